@@ -1,0 +1,312 @@
+"""Turn one tensor into `Moments`, at hook time, reading it as few times as possible.
+
+Two ways to the same numbers. On the CPU, reading memory is the cost, so the tensor is walked in chunks that
+stay in cache, with the cheapest operation for each figure and branches on what was found so far. On an
+accelerator a branch on a value would wait for the device, so everything is computed without any and stays
+there until `finish`.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+
+from modelscope_cli.analysis.histogram import MIN_EXPONENT, N_BINS, Histogram, grid
+from modelscope_cli.analysis.moments import Moments
+
+Tensor = torch.Tensor
+
+# Elements a chunk holds: 1 MB of float32 stays in cache, and a call is still long beside its overhead.
+CHUNK = 1 << 18
+# Elements summed in float32 before float64 takes over; the error of so short a sum is below 1e-6.
+ROW = 1 << 12
+# A tensor of more elements than this gives its histogram from an even sample of at least SAMPLE of them.
+HISTOGRAM_EXACT = 1_000_000
+HISTOGRAM_SAMPLE = 1 << 17
+# Above this ratio of mean square to variance, E[x^2] - E[x]^2 in float32 would lose more than 1e-5.
+CANCELLATION = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which figures to gather beside mean, deviation, range and the counts of NaN and infinite values.
+
+    Attributes:
+        mad: the sum of |x - mean|.
+        zero, near_zero: counts of x == 0 and |x| < threshold.
+        threshold: what counts as near zero, in the unit of the values.
+        channels: which channels were ever alive.
+        histogram: counts over at most 64 bins.
+    """
+
+    mad: bool = True
+    zero: bool = True
+    near_zero: bool = True
+    threshold: float = 0.05
+    channels: bool = True
+    histogram: bool = True
+
+
+def reduce_tensor(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Callable[[], Moments]:
+    """Start to reduce `x`; call the result once the pass is over to have the numbers.
+
+    Args:
+        x: any shape, dtype and device; integers and booleans count as numbers, quantized ones are unpacked.
+        channel_dim: which dimension holds the channels, None where there are none.
+
+    Raises:
+        TypeError: complex, sparse or meta tensors have no such statistics.
+    """
+    if x.is_complex() or x.is_sparse or x.is_meta or x.is_nested or x.layout is not torch.strided:
+        raise TypeError(f"no statistics of a {_kind(x)} tensor")
+    x = x.detach()
+    if x.is_quantized:
+        x = x.dequantize()
+    if x.device.type == "cpu":
+        moments = _reduce_on_cpu(x, channel_dim, wanted)
+        return lambda: moments
+    return _reduce_on_device(x, channel_dim, wanted)
+
+
+def abs_deviation(x: Tensor, centre: float) -> float:
+    """Return the sum of |x - centre| over the finite values of `x`, in float64."""
+    x = x.detach().dequantize() if x.is_quantized else x.detach()
+    if x.device.type != "cpu":
+        x = x.to(_wide(x))
+        return float(torch.where(x.isfinite(), x - centre, 0.0).abs().sum())
+    flat = _in_memory_order(x)
+    total = _sum_of(flat, lambda chunk, out: torch.sub(chunk, centre, out=out).abs_())
+    return total if math.isfinite(total) else abs_deviation(flat[flat.isfinite()].to(torch.float64), centre)
+
+
+def _kind(x: Tensor) -> str:
+    for kind in ("complex", "nested", "meta"):
+        if getattr(x, f"is_{kind}")() if kind == "complex" else getattr(x, f"is_{kind}"):
+            return kind
+    return "sparse"
+
+
+def _in_memory_order(x: Tensor) -> Tensor:
+    """Return the elements of `x` in one dimension, in whichever order needs no copy."""
+    if x.is_contiguous():
+        return x.reshape(-1)
+    by_stride = sorted(range(x.ndim), key=x.stride, reverse=True)
+    return x.permute(by_stride).reshape(-1)
+
+
+def _chunks(flat: Tensor, dtype: torch.dtype | None = None) -> Iterator[Tensor]:
+    """Yield at most `CHUNK` elements at a time as floating point numbers that hold the values exactly."""
+    for chunk in flat.split(CHUNK):
+        yield chunk.to(dtype or _exact(flat))
+
+
+def _exact(flat: Tensor) -> torch.dtype:
+    """The quickest floating point type that holds every value of `flat`."""
+    is_small = flat.dtype in (
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+        torch.bool,
+        torch.uint8,
+        torch.int8,
+    )
+    return torch.float32 if is_small else torch.float64
+
+
+def _rows(flat: Tensor) -> tuple[Tensor, Tensor]:
+    """View a vector as rows of `ROW` elements, and what is left as one short row."""
+    whole = flat.numel() - flat.numel() % ROW
+    return flat[:whole].view(-1, ROW), flat[whole:].view(1, -1)
+
+
+def _sum(*parts: Tensor) -> float:
+    """Sum vectors: rows in float32, which is quick, and the sums of the rows in float64, which is exact."""
+    sums = [rows.sum(1) for part in parts for rows in _rows(part) if rows.numel()]
+    return torch.cat(sums).sum(dtype=torch.float64).item() if sums else 0.0
+
+
+def _sum_of_squares(*parts: Tensor) -> float:
+    norms = [torch.linalg.vector_norm(rows, dim=1) for part in parts for rows in _rows(part) if rows.numel()]
+    return torch.cat(norms).to(torch.float64).square().sum().item() if norms else 0.0
+
+
+def _sum_of(flat: Tensor, change: Callable[[Tensor, Tensor], Tensor]) -> float:
+    """Sum `change(chunk, buffer)` over the chunks; `buffer` is as long as the chunk and may take the result."""
+    buffer = torch.empty(min(flat.numel(), CHUNK), dtype=_exact(flat))
+    sums = []
+    for chunk in _chunks(flat):
+        changed = change(chunk, buffer[: chunk.numel()])
+        sums += [rows.sum(1) for rows in _rows(changed) if rows.numel()]
+    return torch.cat(sums).sum(dtype=torch.float64).item() if sums else 0.0
+
+
+def _reduce_on_cpu(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Moments:
+    flat = _in_memory_order(x)
+    if flat.dtype not in (torch.float32, torch.float64):
+        flat = flat.to(_exact(flat))
+    n_nan = n_inf = 0
+    if not flat.numel():
+        return Moments(0, 0.0, 0.0, math.inf, -math.inf)
+    low, high, total, squares = _sums(flat)
+    # Float32 squares overflow above 1e19 and vanish below 1e-19; such tensors, rare and sick, take float64.
+    is_tiny = 0 < max(abs(low), abs(high)) < 1e-15
+    if is_tiny or not math.isfinite(low + high + total + squares):
+        n_nan, n_inf = int(flat.isnan().sum()), int(flat.isinf().sum())
+        flat = flat[flat.isfinite()].to(torch.float64)
+        low, high, total, squares = _sums(flat) if flat.numel() else (math.inf, -math.inf, 0.0, 0.0)
+    n = flat.numel()
+    mean = total / n if n else 0.0
+    m2 = squares - n * mean * mean
+    is_offset = squares > CANCELLATION * max(m2, 0.0)
+    if is_offset:
+        mean, m2 = _around(flat, mean)
+    n_zero = _count_zeros(flat, low, high) if wanted.zero or wanted.channels else 0
+    return Moments(
+        n=n,
+        mean=mean,
+        m2=max(m2, 0.0),
+        low=low,
+        high=high,
+        n_nan=n_nan,
+        n_inf=n_inf,
+        abs_deviation=_abs_deviation(flat, mean, is_offset) if wanted.mad else None,
+        n_zero=n_zero if wanted.zero else None,
+        n_near_zero=_count_near_zero(flat, low, high, wanted.threshold) if wanted.near_zero else None,
+        alive=_alive(x, channel_dim, n_zero) if wanted.channels else None,
+        histogram=_histogram(flat, low, high) if wanted.histogram and n else None,
+    )
+
+
+def _sums(flat: Tensor) -> tuple[float, float, float, float]:
+    low, high = torch.aminmax(flat)
+    return low.item(), high.item(), _sum(flat), _sum_of_squares(flat)
+
+
+def _around(flat: Tensor, centre: float) -> tuple[float, float]:
+    """Return mean and sum of squared deviations, by way of deviations from a centre near the mean: those are
+    small numbers, nothing cancels, and the rounding of the centre is corrected to first order."""
+    first = second = 0.0
+    for chunk in _chunks(flat):
+        deviation = chunk - centre
+        first += _sum(deviation)
+        second += _sum_of_squares(deviation)
+    return centre + first / flat.numel(), second - first * first / flat.numel()
+
+
+def _abs_deviation(flat: Tensor, mean: float, is_offset: bool) -> float:
+    if is_offset:
+        return _sum_of(flat, lambda chunk, out: torch.sub(chunk, mean, out=out).abs_())
+    # Deviations above and below the mean cancel, so the whole is twice the part above: max(x, mean) - mean.
+    above = _sum_of(flat, lambda chunk, out: torch.clamp_min(chunk, mean, out=out))
+    return max(2 * (above - flat.numel() * mean), 0.0)
+
+
+# Flags are written as float ones and zeros: exact up to 2**24 a row, and far quicker to count than booleans.
+
+
+def _count_zeros(flat: Tensor, low: float, high: float) -> int:
+    if low > 0 or high < 0:
+        return 0
+    return round(_sum_of(flat, lambda chunk, out: torch.eq(chunk, 0, out=out)))
+
+
+def _count_near_zero(flat: Tensor, low: float, high: float, threshold: float) -> int:
+    if low >= threshold or high <= -threshold:
+        return 0
+    if low >= 0:
+        return round(_sum_of(flat, lambda chunk, out: torch.lt(chunk, threshold, out=out)))
+    return round(_sum_of(flat, lambda chunk, out: torch.lt(torch.abs(chunk, out=out), threshold, out=out)))
+
+
+def _alive(x: Tensor, channel_dim: int | None, n_zero: int) -> tuple[bool, ...] | None:
+    if channel_dim is None or not x.numel():
+        return None
+    n_channels = x.shape[channel_dim]
+    if n_zero * n_channels < x.numel():
+        return (True,) * n_channels  # too few zeros to fill one channel
+    # Along the last dimensions first: reducing over memory that lies together is many times quicker.
+    groups = x.flatten(channel_dim + 1) if channel_dim < x.ndim - 1 else x.unsqueeze(-1)
+    is_alive = (groups.amax(-1) != 0) | (groups.amin(-1) != 0)  # NaN and infinite values are not zero either
+    return tuple(is_alive.movedim(channel_dim, 0).reshape(n_channels, -1).any(1).tolist())
+
+
+def _histogram(flat: Tensor, low: float, high: float) -> Histogram:
+    n = flat.numel()
+    if low == high:
+        exponent, first = grid(low, high)
+        return Histogram(low, high, exponent, first, (n,))
+    is_sampled = n > HISTOGRAM_EXACT
+    values = flat[:: n // HISTOGRAM_SAMPLE] if is_sampled else flat
+    exponent, first = grid(low, high)
+    counts = torch.zeros(N_BINS, dtype=torch.int64)
+    for chunk in _chunks(values, torch.float64 if exponent < -100 else None):
+        # Scaling by a power of two, rounding down and subtracting an integer are exact: so is every edge.
+        bins = chunk.mul(2.0**-exponent).floor_().sub_(float(first))
+        counts += torch.bincount(bins.to(torch.uint8), minlength=N_BINS)
+    used = int(math.floor(math.ldexp(high, -exponent))) - first + 1
+    return Histogram(low, high, exponent, first, tuple(counts[:used].tolist()), is_sampled)
+
+
+def _wide(x: Tensor) -> torch.dtype:
+    return torch.float32 if x.device.type == "mps" else torch.float64  # Metal has no float64
+
+
+def _reduce_on_device(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Callable[[], Moments]:
+    """Reduce without one branch on a value, so that nothing waits for the device."""
+    wide = _wide(x)
+    flat = _in_memory_order(x)
+    is_finite = flat.isfinite()
+    n = is_finite.sum()
+    y = torch.where(is_finite, flat, 0).to(wide)
+    mean = y.sum() / n.clamp_min(1)
+    deviation = torch.where(is_finite, y - mean, 0)
+    low = torch.where(is_finite, y, math.inf).amin() if flat.numel() else y.new_tensor(math.inf)
+    high = torch.where(is_finite, y, -math.inf).amax() if flat.numel() else y.new_tensor(-math.inf)
+    figures = [n, mean, deviation.square().sum(), low, high, flat.isnan().sum(), flat.isinf().sum()]
+    figures.append(deviation.abs().sum())
+    figures.append((is_finite & (flat == 0)).sum())
+    figures.append((is_finite & (y.abs() < wanted.threshold)).sum())
+    packed = torch.stack([figure.to(wide) for figure in figures])
+    alive = None
+    if wanted.channels and channel_dim is not None and flat.numel():
+        alive = (x != 0).movedim(channel_dim, 0).flatten(1).any(1)
+    histogram = _histogram_on_device(y, is_finite, low, high) if wanted.histogram and flat.numel() else None
+
+    def finish() -> Moments:
+        n, mean, m2, low, high, n_nan, n_inf, deviation, n_zero, n_near = packed.tolist()
+        return Moments(
+            n=int(n),
+            mean=mean,
+            m2=m2,
+            low=low,
+            high=high,
+            n_nan=int(n_nan),
+            n_inf=int(n_inf),
+            abs_deviation=deviation if wanted.mad else None,
+            n_zero=int(n_zero) if wanted.zero else None,
+            n_near_zero=int(n_near) if wanted.near_zero else None,
+            alive=tuple(alive.tolist()) if alive is not None else None,
+            histogram=_settle(low, high, *(t.tolist() for t in histogram)) if histogram and n else None,
+        )
+
+    return finish
+
+
+def _histogram_on_device(y: Tensor, is_finite: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    """Count on a grid twice as fine as needed at most; returns `(exponent, counts of 2 * N_BINS + 1 bins)`."""
+    exponent = torch.frexp(high - low).exponent - 7
+    exponent = torch.where(high > low, exponent, MIN_EXPONENT).clamp_min(-120)
+    bins = torch.ldexp(y, -exponent).floor() - torch.ldexp(low, -exponent).floor()
+    bins = torch.where(is_finite, bins, 0).clamp(0, 2 * N_BINS).to(torch.int64)
+    counts = torch.zeros(2 * N_BINS + 1, dtype=torch.int64, device=y.device)
+    return exponent, counts.scatter_add_(0, bins, is_finite.to(torch.int64))
+
+
+def _settle(low: float, high: float, exponent: int, counts: list[int]) -> Histogram:
+    if low == high:
+        finest, first = grid(low, high)
+        return Histogram(low, high, finest, first, (sum(counts),))
+    first, last = (math.floor(math.ldexp(edge, -exponent)) for edge in (low, high))
+    fine = Histogram(low, high, exponent, first, tuple(counts[: last - first + 1]))
+    return fine.merge(Histogram(low, high, exponent, first, ()))

@@ -1,0 +1,203 @@
+"""`summary`: the layers of a model, what goes through them and what they cost."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from modelscope_cli.hooks.layers import list_layers, tensors_in
+from modelscope_cli.hooks.patterns import Layer
+from modelscope_cli.hooks.session import Call, ForwardError, HookSession, Observer
+from modelscope_cli.records import LayerShape, Shape, SummaryTotals
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """What one pass showed.
+
+    Attributes:
+        layers: in the order of the module tree; one row per call, one for a layer never called.
+        uncounted_ops: operators without a FLOP formula, with how often they ran.
+        error: what the forward raised; the rows are those up to it.
+    """
+
+    layers: tuple[LayerShape, ...]
+    totals: SummaryTotals
+    uncounted_ops: tuple[str, ...]
+    error: ForwardError | None = None
+
+
+@dataclass(slots=True)
+class _Visit:
+    call: Call
+    inputs: tuple[Shape, ...]
+    outputs: tuple[Shape, ...] = ()
+    flops: int = 0
+    output_bytes: int = 0
+    is_innermost: bool = False
+
+
+class _ShapeObserver(Observer):
+    """Notes shapes on the way in, so that they are there for a layer that raises, and costs on the way out."""
+
+    def __init__(self, counter: FlopCounterMode) -> None:
+        self.visits: dict[str, list[_Visit]] = defaultdict(list)
+        self._counter = counter
+
+    def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        visit = _Visit(call, _shapes((args, kwargs)), flops=-self._counter.get_total_flops())
+        self.visits[call.name].append(visit)
+
+    def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
+        visit = self.visits[call.name][call.index]
+        visit.flops += self._counter.get_total_flops()
+        visit.outputs = _shapes(output)
+        visit.output_bytes = sum(tensor.numel() * tensor.element_size() for _, tensor in tensors_in(output))
+        visit.is_innermost = is_innermost
+
+
+def _shapes(value: Any) -> tuple[Shape, ...]:
+    return tuple(tuple(tensor.shape) for _, tensor in tensors_in(value))
+
+
+def measure_shapes(model: nn.Module, args: tuple[Any, ...]) -> Structure:
+    """Run `model(*args)` once, on whichever device it is, and return its structure.
+
+    A forward that raises is no error here: the rows up to it are returned with the error beside them.
+    """
+    counter = _OperatorCounter(display=False)
+    observer = _ShapeObserver(counter)
+    error = None
+    with HookSession(model, [observer]) as session, counter:
+        try:
+            session.run(args)
+        except ForwardError as raised:
+            error = raised
+    present = list_layers(model)
+    reasons = _reasons(model, observer.visits, error)
+    rows = [row for layer, module in present for row in _rows(layer, module, observer.visits, reasons)]
+    totals = _totals(model, rows, observer.visits, counter.get_total_flops())
+    return Structure(tuple(rows), totals, counter.uncounted(), error)
+
+
+class _OperatorCounter(FlopCounterMode):
+    """Torch's counter, which also remembers the operators it knows no formula for."""
+
+    def __init__(self, *, display: bool) -> None:
+        super().__init__(display=display)
+        self._others: Counter[str] = Counter()
+
+    def _count_flops(self, func_packet: Any, out: Any, args: Any, kwargs: Any) -> Any:
+        if func_packet not in self.flop_registry and _computes(func_packet, out, args):
+            self._others[str(func_packet).removeprefix("aten.")] += 1
+        return super()._count_flops(func_packet, out, args, kwargs)
+
+    def uncounted(self) -> tuple[str, ...]:
+        return tuple(f"{name} x{count}" for name, count in self._others.most_common())
+
+
+def _computes(func_packet: Any, out: Any, args: Any) -> bool:
+    """Whether an operator did arithmetic: views and operators that only move or make numbers do none."""
+    name = str(func_packet)
+    given = {tensor.untyped_storage()._cdata for _, tensor in tensors_in(args)}
+    made = {tensor.untyped_storage()._cdata for _, tensor in tensors_in(out)}
+    is_view = not name.endswith("_") and bool(given & made)
+    return bool(given and made) and not is_view and not name.endswith(_MOVES)
+
+
+_MOVES = ("clone", "_to_copy", "cat", "copy_", "detach", "empty_like", "zeros_like", "stack", "roll", "fill_")
+
+
+def _rows(
+    layer: Layer, module: nn.Module, visits: dict[str, list[_Visit]], reasons: dict[str, str]
+) -> Iterator[LayerShape]:
+    parameters = list(module.parameters())
+    own: dict[str, Any] = {
+        "name": layer.name,
+        "type": layer.type,
+        "depth": layer.depth,
+        "is_leaf": layer.is_leaf,
+        "kernel_size": _kernel_size(module),
+        "params": sum(p.numel() for p in parameters),
+        "trainable_params": sum(p.numel() for p in parameters if p.requires_grad),
+    }
+    found = visits.get(layer.name, [])
+    for visit in found:
+        yield LayerShape(
+            **own,
+            order=visit.call.order,
+            call=visit.call.index,
+            calls=len(found),
+            executed=True,
+            input_shapes=visit.inputs,
+            output_shapes=visit.outputs,
+            macs=max(visit.flops, 0) // 2,
+            flops=max(visit.flops, 0),
+            output_bytes=visit.output_bytes,
+        )
+    if not found:
+        yield LayerShape(
+            **own,
+            order=None,
+            call=0,
+            calls=0,
+            executed=False,
+            input_shapes=(),
+            output_shapes=(),
+            macs=0,
+            flops=0,
+            output_bytes=0,
+            note=reasons.get(layer.name),
+        )
+
+
+def _reasons(
+    model: nn.Module, visits: dict[str, list[_Visit]], error: ForwardError | None
+) -> dict[str, str]:
+    """Say why layers were not called, by name, where that can be known."""
+    if error is not None:
+        return {layer.name: "the forward did not get there" for layer, _ in list_layers(model)}
+    reasons: dict[str, str] = {}
+    for name, parent in model.named_modules():
+        children = {f"{name}.{child}" if name else child for child, _ in parent.named_children()}
+        if isinstance(parent, nn.MultiheadAttention):
+            reasons |= dict.fromkeys(children, "the attention uses its weight directly")
+        elif name and name not in visits:
+            reasons |= dict.fromkeys(children, f"inside {name.rpartition('.')[2]}")
+        if "aux" in type(parent).__name__.lower() and name not in visits:
+            reasons[name] = "auxiliary head, for training"
+    return reasons
+
+
+def _kernel_size(module: nn.Module) -> Shape | None:
+    size = getattr(module, "kernel_size", None)
+    if isinstance(size, int) and not isinstance(size, bool):
+        return (size,)
+    if isinstance(size, tuple) and all(isinstance(n, int) for n in size):
+        return size
+    return None
+
+
+def _totals(
+    model: nn.Module, rows: list[LayerShape], visits: dict[str, list[_Visit]], flops: int
+) -> SummaryTotals:
+    parameters, buffers = list(model.parameters()), list(model.buffers())
+    seen = [visit for found in visits.values() for visit in found]
+    return SummaryTotals(
+        params=rows[0].params,
+        trainable_params=rows[0].trainable_params,
+        param_bytes=_bytes(parameters),
+        buffer_bytes=_bytes(buffers),
+        macs=flops // 2,
+        flops=flops,
+        activation_bytes=sum(visit.output_bytes for visit in seen if visit.is_innermost),
+        layers=len({row.name for row in rows}),
+        calls=len(seen),
+    )
+
+
+def _bytes(tensors: list[Any]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

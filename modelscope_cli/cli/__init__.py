@@ -1,0 +1,1 @@
+"""One file per command. Nothing heavy is imported before a command runs."""

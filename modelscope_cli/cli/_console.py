@@ -1,0 +1,127 @@
+"""The one module that writes. stdout carries the result, stderr everything else."""
+
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from typing import IO, TYPE_CHECKING, Any
+
+from modelscope_cli.errors import ModelscopeError
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.progress import Progress
+
+
+class _Settings:
+    """What was typed and when, and what the options of the current command say about output."""
+
+    argv: tuple[str, ...] = ()
+    started = 0.0
+    is_quiet = False
+    is_debug = False
+
+
+settings = _Settings()
+
+
+def _console(stream: IO[str], width: int | None = None) -> "Console":
+    from rich.console import Console
+
+    # Layer names, paths and messages are text: no markup, no emoji codes, no highlighting.
+    return Console(
+        file=stream, width=width, markup=False, emoji=False, highlight=False, soft_wrap=not stream.isatty()
+    )
+
+
+def terminal_width() -> int | None:
+    """Width of the terminal behind stdout in characters; None where there is no terminal."""
+    return _console(sys.stdout).width if sys.stdout.isatty() else None
+
+
+def write(text: str) -> None:
+    """Write a finished result to stdout as it is."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def show(renderable: "RenderableType", stream: IO[str] | None = None) -> None:
+    """Write a table: coloured on a terminal, plain and as wide as it needs anywhere else."""
+    stream = stream or sys.stdout
+    width = None if stream.isatty() else 10_000
+    console = _console(stream, width)
+    if stream.isatty():
+        console.print(renderable)
+    else:
+        with console.capture() as capture:
+            console.print(renderable)
+        stream.write("".join(line.rstrip() + "\n" for line in capture.get().splitlines()))
+    stream.flush()
+
+
+def note(text: str) -> None:
+    """Say on stderr what was decided or written; silent under --quiet."""
+    if not settings.is_quiet:
+        sys.stderr.write(text + "\n")
+
+
+def warn(text: str) -> None:
+    """Say on stderr what may make the result mean less than it seems."""
+    _styled("warning: ", "yellow", text)
+
+
+def fail(error: ModelscopeError) -> None:
+    """Write an error, a blank line and a hint to stderr."""
+    _styled("error: ", "bold red", error.message)
+    if error.hint:
+        sys.stderr.write("\n")
+        _styled("hint: ", "bold cyan", error.hint)
+
+
+def show_traceback(error: BaseException) -> None:
+    """Write the traceback that --debug asks for to stderr."""
+    sys.stderr.write("".join(traceback.format_exception(error)))
+
+
+def _styled(label: str, style: str, text: str) -> None:
+    if not sys.stderr.isatty() or "NO_COLOR" in os.environ:
+        sys.stderr.write(label + text + "\n")
+        return
+    from rich.text import Text
+
+    _console(sys.stderr).print(Text.assemble((label, style), text), soft_wrap=True)
+
+
+@contextlib.contextmanager
+def progress(description: str, total: int) -> Iterator["Progress | None"]:
+    """A progress bar on stderr where that is a terminal, else None; removed when done."""
+    if settings.is_quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns: list[Any] = [
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    ]
+    with Progress(*columns, console=_console(sys.stderr), transient=True) as bar:
+        bar.add_task(description, total=total)
+        yield bar
+
+
+def track(description: str, items: Any, total: int) -> Iterator[Any]:
+    """Go through `items` with a progress bar."""
+    with progress(description, total) as bar:
+        for item in items:
+            yield item
+            if bar is not None:
+                bar.advance(bar.task_ids[0])
+
+
+def abandon_stdout() -> None:
+    """After the reader of a pipe has gone, let nothing more be written to it, not even at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,86 @@
+"""Write a result in the format that was asked for, to stdout or to a file."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from modelscope_cli.cli import _console
+from modelscope_cli.errors import UsageError, nearest
+from modelscope_cli.report.sheet import Sheet
+
+FORMATS = ("auto", "table", "tsv", "csv", "json", "markdown")
+_BY_SUFFIX = {".txt": "table", ".tsv": "tsv", ".csv": "csv", ".json": "json", ".md": "markdown"}
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where the result goes: a format, and a file or (None) stdout."""
+
+    format: str
+    file: Path | None
+
+
+def destination(format: str, is_json: bool, file: Path | None) -> Destination:
+    """Decide before anything runs, so that a typo costs nothing.
+
+    Raises:
+        UsageError: an unknown format or suffix, or two formats that contradict each other (exit 2).
+    """
+    if format not in FORMATS:
+        near = nearest(format, FORMATS)
+        raise UsageError(f"unknown format '{format}'" + (f": {near}" if near else ""), f"--format {'|'.join(FORMATS)}")
+    if is_json:
+        if format not in ("auto", "json"):
+            raise UsageError(f"'--json' and '--format {format}' exclude each other", "leave out --json")
+        format = "json"
+    if file is None:
+        return Destination(format, None)
+    if format == "auto":
+        if file.suffix.lower() not in _BY_SUFFIX:
+            raise UsageError(
+                f"'--output {file}' does not say which format", f"--output {file} --format {'|'.join(FORMATS[1:])}"
+            )
+        format = _BY_SUFFIX[file.suffix.lower()]
+    return Destination(format, file)
+
+
+def emit(where: Destination, sheet: Sheet, document: dict[str, Any]) -> None:
+    """Write the result: `document` for json, `sheet` for everything else."""
+    if where.file is not None:
+        from modelscope_cli.report.folder import write_text
+
+        write_text(where.file, _render(where.format, sheet, document))
+        _console.note(f"wrote {where.file}")
+        return
+    format = where.format
+    if format == "auto":
+        format = "table" if sys.stdout.isatty() else "tsv"
+    if format == "table":
+        from modelscope_cli.report.table import render_table
+
+        _console.show(render_table(sheet, _console.terminal_width()))
+    else:
+        _console.write(_render(format, sheet, document))
+
+
+def _render(format: str, sheet: Sheet, document: dict[str, Any]) -> str:
+    if format == "json":
+        from modelscope_cli.report.json import render_json
+
+        return render_json(document)
+    if format == "markdown":
+        from modelscope_cli.report.markdown import render_markdown
+
+        return render_markdown(sheet)
+    if format == "table":
+        import io
+
+        from modelscope_cli.report.table import render_table
+
+        text = io.StringIO()
+        _console.show(render_table(sheet, None), text)
+        return text.getvalue()
+    from modelscope_cli.report.delimited import render_csv, render_tsv
+
+    return render_csv(sheet) if format == "csv" else render_tsv(sheet)

@@ -1,0 +1,211 @@
+"""Every shared option, declared once. Commands put these in their signature with a default."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from modelscope_cli.models.names import model_names
+
+_MODEL, _INPUT, _LAYERS, _OUTPUT = "Model", "Input", "Layers", "Output"
+
+
+def _complete_model(incomplete: str) -> list[str]:
+    return [name for name in model_names() if name.startswith(incomplete)]
+
+
+def _complete_weights(incomplete: str) -> list[str]:
+    return [name for name in ("auto", "none", "DEFAULT", "IMAGENET1K_V1") if name.startswith(incomplete)]
+
+
+def _complete_device(incomplete: str) -> list[str]:
+    return [name for name in ("auto", "cpu", "cuda", "mps", "xpu") if name.startswith(incomplete)]
+
+
+ModelArg = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="A torchvision name (resnet34), package.module:attr, or path/to/file.py:attr.",
+        autocompletion=_complete_model,
+    ),
+]
+ModelOpt = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="MODEL",
+        help="A torchvision name (resnet34), package.module:attr, or path/to/file.py:attr.",
+        autocompletion=_complete_model,
+        rich_help_panel=_MODEL,
+    ),
+]
+WeightsOpt = Annotated[
+    str,
+    typer.Option(
+        "--weights",
+        "-w",
+        metavar="WEIGHTS",
+        help="auto (pretrained: from torch's cache, else downloaded, else random with a warning), none "
+        "(random, seeded), DEFAULT, or a name such as IMAGENET1K_V1.",
+        autocompletion=_complete_weights,
+        rich_help_panel=_MODEL,
+    ),
+]
+CheckpointOpt = Annotated[
+    Path | None,
+    typer.Option(
+        "--checkpoint",
+        "-c",
+        metavar="FILE",
+        help="Load this state dict (.safetensors, .pt, .pth, .bin, .ckpt) into the model.",
+        rich_help_panel=_MODEL,
+    ),
+]
+StrictOpt = Annotated[
+    bool,
+    typer.Option(
+        "--strict/--no-strict",
+        help="Whether a checkpoint that does not fit exactly is an error or a warning.",
+        rich_help_panel=_MODEL,
+    ),
+]
+NumClassesOpt = Annotated[
+    int | None,
+    typer.Option("--num-classes", metavar="N", help="Classes of the head.", rich_help_panel=_MODEL),
+]
+ModelArgsOpt = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model-arg",
+        metavar="KEY=VALUE",
+        help="An argument for the model's class or factory (repeatable).",
+        rich_help_panel=_MODEL,
+    ),
+]
+DeviceOpt = Annotated[
+    str,
+    typer.Option(
+        "--device",
+        "-d",
+        metavar="DEVICE",
+        help="auto (cuda, mps, xpu, cpu: the first that is there), a name, or a CUDA number.",
+        autocompletion=_complete_device,
+        rich_help_panel=_MODEL,
+    ),
+]
+DtypeOpt = Annotated[
+    str,
+    typer.Option(
+        "--dtype", metavar="DTYPE", help="float32, bfloat16 or float16.", rich_help_panel=_MODEL
+    ),
+]
+SeedOpt = Annotated[
+    int, typer.Option("--seed", min=0, help="Seed of random weights and noise.", rich_help_panel=_MODEL)
+]
+OfflineOpt = Annotated[
+    bool,
+    typer.Option(
+        "--offline", envvar="MSCOPE_OFFLINE", help="Never touch the network.", rich_help_panel=_MODEL
+    ),
+]
+
+ImagesArg = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[IMAGE]...",
+        help="Image files, folders, globs, '-' for standard input, or one tensor file (.pt, .npy, "
+        ".safetensors). Nothing: seeded noise of the model's own size.",
+    ),
+]
+InputShapeOpt = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input-shape",
+        metavar="SHAPE",
+        help="Seeded noise instead of images: 1,3,224,224 or int64:1,128 (repeatable for several inputs).",
+        rich_help_panel=_INPUT,
+    ),
+]
+SizeOpt = Annotated[
+    str | None,
+    typer.Option(
+        "--size", metavar="H[,W]", help="Resize and crop to this instead.", rich_help_panel=_INPUT
+    ),
+]
+MeanOpt = Annotated[
+    str | None, typer.Option("--mean", metavar="R,G,B", help="Normalise by this.", rich_help_panel=_INPUT)
+]
+StdOpt = Annotated[
+    str | None, typer.Option("--std", metavar="R,G,B", help="Normalise by this.", rich_help_panel=_INPUT)
+]
+NormalizeOpt = Annotated[
+    bool, typer.Option("--normalize/--no-normalize", help="Whether to normalise.", rich_help_panel=_INPUT)
+]
+BatchOpt = Annotated[
+    int | None,
+    typer.Option("--batch", "-b", metavar="N", help="Images in one forward.", rich_help_panel=_INPUT),
+]
+
+LayersOpt = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--layer",
+        "-l",
+        metavar="PATTERN",
+        help="Layers to look at (repeatable): conv, layer1.0.conv1, 'layer1.*', type:Conv2d, "
+        "'re:^layer[12]', conv@16, relu@-1, relu@1..4.",
+        rich_help_panel=_LAYERS,
+    ),
+]
+ExcludeOpt = Annotated[
+    list[str] | None,
+    typer.Option("--exclude", metavar="PATTERN", help="Take layers away again.", rich_help_panel=_LAYERS),
+]
+ColumnsOpt = Annotated[
+    str | None,
+    typer.Option(
+        "--columns", metavar="A,B,...", help="Only these columns, in this order.", rich_help_panel=_OUTPUT
+    ),
+]
+FormatOpt = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        "-f",
+        metavar="FORMAT",
+        help="auto (table on a terminal, tsv in a pipe), table, tsv, csv, json, markdown.",
+        rich_help_panel=_OUTPUT,
+    ),
+]
+JsonOpt = Annotated[
+    bool, typer.Option("--json", help="Short for --format json.", rich_help_panel=_OUTPUT)
+]
+OutputOpt = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Write to a file; the suffix decides the format (.txt .tsv .csv .json .md).",
+        rich_help_panel=_OUTPUT,
+    ),
+]
+OutDirOpt = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", metavar="DIR", help="Folder for the pictures.  [default: runs/COMMAND-MODEL]",
+        rich_help_panel=_OUTPUT,
+    ),
+]
+ForceOpt = Annotated[
+    bool, typer.Option("--force", help="Write into a folder that is not empty.", rich_help_panel=_OUTPUT)
+]
+QuietOpt = Annotated[
+    bool,
+    typer.Option("--quiet", "-q", help="No notes and no progress on stderr.", rich_help_panel=_OUTPUT),
+]
+DebugOpt = Annotated[
+    bool, typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=_OUTPUT)
+]

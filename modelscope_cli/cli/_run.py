@@ -1,0 +1,85 @@
+"""What every command that runs a model does before and after: load, open the inputs, fill the header."""
+
+import platform
+import time
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from modelscope_cli import __version__
+from modelscope_cli.cli import _console
+from modelscope_cli.records import InputInfo, Notice, Run
+
+if TYPE_CHECKING:
+    from modelscope_cli.inputs.batch import Inputs
+    from modelscope_cli.inputs.request import InputRequest
+    from modelscope_cli.models.load import LoadedModel
+    from modelscope_cli.models.request import ModelRequest
+
+
+def set_up(quiet: bool, debug: bool) -> None:
+    """Remember how much to say; the first thing a command does."""
+    _console.settings.is_quiet = quiet
+    _console.settings.is_debug = debug
+
+
+def load(request: "ModelRequest") -> "LoadedModel":
+    """Load the model and say what was decided on the way."""
+    from modelscope_cli.models.load import load_model
+
+    loaded = load_model(request)
+    tell(loaded.notes, loaded.warnings)
+    return loaded
+
+
+def open_for(request: "InputRequest", loaded: "LoadedModel") -> "Inputs":
+    """Open the inputs for a model and say what was decided on the way."""
+    from modelscope_cli.inputs.batches import open_inputs
+
+    inputs = open_inputs(
+        request,
+        family=loaded.family,
+        transforms=loaded.transforms,
+        module=loaded.module,
+        device=loaded.device,
+        dtype=loaded.dtype,
+    )
+    tell(inputs.notes, inputs.warnings)
+    return inputs
+
+
+def tell(notes: tuple[str, ...], warnings: tuple[Notice, ...]) -> None:
+    """Write notes and warnings to stderr."""
+    for text in notes:
+        _console.note(text)
+    for warning in warnings:
+        _console.warn(warning.message)
+
+
+def make_run(
+    command: str, loaded: "LoadedModel", given: InputInfo | None, seed: int, warnings: tuple[Notice, ...]
+) -> Run:
+    """Fill the header that every record begins with."""
+    return Run(
+        command=command,
+        argv=_console.settings.argv,
+        model=loaded.info,
+        input=given,
+        device=str(loaded.device),
+        dtype=str(loaded.dtype).removeprefix("torch."),
+        seed=seed,
+        versions=versions(),
+        warnings=warnings,
+        elapsed_ms=(time.monotonic() - _console.settings.started) * 1000,
+    )
+
+
+def versions() -> dict[str, str]:
+    """The versions that decide the numbers."""
+    return {
+        "version": __version__,
+        "python": platform.python_version(),
+        "torch": version("torch"),
+        "torchvision": version("torchvision"),
+    }
+
+

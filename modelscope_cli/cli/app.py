@@ -1,0 +1,114 @@
+"""The app object and the one error boundary."""
+
+import errno
+import sys
+import time
+from typing import Annotated
+
+import typer
+
+from modelscope_cli import __version__
+from modelscope_cli.cli import _console
+from modelscope_cli.cli.featuremaps import featuremaps
+from modelscope_cli.cli.models import models
+from modelscope_cli.cli.stats import stats
+from modelscope_cli.cli.summary import summary
+from modelscope_cli.errors import ModelscopeError
+
+USAGE, BUG, INTERRUPTED = 2, 3, 130
+
+app = typer.Typer(
+    name="modelscope",
+    help="See what happens inside a PyTorch vision model.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (summary, stats, featuremaps, models):
+    app.command()(command)
+
+
+def _show_version(is_wanted: bool) -> None:
+    if is_wanted:
+        _console.write(f"modelscope {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", "-V", help="Show the version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """See what happens inside a PyTorch vision model."""
+
+
+# Typer brings its own copy of Click's exceptions; BadParameter is the one it exports.
+_ClickUsageError = typer.BadParameter.__mro__[1]
+_ClickError = typer.BadParameter.__mro__[2]
+
+
+def run(argv: list[str]) -> int:
+    """Run one command line and return the exit code; every exception ends here.
+
+    0 done, 1 a check found something, 2 usage, 3 a bug of ours, 4 cannot run, 130 interrupted.
+    """
+    _console.settings.argv = tuple(argv)
+    _console.settings.started = time.monotonic()
+    try:
+        code = app(args=argv, prog_name="modelscope", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except ModelscopeError as error:
+        return _failed(error)
+    except (KeyboardInterrupt, typer.Abort):
+        _console.fail(ModelscopeError("interrupted"))
+        return INTERRUPTED
+    except _ClickError as error:
+        return _misused(error)
+    except BrokenPipeError:
+        _console.abandon_stdout()
+        return 0
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            _console.abandon_stdout()
+            return 0
+        return _failed(_cannot_write(error)) if error.errno in (errno.ENOSPC, errno.EDQUOT) else _crashed(error)
+    except MemoryError:
+        return _failed(ModelscopeError("out of memory", "--batch 1, or a smaller --size"))
+    except Exception as error:
+        return _crashed(error)
+
+
+def _failed(error: ModelscopeError) -> int:
+    if _console.settings.is_debug:
+        _console.show_traceback(error)
+    _console.fail(error)
+    return error.exit_code
+
+
+def _cannot_write(error: OSError) -> ModelscopeError:
+    return ModelscopeError(f"cannot write: {error.strerror}", "modelscope ... --output FILE-ELSEWHERE")
+
+
+def _misused(error: Exception) -> int:
+    """A command line that Typer itself could not read."""
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else "modelscope"
+    message = error.format_message() if hasattr(error, "format_message") else str(error)
+    if not message:  # `modelscope` alone: the help was shown
+        return USAGE
+    message = " ".join(message.split()).rstrip(".")
+    _console.fail(ModelscopeError(message[:1].lower() + message[1:], f"{path} --help"))
+    return USAGE
+
+
+def _crashed(error: Exception) -> int:
+    if _console.settings.is_debug:
+        _console.show_traceback(error)
+    what = " ".join(f"{type(error).__name__}: {error}".split())
+    again = " ".join(argument for argument in _console.settings.argv if argument != "--debug")
+    hint = f"modelscope {again} --debug   shows where; please report it"
+    _console.fail(ModelscopeError(f"this is a bug in modelscope: {what[:300]}", hint))
+    return BUG

@@ -1,0 +1,2 @@
+def featuremaps() -> None:
+    """x"""

@@ -1,0 +1,2 @@
+def models() -> None:
+    """x"""

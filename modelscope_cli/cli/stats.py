@@ -1,0 +1,2 @@
+def stats() -> None:
+    """x"""

@@ -1,0 +1,38 @@
+"""The errors a person sees: what is wrong, what to run next, and the exit code that goes with it."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class ModelscopeError(Exception):
+    """Something the user can act on; printed as `error: message`, a blank line, `hint: hint`.
+
+    Attributes:
+        message: one line that quotes what was typed; no full stop.
+        hint: a command that can be run, or None where there is none.
+        exit_code: 2 usage, 4 cannot run (see the exit codes in the README).
+    """
+
+    exit_code = 4
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(ModelscopeError):
+    """What was typed cannot mean anything: an unknown name, a pattern that matches nothing. Exit code 2."""
+
+    exit_code = 2
+
+
+class CannotRunError(ModelscopeError):
+    """What was typed is clear but cannot be done here: device, file, weights, forward. Exit code 4."""
+
+
+def nearest(word: str, known: Iterable[str], n: int = 3) -> str:
+    """Return the names most like `word` as a phrase, `"did you mean a, b"`; empty where nothing is near."""
+    by_lower = {name.lower(): name for name in known}
+    matches = difflib.get_close_matches(word.lower(), list(by_lower), n=n, cutoff=0.5)
+    return "did you mean " + ", ".join(by_lower[match] for match in matches) if matches else ""

@@ -1,0 +1,1 @@
+"""Which layers, attached how, and taken off again: patterns, selections and the hook session."""

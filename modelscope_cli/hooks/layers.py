@@ -1,0 +1,69 @@
+"""The layers of a model and the tensors in their inputs and outputs."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from modelscope_cli.hooks.patterns import Layer
+
+
+def list_layers(model: nn.Module) -> list[tuple[Layer, nn.Module]]:
+    """Return every distinct module with its first name, parents before children; the model itself first."""
+    names: dict[nn.Module, list[str]] = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        names.setdefault(module, []).append(name)
+    return [
+        (
+            Layer(
+                name=first,
+                type=type(module).__name__,
+                is_leaf=_is_leaf(module),
+                depth=first.count(".") + 1 if first else 0,
+                aliases=tuple(others),
+            ),
+            module,
+        )
+        for module, (first, *others) in names.items()
+    ]
+
+
+def _is_leaf(module: nn.Module) -> bool:
+    # MultiheadAttention's only child holds a weight that the attention uses by itself; it never runs.
+    return isinstance(module, nn.MultiheadAttention) or next(module.children(), None) is None
+
+
+def tensors_in(value: Any) -> list[tuple[str, torch.Tensor]]:
+    """Flatten a layer's output (or its arguments) into `(path, tensor)` pairs.
+
+    The path is empty for a lone tensor, `0` or `out` for an entry, `0.boxes` for a nested one. Tuples, lists,
+    dicts, named tuples and dataclasses are entered; anything else that is not a tensor is left out.
+    """
+    return list(_walk(value, ""))
+
+
+def _walk(value: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:
+    if isinstance(value, torch.Tensor):
+        yield path, value
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield from _walk(getattr(value, field.name), _join(path, field.name))
+    else:
+        children, _ = pytree.tree_flatten_with_path(value, is_leaf=lambda node: node is not value)
+        for keys, child in children:
+            if child is not value:
+                yield from _walk(child, _join(path, *(_key(key) for key in keys)))
+
+
+def _key(key: Any) -> str:
+    for attribute in ("key", "idx", "name"):
+        if hasattr(key, attribute):
+            return str(getattr(key, attribute))
+    return str(key)
+
+
+def _join(*parts: str) -> str:
+    return ".".join(part for part in parts if part)

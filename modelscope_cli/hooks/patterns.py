@@ -1,0 +1,172 @@
+"""Layer patterns: how a person picks layers on the command line. Pure text work, standard library only.
+
+layer1.0.conv1          exactly that layer; layer1.0.relu#1 only its second call
+layer1.*  *.bn?         glob over the qualified name
+conv  relu  linear      leaf layers whose class name starts with the word, any case
+layer3                  a bare word that is a layer's name means that layer
+type:Conv2d  type:*Norm class name, exact or glob, leaf or not
+re:^layer[12]\\.         regular expression, searched in the qualified name
+conv@16  conv@-1  @2..4 of what stands before it, the 16th call in execution order (1-based), the last, a range
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import lru_cache
+
+from modelscope_cli.errors import UsageError, nearest
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A named module of a model, as patterns see it.
+
+    Attributes:
+        name: qualified name; empty for the model itself.
+        type: class name.
+        is_leaf: has no layers of its own that run (attention counts as a leaf: its child is used as a weight).
+        depth: 0 for the model itself, 1 for its children.
+        aliases: further qualified names under which the same module is registered.
+    """
+
+    name: str
+    type: str
+    is_leaf: bool
+    depth: int = 0
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name, *self.aliases)
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """One parsed pattern; `str()` gives back what was typed.
+
+    Attributes:
+        body: what names the layers, without `#` and `@` parts.
+        call: 0-based call a `#` asked for, else None.
+        first, last: 1-based positions an `@` asked for (negative from the end), else None.
+    """
+
+    text: str
+    body: str
+    call: int | None = None
+    first: int | None = None
+    last: int | None = None
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def is_positional(self) -> bool:
+        """Whether the pattern speaks of calls, so that the order of calls has to be known."""
+        return self.call is not None or self.first is not None
+
+    def matches(self, layer: Layer, bodies_are_names: bool) -> bool:
+        """Tell whether `layer` is meant; `bodies_are_names`: some layer has exactly this name."""
+        if bodies_are_names:
+            return self.body in layer.names
+        kind, _, rest = self.body.partition(":")
+        if kind == "type":
+            return fnmatchcase(layer.type, rest)
+        if kind == "re":
+            return any(re.search(rest, name) for name in layer.names if name)
+        if _is_glob(self.body):
+            return any(fnmatchcase(name, self.body) for name in layer.names if name)
+        return layer.is_leaf and layer.type.lower().startswith(self.body.lower())
+
+
+_SUFFIXES = re.compile(
+    r"^(?P<body>.*?)(?:#(?P<call>\d+))?(?:@(?P<first>-?\d+)(?:\.\.(?P<last>-?\d+))?)?$", re.DOTALL
+)
+
+
+def _is_glob(text: str) -> bool:
+    return any(mark in text for mark in "*?[")
+
+
+@lru_cache(maxsize=256)
+def parse_pattern(text: str) -> Pattern:
+    """Parse one `--layer` value.
+
+    Raises:
+        UsageError: empty, an invalid regular expression, or a position 0 (exit 2).
+    """
+    found = _SUFFIXES.match(text)
+    assert found is not None  # the body takes whatever the suffixes leave
+    body, call, first, last = found.group("body", "call", "first", "last")
+    if not body or body in ("type:", "re:"):
+        raise UsageError(
+            f"layer pattern '{text}' names no layer", "modelscope summary MODEL   lists the layers"
+        )
+    if "@" in body and not body.startswith("re:"):
+        raise UsageError(
+            f"layer pattern '{text}': what follows '@' must be a position such as 16, -1 or 1..4",
+            f"--layer '{body.partition('@')[0]}@1'",
+        )
+    if body.startswith("re:"):
+        try:
+            re.compile(body[3:])
+        except re.error as error:
+            raise UsageError(
+                f"layer pattern '{text}' is no regular expression: {error}",
+                f"--layer 're:{re.escape(body[3:])}'",
+            ) from None
+    if "0" in (first, last):
+        raise UsageError(f"layer pattern '{text}': positions count from 1", f"--layer '{body}@1'")
+    n_first = int(first) if first else None
+    return Pattern(text, body, int(call) if call else None, n_first, int(last) if last else n_first)
+
+
+def match_layers(pattern: Pattern, layers: Sequence[Layer]) -> list[Layer]:
+    """Return the layers a pattern means, in the order given, before `#` and `@` narrow their calls.
+
+    Raises:
+        UsageError: nothing matched; quotes the pattern, names near layers and the types present (exit 2).
+    """
+    # A name wins over every other reading, so that odd names ("0", "conv") stay reachable.
+    is_name = any(pattern.body in layer.names for layer in layers)
+    matched = [layer for layer in layers if pattern.matches(layer, is_name)]
+    if not matched:
+        raise UsageError(f"layer pattern '{pattern}' matches nothing", _what_is_there(pattern, layers))
+    return matched
+
+
+def _what_is_there(pattern: Pattern, layers: Sequence[Layer]) -> str:
+    word = pattern.body.partition(":")[2] or pattern.body
+    near = nearest(word, [name for layer in layers for name in layer.names if name])
+    types = sorted({layer.type for layer in layers if layer.is_leaf})
+    return "; ".join(filter(None, [near, f"types present: {', '.join(types)}"]))
+
+
+def pick_calls(
+    pattern: Pattern, layers: Sequence[Layer], calls: Iterable[tuple[str, int]]
+) -> list[tuple[str, int]]:
+    """Return the `(layer name, call index)` pairs a pattern means, out of `calls` in execution order.
+
+    Raises:
+        UsageError: the pattern matches no layer, no such call, or no such position (exit 2).
+    """
+    names = {layer.name for layer in match_layers(pattern, layers)}
+    candidates = [(name, index) for name, index in calls if name in names]
+    if pattern.call is not None:
+        n_calls = len(candidates)
+        candidates = [pair for pair in candidates if pair[1] == pattern.call]
+        if not candidates:
+            raise UsageError(
+                f"layer pattern '{pattern}': there is no call #{pattern.call} ({n_calls} calls, counted from #0)",
+                f"--layer '{pattern.body}'",
+            )
+    if pattern.first is None or pattern.last is None:
+        return candidates
+    n = len(candidates)
+    first, last = (place - 1 if place > 0 else n + place for place in (pattern.first, pattern.last))
+    if not 0 <= first <= last < n:
+        raise UsageError(
+            f"layer pattern '{pattern}': '{pattern.body}' has {n} calls, so positions 1..{n} or -{n}..-1 exist",
+            f"--layer '{pattern.body}'",
+        )
+    return candidates[first : last + 1]

@@ -1,0 +1,124 @@
+"""From layer patterns to the exact calls they mean."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from modelscope_cli.errors import ModelscopeError
+from modelscope_cli.hooks.layers import list_layers
+from modelscope_cli.hooks.patterns import Layer, Pattern, match_layers, parse_pattern, pick_calls
+from modelscope_cli.hooks.session import Call, HookSession, Observer
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What to look at.
+
+    Attributes:
+        names: the layers that are meant; None for all of them.
+        wanted: the exact calls, where they are known before the pass; the forward can stop after the last.
+    """
+
+    names: frozenset[str] | None = None
+    wanted: frozenset[tuple[str, int]] | None = None
+
+
+def select(
+    model: nn.Module,
+    layers: Sequence[str],
+    exclude: Sequence[str],
+    args: tuple[Any, ...],
+    *,
+    is_feedforward: bool = False,
+) -> Selection:
+    """Resolve `--layer` (a union; none means every layer) less `--exclude`.
+
+    Args:
+        args: what the model will be called with; its shapes decide the order of calls.
+        is_feedforward: every layer that has parameters of its own runs at most once, as in torchvision's
+            classifiers. Then a selection of such layers needs no trial run to know when to stop.
+
+    Raises:
+        UsageError: a pattern is malformed or matches nothing (exit 2).
+    """
+    if not layers and not exclude:
+        return Selection()
+    present = list_layers(model)
+    every = [layer for layer, _ in present]
+    take = [parse_pattern(text) for text in layers] or [Pattern("re:", "re:")]
+    leave = [parse_pattern(text) for text in exclude]
+    taken = _names(take, every)
+    left = _names([pattern for pattern in leave if not pattern.is_positional], every)
+    for pattern in leave:
+        match_layers(pattern, every)
+    names = taken - left
+
+    is_positional = any(pattern.is_positional for pattern in (*take, *leave))
+    modules = {layer.name: module for layer, module in present}
+    if not is_positional:
+        if not layers:
+            return Selection(names)
+        if is_feedforward and all(_has_own_parameters(modules[name]) for name in names):
+            return Selection(names, frozenset((name, 0) for name in names))
+    calls = trace_calls(model, args, may_run=is_positional)
+    if calls is None:
+        return Selection(names)
+    order = [(call.name, call.index) for call in calls]
+    wanted = {pair for pattern in take for pair in pick_calls(pattern, every, order)}
+    wanted -= {pair for pattern in leave for pair in pick_calls(pattern, every, order)}
+    return Selection(names, frozenset(wanted) if wanted else None)
+
+
+def _names(patterns: Sequence[Pattern], layers: Sequence[Layer]) -> frozenset[str]:
+    return frozenset(layer.name for pattern in patterns for layer in match_layers(pattern, layers))
+
+
+def _has_own_parameters(module: nn.Module) -> bool:
+    return next(module.parameters(recurse=False), None) is not None
+
+
+class _CallRecorder(Observer):
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+
+    def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.calls.append(call)
+
+
+def trace_calls(model: nn.Module, args: tuple[Any, ...], *, may_run: bool = True) -> list[Call] | None:
+    """Return the calls of one pass in the order they begin.
+
+    Tried first on a copy of the model whose tensors hold no data (the meta device), so that nothing of the
+    model is touched and little is computed; where the forward needs real values, the model itself is run.
+
+    Returns:
+        None where the copy does not run and `may_run` is False.
+    """
+    recorder = _CallRecorder()
+    try:
+        twin = _meta_twin(model)
+        meta_args = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to("meta"), args)
+        with HookSession(twin, [recorder]) as session:
+            session.run(meta_args)
+    except (ModelscopeError, RuntimeError, TypeError, ValueError, NotImplementedError, AttributeError):
+        if not may_run:
+            return None
+        recorder = _CallRecorder()
+        with HookSession(model, [recorder]) as session:
+            session.run(args)
+    return recorder.calls
+
+
+def _meta_twin(model: nn.Module) -> nn.Module:
+    """Copy the modules but none of the data: deepcopy takes what `memo` already holds instead of copying."""
+    memo: dict[int, Any] = {}
+    for parameter in model.parameters():
+        memo[id(parameter)] = nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=False)
+    for buffer in model.buffers():
+        memo[id(buffer)] = torch.empty_like(buffer, device="meta")
+    return copy.deepcopy(model, memo)

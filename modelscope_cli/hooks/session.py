@@ -1,0 +1,218 @@
+"""The hook session: attach to a model's layers, run it, look at every call, and leave it as it was found."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+from modelscope_cli.errors import CannotRunError
+from modelscope_cli.hooks.layers import list_layers, tensors_in
+from modelscope_cli.hooks.snapshot import Snapshot
+from modelscope_cli.records import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One execution of a layer's forward.
+
+    Attributes:
+        name: the layer's qualified name; empty for the model itself.
+        type: its class name.
+        order: 1-based position among all calls of the pass, in the order they begin.
+        index: 0 for the layer's first call in the pass, 1 for its second.
+        depth: how many calls were open around it.
+    """
+
+    name: str
+    type: str
+    order: int
+    index: int
+    depth: int
+
+    @property
+    def label(self) -> str:
+        """The name a pattern understands: `relu`, and `relu#1` for its second call."""
+        return f"{self.name}#{self.index}" if self.index else self.name
+
+
+class Observer:
+    """Looks at calls and never changes them. What is needed of a tensor is reduced or copied at once: a later
+    in-place operation rewrites it. Nothing here may synchronise an accelerator."""
+
+    def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Called before the layer's forward."""
+
+    def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
+        """Called after it. `inputs` is `(args, kwargs)`; `is_innermost`: no other layer was called inside."""
+
+
+class ForwardError(CannotRunError):
+    """The model's own forward raised.
+
+    Attributes:
+        call: the innermost layer that was running, None where it happened outside of any.
+        input_shapes: shapes of the tensors that layer was given.
+    """
+
+    def __init__(self, error: Exception, call: Call | None, input_shapes: tuple[Shape, ...]) -> None:
+        self.call = call
+        self.input_shapes = input_shapes
+        reason = " ".join(str(error).split()) or "no message"
+        where = f"{call.label or 'the model itself'} ({call.type})" if call else "the model"
+        shapes = " and ".join(str(list(shape)) for shape in input_shapes)
+        given = f", given {shapes}" if shapes else ""
+        hint = "modelscope summary --help   shows how to give another input (--input-shape, --size, --batch)"
+        if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in reason:
+            reason, hint = "out of memory", "--batch 1, a smaller --size, or --device cpu"
+        super().__init__(f"forward raised in {where}{given}: {type(error).__name__}: {reason[:300]}", hint)
+
+
+# Not an Exception: a model's own `except Exception` must not swallow it.
+class _StopForward(BaseException):
+    """Raised inside the forward when nothing further is needed."""
+
+
+@dataclass(slots=True)
+class _OpenCall:
+    call: Call
+    module: nn.Module
+    inputs: tuple[tuple[Any, ...], dict[str, Any]]
+    is_innermost: bool = True
+
+
+class HookSession:
+    """A context manager that owns every hook and puts the model back, whatever happens inside it.
+
+    Args:
+        model: left as found: hooks, training flags, attributes, buffers, `requires_grad`, fast-path flag, RNG.
+        observers: see every wanted call.
+        wanted: the `(layer name, call index)` pairs that matter, or None for all. Once the last one is done the
+            forward is cut short.
+        names: only these layers are shown to the observers, every call of them; None for all.
+        watch_entry: call the observers' `enter` too.
+
+    The model is switched to eval mode, and the fused attention path off, so that the layers inside show.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        observers: Iterable[Observer] = (),
+        *,
+        wanted: frozenset[tuple[str, int]] | None = None,
+        names: frozenset[str] | None = None,
+    ) -> None:
+        self.model = model
+        self._observers = tuple(observers)
+        self._wanted = wanted
+        self._names = names
+        self._handles: list[RemovableHandle] = []
+        self._snapshot: Snapshot | None = None
+        self._begin_pass()
+
+    def _begin_pass(self) -> None:
+        self._n_calls = 0
+        self._calls_of: Counter[str] = Counter()
+        self._open: list[_OpenCall] = []
+        self._n_missing = len(self._wanted) if self._wanted is not None else -1
+
+    def __enter__(self) -> Self:
+        self._snapshot = Snapshot(self.model)
+        try:
+            self.model.eval()
+            torch.backends.mha.set_fastpath_enabled(False)
+            for layer, module in list_layers(self.model):
+                self._attach(layer.name, module)
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self._open.clear()  # an exception may have left calls open, and those hold tensors
+        if self._snapshot is not None:
+            self._snapshot.restore()
+            self._snapshot = None
+
+    def _attach(self, name: str, module: nn.Module) -> None:
+        kind = type(module).__name__
+
+        def enter(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            self._enter(name, kind, module, args, kwargs)
+
+        def leave(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+            self._leave(module, output)
+
+        # First in, first seen: before and after hooks of the user's own that may change what flows.
+        self._handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
+        self._handles.append(module.register_forward_hook(leave, with_kwargs=True))
+
+    def _enter(
+        self, name: str, kind: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        if self._open:
+            self._open[-1].is_innermost = False
+        self._n_calls += 1
+        call = Call(name, kind, self._n_calls, self._calls_of[name], len(self._open))
+        self._calls_of[name] += 1
+        self._open.append(_OpenCall(call, module, (args, kwargs)))
+        if self._is_wanted(call):
+            for observer in self._observers:
+                observer.enter(call, module, args, kwargs)
+
+    def _leave(self, module: nn.Module, output: Any) -> None:
+        frame = self._open.pop()
+        while frame.module is not module:  # calls whose exception the model itself caught
+            frame = self._open.pop()
+        if not self._is_wanted(frame.call):
+            return
+        for observer in self._observers:
+            observer.leave(frame.call, module, frame.inputs, output, frame.is_innermost)
+        if self._wanted is not None:
+            self._n_missing -= 1
+            if self._n_missing == 0:
+                raise _StopForward
+
+    def _is_wanted(self, call: Call) -> bool:
+        if self._wanted is not None:
+            return (call.name, call.index) in self._wanted
+        return self._names is None or call.name in self._names
+
+    def run(self, args: tuple[Any, ...]) -> Any:
+        """Run one forward pass without gradients and return the output, None where it was cut short.
+
+        Raises:
+            ForwardError: the model raised; names the layer and the shapes it was given (exit 4).
+        """
+        self._begin_pass()
+        try:
+            with torch.no_grad():
+                return self.model(*args)
+        except _StopForward:
+            return None
+        except CannotRunError:
+            raise
+        except Exception as error:
+            raise self._forward_error(error) from error
+        finally:
+            self._open.clear()
+
+    def _forward_error(self, error: Exception) -> ForwardError:
+        if not self._open:
+            return ForwardError(error, None, ())
+        innermost = self._open[-1]
+        shapes = tuple(tuple(tensor.shape) for _, tensor in tensors_in(innermost.inputs))
+        return ForwardError(error, innermost.call, shapes)

@@ -1,0 +1,63 @@
+"""Remember everything a forward pass may change about a model, and put it back."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+# Replacing what these hold would leave the model with the right dict but the wrong entries.
+_REGISTRIES = ("_parameters", "_buffers", "_modules")
+
+
+class Snapshot:
+    """The state of a model and of torch at one moment; `restore` brings both back.
+
+    Kept: every attribute of every module (training flags and hook dictionaries among them), the entries of its
+    parameter, buffer and module dictionaries, the values of buffers, each parameter's `requires_grad` and
+    `grad`, the attention fast-path flag and the random state of the CPU and of the devices in use.
+    Parameter values are not copied: nothing in the tool writes to them.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._attributes = [(module, dict(module.__dict__)) for module in model.modules()]
+        self._registries = [
+            (registry, dict(registry))
+            for module in model.modules()
+            for registry in (getattr(module, name) for name in _REGISTRIES)
+        ]
+        self._buffers = [(b, b._version, b.detach().clone()) for b in model.buffers() if not b.is_inference()]
+        self._parameters = [(p, p.requires_grad, p.grad) for p in model.parameters()]
+        self._has_fastpath = torch.backends.mha.get_fastpath_enabled()
+        self._rng = RandomState(model)
+
+    def restore(self) -> None:
+        for module, attributes in self._attributes:
+            module.__dict__.clear()
+            module.__dict__.update(attributes)
+        for registry, entries in self._registries:
+            registry.clear()
+            registry.update(entries)
+        with torch.no_grad():
+            for buffer, version, value in self._buffers:
+                if buffer._version != version:
+                    buffer.copy_(value)
+        for parameter, requires_grad, grad in self._parameters:
+            parameter.requires_grad_(requires_grad)
+            parameter.grad = grad
+        torch.backends.mha.set_fastpath_enabled(self._has_fastpath)
+        self._rng.restore()
+
+
+class RandomState:
+    """The random state of the CPU and of every accelerator that holds a part of `model`."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._cpu = torch.random.get_rng_state()
+        tensors: list[Any] = [*model.parameters(), *model.buffers()]
+        self._devices = {t.device for t in tensors if t.device.type not in ("cpu", "meta")}
+        self._states = {d: torch.get_device_module(d).get_rng_state(d) for d in self._devices}
+
+    def restore(self) -> None:
+        torch.random.set_rng_state(self._cpu)
+        for device, state in self._states.items():
+            torch.get_device_module(device).set_rng_state(state, device)

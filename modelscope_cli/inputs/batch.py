@@ -1,0 +1,90 @@
+"""What a model is called with, and how a tensor gets there."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from modelscope_cli.records import InputInfo, Notice, Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The arguments of one forward: `model(*args)`.
+
+    Attributes:
+        args: on the device; floats in the model's dtype, integers as they are.
+        n_images: how many images, clips or pairs.
+        names: the file of each (the first of a clip or pair). Empty for noise and tensors.
+    """
+
+    args: tuple[Any, ...]
+    n_images: int
+    names: tuple[str, ...] = ()
+    make_pictures: Callable[[], tuple[Tensor, ...]] = field(default=tuple, repr=False)
+
+    @property
+    def pictures(self) -> tuple[Tensor, ...]:
+        """What the model sees of each of `names`, before normalisation: `(3, H, W)` uint8 on the CPU.
+
+        Computed when asked for, as most commands never do.
+        """
+        return self.make_pictures()
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Batches that can be gone through several times, always the same; made on the way, never kept.
+
+    Attributes:
+        info: for the record.
+        n_images: in all batches together.
+        notes: what was decided for the person, one line each.
+    """
+
+    info: InputInfo
+    n_images: int
+    n_batches: int
+    make_batches: Callable[[], Iterator[Batch]] = field(repr=False)
+    notes: tuple[str, ...] = ()
+    warnings: tuple[Notice, ...] = ()
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self.make_batches()
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The model's side: the family decides the arguments, the device and dtype where they go."""
+
+    family: str
+    device: torch.device
+    dtype: torch.dtype
+
+    def arrange(self, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
+        """Turn batched tensors into arguments: detection takes one list, its batches split into images."""
+        if self.family != "detection":
+            return tuple(tensors)
+        return ([image for tensor in tensors for image in (tensor if tensor.ndim == 4 else [tensor])],)
+
+    def place(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Move arguments to the device; floats in the model's dtype."""
+        return tuple(
+            [self._move(x) for x in arg] if isinstance(arg, list) else self._move(arg) for arg in args
+        )
+
+    def _move(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self.device, self.dtype if tensor.is_floating_point() else tensor.dtype)
+
+
+def shapes_of(args: tuple[Any, ...]) -> tuple[Shape, ...]:
+    """Return one shape an argument, one an image where the argument is a list."""
+    tensors = (tensor for arg in args for tensor in (arg if isinstance(arg, list) else [arg]))
+    return tuple(tuple(tensor.shape) for tensor in tensors)
+
+
+def count_images(args: tuple[Any, ...]) -> int:
+    """Return the length of the batch, or of the list of images."""
+    return len(args[0])

@@ -1,0 +1,57 @@
+"""Open whatever a person asked for as batches that a model of the given family accepts."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from modelscope_cli.errors import UsageError
+from modelscope_cli.inputs.batch import Batch, Inputs, Target
+from modelscope_cli.inputs.from_noise import open_noise
+from modelscope_cli.inputs.from_pictures import open_pictures
+from modelscope_cli.inputs.from_tensors import open_tensors
+from modelscope_cli.inputs.request import InputRequest
+from modelscope_cli.inputs.tensorfile import TENSOR_SUFFIXES
+
+__all__ = ["Batch", "Inputs", "open_inputs"]
+
+
+def open_inputs(
+    request: InputRequest,
+    *,
+    family: str,
+    transforms: Any | None,
+    module: nn.Module | None,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> Inputs:
+    """Find the pictures, the tensor file or the shapes that were asked for; else noise of the natural size.
+
+    Raises:
+        UsageError: exit code 2; options that cannot be read or contradict each other.
+        CannotRunError: exit code 4; a file that cannot be used. A later picture raises while iterating.
+    """
+    target = Target(family, device, dtype)
+    if request.batch is not None and request.batch < 1:
+        raise UsageError(f"'--batch {request.batch}' is not a whole number above 0", "--batch 8")
+    if request.files and request.shapes:
+        raise UsageError(
+            f"'{request.files[0]}' and '--input-shape {request.shapes[0]}' are two different inputs",
+            f"leave out --input-shape {request.shapes[0]}",
+        )
+    if any(Path(file).suffix.lower() in TENSOR_SUFFIXES for file in request.files):
+        _refuse(request.size_options() + request.value_options(), "a tensor file")
+        return open_tensors(request, target)
+    if request.files:
+        return open_pictures(request, target, transforms, module)
+    if request.shapes:
+        _refuse(request.size_options(), "'--input-shape'")
+    _refuse(request.value_options(), "noise")
+    return open_noise(request, target, transforms, module)
+
+
+def _refuse(given: list[str], what: str) -> None:
+    """Refuse an option that would be ignored: what is typed is obeyed or an error."""
+    if given:
+        raise UsageError(f"'{given[0]}' prepares pictures, but the input is {what}", f"leave out {given[0]}")

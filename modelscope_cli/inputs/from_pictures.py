@@ -1,0 +1,52 @@
+"""Batches of pictures: found, decoded, prepared and collated one group at a time."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import nn
+
+from modelscope_cli.inputs.batch import Batch, Inputs, Target, shapes_of
+from modelscope_cli.inputs.collate import Group, collate, group_pictures
+from modelscope_cli.inputs.files import find_pictures
+from modelscope_cli.inputs.picture import decode
+from modelscope_cli.inputs.plan import plan_preprocessing
+from modelscope_cli.inputs.request import InputRequest
+from modelscope_cli.records import InputInfo
+
+
+def open_pictures(
+    request: InputRequest, target: Target, transforms: Any | None, module: nn.Module | None
+) -> Inputs:
+    """Open image files. Only the first batch is decoded before the batches are gone through.
+
+    Raises:
+        UsageError, CannotRunError: exit codes 2 and 4; see the parts.
+    """
+    files, skipped = find_pictures(request.files)
+    plan = plan_preprocessing(request, target.family, transforms, module)
+    groups, decided = group_pictures(target.family, files, request.batch, plan.is_fixed_size)
+    is_one_sample = target.family in {"video", "optical_flow"}
+
+    def build(group: Group) -> Batch:
+        prepared = {file: plan.apply(decode(file, plan.mode), file.name) for file in dict.fromkeys(group)}
+        args = collate(target.family, [file.name for file in group], [prepared[file] for file in group])
+        seen = group[:1] if is_one_sample else group
+        return Batch(
+            target.place(args),
+            n_images=len(seen),
+            names=tuple(file.name for file in seen),
+            make_pictures=lambda: tuple(plan.picture(prepared[file]) for file in seen),
+        )
+
+    # The first batch is built now, for its shape and so that a bad picture is told before the model runs.
+    ready = [build(groups[0])]
+    info = InputInfo("image", shapes_of(ready[0].args), tuple(file.name for file in files), plan.words)
+
+    def batches() -> Iterator[Batch]:
+        yield ready.pop() if ready else build(groups[0])
+        yield from map(build, groups[1:])
+
+    notes = [*skipped, *decided]
+    if transforms is None:
+        notes.append(f"preprocessing: the model states none, so the usual one: {plan.words}")
+    return Inputs(info, 1 if is_one_sample else len(files), len(groups), batches, tuple(notes))

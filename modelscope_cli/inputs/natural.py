@@ -1,0 +1,58 @@
+"""The input a model was made for, read from its family, its weights' transforms and its first layer."""
+
+from typing import Any
+
+from torch import nn
+from torch.nn.modules.lazy import LazyModuleMixin
+
+from modelscope_cli.records import Shape
+
+# Every published figure of torchvision's video and flow models was computed at these.
+CLIP_FRAMES = 16
+_FLOW_SIZE = (512, 512)
+
+_DEFAULT_SIZE = {"segmentation": (520, 520), "video": (112, 112), "detection": (800, 800)}
+
+
+def natural_shapes(
+    family: str, transforms: Any | None, module: nn.Module | None, batch: int
+) -> tuple[Shape, ...]:
+    """Return the shape of each input of `family`; for detection, of each image in the list.
+
+    `(N, 3, H, W)` for pictures, `(N, 3, T, H, W)` for video, two `(N, 3, H, W)` for optical flow, `batch`
+    times `(3, H, W)` for detection, `(N, features)` for a custom model that starts with a linear layer.
+    """
+    size = _natural_size(family, transforms, module)
+    if family == "detection":
+        return ((3, *size),) * batch
+    if family == "optical_flow":
+        return ((batch, 3, *size),) * 2
+    if family == "video":
+        return ((batch, 3, CLIP_FRAMES, *size),)
+    first = first_layer(module)
+    if isinstance(first, nn.Linear):
+        return ((batch, first.in_features),)
+    if isinstance(first, nn.Conv3d):
+        return ((batch, first.in_channels, CLIP_FRAMES, *_DEFAULT_SIZE["video"]),)
+    return ((batch, first.in_channels if first else 3, *size),)
+
+
+def first_layer(module: nn.Module | None) -> nn.Conv2d | nn.Conv3d | nn.Linear | None:
+    """Return the first registered layer, if it fixes how many channels or features go in."""
+    layers = module.modules() if module is not None else ()
+    first = next((layer for layer in layers if isinstance(layer, nn.Conv2d | nn.Conv3d | nn.Linear)), None)
+    # A lazy layer takes what comes.
+    return None if isinstance(first, LazyModuleMixin) else first
+
+
+def _natural_size(family: str, transforms: Any | None, module: nn.Module | None) -> tuple[int, int]:
+    if family == "optical_flow":
+        return _FLOW_SIZE
+    resizer: Any = getattr(module, "transform", None)
+    if family == "detection" and resizer is not None:
+        width, height = resizer.fixed_size or (resizer.min_size[-1],) * 2
+        return height, width
+    stated = getattr(transforms, "crop_size", None) or getattr(transforms, "resize_size", None)
+    if stated:
+        return stated[0], stated[-1]
+    return _DEFAULT_SIZE.get(family, (224, 224))

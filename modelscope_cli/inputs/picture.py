@@ -1,0 +1,99 @@
+"""Decode one picture with Pillow, strictly: whole and within Pillow's size limit, or an error."""
+
+import io
+import logging
+import shlex
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
+
+from modelscope_cli.errors import CannotRunError
+from modelscope_cli.inputs.files import PictureFile
+
+Mode = str  # "RGB" or "L"
+# Named, because Pillow also opens formats that start another program (EPS).
+_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
+# What Pillow logs as an error it also raises, and a person should read it once.
+logging.getLogger("PIL").addHandler(logging.NullHandler())
+
+
+def decode(file: PictureFile, mode: Mode) -> Image.Image:
+    """Return the first frame of a picture as 8-bit `RGB` or `L`, turned the way its EXIF data says.
+
+    Transparency is laid over white; 16-bit gray is divided by 257, so that white stays white.
+
+    Raises:
+        CannotRunError: exit code 4; empty, not a picture, truncated, not readable, or too large to open.
+    """
+    try:
+        with _strict_pillow(), Image.open(_stream(file), formats=_FORMATS) as image:
+            image.load()
+            ImageOps.exif_transpose(image, in_place=True)
+            return _to_mode(image, mode)
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        size = str(error).partition(",")[0].partition("(")[2]
+        raise CannotRunError(
+            f"'{file.name}' is too large to open safely ({size.replace(')', ',', 1)})",
+            f"magick {shlex.quote(file.name)} -resize 4096x4096 smaller.png",
+        ) from error
+    except UnidentifiedImageError as error:
+        what = (
+            "is empty"
+            if _is_empty(file)
+            else f"is not a picture ({', '.join(_FORMATS)}), whatever its name says"
+        )
+        raise CannotRunError(f"'{file.name}' {what}", f"file {shlex.quote(file.name)}") from error
+    except PermissionError as error:
+        raise CannotRunError(f"'{file.name}' may not be read", f"ls -l {shlex.quote(file.name)}") from error
+    # Pillow's decoders raise whatever the damage trips: OSError, SyntaxError, struct.error, IndexError ...
+    except Exception as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise CannotRunError(
+            f"'{file.name}' cannot be decoded: {reason}", f"file {shlex.quote(file.name)}"
+        ) from error
+
+
+def _to_mode(image: Image.Image, mode: Mode) -> Image.Image:
+    # Some 16-bit files open as 32-bit ones.
+    if image.mode.startswith("I;16") or (image.mode == "I" and _highest(image) <= 65535):
+        # Pillow's own conversion clips at 255; a linear point scales, and + 0.5 rounds.
+        image = image.convert("I").point(lambda value: value * (1 / 257) + 0.5).convert("L")
+    elif image.mode in {"I", "F"}:
+        raise ValueError(
+            f"its 32-bit pixels (mode {image.mode}) have no stated white; store it as .npy instead"
+        )
+    elif image.has_transparency_data:
+        pixels = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", pixels.size, "white"), pixels)
+    return image if image.mode == mode else image.convert(mode)
+
+
+def _highest(image: Image.Image) -> float:
+    extrema: Any = image.getextrema()  # one pair for a single band, pairs for several
+    return extrema[1]
+
+
+@contextmanager
+def _strict_pillow() -> Iterator[None]:
+    was_lenient = ImageFile.LOAD_TRUNCATED_IMAGES
+    # A user's model file may have switched it on; a picture half gray is worse than an error.
+    ImageFile.LOAD_TRUNCATED_IMAGES = False
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            yield
+    finally:
+        ImageFile.LOAD_TRUNCATED_IMAGES = was_lenient
+
+
+def _stream(file: PictureFile) -> Path | io.BytesIO:
+    return Path(file.name) if file.content is None else io.BytesIO(file.content)
+
+
+def _is_empty(file: PictureFile) -> bool:
+    return not file.content if file.content is not None else Path(file.name).stat().st_size == 0

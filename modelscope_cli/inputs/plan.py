@@ -1,0 +1,139 @@
+"""Which preprocessing: the weights' own preset, changed only where asked, and said in words."""
+
+import copy
+from typing import Any
+
+from torch import nn
+from torchvision.models import ResNet18_Weights
+from torchvision.models.detection import FasterRCNN_ResNet50_FPN_Weights
+from torchvision.models.optical_flow import Raft_Small_Weights
+from torchvision.models.segmentation import FCN_ResNet50_Weights
+from torchvision.models.video import R3D_18_Weights
+
+from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.inputs.grammar import by, parse_channels, parse_size
+from modelscope_cli.inputs.natural import first_layer
+from modelscope_cli.inputs.preprocess import FLOW_MIN_SIDE, FLOW_STEP, Preprocessing
+from modelscope_cli.inputs.request import InputRequest
+
+# Presets are private classes; the public way to one is the weights that use it.
+_DEFAULT_WEIGHTS = {
+    "segmentation": FCN_ResNet50_Weights.COCO_WITH_VOC_LABELS_V1,
+    "detection": FasterRCNN_ResNet50_FPN_Weights.COCO_V1,
+    "optical_flow": Raft_Small_Weights.C_T_V2,
+    "video": R3D_18_Weights.KINETICS400_V1,
+}
+_IMAGENET_WEIGHTS = ResNet18_Weights.IMAGENET1K_V1
+# The means of the three ImageNet values, for models that take one gray channel.
+_GRAY_MEAN, _GRAY_STD = [0.449], [0.226]
+# What the presets do that have no mean of their own: 0..1 for detection, -1..1 for optical flow.
+_FIXED_VALUES = {"detection": ([0.0] * 3, [1.0] * 3), "optical_flow": ([0.5] * 3, [0.5] * 3)}
+
+
+def plan_preprocessing(
+    request: InputRequest, family: str, transforms: Any | None, module: nn.Module | None
+) -> Preprocessing:
+    """Take the preset of the weights, or the family's usual one, and change what was asked in a copy.
+
+    Raises:
+        UsageError: exit code 2; an option that cannot be read or that this family has no place for.
+        CannotRunError: exit code 4; the model takes neither gray nor colour pictures.
+    """
+    n_channels = _count_channels(module)
+    default = _DEFAULT_WEIGHTS.get(family, _IMAGENET_WEIGHTS)
+    preset = copy.copy(transforms) if transforms is not None else default.transforms()
+    flow_size = _change_size(preset, request.size, family)
+    _change_values(preset, request, n_channels, family)
+    mean, std = _FIXED_VALUES.get(family) or (preset.mean, preset.std)
+    return Preprocessing(
+        family=family,
+        preset=preset,
+        mode="L" if n_channels == 1 else "RGB",
+        mean=mean,
+        std=std,
+        words=_describe(preset, family, n_channels, flow_size),
+        is_fixed_size=hasattr(preset, "crop_size") or len(getattr(preset, "resize_size", None) or ()) == 2,
+        flow_size=flow_size,
+    )
+
+
+def _count_channels(module: nn.Module | None) -> int:
+    first = first_layer(module)
+    n_channels = first.in_channels if isinstance(first, nn.Conv2d | nn.Conv3d) else 3
+    if n_channels not in {1, 3}:
+        raise CannotRunError(
+            f"the model's first convolution takes {n_channels} channels, a picture has 1 or 3",
+            f"--input-shape 1,{n_channels},224,224 or a tensor file (.pt, .npy, .safetensors)",
+        )
+    return n_channels
+
+
+def _change_size(preset: Any, typed: str | None, family: str) -> tuple[int, int] | None:
+    """Set the size in `preset`; return it where the preset has no place for it, for optical flow."""
+    if typed is None:
+        return None
+    size = parse_size(typed)
+    if family == "optical_flow":
+        if any(side % FLOW_STEP or side < FLOW_MIN_SIDE for side in size):
+            rule = f"multiples of {FLOW_STEP}, at least {FLOW_MIN_SIDE}"
+            raise UsageError(
+                f"'--size {typed}' does not fit optical flow, whose sides are {rule}", "--size 520,960"
+            )
+        return size[0], size[-1]
+    if not hasattr(preset, "resize_size"):
+        raise _no_place_for(f"--size {typed}", family)
+    preset.resize_size = list(size)
+    if hasattr(preset, "crop_size"):
+        preset.crop_size = [size[0], size[-1]]
+    return None
+
+
+def _change_values(preset: Any, request: InputRequest, n_channels: int, family: str) -> None:
+    given = request.value_options()
+    if not hasattr(preset, "mean"):
+        if given:
+            raise _no_place_for(given[0], family)
+        return
+    if len(given) > 1 and not request.normalize:
+        raise UsageError(f"'{given[0]}' and '--no-normalize' exclude each other", f"leave out {given[0]}")
+    if n_channels == 1:
+        preset.mean, preset.std = _GRAY_MEAN, _GRAY_STD
+    if request.mean is not None:
+        preset.mean = parse_channels("--mean", request.mean, n_channels)
+    if request.std is not None:
+        preset.std = parse_channels("--std", request.std, n_channels)
+    if not request.normalize:
+        preset.mean, preset.std = [0.0] * n_channels, [1.0] * n_channels
+
+
+def _no_place_for(option: str, family: str) -> UsageError:
+    reason = "resize and normalise" if family == "detection" else "normalise"
+    models = f"{family.replace('_', ' ')} models"
+    return UsageError(f"'{option}' does not apply: {models} {reason} by themselves", f"leave out {option}")
+
+
+def _describe(preset: Any, family: str, n_channels: int, flow_size: tuple[int, int] | None) -> str:
+    colours = "gray" if n_channels == 1 else "RGB"
+    steps = [f"decode to 8-bit {colours} (alpha over white, 16-bit gray divided by 257)"]
+    resize = getattr(preset, "resize_size", None)
+    crop = getattr(preset, "crop_size", None)
+    if family == "optical_flow":
+        where = by(flow_size) if flow_size else f"multiples of {FLOW_STEP}, at most 520 x 960 pixels in area"
+        steps.append(f"resize to {where} (bilinear)")
+    elif resize:
+        how = preset.interpolation.value + ("" if family == "video" else ", antialias")
+        steps.append(
+            f"resize {f'short side to {resize[0]}' if len(resize) == 1 else f'to {by(resize)}'} ({how})"
+        )
+    if crop and list(crop) != resize:
+        steps.append(f"centre crop {crop[0]} x {crop[-1]}")
+    steps.append("scale to -1..1" if family == "optical_flow" else "scale to 0..1")
+    if hasattr(preset, "mean"):
+        is_normalised = any(preset.mean) or any(value != 1 for value in preset.std)
+        numbers = f"normalise mean {_listed(preset.mean)} std {_listed(preset.std)}"
+        steps.append(numbers if is_normalised else "not normalised")
+    return ", ".join(steps)
+
+
+def _listed(values: list[float]) -> str:
+    return "(" + ", ".join(f"{value:g}" for value in values) + ")"

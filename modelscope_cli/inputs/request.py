@@ -1,0 +1,37 @@
+"""What a person asked the model to be run on, as typed."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class InputRequest:
+    """Everything the shared input options say, still unparsed.
+
+    Attributes:
+        files: image files, folders, globs, `-` for standard input, or one tensor file.
+        shapes: each `--input-shape`, such as `1,3,224,224` or `int64:1,128`; several are several inputs.
+        size: `--size`, `224` or `224,320` (height, width).
+        mean, std: one number for all channels or one a channel, on the scale 0..1.
+        normalize: False for `--no-normalize`.
+        batch: pictures per forward; for noise, the batch dimension.
+        seed: of the noise.
+    """
+
+    files: tuple[str, ...] = ()
+    shapes: tuple[str, ...] = ()
+    size: str | None = None
+    mean: str | None = None
+    std: str | None = None
+    normalize: bool = True
+    batch: int | None = None
+    seed: int = 0
+
+    def value_options(self) -> list[str]:
+        """Return the options about pixel values that were given, as typed."""
+        typed = {"--mean": self.mean, "--std": self.std}
+        given = [f"{option} {text}" for option, text in typed.items() if text is not None]
+        return given if self.normalize else [*given, "--no-normalize"]
+
+    def size_options(self) -> list[str]:
+        """Return `--size` as typed, if it was."""
+        return [] if self.size is None else [f"--size {self.size}"]

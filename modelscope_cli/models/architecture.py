@@ -1,0 +1,28 @@
+"""A model before it has values: where it comes from and how to build it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import nn
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """What torchvision names and imported code have in common.
+
+    Attributes:
+        source: `zoo` or `import`, as in `records.ModelInfo`.
+        name: the torchvision name, or what was typed.
+        family: `classification`, `segmentation`, `detection`, `video`, `optical_flow`, `quantization`;
+            `custom` for imported code.
+        build: make the module, seeded, in train mode, with a number of classes or (None) its own.
+        takes_num_classes: whether `build` accepts a number of classes.
+        is_instance: `build` returns a module that was there already.
+    """
+
+    source: str
+    name: str
+    family: str
+    build: Callable[[int | None], nn.Module]
+    takes_num_classes: bool
+    is_instance: bool = False

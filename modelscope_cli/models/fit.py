@@ -1,0 +1,150 @@
+"""Load a state dict into a model, naming every key that does not fit."""
+
+from collections.abc import Iterable, Mapping
+from copy import copy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from modelscope_cli.errors import CannotRunError
+from modelscope_cli.records import Notice
+
+_PREFIXES = ("module.", "model.", "_orig_mod.")
+_MAX_PREFIXES = 3
+_N_NAMED = 5
+# Below this share of fitting keys the checkpoint is of another model, and a list of keys says nothing.
+_MIN_FITTING_FRACTION = 0.2
+# Heads repeat the classes: 4 box coordinates each, up to this many anchors.
+_MAX_REPEATS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """The names by which a state dict and a model differ; `misshaped` says both shapes."""
+
+    missing: tuple[str, ...]
+    unexpected: tuple[str, ...]
+    misshaped: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.missing or self.unexpected or self.misshaped)
+
+    def notices(self) -> tuple[Notice, ...]:
+        """Return one warning for each kind of difference there is."""
+        kinds = {"missing": self.missing, "unexpected": self.unexpected, "misshaped": self.misshaped}
+        return tuple(
+            Notice(f"{kind}_keys", f"{kind}: {listed(keys)}") for kind, keys in kinds.items() if keys
+        )
+
+
+def strip_prefixes(state: dict[str, Tensor], module: nn.Module) -> tuple[dict[str, Tensor], str | None]:
+    """Return `state` without prefixes of wrappers, where its keys then fit `module` better; and a note."""
+    wanted = module.state_dict().keys()
+    best, best_removed = state, ""
+    candidates = [(state, "")]
+    for _ in range(_MAX_PREFIXES):
+        candidates = [
+            (_without(prefix, candidate), removed + prefix)
+            for candidate, removed in candidates
+            for prefix in _PREFIXES
+            if any(key.startswith(prefix) for key in candidate)
+        ]
+        for candidate, removed in candidates:
+            if len(wanted & candidate.keys()) > len(wanted & best.keys()):
+                best, best_removed = candidate, removed
+    return best, f"checkpoint: prefix '{best_removed}' removed from its keys" if best_removed else None
+
+
+def classes_of(state: Mapping[str, Tensor], module: nn.Module) -> list[int]:
+    """Return numbers of classes that might make `module` fit `state`, likeliest first; empty if none could.
+
+    Only the leading dimension of some parameters may differ, and by one ratio: 1000 -> 10 for `fc.weight`,
+    also 364 -> 40 for the boxes beside it.
+    """
+    pairs = [
+        (tuple(own.shape), tuple(state[name].shape))
+        for name, own in module.state_dict().items()
+        if name in state and own.shape != state[name].shape
+    ]
+    if not pairs or any(not own or len(own) != len(other) or own[1:] != other[1:] for own, other in pairs):
+        return []
+    own, other = min((own[0], other[0]) for own, other in pairs)
+    if any(mine[0] * other != theirs[0] * own for mine, theirs in pairs):
+        return []
+    return [other // n for n in range(1, _MAX_REPEATS + 1) if other % n == 0 and own % n == 0]
+
+
+def load_state(
+    state: dict[str, Tensor], module: nn.Module, *, strict: bool, name: str, file: str
+) -> tuple[Notice, ...]:
+    """Copy `state` into `module`; return a warning for each kind of key that did not fit.
+
+    A missing `num_batches_tracked` is no difference: nothing reads it in eval mode.
+
+    Raises:
+        CannotRunError: keys differ and `strict`, or hardly any key fits (exit 4).
+    """
+    own = module.state_dict()
+    misshaped = {key for key, tensor in state.items() if key in own and not _is_alike(tensor, own[key])}
+    fitting = copy(state)  # with the `_metadata` it may carry
+    for key in misshaped:
+        del fitting[key]
+    try:
+        result = module.load_state_dict(fitting, strict=False)
+    except RuntimeError as error:
+        reason = str(error).strip().partition("\n")[2].strip() or str(error)
+        message = f"checkpoint '{file}' cannot be copied into '{name}': {reason.partition(chr(10))[0]}"
+        raise CannotRunError(message, f"modelscope summary {name}") from error
+    misfit = Misfit(
+        tuple(key for key in result.missing_keys if key not in misshaped and not _is_counter(key)),
+        tuple(key for key in result.unexpected_keys if not _is_counter(key)),
+        tuple(f"{key} {_shape(state[key])} for {_shape(own[key])}" for key in sorted(misshaped)),
+    )
+    if not misfit:
+        return ()
+    n_fitting = len(own) - len(misfit.missing) - len(misfit.misshaped)
+    n_all = max(len(own), len(state))
+    if n_fitting < _MIN_FITTING_FRACTION * n_all:
+        message = f"checkpoint '{file}' is of another architecture: {n_fitting} of {n_all} keys fit '{name}'"
+        raise CannotRunError(message, "modelscope models lists what --model can name")
+    if strict:
+        parts = ", ".join(notice.message for notice in misfit.notices())
+        raise CannotRunError(f"checkpoint '{file}' does not fit '{name}': {parts}", "--no-strict")
+    return misfit.notices()
+
+
+def nonfinite_weights(module: nn.Module) -> tuple[Notice, ...]:
+    """Return a warning that names the weights holding NaN or infinity; empty where there are none."""
+    bad = [name for name, value in module.state_dict().items() if _has_nonfinite(value)]
+    return (Notice("nonfinite_weights", f"NaN or infinite values in {listed(bad, 3)}"),) if bad else ()
+
+
+def _without(prefix: str, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {key.removeprefix(prefix): tensor for key, tensor in state.items()}
+
+
+def _is_alike(tensor: Tensor, own: Tensor) -> bool:
+    """Whether `tensor` can be copied into `own` and mean the same: integers are no weights."""
+    return tensor.shape == own.shape and tensor.is_floating_point() == own.is_floating_point()
+
+
+def _is_counter(key: str) -> bool:
+    return key.endswith("num_batches_tracked")
+
+
+def _has_nonfinite(value: Any) -> bool:
+    if not isinstance(value, Tensor) or not value.is_floating_point() or value.is_meta or not value.numel():
+        return False  # quantized modules also keep dtypes and packed parameters there
+    return not all(bool(torch.isfinite(bound)) for bound in torch.aminmax(value))  # NaN goes through aminmax
+
+
+def _shape(tensor: Tensor) -> str:
+    return ("×".join(map(str, tensor.shape)) or "scalar") + f" {str(tensor.dtype).removeprefix('torch.')}"
+
+
+def listed(names: Iterable[str], n: int = _N_NAMED) -> str:
+    """Return how many names there are, and the first `n` of them."""
+    names = list(names)
+    return f"{len(names)} ({', '.join(names[:n])}{', ...' * (len(names) > n)})"

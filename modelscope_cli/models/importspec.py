@@ -1,0 +1,156 @@
+"""Models of the user's own: `package.module:attr` and `path/to/file.py:attr`."""
+
+import contextlib
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from modelscope_cli.errors import ModelscopeError, UsageError, nearest
+from modelscope_cli.models.architecture import Architecture
+from modelscope_cli.models.seeding import seeded
+from modelscope_cli.models.usercode import user_code_failed
+
+
+def imported_architecture(spec: str, model_args: dict[str, Any], seed: int) -> Architecture:
+    """Import what `spec` names and describe how to build it; an instance is taken as it is.
+
+    Raises:
+        UsageError: no such file, module or attribute, or arguments it does not take (exit 2).
+        CannotRunError: the user's code raised (exit 4).
+    """
+    where, _, attribute = spec.rpartition(":")
+    folder = str(Path(where).resolve().parent) if where.endswith(".py") else str(Path.cwd())
+    with _running(spec, folder, seed, "importing"):
+        module = _import_file(where, spec) if where.endswith(".py") else _import_module(where, spec)
+    found = _find_attribute(module, attribute, spec)
+    if isinstance(found, nn.Module):
+        if model_args:
+            message = f"'{spec}' is a module already built, it takes no '{next(iter(model_args))}'"
+            raise UsageError(message, f"--model {spec}")
+        return Architecture(
+            "import", spec, "custom", lambda _: found, takes_num_classes=False, is_instance=True
+        )
+    if not callable(found):
+        message = f"'{spec}' is a {type(found).__name__}, not a module, a class or a function that makes one"
+        raise UsageError(message, _suggest(module, spec))
+
+    def build(num_classes: int | None) -> nn.Module:
+        kwargs = {**model_args} if num_classes is None else {**model_args, "num_classes": num_classes}
+        _check_arguments(found, kwargs, spec)
+        with _running(spec, folder, seed, "building"):
+            made = found(**kwargs)
+        if not isinstance(made, nn.Module):
+            message = f"'{spec}' made a {type(made).__name__}, not a torch.nn.Module"
+            raise UsageError(message, _suggest(module, spec))
+        return made
+
+    takes_num_classes = "num_classes" not in model_args and _takes(found, "num_classes")
+    return Architecture("import", spec, "custom", build, takes_num_classes)
+
+
+@contextmanager
+def _running(spec: str, folder: str, seed: int, doing: str) -> Iterator[None]:
+    """Run the user's code: its folder importable, seeded, its prints on stderr, its exceptions explained."""
+    sys.path.insert(0, folder)
+    try:
+        with seeded(seed), contextlib.redirect_stdout(sys.stderr):
+            yield
+    except ModelscopeError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise user_code_failed(f"{doing} '{spec}'", error) from error
+    finally:
+        with contextlib.suppress(ValueError):
+            sys.path.remove(folder)
+
+
+def _import_file(path: str, spec: str) -> ModuleType:
+    file = Path(path)
+    if not file.is_file():
+        raise UsageError(f"no model file '{path}' (from '{spec}')", f"ls {file.parent}")
+    # Private, so that `json.py:Net` hides nothing; registered, for dataclasses and pickle.
+    name = f"_mscope_{file.stem}_{abs(hash(file.resolve())):x}"
+    loading = importlib.util.spec_from_file_location(name, file)
+    assert loading is not None  # a .py file has a loader
+    assert loading.loader is not None
+    module = importlib.util.module_from_spec(loading)
+    sys.modules[name] = module
+    try:
+        loading.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _import_module(name: str, spec: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        # Not their import failing: the module that was typed, or a package on the way to it, is not there.
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            hint = f'python -c "import {name.partition(".")[0]}"'
+            raise UsageError(f"no module '{error.name}' to import (from '{spec}')", hint) from error
+        raise
+    except (ValueError, TypeError) as error:  # "", ".x": what import_module says of no name at all
+        if not all(part.isidentifier() for part in name.split(".")):
+            raise UsageError(
+                f"'{name}' is no module to import (from '{spec}')", "--model file.py:NAME"
+            ) from error
+        raise
+
+
+def _find_attribute(module: ModuleType, attribute: str, spec: str) -> Any:
+    found: Any = module
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            near = nearest(part, (name for name in dir(found) if not name.startswith("_")))
+            message = f"'{spec}' has no attribute '{part}'{': ' + near if near else ''}"
+            raise UsageError(message, _suggest(module, spec))
+        found = getattr(found, part)
+    return found
+
+
+def _check_arguments(found: Callable[..., Any], kwargs: dict[str, Any], spec: str) -> None:
+    try:
+        signature = inspect.signature(found)
+    except (ValueError, TypeError):  # builtins without one: calling will tell
+        return
+    try:
+        signature.bind(**kwargs)
+    except TypeError as error:
+        unknown = next((key for key in kwargs if key not in signature.parameters), "")
+        near = nearest(unknown, signature.parameters) if unknown else ""
+        hint = " ".join(
+            f"--model-arg {name}={'...' if parameter.default is parameter.empty else parameter.default}"
+            for name, parameter in signature.parameters.items()
+            if parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+        )
+        message = f"'{spec}' cannot be called so: {error}{'; ' + near if near else ''}"
+        raise UsageError(message, hint or f"--model {spec}") from error
+
+
+def _takes(found: Callable[..., Any], name: str) -> bool:
+    try:
+        parameters = inspect.signature(found).parameters
+    except (ValueError, TypeError):
+        return False
+    return name in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+
+
+def _suggest(module: ModuleType, spec: str) -> str:
+    """Name a model that is there: a class, function or instance the module itself defines."""
+    where = spec.rpartition(":")[0]
+    for name, value in vars(module).items():
+        is_class = isinstance(value, type) and issubclass(value, nn.Module)
+        if isinstance(value, nn.Module) or (is_class and value.__module__ == module.__name__):
+            return f"--model {where}:{name}"
+    return f"--model {where}:NAME"

@@ -1,0 +1,145 @@
+"""Keep `torch._dynamo` and sympy (over a second of imports) out of a process that compiles nothing."""
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+
+def _disable(fn: Callable[..., Any] | None = None, recursive: bool = True, **_: Any) -> Any:
+    """Stand in for `torch._dynamo.disable`: what is never compiled needs no protection from it."""
+    return fn if fn is not None else lambda wrapped: wrapped
+
+
+def _is_compile_supported(device_type: Any) -> Any:
+    """Ask the real function; by the time torchvision calls this the stand-ins have gone."""
+    return importlib.import_module("torch._dynamo.utils").is_compile_supported(device_type)
+
+
+def _is_same(x: Any, y: Any) -> bool:
+    if isinstance(x, (tuple, list)):
+        return len(x) == len(y) and all(map(_is_same, x, y))
+    return bool(x == y)
+
+
+def _itself(value: Any, skip: int = 0) -> Any:
+    return value
+
+
+# What torchvision's imports, the dispatch modes and the shape rules of meta tensors ask of these modules.
+# Shapes here are plain integers: symbols could only come from the real modules.
+_SERVED: dict[str, dict[str, Any]] = {
+    "torch._dynamo": {"disable": _disable},
+    "torch._dynamo.utils": {"is_compile_supported": _is_compile_supported},
+    "sympy": {"Basic": type("Basic", (), {})},
+    "torch.fx.experimental.symbolic_shapes": {
+        "expect_true": _itself,
+        "guard_int": _itself,
+        "guard_or_false": _itself,
+        "guard_or_true": _itself,
+        "guard_size_oblivious": _itself,
+        "guarding_hint_or_throw": _itself,
+        "has_guarding_hint": lambda value: True,
+        "is_nested_int": lambda value: False,
+        "statically_known_true": _itself,
+        "sym_and": lambda *values: all(values),
+        "sym_eq": _is_same,
+        "sym_or": lambda *values: any(values),
+    },
+}
+_PATHS = {("torch._dynamo", "__path__"), ("sympy", "__path__")}
+
+
+class _StandIn(ModuleType):
+    """Serve a few names of a module without importing it; asked for any other, give way to the real one."""
+
+    def __getattr__(self, attribute: str) -> Any:
+        # `import sympy.core` asks its parent for __path__; other dunders are idle questions of the machinery.
+        if attribute.startswith("__") and (self.__name__, attribute) not in _PATHS:
+            raise AttributeError(attribute)
+        _remove_stand_ins()
+        return getattr(importlib.import_module(self.__name__), attribute)
+
+
+def _remove_stand_ins() -> None:
+    for name in _SERVED:
+        if isinstance(sys.modules.get(name), _StandIn):
+            del sys.modules[name]
+    if isinstance(vars(torch).get("_dynamo"), _StandIn):
+        del torch._dynamo
+
+
+@contextmanager
+def without_dynamo() -> Iterator[None]:
+    """Stand stubs in for `torch._dynamo`, sympy and the symbolic shapes while open.
+
+    Nothing happens where one of the real ones is loaded already. At exit the stubs are taken out again, so a
+    later import gets the real module; so does anybody who asks a stub for more than the few names it knows.
+    """
+    if any(name in sys.modules for name in _SERVED):
+        yield
+        return
+    for name, served in _SERVED.items():
+        sys.modules[name] = stand_in = _StandIn(name)
+        vars(stand_in).update(served)
+    try:
+        yield
+    finally:
+        _remove_stand_ins()
+
+
+_RANDOM_FILLS = frozenset(
+    {
+        torch.Tensor.normal_,
+        torch.Tensor.uniform_,
+        nn.init.normal_,
+        nn.init.uniform_,
+        nn.init.trunc_normal_,
+        nn.init.kaiming_normal_,
+        nn.init.kaiming_uniform_,
+        nn.init.xavier_normal_,
+        nn.init.xavier_uniform_,
+    }
+)
+# Some constructors read these back: regnet its widths, stochastic depth its rates.
+_VALUE_MAKERS = frozenset({torch.arange, torch.linspace, torch.tensor})
+
+
+class _SkipRandomFills(TorchFunctionMode):
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func in _RANDOM_FILLS:
+            return args[0] if args else (kwargs or {})["tensor"]
+        return func(*args, **(kwargs or {}))
+
+
+class _KeepValuesOnCpu(TorchFunctionMode):
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func in _VALUE_MAKERS:
+            kwargs = {"device": "cpu", **(kwargs or {})}
+        return func(*args, **(kwargs or {}))
+
+
+def skip_random_fills() -> TorchFunctionMode:
+    """Return a mode under which random initialisation leaves tensors as they are.
+
+    For models whose values do not exist (meta) or are all about to be overwritten. On meta it also avoids
+    the Python decomposition of random fills, which imports sympy and dynamo.
+    """
+    return _SkipRandomFills()
+
+
+@contextmanager
+def on_meta() -> Iterator[None]:
+    """Build without memory while open: tensors on meta, except those that constructors read values from."""
+    with torch.device("meta"), _KeepValuesOnCpu(), skip_random_fills():
+        yield

@@ -1,0 +1,172 @@
+"""From a request to a model: the two doors of this room, `load_model` and `load_skeleton`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.models.architecture import Architecture
+from modelscope_cli.models.device import resolve_device, resolve_dtype
+from modelscope_cli.models.importspec import imported_architecture
+from modelscope_cli.models.lean import on_meta
+from modelscope_cli.models.request import ModelRequest, check_request, is_import, parse_model_args
+from modelscope_cli.models.values import Filled, fill_from_checkpoint, fill_pretrained, fill_randomly
+from modelscope_cli.models.weights import choose_weights
+from modelscope_cli.models.zoo import WeightsEnum, zoo_architecture
+from modelscope_cli.records import ModelInfo, Notice, WeightsInfo
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model ready to run.
+
+    Attributes:
+        module: in eval mode, on `device`, its floating point values in `dtype`.
+        info: for the record.
+        family: as in `Architecture`: `classification`, ..., `custom`.
+        transforms: torchvision's preset of the weights in use, else of the name's default weights; None for
+            imported models.
+        categories: the labels of the classes, in order; None where nobody knows.
+        notes: what each `auto` became and what was done to fit a checkpoint, one line each.
+        warnings: what may make the result mean less than it seems.
+    """
+
+    module: nn.Module
+    info: ModelInfo
+    device: torch.device
+    dtype: torch.dtype
+    family: str
+    transforms: Any | None
+    categories: tuple[str, ...] | None
+    notes: tuple[str, ...] = ()
+    warnings: tuple[Notice, ...] = ()
+
+
+def load_model(request: ModelRequest) -> LoadedModel:
+    """Build the requested model and give it its weights.
+
+    Raises:
+        UsageError: a name, argument or combination that means nothing (exit 2).
+        CannotRunError: device, weights, checkpoint or the user's code fail (exit 4).
+    """
+    check_request(request)
+    device, device_note = resolve_device(request.device)
+    dtype = resolve_dtype(request.dtype)
+    architecture = _find(request)
+    weights = _choose_weights(architecture, request)
+    if request.checkpoint is not None:
+        filled = fill_from_checkpoint(architecture, request, request.checkpoint)
+    elif weights is not None:
+        filled = fill_pretrained(architecture, request, weights)
+    else:
+        filled = fill_randomly(architecture, request)
+    notes = (*filled.notes, *([device_note] if device_note else []))
+    return _placed(architecture, replace(filled, notes=notes), device, dtype, weights)
+
+
+def load_skeleton(request: ModelRequest) -> LoadedModel:
+    """Build the requested model on the meta device: its shapes without its values, in no memory.
+
+    Weights are neither looked for nor needed; a checkpoint is checked and tells the number of classes. A
+    model that cannot be built on meta is built for real on the CPU, with a warning `meta_fallback`.
+
+    Raises:
+        UsageError: a name, argument or combination that means nothing (exit 2).
+        CannotRunError: an explicit device that is not there, the checkpoint, or the user's code (exit 4).
+    """
+    check_request(request)
+    if request.device.lower() != "auto":
+        resolve_device(request.device)
+    dtype = resolve_dtype(request.dtype)
+    architecture = _find(request)
+    weights = _choose_weights(architecture, request)
+    if not architecture.is_instance:
+        try:
+            filled = _fill_skeleton(replace(architecture, build=_building_on_meta(architecture)), request)
+            info = WeightsInfo(request.weights, "none", "meta")
+            filled = replace(filled, weights=info, notes=filled.notes if request.checkpoint else ())
+            return _placed(architecture, filled, torch.device("meta"), dtype, weights)
+        except UsageError:
+            raise
+        except Exception as error:  # whatever a constructor does with values that are not there
+            reason = (
+                error.message if isinstance(error, CannotRunError) else f"{type(error).__name__}: {error}"
+            )
+    else:
+        reason = f"'{request.model}' is a module already built"
+    filled = _fill_skeleton(architecture, request)
+    notice = Notice("meta_fallback", f"not built on the meta device: {reason.splitlines()[0]}")
+    filled = replace(filled, warnings=(notice, *filled.warnings))
+    return _placed(architecture, filled, torch.device("cpu"), dtype, weights)
+
+
+def _find(request: ModelRequest) -> Architecture:
+    model_args = parse_model_args(request.model_args)
+    if is_import(request.model):
+        return imported_architecture(request.model, model_args, request.seed)
+    return zoo_architecture(request.model.lower(), model_args, request.seed)
+
+
+def _choose_weights(architecture: Architecture, request: ModelRequest) -> WeightsEnum | None:
+    if architecture.source == "zoo":
+        return choose_weights(architecture.name, request.weights)
+    if request.weights.lower() in ("auto", "none"):
+        return None
+    message = f"'{request.model}' is no torchvision model, so it has no weights '{request.weights}'"
+    raise UsageError(message, f"--model {request.model} --checkpoint FILE")
+
+
+def _fill_skeleton(architecture: Architecture, request: ModelRequest) -> Filled:
+    if request.checkpoint is not None:
+        return fill_from_checkpoint(architecture, request, request.checkpoint)
+    return fill_randomly(architecture, request)
+
+
+def _building_on_meta(architecture: Architecture) -> Callable[[int | None], nn.Module]:
+    def build(num_classes: int | None) -> nn.Module:
+        with on_meta():
+            module = architecture.build(num_classes)
+        return module.to("meta")  # also what constructors had to read
+
+    return build
+
+
+def _placed(
+    architecture: Architecture,
+    filled: Filled,
+    device: torch.device,
+    dtype: torch.dtype,
+    weights: WeightsEnum | None,
+) -> LoadedModel:
+    """Put the module where it is to run, and everything there is to say about it together."""
+    name, module = architecture.name, filled.module
+    is_quantized = any(
+        type(layer).__module__.startswith("torch.ao.nn.quantized") for layer in module.modules()
+    )
+    if is_quantized and (device.type != "cpu" or dtype != torch.float32):
+        message = (
+            f"'{name}' with quantized weights runs on cpu in float32 only, not on '{device}' in '{dtype}'"
+        )
+        raise CannotRunError(message.replace("torch.", ""), "--device cpu --dtype float32")
+    try:
+        module = module.eval().to(device=device, dtype=dtype)
+    except RuntimeError as error:  # out of memory is one
+        reason = str(error).partition("\n")[0]
+        raise CannotRunError(f"'{name}' cannot be moved to '{device}': {reason}", "--device cpu") from error
+    transforms = None
+    if architecture.source == "zoo":
+        transforms = (weights or choose_weights(name, "DEFAULT")).transforms()  # type: ignore[union-attr]
+    return LoadedModel(
+        module=module,
+        info=ModelInfo(architecture.source, name, type(module).__name__, filled.weights),
+        device=device,
+        dtype=dtype,
+        family=architecture.family,
+        transforms=transforms,
+        categories=filled.categories,
+        notes=filled.notes,
+        warnings=filled.warnings,
+    )

@@ -1,0 +1,107 @@
+"""What was typed about a model, before anything heavy is imported."""
+
+import ast
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from modelscope_cli.errors import UsageError, nearest
+from modelscope_cli.models.names import model_names
+
+CHECKPOINT_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
+_WORDS = {"true": True, "false": False, "none": None}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """Everything a person can say about the model to look at.
+
+    Attributes:
+        model: a torchvision name, `package.module:attr` or `path/to/file.py:attr`.
+        weights: `auto`, `none`, `DEFAULT` or an enum name such as `IMAGENET1K_V1`, in any case.
+        checkpoint: a file with a state dict to load into the architecture.
+        strict: whether a checkpoint that does not fit exactly is an error.
+        num_classes: classes of the head; None for the architecture's, or the checkpoint's, own.
+        model_args: `key=value` as typed, for the builder of the model.
+        device, dtype: as typed.
+        seed: of every random initialisation.
+        offline: never touch the network.
+        progress: show the progress of a download on stderr.
+    """
+
+    model: str = "resnet34"
+    weights: str = "auto"
+    checkpoint: Path | None = None
+    strict: bool = True
+    num_classes: int | None = None
+    model_args: tuple[str, ...] = ()
+    device: str = "auto"
+    dtype: str = "float32"
+    seed: int = 0
+    offline: bool = False
+    progress: bool = True
+
+
+def check_request(request: ModelRequest) -> None:
+    """Find what is wrong with a request without importing torch, so that a typo is answered at once.
+
+    Raises:
+        UsageError: unknown model, malformed model argument, weights that contradict a checkpoint (exit 2).
+    """
+    if not is_import(request.model) and request.model.lower() not in model_names():
+        raise _unknown_model(request.model)
+    parse_model_args(request.model_args)
+    if request.num_classes is not None and request.num_classes < 1:
+        raise UsageError(f"'{request.num_classes}' is not a number of classes", "--num-classes 10")
+    if request.checkpoint is not None and request.weights.lower() not in ("auto", "none"):
+        message = f"weights '{request.weights}' and checkpoint '{request.checkpoint}' exclude each other"
+        raise UsageError(message, f"--checkpoint {request.checkpoint}")
+
+
+def is_import(model: str) -> bool:
+    """Tell `package.module:attr` and `file.py:attr` from a torchvision name."""
+    return ":" in model
+
+
+def parse_model_args(typed: tuple[str, ...]) -> dict[str, Any]:
+    """Turn `key=value` arguments into keyword arguments; values are Python literals, else strings.
+
+    Raises:
+        UsageError: not of that form, or a key given twice (exit 2).
+    """
+    kwargs: dict[str, Any] = {}
+    for argument in typed:
+        key, equals, value = argument.partition("=")
+        key = key.strip().replace("-", "_")
+        if not equals or not key.isidentifier():
+            raise UsageError(f"'{argument}' is not of the form key=value", "--model-arg depth=18")
+        if key in kwargs:
+            raise UsageError(f"model argument '{key}' is given twice", f"--model-arg {argument}")
+        kwargs[key] = _value(value.strip())
+    return kwargs
+
+
+def _value(text: str) -> Any:
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text
+
+
+def _unknown_model(model: str) -> UsageError:
+    path = Path(model)
+    if path.suffix == ".py":
+        return UsageError(f"model file '{model}' needs the name of what to build", f"--model {model}:NAME")
+    if path.suffix.lower() in CHECKPOINT_SUFFIXES or path.is_file():
+        hint = f"--model NAME --checkpoint {model}"
+        return UsageError(f"'{model}' is a checkpoint: it holds weights, not the model", hint)
+    module, dot, attribute = model.rpartition(".")
+    if dot and model.replace(".", "").isidentifier():
+        return UsageError(f"unknown model '{model}'", f"--model {module}:{attribute}")
+    suggestion = nearest(model, model_names())
+    family = re.match("did you mean ([a-z]+)", suggestion)
+    hint = f"modelscope models {family[1]}" if family else "modelscope models"
+    return UsageError(f"unknown model '{model}'{': ' + suggestion if suggestion else ''}", hint)

@@ -1,0 +1,185 @@
+"""Give an architecture its values: from a checkpoint, pretrained, or random."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
+from modelscope_cli.models.architecture import Architecture
+from modelscope_cli.models.checkpoint import Checkpoint, file_sha256, read_checkpoint, read_torch_file
+from modelscope_cli.models.fit import classes_of, listed, load_state, nonfinite_weights, strip_prefixes
+from modelscope_cli.models.graft import graft
+from modelscope_cli.models.request import ModelRequest, parse_model_args
+from modelscope_cli.models.weights import WeightsUnavailableError, find_weights, promised_hash
+from modelscope_cli.models.zoo import WeightsEnum, build_pretrained, zoo_architecture
+from modelscope_cli.records import Notice, WeightsInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A module with its values, where these came from, and what there is to say about it."""
+
+    module: nn.Module
+    weights: WeightsInfo
+    categories: tuple[str, ...] | None = None
+    notes: tuple[str, ...] = ()
+    warnings: tuple[Notice, ...] = ()
+
+
+def fill_randomly(architecture: Architecture, request: ModelRequest) -> Filled:
+    """Build with the values that the architecture's own initialisation makes, seeded.
+
+    Raises:
+        UsageError: `num_classes` for a model that takes none (exit 2).
+        CannotRunError: the user's code raised (exit 4).
+    """
+    module = build(architecture, request.num_classes)
+    if architecture.source == "import":
+        weights = WeightsInfo(request.weights, "random", "the model's own initialisation")
+    else:
+        weights = WeightsInfo(request.weights, "random", "seeded random")
+    return Filled(module, weights, notes=(f"weights: random ({weights.origin}, seed {request.seed})",))
+
+
+def fill_pretrained(architecture: Architecture, request: ModelRequest, weights: WeightsEnum) -> Filled:
+    """Build with torchvision's `weights`; with `auto`, randomly where their file cannot be had.
+
+    Raises:
+        UsageError: a number of classes or model arguments that cannot go with them (exit 2).
+        CannotRunError: the file cannot be had and was asked for, or is damaged (exit 4).
+    """
+    _check_num_classes(architecture, request.num_classes)
+    if request.num_classes is not None and "backend" in weights.meta:
+        message = f"weights '{weights.name}' are quantized and keep their head, not '{request.num_classes}'"
+        raise UsageError(message, f"--model {architecture.name} --weights none")
+    offline = request.offline or os.environ.get("MSCOPE_OFFLINE", "0") not in ("", "0")
+    try:
+        path, origin = find_weights(weights, offline=offline, progress=request.progress)
+    except WeightsUnavailableError as error:
+        if request.weights.lower() != "auto":
+            raise
+        filled = fill_randomly(architecture, request)
+        message = f"'{architecture.name}' has random weights, its numbers mean little: {error.message}"
+        return Filled(filled.module, filled.weights, warnings=(Notice("random_weights", message),))
+    state, sha256 = _read_weights(path)
+    try:
+        module = build_pretrained(architecture.name, weights, state, parse_model_args(request.model_args))
+    except (RuntimeError, TypeError, AttributeError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise CannotRunError(f"weights '{path}' do not load: {reason}", f"rm '{path}'") from error
+    where = f"from the cache, {path}" if origin == "cache" else f"downloaded to {path}"
+    notes = [f"weights: {weights.name} ({request.weights}; {where})"]
+    categories = tuple(weights.meta["categories"]) if "categories" in weights.meta else None
+    if request.num_classes is not None and (fresh := graft(module, _fresh(architecture, request, module))):
+        notes.append(f"num classes: {request.num_classes}, seed {request.seed} made {listed(fresh)}")
+        categories = None
+    info = WeightsInfo(request.weights, weights.name, origin, sha256)
+    return Filled(module, info, categories, tuple(notes), nonfinite_weights(module))
+
+
+def fill_from_checkpoint(architecture: Architecture, request: ModelRequest, path: Path) -> Filled:
+    """Build to fit the checkpoint at `path` and load it.
+
+    A meta architecture gets the same checks, and no values.
+
+    Raises:
+        UsageError: `num_classes` for a model that takes none (exit 2).
+        CannotRunError: the file is no checkpoint or does not fit (exit 4).
+    """
+    checkpoint = read_checkpoint(path)
+    module = build(architecture, request.num_classes)
+    state, prefix_note = strip_prefixes(checkpoint.state, module)
+    notes = [*checkpoint.notes, *([prefix_note] if prefix_note else [])]
+    module, num_classes = _build_to_fit(architecture, request, module, state)
+    if num_classes is not None:
+        notes.append(f"num classes: {num_classes}, as in the checkpoint")
+    dtypes = {
+        str(tensor.dtype).removeprefix("torch.") for tensor in state.values() if tensor.is_floating_point()
+    }
+    if dtypes - {"float32"}:
+        notes.append(f"checkpoint: holds {', '.join(sorted(dtypes))}, loaded into float32")
+    if any(tensor.is_meta for tensor in module.state_dict().values()):
+        for key in state:
+            state[key] = state[key].to("meta")
+    warnings = load_state(state, module, strict=request.strict, name=architecture.name, file=str(path))
+    categories, category_warnings = _categories(checkpoint)
+    info = WeightsInfo(request.weights, path.name, "checkpoint", checkpoint.sha256)
+    warnings += category_warnings + nonfinite_weights(module)
+    return Filled(module, info, categories, tuple(notes), warnings)
+
+
+def build(architecture: Architecture, num_classes: int | None) -> nn.Module:
+    """Build an architecture, with a number of classes where one is asked for.
+
+    Raises:
+        UsageError: the architecture takes none (exit 2).
+    """
+    _check_num_classes(architecture, num_classes)
+    return architecture.build(num_classes)
+
+
+def _check_num_classes(architecture: Architecture, num_classes: int | None) -> None:
+    if num_classes is not None and not architecture.takes_num_classes:
+        message = f"'{architecture.name}' takes no number of classes, so not '{num_classes}'"
+        raise UsageError(message, f"--model {architecture.name}")
+
+
+def _fresh(architecture: Architecture, request: ModelRequest, pretrained: nn.Module) -> nn.Module:
+    """Build what `pretrained` is, with random weights and the number of classes asked for."""
+    model_args = parse_model_args(request.model_args)
+    if getattr(pretrained, "aux_classifier", None) is not None:  # segmentation weights bring a second head
+        architecture = zoo_architecture(architecture.name, {"aux_loss": True, **model_args}, request.seed)
+    return build(architecture, request.num_classes)
+
+
+def _build_to_fit(
+    architecture: Architecture, request: ModelRequest, module: nn.Module, state: dict[str, torch.Tensor]
+) -> tuple[nn.Module, int | None]:
+    """Rebuild with the checkpoint's own number of classes where that is all that differs."""
+    if not architecture.takes_num_classes:
+        return module, None
+    for num_classes in classes_of(state, module):
+        try:
+            rebuilt = architecture.build(num_classes)
+        except ModelscopeError:  # code that takes any keyword argument, but not this one
+            break
+        if not classes_of(state, rebuilt):
+            if request.num_classes is None:
+                return rebuilt, num_classes
+            message = (
+                f"checkpoint '{request.checkpoint}' has {num_classes} classes, not '{request.num_classes}'"
+            )
+            raise CannotRunError(message, f"--num-classes {num_classes}")
+    return module, None
+
+
+def _read_weights(path: Path) -> tuple[Any, str]:
+    """Read a file of torch's cache; the name of the file promises what is in it."""
+    sha256 = file_sha256(path)
+    promised = promised_hash(path)
+    if promised and not sha256.startswith(promised):
+        message = f"weights '{path}' are damaged: sha256 {sha256[: len(promised)]}, not {promised}"
+        raise CannotRunError(message, f"rm '{path}'")
+    try:
+        return read_torch_file(path), sha256
+    except CannotRunError as error:
+        raise CannotRunError(error.message.replace("checkpoint '", "weights '", 1), f"rm '{path}'") from error
+
+
+def _categories(checkpoint: Checkpoint) -> tuple[tuple[str, ...] | None, tuple[Notice, ...]]:
+    text = checkpoint.metadata.get("categories")
+    if text is None:
+        return None, ()
+    try:
+        labels = json.loads(text)
+    except json.JSONDecodeError:
+        labels = None
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        message = f"'categories' in the metadata of '{checkpoint.path}' is not a JSON list of names, ignored"
+        return None, (Notice("bad_categories", message),)
+    return tuple(labels), ()

@@ -1,0 +1,105 @@
+"""Pretrained weights: which are meant, and where their file is or comes from."""
+
+import http.client
+import inspect
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import EnumType
+from pathlib import Path, PurePosixPath
+from typing import get_args
+from urllib.parse import urlparse
+
+import torch
+
+from modelscope_cli.errors import CannotRunError, UsageError, nearest
+from modelscope_cli.models.zoo import WeightsEnum, get_model_builder
+
+CONNECT_TIMEOUT_S = 10
+
+
+class WeightsUnavailableError(CannotRunError):
+    """The file of known weights is neither here nor to be had; `auto` goes on without it."""
+
+
+def choose_weights(name: str, requested: str) -> WeightsEnum | None:
+    """Return the weights of model `name` meant by `requested`; None for `none`.
+
+    `auto` and `DEFAULT` are torchvision's own recommendation.
+
+    Raises:
+        UsageError: the model has no weights of that name (exit 2).
+    """
+    if requested.lower() == "none":
+        return None
+    known = _weights_of(name)
+    wanted = "default" if requested.lower() == "auto" else requested.lower().rpartition(".")[2]
+    for weights_name, weights in known.items():
+        if weights_name.lower() == wanted:
+            return weights
+    near = nearest(requested, known).removeprefix("did you mean ").split(", ")
+    others = sorted(known, key=lambda other: near.index(other) if other in near else len(near))
+    message = f"'{name}' has no weights '{requested}', only {', '.join(others)}"
+    raise UsageError(message, f"--model {name} --weights {others[0]}")
+
+
+def find_weights(weights: WeightsEnum, *, offline: bool, progress: bool) -> tuple[Path, str]:
+    """Return the file of `weights` and whether it came from the `cache` or a `download`.
+
+    torch's own cache is read and filled: `$TORCH_HOME/hub/checkpoints`.
+
+    Raises:
+        WeightsUnavailableError: not in the cache, and `offline` or no network (exit 4).
+        CannotRunError: what arrived is not what was asked for (exit 4).
+    """
+    file_name = PurePosixPath(urlparse(weights.url).path).name
+    path = Path(torch.hub.get_dir(), "checkpoints", file_name)
+    if path.exists():
+        return path, "cache"
+    if offline:
+        raise _unavailable(weights, path, "offline and not in the cache")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _connect_timeout():
+            torch.hub.download_url_to_file(weights.url, str(path), promised_hash(path), progress=progress)
+    except (OSError, http.client.HTTPException) as error:
+        cause = getattr(error, "reason", None)  # URLError wraps the one that says more
+        reason = str(cause if isinstance(cause, Exception) else error) or type(error).__name__
+        raise _unavailable(weights, path, f"download failed, {reason}") from error
+    except RuntimeError as error:  # torch's word for a wrong hash
+        message = f"the download of '{weights.url}' is damaged: {error}"
+        raise CannotRunError(message, "run the same command again, or add --weights none") from error
+    return path, "download"
+
+
+def promised_hash(path: Path) -> str | None:
+    """Return the start of the SHA-256 that a file name promises, as in `resnet34-b627a593.pth`."""
+    match = re.search(r"-([a-f0-9]{8,64})\.", path.name)
+    return match[1] if match else None
+
+
+def _weights_of(name: str) -> dict[str, WeightsEnum]:
+    """Every weights name of a model, aliases too; quantized models also have their float sibling's."""
+    annotation = inspect.signature(get_model_builder(name)).parameters["weights"].annotation
+    enums = [kind for kind in get_args(annotation) if isinstance(kind, EnumType)]
+    # The first enum is the model's own: its DEFAULT wins.
+    known: dict[str, WeightsEnum] = {}
+    for kind in reversed(enums):
+        known.update(kind.__members__)
+    return known
+
+
+def _unavailable(weights: WeightsEnum, path: Path, reason: str) -> WeightsUnavailableError:
+    hint = f"--weights none, or put {path.name} into {path.parent}"
+    return WeightsUnavailableError(f"weights '{weights.name}' cannot be had: {reason}", hint)
+
+
+@contextmanager
+def _connect_timeout() -> Iterator[None]:
+    previous = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(CONNECT_TIMEOUT_S)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(previous)

@@ -1,0 +1,113 @@
+"""Build what `torchvision.models.list_models()` names."""
+
+import inspect
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import nn
+
+from modelscope_cli.errors import UsageError, nearest
+from modelscope_cli.models.architecture import Architecture
+from modelscope_cli.models.lean import skip_random_fills, without_dynamo
+from modelscope_cli.models.seeding import seeded
+
+with without_dynamo():
+    from torchvision.models import WeightsEnum, get_model_builder
+
+# The rest of the room takes torchvision from here, where it is imported lean.
+__all__ = ["WeightsEnum", "build_pretrained", "get_model_builder", "zoo_architecture"]
+
+# Options of this tool; their keyword arguments would start downloads of their own.
+_OPTION_OF = {
+    "weights": "--weights",
+    "weights_backbone": "--weights",
+    "quantize": "--weights",
+    "num_classes": "--num-classes",
+    "progress": "--quiet",
+}
+
+
+def zoo_architecture(name: str, model_args: dict[str, Any], seed: int) -> Architecture:
+    """Describe the torchvision model `name`, with random weights and `model_args` for its builder.
+
+    Raises:
+        UsageError: a model argument that is an option of this tool (exit 2).
+    """
+    for key in model_args.keys() & _OPTION_OF.keys():
+        message = f"model argument '{key}' is an option of its own for torchvision models"
+        raise UsageError(message, f"{_OPTION_OF[key]} {model_args[key]}")
+    builder = get_model_builder(name)
+    family = _family(builder)
+
+    def build(num_classes: int | None) -> nn.Module:
+        kwargs = {"weights": None, **_defaults(builder), **model_args}
+        if num_classes is not None:
+            kwargs["num_classes"] = num_classes
+        with seeded(seed):
+            return _call(name, builder, kwargs, model_args)
+
+    return Architecture("zoo", name, family, build, takes_num_classes=family != "optical_flow")
+
+
+def build_pretrained(name: str, weights: WeightsEnum, state: Any, model_args: dict[str, Any]) -> nn.Module:
+    """Build `name` as its `weights` want it and load `state`, the content of their file.
+
+    torchvision's builder does the loading, for it also renames old keys and adjusts the architecture to the
+    weights (auxiliary heads, input transformation, frozen and quantized layers).
+
+    Raises:
+        UsageError: `model_args` make a model that the weights do not fit (exit 2).
+    """
+    kwargs: dict[str, Any] = {"weights": weights, **model_args}
+    if "backend" in weights.meta:  # only quantized weights name the backend they are for
+        kwargs["quantize"] = True
+    with _state_of_every_weights(state), skip_random_fills():
+        return _call(name, get_model_builder(name), kwargs, model_args)
+
+
+def _family(builder: Callable[..., nn.Module]) -> str:
+    """Name the folder under torchvision.models; `torchvision.models.resnet` itself is classification."""
+    parts = builder.__module__.split(".")
+    return parts[2] if len(parts) > 3 else "classification"
+
+
+def _defaults(builder: Callable[..., nn.Module]) -> dict[str, Any]:
+    defaults: dict[str, Any] = {}
+    if "weights_backbone" in inspect.signature(builder).parameters:
+        defaults["weights_backbone"] = None  # else the backbone's are downloaded
+    if builder.__module__.endswith((".googlenet", ".inception")):
+        defaults["init_weights"] = True  # their default, which warns when it is not spelled out
+    return defaults
+
+
+def _call(
+    name: str, builder: Callable[..., nn.Module], kwargs: dict[str, Any], model_args: dict[str, Any]
+) -> nn.Module:
+    with without_dynamo(), warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore"
+        )  # deprecations between torchvision and torch, nothing a user can act on
+        if not model_args:
+            return builder(**kwargs)
+        try:
+            return builder(**kwargs)
+        except (TypeError, ValueError, RuntimeError, AttributeError, AssertionError) as error:
+            typed = ", ".join(f"{key}={value}" for key, value in model_args.items())
+            reason = str(error).strip().partition("\n")[0] or type(error).__name__
+            known = inspect.signature(builder).parameters.keys() - _OPTION_OF.keys() - {"kwargs"}
+            near = nearest(next(iter(model_args)), known)
+            message = f"'{name}' cannot be built with '{typed}': {reason}{'; ' + near if near else ''}"
+            raise UsageError(message, f"--model {name}") from error
+
+
+@contextmanager
+def _state_of_every_weights(state: Any) -> Iterator[None]:
+    """Hand builders `state` where they would download and unpickle a file themselves."""
+    original = WeightsEnum.get_state_dict
+    WeightsEnum.get_state_dict = lambda self, *args, **kwargs: state
+    try:
+        yield
+    finally:
+        WeightsEnum.get_state_dict = original

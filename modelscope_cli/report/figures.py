@@ -1,0 +1,72 @@
+"""Numbers as people read them: shapes, counts, bytes, shares, histograms in a cell."""
+
+import math
+from collections.abc import Sequence
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+def shape(values: Sequence[int]) -> str:
+    """`(1, 64, 56, 56)` as `1x64x56x56`; a scalar as `scalar`."""
+    return "x".join(str(value) for value in values) if values else "scalar"
+
+
+def shapes(values: Sequence[Sequence[int]], most: int = 2) -> str:
+    """Several shapes, the first `most` of them and how many more."""
+    texts = [shape(value) for value in values[:most]]
+    more = len(values) - most
+    return " ".join(texts) + (f" +{more}" if more > 0 else "")
+
+
+def count(value: int) -> str:
+    """`21797672` as `21,797,672`."""
+    return f"{value:,}"
+
+
+def short(value: float) -> str:
+    """`3664000000` as `3.66 G`: three digits and a power of a thousand."""
+    for unit in ("", "k", "M", "G", "T"):
+        if abs(value) < 999.5 or unit == "T":
+            return f"{value:.3g} {unit}".strip() if value < 999.5 else f"{value:.0f} {unit}"
+        value /= 1000
+    raise AssertionError("unreachable")
+
+
+def memory(value: int) -> str:
+    """Bytes in binary units: `3211264` as `3.06 MiB`."""
+    amount = float(value)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024 or unit == "GiB":
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.2f} {unit}"
+        amount /= 1024
+    raise AssertionError("unreachable")
+
+
+def percent(fraction: float | None) -> str:
+    """A share as `12.3 %`; shares too small to show but not zero as `<0.1 %`."""
+    if fraction is None:
+        return ""
+    return "<0.1 %" if 0 < fraction < 0.001 else f"{100 * fraction:.1f} %"
+
+
+def number(value: float | None) -> str:
+    """Four significant digits, in the same few characters at any magnitude."""
+    if value is None or math.isnan(value):
+        return ""
+    if value == 0:
+        return "0"
+    return f"{value:.4f}" if 0.001 <= abs(value) < 100 else f"{value:.4g}"
+
+
+def bars(counts: Sequence[int], width: int = 16) -> str:
+    """A histogram as `width` block characters; the height is the logarithm of the count, so tails show."""
+    if not counts:
+        return ""
+    width = min(width, len(counts))
+    # Each character stands for a whole number of bins, the last one perhaps for fewer.
+    step = -(-len(counts) // width)
+    groups = [sum(counts[i : i + step]) for i in range(0, len(counts), step)]
+    top = math.log1p(max(groups))
+    if not top:
+        return ""
+    return "".join(_BLOCKS[round(math.log1p(n) / top * 7)] if n else " " for n in groups)

@@ -1,0 +1,102 @@
+"""Files on disk: written beside and renamed, so that an interrupted run leaves nothing half-written."""
+
+import contextlib
+import itertools
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from modelscope_cli.errors import CannotRunError, UsageError
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a whole file or none.
+
+    Raises:
+        CannotRunError: the folder is not there or not writable, or the disk is full (exit 4).
+    """
+    write_with(path, lambda beside: beside.write_bytes(data))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a whole UTF-8 file or none; see `write_bytes`."""
+    write_bytes(path, text.encode())
+
+
+def write_with(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a file beside `path`, then rename it; remove it where that fails."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part{path.suffix}")
+    try:
+        write(beside)
+        beside.replace(path)
+    except OSError as error:
+        raise CannotRunError(f"cannot write '{path}': {error.strerror or error}", _writable_hint(path)) from error
+    finally:
+        beside.unlink(missing_ok=True) if beside.parent.is_dir() else None
+
+
+def _writable_hint(path: Path) -> str:
+    return f"give a folder that exists, is writable and has space; '{path.parent}' does not do"
+
+
+class OutputFolder:
+    """The folder of a command that writes pictures.
+
+    Everything is written to a folder beside it and moved in at the end, so that the folder holds a whole
+    result or none. A folder that was not empty is only written to with `is_forced`; files in it that have
+    other names are kept.
+    """
+
+    def __init__(self, path: Path, is_forced: bool) -> None:
+        self.path = path
+        self._is_forced = is_forced
+        self._stage: Path | None = None
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[Path]:
+        """Give the folder to write into; on leaving without an exception its files become the result.
+
+        Raises:
+            UsageError: not empty and not forced (exit 2).
+            CannotRunError: not a folder, not writable, disk full (exit 4).
+        """
+        self.check()
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            stage = Path(tempfile.mkdtemp(prefix=f".{self.path.name}.", dir=self.path.parent))
+        except OSError as error:
+            raise self._cannot(error) from error
+        try:
+            yield stage
+            self.path.mkdir(exist_ok=True)
+            for file in sorted(stage.iterdir()):
+                file.replace(self.path / file.name)
+        except OSError as error:
+            raise self._cannot(error) from error
+        finally:
+            for file in stage.iterdir():
+                file.unlink()
+            stage.rmdir()
+
+    def check(self) -> None:
+        """Refuse what cannot be written to, before anything long is begun."""
+        if self.path.exists() and not self.path.is_dir():
+            raise CannotRunError(f"'--out {self.path}' is a file, not a folder", f"--out {self.path}-pictures")
+        if self.path.is_dir() and not self._is_forced and any(self.path.iterdir()):
+            raise UsageError(f"folder '{self.path}' is not empty", f"--out {self.path} --force")
+        existing = next(parent for parent in (self.path, *self.path.absolute().parents) if parent.exists())
+        if not os.access(existing, os.W_OK):
+            raise CannotRunError(f"cannot write to '{self.path}': '{existing}' is not writable", "--out ANOTHER-FOLDER")
+
+    def _cannot(self, error: OSError) -> CannotRunError:
+        reason = error.strerror or str(error)
+        return CannotRunError(f"cannot write to '{self.path}': {reason}", "--out ANOTHER-FOLDER")
+
+
+def free_folder(command: str, model: str) -> Path:
+    """Return the first of `runs/<command>-<model>`, `-2`, `-3` ... that is not there."""
+    name = "".join(mark if mark.isalnum() or mark in "._-" else "-" for mark in Path(model).name)
+    base = Path("runs") / f"{command}-{name}"
+    names = itertools.chain([base], (base.with_name(f"{base.name}-{n}") for n in itertools.count(2)))
+    return next(path for path in names if not path.exists())

@@ -1,0 +1,105 @@
+"""The columns of `summary`."""
+
+from modelscope_cli.records import LayerShape, SummaryRecord
+from modelscope_cli.report import figures
+from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+
+
+def summary_sheet(record: SummaryRecord, columns: str | None = None) -> Sheet:
+    """Lay out a summary: a tree of layers, then the totals."""
+    totals = record.totals
+
+    def share(row: LayerShape) -> float | None:
+        return row.params / totals.params if totals.params and row.call == 0 else None
+
+    every = (
+        Column("name", "layer", _label, _tree, is_number=False, rank=0),
+        Column("type", "type", lambda r: r.type, is_number=False, rank=3),
+        Column("kernel", "kernel", lambda r: _kernel(r) or None, _kernel, rank=6),
+        Column("input", "input", lambda r: _all(r.input_shapes), _input, is_number=False, rank=5),
+        Column("output", "output", lambda r: _all(r.output_shapes), _output, is_number=False, rank=0),
+        Column("params", "params", lambda r: r.params, _params, rank=0),
+        Column("share", "share", share, lambda r: figures.percent(share(r)) if r.params else "", rank=4),
+        Column("macs", "MACs", lambda r: r.macs, lambda r: figures.short(r.macs) if r.macs else "", rank=1),
+        Column("memory", "output memory", lambda r: r.output_bytes, _memory, rank=2),
+        Column("order", "order", lambda r: r.order, is_shown=False),
+        Column("depth", "depth", lambda r: r.depth, is_shown=False),
+        Column("trainable", "trainable", lambda r: r.trainable_params, is_shown=False),
+        Column("flops", "FLOPs", lambda r: r.flops, is_shown=False),
+    )
+    return Sheet(
+        title=_title(record),
+        columns=choose_columns(every, columns),
+        rows=record.layers,
+        facts=_facts(record),
+        is_dim=lambda row: not row.executed,
+        is_bad=lambda row: record.failed is not None and _label(row) == record.failed,
+    )
+
+
+def _label(row: LayerShape) -> str:
+    return f"{row.name}#{row.call}" if row.call else row.name or row.type
+
+
+def _tree(row: LayerShape) -> str:
+    last = row.name.rpartition(".")[2] or row.type
+    call = f"#{row.call}" if row.calls > 1 else ""
+    return "  " * row.depth + last + call
+
+
+def _kernel(row: LayerShape) -> str:
+    return figures.shape(row.kernel_size) if row.kernel_size else ""
+
+
+def _all(shapes: tuple[tuple[int, ...], ...]) -> str:
+    return " ".join(figures.shape(shape) for shape in shapes)
+
+
+def _input(row: LayerShape) -> str:
+    return figures.shapes(row.input_shapes)
+
+
+def _output(row: LayerShape) -> str:
+    if not row.executed:
+        return f"not called ({row.note})" if row.note else "not called"
+    return figures.shapes(row.output_shapes) or "-"
+
+
+def _params(row: LayerShape) -> str:
+    if row.call:
+        return "shared"
+    frozen = " frozen" if row.params and not row.trainable_params else ""
+    return figures.count(row.params) + frozen if row.params else ""
+
+
+def _memory(row: LayerShape) -> str:
+    return figures.memory(row.output_bytes) if row.output_bytes else ""
+
+
+def _title(record: SummaryRecord) -> str:
+    model, given = record.run.model, record.run.input
+    shapes = figures.shapes(given.shape) if given else ""
+    return f"{model.name} ({model.class_name}), input {shapes}, {record.run.device}"
+
+
+def _facts(record: SummaryRecord) -> tuple[tuple[str, str], ...]:
+    totals = record.totals
+    facts = [
+        (
+            "parameters",
+            f"{figures.count(totals.params)} ({figures.count(totals.trainable_params)} trainable)",
+        ),
+        ("multiply-adds", f"{figures.short(totals.macs)} MACs, {figures.short(totals.flops)} FLOPs"),
+        ("weights", f"{figures.memory(totals.param_bytes)} + buffers {figures.memory(totals.buffer_bytes)}"),
+        (
+            "activations",
+            f"{figures.memory(totals.activation_bytes)} (every layer's output, kept for backward)",
+        ),
+        ("layers", f"{totals.layers} layers, {totals.calls} calls"),
+    ]
+    if record.uncounted_ops:
+        most = 6
+        more = len(record.uncounted_ops) - most
+        ops = ", ".join(record.uncounted_ops[:most]) + (f" and {more} more" if more > 0 else "")
+        facts.append(("not counted", f"{ops} (no FLOP formula)"))
+    return tuple(facts)

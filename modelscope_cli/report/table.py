@@ -1,0 +1,54 @@
+"""A table for people at a terminal. Columns that do not fit leave whole, the least needed first."""
+
+from rich.cells import cell_len
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from modelscope_cli.report.sheet import Column, Sheet
+
+_GAP = 2  # blanks between two columns
+
+
+def render_table(sheet: Sheet, width: int | None) -> RenderableType:
+    """Return what Rich prints; `width` in characters, None where there is no limit."""
+    columns, dropped = _fit(sheet, width)
+    table = Table(
+        box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold", title_justify="left"
+    )
+    for column in columns:
+        justify = "right" if column.is_number else "left"
+        table.add_column(Text(column.title), justify=justify, no_wrap=True, overflow="ellipsis")
+    for row in sheet.rows:
+        style = "dim" if sheet.is_dim(row) else "yellow" if sheet.is_bad(row) else ""
+        table.add_row(*(Text(column.render(row)) for column in columns), style=style)
+    parts: list[RenderableType] = [Text(sheet.title, style="bold"), Text(), table]
+    if sheet.facts:
+        label_width = max(cell_len(label) for label, _ in sheet.facts)
+        parts.append(Text())
+        parts += [
+            Text.assemble((label.ljust(label_width + _GAP), "dim"), text) for label, text in sheet.facts
+        ]
+    if dropped:
+        keys = ", ".join(column.key for column in dropped)
+        parts += [
+            Text(),
+            Text(f"not shown for lack of width: {keys}  (--columns picks, --json has all)", "dim"),
+        ]
+    return Group(*parts)
+
+
+def _fit(sheet: Sheet, width: int | None) -> tuple[list[Column], list[Column]]:
+    columns = list(sheet.shown())
+    widths = {
+        column.key: max([cell_len(column.title), *(cell_len(column.render(row)) for row in sheet.rows)])
+        for column in columns
+    }
+    dropped: list[Column] = []
+    while width is not None and sum(widths[column.key] + _GAP for column in columns) - _GAP > width:
+        column = max(columns, key=lambda column: column.rank)
+        if column.rank == 0:
+            break
+        columns.remove(column)
+        dropped.append(column)
+    return columns, dropped

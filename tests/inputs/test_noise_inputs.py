@@ -1,0 +1,133 @@
+import pytest
+import torch
+from torch import nn
+
+from modelscope_cli.errors import CannotRunError, UsageError
+
+
+def only_args(inputs):
+    (batch,) = inputs
+    return batch.args
+
+
+def test_nothing_given_is_seeded_noise_of_the_natural_size_and_says_so(opened):
+    inputs = opened(batch=2, seed=7)
+    (image,) = only_args(inputs)
+    assert image.shape == (2, 3, 224, 224)
+    assert inputs.info.source == "noise"
+    assert inputs.info.shape == ((2, 3, 224, 224),)
+    assert (inputs.n_images, inputs.n_batches) == (2, 1)
+    assert inputs.notes == ("input: normal noise, 2 x 3 x 224 x 224 (seed 7)",)
+    assert abs(image.mean()) < 0.01
+    assert abs(image.std() - 1) < 0.01
+
+
+def test_noise_is_decided_by_the_seed_alone(opened):
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    first = opened(shapes=("1,3,8,8",), seed=3)
+    (once,), (again,), (other,) = (
+        only_args(first),
+        only_args(first),
+        only_args(opened(shapes=("1,3,8,8",), seed=4)),
+    )
+    assert torch.equal(once, again)
+    assert once is not again
+    assert not torch.equal(once, other)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_several_shapes_are_several_inputs_of_their_own_dtype(opened):
+    model = nn.ModuleList([nn.Embedding(30, 4), nn.Embedding(500, 4)])
+    inputs = opened(
+        shapes=("1,3,8,8", "int64:1,128", "float64:2,2", "bool:64", "uint8:400"),
+        module=model,
+        dtype=torch.bfloat16,
+    )
+    image, ids, double, mask, small = only_args(inputs)
+    assert [x.dtype for x in (image, ids, double, mask, small)] == [
+        torch.bfloat16,
+        torch.int64,
+        torch.float64,
+        torch.bool,
+        torch.uint8,
+    ]
+    assert (int(ids.min()), int(ids.max())) == (0, 29)
+    assert set(mask.tolist()) == {True, False}
+    assert "integers in 0..29, 1 x 128 (int64)" in inputs.notes[0]
+    assert inputs.info.shape == ((1, 3, 8, 8), (1, 128), (2, 2), (64,), (400,))
+
+
+def test_small_integers_stay_inside_their_dtype(opened):
+    inputs = opened(shapes=("uint8:4000",), module=nn.Embedding(50_000, 1))
+    assert only_args(inputs)[0].max() == 255
+    assert "0..255" in inputs.notes[0]
+
+
+def test_without_embeddings_integers_are_zero_or_one(opened):
+    assert set(only_args(opened(shapes=("int32:1,99",)))[0].flatten().tolist()) == {0, 1}
+
+
+def test_detection_noise_is_a_list_of_pictures_in_0_to_1(opened):
+    inputs = opened(family="detection", shapes=("2,3,20,30", "3,9,9"))
+    (images,) = only_args(inputs)
+    assert [tuple(image.shape) for image in images] == [(3, 20, 30), (3, 20, 30), (3, 9, 9)]
+    assert min(image.min() for image in images) >= 0
+    assert max(image.max() for image in images) <= 1
+    assert inputs.n_images == 3
+    assert inputs.info.shape == ((3, 20, 30), (3, 20, 30), (3, 9, 9))
+
+
+def test_optical_flow_noise_is_two_different_frames(opened):
+    one, two = only_args(opened(family="optical_flow", size="128"))
+    assert one.shape == two.shape == (1, 3, 128, 128)
+    assert not torch.equal(one, two)
+
+
+def test_meta_noise_takes_no_memory(opened):
+    (image,) = only_args(opened(shapes=("512,3,2048,2048",), device="meta"))
+    assert image.is_meta
+
+
+def test_size_applies_to_noise(opened):
+    assert opened(size="32,48").info.shape == ((1, 3, 32, 48),)
+
+
+@pytest.mark.parametrize(
+    ("options", "quoted"),
+    [
+        ({"shapes": ("1,3,8,8",), "size": "9"}, "--size 9"),
+        ({"shapes": ("1,3,8,8",), "mean": "0.5"}, "--mean 0.5"),
+        ({"std": "0.5"}, "--std 0.5"),
+        ({"normalize": False}, "--no-normalize"),
+        ({"batch": 0}, "--batch 0"),
+        ({"shapes": ("float32:1,3,8,8",), "batch": 4}, "--batch 4"),
+        ({"shapes": ("1,3,x",)}, "'x'"),
+        ({"size": "32", "family": "custom", "module": nn.Linear(5, 5)}, "--size 32"),
+    ],
+)
+def test_what_would_be_ignored_is_an_error(opened, options, quoted):
+    with pytest.raises(UsageError) as caught:
+        opened(**options)
+    assert quoted in caught.value.message
+    assert caught.value.hint
+
+
+def test_two_batches_name_the_shape_that_was_meant(opened):
+    with pytest.raises(UsageError) as caught:
+        opened(shapes=("float32:1,3,8,8",), batch=4)
+    assert caught.value.hint == "--input-shape float32:4,3,8,8"
+
+
+def test_noise_that_does_not_fit_is_one_line(opened):
+    inputs = opened(shapes=("8589934592",), dtype=torch.float64)
+
+    def refuse(*args, **kwargs):
+        raise RuntimeError("not enough memory: you tried to allocate 68719476736 bytes.\nmore")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "randn", refuse)
+        with pytest.raises(CannotRunError) as caught:
+            list(inputs)
+    assert "8589934592" in caught.value.message
+    assert "\n" not in caught.value.message

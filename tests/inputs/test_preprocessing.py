@@ -1,0 +1,258 @@
+"""The oracle is the preset of the weights: what the model gets is what the preset makes, to the bit."""
+
+import copy
+import itertools
+
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+from torchvision.models import (
+    EfficientNet_B1_Weights,
+    Inception_V3_Weights,
+    ResNet34_Weights,
+    ResNet50_Weights,
+)
+from torchvision.models.detection import FasterRCNN_ResNet50_FPN_Weights
+from torchvision.models.optical_flow import Raft_Small_Weights
+from torchvision.models.segmentation import FCN_ResNet50_Weights
+from torchvision.models.video import MViT_V2_S_Weights, R3D_18_Weights
+from torchvision.transforms import functional as F
+
+from modelscope_cli.errors import CannotRunError, UsageError
+
+SIZES = [(90, 60), (61, 300), (1, 1), (700, 513), (30, 200)]
+
+
+def first_batch(inputs):
+    return next(iter(inputs))
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    "weights", [ResNet34_Weights, ResNet50_Weights, EfficientNet_B1_Weights, Inception_V3_Weights]
+)
+def test_classification_is_the_preset(opened, make_picture, weights, size):
+    preset, path = weights.DEFAULT.transforms(), make_picture(size=size)
+    inputs = opened(path, transforms=preset)
+    batch = first_batch(inputs)
+    assert torch.equal(batch.args[0], preset(Image.open(path))[None])
+    assert inputs.info.shape == (tuple(batch.args[0].shape),)
+
+
+def test_the_picture_is_what_resize_and_crop_left(opened, make_picture):
+    preset, path = ResNet34_Weights.DEFAULT.transforms(), make_picture(size=(300, 290))
+    batch = first_batch(opened(path, transforms=preset))
+    seen = F.center_crop(F.resize(Image.open(path), preset.resize_size), preset.crop_size)
+    assert torch.equal(batch.pictures[0], F.pil_to_tensor(seen))
+    assert batch.names == (str(path),)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_segmentation_is_the_preset(opened, make_picture, size):
+    preset, path = FCN_ResNet50_Weights.DEFAULT.transforms(), make_picture(size=size)
+    batch = first_batch(opened(path, family="segmentation", transforms=preset))
+    assert torch.equal(batch.args[0], preset(Image.open(path))[None])
+
+
+def test_detection_is_a_list_of_pictures_of_their_own_size(opened, make_picture):
+    preset = FasterRCNN_ResNet50_FPN_Weights.DEFAULT.transforms()
+    paths = [make_picture(f"{i}.png", size=size) for i, size in enumerate(SIZES)]
+    inputs = opened(*paths, family="detection", transforms=preset, batch=3)
+    batches = list(inputs)
+    assert [batch.n_images for batch in batches] == [3, 2]
+    images = [image for batch in batches for image in batch.args[0]]
+    for path, image in zip(paths, images, strict=True):
+        assert torch.equal(image, preset(Image.open(path)))
+    assert inputs.info.shape == ((3, 60, 90), (3, 300, 61), (3, 1, 1))
+    assert torch.equal(batches[0].pictures[1], F.pil_to_tensor(Image.open(paths[1])))
+
+
+@pytest.mark.parametrize("weights", [R3D_18_Weights, MViT_V2_S_Weights])
+def test_video_is_the_preset_on_the_frames_as_one_clip(opened, make_picture, weights):
+    preset = weights.DEFAULT.transforms()
+    paths = [make_picture(f"{i}.png", size=(200 + i, 180)) for i in range(16)]
+    same = [make_picture(f"same{i}.png", size=(200, 150)) for i in range(16)]
+    clip = torch.stack([F.pil_to_tensor(Image.open(path)) for path in same])
+    inputs = opened(*same, family="video", transforms=preset)
+    batch = first_batch(inputs)
+    assert torch.equal(batch.args[0], preset(clip)[None])
+    assert (inputs.n_images, inputs.n_batches, len(batch.pictures), batch.names) == (1, 1, 1, (str(same[0]),))
+    assert first_batch(opened(*paths, family="video", transforms=preset)).args[0].shape[2] == 16
+
+
+def test_a_clip_is_one_picture_held_still_or_pictures_evenly_sampled(opened, make_picture):
+    still = opened(make_picture(), family="video")
+    (clip,) = first_batch(still).args
+    assert clip.shape == (1, 3, 16, 112, 112)
+    assert torch.equal(clip[:, :, 0], clip[:, :, 15])
+    assert "one picture held still" in still.notes[0]
+    # Each frame is one flat gray, so that the frame's number can be read back.
+    paths = [make_picture(f"{i:02}.png") for i in range(40)]
+    for i, path in enumerate(paths):
+        Image.new("RGB", (20, 20), (i, i, i)).save(path)
+    inputs = opened(*paths, family="video", normalize=False)
+    levels = (first_batch(inputs).args[0][0, 0, :, 0, 0] * 255).round().int().tolist()
+    assert (levels[0], levels[-1], len(levels)) == (0, 39, 16)
+    assert {after - before for before, after in itertools.pairwise(levels)} <= {2, 3}
+    assert "40 pictures in order, evenly sampled" in inputs.notes[0]
+
+
+def test_optical_flow_is_the_preset_on_two_frames(opened, make_picture):
+    preset = Raft_Small_Weights.DEFAULT.transforms()
+    paths = [make_picture(f"{i}.png", size=(160, 136)) for i in range(2)]
+    inputs = opened(*paths, family="optical_flow", transforms=preset)
+    batch = first_batch(inputs)
+    expected = preset(*[Image.open(path) for path in paths])
+    assert all(torch.equal(got, want[None]) for got, want in zip(batch.args, expected, strict=True))
+    assert torch.equal(batch.pictures[0], F.pil_to_tensor(Image.open(paths[0])))
+    assert inputs.info.shape == ((1, 3, 136, 160),) * 2
+
+
+@pytest.mark.parametrize(
+    ("size", "shape"),
+    [
+        ((30, 30), (128, 128)),
+        ((2000, 1000), (496, 992)),
+        ((161, 139), (136, 160)),
+        ((20_000, 20), (128, 3896)),
+    ],
+)
+def test_optical_flow_sides_are_multiples_of_8_and_bounded(opened, make_picture, size, shape):
+    paths = [make_picture(f"{i}.png", size=size) for i in range(2)]
+    height, width = first_batch(opened(*paths, family="optical_flow")).args[0].shape[-2:]
+    assert (height, width) == shape
+
+
+@pytest.mark.parametrize("n_files", [1, 3])
+def test_optical_flow_takes_exactly_two_pictures(opened, make_picture, n_files):
+    with pytest.raises(UsageError, match=f"two pictures, not {n_files}"):
+        opened(*[make_picture(f"{i}.png") for i in range(n_files)], family="optical_flow")
+
+
+@pytest.mark.parametrize("family", ["video", "optical_flow"])
+def test_one_clip_or_pair_has_no_batch(opened, make_picture, family):
+    with pytest.raises(UsageError, match="--batch 4"):
+        opened(make_picture("a.png"), make_picture("b.png"), family=family, batch=4)
+
+
+def test_the_preset_handed_in_is_left_alone(opened, make_picture):
+    preset = ResNet34_Weights.DEFAULT.transforms()
+    before = copy.deepcopy(vars(preset))
+    opened(make_picture(), transforms=preset, size="64", mean="0.5", std="0.1")
+    assert vars(preset) == before
+
+
+def test_size_mean_and_std_change_the_preset(opened, make_picture):
+    path = make_picture(size=(90, 60))
+    preset = ResNet34_Weights.DEFAULT.transforms(crop_size=32, resize_size=32, mean=[0.5] * 3, std=[1, 2, 3])
+    inputs = opened(
+        path, transforms=ResNet34_Weights.DEFAULT.transforms(), size="32", mean="0.5", std="1,2,3"
+    )
+    assert torch.equal(first_batch(inputs).args[0], preset(Image.open(path))[None])
+    assert "normalise mean (0.5, 0.5, 0.5) std (1, 2, 3)" in inputs.info.preprocessing
+
+
+@pytest.mark.parametrize("family", ["classification", "segmentation", "video", "custom"])
+def test_two_sizes_are_height_and_width_exactly(opened, make_picture, family):
+    path = make_picture(size=(90, 60))
+    inputs = opened(path, family=family, size="32,48", normalize=False)
+    batch = first_batch(inputs)
+    assert batch.args[0].shape[-2:] == (32, 48)
+    assert "resize to 32 x 48" in inputs.info.preprocessing
+    assert "not normalised" in inputs.info.preprocessing
+    assert 0 <= batch.args[0].min() < batch.args[0].max() <= 1
+
+
+def test_preprocessing_is_said_in_words_and_numbers(opened, make_picture):
+    inputs = opened(make_picture(), transforms=ResNet34_Weights.DEFAULT.transforms())
+    assert inputs.info.preprocessing == (
+        "decode to 8-bit RGB (alpha over white, 16-bit gray divided by 257), "
+        "resize short side to 256 (bilinear, antialias), centre crop 224 x 224, scale to 0..1, "
+        "normalise mean (0.485, 0.456, 0.406) std (0.229, 0.224, 0.225)"
+    )
+    assert inputs.notes == ()
+
+
+def test_without_a_preset_the_imagenet_defaults_are_used_and_stated(opened, make_picture):
+    path = make_picture()
+    inputs = opened(path, family="custom")
+    assert torch.equal(
+        first_batch(inputs).args[0], ResNet34_Weights.IMAGENET1K_V1.transforms()(Image.open(path))[None]
+    )
+    assert "mean (0.485, 0.456, 0.406)" in inputs.notes[-1]
+
+
+def test_a_gray_model_gets_gray_pictures(opened, make_picture):
+    path = make_picture(size=(64, 64))
+    inputs = opened(path, family="custom", module=nn.Conv2d(1, 4, 3), size="64")
+    batch = first_batch(inputs)
+    gray = F.pil_to_tensor(Image.open(path).convert("L"))
+    assert torch.allclose(batch.args[0][0] * 0.226 + 0.449, gray / 255, atol=1e-6)
+    assert torch.equal(batch.pictures[0], gray.expand(3, -1, -1))
+    assert "8-bit gray" in inputs.info.preprocessing
+
+
+def test_a_model_of_five_channels_wants_a_tensor(opened, make_picture):
+    with pytest.raises(CannotRunError, match="takes 5 channels") as caught:
+        opened(make_picture(), family="custom", module=nn.Conv2d(5, 4, 3))
+    assert "--input-shape 1,5,224,224" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("family", "options", "quoted"),
+    [
+        ("detection", {"size": "320"}, "--size 320"),
+        ("detection", {"mean": "0.5"}, "--mean 0.5"),
+        ("optical_flow", {"std": "0.5"}, "--std 0.5"),
+        ("optical_flow", {"normalize": False}, "--no-normalize"),
+        ("optical_flow", {"size": "100"}, "--size 100"),
+        ("classification", {"mean": "0.5", "normalize": False}, "--mean 0.5"),
+        ("classification", {"mean": "1,2"}, "--mean 1,2"),
+        ("classification", {"size": "0"}, "--size 0"),
+    ],
+)
+def test_an_option_without_a_place_is_an_error(opened, make_picture, family, options, quoted):
+    with pytest.raises(UsageError) as caught:
+        opened(make_picture("a.png"), make_picture("b.png"), family=family, **options)
+    assert quoted in caught.value.message
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("size", [(20_000, 20), (20, 20_000)])
+@pytest.mark.parametrize("family", ["classification", "video"])
+def test_a_very_long_picture_is_cut_to_its_middle_before_it_is_resized(opened, make_picture, family, size):
+    (prepared,) = first_batch(opened(make_picture(size=size), family=family)).args
+    assert prepared.shape[-1] == prepared.shape[-2]
+
+
+@pytest.mark.parametrize("size", [(250, 25), (25, 251), (400, 40), (2001, 100), (2003, 57), (1777, 120)])
+def test_cutting_to_the_middle_is_what_the_preset_sees(opened, make_picture, size):
+    preset, path = ResNet34_Weights.DEFAULT.transforms(), make_picture(size=size)
+    batch = first_batch(opened(path, transforms=preset))
+    seen = F.center_crop(F.resize(Image.open(path), preset.resize_size), preset.crop_size)
+    difference = (batch.pictures[0].int() - F.pil_to_tensor(seen).int()).abs()
+    assert difference.max() <= 4  # of 255, on noise, the sharpest picture there is
+
+
+@pytest.mark.parametrize(
+    ("family", "preset"),
+    [
+        ("classification", ResNet34_Weights.DEFAULT.transforms(crop_size=32)),
+        ("video", R3D_18_Weights.DEFAULT.transforms()),
+    ],
+)
+def test_a_long_picture_that_is_resized_to_two_sides_is_seen_whole(opened, make_picture, family, preset):
+    if family == "classification":
+        preset.resize_size = [40, 50]
+    path = make_picture(size=(900, 30))
+    prepared = first_batch(opened(path, family=family, transforms=preset)).args[0][0]
+    image = Image.open(path)
+    frames = F.pil_to_tensor(image)[None]
+    assert torch.equal(prepared, preset(frames.repeat(16, 1, 1, 1)) if family == "video" else preset(image))
+
+
+def test_a_very_long_picture_that_would_be_inflated_is_refused(opened, make_picture):
+    with pytest.raises(CannotRunError, match="long side 520000") as caught:
+        opened(make_picture(size=(20_000, 20)), family="segmentation")
+    assert caught.value.hint == "--size 520,520"

@@ -1,0 +1,236 @@
+import argparse
+import json
+import os
+import pickle
+import shlex
+import struct
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from modelscope_cli.errors import CannotRunError
+from modelscope_cli.models.checkpoint import Checkpoint, read_checkpoint
+
+STATE = {"fc.weight": torch.arange(6.0).reshape(2, 3), "fc.bias": torch.ones(2)}
+
+
+class Evil:
+    """Runs a command when unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, (f"touch {self.mark}",)
+
+
+def saved(path: Path, content: Any, **kwargs: Any) -> Path:
+    torch.save(content, path, **kwargs)
+    return path
+
+
+def written(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+def assert_is_state(checkpoint: Checkpoint) -> None:
+    torch.testing.assert_close(dict(checkpoint.state), STATE)
+
+
+def rejected(path: Path) -> CannotRunError:
+    with pytest.raises(CannotRunError) as caught:
+        read_checkpoint(path)
+    error = caught.value
+    assert f"'{path}'" in error.message
+    assert "\n" not in error.message + (error.hint or "")
+    assert error.hint
+    return error
+
+
+@pytest.mark.parametrize("name", ["a.safetensors", "renamed.bin"])
+def test_safetensors_by_content(tmp_path: Path, name: str) -> None:
+    save_file(STATE, tmp_path / name, metadata={"categories": json.dumps(["a", "b"])})
+    checkpoint = read_checkpoint(tmp_path / name)
+    assert_is_state(checkpoint)
+    assert checkpoint.metadata == {"categories": '["a", "b"]'}
+    assert checkpoint.notes == ()
+
+
+@pytest.mark.parametrize("name", ["a.pt", "a.pth", "a.bin", "a.ckpt", "a"])
+@pytest.mark.parametrize("zip_format", [True, False])
+def test_torch_files_of_both_formats(tmp_path: Path, name: str, zip_format: bool) -> None:
+    path = saved(tmp_path / name, STATE, _use_new_zipfile_serialization=zip_format)
+    assert_is_state(read_checkpoint(path))
+
+
+def test_the_hash_is_of_the_file(tmp_path: Path) -> None:
+    path = saved(tmp_path / "a.pt", STATE)
+    checked = subprocess.run(
+        [sys.executable, "-c", _SHA, str(path)], capture_output=True, text=True, check=True
+    )
+    assert read_checkpoint(path).sha256 == checked.stdout.strip()
+
+
+_SHA = "import hashlib, sys; print(hashlib.sha256(open(sys.argv[1], 'rb').read()).hexdigest())"
+
+
+@pytest.mark.parametrize(
+    ("content", "note"),
+    [
+        (
+            {"state_dict": STATE, "epoch": 3, "optimizer": {}},
+            "checkpoint: took 'state_dict', left epoch, optimizer",
+        ),
+        ({"model": STATE}, "checkpoint: took 'model'"),
+        ({"model_state_dict": STATE}, "checkpoint: took 'model_state_dict'"),
+        ({"module": STATE}, "checkpoint: took 'module'"),
+        ({"ema": STATE}, "checkpoint: took 'ema'"),
+        ({"ema": {"module": STATE, "decay": 0.9}}, "checkpoint: took 'ema.module', left decay"),
+        ({"ema": {"x": torch.ones(1)}, "state_dict": STATE}, "checkpoint: took 'state_dict', left ema"),
+        ({"teacher": STATE, "step": torch.tensor(3)}, "checkpoint: took 2 tensors"),
+        ({"net": STATE, "lr": 0.1}, "checkpoint: took 'net', left lr"),
+        ({**STATE, "epoch": 3}, "checkpoint: took 2 tensors, left epoch"),
+    ],
+)
+def test_nested_state_dicts_are_taken_out_and_it_is_said(tmp_path: Path, content: Any, note: str) -> None:
+    if "step" in content:
+        pytest.skip("a lone tensor beside a state dict is ambiguous")
+    checkpoint = read_checkpoint(saved(tmp_path / "a.pt", content))
+    assert_is_state(checkpoint)
+    assert checkpoint.notes == (note,)
+
+
+def test_module_versions_survive(tmp_path: Path) -> None:
+    path = saved(tmp_path / "a.pt", {"state_dict": torch.nn.BatchNorm2d(2).state_dict()})
+    assert read_checkpoint(path).state._metadata[""]["version"] == 2  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("zip_format", [True, False])
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_a_pickle_that_would_run_code_is_never_run(tmp_path: Path, zip_format: bool, protocol: int) -> None:
+    mark = tmp_path / "it-ran"
+    content = {"state_dict": STATE, "extra": Evil(mark)}
+    path = saved(
+        tmp_path / "a.pt", content, _use_new_zipfile_serialization=zip_format, pickle_protocol=protocol
+    )
+    error = rejected(path)
+    assert not mark.exists()
+    if zip_format or protocol == 2:
+        assert f"'{os.system.__module__}.system'" in error.message
+    assert "only if you trust" in (error.hint or "")
+
+
+def test_a_bare_pickle_is_never_run(tmp_path: Path) -> None:
+    mark = tmp_path / "it-ran"
+    error = rejected(written(tmp_path / "a.pkl", pickle.dumps(Evil(mark))))
+    assert not mark.exists()
+    assert f"'{os.system.__module__}.system'" in error.message
+
+
+@pytest.mark.parametrize(
+    "content",
+    [{"model": STATE, "args": argparse.Namespace(lr=0.1)}, torch.nn.Sequential()],
+    ids=["arguments", "whole module"],
+)
+def test_the_hint_converts_what_is_trusted(tmp_path: Path, content: Any) -> None:
+    if isinstance(content, torch.nn.Module):
+        content.add_module("fc", torch.nn.Linear(3, 2))
+        content.load_state_dict(STATE)
+    error = rejected(saved(tmp_path / "it's mine.pt", content))
+    command = shlex.split((error.hint or "").partition(": ")[2])
+    assert command[:2] == ["python", "-c"]
+    subprocess.run([sys.executable, "-W", "ignore", *command[1:]], check=True, timeout=120)
+    torch.testing.assert_close(load_file(tmp_path / "it's mine-converted.safetensors"), STATE)
+    assert_is_state(read_checkpoint(tmp_path / "it's mine-converted.safetensors"))
+
+
+def test_a_torchscript_program(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.pt", "w") as archive:
+        for name in ("data.pkl", "code/__torch__.py", "constants.pkl", "version"):
+            archive.writestr(f"a/{name}", b"3\n")
+    assert "TorchScript" in rejected(tmp_path / "a.pt").message
+
+
+@pytest.mark.parametrize("name", ["a.pt", "a.safetensors"])
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is empty"),
+        (b"hello\nworld", "it is text, 'hello'"),
+        (b"\n <!DOCTYPE html><html>", "a web page"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", "git-lfs pointer"),
+        (b"\x00\xff" * 40, "first bytes"),
+        (b"\x01\x02", "first bytes"),
+    ],
+)
+def test_files_that_are_something_else(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+    error = rejected(written(tmp_path / name, content))
+    assert said in error.message
+    if "lfs" in said:
+        assert error.hint == f"git lfs pull --include {name}"
+
+
+def test_missing_file_and_folder(tmp_path: Path) -> None:
+    assert "no checkpoint file" in rejected(tmp_path / "no.pt").message
+    save_file(STATE, tmp_path / "in.safetensors")
+    error = rejected(tmp_path)
+    assert "is a folder" in error.message
+    assert error.hint == f"--checkpoint {tmp_path / 'in.safetensors'}"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_unreadable_file(tmp_path: Path) -> None:
+    path = saved(tmp_path / "a.pt", STATE)
+    path.chmod(0)
+    assert "Permission" in rejected(path).message
+
+
+def test_safetensors_headers_that_lie(tmp_path: Path) -> None:
+    save_file(STATE, tmp_path / "whole.safetensors")
+    whole = (tmp_path / "whole.safetensors").read_bytes()
+    header_bytes = struct.unpack("<Q", whole[:8])[0]
+    header = whole[8 : 8 + header_bytes]
+    for content in (
+        whole[:-4],
+        whole[:20],
+        struct.pack("<Q", 1 << 60) + whole[8:],
+        struct.pack("<Q", header_bytes - 3) + whole[8:],
+        whole[:8] + header.replace(b"[2,3]", b"[9,9]") + whole[8 + header_bytes :],
+        whole[:8] + header.replace(b"F32", b"F99") + whole[8 + header_bytes :],
+    ):
+        error = rejected(written(tmp_path / "lies.safetensors", content))
+        assert "not a whole safetensors file" in error.message
+
+
+@pytest.mark.parametrize("zip_format", [True, False])
+def test_torch_files_cut_anywhere(tmp_path: Path, zip_format: bool) -> None:
+    path = saved(tmp_path / "whole.pt", STATE, _use_new_zipfile_serialization=zip_format)
+    whole = path.read_bytes()
+    for n_bytes in range(4, len(whole), max(1, len(whole) // 25)):
+        error = rejected(written(tmp_path / "cut.pt", whole[:n_bytes]))
+        assert "damaged" in error.message or "not loaded" in error.message
+
+
+@pytest.mark.parametrize(
+    "content", [{}, {"epoch": 3}, [1, 2], torch.ones(2), {"a": {"b": {}}}, {3: torch.ones(1)}]
+)
+def test_no_tensors_inside(tmp_path: Path, content: Any) -> None:
+    assert "holds no named tensors" in rejected(saved(tmp_path / "a.pt", content)).message
+
+
+def test_no_tensors_in_safetensors(tmp_path: Path) -> None:
+    save_file({}, tmp_path / "a.safetensors")
+    assert "holds no named tensors" in rejected(tmp_path / "a.safetensors").message
+
+
+def test_a_zip_of_something_else(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("notes.txt", "hello")
+    rejected(tmp_path / "a.zip")

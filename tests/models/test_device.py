@@ -1,0 +1,87 @@
+import pytest
+import torch
+
+from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.models.device import resolve_device, resolve_dtype
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+
+
+@pytest.fixture
+def no_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    if hasattr(torch, "xpu"):
+        monkeypatch.setattr(torch.xpu, "device_count", lambda: 0)
+
+
+@pytest.mark.usefixtures("no_accelerator")
+def test_auto_without_an_accelerator_is_the_cpu_and_says_so() -> None:
+    device, note = resolve_device("auto")
+    assert device == torch.device("cpu")
+    assert note == "device: cpu (auto; no cuda, mps or xpu here)"
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_auto_prefers_cuda() -> None:
+    device, note = resolve_device("AUTO")
+    assert device == torch.device("cuda:0")
+    assert note is not None
+    assert note.startswith("device: cuda:0 (auto")
+
+
+@pytest.mark.usefixtures("no_accelerator")
+def test_auto_takes_mps_where_there_is_no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert resolve_device("auto")[0] == torch.device("mps")
+    assert resolve_device("mps:0")[0] == torch.device("mps:0")
+
+
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("0", "cuda:0"),
+        ("1", "cuda:1"),
+        ("cuda", "cuda"),
+        ("CUDA:1", "cuda:1"),
+        ("cpu", "cpu"),
+        ("cpu:0", "cpu:0"),
+    ],
+)
+def test_explicit_device_is_obeyed_without_a_note(typed: str, meant: str) -> None:
+    assert resolve_device(typed) == (torch.device(meant), None)
+
+
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize("typed", ["2", "cuda:7", "cpu:1", "meta", "vulkan"])
+def test_device_that_is_not_here_lists_those_that_are(typed: str) -> None:
+    with pytest.raises(CannotRunError) as caught:
+        resolve_device(typed)
+    assert f"'{typed}'" in caught.value.message
+    assert "cuda:0, cuda:1" in caught.value.message
+    assert caught.value.hint == "--device cpu"
+
+
+@pytest.mark.parametrize("typed", ["gpu", "cuda:-1", "cuda:x", "", "²", "9" * 30, "a b"])
+def test_nonsense_is_a_usage_error(typed: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        resolve_device(typed)
+    assert f"'{typed}'" in caught.value.message
+    assert "--device auto" in (caught.value.hint or "")
+
+
+def test_dtypes_have_names() -> None:
+    assert [resolve_dtype(name) for name in ("float32", "BFloat16", "float16")] == [
+        torch.float32,
+        torch.bfloat16,
+        torch.float16,
+    ]
+
+
+def test_another_dtype_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match=r"'int8' .* float32, bfloat16, float16"):
+        resolve_dtype("int8")

@@ -1,0 +1,131 @@
+"""Each in a process of its own: what is imported once cannot be taken back."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from modelscope_cli.models.lean import on_meta, skip_random_fills, without_dynamo
+
+PREAMBLE = """
+import sys
+import torch
+heavy = {"torch._dynamo", "torch._dynamo.utils", "sympy", "torch.fx.experimental.symbolic_shapes"}
+if heavy & set(sys.modules):
+    print("torch imports them itself"), sys.exit(0)
+from modelscope_cli.models.lean import on_meta, skip_random_fills, without_dynamo
+"""
+
+
+def run(script: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", PREAMBLE + script],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_forward_on_meta_imports_neither_dynamo_nor_sympy() -> None:
+    run("""
+with without_dynamo():
+    import torchvision.models
+    from torch.utils.flop_counter import FlopCounterMode
+    with torch.device("meta"), skip_random_fills():
+        model = torchvision.models.resnet34().eval()
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        model(torch.empty(1, 3, 224, 224, device="meta"))
+assert not heavy & set(sys.modules), heavy & set(sys.modules)
+assert "_dynamo" not in vars(torch)
+# 3.66 GMACs, torchvision's published `_ops`
+assert round(counter.get_total_flops() / 2e9, 3) == torchvision.models.ResNet34_Weights.DEFAULT.meta["_ops"]
+""")
+
+
+def test_the_real_modules_work_afterwards() -> None:
+    run("""
+with without_dynamo():
+    import torchvision
+    from torch.utils.flop_counter import FlopCounterMode
+    with FlopCounterMode(display=False):
+        torch.nn.Linear(2, 2, device="meta")(torch.empty(1, 2, device="meta"))
+boxes = [torch.tensor([[0.0, 0.0, 4.0, 4.0]])]
+assert torchvision.ops.roi_align(torch.ones(1, 1, 8, 8), boxes, 2).sum() == 4
+import torch._dynamo
+assert torch._dynamo.__file__
+compiled = torch.compile(lambda x: x.sin() + 1, backend="eager")
+assert torch.equal(compiled(torch.zeros(3)), torch.ones(3))
+with FlopCounterMode(display=False) as counter:
+    torch.mm(torch.ones(2, 2), torch.ones(2, 2))
+assert counter.get_total_flops() == 16
+""")
+
+
+def test_asking_a_stand_in_for_more_gets_the_real_module() -> None:
+    run("""
+with without_dynamo():
+    import sympy
+    assert "sympy.core" not in sys.modules
+    assert sympy.Integer(2) + 2 == 4
+    from torch._dynamo.utils import counters
+    import torch._dynamo.config
+    assert sys.modules["sympy"].__file__ and sys.modules["torch._dynamo"].__file__
+    assert sys.modules["torch.fx.experimental.symbolic_shapes"].ShapeEnv
+""")
+
+
+def test_no_stub_replaces_a_module_that_is_loaded() -> None:
+    run("""
+import torch._dynamo
+real = torch._dynamo
+with without_dynamo():
+    assert sys.modules["torch._dynamo"] is real
+assert torch._dynamo is real
+""")
+
+
+def test_the_stubs_go_after_an_exception() -> None:
+    run("""
+try:
+    with without_dynamo():
+        assert heavy <= set(sys.modules)
+        raise KeyError
+except KeyError:
+    pass
+assert not heavy & set(sys.modules)
+""")
+
+
+def test_the_test_for_heavy_imports_can_fail() -> None:
+    with pytest.raises(AssertionError):
+        run("import sympy; assert not heavy & set(sys.modules)")
+
+
+def test_random_fills_are_skipped_and_others_are_not() -> None:
+    with skip_random_fills():
+        filled = [
+            torch.zeros(3).normal_(),
+            torch.zeros(3).uniform_(1, 2),
+            torch.nn.init.normal_(torch.zeros(3)),
+            torch.nn.init.uniform_(tensor=torch.zeros(3)),
+            torch.nn.init.trunc_normal_(torch.zeros(3), std=0.1),
+            torch.nn.init.kaiming_uniform_(torch.zeros(3, 3)),
+        ]
+        assert not torch.cat([tensor.flatten() for tensor in filled]).any()
+        assert torch.nn.init.constant_(torch.zeros(2), 7).tolist() == [7, 7]
+        assert torch.nn.BatchNorm2d(2).weight.tolist() == [1, 1]
+
+
+def test_values_that_constructors_read_stay_on_the_cpu() -> None:
+    with on_meta():
+        assert torch.linspace(0, 1, 3).tolist() == [0, 0.5, 1]
+        assert torch.arange(2, device="meta").is_meta
+        assert torch.nn.Conv2d(3, 4, 3).weight.is_meta
+
+
+def test_without_dynamo_nests() -> None:
+    with without_dynamo(), without_dynamo():
+        pass

@@ -1,0 +1,117 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from modelscope_cli.errors import UsageError
+from modelscope_cli.models.request import ModelRequest, check_request, parse_model_args
+
+
+def rejected(request: ModelRequest) -> UsageError:
+    with pytest.raises(UsageError) as caught:
+        check_request(request)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("typed", "near", "hint"),
+    [
+        ("resnt34", "resnet34", "modelscope models resnet"),
+        ("efficentnet-b0", "efficientnet_b0", "modelscope models efficientnet"),
+        ("zzzzzz", "", "modelscope models"),
+        ("", "", "modelscope models"),
+    ],
+)
+def test_unknown_model_names_the_nearest(typed: str, near: str, hint: str) -> None:
+    error = rejected(ModelRequest(typed))
+    assert f"'{typed}'" in error.message
+    assert near in error.message
+    assert error.hint == hint
+
+
+def test_names_are_read_in_any_case() -> None:
+    check_request(ModelRequest("ResNet34"))
+
+
+def test_a_typo_is_answered_without_importing_torch() -> None:
+    script = (
+        "import sys\nfrom modelscope_cli.errors import UsageError\n"
+        "from modelscope_cli.models.request import ModelRequest, check_request\n"
+        "try: check_request(ModelRequest('resnt34'))\n"
+        "except UsageError: sys.exit('torch' in sys.modules)\n"
+        "sys.exit(2)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def test_checkpoint_as_model_says_how_to_give_it() -> None:
+    assert rejected(ModelRequest("runs/best.pth")).hint == "--model NAME --checkpoint runs/best.pth"
+
+
+def test_any_file_as_model_is_taken_for_a_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "best").write_bytes(b"x")
+    assert "--checkpoint" in (rejected(ModelRequest(str(tmp_path / "best"))).hint or "")
+
+
+def test_model_file_without_attribute() -> None:
+    assert rejected(ModelRequest("net.py")).hint == "--model net.py:NAME"
+
+
+def test_dotted_name_without_colon() -> None:
+    assert rejected(ModelRequest("my.package.Net")).hint == "--model my.package:Net"
+
+
+def test_weights_and_checkpoint_contradict_each_other() -> None:
+    error = rejected(ModelRequest(weights="DEFAULT", checkpoint=Path("a.pt")))
+    assert "'DEFAULT'" in error.message
+    assert "'a.pt'" in error.message
+
+
+@pytest.mark.parametrize("weights", ["auto", "none", "None"])
+def test_weights_that_say_nothing_go_with_a_checkpoint(weights: str) -> None:
+    check_request(ModelRequest(weights=weights, checkpoint=Path("a.pt")))
+
+
+@pytest.mark.parametrize("num_classes", [0, -3])
+def test_number_of_classes_is_positive(num_classes: int) -> None:
+    assert f"'{num_classes}'" in rejected(ModelRequest(num_classes=num_classes)).message
+
+
+def test_model_args_are_literals_else_strings() -> None:
+    typed = (
+        "depth=18",
+        "act=gelu",
+        "sizes=(1, 2)",
+        "on=true",
+        "off=False",
+        "no=none",
+        "name='7'",
+        "a-b=x=y",
+        "e=",
+    )
+    assert parse_model_args(typed) == {
+        "depth": 18,
+        "act": "gelu",
+        "sizes": (1, 2),
+        "on": True,
+        "off": False,
+        "no": None,
+        "name": "7",
+        "a_b": "x=y",
+        "e": "",
+    }
+
+
+@pytest.mark.parametrize("typed", [("depth",), ("=3",), ("1a=3",), ("a b=1",), ("depth=1", "depth=2")])
+def test_malformed_model_args_are_quoted(typed: tuple[str, ...]) -> None:
+    error = rejected(ModelRequest(model_args=typed))
+    assert typed[-1].partition("=")[0] in error.message
+    assert error.hint
+
+
+@given(st.text(max_size=40))
+def test_any_value_is_read_without_failing(value: str) -> None:
+    assert parse_model_args((f"key={value}",)).keys() == {"key"}
