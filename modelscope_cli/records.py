@@ -270,7 +270,6 @@ class StatsRecord(Record):
     images: int
     near_zero: float
     not_called: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,13 +290,12 @@ class FeatureMap:
     call: int
     output: str
     shape: Shape
-    channels: int
-    shown: tuple[int, ...]
-    file: str | None
-    scale: str
-    min: float | None
-    max: float | None
-    image: str | None = None
+    channels: int = 0
+    shown: tuple[int, ...] = ()
+    file: str | None = None
+    scale: str = "channel"
+    min: float | None = None
+    max: float | None = None
     problem: str | None = None
 
 

@@ -47,6 +47,10 @@ class Activation:
     problem: str | None = None
     pending: list[Callable[[], Moments]] = field(default_factory=list)
 
+    def correlation(self) -> Tensor | None:
+        """Return the `(C, C)` correlation of the channels, None where it was not gathered."""
+        return self.comoments.correlation() if self.comoments else None
+
     def settle(self) -> None:
         """Merge what the pass brought; on an accelerator this is where the numbers come over."""
         for finish in self.pending:
@@ -139,9 +143,8 @@ def observe_activations(
     Raises:
         ForwardError: the model raised (exit 4).
     """
-    is_innermost_only = selection.names is None
     observer = ActivationObserver(
-        wanted, is_innermost_only=is_innermost_only, with_correlation=with_correlation
+        wanted, is_innermost_only=selection.is_innermost_only, with_correlation=with_correlation
     )
     n_batches = 0
     with HookSession(model, [observer], wanted=selection.wanted, names=selection.names) as session:
@@ -194,14 +197,13 @@ def to_row(activation: Activation) -> ActivationStats:
         zero_fraction=None if moments.n_zero is None else moments.n_zero / moments.n,
         near_zero_fraction=None if moments.n_near_zero is None else moments.n_near_zero / moments.n,
         histogram=Counts(histogram.edges, histogram.counts, histogram.is_sampled) if histogram else None,
-        correlation=_redundancy(activation.comoments),
+        correlation=_redundancy(activation.correlation()),
     )
 
 
-def _redundancy(comoments: Comoments | None) -> Redundancy | None:
-    if comoments is None:
+def _redundancy(matrix: Tensor | None) -> Redundancy | None:
+    if matrix is None:
         return None
-    matrix = comoments.correlation()
     varied = ~matrix.diagonal().isnan()
     n = int(varied.sum())
     if n < 2:

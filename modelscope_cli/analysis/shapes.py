@@ -154,9 +154,7 @@ def _rows(
         )
 
 
-def _reasons(
-    model: nn.Module, visits: dict[str, list[_Visit]], error: ForwardError | None
-) -> dict[str, str]:
+def _reasons(model: nn.Module, visits: dict[str, list[_Visit]], error: ForwardError | None) -> dict[str, str]:
     """Say why layers were not called, by name, where that can be known."""
     if error is not None:
         return {layer.name: "the forward did not get there" for layer, _ in list_layers(model)}

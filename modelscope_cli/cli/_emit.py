@@ -29,7 +29,9 @@ def destination(format: str, is_json: bool, file: Path | None) -> Destination:
     """
     if format not in FORMATS:
         near = nearest(format, FORMATS)
-        raise UsageError(f"unknown format '{format}'" + (f": {near}" if near else ""), f"--format {'|'.join(FORMATS)}")
+        raise UsageError(
+            f"unknown format '{format}'" + (f": {near}" if near else ""), f"--format {'|'.join(FORMATS)}"
+        )
     if is_json:
         if format not in ("auto", "json"):
             raise UsageError(f"'--json' and '--format {format}' exclude each other", "leave out --json")
@@ -39,7 +41,8 @@ def destination(format: str, is_json: bool, file: Path | None) -> Destination:
     if format == "auto":
         if file.suffix.lower() not in _BY_SUFFIX:
             raise UsageError(
-                f"'--output {file}' does not say which format", f"--output {file} --format {'|'.join(FORMATS[1:])}"
+                f"'--output {file}' does not say which format",
+                f"--output {file} --format {'|'.join(FORMATS[1:])}",
             )
         format = _BY_SUFFIX[file.suffix.lower()]
     return Destination(format, file)

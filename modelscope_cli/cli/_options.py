@@ -97,9 +97,7 @@ DeviceOpt = Annotated[
 ]
 DtypeOpt = Annotated[
     str,
-    typer.Option(
-        "--dtype", metavar="DTYPE", help="float32, bfloat16 or float16.", rich_help_panel=_MODEL
-    ),
+    typer.Option("--dtype", metavar="DTYPE", help="float32, bfloat16 or float16.", rich_help_panel=_MODEL),
 ]
 SeedOpt = Annotated[
     int, typer.Option("--seed", min=0, help="Seed of random weights and noise.", rich_help_panel=_MODEL)
@@ -130,9 +128,7 @@ InputShapeOpt = Annotated[
 ]
 SizeOpt = Annotated[
     str | None,
-    typer.Option(
-        "--size", metavar="H[,W]", help="Resize and crop to this instead.", rich_help_panel=_INPUT
-    ),
+    typer.Option("--size", metavar="H[,W]", help="Resize and crop to this instead.", rich_help_panel=_INPUT),
 ]
 MeanOpt = Annotated[
     str | None, typer.Option("--mean", metavar="R,G,B", help="Normalise by this.", rich_help_panel=_INPUT)
@@ -179,9 +175,7 @@ FormatOpt = Annotated[
         rich_help_panel=_OUTPUT,
     ),
 ]
-JsonOpt = Annotated[
-    bool, typer.Option("--json", help="Short for --format json.", rich_help_panel=_OUTPUT)
-]
+JsonOpt = Annotated[bool, typer.Option("--json", help="Short for --format json.", rich_help_panel=_OUTPUT)]
 OutputOpt = Annotated[
     Path | None,
     typer.Option(
@@ -195,7 +189,9 @@ OutputOpt = Annotated[
 OutDirOpt = Annotated[
     Path | None,
     typer.Option(
-        "--out", metavar="DIR", help="Folder for the pictures.  [default: runs/COMMAND-MODEL]",
+        "--out",
+        metavar="DIR",
+        help="Folder for the pictures.  [default: runs/COMMAND-MODEL]",
         rich_help_panel=_OUTPUT,
     ),
 ]

@@ -3,7 +3,7 @@
 import platform
 import time
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from modelscope_cli import __version__
 from modelscope_cli.cli import _console
@@ -20,6 +20,44 @@ def set_up(quiet: bool, debug: bool) -> None:
     """Remember how much to say; the first thing a command does."""
     _console.settings.is_quiet = quiet
     _console.settings.is_debug = debug
+
+
+def read_options(
+    options: dict[str, Any],
+) -> tuple["ModelRequest", "InputRequest"]:
+    """Turn the shared options of a command, its `locals()`, into what was asked for, and check the model's.
+
+    Raises:
+        UsageError: see `check_request` (exit 2). Nothing heavy has been imported by then.
+    """
+    from modelscope_cli.inputs.request import InputRequest
+    from modelscope_cli.models.request import ModelRequest, check_request
+
+    request = ModelRequest(
+        model=options["model"],
+        weights=options.get("weights", "none"),
+        checkpoint=options["checkpoint"],
+        strict=options["strict"],
+        num_classes=options["num_classes"],
+        model_args=tuple(options["model_arg"] or ()),
+        device=options.get("device", "auto"),
+        dtype=options["dtype"],
+        seed=options["seed"],
+        offline=options.get("offline", False),
+        progress=not options["quiet"],
+    )
+    check_request(request)
+    given = InputRequest(
+        files=tuple(options.get("images") or ()),
+        shapes=tuple(options["input_shape"] or ()),
+        size=options.get("size"),
+        mean=options.get("mean"),
+        std=options.get("std"),
+        normalize=options.get("normalize", True),
+        batch=options.get("batch"),
+        seed=options["seed"],
+    )
+    return request, given
 
 
 def load(request: "ModelRequest") -> "LoadedModel":
@@ -81,5 +119,3 @@ def versions() -> dict[str, str]:
         "torch": version("torch"),
         "torchvision": version("torchvision"),
     }
-
-

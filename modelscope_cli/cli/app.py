@@ -74,7 +74,9 @@ def run(argv: list[str]) -> int:
         if error.errno == errno.EPIPE:
             _console.abandon_stdout()
             return 0
-        return _failed(_cannot_write(error)) if error.errno in (errno.ENOSPC, errno.EDQUOT) else _crashed(error)
+        return (
+            _failed(_cannot_write(error)) if error.errno in (errno.ENOSPC, errno.EDQUOT) else _crashed(error)
+        )
     except MemoryError:
         return _failed(ModelscopeError("out of memory", "--batch 1, or a smaller --size"))
     except Exception as error:

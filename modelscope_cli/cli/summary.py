@@ -6,7 +6,7 @@ import typer
 
 from modelscope_cli.cli import _options as opt
 from modelscope_cli.cli._emit import destination, emit
-from modelscope_cli.cli._run import make_run, set_up, tell
+from modelscope_cli.cli._run import make_run, read_options, set_up, tell
 
 
 def summary(
@@ -48,29 +48,21 @@ def summary(
 
       modelscope summary samples/tiny_resnet.py:TinyResNet --input-shape 1,3,96,96
     """
-    from modelscope_cli.inputs.request import InputRequest
-    from modelscope_cli.models.request import ModelRequest, check_request
-    from modelscope_cli.report.summary_sheet import summary_sheet
-
+    options = locals()
     set_up(quiet, debug)
     where = destination(format, json, output)
-    request = ModelRequest(
-        model=model,
-        weights="none",
-        checkpoint=checkpoint,
-        strict=strict,
-        num_classes=num_classes,
-        model_args=tuple(model_arg or ()),
-        dtype=dtype,
-        seed=seed,
-    )
-    check_request(request)
+    request, given = read_options(options)
 
     from modelscope_cli.analysis.summary import summarize
+    from modelscope_cli.report.summary_sheet import summary_sheet
 
-    given = InputRequest(shapes=tuple(input_shape or ()), batch=batch, seed=seed)
     summarized = summarize(
-        request, given, layers=tuple(layer or ()), exclude=tuple(exclude or ()), freeze=tuple(freeze or ()), depth=depth
+        request,
+        given,
+        layers=tuple(layer or ()),
+        exclude=tuple(exclude or ()),
+        freeze=tuple(freeze or ()),
+        depth=depth,
     )
     tell(summarized.notes, summarized.warnings)
     run = make_run("summary", summarized.loaded, summarized.given, seed, summarized.warnings)

@@ -121,6 +121,20 @@ def parse_pattern(text: str) -> Pattern:
     return Pattern(text, body, int(call) if call else None, n_first, int(last) if last else n_first)
 
 
+EVERY_LAYER = Pattern("re:", "re:")
+
+
+def explain(pattern: Pattern, layers: Sequence[Layer]) -> str | None:
+    """Say how a bare word was understood that is both the name of a layer and the beginning of a type."""
+    if not any(pattern.body in layer.names for layer in layers):
+        return None
+    others = [layer for layer in layers if pattern.matches(layer, False) and pattern.body not in layer.names]
+    if not others:
+        return None
+    n = len(others)
+    return f"layer '{pattern.body}' is the layer of that name; type:{others[0].type} also means {n} other layer(s)"
+
+
 def match_layers(pattern: Pattern, layers: Sequence[Layer]) -> list[Layer]:
     """Return the layers a pattern means, in the order given, before `#` and `@` narrow their calls.
 

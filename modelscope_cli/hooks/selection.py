@@ -1,17 +1,25 @@
 """From layer patterns to the exact calls they mean."""
 
 import copy
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from modelscope_cli.errors import ModelscopeError
+from modelscope_cli.errors import ModelscopeError, UsageError
 from modelscope_cli.hooks.layers import list_layers
-from modelscope_cli.hooks.patterns import Layer, Pattern, match_layers, parse_pattern, pick_calls
+from modelscope_cli.hooks.patterns import (
+    EVERY_LAYER,
+    Layer,
+    Pattern,
+    explain,
+    match_layers,
+    parse_pattern,
+    pick_calls,
+)
 from modelscope_cli.hooks.session import Call, HookSession, Observer
 
 
@@ -22,10 +30,15 @@ class Selection:
     Attributes:
         names: the layers that are meant; None for all of them.
         wanted: the exact calls, where they are known before the pass; the forward can stop after the last.
+        is_innermost_only: nobody asked for particular layers, so blocks, whose output is that of a layer
+            inside them, are left out.
+        notes: how a pattern was understood where it could mean two things.
     """
 
     names: frozenset[str] | None = None
     wanted: frozenset[tuple[str, int]] | None = None
+    is_innermost_only: bool = False
+    notes: tuple[str, ...] = ()
 
 
 def select(
@@ -47,31 +60,38 @@ def select(
         UsageError: a pattern is malformed or matches nothing (exit 2).
     """
     if not layers and not exclude:
-        return Selection()
+        return Selection(is_innermost_only=True)
     present = list_layers(model)
     every = [layer for layer, _ in present]
-    take = [parse_pattern(text) for text in layers] or [Pattern("re:", "re:")]
+    take = [parse_pattern(text) for text in layers] or [EVERY_LAYER]
     leave = [parse_pattern(text) for text in exclude]
-    taken = _names(take, every)
-    left = _names([pattern for pattern in leave if not pattern.is_positional], every)
-    for pattern in leave:
-        match_layers(pattern, every)
-    names = taken - left
+    left = _names(leave, every)
+    names = _names(take, every) - (left if not any(pattern.is_positional for pattern in leave) else frozenset())
+    if not names:
+        raise _nothing_left(exclude)
+    known = Selection(names, None, not layers, tuple(filter(None, (explain(p, every) for p in take))))
 
     is_positional = any(pattern.is_positional for pattern in (*take, *leave))
     modules = {layer.name: module for layer, module in present}
     if not is_positional:
         if not layers:
-            return Selection(names)
+            return known
         if is_feedforward and all(_has_own_parameters(modules[name]) for name in names):
-            return Selection(names, frozenset((name, 0) for name in names))
+            return replace(known, wanted=frozenset((name, 0) for name in names))
     calls = trace_calls(model, args, may_run=is_positional)
     if calls is None:
-        return Selection(names)
+        return known
     order = [(call.name, call.index) for call in calls]
     wanted = {pair for pattern in take for pair in pick_calls(pattern, every, order)}
     wanted -= {pair for pattern in leave for pair in pick_calls(pattern, every, order)}
-    return Selection(names, frozenset(wanted) if wanted else None)
+    if not wanted and leave:
+        raise _nothing_left(exclude)
+    # A selection of nothing but layers that do not run still has to run to the end to show it.
+    return replace(known, wanted=frozenset(wanted) if wanted else None)
+
+
+def _nothing_left(exclude: Sequence[str]) -> UsageError:
+    return UsageError(f"--exclude '{exclude[0]}' leaves nothing to look at", "leave out --exclude")
 
 
 def _names(patterns: Sequence[Pattern], layers: Sequence[Layer]) -> frozenset[str]:
@@ -80,6 +100,19 @@ def _names(patterns: Sequence[Pattern], layers: Sequence[Layer]) -> frozenset[st
 
 def _has_own_parameters(module: nn.Module) -> bool:
     return next(module.parameters(recurse=False), None) is not None
+
+
+def uncalled(model: nn.Module, selection: Selection, seen: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of the layers that were meant and are not among `seen`; where nobody asked for
+    particular layers, of all leaf layers."""
+    called = set(seen)
+    return tuple(
+        layer.name
+        for layer, _ in list_layers(model)
+        if (layer.is_leaf or not selection.is_innermost_only)
+        and (selection.names is None or layer.name in selection.names)
+        and layer.name not in called
+    )
 
 
 class _CallRecorder(Observer):

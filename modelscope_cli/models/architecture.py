@@ -1,9 +1,11 @@
 """A model before it has values: where it comes from and how to build it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import nn
+
+from modelscope_cli.models.lean import on_meta
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,3 +28,13 @@ class Architecture:
     build: Callable[[int | None], nn.Module]
     takes_num_classes: bool
     is_instance: bool = False
+
+    def on_meta(self) -> "Architecture":
+        """Return the same architecture with a `build` that makes no values, on the meta device."""
+
+        def build(num_classes: int | None) -> nn.Module:
+            with on_meta():
+                module = self.build(num_classes)
+            return module.to("meta")  # also what constructors had to read
+
+        return replace(self, build=build)

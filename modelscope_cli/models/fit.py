@@ -1,5 +1,6 @@
 """Load a state dict into a model, naming every key that does not fit."""
 
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass
@@ -92,7 +93,7 @@ def load_state(
     for key in misshaped:
         del fitting[key]
     try:
-        result = module.load_state_dict(fitting, strict=False)
+        result = _copy_into(module, fitting)
     except RuntimeError as error:
         reason = str(error).strip().partition("\n")[2].strip() or str(error)
         message = f"checkpoint '{file}' cannot be copied into '{name}': {reason.partition(chr(10))[0]}"
@@ -104,8 +105,8 @@ def load_state(
     )
     if not misfit:
         return ()
-    n_fitting = len(own) - len(misfit.missing) - len(misfit.misshaped)
-    n_all = max(len(own), len(state))
+    n_fitting = len(fitting) - len(result.unexpected_keys)
+    n_all = max(sum(not _is_counter(key) for key in own), len(state))
     if n_fitting < _MIN_FITTING_FRACTION * n_all:
         message = f"checkpoint '{file}' is of another architecture: {n_fitting} of {n_all} keys fit '{name}'"
         raise CannotRunError(message, "modelscope models lists what --model can name")
@@ -119,6 +120,15 @@ def nonfinite_weights(module: nn.Module) -> tuple[Notice, ...]:
     """Return a warning that names the weights holding NaN or infinity; empty where there are none."""
     bad = [name for name, value in module.state_dict().items() if _has_nonfinite(value)]
     return (Notice("nonfinite_weights", f"NaN or infinite values in {listed(bad, 3)}"),) if bad else ()
+
+
+def _copy_into(module: nn.Module, state: dict[str, Tensor]) -> Any:
+    try:
+        return module.load_state_dict(state, strict=False)
+    except ValueError:  # MNASNet wants to know the version of its layout, which only torch's format keeps
+        known = OrderedDict(state)
+        vars(known)["_metadata"] = vars(module.state_dict())["_metadata"]
+        return module.load_state_dict(known, strict=False)
 
 
 def _without(prefix: str, state: dict[str, Tensor]) -> dict[str, Tensor]:

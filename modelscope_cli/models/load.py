@@ -1,6 +1,5 @@
 """From a request to a model: the two doors of this room, `load_model` and `load_skeleton`."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,10 +10,9 @@ from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.models.architecture import Architecture
 from modelscope_cli.models.device import resolve_device, resolve_dtype
 from modelscope_cli.models.importspec import imported_architecture
-from modelscope_cli.models.lean import on_meta
 from modelscope_cli.models.request import ModelRequest, check_request, is_import, parse_model_args
 from modelscope_cli.models.values import Filled, fill_from_checkpoint, fill_pretrained, fill_randomly
-from modelscope_cli.models.weights import choose_weights
+from modelscope_cli.models.weights import choose_weights, default_weights, is_quantized
 from modelscope_cli.models.zoo import WeightsEnum, zoo_architecture
 from modelscope_cli.records import ModelInfo, Notice, WeightsInfo
 
@@ -44,6 +42,13 @@ class LoadedModel:
     notes: tuple[str, ...] = ()
     warnings: tuple[Notice, ...] = ()
 
+    @property
+    def is_feedforward(self) -> bool:
+        """Whether a layer with parameters of its own runs at most once in a forward: so it is in torchvision's
+        classifiers, segmentation and video models, where only activations and the like are used again."""
+        families = ("classification", "segmentation", "video", "quantization")
+        return self.info.source == "zoo" and self.family in families
+
 
 def load_model(request: ModelRequest) -> LoadedModel:
     """Build the requested model and give it its weights.
@@ -53,10 +58,9 @@ def load_model(request: ModelRequest) -> LoadedModel:
         CannotRunError: device, weights, checkpoint or the user's code fail (exit 4).
     """
     check_request(request)
-    device, device_note = resolve_device(request.device)
     dtype = resolve_dtype(request.dtype)
-    architecture = _find(request)
-    weights = _choose_weights(architecture, request)
+    architecture, weights = _find(request)
+    device, device_note = _device_for(request, weights)
     if request.checkpoint is not None:
         filled = fill_from_checkpoint(architecture, request, request.checkpoint)
     elif weights is not None:
@@ -81,11 +85,10 @@ def load_skeleton(request: ModelRequest) -> LoadedModel:
     if request.device.lower() != "auto":
         resolve_device(request.device)
     dtype = resolve_dtype(request.dtype)
-    architecture = _find(request)
-    weights = _choose_weights(architecture, request)
+    architecture, weights = _find(request)
     if not architecture.is_instance:
         try:
-            filled = _fill_skeleton(replace(architecture, build=_building_on_meta(architecture)), request)
+            filled = _fill_skeleton(architecture.on_meta(), request)
             info = WeightsInfo(request.weights, "none", "meta")
             filled = replace(filled, weights=info, notes=filled.notes if request.checkpoint else ())
             return _placed(architecture, filled, torch.device("meta"), dtype, weights)
@@ -103,35 +106,37 @@ def load_skeleton(request: ModelRequest) -> LoadedModel:
     return _placed(architecture, filled, torch.device("cpu"), dtype, weights)
 
 
-def _find(request: ModelRequest) -> Architecture:
+def _find(request: ModelRequest) -> tuple[Architecture, WeightsEnum | None]:
+    """Return what to build, and the torchvision weights that are meant."""
     model_args = parse_model_args(request.model_args)
-    if is_import(request.model):
-        return imported_architecture(request.model, model_args, request.seed)
-    return zoo_architecture(request.model.lower(), model_args, request.seed)
+    if not is_import(request.model):
+        name = request.model.lower()
+        weights = choose_weights(name, request.weights)
+        return zoo_architecture(name, weights or default_weights(name), model_args, request.seed), weights
+    if request.weights.lower() not in ("auto", "none"):
+        message = f"'{request.model}' is no torchvision model, so it has no weights '{request.weights}'"
+        raise UsageError(message, f"--model {request.model} --checkpoint FILE")
+    return imported_architecture(request.model, model_args, request.seed), None
 
 
-def _choose_weights(architecture: Architecture, request: ModelRequest) -> WeightsEnum | None:
-    if architecture.source == "zoo":
-        return choose_weights(architecture.name, request.weights)
-    if request.weights.lower() in ("auto", "none"):
-        return None
-    message = f"'{request.model}' is no torchvision model, so it has no weights '{request.weights}'"
-    raise UsageError(message, f"--model {request.model} --checkpoint FILE")
+def _device_for(request: ModelRequest, weights: WeightsEnum | None) -> tuple[torch.device, str | None]:
+    """Resolve the device; quantized weights know only one."""
+    if weights is None or not is_quantized(weights) or request.checkpoint is not None:
+        return resolve_device(request.device)
+    if request.device.lower() == "auto":
+        return torch.device("cpu"), "device: cpu (auto; quantized weights run nowhere else)"
+    device, _ = resolve_device(request.device)
+    if device.type != "cpu" or request.dtype.lower() != "float32":
+        message = f"quantized weights '{weights.name}' run on cpu in float32 only"
+        typed = f"not on '{request.device}' in '{request.dtype}'"
+        raise CannotRunError(f"{message}, {typed}", "--device cpu --dtype float32")
+    return device, None
 
 
 def _fill_skeleton(architecture: Architecture, request: ModelRequest) -> Filled:
     if request.checkpoint is not None:
         return fill_from_checkpoint(architecture, request, request.checkpoint)
     return fill_randomly(architecture, request)
-
-
-def _building_on_meta(architecture: Architecture) -> Callable[[int | None], nn.Module]:
-    def build(num_classes: int | None) -> nn.Module:
-        with on_meta():
-            module = architecture.build(num_classes)
-        return module.to("meta")  # also what constructors had to read
-
-    return build
 
 
 def _placed(
@@ -143,14 +148,6 @@ def _placed(
 ) -> LoadedModel:
     """Put the module where it is to run, and everything there is to say about it together."""
     name, module = architecture.name, filled.module
-    is_quantized = any(
-        type(layer).__module__.startswith("torch.ao.nn.quantized") for layer in module.modules()
-    )
-    if is_quantized and (device.type != "cpu" or dtype != torch.float32):
-        message = (
-            f"'{name}' with quantized weights runs on cpu in float32 only, not on '{device}' in '{dtype}'"
-        )
-        raise CannotRunError(message.replace("torch.", ""), "--device cpu --dtype float32")
     try:
         module = module.eval().to(device=device, dtype=dtype)
     except RuntimeError as error:  # out of memory is one
@@ -158,7 +155,7 @@ def _placed(
         raise CannotRunError(f"'{name}' cannot be moved to '{device}': {reason}", "--device cpu") from error
     transforms = None
     if architecture.source == "zoo":
-        transforms = (weights or choose_weights(name, "DEFAULT")).transforms()  # type: ignore[union-attr]
+        transforms = (weights or default_weights(name)).transforms()
     return LoadedModel(
         module=module,
         info=ModelInfo(architecture.source, name, type(module).__name__, filled.weights),

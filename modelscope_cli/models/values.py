@@ -15,8 +15,8 @@ from modelscope_cli.models.checkpoint import Checkpoint, file_sha256, read_check
 from modelscope_cli.models.fit import classes_of, listed, load_state, nonfinite_weights, strip_prefixes
 from modelscope_cli.models.graft import graft
 from modelscope_cli.models.request import ModelRequest, parse_model_args
-from modelscope_cli.models.weights import WeightsUnavailableError, find_weights, promised_hash
-from modelscope_cli.models.zoo import WeightsEnum, build_pretrained, zoo_architecture
+from modelscope_cli.models.weights import WeightsUnavailableError, find_weights, is_quantized, promised_hash
+from modelscope_cli.models.zoo import WeightsEnum, build_pretrained
 from modelscope_cli.records import Notice, WeightsInfo
 
 
@@ -54,7 +54,7 @@ def fill_pretrained(architecture: Architecture, request: ModelRequest, weights: 
         CannotRunError: the file cannot be had and was asked for, or is damaged (exit 4).
     """
     _check_num_classes(architecture, request.num_classes)
-    if request.num_classes is not None and "backend" in weights.meta:
+    if request.num_classes is not None and is_quantized(weights):
         message = f"weights '{weights.name}' are quantized and keep their head, not '{request.num_classes}'"
         raise UsageError(message, f"--model {architecture.name} --weights none")
     offline = request.offline or os.environ.get("MSCOPE_OFFLINE", "0") not in ("", "0")
@@ -75,7 +75,7 @@ def fill_pretrained(architecture: Architecture, request: ModelRequest, weights: 
     where = f"from the cache, {path}" if origin == "cache" else f"downloaded to {path}"
     notes = [f"weights: {weights.name} ({request.weights}; {where})"]
     categories = tuple(weights.meta["categories"]) if "categories" in weights.meta else None
-    if request.num_classes is not None and (fresh := graft(module, _fresh(architecture, request, module))):
+    if request.num_classes is not None and (fresh := graft(module, build(architecture, request.num_classes))):
         notes.append(f"num classes: {request.num_classes}, seed {request.seed} made {listed(fresh)}")
         categories = None
     info = WeightsInfo(request.weights, weights.name, origin, sha256)
@@ -92,12 +92,16 @@ def fill_from_checkpoint(architecture: Architecture, request: ModelRequest, path
         CannotRunError: the file is no checkpoint or does not fit (exit 4).
     """
     checkpoint = read_checkpoint(path)
-    module = build(architecture, request.num_classes)
-    state, prefix_note = strip_prefixes(checkpoint.state, module)
+    # torchvision's can be tried without values; for the user's own code every build may cost.
+    on_trial = architecture.on_meta() if architecture.source == "zoo" else architecture
+    trial = build(on_trial, request.num_classes)
+    state, prefix_note = strip_prefixes(checkpoint.state, trial)
     notes = [*checkpoint.notes, *([prefix_note] if prefix_note else [])]
-    module, num_classes = _build_to_fit(architecture, request, module, state)
+    num_classes = _classes_in(state, trial, on_trial, request)
     if num_classes is not None:
         notes.append(f"num classes: {num_classes}, as in the checkpoint")
+    is_final = on_trial is architecture and num_classes is None
+    module = trial if is_final else architecture.build(num_classes or request.num_classes)
     dtypes = {
         str(tensor.dtype).removeprefix("torch.") for tensor in state.values() if tensor.is_floating_point()
     }
@@ -129,33 +133,25 @@ def _check_num_classes(architecture: Architecture, num_classes: int | None) -> N
         raise UsageError(message, f"--model {architecture.name}")
 
 
-def _fresh(architecture: Architecture, request: ModelRequest, pretrained: nn.Module) -> nn.Module:
-    """Build what `pretrained` is, with random weights and the number of classes asked for."""
-    model_args = parse_model_args(request.model_args)
-    if getattr(pretrained, "aux_classifier", None) is not None:  # segmentation weights bring a second head
-        architecture = zoo_architecture(architecture.name, {"aux_loss": True, **model_args}, request.seed)
-    return build(architecture, request.num_classes)
-
-
-def _build_to_fit(
-    architecture: Architecture, request: ModelRequest, module: nn.Module, state: dict[str, torch.Tensor]
-) -> tuple[nn.Module, int | None]:
-    """Rebuild with the checkpoint's own number of classes where that is all that differs."""
+def _classes_in(
+    state: dict[str, torch.Tensor], trial: nn.Module, architecture: Architecture, request: ModelRequest
+) -> int | None:
+    """Return the number of classes with which the architecture fits `state`, where that is all that differs."""
     if not architecture.takes_num_classes:
-        return module, None
-    for num_classes in classes_of(state, module):
+        return None
+    for num_classes in classes_of(state, trial):
         try:
             rebuilt = architecture.build(num_classes)
         except ModelscopeError:  # code that takes any keyword argument, but not this one
-            break
+            return None
         if not classes_of(state, rebuilt):
             if request.num_classes is None:
-                return rebuilt, num_classes
+                return num_classes
             message = (
                 f"checkpoint '{request.checkpoint}' has {num_classes} classes, not '{request.num_classes}'"
             )
             raise CannotRunError(message, f"--num-classes {num_classes}")
-    return module, None
+    return None
 
 
 def _read_weights(path: Path) -> tuple[Any, str]:

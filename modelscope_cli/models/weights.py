@@ -44,6 +44,16 @@ def choose_weights(name: str, requested: str) -> WeightsEnum | None:
     raise UsageError(message, f"--model {name} --weights {others[0]}")
 
 
+def default_weights(name: str) -> WeightsEnum:
+    """Return the weights that torchvision recommends for model `name`."""
+    return _weights_of(name)["DEFAULT"]
+
+
+def is_quantized(weights: WeightsEnum) -> bool:
+    """Whether these are 8-bit weights, for a quantized model on a CPU."""
+    return "backend" in weights.meta
+
+
 def find_weights(weights: WeightsEnum, *, offline: bool, progress: bool) -> tuple[Path, str]:
     """Return the file of `weights` and whether it came from the `cache` or a `download`.
 

@@ -29,8 +29,10 @@ _OPTION_OF = {
 }
 
 
-def zoo_architecture(name: str, model_args: dict[str, Any], seed: int) -> Architecture:
-    """Describe the torchvision model `name`, with random weights and `model_args` for its builder.
+def zoo_architecture(name: str, weights: WeightsEnum, model_args: dict[str, Any], seed: int) -> Architecture:
+    """Describe the torchvision model `name` as its `weights` want it, but with random values.
+
+    `model_args` are keyword arguments for its builder and go before what the weights want.
 
     Raises:
         UsageError: a model argument that is an option of this tool (exit 2).
@@ -42,7 +44,7 @@ def zoo_architecture(name: str, model_args: dict[str, Any], seed: int) -> Archit
     family = _family(builder)
 
     def build(num_classes: int | None) -> nn.Module:
-        kwargs = {"weights": None, **_defaults(builder), **model_args}
+        kwargs = {"weights": None, **_wanted(builder, weights), **model_args}
         if num_classes is not None:
             kwargs["num_classes"] = num_classes
         with seeded(seed):
@@ -61,7 +63,7 @@ def build_pretrained(name: str, weights: WeightsEnum, state: Any, model_args: di
         UsageError: `model_args` make a model that the weights do not fit (exit 2).
     """
     kwargs: dict[str, Any] = {"weights": weights, **model_args}
-    if "backend" in weights.meta:  # only quantized weights name the backend they are for
+    if "backend" in weights.meta:
         kwargs["quantize"] = True
     with _state_of_every_weights(state), skip_random_fills():
         return _call(name, get_model_builder(name), kwargs, model_args)
@@ -73,13 +75,19 @@ def _family(builder: Callable[..., nn.Module]) -> str:
     return parts[2] if len(parts) > 3 else "classification"
 
 
-def _defaults(builder: Callable[..., nn.Module]) -> dict[str, Any]:
-    defaults: dict[str, Any] = {}
-    if "weights_backbone" in inspect.signature(builder).parameters:
-        defaults["weights_backbone"] = None  # else the backbone's are downloaded
+def _wanted(builder: Callable[..., nn.Module], weights: WeightsEnum) -> dict[str, Any]:
+    """Say what a builder would choose by itself if it were given `weights`."""
+    wanted: dict[str, Any] = {}
+    parameters = inspect.signature(builder).parameters
+    if "weights_backbone" in parameters:
+        wanted["weights_backbone"] = None  # else the backbone's are downloaded
+    if "aux_loss" in parameters:
+        wanted["aux_loss"] = True  # the second head of segmentation models
+    if builder.__module__.endswith(".vision_transformer"):
+        wanted["image_size"] = weights.meta["min_size"][0]
     if builder.__module__.endswith((".googlenet", ".inception")):
-        defaults["init_weights"] = True  # their default, which warns when it is not spelled out
-    return defaults
+        wanted["init_weights"] = True  # their default, which warns when it is not spelled out
+    return wanted
 
 
 def _call(

@@ -31,7 +31,9 @@ def write_with(path: Path, write: Callable[[Path], object]) -> None:
         write(beside)
         beside.replace(path)
     except OSError as error:
-        raise CannotRunError(f"cannot write '{path}': {error.strerror or error}", _writable_hint(path)) from error
+        raise CannotRunError(
+            f"cannot write '{path}': {error.strerror or error}", _writable_hint(path)
+        ) from error
     finally:
         beside.unlink(missing_ok=True) if beside.parent.is_dir() else None
 
@@ -82,12 +84,16 @@ class OutputFolder:
     def check(self) -> None:
         """Refuse what cannot be written to, before anything long is begun."""
         if self.path.exists() and not self.path.is_dir():
-            raise CannotRunError(f"'--out {self.path}' is a file, not a folder", f"--out {self.path}-pictures")
+            raise CannotRunError(
+                f"'--out {self.path}' is a file, not a folder", f"--out {self.path}-pictures"
+            )
         if self.path.is_dir() and not self._is_forced and any(self.path.iterdir()):
             raise UsageError(f"folder '{self.path}' is not empty", f"--out {self.path} --force")
         existing = next(parent for parent in (self.path, *self.path.absolute().parents) if parent.exists())
         if not os.access(existing, os.W_OK):
-            raise CannotRunError(f"cannot write to '{self.path}': '{existing}' is not writable", "--out ANOTHER-FOLDER")
+            raise CannotRunError(
+                f"cannot write to '{self.path}': '{existing}' is not writable", "--out ANOTHER-FOLDER"
+            )
 
     def _cannot(self, error: OSError) -> CannotRunError:
         reason = error.strerror or str(error)

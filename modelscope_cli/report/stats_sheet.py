@@ -2,16 +2,27 @@
 
 from modelscope_cli.records import ActivationStats, StatsRecord
 from modelscope_cli.report import figures
+from modelscope_cli.report.names import label_of
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
-# What each column needs gathered; the rest comes with any pass.
-COSTS = {
+# The figures that cost extra, and the column that shows each.
+FIGURES = {
     "mad": "mad",
     "zero": "zero",
     "near_zero": "near_zero",
-    "dead": "channels",
+    "channels": "dead",
     "histogram": "histogram",
 }
+
+
+def needed_figures(columns: str | None) -> frozenset[str]:
+    """Return the figures of `FIGURES` that these columns need; all of them where no columns are named.
+
+    Raises:
+        UsageError: an unknown column (exit 2).
+    """
+    keys = {column.key for column in choose_columns(stats_columns(True, True, True), columns)}
+    return frozenset(figure for figure, key in FIGURES.items() if key in keys)
 
 
 def stats_sheet(record: StatsRecord, columns: str | None = None) -> Sheet:
@@ -62,9 +73,7 @@ def stats_columns(has_strange: bool, has_dead: bool, has_correlation: bool) -> t
 
 
 def _label(row: ActivationStats) -> str:
-    call = f"#{row.call}" if row.call else ""
-    output = f" [{row.output}]" if row.output else ""
-    return f"{row.name or row.type}{call}{output}"
+    return label_of(row) + (f" [{row.output}]" if row.output else "")
 
 
 def _dead(row: ActivationStats) -> str:

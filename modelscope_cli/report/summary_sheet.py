@@ -61,7 +61,7 @@ def _input(row: LayerShape) -> str:
 
 def _output(row: LayerShape) -> str:
     if not row.executed:
-        return f"not called ({row.note})" if row.note else "not called"
+        return "not called"
     return figures.shapes(row.output_shapes) or "-"
 
 
@@ -97,6 +97,13 @@ def _facts(record: SummaryRecord) -> tuple[tuple[str, str], ...]:
         ),
         ("layers", f"{totals.layers} layers, {totals.calls} calls"),
     ]
+    by_reason: dict[str, list[str]] = {}
+    for row in record.layers:
+        if not row.executed:
+            by_reason.setdefault(row.note or "the forward does not use it", []).append(row.name)
+    for reason, names in by_reason.items():
+        more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+        facts.append(("not called", f"{', '.join(names[:2])}{more}: {reason}"))
     if record.uncounted_ops:
         most = 6
         more = len(record.uncounted_ops) - most

@@ -25,7 +25,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def publish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    """Return a function that makes `state` the file of a model's weights and returns it, outside the cache."""
+    """Return a function that makes `state` the file of a model's weights, outside the cache."""
 
     def put(name: str, state: Any, where: str = "http://127.0.0.1:9", weights_name: str = "DEFAULT") -> Path:
         file = tmp_path / "published.pth"

@@ -13,7 +13,7 @@ def test_names_are_those_torchvision_lists() -> None:
 
 def test_names_are_read_without_importing_anything_heavy() -> None:
     script = (
-        "import sys; from modelscope_cli.models.names import model_names; assert 'resnet34' in model_names(); "
+        "import sys; from modelscope_cli.models.names import model_names; assert 'resnet34' in model_names();"
         "heavy = {'torch', 'torchvision', 'numpy', 'PIL'} & set(sys.modules); assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

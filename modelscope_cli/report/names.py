@@ -1,0 +1,35 @@
+"""File names for layers: in execution order, and safe on every file system."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class Named(Protocol):
+    """What a row needs to name a file."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def order(self) -> int: ...
+    @property
+    def call(self) -> int: ...
+    @property
+    def output(self) -> str: ...
+
+
+def label_of(row: Named) -> str:
+    """Return the name a pattern understands, `relu#1` for a second call; the type for the model itself."""
+    return (row.name or row.type) + (f"#{row.call}" if row.call else "")
+
+
+def file_stems(rows: Sequence[Named]) -> list[str]:
+    """Return `012_layer2.0.conv1` for each row: its place in the order of calls, its label, its output."""
+    width = max(3, len(str(max((row.order for row in rows), default=0))))
+    stems = []
+    for row in rows:
+        text = label_of(row) + (f"_{row.output}" if row.output else "")
+        safe = "".join(mark if mark.isalnum() or mark in "._#-" else "-" for mark in text)
+        stems.append(f"{row.order:0{width}d}_{safe[:150]}")
+    return stems

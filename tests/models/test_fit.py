@@ -1,0 +1,233 @@
+"""Checkpoints into architectures, through the front door."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torchvision import models
+
+from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
+from modelscope_cli.models.load import LoadedModel, load_model, load_skeleton
+from modelscope_cli.models.request import ModelRequest
+from modelscope_cli.models.seeding import seeded
+
+NAME = "squeezenet1_1"
+State = dict[str, torch.Tensor]
+
+
+@pytest.fixture(scope="module")
+def trained() -> State:
+    with seeded(123):
+        return dict(models.squeezenet1_1(num_classes=10).state_dict())
+
+
+@pytest.fixture
+def state(trained: State) -> State:
+    return dict(trained)
+
+
+def saved(folder: Path, state: Any) -> Path:
+    torch.save(state, folder / "a.pt")
+    return folder / "a.pt"
+
+
+def load(checkpoint: Path, model: str = NAME, **kwargs: Any) -> LoadedModel:
+    return load_model(ModelRequest(model, checkpoint=checkpoint, device="cpu", **kwargs))
+
+
+def rejected(checkpoint: Path, model: str = NAME, **kwargs: Any) -> ModelscopeError:
+    with pytest.raises(CannotRunError) as caught:
+        load(checkpoint, model, **kwargs)
+    error = caught.value
+    assert f"'{checkpoint}'" in error.message
+    assert "\n" not in error.message
+    with pytest.raises(CannotRunError) as caught:  # a skeleton is checked as well
+        load_skeleton(ModelRequest(model, checkpoint=checkpoint, **kwargs))
+    assert caught.value.message == error.message
+    return error
+
+
+def codes(loaded: LoadedModel) -> list[str]:
+    return [warning.code for warning in loaded.warnings]
+
+
+def assert_holds(loaded: LoadedModel, state: State) -> None:
+    torch.testing.assert_close(dict(loaded.module.state_dict()), state, rtol=0, atol=0)
+
+
+def test_the_number_of_classes_is_recognised(tmp_path: Path, state: State) -> None:
+    save_file(state, tmp_path / "a.safetensors", metadata={"categories": json.dumps(list("abcdefghij"))})
+    loaded = load(tmp_path / "a.safetensors")
+    assert_holds(loaded, state)
+    assert "num classes: 10, as in the checkpoint" in loaded.notes
+    assert loaded.categories == tuple("abcdefghij")
+    info = loaded.info.weights
+    assert (info.requested, info.resolved, info.origin) == ("auto", "a.safetensors", "checkpoint")
+    assert info.sha256 is not None
+    assert loaded.transforms is not None
+    skeleton = load_skeleton(ModelRequest(NAME, checkpoint=tmp_path / "a.safetensors"))
+    assert skeleton.module(torch.empty(2, 3, 64, 64, device="meta")).shape == (2, 10)
+    assert not skeleton.warnings
+
+
+@pytest.mark.parametrize(
+    ("name", "kwargs", "num_classes"),
+    [
+        ("fasterrcnn_mobilenet_v3_large_320_fpn", {"weights_backbone": None}, 6),
+        ("ssdlite320_mobilenet_v3_large", {"weights_backbone": None}, 7),
+        ("lraspp_mobilenet_v3_large", {"weights_backbone": None}, 4),
+    ],
+)
+def test_heads_of_every_kind_are_recognised(tmp_path: Path, name: str, kwargs: Any, num_classes: int) -> None:
+    builder = models.get_model_builder(name)
+    state = builder(weights=None, num_classes=num_classes, **kwargs).state_dict()
+    loaded = load(saved(tmp_path, state), name)
+    assert f"num classes: {num_classes}, as in the checkpoint" in loaded.notes
+    assert_holds(loaded, dict(state))
+
+
+def test_another_number_of_classes_than_asked_for(tmp_path: Path, state: State) -> None:
+    error = rejected(saved(tmp_path, state), num_classes=12)
+    assert "has 10 classes, not '12'" in error.message
+    assert error.hint == "--num-classes 10"
+    assert_holds(load(tmp_path / "a.pt", num_classes=10), state)
+
+
+@pytest.mark.parametrize(
+    "prefix", ["module.", "model.", "_orig_mod.", "module._orig_mod.", "model.module._orig_mod."]
+)
+def test_prefixes_are_removed_and_it_is_said(tmp_path: Path, state: State, prefix: str) -> None:
+    loaded = load(saved(tmp_path, {"state_dict": {prefix + key: value for key, value in state.items()}}))
+    assert_holds(loaded, state)
+    assert f"checkpoint: prefix '{prefix}' removed from its keys" in loaded.notes
+    assert "checkpoint: took 'state_dict'" in loaded.notes
+
+
+def test_a_prefix_the_model_wants_stays(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(
+        "import torch\nclass Net(torch.nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n        self.model = torch.nn.Linear(2, 2)\n"
+    )
+    state = {"model.weight": torch.ones(2, 2), "model.bias": torch.ones(2)}
+    loaded = load(saved(tmp_path, state), f"{tmp_path / 'net.py'}:Net")
+    assert_holds(loaded, state)
+    assert not any("prefix" in note for note in loaded.notes)
+
+
+def test_keys_that_do_not_fit_are_named(tmp_path: Path, state: State) -> None:
+    del state["features.0.weight"]
+    state["extra.weight"] = torch.ones(2)
+    state["features.3.squeeze.weight"] = torch.ones(3)
+    error = rejected(saved(tmp_path, state), num_classes=10)
+    assert "missing: 1 (features.0.weight)" in error.message
+    assert "unexpected: 1 (extra.weight)" in error.message
+    assert "misshaped: 1 (features.3.squeeze.weight 3 float32 for 16×64×1×1 float32)" in error.message
+    assert error.hint == "--no-strict"
+
+
+def test_long_lists_name_the_first_five(tmp_path: Path, state: State) -> None:
+    for index in range(7):
+        state[f"extra.{index}"] = torch.ones(1)
+    message = rejected(saved(tmp_path, state)).message
+    assert "unexpected: 7 (extra.0, extra.1, extra.2, extra.3, extra.4, ...)" in message
+
+
+def test_no_strict_warns_and_loads_the_rest(tmp_path: Path, state: State) -> None:
+    del state["features.0.weight"]
+    state["extra.weight"] = torch.ones(2)
+    state["features.3.squeeze.weight"] = torch.ones(3)
+    loaded = load(saved(tmp_path, state), strict=False, num_classes=10)
+    assert codes(loaded) == ["missing_keys", "unexpected_keys", "misshaped_keys"]
+    own = loaded.module.state_dict()
+    fresh = load_model(ModelRequest(NAME, "none", num_classes=10, device="cpu")).module.state_dict()
+    assert torch.equal(own["features.0.weight"], fresh["features.0.weight"])
+    assert torch.equal(own["features.3.squeeze.weight"], fresh["features.3.squeeze.weight"])
+    assert torch.equal(own["features.3.squeeze.bias"], state["features.3.squeeze.bias"])
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_another_architecture_is_said_in_one_line(tmp_path: Path, state: State, strict: bool) -> None:
+    error = rejected(saved(tmp_path, state), "mnasnet0_5", strict=strict)
+    assert "is of another architecture: 0 of" in error.message
+    assert len(error.message) < 200 + len(str(tmp_path))
+
+
+def test_a_sibling_of_the_architecture_does_not_fit_either(tmp_path: Path) -> None:
+    path = saved(tmp_path, models.shufflenet_v2_x1_0().state_dict())
+    assert rejected(path, "shufflenet_v2_x0_5").hint in (
+        "--no-strict",
+        "modelscope models lists what --model can name",
+    )
+
+
+def test_missing_batch_counters_are_no_difference(tmp_path: Path) -> None:
+    state = models.mnasnet0_5().state_dict()
+    lean = {key: value for key, value in state.items() if not key.endswith("num_batches_tracked")}
+    loaded = load(saved(tmp_path, lean), "mnasnet0_5")
+    assert codes(loaded) == []
+
+
+def test_half_precision_is_loaded_into_float32(tmp_path: Path, state: State) -> None:
+    halves = {key: value.half() for key, value in state.items()}
+    loaded = load(saved(tmp_path, halves))
+    assert_holds(loaded, {key: value.float() for key, value in halves.items()})
+    assert "checkpoint: holds float16, loaded into float32" in loaded.notes
+
+
+def test_integers_are_no_weights(tmp_path: Path, state: State) -> None:
+    state["features.0.weight"] = state["features.0.weight"].to(torch.int8)
+    assert "int8 for 64×3×3×3 float32" in rejected(saved(tmp_path, state)).message
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_nonfinite_weights_load_with_a_warning(tmp_path: Path, state: State, value: float) -> None:
+    for key in list(state)[:4]:
+        state[key] = state[key].clone()
+        state[key].view(-1)[-1] = value
+    loaded = load(saved(tmp_path, state))
+    assert codes(loaded) == ["nonfinite_weights"]
+    first = ", ".join(list(state)[:3])
+    assert loaded.warnings[0].message == f"NaN or infinite values in 4 ({first}, ...)"
+
+
+def test_old_key_names_that_torchvision_renames(tmp_path: Path) -> None:
+    """Published vision transformer weights call the MLP layers `linear_1`; torchvision's own hook knows."""
+    state = models.vit_b_32(image_size=32).state_dict()
+    old = {
+        key.replace("mlp.0.", "mlp.linear_1.").replace("mlp.3.", "mlp.linear_2."): value
+        for key, value in state.items()
+    }
+    assert old.keys() != state.keys()
+    loaded = load(saved(tmp_path, old), "vit_b_32", model_args=("image_size=32",))
+    assert codes(loaded) == []
+    assert_holds(loaded, dict(state))
+
+
+def test_categories_that_are_no_list_are_ignored_with_a_warning(tmp_path: Path, state: State) -> None:
+    for text in ("{", '{"a": 1}', "[1, 2]"):
+        save_file(state, tmp_path / "a.safetensors", metadata={"categories": text})
+        loaded = load(tmp_path / "a.safetensors")
+        assert loaded.categories is None
+        assert codes(loaded) == ["bad_categories"]
+
+
+def test_models_without_classes_take_no_number(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="'raft_small' takes no number of classes, so not '3'"):
+        load_model(ModelRequest("raft_small", "none", num_classes=3))
+
+
+def test_own_models_are_rebuilt_for_the_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "from torch import nn\n"
+        "def strict_net(num_classes=4):\n    return nn.Linear(3, num_classes)\n"
+        "def any_net(**kwargs):\n    return nn.Linear(3, **{'out_features': 4, **kwargs})\n"
+    )
+    path = saved(tmp_path, {"weight": torch.ones(9, 3), "bias": torch.ones(9)})
+    loaded = load(path, f"{tmp_path / 'own.py'}:strict_net")
+    assert "num classes: 9, as in the checkpoint" in loaded.notes
+    with pytest.raises(CannotRunError, match="architecture"):
+        load(path, f"{tmp_path / 'own.py'}:any_net")

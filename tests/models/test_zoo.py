@@ -1,0 +1,137 @@
+"""Every name, without weights."""
+
+import socket
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torchvision import models
+
+from modelscope_cli.errors import UsageError
+from modelscope_cli.models.load import load_model, load_skeleton
+from modelscope_cli.models.names import model_names
+from modelscope_cli.models.request import ModelRequest
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_every_name_builds_on_meta_as_published(name: str) -> None:
+    skeleton = load_skeleton(ModelRequest(name))
+    assert not skeleton.warnings
+    assert skeleton.device.type == "meta"
+    assert all(tensor.is_meta for tensor in skeleton.module.state_dict().values())
+    assert not skeleton.module.training
+    assert skeleton.transforms is not None
+
+
+def test_parameters_are_as_published() -> None:
+    """138 of 139: googlenet's published count leaves out the auxiliary heads it was trained with."""
+    differing, n_entries = [], 0
+    for name in model_names():
+        builder = models.get_model_builder(name)
+        if ".detection." in builder.__module__ or ".quantization." in builder.__module__:
+            continue
+        for weights in models.get_model_weights(builder):
+            skeleton = load_skeleton(ModelRequest(name, weights.name))
+            n_entries += 1
+            n_parameters = sum(parameter.numel() for parameter in skeleton.module.parameters())
+            if n_parameters != weights.meta["num_params"]:
+                differing.append(name)
+    assert differing == ["googlenet"]
+    assert n_entries >= 139
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("mnasnet0_5", "classification"),
+        ("lraspp_mobilenet_v3_large", "segmentation"),
+        ("ssdlite320_mobilenet_v3_large", "detection"),
+        ("r2plus1d_18", "video"),
+        ("raft_small", "optical_flow"),
+        ("quantized_shufflenet_v2_x0_5", "quantization"),
+    ],
+)
+def test_families_with_random_weights_and_no_network(
+    name: str, family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "create_connection", lambda *args, **kwargs: pytest.fail("asks the network"))
+    loaded = load_model(ModelRequest(name, "none", device="cpu"))
+    assert loaded.family == family
+    assert (loaded.info.source, loaded.info.name) == ("zoo", name)
+    assert loaded.info.class_name == type(loaded.module).__name__
+    assert loaded.info.weights.resolved == "random"
+
+
+def test_the_seed_decides_and_the_global_generator_is_left_alone() -> None:
+    before = torch.get_rng_state()
+    first, second, other = (
+        load_model(ModelRequest("mnasnet0_5", "none", device="cpu", seed=seed)).module for seed in (1, 1, 2)
+    )
+    assert torch.equal(torch.get_rng_state(), before)
+    assert _flat(first).equal(_flat(second))
+    assert not _flat(first).equal(_flat(other))
+
+
+def _flat(module: nn.Module) -> torch.Tensor:
+    return torch.cat([parameter.flatten() for parameter in module.parameters()])
+
+
+def test_random_weights_are_torchvisions_own() -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        expected = models.mnasnet0_5()
+    assert _flat(load_model(ModelRequest("mnasnet0_5", "none", device="cpu", seed=5)).module).equal(
+        _flat(expected)
+    )
+
+
+@pytest.mark.parametrize("name", ["googlenet", "inception_v3"])
+def test_nothing_warns(name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_model(ModelRequest(name, "none", device="cpu"))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_dtype_is_applied(dtype: str) -> None:
+    loaded = load_model(ModelRequest("mnasnet0_5", "none", device="cpu", dtype=dtype))
+    assert {parameter.dtype for parameter in loaded.module.parameters()} == {getattr(torch, dtype)}
+    assert loaded.dtype == getattr(torch, dtype)
+    skeleton = load_skeleton(ModelRequest("mnasnet0_5", dtype=dtype))
+    assert {parameter.dtype for parameter in skeleton.module.parameters()} == {getattr(torch, dtype)}
+
+
+def test_model_arguments_go_to_the_builder() -> None:
+    loaded = load_model(
+        ModelRequest("resnet18", "none", device="cpu", model_args=("zero_init_residual=True",))
+    )
+    assert not loaded.module.layer1[0].bn2.weight.any()  # type: ignore[index, union-attr]
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("width_per_grop=3", "'width_per_grop=3'"),
+        ("norm_layer=3", "'norm_layer=3'"),
+        ("weights=DEFAULT", "'weights' is an option"),
+        ("num_classes=3", "'num_classes' is an option"),
+        ("weights_backbone=DEFAULT", "'weights_backbone' is an option"),
+    ],
+)
+def test_model_arguments_it_does_not_take(typed: str, said: str) -> None:
+    for load in (load_model, load_skeleton):
+        with pytest.raises(UsageError) as caught:
+            load(ModelRequest("resnet18", "none", model_args=(typed,)))
+        assert said in caught.value.message
+        assert caught.value.hint
+
+
+def test_notes_say_what_auto_became() -> None:
+    notes = load_model(ModelRequest("mnasnet0_5", "none")).notes
+    assert [note.partition(":")[0] for note in notes] == ["weights", "device"]
+
+
+def test_an_explicit_device_is_checked_for_a_skeleton_too() -> None:
+    with pytest.raises(UsageError, match="'nope'"):
+        load_skeleton(ModelRequest("mnasnet0_5", device="nope"))
