@@ -5,8 +5,12 @@ Units stand in the names: `_bytes`, `_ms`, `_fraction` (0..1). Counts are intege
 """
 
 import dataclasses
+import platform
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
+
+from modelscope_cli import __version__
 
 Shape = tuple[int, ...]
 
@@ -24,6 +28,16 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [to_plain(item) for item in value]
     return value
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that decide the numbers."""
+    return {
+        "version": __version__,
+        "python": platform.python_version(),
+        "torch": version("torch"),
+        "torchvision": version("torchvision"),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +142,18 @@ class Record:
         """Return plain dicts, lists, numbers and strings under the keys of the JSON contract."""
         own = {f.name: to_plain(getattr(self, f.name)) for f in dataclasses.fields(self) if f.name != "run"}
         return {**self.run.header(), **own}
+
+    # How it looks is the business of the reports, which know the records; hence the late imports.
+
+    def __str__(self) -> str:
+        from modelscope_cli.report import notebook
+
+        return notebook.to_text(notebook.sheet_of(self))
+
+    def _repr_html_(self) -> str:
+        from modelscope_cli.report import notebook
+
+        return notebook.to_html(notebook.sheet_of(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,3 +334,35 @@ class FeatureMapsRecord(Record):
     out_dir: str
     tensors: str | None = None
     not_called: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """One of torchvision's models, as published for its default weights.
+
+    Attributes:
+        macs: multiply-adds of one forward at `input_shapes`; torchvision publishes them in units of 1e9.
+        input_shapes: one per input; empty where any size will do.
+        weights: every name `--weights` takes for this model.
+    """
+
+    name: str
+    family: str
+    params: int
+    macs: int
+    input_shapes: tuple[Shape, ...]
+    weights: tuple[str, ...]
+    default_weights: str
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """What `models` returns: no model was loaded, so it has a header of its own."""
+
+    versions: dict[str, str]
+    argv: tuple[str, ...]
+    models: tuple[ModelEntry, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        header = {"schema": "modelscope/models/1", "tool": dict(self.versions), "argv": list(self.argv)}
+        return {**header, "models": to_plain(self.models)}

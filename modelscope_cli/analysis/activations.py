@@ -112,7 +112,7 @@ class _DeviationObserver(Observer):
 
     def __init__(self, first: dict[Key, Activation]) -> None:
         self._first = first
-        self.sums: dict[Key, float] = dict.fromkeys(first, 0.0)
+        self.sums: dict[Key, float | Tensor] = dict.fromkeys(first, 0.0)
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
         for path, tensor in tensors_in(output):
@@ -159,7 +159,7 @@ def observe_activations(
                 session.run(batch.args)
         for key, activation in observer.activations.items():
             if activation.moments:
-                activation.moments = replace(activation.moments, abs_deviation=second.sums[key])
+                activation.moments = replace(activation.moments, abs_deviation=float(second.sums[key]))
     return sorted(observer.activations.values(), key=lambda activation: activation.call.order)
 
 

@@ -7,7 +7,8 @@ from torch import Tensor
 class Comoments:
     """Sums for the covariance of channels over positions and images.
 
-    `cov = E[xy] - E[x] E[y]` cancels when the means are large, so each batch is centred at its own mean and
+    `cov = E[xy] - E[x] E[y]` cancels when the means are large, so each batch is centred at its own mean (by way
+    of its first row, which leaves exact zeros of a channel that never varies) and
     merged as in Chan, Golub, LeVeque (1979), carried over from squares to products. Rows with a value that is
     not finite are left out.
 
@@ -24,12 +25,16 @@ class Comoments:
         """Take in a batch; every position of every image is one observation of the C channels."""
         rows = x.detach().movedim(channel_dim, -1).flatten(0, -2)
         wide = torch.float32 if x.device.type == "mps" else torch.float64
+        if not rows.numel():
+            return
         is_whole = rows.isfinite().all(1, keepdim=True)
         rows = torch.where(is_whole, rows, 0).to(wide)
         n = is_whole.sum()
+        first = rows.index_select(0, is_whole.to(torch.uint8).argmax(0))
+        rows = torch.where(is_whole, rows - first, 0)
         mean = rows.sum(0) / n.clamp_min(1)
         centred = torch.where(is_whole, rows - mean, 0)
-        self._pending.append((n, mean, centred.T @ centred))
+        self._pending.append((n, first[0] + mean, centred.T @ centred))
 
     def settle(self) -> None:
         """Merge the batches added since; waits for the device."""

@@ -17,12 +17,20 @@ MIN_EXPONENT = -149
 
 def grid(low: float, high: float) -> tuple[int, int]:
     """Return `(exponent, first)`: the finest grid that covers `low..high`, and the first bin's index on it."""
-    exponent = MIN_EXPONENT
+    # Nor does one finer than a double's 53 bits; and so every index is a whole number that a double holds.
+    exponent = max(MIN_EXPONENT, _bits(max(abs(low), abs(high))) - 53)
     if high > low:
-        exponent = max(exponent, math.frexp(high - low)[1] - 7)
+        exponent = max(exponent, _bits(high - low) - 7)
     while _index(high, exponent) - _index(low, exponent) >= N_BINS:
         exponent += 1
     return exponent, _index(low, exponent)
+
+
+def _bits(value: float) -> int:
+    """Return the exponent of the smallest power of two above `value`, also where that is an overflow."""
+    if not value:
+        return MIN_EXPONENT
+    return math.frexp(value)[1] if math.isfinite(value) else 1025
 
 
 def _index(value: float, exponent: int) -> int:
@@ -60,4 +68,4 @@ class Histogram:
     @property
     def edges(self) -> tuple[float, ...]:
         """The `len(counts) + 1` bin edges, in the unit of the values."""
-        return tuple(math.ldexp(self.first + i, self.exponent) for i in range(len(self.counts) + 1))
+        return tuple((self.first + i) * 2.0**self.exponent for i in range(len(self.counts) + 1))

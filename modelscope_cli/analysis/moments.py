@@ -48,7 +48,7 @@ class Moments:
             self,
             n=n,
             mean=self.mean + delta * weight,
-            m2=self.m2 + other.m2 + delta * delta * self.n * weight,
+            m2=self.m2 + other.m2 + delta * (self.n * weight) * delta,
             low=min(self.low, other.low),
             high=max(self.high, other.high),
             n_nan=self.n_nan + other.n_nan,

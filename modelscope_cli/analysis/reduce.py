@@ -69,15 +69,17 @@ def reduce_tensor(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Callabl
     return _reduce_on_device(x, channel_dim, wanted)
 
 
-def abs_deviation(x: Tensor, centre: float) -> float:
-    """Return the sum of |x - centre| over the finite values of `x`, in float64."""
+def abs_deviation(x: Tensor, centre: float) -> float | Tensor:
+    """Return the sum of |x - centre| over the finite values of `x`; on an accelerator, still there."""
     x = x.detach().dequantize() if x.is_quantized else x.detach()
     if x.device.type != "cpu":
         x = x.to(_wide(x))
-        return float(torch.where(x.isfinite(), x - centre, 0.0).abs().sum())
+        return torch.where(x.isfinite(), x - centre, 0.0).abs().sum()
     flat = _in_memory_order(x)
-    total = _sum_of(flat, lambda chunk, out: torch.sub(chunk, centre, out=out).abs_())
-    return total if math.isfinite(total) else abs_deviation(flat[flat.isfinite()].to(torch.float64), centre)
+    total = _sum_of_deviations(flat, centre)
+    if math.isfinite(total):
+        return total
+    return _sum_of_deviations(flat[flat.isfinite()].to(torch.float64), centre)
 
 
 def _kind(x: Tensor) -> str:
@@ -97,13 +99,13 @@ def _in_memory_order(x: Tensor) -> Tensor:
 
 def _chunks(flat: Tensor, dtype: torch.dtype | None = None) -> Iterator[Tensor]:
     """Yield at most `CHUNK` elements at a time as floating point numbers that hold the values exactly."""
-    for chunk in flat.split(CHUNK):
+    for chunk in torch.split(flat, CHUNK):
         yield chunk.to(dtype or _exact(flat))
 
 
-def _exact(flat: Tensor) -> torch.dtype:
-    """The quickest floating point type that holds every value of `flat`."""
-    is_small = flat.dtype in (
+def _exact(x: Tensor) -> torch.dtype:
+    """The quickest floating point type that holds every value of `x`."""
+    is_small = x.dtype in (
         torch.float32,
         torch.float16,
         torch.bfloat16,
@@ -142,24 +144,20 @@ def _sum_of(flat: Tensor, change: Callable[[Tensor, Tensor], Tensor]) -> float:
 
 
 def _reduce_on_cpu(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Moments:
+    x = x.to(_exact(x))
     flat = _in_memory_order(x)
-    if flat.dtype not in (torch.float32, torch.float64):
-        flat = flat.to(_exact(flat))
     n_nan = n_inf = 0
-    if not flat.numel():
-        return Moments(0, 0.0, 0.0, math.inf, -math.inf)
     low, high, total, squares = _sums(flat)
     # Float32 squares overflow above 1e19 and vanish below 1e-19; such tensors, rare and sick, take float64.
     is_tiny = 0 < max(abs(low), abs(high)) < 1e-15
     if is_tiny or not math.isfinite(low + high + total + squares):
         n_nan, n_inf = int(flat.isnan().sum()), int(flat.isinf().sum())
         flat = flat[flat.isfinite()].to(torch.float64)
-        low, high, total, squares = _sums(flat) if flat.numel() else (math.inf, -math.inf, 0.0, 0.0)
+        low, high, total, squares = _sums(flat)
     n = flat.numel()
     mean = total / n if n else 0.0
     m2 = squares - n * mean * mean
-    is_offset = squares > CANCELLATION * max(m2, 0.0)
-    if is_offset:
+    if squares > CANCELLATION * max(m2, 0.0):
         mean, m2 = _around(flat, mean)
     n_zero = _count_zeros(flat, low, high) if wanted.zero or wanted.channels else 0
     return Moments(
@@ -170,7 +168,7 @@ def _reduce_on_cpu(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Moment
         high=high,
         n_nan=n_nan,
         n_inf=n_inf,
-        abs_deviation=_abs_deviation(flat, mean, is_offset) if wanted.mad else None,
+        abs_deviation=_abs_deviation(flat, mean) if wanted.mad else None,
         n_zero=n_zero if wanted.zero else None,
         n_near_zero=_count_near_zero(flat, low, high, wanted.threshold) if wanted.near_zero else None,
         alive=_alive(x, channel_dim, n_zero) if wanted.channels else None,
@@ -179,6 +177,8 @@ def _reduce_on_cpu(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Moment
 
 
 def _sums(flat: Tensor) -> tuple[float, float, float, float]:
+    if not flat.numel():
+        return math.inf, -math.inf, 0.0, 0.0
     low, high = torch.aminmax(flat)
     return low.item(), high.item(), _sum(flat), _sum_of_squares(flat)
 
@@ -194,12 +194,18 @@ def _around(flat: Tensor, centre: float) -> tuple[float, float]:
     return centre + first / flat.numel(), second - first * first / flat.numel()
 
 
-def _abs_deviation(flat: Tensor, mean: float, is_offset: bool) -> float:
-    if is_offset:
-        return _sum_of(flat, lambda chunk, out: torch.sub(chunk, mean, out=out).abs_())
+def _abs_deviation(flat: Tensor, mean: float) -> float:
     # Deviations above and below the mean cancel, so the whole is twice the part above: max(x, mean) - mean.
-    above = _sum_of(flat, lambda chunk, out: torch.clamp_min(chunk, mean, out=out))
-    return max(2 * (above - flat.numel() * mean), 0.0)
+    base = flat.numel() * mean
+    deviation = 2 * (_sum_of(flat, lambda chunk, out: torch.clamp_min(chunk, mean, out=out)) - base)
+    is_accurate = abs(base) < CANCELLATION * deviation
+    return deviation if is_accurate else _sum_of_deviations(flat, mean)
+
+
+def _sum_of_deviations(flat: Tensor, centre: float) -> float:
+    # What float32 rounds off the centre would count once an element, so it is taken off by itself.
+    near = torch.tensor(centre, dtype=_exact(flat)).item()
+    return _sum_of(flat, lambda chunk, out: torch.sub(chunk, near, out=out).sub_(centre - near).abs_())
 
 
 # Flags are written as float ones and zeros: exact up to 2**24 a row, and far quicker to count than booleans.
@@ -220,9 +226,11 @@ def _count_near_zero(flat: Tensor, low: float, high: float, threshold: float) ->
 
 
 def _alive(x: Tensor, channel_dim: int | None, n_zero: int) -> tuple[bool, ...] | None:
-    if channel_dim is None or not x.numel():
+    if channel_dim is None:
         return None
     n_channels = x.shape[channel_dim]
+    if not x.numel():
+        return (False,) * n_channels
     if n_zero * n_channels < x.numel():
         return (True,) * n_channels  # too few zeros to fill one channel
     # Along the last dimensions first: reducing over memory that lies together is many times quicker.
@@ -236,16 +244,25 @@ def _histogram(flat: Tensor, low: float, high: float) -> Histogram:
     if low == high:
         exponent, first = grid(low, high)
         return Histogram(low, high, exponent, first, (n,))
-    is_sampled = n > HISTOGRAM_EXACT
-    values = flat[:: n // HISTOGRAM_SAMPLE] if is_sampled else flat
+    step = _sampling_step(n) if n > HISTOGRAM_EXACT else 1
+    values = flat[::step]
     exponent, first = grid(low, high)
     counts = torch.zeros(N_BINS, dtype=torch.int64)
     for chunk in _chunks(values, torch.float64 if exponent < -100 else None):
         # Scaling by a power of two, rounding down and subtracting an integer are exact: so is every edge.
         bins = chunk.mul(2.0**-exponent).floor_().sub_(float(first))
         counts += torch.bincount(bins.to(torch.uint8), minlength=N_BINS)
-    used = int(math.floor(math.ldexp(high, -exponent))) - first + 1
-    return Histogram(low, high, exponent, first, tuple(counts[:used].tolist()), is_sampled)
+    used = math.floor(math.ldexp(high, -exponent)) - first + 1
+    # Each sampled value stands for `step` of them, so that it weighs as much beside a batch counted in full.
+    return Histogram(low, high, exponent, first, tuple((counts[:used] * step).tolist()), step > 1)
+
+
+def _sampling_step(n: int) -> int:
+    """A step that shares no factor with any dimension visits all channels, rows and columns alike."""
+    step = n // HISTOGRAM_SAMPLE
+    while math.gcd(step, n) > 1:
+        step -= 1
+    return step
 
 
 def _wide(x: Tensor) -> torch.dtype:
@@ -269,8 +286,8 @@ def _reduce_on_device(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Cal
     figures.append((is_finite & (y.abs() < wanted.threshold)).sum())
     packed = torch.stack([figure.to(wide) for figure in figures])
     alive = None
-    if wanted.channels and channel_dim is not None and flat.numel():
-        alive = (x != 0).movedim(channel_dim, 0).flatten(1).any(1)
+    if wanted.channels and channel_dim is not None:
+        alive = (x != 0).transpose(0, channel_dim).flatten(1).any(1)
     histogram = _histogram_on_device(y, is_finite, low, high) if wanted.histogram and flat.numel() else None
 
     def finish() -> Moments:
@@ -287,7 +304,7 @@ def _reduce_on_device(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Cal
             n_zero=int(n_zero) if wanted.zero else None,
             n_near_zero=int(n_near) if wanted.near_zero else None,
             alive=tuple(alive.tolist()) if alive is not None else None,
-            histogram=_settle(low, high, *(t.tolist() for t in histogram)) if histogram and n else None,
+            histogram=_settle(low, high, histogram) if histogram and n else None,
         )
 
     return finish
@@ -296,14 +313,18 @@ def _reduce_on_device(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Cal
 def _histogram_on_device(y: Tensor, is_finite: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
     """Count on a grid twice as fine as needed at most; returns `(exponent, counts of 2 * N_BINS + 1 bins)`."""
     exponent = torch.frexp(high - low).exponent - 7
-    exponent = torch.where(high > low, exponent, MIN_EXPONENT).clamp_min(-120)
-    bins = torch.ldexp(y, -exponent).floor() - torch.ldexp(low, -exponent).floor()
+    exponent = torch.where(high > low, exponent, MIN_EXPONENT).clamp_min(
+        MIN_EXPONENT if y.dtype == torch.float64 else -120  # 2**120 is about as much as float32 takes
+    )
+    scale = -exponent.to(y.dtype)  # a floating point one, else ldexp takes its power of two in float32
+    bins = torch.ldexp(y, scale).floor() - torch.ldexp(low, scale).floor()
     bins = torch.where(is_finite, bins, 0).clamp(0, 2 * N_BINS).to(torch.int64)
     counts = torch.zeros(2 * N_BINS + 1, dtype=torch.int64, device=y.device)
     return exponent, counts.scatter_add_(0, bins, is_finite.to(torch.int64))
 
 
-def _settle(low: float, high: float, exponent: int, counts: list[int]) -> Histogram:
+def _settle(low: float, high: float, counted: tuple[Tensor, Tensor]) -> Histogram:
+    exponent, counts = int(counted[0]), counted[1].tolist()
     if low == high:
         finest, first = grid(low, high)
         return Histogram(low, high, finest, first, (sum(counts),))

@@ -93,7 +93,7 @@ class _OperatorCounter(FlopCounterMode):
     def _count_flops(self, func_packet: Any, out: Any, args: Any, kwargs: Any) -> Any:
         if func_packet not in self.flop_registry and _computes(func_packet, out, args):
             self._others[str(func_packet).removeprefix("aten.")] += 1
-        return super()._count_flops(func_packet, out, args, kwargs)
+        return super()._count_flops(func_packet, out, args, kwargs)  # type: ignore[no-untyped-call]
 
     def uncounted(self) -> tuple[str, ...]:
         return tuple(f"{name} x{count}" for name, count in self._others.most_common())

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
-from torch import nn
+from torch import Tensor, nn
 
 from modelscope_cli.analysis.shapes import Structure, measure_shapes
 from modelscope_cli.hooks.layers import list_layers
@@ -78,6 +78,14 @@ def summarize(
         summarized = _measure(loaded, given, freeze)
     rows = _keep(loaded.module, summarized.structure.layers, layers, exclude, depth)
     return replace(summarized, structure=replace(summarized.structure, layers=rows))
+
+
+def summarize_module(loaded: LoadedModel, given: InputRequest, args: tuple[Tensor, ...] = ()) -> Summarized:
+    """Run a module that is there already, with `args` or, without any, with what was asked for."""
+    if not args:
+        return _measure(loaded, given, ())
+    info = InputInfo("tensor", tuple(tuple(tensor.shape) for tensor in args))
+    return Summarized(loaded, info, measure_shapes(loaded.module, args), (), ())
 
 
 def _for_real(request: ModelRequest, reason: str) -> LoadedModel:

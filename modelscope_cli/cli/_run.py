@@ -1,13 +1,10 @@
 """What every command that runs a model does before and after: load, open the inputs, fill the header."""
 
-import platform
 import time
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from modelscope_cli import __version__
 from modelscope_cli.cli import _console
-from modelscope_cli.records import InputInfo, Notice, Run
+from modelscope_cli.records import InputInfo, Notice, Run, versions
 
 if TYPE_CHECKING:
     from modelscope_cli.inputs.batch import Inputs
@@ -109,13 +106,3 @@ def make_run(
         warnings=warnings,
         elapsed_ms=(time.monotonic() - _console.settings.started) * 1000,
     )
-
-
-def versions() -> dict[str, str]:
-    """The versions that decide the numbers."""
-    return {
-        "version": __version__,
-        "python": platform.python_version(),
-        "torch": version("torch"),
-        "torchvision": version("torchvision"),
-    }

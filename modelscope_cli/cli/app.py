@@ -45,8 +45,9 @@ def main(
 
 
 # Typer brings its own copy of Click's exceptions; BadParameter is the one it exports.
-_ClickUsageError = typer.BadParameter.__mro__[1]
-_ClickError = typer.BadParameter.__mro__[2]
+_ClickError: type[Exception] = next(
+    base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException"
+)
 
 
 def run(argv: list[str]) -> int:

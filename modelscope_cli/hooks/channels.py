@@ -1,5 +1,7 @@
 """Where the channels of a tensor are. Convolutions put them second, token models and `Linear` last."""
 
+from typing import Any
+
 from torch import Tensor, nn
 
 _CHANNELS_FIRST = (
@@ -37,17 +39,26 @@ class ChannelFinder:
         elif isinstance(module, _CHANNELS_LAST):
             dim = output.ndim - 1
         elif type(module).__name__ == "Permute":  # torchvision's, which turns one convention into the other
-            dim = list(module.dims).index(1)
+            dims: Any = module.dims
+            dim = _of_permute([dim % output.ndim for dim in dims])
         elif isinstance(module, nn.LayerNorm):
-            dim = self._of_layer_norm(module, output)
+            dim = _of_layer_norm(module, output)
         else:
             dim = self._last.get(shape, output.ndim - 1 if output.ndim == 3 else 1)
         self._last[shape] = dim
         return dim
 
-    @staticmethod
-    def _of_layer_norm(module: nn.LayerNorm, output: Tensor) -> int:
-        # ConvNeXt's LayerNorm2d permutes inside and gives channels second, as its weight's length shows.
-        n = module.normalized_shape[0]
-        is_last = output.shape[-1] == n
-        return 1 if output.ndim > 2 and output.shape[1] == n and not is_last else output.ndim - 1
+
+def _of_permute(dims: list[int]) -> int:
+    return 1 if dims[1] == len(dims) - 1 else dims.index(1)
+
+
+def _of_layer_norm(module: nn.LayerNorm, output: Tensor) -> int:
+    """Channels last, except where a norm over several dimensions begins with them, or where a subclass such
+    as ConvNeXt's LayerNorm2d permutes inside: its forward is its own, and dimension 1 has its length."""
+    if output.ndim < 4:
+        return output.ndim - 1
+    is_plain = type(module).forward is nn.LayerNorm.forward
+    begins_second = len(module.normalized_shape) == output.ndim - 1
+    fits_second = not is_plain and output.shape[1] == module.normalized_shape[0]
+    return 1 if begins_second or fits_second else output.ndim - 1

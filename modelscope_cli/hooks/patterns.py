@@ -10,6 +10,7 @@ conv@16  conv@-1  @2..4 of what stands before it, the 16th call in execution ord
 """
 
 import re
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -80,7 +81,8 @@ class Pattern:
 
 
 _SUFFIXES = re.compile(
-    r"^(?P<body>.*?)(?:#(?P<call>\d+))?(?:@(?P<first>-?\d+)(?:\.\.(?P<last>-?\d+))?)?$", re.DOTALL
+    r"^(?P<body>.*?)(?:#(?P<call>\d{1,9}))?(?:@(?P<first>-?\d{1,9})(?:\.\.(?P<last>-?\d{1,9}))?)?\Z",
+    re.DOTALL | re.ASCII,
 )
 
 
@@ -109,8 +111,10 @@ def parse_pattern(text: str) -> Pattern:
         )
     if body.startswith("re:"):
         try:
-            re.compile(body[3:])
-        except re.error as error:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of what Python may read differently one day
+                re.compile(body[3:])
+        except (re.error, OverflowError, RecursionError) as error:
             raise UsageError(
                 f"layer pattern '{text}' is no regular expression: {error}",
                 f"--layer 're:{re.escape(body[3:])}'",

@@ -66,7 +66,9 @@ def select(
     take = [parse_pattern(text) for text in layers] or [EVERY_LAYER]
     leave = [parse_pattern(text) for text in exclude]
     left = _names(leave, every)
-    names = _names(take, every) - (left if not any(pattern.is_positional for pattern in leave) else frozenset())
+    names = _names(take, every) - (
+        left if not any(pattern.is_positional for pattern in leave) else frozenset()
+    )
     if not names:
         raise _nothing_left(exclude)
     known = Selection(names, None, not layers, tuple(filter(None, (explain(p, every) for p in take))))
@@ -92,6 +94,22 @@ def select(
 
 def _nothing_left(exclude: Sequence[str]) -> UsageError:
     return UsageError(f"--exclude '{exclude[0]}' leaves nothing to look at", "leave out --exclude")
+
+
+def names_of(model: nn.Module, layers: Sequence[str], exclude: Sequence[str]) -> frozenset[str]:
+    """Return the names of the layers that patterns without positions mean; no `layers` means all.
+
+    Raises:
+        UsageError: malformed, matches nothing, or asks for a position (exit 2).
+    """
+    every = [layer for layer, _ in list_layers(model)]
+    take = [parse_pattern(text) for text in layers] or [EVERY_LAYER]
+    leave = [parse_pattern(text) for text in exclude]
+    for pattern in (*take, *leave):
+        if pattern.is_positional:
+            message = f"layer pattern '{pattern}' speaks of calls, which are not known beforehand here"
+            raise UsageError(message, f"'{pattern.body}'")
+    return _names(take, every) - _names(leave, every)
 
 
 def _names(patterns: Sequence[Pattern], layers: Sequence[Layer]) -> frozenset[str]:

@@ -1,13 +1,16 @@
 """The hook session: attach to a model's layers, run it, look at every call, and leave it as it was found."""
 
+import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.utils.hooks import RemovableHandle
 
 from modelscope_cli.errors import CannotRunError
@@ -74,7 +77,23 @@ class ForwardError(CannotRunError):
 
 # Not an Exception: a model's own `except Exception` must not swallow it.
 class _StopForward(BaseException):
-    """Raised inside the forward when nothing further is needed."""
+    """Raised inside the forward when nothing further is needed, or from an error of an observer."""
+
+
+@contextmanager
+def _uncaught() -> Iterator[None]:
+    """Carry what an observer raises past every `except` of the model."""
+    try:
+        yield
+    except Exception as error:
+        raise _StopForward from error
+
+
+def _refuse_lazy(model: nn.Module) -> None:
+    for layer, module in list_layers(model):
+        if any(map(is_lazy, (*module.parameters(recurse=False), *module.buffers(recurse=False)))):
+            message = f"layer '{layer.name}' ({layer.type}) has no shape before the model's first run"
+            raise CannotRunError(message, "let the factory run the model once on a dummy batch and return it")
 
 
 @dataclass(slots=True)
@@ -82,6 +101,7 @@ class _OpenCall:
     call: Call
     module: nn.Module
     inputs: tuple[tuple[Any, ...], dict[str, Any]]
+    handling: BaseException | None  # what the model's own `except` was dealing with when the call began
     is_innermost: bool = True
 
 
@@ -94,9 +114,14 @@ class HookSession:
         wanted: the `(layer name, call index)` pairs that matter, or None for all. Once the last one is done the
             forward is cut short.
         names: only these layers are shown to the observers, every call of them; None for all.
-        watch_entry: call the observers' `enter` too.
+        is_restoring: switch to eval mode and the fused attention path off, so that the layers inside show, and
+            put everything back at the end. Otherwise the model is the caller's, who runs it himself, and only
+            the hooks are ours.
 
-    The model is switched to eval mode, and the fused attention path off, so that the layers inside show.
+    A call that is not inside another begins a new pass, in which counting starts again.
+
+    Raises:
+        CannotRunError: on entry, a lazy layer that still has no shape: its first run cannot be undone (4).
     """
 
     def __init__(
@@ -106,11 +131,13 @@ class HookSession:
         *,
         wanted: frozenset[tuple[str, int]] | None = None,
         names: frozenset[str] | None = None,
+        is_restoring: bool = True,
     ) -> None:
         self.model = model
         self._observers = tuple(observers)
         self._wanted = wanted
         self._names = names
+        self._is_restoring = is_restoring
         self._handles: list[RemovableHandle] = []
         self._snapshot: Snapshot | None = None
         self._begin_pass()
@@ -119,15 +146,20 @@ class HookSession:
         self._n_calls = 0
         self._calls_of: Counter[str] = Counter()
         self._open: list[_OpenCall] = []
+        self._failed: tuple[BaseException, _OpenCall] | None = None
         self._n_missing = len(self._wanted) if self._wanted is not None else -1
 
     def __enter__(self) -> Self:
-        self._snapshot = Snapshot(self.model)
+        _refuse_lazy(self.model)
+        if self._is_restoring:
+            self._snapshot = Snapshot(self.model)
         try:
-            self.model.eval()
-            torch.backends.mha.set_fastpath_enabled(False)
+            if self._is_restoring:
+                self.model.eval()
+                torch.backends.mha.set_fastpath_enabled(False)
             for layer, module in list_layers(self.model):
-                self._attach(layer.name, module)
+                if not isinstance(module, torch.jit.ScriptModule):  # takes no hooks, and would not call them
+                    self._attach(layer.name, module)
         except BaseException:
             self._close()
             raise
@@ -142,7 +174,6 @@ class HookSession:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-        self._open.clear()  # an exception may have left calls open, and those hold tensors
         if self._snapshot is not None:
             self._snapshot.restore()
             self._snapshot = None
@@ -156,31 +187,41 @@ class HookSession:
         def leave(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
             self._leave(module, output)
 
-        # First in, first seen: before and after hooks of the user's own that may change what flows.
+        # Behind the user's own hooks, which may change what flows. Also called for a forward that raises, as
+        # the model may catch that and go on.
         self._handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
-        self._handles.append(module.register_forward_hook(leave, with_kwargs=True))
+        self._handles.append(module.register_forward_hook(leave, with_kwargs=True, always_call=True))
 
     def _enter(
         self, name: str, kind: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         if self._open:
             self._open[-1].is_innermost = False
+        else:
+            self._begin_pass()
         self._n_calls += 1
         call = Call(name, kind, self._n_calls, self._calls_of[name], len(self._open))
         self._calls_of[name] += 1
-        self._open.append(_OpenCall(call, module, (args, kwargs)))
+        self._open.append(_OpenCall(call, module, (args, kwargs), sys.exception()))
         if self._is_wanted(call):
-            for observer in self._observers:
-                observer.enter(call, module, args, kwargs)
+            with _uncaught():
+                for observer in self._observers:
+                    observer.enter(call, module, args, kwargs)
 
     def _leave(self, module: nn.Module, output: Any) -> None:
+        if not self._open or self._open[-1].module is not module:
+            return  # a pre-hook of the user's own raised before ours was called
         frame = self._open.pop()
-        while frame.module is not module:  # calls whose exception the model itself caught
-            frame = self._open.pop()
+        error = sys.exception()
+        if error is not None and error is not frame.handling:
+            if self._failed is None or self._failed[0] is not error:
+                self._failed = error, frame
+            return
         if not self._is_wanted(frame.call):
             return
-        for observer in self._observers:
-            observer.leave(frame.call, module, frame.inputs, output, frame.is_innermost)
+        with _uncaught():
+            for observer in self._observers:
+                observer.leave(frame.call, module, frame.inputs, output, frame.is_innermost)
         if self._wanted is not None:
             self._n_missing -= 1
             if self._n_missing == 0:
@@ -195,24 +236,27 @@ class HookSession:
         """Run one forward pass without gradients and return the output, None where it was cut short.
 
         Raises:
-            ForwardError: the model raised; names the layer and the shapes it was given (exit 4).
+            ForwardError: the model raised; names the layer and the shapes it was given (exit 4). What an
+                observer raises comes out as it is.
         """
-        self._begin_pass()
+        observer_error = None
         try:
             with torch.no_grad():
                 return self.model(*args)
-        except _StopForward:
-            return None
-        except CannotRunError:
-            raise
+        except _StopForward as stop:
+            observer_error = stop.__cause__
         except Exception as error:
             raise self._forward_error(error) from error
         finally:
-            self._open.clear()
+            self._open.clear()  # these hold tensors
+            self._failed = None
+        if observer_error is not None:
+            raise observer_error
+        return None
 
     def _forward_error(self, error: Exception) -> ForwardError:
-        if not self._open:
+        if self._failed is None or self._failed[0] is not error:
             return ForwardError(error, None, ())
-        innermost = self._open[-1]
+        _, innermost = self._failed
         shapes = tuple(tuple(tensor.shape) for _, tensor in tensors_in(innermost.inputs))
         return ForwardError(error, innermost.call, shapes)

@@ -1,30 +1,35 @@
 """Remember everything a forward pass may change about a model, and put it back."""
 
+import copy
 from typing import Any
 
 import torch
 from torch import nn
 
-# Replacing what these hold would leave the model with the right dict but the wrong entries.
-_REGISTRIES = ("_parameters", "_buffers", "_modules")
+# Hooks, parameters, buffers and submodules stand in dicts; a user's caches and histories in any of these.
+_CONTAINERS = (dict, list, set)
 
 
 class Snapshot:
     """The state of a model and of torch at one moment; `restore` brings both back.
 
-    Kept: every attribute of every module (training flags and hook dictionaries among them), the entries of its
-    parameter, buffer and module dictionaries, the values of buffers, each parameter's `requires_grad` and
-    `grad`, the attention fast-path flag and the random state of the CPU and of the devices in use.
+    Kept: every attribute of every module (training flags among them) and the entries of those that are dicts,
+    lists and sets (hooks, parameters, buffers, submodules among them), the values of buffers, `requires_grad`
+    and `grad` of every parameter, the attention fast-path flag, and the random state of the CPU and of the
+    devices in use.
     Parameter values are not copied: nothing in the tool writes to them.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._attributes = [(module, dict(module.__dict__)) for module in model.modules()]
-        self._registries = [
-            (registry, dict(registry))
-            for module in model.modules()
-            for registry in (getattr(module, name) for name in _REGISTRIES)
+        self._contents = [
+            (held, copy.copy(held))
+            for _, attributes in self._attributes
+            for held in attributes.values()
+            if isinstance(held, _CONTAINERS)
         ]
+        # TorchScript keeps its training flags where `__dict__` does not show them.
+        self._training = [(module, module.training) for module in model.modules() if _is_script(module)]
         self._buffers = [(b, b._version, b.detach().clone()) for b in model.buffers() if not b.is_inference()]
         self._parameters = [(p, p.requires_grad, p.grad) for p in model.parameters()]
         self._has_fastpath = torch.backends.mha.get_fastpath_enabled()
@@ -34,9 +39,11 @@ class Snapshot:
         for module, attributes in self._attributes:
             module.__dict__.clear()
             module.__dict__.update(attributes)
-        for registry, entries in self._registries:
-            registry.clear()
-            registry.update(entries)
+        for held, entries in self._contents:
+            held.clear()
+            held.extend(entries) if isinstance(held, list) else held.update(entries)
+        for script, is_training in self._training:
+            script.train(is_training)
         with torch.no_grad():
             for buffer, version, value in self._buffers:
                 if buffer._version != version:
@@ -46,6 +53,10 @@ class Snapshot:
             parameter.grad = grad
         torch.backends.mha.set_fastpath_enabled(self._has_fastpath)
         self._rng.restore()
+
+
+def _is_script(module: nn.Module) -> bool:
+    return isinstance(module, torch.jit.ScriptModule)
 
 
 class RandomState:

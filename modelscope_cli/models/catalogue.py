@@ -26,26 +26,26 @@ def match_names(pattern: str | None) -> tuple[str, ...]:
 
 
 def list_models(names: tuple[str, ...]) -> tuple[ModelEntry, ...]:
-    """Return the published figures of the default weights of each name."""
+    """Return what is published about the default weights of each name."""
     from modelscope_cli.inputs.natural import natural_shapes
-    from modelscope_cli.models.request import ModelRequest
-    from modelscope_cli.models.weights import weights_of
-    from modelscope_cli.models.zoo import zoo_architecture
+    from modelscope_cli.models.weights import default_weights, weights_of
+    from modelscope_cli.models.zoo import family_of
 
     entries = []
     for name in names:
-        family = zoo_architecture(name, {}, 0).family
-        every = weights_of(name)
-        default = every[0]
+        family = family_of(name)
+        weights = default_weights(name)
+        # Detection models take pictures of any size, and resize them by themselves.
+        shapes = natural_shapes(family, weights.transforms(), None, 1) if family != "detection" else ()
         entries.append(
             ModelEntry(
                 name=name,
                 family=family,
-                params=default.meta["num_params"],
-                gmacs=default.meta["_ops"],
-                input_shape=_input_shape(family, default),
-                weights=tuple(weights.name for weights in every),
-                classes=len(default.meta.get("categories", ())) or None,
+                params=weights.meta["num_params"],
+                macs=round(weights.meta["_ops"] * 1e9),
+                input_shapes=shapes,
+                weights=tuple(key for key in weights_of(name) if key != "DEFAULT"),
+                default_weights=weights.name,
             )
         )
     return tuple(entries)

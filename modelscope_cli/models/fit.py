@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.records import Notice
@@ -66,7 +67,7 @@ def classes_of(state: Mapping[str, Tensor], module: nn.Module) -> list[int]:
     """
     pairs = [
         (tuple(own.shape), tuple(state[name].shape))
-        for name, own in module.state_dict().items()
+        for name, own in _tensors_of(module).items()
         if name in state and own.shape != state[name].shape
     ]
     if not pairs or any(not own or len(own) != len(other) or own[1:] != other[1:] for own, other in pairs):
@@ -87,7 +88,7 @@ def load_state(
     Raises:
         CannotRunError: keys differ and `strict`, or hardly any key fits (exit 4).
     """
-    own = module.state_dict()
+    own = _tensors_of(module)
     misshaped = {key for key, tensor in state.items() if key in own and not _is_alike(tensor, own[key])}
     fitting = copy(state)  # with the `_metadata` it may carry
     for key in misshaped:
@@ -120,6 +121,12 @@ def nonfinite_weights(module: nn.Module) -> tuple[Notice, ...]:
     """Return a warning that names the weights holding NaN or infinity; empty where there are none."""
     bad = [name for name, value in module.state_dict().items() if _has_nonfinite(value)]
     return (Notice("nonfinite_weights", f"NaN or infinite values in {listed(bad, 3)}"),) if bad else ()
+
+
+def _tensors_of(module: nn.Module) -> dict[str, Tensor]:
+    """Its named tensors that have a shape: those of lazy layers take whatever comes."""
+    values: dict[str, Any] = module.state_dict()
+    return {key: value for key, value in values.items() if isinstance(value, Tensor) and not is_lazy(value)}
 
 
 def _copy_into(module: nn.Module, state: dict[str, Tensor]) -> Any:

@@ -30,7 +30,7 @@ def imported_architecture(spec: str, model_args: dict[str, Any], seed: int) -> A
     folder = str(Path(where).resolve().parent) if where.endswith(".py") else str(Path.cwd())
     with _running(spec, folder, seed, "importing"):
         module = _import_file(where, spec) if where.endswith(".py") else _import_module(where, spec)
-    found = _find_attribute(module, attribute, spec)
+        found = _find_attribute(module, attribute, spec)
     if isinstance(found, nn.Module):
         if model_args:
             message = f"'{spec}' is a module already built, it takes no '{next(iter(model_args))}'"
@@ -39,7 +39,7 @@ def imported_architecture(spec: str, model_args: dict[str, Any], seed: int) -> A
             "import", spec, "custom", lambda _: found, takes_num_classes=False, is_instance=True
         )
     if not callable(found):
-        message = f"'{spec}' is a {type(found).__name__}, not a module, a class or a function that makes one"
+        message = f"'{spec}' is of type {type(found).__name__}: no torch.nn.Module, nor does it make one"
         raise UsageError(message, _suggest(module, spec))
 
     def build(num_classes: int | None) -> nn.Module:
@@ -97,13 +97,14 @@ def _import_module(name: str, spec: str) -> ModuleType:
     except ModuleNotFoundError as error:
         # Not their import failing: the module that was typed, or a package on the way to it, is not there.
         if error.name is not None and f"{name}.".startswith(f"{error.name}."):
-            hint = f'python -c "import {name.partition(".")[0]}"'
+            root = name.partition(".")[0]
+            hint = f'python -c "import {root}"' if root.isidentifier() else "--model path/to/file.py:NAME"
             raise UsageError(f"no module '{error.name}' to import (from '{spec}')", hint) from error
         raise
     except (ValueError, TypeError) as error:  # "", ".x": what import_module says of no name at all
         if not all(part.isidentifier() for part in name.split(".")):
             raise UsageError(
-                f"'{name}' is no module to import (from '{spec}')", "--model file.py:NAME"
+                f"'{name}' is no module to import (from '{spec}')", "--model path/to/file.py:NAME"
             ) from error
         raise
 

@@ -44,8 +44,11 @@ class LoadedModel:
 
     @property
     def is_feedforward(self) -> bool:
-        """Whether a layer with parameters of its own runs at most once in a forward: so it is in torchvision's
-        classifiers, segmentation and video models, where only activations and the like are used again."""
+        """Whether a layer with parameters of its own runs at most once in a forward.
+
+        So it is in torchvision's classifiers, segmentation and video models, where only activations and the
+        like are used again.
+        """
         families = ("classification", "segmentation", "video", "quantization")
         return self.info.source == "zoo" and self.family in families
 

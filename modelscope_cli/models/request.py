@@ -54,6 +54,8 @@ def check_request(request: ModelRequest) -> None:
     parse_model_args(request.model_args)
     if request.num_classes is not None and request.num_classes < 1:
         raise UsageError(f"'{request.num_classes}' is not a number of classes", "--num-classes 10")
+    if not -(2**63) <= request.seed < 2**64:
+        raise UsageError(f"'{request.seed}' is not a seed: torch takes 64 bits", "--seed 0")
     if request.checkpoint is not None and request.weights.lower() not in ("auto", "none"):
         message = f"weights '{request.weights}' and checkpoint '{request.checkpoint}' exclude each other"
         raise UsageError(message, f"--checkpoint {request.checkpoint}")

@@ -136,7 +136,7 @@ def _check_num_classes(architecture: Architecture, num_classes: int | None) -> N
 def _classes_in(
     state: dict[str, torch.Tensor], trial: nn.Module, architecture: Architecture, request: ModelRequest
 ) -> int | None:
-    """Return the number of classes with which the architecture fits `state`, where that is all that differs."""
+    """Return the number of classes that makes the architecture fit `state`, if that is all that differs."""
     if not architecture.takes_num_classes:
         return None
     for num_classes in classes_of(state, trial):
@@ -147,10 +147,8 @@ def _classes_in(
         if not classes_of(state, rebuilt):
             if request.num_classes is None:
                 return num_classes
-            message = (
-                f"checkpoint '{request.checkpoint}' has {num_classes} classes, not '{request.num_classes}'"
-            )
-            raise CannotRunError(message, f"--num-classes {num_classes}")
+            has = f"has {num_classes} classes, not '{request.num_classes}'"
+            raise CannotRunError(f"checkpoint '{request.checkpoint}' {has}", f"--num-classes {num_classes}")
     return None
 
 

@@ -33,7 +33,7 @@ def choose_weights(name: str, requested: str) -> WeightsEnum | None:
     """
     if requested.lower() == "none":
         return None
-    known = _weights_of(name)
+    known = weights_of(name)
     wanted = "default" if requested.lower() == "auto" else requested.lower().rpartition(".")[2]
     for weights_name, weights in known.items():
         if weights_name.lower() == wanted:
@@ -46,7 +46,7 @@ def choose_weights(name: str, requested: str) -> WeightsEnum | None:
 
 def default_weights(name: str) -> WeightsEnum:
     """Return the weights that torchvision recommends for model `name`."""
-    return _weights_of(name)["DEFAULT"]
+    return weights_of(name)["DEFAULT"]
 
 
 def is_quantized(weights: WeightsEnum) -> bool:
@@ -89,7 +89,7 @@ def promised_hash(path: Path) -> str | None:
     return match[1] if match else None
 
 
-def _weights_of(name: str) -> dict[str, WeightsEnum]:
+def weights_of(name: str) -> dict[str, WeightsEnum]:
     """Every weights name of a model, aliases too; quantized models also have their float sibling's."""
     annotation = inspect.signature(get_model_builder(name)).parameters["weights"].annotation
     enums = [kind for kind in get_args(annotation) if isinstance(kind, EnumType)]

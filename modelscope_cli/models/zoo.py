@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from modelscope_cli.errors import UsageError, nearest
+from modelscope_cli.errors import CannotRunError, UsageError, nearest
 from modelscope_cli.models.architecture import Architecture
 from modelscope_cli.models.lean import skip_random_fills, without_dynamo
 from modelscope_cli.models.seeding import seeded
@@ -17,7 +17,7 @@ with without_dynamo():
     from torchvision.models import WeightsEnum, get_model_builder
 
 # The rest of the room takes torchvision from here, where it is imported lean.
-__all__ = ["WeightsEnum", "build_pretrained", "get_model_builder", "zoo_architecture"]
+__all__ = ["WeightsEnum", "build_pretrained", "family_of", "get_model_builder", "zoo_architecture"]
 
 # Options of this tool; their keyword arguments would start downloads of their own.
 _OPTION_OF = {
@@ -41,14 +41,20 @@ def zoo_architecture(name: str, weights: WeightsEnum, model_args: dict[str, Any]
         message = f"model argument '{key}' is an option of its own for torchvision models"
         raise UsageError(message, f"{_OPTION_OF[key]} {model_args[key]}")
     builder = get_model_builder(name)
-    family = _family(builder)
+    family = family_of(name)
 
     def build(num_classes: int | None) -> nn.Module:
         kwargs = {"weights": None, **_wanted(builder, weights), **model_args}
         if num_classes is not None:
             kwargs["num_classes"] = num_classes
-        with seeded(seed):
-            return _call(name, builder, kwargs, model_args)
+        try:
+            with seeded(seed):
+                return _call(name, builder, kwargs, model_args)
+        except RuntimeError as error:  # out of memory
+            reason = str(error).strip().partition("\n")[0]
+            raise CannotRunError(
+                f"'{name}' cannot be built here: {reason}", f"modelscope summary {name}"
+            ) from error
 
     return Architecture("zoo", name, family, build, takes_num_classes=family != "optical_flow")
 
@@ -69,9 +75,9 @@ def build_pretrained(name: str, weights: WeightsEnum, state: Any, model_args: di
         return _call(name, get_model_builder(name), kwargs, model_args)
 
 
-def _family(builder: Callable[..., nn.Module]) -> str:
-    """Name the folder under torchvision.models; `torchvision.models.resnet` itself is classification."""
-    parts = builder.__module__.split(".")
+def family_of(name: str) -> str:
+    """Return the folder of torchvision.models that `name` is in; those in none are `classification`."""
+    parts = get_model_builder(name).__module__.split(".")
     return parts[2] if len(parts) > 3 else "classification"
 
 

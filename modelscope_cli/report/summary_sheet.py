@@ -1,5 +1,7 @@
 """The columns of `summary`."""
 
+from collections.abc import Sequence
+
 from modelscope_cli.records import LayerShape, SummaryRecord
 from modelscope_cli.report import figures
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
@@ -102,11 +104,12 @@ def _facts(record: SummaryRecord) -> tuple[tuple[str, str], ...]:
         if not row.executed:
             by_reason.setdefault(row.note or "the forward does not use it", []).append(row.name)
     for reason, names in by_reason.items():
-        more = f" and {len(names) - 2} more" if len(names) > 2 else ""
-        facts.append(("not called", f"{', '.join(names[:2])}{more}: {reason}"))
+        facts.append(("not called", f"{_first(names, 2)}: {reason}"))
     if record.uncounted_ops:
-        most = 6
-        more = len(record.uncounted_ops) - most
-        ops = ", ".join(record.uncounted_ops[:most]) + (f" and {more} more" if more > 0 else "")
-        facts.append(("not counted", f"{ops} (no FLOP formula)"))
+        facts.append(("not counted", f"{_first(record.uncounted_ops, 6)} (no FLOP formula)"))
     return tuple(facts)
+
+
+def _first(names: Sequence[str], most: int) -> str:
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

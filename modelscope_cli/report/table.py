@@ -1,7 +1,7 @@
 """A table for people at a terminal. Columns that do not fit leave whole, the least needed first."""
 
 from rich.cells import cell_len
-from rich.console import Group, RenderableType
+from rich.console import Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -17,7 +17,7 @@ def render_table(sheet: Sheet, width: int | None) -> RenderableType:
         box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold", title_justify="left"
     )
     for column in columns:
-        justify = "right" if column.is_number else "left"
+        justify: JustifyMethod = "right" if column.is_number else "left"
         table.add_column(Text(column.title), justify=justify, no_wrap=True, overflow="ellipsis")
     for row in sheet.rows:
         style = "dim" if sheet.is_dim(row) else "yellow" if sheet.is_bad(row) else ""

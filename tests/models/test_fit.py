@@ -231,3 +231,9 @@ def test_own_models_are_rebuilt_for_the_checkpoint(tmp_path: Path) -> None:
     assert "num classes: 9, as in the checkpoint" in loaded.notes
     with pytest.raises(CannotRunError, match="architecture"):
         load(path, f"{tmp_path / 'own.py'}:any_net")
+
+
+def test_lazy_layers_take_the_shape_of_the_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "lazy.py").write_text("from torch import nn\ndef net():\n    return nn.LazyLinear(3)\n")
+    path = saved(tmp_path, {"weight": torch.ones(3, 5), "bias": torch.ones(3)})
+    assert load(path, f"{tmp_path / 'lazy.py'}:net").module(torch.ones(1, 5)).tolist() == [[6, 6, 6]]

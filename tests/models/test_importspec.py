@@ -257,5 +257,15 @@ def test_a_constructor_that_raises_says_where(file: Path, attribute: str, line: 
     assert error.message.endswith(f" at {file}:{number}")
 
 
+def test_a_module_whose_attributes_raise(tmp_path: Path) -> None:
+    (tmp_path / "lazy.py").write_text("def __getattr__(name):\n    raise RuntimeError(name)\n")
+    error = rejected(CannotRunError, f"{tmp_path / 'lazy.py'}:Net")
+    assert f"RuntimeError: Net at {tmp_path / 'lazy.py'}:2" in error.message
+
+
+def test_a_folder_is_no_module(tmp_path: Path) -> None:
+    assert rejected(UsageError, f"{tmp_path}:Net").hint == "--model path/to/file.py:NAME"
+
+
 def test_a_request_is_plain_data() -> None:
     assert dataclasses.replace(ModelRequest(), model="alexnet").model == "alexnet"

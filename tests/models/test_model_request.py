@@ -115,3 +115,8 @@ def test_malformed_model_args_are_quoted(typed: tuple[str, ...]) -> None:
 @given(st.text(max_size=40))
 def test_any_value_is_read_without_failing(value: str) -> None:
     assert parse_model_args((f"key={value}",)).keys() == {"key"}
+
+
+@pytest.mark.parametrize("seed", [2**64, -(2**63) - 1])
+def test_seeds_have_64_bits(seed: int) -> None:
+    assert f"'{seed}'" in rejected(ModelRequest(seed=seed)).message

@@ -8,37 +8,26 @@ import torch
 from torch import nn
 from torchvision import models
 
-from modelscope_cli.errors import UsageError
+from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.models.load import load_model, load_skeleton
 from modelscope_cli.models.names import model_names
 from modelscope_cli.models.request import ModelRequest
+from modelscope_cli.models.weights import weights_of
 
 
 @pytest.mark.parametrize("name", model_names())
-def test_every_name_builds_on_meta_as_published(name: str) -> None:
-    skeleton = load_skeleton(ModelRequest(name))
-    assert not skeleton.warnings
-    assert skeleton.device.type == "meta"
-    assert all(tensor.is_meta for tensor in skeleton.module.state_dict().values())
-    assert not skeleton.module.training
-    assert skeleton.transforms is not None
-
-
-def test_parameters_are_as_published() -> None:
-    """138 of 139: googlenet's published count leaves out the auxiliary heads it was trained with."""
-    differing, n_entries = [], 0
-    for name in model_names():
-        builder = models.get_model_builder(name)
-        if ".detection." in builder.__module__ or ".quantization." in builder.__module__:
-            continue
-        for weights in models.get_model_weights(builder):
-            skeleton = load_skeleton(ModelRequest(name, weights.name))
-            n_entries += 1
+def test_every_name_and_its_weights_build_on_meta_with_the_published_parameters(name: str) -> None:
+    for weights in set(weights_of(name).values()):
+        skeleton = load_skeleton(ModelRequest(name, weights.name))
+        assert not skeleton.warnings
+        assert skeleton.device.type == "meta"
+        assert all(tensor.is_meta for tensor in skeleton.module.state_dict().values())
+        assert not skeleton.module.training
+        assert skeleton.transforms is not None
+        # googlenet's published count leaves out its auxiliary heads, detection's the frozen layers.
+        if skeleton.family not in ("detection", "quantization") and name != "googlenet":
             n_parameters = sum(parameter.numel() for parameter in skeleton.module.parameters())
-            if n_parameters != weights.meta["num_params"]:
-                differing.append(name)
-    assert differing == ["googlenet"]
-    assert n_entries >= 139
+            assert n_parameters == weights.meta["num_params"], weights
 
 
 @pytest.mark.parametrize(
@@ -125,6 +114,11 @@ def test_model_arguments_it_does_not_take(typed: str, said: str) -> None:
             load(ModelRequest("resnet18", "none", model_args=(typed,)))
         assert said in caught.value.message
         assert caught.value.hint
+
+
+def test_a_model_too_large_for_this_machine() -> None:
+    with pytest.raises(CannotRunError, match=r"'mnasnet0_5' cannot be built here: .*memory"):
+        load_model(ModelRequest("mnasnet0_5", "none", num_classes=10**12))
 
 
 def test_notes_say_what_auto_became() -> None:

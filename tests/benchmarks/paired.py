@@ -1,0 +1,88 @@
+"""Measure two things in turn, so that whatever else the machine does falls on both alike."""
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from figure import Figure
+
+PYTHON = sys.executable
+_USAGE = Path(__file__).with_name("usage.py")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """Ours divided by the peer's, a value for each pair."""
+
+    values: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+    def at_most(self, what: str, target: float | None) -> Figure:
+        """Make a figure of it; less is better, and None is no target."""
+        measured = f"{self.median:.2f}x ({min(self.values):.2f} .. {max(self.values):.2f})"
+        if target is None:
+            return Figure(what, measured, pairs=len(self.values))
+        return Figure(what, measured, f"<= {target:.2f}x", self.median <= target, len(self.values))
+
+    def times_faster(self, what: str, target: float) -> Figure:
+        """Make a figure of how many times quicker than the peer it is."""
+        quicker = Ratio(tuple(1 / value for value in self.values))
+        measured = f"{quicker.median:.1f}x faster ({min(quicker.values):.1f} .. {max(quicker.values):.1f})"
+        return Figure(what, measured, f">= {target:.1f}x", quicker.median >= target, len(self.values))
+
+
+def compare_calls(ours: Callable[[], object], peer: Callable[[], object], pairs: int) -> Ratio:
+    """Compare the wall time of two calls in this process."""
+    return Ratio(tuple(a / b for a, b in _in_turn(lambda: _seconds(ours), lambda: _seconds(peer), pairs)))
+
+
+def compare_commands(
+    ours: Sequence[str], peer: Sequence[str], pairs: int, environment: Mapping[str, str] | None = None
+) -> tuple[Ratio, Ratio]:
+    """Compare the wall time and the peak memory of two commands, each a whole process.
+
+    Args:
+        environment: of our command; None for this process's own.
+    """
+    rounds = list(_in_turn(lambda: _run(ours, environment), lambda: _run(peer), pairs))
+    time_ratio, memory_ratio = (
+        Ratio(tuple(a[figure] / b[figure] for a, b in rounds)) for figure in ("seconds", "peak")
+    )
+    return time_ratio, memory_ratio
+
+
+def _in_turn(ours: Callable[[], T], peer: Callable[[], T], pairs: int) -> Iterator[tuple[T, T]]:
+    """Measure each once for nothing, to warm caches, then A B, B A, A B ..."""
+    ours(), peer()
+    for pair in range(pairs):
+        if pair % 2:
+            second = peer()
+            yield ours(), second
+        else:
+            first = ours()
+            yield first, peer()
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str] | None = None) -> dict[str, float]:
+    launcher = [PYTHON, "-I", "-S", str(_USAGE), *command]
+    finished = subprocess.run(launcher, capture_output=True, text=True, env=environment, check=True)
+    usage = json.loads(finished.stdout)
+    if usage["code"] != 0:
+        raise RuntimeError(f"{' '.join(command)} ended with {usage['code']}: {finished.stderr}")
+    return usage

@@ -1,0 +1,70 @@
+"""What counts as a layer, and which tensors its output holds."""
+
+from collections import OrderedDict, namedtuple
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from modelscope_cli.hooks.layers import list_layers, tensors_in
+
+A, B = torch.zeros(1), torch.ones(2)
+Pair = namedtuple("Pair", "left right")  # noqa: PYI024 - the old kind is what models use
+
+
+@dataclass
+class Found:
+    boxes: torch.Tensor
+    extra: Any = None
+
+
+@pytest.mark.parametrize(
+    ("value", "paths"),
+    [
+        (A, [""]),
+        ((A, B), ["0", "1"]),
+        ([A, [B]], ["0", "1.0"]),
+        ({"out": A, "aux": B}, ["out", "aux"]),
+        (OrderedDict(out=A, aux=B), ["out", "aux"]),
+        (Pair(A, B), ["left", "right"]),
+        (Found(A), ["boxes"]),
+        (Found(A, {"x": (B,)}), ["boxes", "extra.x.0"]),
+        ([{"boxes": A, "labels": B}], ["0.boxes", "0.labels"]),
+        ((None, "text", 3, A, Found), ["3"]),
+        (torch.max(torch.eye(2), 0), ["0", "1"]),
+        (None, []),
+        ({}, []),
+        ({1: A}, ["1"]),
+        ((((A,),),), ["0.0.0"]),
+    ],
+)
+def test_every_tensor_is_found_under_its_path(value: Any, paths: list[str]) -> None:
+    found = tensors_in(value)
+    assert sorted(path for path, _ in found) == sorted(paths)
+    assert all(isinstance(tensor, torch.Tensor) for _, tensor in found)
+
+
+def test_paths_lead_to_the_right_tensor() -> None:
+    assert dict(tensors_in({"a": Pair(A, [B])})) == {"a.left": A, "a.right.0": B}
+
+
+def test_a_shared_module_is_one_layer_with_aliases() -> None:
+    model = nn.Module()
+    model.first = model.second = nn.ReLU()
+    model.block = nn.Sequential(model.first)
+    names = [(layer.name, layer.aliases) for layer, _ in list_layers(model)]
+    assert names == [("", ()), ("first", ("second", "block.0")), ("block", ())]
+
+
+def test_depth_and_leaves() -> None:
+    model = nn.Sequential(nn.Sequential(nn.Linear(1, 1)), nn.MultiheadAttention(4, 1))
+    seen = {layer.name: (layer.depth, layer.is_leaf) for layer, _ in list_layers(model)}
+    assert seen == {
+        "": (0, False),
+        "0": (1, False),
+        "0.0": (2, True),
+        "1": (1, True),  # attention: its child is a weight, not a step
+        "1.out_proj": (2, True),
+    }

@@ -1,0 +1,186 @@
+"""Every row of the pattern table, on a real resnet34 without data."""
+
+from collections import Counter
+from functools import cache
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torchvision.models import resnet34
+
+from modelscope_cli.errors import UsageError
+from modelscope_cli.hooks.layers import list_layers
+from modelscope_cli.hooks.patterns import Layer, explain, match_layers, parse_pattern, pick_calls
+from modelscope_cli.hooks.selection import select, trace_calls
+
+
+@cache
+def resnet() -> torch.nn.Module:
+    with torch.device("meta"):
+        return resnet34()
+
+
+@cache
+def layers() -> tuple[Layer, ...]:
+    return tuple(layer for layer, _ in list_layers(resnet()))
+
+
+@cache
+def calls() -> tuple[tuple[str, int], ...]:
+    traced = trace_calls(resnet(), (torch.empty(1, 3, 64, 64, device="meta"),))
+    return tuple((call.name, call.index) for call in traced or [])
+
+
+def matched(text: str) -> list[Layer]:
+    return match_layers(parse_pattern(text), layers())
+
+
+def picked(text: str) -> list[tuple[str, int]]:
+    return pick_calls(parse_pattern(text), layers(), calls())
+
+
+@pytest.mark.parametrize(
+    ("pattern", "n", "types"),
+    [
+        ("conv", 36, {"Conv2d"}),
+        ("CONV", 36, {"Conv2d"}),
+        ("type:ReLU", 17, {"ReLU"}),
+        ("relu", 1, {"ReLU"}),  # resnets have a layer of that name
+        ("max", 1, {"MaxPool2d"}),
+        ("linear", 1, {"Linear"}),
+        ("batch", 36, {"BatchNorm2d"}),
+        ("layer1.0.conv1", 1, {"Conv2d"}),
+        ("layer3", 1, {"Sequential"}),
+        ("conv1", 1, {"Conv2d"}),  # a name wins over a class name that starts with it
+        ("layer1.*", 18, {"BasicBlock", "Conv2d", "BatchNorm2d", "ReLU"}),
+        ("*.bn?", 32, {"BatchNorm2d"}),
+        ("*.bn[1]", 16, {"BatchNorm2d"}),
+        ("type:Conv2d", 36, {"Conv2d"}),
+        ("type:Basic*", 16, {"BasicBlock"}),
+        ("type:*Norm2d", 36, {"BatchNorm2d"}),
+        (r"re:^layer[12]\.\d$", 7, {"BasicBlock"}),
+        (r"re:downsample\.0", 3, {"Conv2d"}),
+        ("re:^[[c]onv1$", 1, {"Conv2d"}),  # python warns of nested sets; that is no one's concern here
+        ("conv@16", 36, {"Conv2d"}),
+    ],
+)
+def test_each_form_matches_what_the_design_says(pattern: str, n: int, types: set[str]) -> None:
+    found = matched(pattern)
+    assert len(found) == n
+    assert {layer.type for layer in found} == types
+
+
+def test_a_bare_word_never_means_a_container() -> None:
+    container = Layer("block", "Conv2dNormActivation", is_leaf=False)
+    leaf = Layer("block.0", "Conv2d", is_leaf=True)
+    assert match_layers(parse_pattern("conv"), [container, leaf]) == [leaf]
+
+
+def test_a_word_with_two_meanings_is_explained() -> None:
+    assert "type:ReLU also means 16" in (explain(parse_pattern("relu"), layers()) or "")
+    assert explain(parse_pattern("conv"), layers()) is None
+    assert explain(parse_pattern("layer3"), layers()) is None
+
+
+def test_an_alias_is_as_good_as_the_first_name() -> None:
+    shared = Layer("a", "ReLU", is_leaf=True, aliases=("b.act",))
+    for text in ("a", "b.act", "b.*", "re:act$", "relu"):
+        assert match_layers(parse_pattern(text), [shared]) == [shared]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("conv@1", [("conv1", 0)]),
+        ("conv@16", [("layer2.3.conv2", 0)]),
+        ("conv@-1", [("layer4.2.conv2", 0)]),
+        ("type:ReLU@1..3", [("relu", 0), ("layer1.0.relu", 0), ("layer1.0.relu", 1)]),
+        ("type:ReLU@-2..-1", [("layer4.2.relu", 0), ("layer4.2.relu", 1)]),
+        ("layer1.0.relu#1", [("layer1.0.relu", 1)]),
+        ("layer1.0.relu", [("layer1.0.relu", 0), ("layer1.0.relu", 1)]),
+        ("type:ReLU#1@1", [("layer1.0.relu", 1)]),
+        ("layer1.?.relu#1@-1", [("layer1.2.relu", 1)]),
+        ("layer3", [("layer3", 0)]),
+    ],
+)
+def test_positions_count_calls_in_execution_order(pattern: str, expected: list[tuple[str, int]]) -> None:
+    assert picked(pattern) == expected
+
+
+def test_every_position_together_is_the_whole() -> None:
+    assert [pair for k in range(1, 37) for pair in picked(f"conv@{k}")] == picked("conv")
+    assert [pair for k in range(-36, 0) for pair in picked(f"conv@{k}")] == picked("conv")
+    assert Counter(index for _, index in picked("type:ReLU")) == {0: 17, 1: 16}
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["", "type:", "re:", "@3", "#1", "conv@", "conv@x", "conv@0", "conv@1..0", "conv@00", "conv@1..", "re:("]
+    + ["conv@37", "conv@-37", "conv@3..2", "relu#2", "conv@" + "9" * 5000, "re:a{99999999999999999999}", "re:*"],
+)
+def test_what_means_nothing_is_a_usage_error_that_quotes_it(pattern: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        picked(pattern)
+    assert f"'{pattern}'" in caught.value.message
+    assert "\n" not in caught.value.message
+    assert not caught.value.message.endswith(".")
+    assert caught.value.hint
+
+
+def test_matching_nothing_names_near_layers_and_the_types_present() -> None:
+    with pytest.raises(UsageError, match="'layer1.0.conv9' matches nothing") as caught:
+        matched("layer1.0.conv9")
+    hint = caught.value.hint or ""
+    assert "layer1.0.conv" in hint
+    assert "AdaptiveAvgPool2d, BatchNorm2d, Conv2d, Linear, MaxPool2d, ReLU" in hint
+    assert "BasicBlock" not in hint.partition("types present")[2]
+
+
+def test_a_name_that_looks_like_a_pattern_is_reachable() -> None:
+    odd = [Layer("conv", "ReLU", is_leaf=True), Layer("0", "Conv2d", is_leaf=True)]
+    assert match_layers(parse_pattern("conv"), odd) == odd[:1]
+    assert match_layers(parse_pattern("0"), odd) == odd[1:]
+
+
+def suffixed(body: str, call: int | None, place: str) -> str:
+    return body + ("" if call is None else f"#{call}") + place
+
+
+PLACES = st.one_of(
+    st.just(""),
+    st.integers(1, 50).map(lambda k: f"@{k}"),
+    st.integers(-50, -1).map(lambda k: f"@{k}"),
+    st.tuples(st.integers(1, 9), st.integers(1, 9)).map(lambda p: f"@{p[0]}..{p[1]}"),
+)
+BODIES = st.sampled_from(["conv", "layer1.*", "type:Conv2d", "re:^a|b$", "a.0.b"])
+TEXTS = st.builds(suffixed, BODIES, st.none() | st.integers(0, 99), PLACES)
+
+
+@given(TEXTS)
+def test_a_pattern_reads_back_as_typed(text: str) -> None:
+    pattern = parse_pattern(text)
+    assert str(pattern) == text
+    place = "" if pattern.first is None else f"@{pattern.first}"
+    place += "" if pattern.last == pattern.first else f"..{pattern.last}"
+    again = parse_pattern(suffixed(pattern.body, pattern.call, place))
+    assert (again.body, again.call, again.first, again.last) == (
+        pattern.body, pattern.call, pattern.first, pattern.last,
+    )  # fmt: skip
+
+
+@given(st.text() | st.text(alphabet="cortyperl:*?[]()#@.-+\\^$|{}&~0123456789 \n"))
+def test_arbitrary_text_matches_or_is_a_usage_error(text: str) -> None:
+    try:
+        picked(text)
+    except UsageError as error:
+        assert error.hint  # noqa: PT017 - that nothing was raised is as good
+
+
+@settings(deadline=None, max_examples=10)
+@given(st.permutations(["conv1", "batch", "layer1.?", "type:Linear"]))
+def test_a_union_does_not_depend_on_the_order(patterns: list[str]) -> None:
+    model = resnet()
+    args = (torch.empty(1, 3, 64, 64, device="meta"),)
+    chosen = select(model, patterns, [], args, is_feedforward=True)
+    assert chosen.names == frozenset(layer.name for text in patterns for layer in matched(text))
