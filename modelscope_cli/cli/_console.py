@@ -29,9 +29,16 @@ settings = _Settings()
 def _console(stream: IO[str], width: int | None = None) -> "Console":
     from rich.console import Console
 
-    # Layer names, paths and messages are text: no markup, no emoji codes, no highlighting.
+    # Layer names, paths and messages are text: no markup, no emoji codes, no highlighting. With NO_COLOR there
+    # is no bold or dim either: a reader of escape codes is what it is there to spare.
     return Console(
-        file=stream, width=width, markup=False, emoji=False, highlight=False, soft_wrap=not stream.isatty()
+        file=stream,
+        width=width,
+        color_system=None if "NO_COLOR" in os.environ else "auto",
+        markup=False,
+        emoji=False,
+        highlight=False,
+        soft_wrap=not stream.isatty(),
     )
 
 
@@ -96,7 +103,7 @@ def _styled(label: str, style: str, text: str) -> None:
 @contextlib.contextmanager
 def progress(description: str, total: int) -> Iterator["Progress | None"]:
     """A progress bar on stderr where that is a terminal, else None; removed when done."""
-    if settings.is_quiet or not sys.stderr.isatty():
+    if settings.is_quiet or total < 2 or not sys.stderr.isatty():
         yield None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

@@ -78,7 +78,7 @@ def stats(
     set_up(quiet, debug)
     where = destination(format, json, output)
     request, given = read_options(options)
-    figures = needed_figures(columns) | ({"histogram"} if plot else frozenset())
+    figures = needed_figures(columns) if plot is None else frozenset(FIGURES)
     if correlation and not layer:
         raise UsageError("--correlation needs to know which layers", "--correlation --layer conv")
     if out and not correlation:

@@ -30,7 +30,12 @@ class Snapshot:
         ]
         # TorchScript keeps its training flags where `__dict__` does not show them.
         self._training = [(module, module.training) for module in model.modules() if _is_script(module)]
-        self._buffers = [(b, b._version, b.detach().clone()) for b in model.buffers() if not b.is_inference()]
+        # Meta tensors have no values, and those of inference mode cannot be written to.
+        self._buffers = [
+            (buffer, buffer.detach().clone())
+            for buffer in model.buffers()
+            if not buffer.is_meta and not buffer.is_inference()
+        ]
         self._parameters = [(p, p.requires_grad, p.grad) for p in model.parameters()]
         self._has_fastpath = torch.backends.mha.get_fastpath_enabled()
         self._rng = RandomState(model)
@@ -44,15 +49,17 @@ class Snapshot:
             held.extend(entries) if isinstance(held, list) else held.update(entries)
         for script, is_training in self._training:
             script.train(is_training)
-        with torch.no_grad():
-            for buffer, version, value in self._buffers:
-                if buffer._version != version:
-                    buffer.copy_(value)
         for parameter, requires_grad, grad in self._parameters:
             parameter.requires_grad_(requires_grad)
             parameter.grad = grad
         torch.backends.mha.set_fastpath_enabled(self._has_fastpath)
         self._rng.restore()
+        # Batch norm writes to its statistics without counting up `_version`, so only the values can tell. What
+        # did not change is not written to: a graph that saved it can still go backward.
+        with torch.no_grad():
+            for buffer, value in self._buffers:
+                if not torch.equal(buffer, value):
+                    buffer.copy_(value)
 
 
 def _is_script(module: nn.Module) -> bool:

@@ -1,6 +1,8 @@
 """Figures drawn with matplotlib, without a display."""
 
+import math
 from pathlib import Path
+from typing import Any
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records import ActivationStats, StatsRecord
@@ -41,16 +43,28 @@ def save_distributions(record: StatsRecord, path: Path) -> None:
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
     _draw_densities(upper, rows)
     _draw_zeros(lower, rows, record.near_zero)
-    model = record.run.model
-    upper.set_title(
-        f"Activations of {model.name} ({model.weights.resolved} weights), {record.images} image(s)",
-        loc="left",
-        color=INK,
-    )
+    figure.suptitle(_title(record), x=0.01, ha="left", color=INK, fontsize=11)
     lower.set_xticks(range(len(rows)), [label_of(row) for row in rows], rotation=90, fontsize=7)
     lower.set_xlim(-0.5, len(rows) - 0.5)
     kind = path.suffix.lower().removeprefix(".")
     write_with(path, lambda beside: figure.savefig(beside, format=kind, dpi=130))
+
+
+def _title(record: StatsRecord) -> str:
+    model = record.run.model
+    name = Path(model.name).name if model.source == "import" else model.name
+    images = f"{record.images} image{'s' if record.images != 1 else ''}"
+    return f"{name}, {model.weights.resolved} weights, {images}"
+
+
+# Where a legend covers no data: above the axes, to the right.
+_ABOVE: dict[str, Any] = {
+    "loc": "lower right",
+    "bbox_to_anchor": (1.0, 1.0),
+    "frameon": False,
+    "fontsize": 8,
+    "ncols": 3,
+}
 
 
 def _draw_densities(axes: object, rows: list[ActivationStats]) -> None:
@@ -68,11 +82,12 @@ def _draw_densities(axes: object, rows: list[ActivationStats]) -> None:
     mean = np.array([row.mean for row in rows], dtype=float)
     std = np.array([row.std for row in rows], dtype=float)
     axes.errorbar(positions, mean, std, fmt="o", ms=2.5, lw=0.9, color=ACCENT, label="mean and one deviation")
-    spread = float(np.median(std)) or 1.0
-    axes.set_yscale("symlog", linthresh=max(spread, 1e-6))
+    # The linear part reaches to a power of ten near the usual deviation, so that no tick falls inside it.
+    usual = max(float(np.median(std)), 1e-12)
+    axes.set_yscale("symlog", linthresh=10.0 ** math.ceil(math.log10(usual)), linscale=0.8)
     axes.axhline(0, color=INK, lw=0.6)
     axes.set_ylabel("value (linear near 0, then logarithmic)")
-    axes.legend(loc="upper left", frameon=False, fontsize=8)
+    axes.legend(**_ABOVE)
 
 
 def _draw_zeros(axes: object, rows: list[ActivationStats], near_zero: float) -> None:
@@ -85,9 +100,9 @@ def _draw_zeros(axes: object, rows: list[ActivationStats], near_zero: float) -> 
     axes.bar(positions, near, width=0.9, color="#b8c4d6", label=f"|x| < {near_zero:g}")
     axes.bar(positions, zero, width=0.9, color="#3f5f8f", label="exactly zero")
     dead = [
-        100 * row.dead_channels / row.channels if row.dead_channels and row.channels else 0 for row in rows
+        (x, 100 * row.dead_channels / (row.channels or 1)) for x, row in enumerate(rows) if row.dead_channels
     ]
-    axes.plot(positions, dead, "x", ms=4, color=ACCENT, label="dead channels")
+    axes.plot([x for x, _ in dead], [share for _, share in dead], "x", color=ACCENT, label="dead channels")
     axes.set_ylim(0, 100)
     axes.set_ylabel("percent")
-    axes.legend(loc="upper left", frameon=False, fontsize=8, ncols=3)
+    axes.legend(**_ABOVE)

@@ -440,3 +440,11 @@ def test_torchscript_inside_runs_unseen_and_keeps_its_flags() -> None:
     run(model, seen)
     assert [call.name for call in seen.left] == ["1", ""]
     assert [module.training for module in model.modules()] == before
+
+
+def test_a_graph_made_before_can_still_go_backward() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3)).eval()
+    loss = model(*X).sum()
+    run(model, Seen())
+    loss.backward()
+    assert model[0].weight.grad is not None

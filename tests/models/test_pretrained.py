@@ -15,7 +15,6 @@ from torchvision import models
 
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.models import weights as weights_module
-from modelscope_cli.models.lean import skip_random_fills
 from modelscope_cli.models.load import LoadedModel, load_model, load_skeleton
 from modelscope_cli.models.request import ModelRequest
 from modelscope_cli.models.seeding import seeded
@@ -188,13 +187,14 @@ def test_a_fresh_detection_head_keeps_frozen_layers_and_knows_its_classes(
 ) -> None:
     name = "ssdlite320_mobilenet_v3_large"
     builder = models.get_model_builder(name)
-    with skip_random_fills():
+    with seeded(0):
         state = builder(weights=None, weights_backbone=None).state_dict()
     shutil.move(publish(name, state), cache)
     loaded = load(model=name, num_classes=5)
     with torch.no_grad():
         outputs = loaded.module.eval()([torch.rand(3, 64, 64)])
-    assert outputs[0]["labels"].max() < 5
+    assert (outputs[0]["labels"] < 5).all()
+    assert loaded.module.head.classification_head.num_columns == 5  # type: ignore[union-attr]
     kinds = {type(layer).__name__ for layer in loaded.module.modules()}
     assert "FrozenBatchNorm2d" in kinds
     assert "BatchNorm2d" not in kinds
@@ -211,7 +211,7 @@ def test_both_heads_of_a_segmentation_model_are_fresh(cache: Path, publish: Call
 
 
 def test_googlenet_keeps_what_its_weights_ask_for(cache: Path, publish: Callable[..., Path]) -> None:
-    with skip_random_fills():
+    with seeded(0):
         state = models.googlenet(init_weights=False).state_dict()
     shutil.move(publish("googlenet", state), cache)
     module = load(model="googlenet", num_classes=3).module
