@@ -1,8 +1,10 @@
 """The one module that writes. stdout carries the result, stderr everything else."""
 
 import contextlib
+import io
 import os
 import sys
+import time
 import traceback
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, Any
@@ -40,6 +42,15 @@ def _console(stream: IO[str], width: int | None = None) -> "Console":
         highlight=False,
         soft_wrap=not stream.isatty(),
     )
+
+
+def begin(argv: tuple[str, ...]) -> None:
+    """Start the clock for one command line, and let no character that stdout cannot encode end the run."""
+    settings.argv = argv
+    settings.started = time.monotonic()
+    settings.is_quiet = settings.is_debug = False
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def terminal_width() -> int | None:

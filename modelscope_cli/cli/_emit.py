@@ -7,6 +7,7 @@ from typing import Any
 
 from modelscope_cli.cli import _console
 from modelscope_cli.errors import UsageError, nearest
+from modelscope_cli.report.folder import check_file, write_text
 from modelscope_cli.report.sheet import Sheet
 
 FORMATS = ("auto", "table", "tsv", "csv", "json", "markdown")
@@ -26,6 +27,7 @@ def destination(format: str, is_json: bool, file: Path | None) -> Destination:
 
     Raises:
         UsageError: an unknown format or suffix, or two formats that contradict each other (exit 2).
+        CannotRunError: the file cannot be written where it is asked for (exit 4).
     """
     if format not in FORMATS:
         near = nearest(format, FORMATS)
@@ -45,14 +47,13 @@ def destination(format: str, is_json: bool, file: Path | None) -> Destination:
                 f"--output {file} --format {'|'.join(FORMATS[1:])}",
             )
         format = _BY_SUFFIX[file.suffix.lower()]
+    check_file(file)
     return Destination(format, file)
 
 
 def emit(where: Destination, sheet: Sheet, document: dict[str, Any]) -> None:
     """Write the result: `document` for json, `sheet` for everything else."""
     if where.file is not None:
-        from modelscope_cli.report.folder import write_text
-
         write_text(where.file, _render(where.format, sheet, document))
         _console.note(f"wrote {where.file}")
         return

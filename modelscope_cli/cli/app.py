@@ -2,7 +2,6 @@
 
 import errno
 import sys
-import time
 from typing import Annotated
 
 import typer
@@ -55,8 +54,7 @@ def run(argv: list[str]) -> int:
 
     0 done, 1 a check found something, 2 usage, 3 a bug of ours, 4 cannot run, 130 interrupted.
     """
-    _console.settings.argv = tuple(argv)
-    _console.settings.started = time.monotonic()
+    _console.begin(tuple(argv))
     try:
         code = app(args=argv, prog_name="modelscope", standalone_mode=False)
         sys.stdout.flush()

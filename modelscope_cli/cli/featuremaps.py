@@ -12,10 +12,11 @@ from modelscope_cli.cli._emit import destination, emit
 from modelscope_cli.cli._run import load, make_run, open_for, read_options, set_up, tell
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.records import FeatureMapsRecord
-from modelscope_cli.report.featuremaps_sheet import featuremaps_sheet
-from modelscope_cli.report.folder import OutputFolder, free_folder, write_with
+from modelscope_cli.report.featuremaps_sheet import COLUMNS, featuremaps_sheet
+from modelscope_cli.report.folder import OutputFolder, check_file, free_folder, write_text
 from modelscope_cli.report.json import render_json
 from modelscope_cli.report.palette import make_palette
+from modelscope_cli.report.sheet import choose_columns
 
 
 class Scale(StrEnum):
@@ -93,12 +94,15 @@ def featuremaps(
     where = destination(format, json, output)
     request, given = read_options(options)
     make_palette(cmap)
+    choose_columns(COLUMNS, columns)
     if len(given.files) > 1:
         raise UsageError(
             f"one picture at a time, not {len(given.files)}", f"modelscope featuremaps {given.files[0]}"
         )
     folder = OutputFolder(out or free_folder("featuremaps", model), force)
     folder.check()
+    if save_tensors is not None:
+        check_file(save_tensors)
 
     from modelscope_cli.analysis.featuremaps import capture_maps
     from modelscope_cli.hooks.selection import select, uncalled
@@ -139,9 +143,10 @@ def featuremaps(
             tensors=str(save_tensors) if save_tensors else None,
             not_called=uncalled(loaded.module, selection, [exhibit.record.name for exhibit in exhibits]),
         )
-        (stage / "report.json").write_text(render_json(record.to_dict()), encoding="utf-8")
+        write_text(stage / "report.json", render_json(record.to_dict()))
+        if save_tensors is not None:
+            gallery.save_tensors(exhibits, save_tensors)
     if save_tensors is not None:
-        write_with(save_tensors, lambda path: gallery.save_tensors(exhibits, path))
         _console.note(f"wrote {save_tensors}")
     _console.note(f"wrote {folder.path} ({sum(row.file is not None for row in record.maps)} grids)")
     emit(where, featuremaps_sheet(record, columns), record.to_dict())

@@ -11,7 +11,7 @@ from modelscope_cli.cli._emit import destination, emit
 from modelscope_cli.cli._run import load, make_run, open_for, read_options, set_up, tell
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records import StatsRecord
-from modelscope_cli.report.folder import OutputFolder, free_folder
+from modelscope_cli.report.folder import OutputFolder, check_file, free_folder, write_text
 from modelscope_cli.report.json import render_json
 from modelscope_cli.report.stats_sheet import FIGURES, needed_figures, stats_sheet
 
@@ -96,6 +96,7 @@ def stats(
 
     if plot is not None:
         plots.check_suffix(plot)
+        check_file(plot)
     loaded = load(request)
     inputs = open_for(given, loaded)
     first = next(iter(inputs)).args
@@ -126,7 +127,7 @@ def stats(
 
         with folder.open() as stage:
             rows = save_correlations(rows, [activation.correlation() for activation in activations], stage)
-            (stage / "report.json").write_text(render_json(record().to_dict()), encoding="utf-8")
+            write_text(stage / "report.json", render_json(record().to_dict()))
         _console.note(f"wrote {folder.path}")
     result = record()
     if plot is not None:

@@ -7,6 +7,8 @@ import typer
 from modelscope_cli.cli import _options as opt
 from modelscope_cli.cli._emit import destination, emit
 from modelscope_cli.cli._run import make_run, read_options, set_up, tell
+from modelscope_cli.report.sheet import choose_columns
+from modelscope_cli.report.summary_sheet import summary_columns, summary_sheet
 
 
 def summary(
@@ -52,9 +54,9 @@ def summary(
     set_up(quiet, debug)
     where = destination(format, json, output)
     request, given = read_options(options)
+    choose_columns(summary_columns(), columns)
 
     from modelscope_cli.analysis.summary import summarize
-    from modelscope_cli.report.summary_sheet import summary_sheet
 
     summarized = summarize(
         request,

@@ -107,7 +107,7 @@ def fill_from_checkpoint(architecture: Architecture, request: ModelRequest, path
     }
     if dtypes - {"float32"}:
         notes.append(f"checkpoint: holds {', '.join(sorted(dtypes))}, loaded into float32")
-    if any(tensor.is_meta for tensor in module.state_dict().values()):
+    if any(parameter.is_meta for parameter in module.parameters()):
         for key in state:
             state[key] = state[key].to("meta")
     warnings = load_state(state, module, strict=request.strict, name=architecture.name, file=str(path))

@@ -5,7 +5,7 @@ from modelscope_cli.report import figures
 from modelscope_cli.report.names import label_of
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
-_COLUMNS = (
+COLUMNS = (
     Column("name", "layer", label_of, is_number=False, rank=0),
     Column("type", "type", lambda r: r.type, is_number=False, rank=3),
     Column("shape", "shape", lambda r: figures.shape(r.shape), is_number=False, rank=1),
@@ -24,7 +24,7 @@ def featuremaps_sheet(record: FeatureMapsRecord, columns: str | None = None) -> 
         facts.append(("not called", ", ".join(record.not_called)))
     return Sheet(
         title=_title(record),
-        columns=choose_columns(_COLUMNS, columns),
+        columns=choose_columns(COLUMNS, columns),
         rows=record.maps,
         facts=tuple(facts),
         is_dim=_is_missing,

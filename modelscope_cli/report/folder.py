@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import os
+import shlex
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,31 +22,52 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a whole UTF-8 file or none; see `write_bytes`."""
-    write_bytes(path, text.encode())
+    write_bytes(path, text.encode(errors="replace"))  # a file name may hold bytes that are no text
 
 
 def write_with(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a file beside `path`, then rename it; remove it where that fails."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part{path.suffix}")
+    """Let `write` fill a file beside `path`, then rename it; remove it where that fails.
+
+    A link stays a link, and what is no plain file (a device, a named pipe) is written to as it is.
+    """
+    is_plain = path.is_file() or not path.exists()
+    real = Path(os.path.realpath(path)) if is_plain else path
+    part = real.with_name(f".{real.name}.{os.getpid()}.part{real.suffix}") if is_plain else real
     try:
-        write(beside)
-        beside.replace(path)
+        write(part)
+        if is_plain:
+            part.replace(real)
     except OSError as error:
-        raise CannotRunError(
-            f"cannot write '{path}': {error.strerror or error}", _writable_hint(path)
-        ) from error
+        message = f"cannot write '{path}': {error.strerror or error}"
+        raise CannotRunError(message, f"df -h {shlex.quote(str(path.parent))}") from error
     finally:
-        beside.unlink(missing_ok=True) if beside.parent.is_dir() else None
+        if is_plain:
+            with contextlib.suppress(OSError):
+                part.unlink()
 
 
-def _writable_hint(path: Path) -> str:
-    return f"give a folder that exists, is writable and has space; '{path.parent}' does not do"
+def check_file(path: Path) -> None:
+    """Refuse a file that cannot be written, before anything long is begun.
+
+    Raises:
+        CannotRunError: it is a folder, or its folder is not there or not writable (exit 4).
+    """
+    folder = shlex.quote(str(path.parent))
+    if path.is_dir():
+        raise CannotRunError(f"cannot write '{path}': it is a folder", f"ls -ld {shlex.quote(str(path))}")
+    if not path.parent.is_dir():
+        raise CannotRunError(
+            f"cannot write '{path}': there is no folder '{path.parent}'", f"mkdir -p {folder}"
+        )
+    is_plain = path.is_file() or not path.exists()
+    if not os.access(path.parent if is_plain else path, os.W_OK):
+        raise CannotRunError(f"cannot write '{path}': '{path.parent}' is not writable", f"ls -ld {folder}")
 
 
 class OutputFolder:
     """The folder of a command that writes pictures.
 
-    Everything is written to a folder beside it and moved in at the end, so that the folder holds a whole
+    Everything is written to a folder of its own first and moved in at the end, so that the folder holds a whole
     result or none. A folder that was not empty is only written to with `is_forced`; files in it that have
     other names are kept.
     """
@@ -53,7 +75,6 @@ class OutputFolder:
     def __init__(self, path: Path, is_forced: bool) -> None:
         self.path = path
         self._is_forced = is_forced
-        self._stage: Path | None = None
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Path]:
@@ -65,13 +86,13 @@ class OutputFolder:
         """
         self.check()
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            stage = Path(tempfile.mkdtemp(prefix=f".{self.path.name}.", dir=self.path.parent))
+            # Within what is there already: the same file system, and nothing else is made before the end.
+            stage = Path(tempfile.mkdtemp(prefix=f".{self.path.name}.", dir=self._existing()))
         except OSError as error:
             raise self._cannot(error) from error
         try:
             yield stage
-            self.path.mkdir(exist_ok=True)
+            self.path.mkdir(parents=True, exist_ok=True)
             for file in sorted(stage.iterdir()):
                 file.replace(self.path / file.name)
         except OSError as error:
@@ -89,11 +110,16 @@ class OutputFolder:
             )
         if self.path.is_dir() and not self._is_forced and any(self.path.iterdir()):
             raise UsageError(f"folder '{self.path}' is not empty", f"--out {self.path} --force")
-        existing = next(parent for parent in (self.path, *self.path.absolute().parents) if parent.exists())
-        if not os.access(existing, os.W_OK):
+        existing = self._existing()
+        if not existing.is_dir() or not os.access(existing, os.W_OK):
+            what = "not writable" if existing.is_dir() else "a file"
             raise CannotRunError(
-                f"cannot write to '{self.path}': '{existing}' is not writable", "--out ANOTHER-FOLDER"
+                f"cannot write to '{self.path}': '{existing}' is {what}", "--out ANOTHER-FOLDER"
             )
+
+    def _existing(self) -> Path:
+        """Return the folder itself or the nearest one above it that is there."""
+        return next(parent for parent in (self.path, *self.path.absolute().parents) if parent.exists())
 
     def _cannot(self, error: OSError) -> CannotRunError:
         reason = error.strerror or str(error)

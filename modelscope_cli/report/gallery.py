@@ -11,6 +11,7 @@ from torch import Tensor
 
 from modelscope_cli.records import FeatureMap
 from modelscope_cli.report import figures, grids
+from modelscope_cli.report.folder import write_bytes
 from modelscope_cli.report.names import file_stems, label_of
 
 CONTACT_SHEET = "contact_sheet.png"
@@ -57,7 +58,9 @@ def save_gallery(exhibits: Sequence[Exhibit], look: Look, folder: Path) -> tuple
         maps = exhibit.maps.to("cpu")
         file = f"{stem}.png"
         grids.save_png(draw(exhibit, maps, look), folder / file)
-        records.append(replace(exhibit.record, file=file))
+        # A vector has one value a channel, so its colours can only span the whole of it.
+        scale = look.scale if maps.ndim > 1 else "layer"
+        records.append(replace(exhibit.record, file=file, scale=scale))
         tiles.append((stem, _tile(maps, look)))
     grids.save_png(grids.contact_sheet(tiles, look.cmap), folder / CONTACT_SHEET)
     return tuple(records)
@@ -103,8 +106,12 @@ def _liveliest(maps: Tensor) -> Tensor:
 
 
 def save_tensors(exhibits: Iterable[Exhibit], path: Path) -> None:
-    """Write every captured output, all channels, under its layer's name."""
-    from safetensors.torch import save_file
+    """Write every captured output, all channels, under its layer's name.
+
+    Raises:
+        CannotRunError: the file cannot be written (exit 4).
+    """
+    from safetensors.torch import save
 
     tensors = {}
     for exhibit in exhibits:
@@ -113,4 +120,5 @@ def save_tensors(exhibits: Iterable[Exhibit], path: Path) -> None:
             name = label_of(record)
             key = f"{name}.{record.output}" if record.output else name
             tensors[key] = exhibit.maps.to("cpu").contiguous()
-    save_file(tensors, path, metadata={"format": "pt"})
+    # Not `save_file`, whose errors are no OSError and whose files only the owner can read.
+    write_bytes(path, save(tensors, metadata={"format": "pt"}))

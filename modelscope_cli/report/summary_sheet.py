@@ -9,12 +9,25 @@ from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
 def summary_sheet(record: SummaryRecord, columns: str | None = None) -> Sheet:
     """Lay out a summary: a tree of layers, then the totals."""
-    totals = record.totals
+    # Of a forward that raised: the layers up to the one that did.
+    rows = record.layers if record.failed is None else tuple(row for row in record.layers if row.executed)
+    return Sheet(
+        title=_title(record),
+        columns=choose_columns(summary_columns(record.totals.params), columns),
+        rows=rows,
+        facts=_facts(record),
+        is_dim=lambda row: not row.executed,
+        is_bad=lambda row: record.failed is not None and _label(row) == record.failed,
+    )
+
+
+def summary_columns(total_params: int = 0) -> tuple[Column, ...]:
+    """All columns of `summary`; shares are of `total_params`."""
 
     def share(row: LayerShape) -> float | None:
-        return row.params / totals.params if totals.params and row.call == 0 else None
+        return row.params / total_params if total_params and row.call == 0 else None
 
-    every = (
+    return (
         Column("name", "layer", _label, _tree, is_number=False, rank=0),
         Column("type", "type", lambda r: r.type, is_number=False, rank=3),
         Column("kernel", "kernel", lambda r: _kernel(r) or None, _kernel, rank=6),
@@ -28,14 +41,6 @@ def summary_sheet(record: SummaryRecord, columns: str | None = None) -> Sheet:
         Column("depth", "depth", lambda r: r.depth, is_shown=False),
         Column("trainable", "trainable", lambda r: r.trainable_params, is_shown=False),
         Column("flops", "FLOPs", lambda r: r.flops, is_shown=False),
-    )
-    return Sheet(
-        title=_title(record),
-        columns=choose_columns(every, columns),
-        rows=record.layers,
-        facts=_facts(record),
-        is_dim=lambda row: not row.executed,
-        is_bad=lambda row: record.failed is not None and _label(row) == record.failed,
     )
 
 

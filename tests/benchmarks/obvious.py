@@ -2,7 +2,6 @@
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 N_BINS = 64
 NEAR_ZERO = 0.05

@@ -1,0 +1,75 @@
+"""Bring the README up to date: run its `console` blocks and draw its pictures.
+
+    python samples/readme.py
+
+Every block that begins with `$ modelscope ...` is followed by what that command prints on a terminal of 100
+columns. The pictures go to `samples/readme/`.
+"""
+
+import fcntl
+import os
+import pty
+import re
+import shlex
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PICTURES = ROOT / "samples" / "readme"
+COLUMNS = 100
+SAMPLE = ["--model", "squeezenet1_1", "--checkpoint", "samples/shapes_squeezenet1_1.safetensors"]
+SICK = ["--model", "samples/tiny_resnet.py:TinyResNet", "--checkpoint", "samples/sick.safetensors"]
+
+
+def on_terminal(arguments: list[str]) -> str:
+    """Run the tool with stdout on a terminal of `COLUMNS` columns, without colour; return what it printed."""
+    reader, writer = pty.openpty()
+    fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", 50, COLUMNS, 0, 0))
+    environment = {**os.environ, "NO_COLOR": "1", "MSCOPE_OFFLINE": "1", "TERM": "xterm"}
+    command = [sys.executable, "-m", "modelscope_cli", *arguments]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=writer, stderr=subprocess.DEVNULL, env=environment)
+    os.close(writer)
+    parts = []
+    while True:
+        try:
+            part = os.read(reader, 1 << 16)
+        except OSError:  # the other end of the terminal is closed
+            break
+        if not part:
+            break
+        parts.append(part)
+    if process.wait() != 0:
+        raise SystemExit(f"{shlex.join(arguments)} failed")
+    text = b"".join(parts).decode().replace("\r\n", "\n")
+    return "".join(line.rstrip() + "\n" for line in text.splitlines())
+
+
+def fill_console_blocks(readme: str) -> str:
+    """Return the README with the output of every console block renewed."""
+
+    def renew(block: re.Match[str]) -> str:
+        return f"```console\n$ {block[1]}\n{on_terminal(shlex.split(block[1])[1:])}```"
+
+    return re.sub(r"```console\n\$ (.*)\n[^`]*```", renew, readme)
+
+
+def draw_pictures() -> None:
+    """Write the pictures the README shows."""
+    PICTURES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        maps = Path(folder, "maps")
+        on_terminal(["featuremaps", "samples/harbour.jpg", *SAMPLE, "--layer", "conv", "--out", str(maps)])
+        shutil.copy(next(maps.glob("*_features.0.png")), PICTURES / "features.0.png")
+        shutil.copy(maps / "contact_sheet.png", PICTURES)
+    on_terminal(["stats", "samples/star.png", *SICK, "--plot", str(PICTURES / "sick.png")])
+
+
+if __name__ == "__main__":
+    draw_pictures()
+    path = ROOT / "README.md"
+    path.write_text(fill_console_blocks(path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,266 @@
+"""Statistics against NumPy in double precision."""
+
+import math
+import warnings
+from collections.abc import Callable
+from functools import reduce
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from modelscope_cli.analysis import reduce as reducing
+from modelscope_cli.analysis.moments import Moments
+from modelscope_cli.analysis.reduce import CHUNK, ROW, Wanted, abs_deviation, reduce_tensor
+
+WANTED = Wanted(threshold=0.1)
+Way = Callable[[Tensor, int | None], Moments]
+
+
+def on_cpu(x: Tensor, channel_dim: int | None = None) -> Moments:
+    return reduce_tensor(x, channel_dim, WANTED)()
+
+
+def on_device(x: Tensor, channel_dim: int | None = None) -> Moments:
+    """The way of accelerators, which runs on the CPU as well."""
+    x = x.dequantize() if x.is_quantized else x
+    return reducing._reduce_on_device(x.detach(), channel_dim, WANTED)()
+
+
+@pytest.fixture(params=[on_cpu, on_device])
+def way(request: pytest.FixtureRequest) -> Way:
+    return request.param
+
+
+def check(found: Moments, x: Tensor, rel: float = 1e-5) -> None:
+    every = (x.dequantize() if x.is_quantized else x).to(torch.float64).numpy().ravel()
+    finite = every[np.isfinite(every)]
+    assert (found.n_nan, found.n_inf) == (np.isnan(every).sum(), np.isinf(every).sum())
+    assert found.n == finite.size
+    assert found.n_zero == (finite == 0).sum()
+    assert found.n_near_zero == (np.abs(finite) < WANTED.threshold).sum()
+    if not finite.size:
+        assert found.histogram is None
+        return
+    mean, std = finite.mean(), finite.std()
+    assert (found.low, found.high) == (finite.min(), finite.max())
+    assert found.mean == pytest.approx(mean, rel=rel, abs=1e-7 * std)
+    assert found.std == pytest.approx(std, rel=rel)
+    assert found.rms == pytest.approx(np.sqrt(np.square(finite).mean()), rel=rel)
+    assert found.mad == pytest.approx(np.abs(finite - mean).mean(), rel=rel)
+    assert found.histogram is not None
+    if not found.histogram.is_sampled:
+        assert sum(found.histogram.counts) == finite.size
+        assert list(found.histogram.counts) == list(np.histogram(finite, np.array(found.histogram.edges))[0])
+
+
+def normal(*shape: int, mean: float = 0.0, std: float = 1.0, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator) * std + mean
+
+
+def sparse_with_giants() -> Tensor:
+    x = torch.ones(300_000)
+    x[::100_000] = 1000.0
+    return x
+
+
+def quantized() -> Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch will remove these; torchvision's quantized models are made of them
+        return torch.quantize_per_tensor(normal(40, 5), 0.1, 3, torch.qint8)
+
+
+CASES = {
+    "normal": normal(8, 16, 20, 20),
+    "relu": normal(8, 16, 20, 20).relu(),
+    "shifted": normal(50_000, mean=3.0),
+    "four deviations away": normal(50_000, mean=4.2),
+    "1000 deviations away": normal(300_001, mean=1000.0),
+    "1000 deviations below": normal(300_001, mean=-1000.0),
+    "skewed, 1000 deviations away": 1000 + normal(300_001).exp(),
+    "small, 1000 deviations away": normal(300_001, mean=1e-3, std=1e-6),
+    "few giants above one level": sparse_with_giants(),
+    "one giant": torch.cat([torch.zeros(9999), torch.tensor([1e6])]),
+    "huge": normal(5000, std=1e30),
+    "overflowing sum": torch.full((5000,), 3e38),
+    "small": normal(5000, std=1e-12),
+    "tiny": normal(5000, std=1e-20),
+    "denormal": normal(5000, std=1e-41),
+    "one denormal": torch.tensor([1e-45]),
+    "one number": torch.tensor([-2.5]),
+    "no dimension": torch.tensor(4.0),
+    "empty": torch.empty(0, 3, 4),
+    "zeros": torch.zeros(4, 3, 5),
+    "negative zeros": -torch.zeros(7),
+    "all nan": torch.full((3, 4), math.nan),
+    "all infinite": torch.tensor([math.inf, -math.inf]),
+    "some not finite": torch.tensor([[1.0, math.nan, 3.0], [math.inf, -math.inf, 0.0]]),
+    "positive": normal(5000).abs() + 0.01,
+    "negative": -normal(5000).abs() - 0.01,
+    "on the threshold": torch.tensor([0.1, -0.1, 0.0999, 0.1001]),
+    "permuted": normal(4, 5, 6, 7).permute(0, 2, 3, 1),
+    "channels last": normal(4, 5, 6, 7).to(memory_format=torch.channels_last),
+    "every other": normal(40, 50)[::2, 1::3],
+    "expanded": normal(1, 5, 1).expand(7, 5, 3),
+    "transposed": normal(40, 50).T,
+    "float16": normal(5000).half(),
+    "float16, large": normal(5000, std=9000.0).half(),
+    "bfloat16": normal(5000).bfloat16(),
+    "float64": normal(5000).double() * 1e10,
+    "float64, 1e6 deviations away": normal(5000).double() + 1e6,
+    "float64, huge": normal(500).double() * 1e150,
+    "uint8": torch.arange(256, dtype=torch.uint8),
+    "int8": torch.arange(-128, 128).to(torch.int8),
+    "int16": torch.arange(-3000, 3000).to(torch.int16),
+    "int32": torch.arange(-30, 70).to(torch.int32) * 10_000_019,
+    "int64": torch.arange(-1000, 5000),
+    "uint16": torch.arange(0, 300).to(torch.uint16),
+    "bool": torch.tensor([[True, False, True]]),
+    "quantized": quantized(),
+    "requires grad": normal(10).requires_grad_(),
+}
+SIZES = [1, 2, ROW - 1, ROW, ROW + 1, 2 * ROW, CHUNK - 1, CHUNK, CHUNK + 1, CHUNK + ROW, 2 * CHUNK + 5]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_numpy_says_the_same(name: str, way: Way) -> None:
+    x = CASES[name]
+    check(way(x, None), x.detach())
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("mean", [0.0, 50.0])
+def test_no_size_is_special(n: int, mean: float, way: Way) -> None:
+    x = normal(n, mean=mean)
+    check(way(x, None), x)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_both_ways_agree(name: str) -> None:
+    x = CASES[name]
+    dim = 1 if x.ndim > 1 else None
+    here, there = on_cpu(x, dim), on_device(x, dim)
+    assert here.alive == there.alive
+    assert here.histogram == there.histogram
+    for figure in ("n", "low", "high", "n_nan", "n_inf", "n_zero", "n_near_zero"):
+        assert getattr(here, figure) == getattr(there, figure), figure
+    for figure in ("mean", "std", "mad", "rms"):
+        expected = pytest.approx(getattr(there, figure), rel=1e-5, abs=1e-7 * here.std, nan_ok=True)
+        assert getattr(here, figure) == expected, figure
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "empty"])
+def test_the_deviation_from_any_centre(name: str) -> None:
+    x = CASES[name].detach()
+    every = (x.dequantize() if x.is_quantized else x).to(torch.float64).numpy()
+    for centre in (0.0, 1000.0, 0.123456789):
+        expected = np.abs(every[np.isfinite(every)] - centre).sum()
+        assert abs_deviation(x, centre) == pytest.approx(expected, rel=1e-5)
+
+
+def test_deviations_that_overflow_even_doubles_come_to_an_end() -> None:
+    assert abs_deviation(torch.full((100,), 1e308, dtype=torch.float64), 0.0) == math.inf
+
+
+@pytest.mark.parametrize("kind", ["complex", "meta", "sparse"])
+def test_what_has_no_statistics_is_refused_by_name(kind: str) -> None:
+    x = {
+        "complex": torch.ones(2, dtype=torch.complex64),
+        "meta": torch.ones(2, device="meta"),
+        "sparse": torch.ones(2).to_sparse(),
+    }[kind]
+    with pytest.raises(TypeError, match=f"no statistics of a {kind} tensor"):
+        reduce_tensor(x, None, WANTED)
+
+
+@pytest.mark.parametrize("layout", ["first", "last", "channels_last"])
+@pytest.mark.parametrize("fill", [0.0, math.nan, math.inf, -1.0, 1e-45])
+def test_dead_channels(layout: str, fill: float, way: Way) -> None:
+    x = normal(3, 5, 4, 6).relu()
+    x[:, 1] = 0
+    x[:, 3] = 0
+    x[2, 3, 1, 5] = fill
+    x[0, 2] = 0  # dead for one image only
+    dim = 1
+    if layout == "last":
+        x, dim = x.permute(0, 2, 3, 1).contiguous(), 3
+    elif layout == "channels_last":
+        x = x.to(memory_format=torch.channels_last)
+    assert way(x, dim).alive == (True, False, True, fill != 0, True)
+
+
+@pytest.mark.parametrize(("shape", "alive"), [((0, 3, 4), (False,) * 3), ((2, 0, 4), ()), ((2, 3, 0), (False,) * 3)])
+def test_an_empty_batch_has_only_dead_channels(shape: tuple[int, ...], alive: tuple[bool, ...], way: Way) -> None:
+    found = way(torch.empty(shape), 1)
+    assert (found.alive, found.n, found.n_zero, found.n_near_zero) == (alive, 0, 0, 0)
+
+
+def test_what_is_not_wanted_is_not_there() -> None:
+    nothing = Wanted(mad=False, zero=False, near_zero=False, channels=False, histogram=False)
+    for found in (
+        reduce_tensor(normal(4, 4), 1, nothing)(),
+        reducing._reduce_on_device(normal(4, 4), 1, nothing)(),
+    ):
+        assert (found.abs_deviation, found.n_zero, found.n_near_zero) == (None, None, None)
+        assert (found.alive, found.histogram) == (None, None)
+
+
+def test_the_tensor_is_left_alone() -> None:
+    for x in (normal(10, 10), normal(10, 10, mean=1e4), torch.tensor([math.nan, 1.0]), normal(9).double()):
+        before = x.clone()
+        on_cpu(x)
+        abs_deviation(x, 0.5)
+        assert torch.equal(x, before) or x.isnan().any()
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=5), st.sampled_from([0.0, 7.0, 1000.0]), st.integers(0, 99))
+def test_batches_merge_to_the_whole(sizes: list[int], mean: float, seed: int) -> None:
+    x = normal(sum(sizes), 3, 5, 5, mean=mean, seed=seed)
+    x[:, 1] = 0
+    whole = on_cpu(x, 1)
+    merged = reduce(Moments.merge, (on_cpu(part, 1) for part in x.split(sizes)))
+    exact = x.to(torch.float64).numpy()
+    assert merged.mean == pytest.approx(exact.mean(), rel=1e-5, abs=1e-7)
+    assert merged.std == pytest.approx(exact.std(), rel=1e-5)
+    assert (merged.n_zero, merged.n_near_zero) == (whole.n_zero, whole.n_near_zero)
+    assert merged.alive == whole.alive == (True, False, True)
+    assert merged.histogram == whole.histogram
+
+
+def test_a_million_values_give_their_histogram_from_a_sample() -> None:
+    exact = on_cpu(normal(1_000_000)).histogram
+    x = normal(1_300_000)
+    sampled = on_cpu(x).histogram
+    assert exact is not None
+    assert sampled is not None
+    assert (exact.is_sampled, sampled.is_sampled) == (False, True)
+    expected = np.histogram(x.double().numpy(), np.array(sampled.edges))[0]
+    assert sum(sampled.counts) == pytest.approx(x.numel(), rel=1e-3)
+    assert np.abs(np.array(sampled.counts) - expected).sum() < 0.05 * x.numel()
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_the_sample_is_even_over_channels_and_columns(memory_format: torch.memory_format) -> None:
+    x = torch.zeros(4, 64, 96, 96)  # a step of 18 would meet every other channel or column only
+    x += torch.arange(64).view(64, 1, 1) % 4 + torch.arange(96) % 2 * 4
+    found = on_cpu(x.to(memory_format=memory_format)).histogram
+    assert found is not None
+    assert found.is_sampled
+    counts = np.array([count for count in found.counts if count])
+    assert counts.size == 8
+    assert counts == pytest.approx(np.full(8, x.numel() / 8), rel=0.01)
+
+
+def test_a_sample_weighs_as_much_as_what_is_counted_in_full() -> None:
+    many, few = torch.zeros(3_000_000), torch.ones(1_000_000)
+    many[0], few[0] = 1, 0
+    a, b = on_cpu(many).histogram, on_cpu(few).histogram
+    assert a is not None
+    assert b is not None
+    merged = a.merge(b)
+    assert merged.counts[0] / sum(merged.counts) == pytest.approx(0.75, abs=0.01)

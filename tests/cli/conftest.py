@@ -1,0 +1,91 @@
+"""One way to run a command line in this process, as a person would type it."""
+
+import csv
+import io
+import json
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from modelscope_cli.cli.app import run as run_argv
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+TINY = f"{SAMPLES}/tiny_resnet.py:TinyResNet"
+
+# What `{...}` in a command line of a test stands for.
+WORDS = {
+    "samples": str(SAMPLES),
+    "harbour": f"{SAMPLES}/harbour.jpg",
+    "composition": f"{SAMPLES}/composition.jpg",
+    "star": f"{SAMPLES}/star.png",
+    "tiny": f"--model {TINY} --weights none",
+    "healthy": f"--model {TINY} --checkpoint {SAMPLES}/tiny_resnet.safetensors",
+    "sick": f"--model {TINY} --checkpoint {SAMPLES}/sick.safetensors",
+    "squeezenet": f"--model squeezenet1_1 --checkpoint {SAMPLES}/shapes_squeezenet1_1.safetensors",
+    "TINY": TINY,
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command left: its exit code and what it wrote to the two streams."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """Parse stdout as JSON, and as nothing looser."""
+
+        def refuse(constant: str) -> None:
+            raise AssertionError(f"{constant} is not JSON")
+
+        return json.loads(self.out, parse_constant=refuse)
+
+    @property
+    def rows(self) -> list[dict[str, str]]:
+        """Parse stdout as tab-separated values."""
+        return list(csv.DictReader(io.StringIO(self.out), delimiter="\t", quoting=csv.QUOTE_NONE))
+
+    def column(self, key: str) -> list[str]:
+        return [row[key] for row in self.rows]
+
+
+Run = Callable[..., Outcome]
+
+
+@pytest.fixture(autouse=True)
+def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to run in; no network, and no torch cache of this machine."""
+    monkeypatch.setenv("MSCOPE_OFFLINE", "1")
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch_home"))
+    monkeypatch.setenv("COLUMNS", "160")
+    folder = tmp_path / "cwd"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run `modelscope ...` in this process; `{words}` are filled in, then it is split as a shell would."""
+
+    def run_it(line: str, expect: int | None = 0, **words: object) -> Outcome:
+        capsys.readouterr()
+        code = run_argv(shlex.split(line.format(**WORDS, **words)))
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err
+        assert expect is None or code == expect, err
+        return Outcome(code, out, err)
+
+    return run_it
+
+
+@pytest.fixture(scope="session")
+def samples() -> Path:
+    return SAMPLES
