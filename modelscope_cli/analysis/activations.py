@@ -32,9 +32,9 @@ class Activation:
     """What has been gathered about one output of one call.
 
     Attributes:
-        pending: moments of batches of the current pass, still on the device.
+        channels: None where there are none, or not as many in every batch.
         comoments: sums for the correlation between channels; None where it was not asked for.
-        deviation: sum of |x - mean| of a second pass, None before.
+        pending: moments of batches of the current pass, still on the device.
     """
 
     call: Call
@@ -85,17 +85,19 @@ class ActivationObserver(Observer):
 
     def _add(self, call: Call, path: str, tensor: Tensor, channel_dim: int | None) -> None:
         activation = self.activations.get((call.name, call.index, path))
+        shape = tuple(tensor.shape)
+        channels = shape[channel_dim] if channel_dim is not None else None
         if activation is None:
-            shape = tuple(tensor.shape)
-            channels = shape[channel_dim] if channel_dim is not None else None
             dtype = str(tensor.dtype).removeprefix("torch.")
             activation = Activation(call, path, shape, dtype, channels)
             self.activations[call.name, call.index, path] = activation
+        if channels != activation.channels:
+            activation.channels = activation.comoments = None
         if activation.problem:
             return
         try:
             activation.pending.append(reduce_tensor(tensor, channel_dim, self._wanted))
-            if self._with_correlation and channel_dim is not None:
+            if self._with_correlation and channel_dim is not None and activation.channels is not None:
                 activation.comoments = activation.comoments or Comoments()
                 activation.comoments.add(tensor, channel_dim)
         except (TypeError, RuntimeError, NotImplementedError) as error:

@@ -150,8 +150,8 @@ def capture_maps(
 def choose_channels(maps: Tensor, n: int, is_top: bool) -> tuple[int, ...]:
     """Choose at most `n` of the C channels: evenly spread, or the ones with the largest mean |activation|."""
     n_channels = len(maps)
-    if n_channels <= n and not is_top:
-        return tuple(range(n_channels))
+    if maps.ndim == 1 or (n_channels <= n and not is_top):
+        return tuple(range(n_channels))  # a vector is one picture whatever its length
     if not is_top:
         return tuple(int(index) for index in torch.linspace(0, n_channels - 1, n).round())
     strength = torch.nan_to_num(maps.float()).abs().flatten(1).mean(1)

@@ -34,7 +34,8 @@ def _bits(value: float) -> int:
 
 
 def _index(value: float, exponent: int) -> int:
-    return math.floor(math.ldexp(value, -exponent))
+    index = math.floor(math.ldexp(value, -exponent))
+    return index if index or value >= 0 else -1  # too small for the scaling, and still below zero
 
 
 @dataclass(frozen=True, slots=True)

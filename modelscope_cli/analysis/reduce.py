@@ -35,7 +35,7 @@ class Wanted:
     Attributes:
         mad: the sum of |x - mean|.
         zero, near_zero: counts of x == 0 and |x| < threshold.
-        threshold: what counts as near zero, in the unit of the values.
+        threshold: what counts as near zero, in the unit of the values and rounded to their precision.
         channels: which channels were ever alive.
         histogram: counts over at most 64 bins.
     """
@@ -185,7 +185,8 @@ def _sums(flat: Tensor) -> tuple[float, float, float, float]:
 
 def _around(flat: Tensor, centre: float) -> tuple[float, float]:
     """Return mean and sum of squared deviations, by way of deviations from a centre near the mean: those are
-    small numbers, nothing cancels, and the rounding of the centre is corrected to first order."""
+    small numbers, nothing cancels, and how far the centre is off comes out with them."""
+    centre = _rounded(centre, flat)
     first = second = 0.0
     for chunk in _chunks(flat):
         deviation = chunk - centre
@@ -202,9 +203,14 @@ def _abs_deviation(flat: Tensor, mean: float) -> float:
     return deviation if is_accurate else _sum_of_deviations(flat, mean)
 
 
+def _rounded(centre: float, flat: Tensor) -> float:
+    """Return `centre` as arithmetic with the elements of `flat` takes it."""
+    return torch.tensor(centre, dtype=_exact(flat)).item()
+
+
 def _sum_of_deviations(flat: Tensor, centre: float) -> float:
     # What float32 rounds off the centre would count once an element, so it is taken off by itself.
-    near = torch.tensor(centre, dtype=_exact(flat)).item()
+    near = _rounded(centre, flat)
     return _sum_of(flat, lambda chunk, out: torch.sub(chunk, near, out=out).sub_(centre - near).abs_())
 
 
@@ -283,7 +289,7 @@ def _reduce_on_device(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Cal
     figures = [n, mean, deviation.square().sum(), low, high, flat.isnan().sum(), flat.isinf().sum()]
     figures.append(deviation.abs().sum())
     figures.append((is_finite & (flat == 0)).sum())
-    figures.append((is_finite & (y.abs() < wanted.threshold)).sum())
+    figures.append((is_finite & (y.abs() < _rounded(wanted.threshold, flat))).sum())
     packed = torch.stack([figure.to(wide) for figure in figures])
     alive = None
     if wanted.channels and channel_dim is not None:

@@ -61,18 +61,18 @@ def run(argv: list[str]) -> int:
         return code if isinstance(code, int) else 0
     except ModelscopeError as error:
         return _failed(error)
-    except (KeyboardInterrupt, typer.Abort):
-        _console.fail(ModelscopeError("interrupted"))
+    except KeyboardInterrupt:
         return INTERRUPTED
     except _ClickError as error:
         return _misused(error)
+    except SystemExit as left:
+        # Typer and Rich leave with 1 when the reader of a pipe has gone; here that would mean a finding.
+        if not isinstance(left.__context__, BrokenPipeError):
+            raise
+        return _unread()
     except BrokenPipeError:
-        _console.abandon_stdout()
-        return 0
+        return _unread()
     except OSError as error:
-        if error.errno == errno.EPIPE:
-            _console.abandon_stdout()
-            return 0
         return (
             _failed(_cannot_write(error)) if error.errno in (errno.ENOSPC, errno.EDQUOT) else _crashed(error)
         )
@@ -87,6 +87,11 @@ def _failed(error: ModelscopeError) -> int:
         _console.show_traceback(error)
     _console.fail(error)
     return error.exit_code
+
+
+def _unread() -> int:
+    _console.abandon_stdout()
+    return 0
 
 
 def _cannot_write(error: OSError) -> ModelscopeError:

@@ -40,14 +40,17 @@ def tensors_in(value: Any) -> list[tuple[str, torch.Tensor]]:
     """Flatten a layer's output (or its arguments) into `(path, tensor)` pairs.
 
     The path is empty for a lone tensor, `0` or `out` for an entry, `0.boxes` for a nested one. Tuples, lists,
-    dicts, named tuples and dataclasses are entered; anything else that is not a tensor is left out.
+    dicts, named tuples, dataclasses and nested tensors are entered; anything else that is not a tensor is left out.
     """
     return list(_walk(value, ""))
 
 
 def _walk(value: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:
     if isinstance(value, torch.Tensor):
-        yield path, value
+        if value.is_nested:  # its parts have shapes, it has none
+            yield from _walk(value.unbind(), path)
+        else:
+            yield path, value
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
             yield from _walk(getattr(value, field.name), _join(path, field.name))

@@ -161,7 +161,7 @@ def _arrange(n: int, label: int) -> tuple[int, int]:
         rows = -(-n // columns)
         wide = (SHEET[0] - 2 * MARGIN) // columns - GAP * 4
         high = (SHEET[1] - 2 * MARGIN) // rows - GAP * 4 - label
-        best = max(best, (columns, min(wide, high, 400)), key=lambda pair: pair[1])
+        best = max(best, (columns, min(wide, high, 400)), key=lambda pair: (pair[1], pair[0]))
     return best[0], max(best[1], 8)
 
 

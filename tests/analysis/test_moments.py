@@ -58,7 +58,9 @@ def test_nothing_added_changes_nothing() -> None:
 
 def test_merging_does_not_cancel_far_from_zero() -> None:
     values = (np.random.default_rng(0).normal(1e4, 1.0, 40_000)).astype(np.float32)
-    merged = reduce(Moments.merge, (reduce_tensor(torch.from_numpy(p), None, WANTED)() for p in np.split(values, 40)))
+    merged = reduce(
+        Moments.merge, (reduce_tensor(torch.from_numpy(p), None, WANTED)() for p in np.split(values, 40))
+    )
     exact = values.astype(np.float64)
     assert merged.mean == pytest.approx(exact.mean(), rel=1e-9)
     assert merged.std == pytest.approx(exact.std(), rel=1e-6)

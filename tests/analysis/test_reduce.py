@@ -70,7 +70,9 @@ def sparse_with_giants() -> Tensor:
 
 def quantized() -> Tensor:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch will remove these; torchvision's quantized models are made of them
+        warnings.simplefilter(
+            "ignore"
+        )  # torch will remove these; torchvision's quantized models are made of them
         return torch.quantize_per_tensor(normal(40, 5), 0.1, 3, torch.qint8)
 
 
@@ -193,10 +195,22 @@ def test_dead_channels(layout: str, fill: float, way: Way) -> None:
     assert way(x, dim).alive == (True, False, True, fill != 0, True)
 
 
-@pytest.mark.parametrize(("shape", "alive"), [((0, 3, 4), (False,) * 3), ((2, 0, 4), ()), ((2, 3, 0), (False,) * 3)])
-def test_an_empty_batch_has_only_dead_channels(shape: tuple[int, ...], alive: tuple[bool, ...], way: Way) -> None:
+@pytest.mark.parametrize(
+    ("shape", "alive"), [((0, 3, 4), (False,) * 3), ((2, 0, 4), ()), ((2, 3, 0), (False,) * 3)]
+)
+def test_an_empty_batch_has_only_dead_channels(
+    shape: tuple[int, ...], alive: tuple[bool, ...], way: Way
+) -> None:
     found = way(torch.empty(shape), 1)
     assert (found.alive, found.n, found.n_zero, found.n_near_zero) == (alive, 0, 0, 0)
+
+
+@pytest.mark.parametrize("threshold", [0.05, 0.1, 0.7])
+def test_near_zero_is_strictly_below_the_threshold(threshold: float) -> None:
+    x = torch.tensor([threshold, -threshold, threshold * 0.999, 2 * threshold])
+    wanted = Wanted(threshold=threshold)
+    assert reduce_tensor(x, None, wanted)().n_near_zero == 1
+    assert reducing._reduce_on_device(x, None, wanted)().n_near_zero == 1
 
 
 def test_what_is_not_wanted_is_not_there() -> None:
@@ -218,7 +232,11 @@ def test_the_tensor_is_left_alone() -> None:
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.lists(st.integers(1, 5), min_size=1, max_size=5), st.sampled_from([0.0, 7.0, 1000.0]), st.integers(0, 99))
+@given(
+    st.lists(st.integers(1, 5), min_size=1, max_size=5),
+    st.sampled_from([0.0, 7.0, 1000.0]),
+    st.integers(0, 99),
+)
 def test_batches_merge_to_the_whole(sizes: list[int], mean: float, seed: int) -> None:
     x = normal(sum(sizes), 3, 5, 5, mean=mean, seed=seed)
     x[:, 1] = 0

@@ -11,7 +11,7 @@ from torch import nn
 from modelscope_cli.hooks.layers import list_layers, tensors_in
 
 A, B = torch.zeros(1), torch.ones(2)
-Pair = namedtuple("Pair", "left right")  # noqa: PYI024 - the old kind is what models use
+Pair = namedtuple("Pair", "left right")
 
 
 @dataclass

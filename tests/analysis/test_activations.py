@@ -1,0 +1,180 @@
+"""From batches to rows."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from modelscope_cli.analysis.activations import observe_activations, to_row
+from modelscope_cli.analysis.reduce import Wanted
+from modelscope_cli.hooks.selection import Selection, select
+from modelscope_cli.records import ActivationStats
+
+
+@dataclass
+class Batch:
+    args: tuple[Any, ...]
+
+
+EVERY = Selection(is_innermost_only=True)
+
+
+def rows(
+    model: nn.Module,
+    *inputs: Tensor,
+    selection: Selection = EVERY,
+    wanted: Wanted | None = None,
+    **options: Any,
+) -> list[ActivationStats]:
+    batches = [Batch((x,)) for x in inputs]
+    found = observe_activations(model, batches, selection, wanted or Wanted(), **options)
+    return [to_row(activation) for activation in found]
+
+
+def images(n: int) -> Tensor:
+    return torch.randn(n, 3, 8, 8, generator=torch.Generator().manual_seed(0)) + 2
+
+
+@pytest.fixture
+def net() -> nn.Module:
+    torch.manual_seed(0)
+    block = nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU(inplace=True))
+    return nn.Sequential(block, nn.Flatten(), nn.Linear(216, 4))
+
+
+@pytest.mark.parametrize("sizes", [[10], [4, 4, 2], [1] * 10])
+def test_batches_are_as_good_as_one(net: nn.Module, sizes: list[int]) -> None:
+    x = images(10)
+    whole = rows(net, x)
+    parts = rows(net, *x.split(sizes))
+    assert [row.name for row in parts] == ["0.0", "0.1", "0.2", "1", "2"]
+    for one, many in zip(whole, parts, strict=True):
+        assert (many.numel, many.channels, many.dead_channels) == (one.numel, one.channels, one.dead_channels)
+        assert (many.min, many.max) == pytest.approx((one.min, one.max), rel=1e-5)
+        for figure in ("mean", "std", "mad", "rms"):
+            assert getattr(many, figure) == pytest.approx(getattr(one, figure), rel=1e-5, abs=1e-7), figure
+        for figure in ("zero_fraction", "near_zero_fraction"):
+            assert getattr(many, figure) == pytest.approx(getattr(one, figure), abs=2 / one.numel), figure
+
+
+def test_the_rows_are_what_numpy_says_of_the_outputs(net: nn.Module) -> None:
+    x = images(5)
+    with torch.no_grad():
+        conv = net.eval()[0][0](x).double().numpy()
+    row = rows(net, *x.split(2))[0]
+    assert (row.name, row.type, row.call, row.output, row.shape) == ("0.0", "Conv2d", 0, "", (2, 6, 6, 6))
+    assert row.numel == conv.size
+    assert row.mean == pytest.approx(conv.mean(), rel=1e-5)
+    assert row.std == pytest.approx(conv.std(), rel=1e-5)
+    assert row.mad == pytest.approx(np.abs(conv - conv.mean()).mean(), rel=1e-5)
+
+
+def test_blocks_are_left_out_unless_asked_for(net: nn.Module) -> None:
+    assert [row.name for row in rows(net, images(1))] == ["0.0", "0.1", "0.2", "1", "2"]
+    selection = select(net, ["0", "linear"], [], (images(1),))
+    assert [row.name for row in rows(net, images(1), selection=selection)] == ["0", "2"]
+
+
+def test_several_calls_are_several_rows() -> None:
+    relu = nn.ReLU()
+    found = rows(nn.Sequential(relu, nn.Linear(8, 8), relu), images(2), images(3))
+    assert [(row.name, row.call, row.order) for row in found] == [("0", 0, 2), ("1", 0, 3), ("0", 1, 4)]
+    assert all(row.numel == 5 * 3 * 8 * 8 for row in found)
+
+
+class Gives(nn.Module):
+    """Gives the same whatever comes in."""
+
+    def __init__(self, output: Any) -> None:
+        super().__init__()
+        self.output = output
+
+    def forward(self, x: Tensor) -> Any:
+        return self.output
+
+
+@pytest.mark.parametrize(
+    ("output", "problem"),
+    [
+        (torch.ones(2, 2, dtype=torch.complex64), "no statistics of a complex tensor"),
+        (torch.ones(2, 2).to_sparse(), "no statistics of a sparse tensor"),
+        (torch.ones(2, 2, device="meta"), "no statistics of a meta tensor"),
+        (torch.full((2, 2), torch.nan), "no finite value"),
+        (torch.empty(0, 2), "no elements"),
+    ],
+)
+@pytest.mark.parametrize("with_correlation", [False, True])
+def test_an_output_without_statistics_is_a_row_that_says_so(
+    output: Tensor, problem: str, with_correlation: bool
+) -> None:
+    model = nn.Sequential(nn.Identity(), Gives(output))
+    good, bad = rows(model, images(1), images(1), with_correlation=with_correlation)
+    assert (bad.problem, bad.mean, bad.mad, bad.histogram) == (problem, None, None, None)
+    assert good.problem is None
+    assert good.mean is not None
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+def test_every_part_of_a_nested_tensor_is_a_row() -> None:
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.zeros(3)])
+    found = rows(Gives(nested), images(1))
+    assert [(row.output, row.shape, row.mean) for row in found] == [("0", (2,), 1.0), ("1", (3,), 0.0)]
+
+
+def test_integers_have_statistics() -> None:
+    (row,) = rows(Gives(torch.arange(-3, 5).reshape(2, 4)), images(1))
+    assert (row.dtype, row.mean, row.min, row.max) == ("int64", 0.5, -3, 4)
+    assert row.zero_fraction == 1 / 8
+
+
+def test_every_tensor_of_an_output_is_a_row() -> None:
+    output = {"out": torch.ones(1, 2), "more": [torch.zeros(1, 3), "text"]}
+    found = rows(Gives(output), images(1))
+    assert [(row.output, row.mean) for row in found] == [("out", 1.0), ("more.0", 0.0)]
+
+
+def test_dead_channels_are_dead_over_all_images() -> None:
+    first, second = torch.zeros(1, 3, 2, 2), torch.zeros(1, 3, 2, 2)
+    first[0, 0], second[0, 1] = 1, 1
+    (row,) = rows(nn.ReLU(), first, second)
+    assert (row.channels, row.dead_channels) == (3, 1)
+
+
+def test_redundancy_is_the_mean_off_the_diagonal(net: nn.Module) -> None:
+    x = images(6)
+    with torch.no_grad():
+        conv = net.eval()[0][0](x).double().movedim(1, 0).flatten(1).numpy()
+    expected = np.abs(np.corrcoef(conv)[~np.eye(6, dtype=bool)]).mean()
+    row = rows(net, *x.split(4), with_correlation=True)[0]
+    assert row.correlation is not None
+    assert row.correlation.channels == 6
+    assert row.correlation.mean_abs == pytest.approx(expected, rel=1e-6)
+    assert rows(net, x)[0].correlation is None
+
+
+@pytest.mark.parametrize("with_correlation", [False, True])
+def test_channels_that_change_from_batch_to_batch_do_not_stop_it(with_correlation: bool) -> None:
+    x = images(1)
+    (row,) = rows(nn.ReLU(), x, x[:, :2], with_correlation=with_correlation)
+    assert row.numel == 192 + 128
+    assert (row.channels, row.dead_channels, row.correlation) == (None, None, None)
+
+
+def test_noise_in_the_model_is_the_same_in_both_passes() -> None:
+    class Noisy(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.rand_like(x) * 1000
+
+    (row,) = rows(Noisy(), torch.zeros(1, 1), torch.zeros(1, 1))
+    assert row.mad == pytest.approx(row.std, rel=1e-5)  # so it is for two values
+
+
+def test_only_what_is_wanted_is_there(net: nn.Module) -> None:
+    wanted = Wanted(mad=False, zero=False, near_zero=False, channels=False, histogram=False)
+    row = rows(net, images(1), images(1), wanted=wanted)[0]
+    assert row.mean is not None
+    missing = (row.mad, row.zero_fraction, row.near_zero_fraction, row.dead_channels, row.histogram)
+    assert missing == (None,) * 5

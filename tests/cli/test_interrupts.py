@@ -1,0 +1,234 @@
+"""Ctrl-C, a reader that leaves early, a disk that fills up: a clean end and nothing half-written."""
+
+import contextlib
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from modelscope_cli.report import grids
+
+resource = pytest.importorskip("resource", reason="limits of the file size are a thing of POSIX")
+
+SLOW = """
+import pathlib, time
+from torch import nn
+
+class Slow(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+    def forward(self, x):
+        x = self.conv(x)
+        try:
+            pathlib.Path("../reached").touch()
+            time.sleep(60)
+        except Exception:
+            pass
+        return x
+"""
+
+# Stops in the middle of the second picture, which by then is half on disk.
+SLOW_DISK = """
+import pathlib, sys, time
+from modelscope_cli.cli.app import run
+from modelscope_cli.report import grids
+save_png = grids.save_png
+
+def save_half(image, path):
+    save_png(image, path)
+    if path.name != "002_conv.png":
+        path.write_bytes(path.read_bytes()[:100])
+        pathlib.Path("../reached").touch()
+        time.sleep(60)
+
+grids.save_png = save_half
+sys.exit(run(sys.argv[1:]))
+"""
+
+
+@contextlib.contextmanager
+def started(*command, cwd):
+    process = subprocess.Popen(
+        [sys.executable, *map(str, command)],
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def interrupt_when_reached(process, mark):
+    deadline = time.monotonic() + 60
+    while not mark.exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert out == ""
+    assert "Traceback" not in err
+    assert "error" not in err
+
+
+def listing(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+@pytest.mark.parametrize("command", ["summary {}", "stats -m {} -o result.json", "featuremaps -m {}"])
+def test_ctrl_c_in_a_forward(cwd, command):
+    (cwd / "slow.py").write_text(SLOW)
+    argv = command.format("slow.py:Slow").split()
+    with started("-m", "modelscope_cli", *argv, cwd=cwd) as process:
+        interrupt_when_reached(process, cwd.parent / "reached")
+    assert listing(cwd) == ["slow.py"]
+
+
+@pytest.mark.parametrize("out", ["new", "old"])
+def test_ctrl_c_while_pictures_are_written(cwd, samples, out):
+    (cwd / "old").mkdir()
+    (cwd / "old" / "002_conv.png").write_text("mine")
+    argv = f"featuremaps -m {samples}/tiny_resnet.py:TinyResNet -w none -l type:Conv2d --force --out {out}"
+    with started("-c", SLOW_DISK, *argv.split(), cwd=cwd) as process:
+        interrupt_when_reached(process, cwd.parent / "reached")
+    assert listing(cwd) == ["old", "old/002_conv.png"]
+    assert (cwd / "old" / "002_conv.png").read_text() == "mine"
+
+
+@pytest.mark.parametrize("after_s", [0.1, 1.0])
+def test_ctrl_c_while_the_tool_itself_is_being_imported(cwd, after_s):
+    # Also before any of our own code runs, so that only what follows the first import is promised.
+    with started("-m", "modelscope_cli", "summary", "resnet18", cwd=cwd) as process:
+        time.sleep(after_s)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert process.returncode in {0, 130, -signal.SIGINT}
+    assert listing(cwd) == []
+
+
+FORMATS = ["table", "tsv", "csv", "json", "markdown"]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(
+    "command", ["summary {TINY}", "stats {tiny}", "featuremaps {tiny} -l head", "models"]
+)
+def test_a_reader_that_has_gone(run, monkeypatch, command, format):
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w") as gone:
+        monkeypatch.setattr(sys, "stdout", gone)
+        outcome = run(f"{command} -q --format {format}")
+        gone.write("more")  # what is left over must not trouble the end of the process
+        gone.flush()
+    assert outcome.err == ""
+
+
+@pytest.mark.parametrize("format", ["json", "table"])
+def test_head_takes_one_line(cwd, format):
+    with started("-m", "modelscope_cli", "models", "--format", format, cwd=cwd) as process:
+        assert process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(60) == 0
+        assert process.stderr.read() == ""
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+@pytest.mark.parametrize("format", FORMATS)
+def test_standard_output_on_a_full_disk(run, monkeypatch, format):
+    full = open("/dev/full", "w")  # noqa: SIM115
+    monkeypatch.setattr(sys, "stdout", full)
+    outcome = run(f"summary {{TINY}} -q --format {format}", expect=4)
+    with contextlib.suppress(OSError):
+        full.close()
+    assert outcome.err.startswith("error: cannot write: No space left on device\n\nhint: ")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+@pytest.mark.parametrize("command", ["models resnet18 --json", "--help"])
+def test_a_process_on_a_full_disk(cwd, command):
+    argv = [sys.executable, "-m", "modelscope_cli", *command.split()]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(argv, cwd=cwd, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 4
+    assert done.stderr.count("\n") == 3
+    assert "No space left on device" in done.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_a_device_is_written_to_and_not_replaced(run):
+    outcome = run("models resnet18 -o /dev/full --format csv", expect=4)
+    assert "error: cannot write '/dev/full': No space left on device\n\nhint: df -h /dev\n" in outcome.err
+    run("models resnet18 -o /dev/null --format csv")
+    assert os.path.exists("/dev/full")
+    assert not os.path.isfile("/dev/full")
+    assert not os.path.isfile("/dev/null")
+
+
+@contextlib.contextmanager
+def disk_that_holds(n_bytes):
+    """Let no file of this process grow above `n_bytes`; a real failure of a real write."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "summary {TINY} -o old.csv",
+        "summary {TINY} -o new.json",
+        "stats {star} {tiny} -o old.md",
+        "stats {star} {tiny} --plot old.png",
+        "stats {star} {tiny} --plot new.svg",
+        "stats {star} {tiny} --plot new.pdf",
+        "stats {star} {tiny} -l bn --correlation",
+        "featuremaps {star} {tiny} -l bn",
+        "featuremaps {star} {tiny} -l bn --out a/b/c",
+        "featuremaps {star} {tiny} -l bn --out old --force",
+        "featuremaps {star} {tiny} -l head --save-tensors old.safetensors --out c",
+    ],
+)
+def test_a_disk_that_fills_up_while_writing(run, cwd, command):
+    (cwd / "old").mkdir()
+    for name in ["old.csv", "old.md", "old.png", "old.safetensors", "old/003_bn.png"]:
+        (cwd / name).write_text("mine")
+    before = listing(cwd)
+    with disk_that_holds(60 if "safetensors" in command else 500):
+        outcome = run(command, expect=4)
+    assert "error: cannot write" in outcome.err
+    assert "\n\nhint: " in outcome.err
+    assert outcome.out == ""
+    assert listing(cwd) == before
+    assert {path.read_text() for path in cwd.rglob("*") if path.is_file()} == {"mine"}
+
+
+def test_no_space_for_the_third_picture(run, cwd, monkeypatch):
+    saved = []
+    save_png = grids.save_png
+
+    def save(image, path):
+        if len(saved) == 2:
+            path.write_bytes(b"half")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        saved.append(path)
+        save_png(image, path)
+
+    monkeypatch.setattr(grids, "save_png", save)
+    outcome = run("featuremaps {star} {tiny} -l type:Conv2d --out pictures", expect=4)
+    assert "error: cannot write to 'pictures': No space left on device\n\nhint: " in outcome.err
+    assert outcome.out == ""
+    assert listing(cwd) == []

@@ -1,0 +1,7 @@
+"""Settings for the whole suite."""
+
+import os
+
+# Several workers that each use every core spend their time waiting for one another. Before torch is imported.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
