@@ -4,9 +4,12 @@ import sys
 
 
 def main() -> None:
-    from modelscope_cli.cli.app import run
+    try:
+        from modelscope_cli.cli.app import run
 
-    sys.exit(run(sys.argv[1:]))
+        sys.exit(run(sys.argv[1:]))
+    except KeyboardInterrupt:  # before `run` could catch it
+        sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -123,6 +123,7 @@ def test_nothing_is_left_on_the_model(net: Net, unchanged: Check, fastpath: bool
         session.run(X)
         assert not any(module.training for module in net.stem)
         assert net.block.history
+        assert not torch.backends.mha.get_fastpath_enabled()
         assert not torch.equal(net.block.bn.running_mean, torch.zeros(3))
     check()
     assert not hasattr(net.block, "last_input")

@@ -1,0 +1,114 @@
+"""What must be quick imports nothing heavy, and what a shell completes is right."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"torch", "torchvision", "PIL", "numpy", "matplotlib", "safetensors"}
+
+# Runs a command line as the console script does, and afterwards lists what has been imported.
+DRIVER = """
+import atexit, sys
+atexit.register(lambda: print("imported:", *{name.partition(".")[0] for name in sys.modules}))
+from modelscope_cli.__main__ import main
+sys.argv[0] = "modelscope"
+main()
+"""
+
+
+def python(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def run_and_list_imports(*argv, **environment):
+    done = python("-c", DRIVER, *argv, **environment)
+    assert "Traceback" not in done.stderr
+    out, _, imported = done.stdout.rpartition("imported:")
+    return done.returncode, out, done.stderr, set(imported.split())
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "said"),
+    [
+        ("--help", 0, "featuremaps"),
+        ("--version", 0, "modelscope 0."),
+        ("summary --help", 0, "--input-shape"),
+        ("stats --help", 0, "--near-zero"),
+        ("featuremaps --help", 0, "--overlay"),
+        ("models --help", 0, "PATTERN"),
+        ("summary resnet3", 2, "'resnet3'"),
+        ("stats --model resnet3", 2, "'resnet3'"),
+        ("stats --columns meen", 2, "'meen'"),
+        ("stats --no-such-option", 2, "--no-such-option"),
+        ("models nothing_like_it", 2, "'nothing_like_it'"),
+        ("nonsense", 2, "'nonsense'"),
+    ],
+)
+def test_nothing_heavy_is_imported(argv, code, said):
+    returned, out, err, imported = run_and_list_imports(*argv.split())
+    assert returned == code
+    assert said in (err if code else out)
+    assert "modelscope_cli" in imported
+    assert not HEAVY & imported
+
+
+def test_the_check_above_can_fail():
+    *_, imported = run_and_list_imports("models", "resnet18")
+    assert {"torch", "torchvision"} <= imported
+
+
+def complete(line, shell="bash"):
+    """Ask for the completions of a line that ends where the cursor is."""
+    words = line.split(" ")
+    asked = {
+        "bash": {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)},
+        "zsh": {"_TYPER_COMPLETE_ARGS": line},
+        "fish": {"_TYPER_COMPLETE_ARGS": line, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+    }[shell]
+    code, out, err, imported = run_and_list_imports(_MODELSCOPE_COMPLETE=f"complete_{shell}", **asked)
+    assert code == 0
+    assert err == ""
+    assert not HEAVY & imported
+    return out
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("line", ["modelscope summary vit_l_", "modelscope stats photo.jpg --model vit_l_"])
+def test_shells_complete_model_names(line, shell):
+    out = complete(line, shell)
+    assert "vit_l_16" in out
+    assert "vit_l_32" in out
+    assert "vit_b_16" not in out
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("modelscope fea", ["featuremaps"]),
+        ("modelscope stats --near", ["--near-zero"]),
+        ("modelscope stats -w D", ["DEFAULT"]),
+        ("modelscope featuremaps --device cu", ["cuda"]),
+        ("modelscope featuremaps --scale l", ["layer"]),
+    ],
+)
+def test_shells_complete_commands_options_and_values(line, offered):
+    assert complete(line).split() == offered
+
+
+def test_python_m_is_the_same_program():
+    done = python("-m", "modelscope_cli", "--version")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("modelscope ")
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    done = python("-c", "import modelscope_cli, sys; print(*sys.modules)")
+    assert not HEAVY & {name.partition(".")[0] for name in done.stdout.split()}

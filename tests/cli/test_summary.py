@@ -1,0 +1,168 @@
+"""`modelscope summary`: every torchvision model, against what torchvision publishes, and every option."""
+
+import pytest
+from torchvision import models
+
+NAMES = models.list_models()
+# Their published count leaves out the auxiliary heads, which the model has all the same.
+WITHOUT_AUXILIARY_HEADS = {"googlenet", "quantized_googlenet"}
+
+NESTED = """
+from torch import nn
+
+class Twice(nn.Module):
+    \"\"\"One ReLU used twice, and a layer the forward does not use.\"\"\"
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 6), nn.Linear(6, 8)
+        self.relu, self.idle = nn.ReLU(), nn.Linear(3, 3)
+    def forward(self, x):
+        return self.relu(self.second(self.relu(self.first(x))))
+"""
+
+
+def is_below(name, ancestor):
+    return name.startswith(f"{ancestor}.") or (not ancestor and name != "")
+
+
+@pytest.fixture
+def document(run):
+    return lambda line: run(f"summary {line} --json").json
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_torchvision_model(document, name):
+    found = document(name)
+    layers, totals = found["layers"], found["totals"]
+    assert found["model"] == {**found["model"], "source": "zoo", "name": name}
+    root, rest = layers[0], layers[1:]
+    assert rest
+    assert root["name"] == ""
+    assert (root["macs"], root["flops"]) == (totals["macs"], totals["flops"])
+    assert totals["calls"] == sum(row["executed"] for row in layers)
+    assert sorted(row["order"] for row in layers if row["executed"]) == list(range(1, totals["calls"] + 1))
+    assert totals["params"] >= totals["trainable_params"]
+
+    published = models.get_model_weights(name).DEFAULT.meta["num_params"]
+    if name in WITHOUT_AUXILIARY_HEADS:
+        assert totals["params"] > published
+    elif not name.startswith("quantized"):  # packed weights are no parameters
+        assert totals["params"] == published
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "swin_t", "googlenet", "vit_b_16"])
+def test_parameters_of_the_layers_add_up(document, name):
+    layers = document(name)["layers"]
+    params = {row["name"]: row["params"] for row in layers if row["call"] == 0}
+    own = {
+        ancestor: total - sum(n for child, n in params.items() if is_child(child, ancestor, params))
+        for ancestor, total in params.items()
+    }
+    assert min(own.values()) >= 0
+    assert sum(own.values()) == params[""]
+    if name == "resnet18":
+        assert sum(row["params"] for row in layers if row["is_leaf"] and row["call"] == 0) == params[""]
+
+
+def is_child(name, parent, names):
+    if not is_below(name, parent):
+        return False
+    between = (other for other in names if is_below(name, other) and is_below(other, parent))
+    return next(between, None) is None
+
+
+def test_published_multiply_adds(document):
+    for name in ["resnet34", "vit_b_16"]:
+        published = models.get_model_weights(name).DEFAULT.meta["_ops"]
+        assert document(name)["totals"]["macs"] / 1e9 == pytest.approx(published, abs=0.001)
+
+
+def test_batch_scales_work_and_memory_and_nothing_else(document):
+    one, three = (document(f"resnet18 --batch {n}") for n in (1, 3))
+    for key in ["macs", "flops", "activation_bytes"]:
+        assert three["totals"][key] == 3 * one["totals"][key]
+    for key in ["params", "param_bytes", "buffer_bytes", "layers", "calls"]:
+        assert three["totals"][key] == one["totals"][key]
+    assert three["input"]["shape"] == [[3, 3, 224, 224]]
+    assert three["layers"][1]["output_shapes"] == [[3, 64, 112, 112]]
+
+
+def test_input_shape(document):
+    found = document("resnet18 --input-shape 2,3,64,96")
+    assert found["input"] == {**found["input"], "source": "noise", "shape": [[2, 3, 64, 96]]}
+    assert found["layers"][1]["output_shapes"] == [[2, 64, 32, 48]]
+
+
+def test_depth_layer_and_exclude_choose_rows_and_leave_the_totals(document):
+    whole = document("resnet18")
+    for options, kept in [
+        ("--depth 0", lambda row: row["depth"] == 0),
+        ("--depth 1", lambda row: row["depth"] <= 1),
+        ("--layer conv", lambda row: row["type"] == "Conv2d"),
+        ("-l conv -l fc", lambda row: row["type"] in {"Conv2d", "Linear"}),
+        ("-l conv --exclude 'layer*'", lambda row: row["name"] == "conv1"),
+        ("-l layer1.0.relu#1", lambda row: (row["name"], row["call"]) == ("layer1.0.relu", 1)),
+        ("--exclude relu", lambda row: row["type"] != "ReLU"),
+    ]:
+        found = document(f"resnet18 {options}")
+        assert found["layers"] == [row for row in whole["layers"] if kept(row)]
+        assert found["totals"] == whole["totals"]
+
+
+def test_freeze(document):
+    found = document("resnet18 --freeze layer1 --freeze conv1")
+    frozen = {"conv1", "layer1"}
+    trainable = {row["name"]: row["trainable_params"] for row in found["layers"]}
+    params = {row["name"]: row["params"] for row in found["layers"]}
+    for name in params:
+        if name:
+            is_frozen = name in frozen or is_below(name, "layer1")
+            assert trainable[name] == (0 if is_frozen else params[name])
+    assert found["totals"]["trainable_params"] == params[""] - params["conv1"] - params["layer1"]
+
+
+def test_columns_are_those_asked_for_in_that_order(run):
+    found = run("summary {TINY} --columns macs,name,trainable")
+    assert list(found.rows[0]) == ["macs", "name", "trainable"]
+    assert found.rows[1] == {"macs": "29503488", "name": "conv", "trainable": "2352"}
+
+
+def test_num_classes_and_model_arguments(run):
+    assert run("summary resnet18 --num-classes 7 -l fc").rows[0]["output"] == "1x7"
+    assert run("summary {TINY} --model-arg width=8 -l head").rows[0]["input"] == "1x32"
+
+
+def test_checkpoint_is_checked(run):
+    outcome = run("summary {TINY} -c {samples}/tiny_resnet.safetensors --json")
+    assert outcome.json["model"]["weights"]["resolved"] == "tiny_resnet.safetensors"
+
+
+def test_reused_and_uncalled_layers(run, cwd):
+    (cwd / "nested.py").write_text(NESTED)
+    line = "summary nested.py:Twice --input-shape 1,8"
+    layers = {(row["name"], row["call"]): row for row in run(f"{line} --json").json["layers"]}
+    assert [name for name, call in layers if call] == ["relu"]
+    assert layers["relu", 1]["calls"] == 2
+    assert (layers["idle", 0]["executed"], layers["idle", 0]["order"]) == (False, None)
+    assert layers["", 0]["params"] == 8 * 6 + 6 + 6 * 8 + 8 + 3 * 3 + 3
+    assert run(line).column("name") == ["Twice", "first", "second", "relu", "relu#1", "idle"]
+    table = run(f"{line} --format table").out
+    assert "relu#1" in table
+    assert "not called  idle: the forward does not use it" in " ".join(table.split("  ")).replace("   ", "  ")
+
+
+def test_a_forward_that_needs_values_is_run_for_real_and_says_so(run, cwd):
+    (cwd / "own.py").write_text(
+        "from torch import nn\n"
+        "class Own(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.a = nn.Linear(4, 4)\n"
+        "    def forward(self, x):\n"
+        "        return self.a(x) if x.sum().item() < 1e9 else x\n"
+    )
+    outcome = run("summary own.py:Own --input-shape 2,4 --json")
+    assert "warning: run for real on the cpu, not without data: " in outcome.err
+    assert [warning["code"] for warning in outcome.json["warnings"]] == ["real_forward"]
+    assert outcome.json["device"] == "cpu"
+    assert run("summary resnet18 --json").json["device"] == "meta"
