@@ -57,9 +57,7 @@ class Histogram:
     def merge(self, other: Self) -> Self:
         """Return the histogram of both sets of values; exact, associative and commutative."""
         low, high = min(self.low, other.low), max(self.high, other.high)
-        exponent, _ = grid(low, high)
-        exponent = max(exponent, self.exponent, other.exponent)
-        first = _index(low, exponent)
+        exponent, first = grid(low, high)  # never finer than that of a part, whose range is within
         counts = [0] * (_index(high, exponent) - first + 1)
         for part in (self, other):
             for offset, count in enumerate(part.counts):

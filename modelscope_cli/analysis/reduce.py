@@ -21,6 +21,8 @@ Tensor = torch.Tensor
 CHUNK = 1 << 18
 # Elements summed in float32 before float64 takes over; the error of so short a sum is below 1e-6.
 ROW = 1 << 12
+# Rows shorter than this cost more to begin than to sum.
+MIN_ROW = 256
 # A tensor of more elements than this gives its histogram from an even sample of at least SAMPLE of them.
 HISTOGRAM_EXACT = 1_000_000
 HISTOGRAM_SAMPLE = 1 << 17
@@ -75,7 +77,7 @@ def abs_deviation(x: Tensor, centre: float) -> float | Tensor:
     if x.device.type != "cpu":
         x = x.to(_wide(x))
         return torch.where(x.isfinite(), x - centre, 0.0).abs().sum()
-    flat = _in_memory_order(x)
+    flat = _in_memory_order(x.to(_exact(x)))
     total = _sum_of_deviations(flat, centre)
     if math.isfinite(total):
         return total
@@ -116,71 +118,115 @@ def _exact(x: Tensor) -> torch.dtype:
     return torch.float32 if is_small else torch.float64
 
 
-def _rows(flat: Tensor) -> tuple[Tensor, Tensor]:
-    """View a vector as rows of `ROW` elements, and what is left as one short row."""
-    whole = flat.numel() - flat.numel() % ROW
-    return flat[:whole].view(-1, ROW), flat[whole:].view(1, -1)
+def _blocks(flat: Tensor, row: int = ROW) -> list[Tensor]:
+    """Cut a vector into blocks of about `CHUNK` elements, each of rows of `row`; the rest is one short row.
+
+    Rows are summed in float32, which is quick; `_add_up` then adds the rows in float64, which is exact.
+    """
+    whole = flat.numel() - flat.numel() % row
+    blocks = list(torch.split(flat[:whole].view(-1, row), max(CHUNK // row, 1))) if whole else []
+    return [*blocks, flat[whole:].view(1, -1)] if whole < flat.numel() else blocks
 
 
-def _sum(*parts: Tensor) -> float:
-    """Sum vectors: rows in float32, which is quick, and the sums of the rows in float64, which is exact."""
-    sums = [rows.sum(1) for part in parts for rows in _rows(part) if rows.numel()]
+def _add_up(sums: list[Tensor]) -> float:
     return torch.cat(sums).sum(dtype=torch.float64).item() if sums else 0.0
-
-
-def _sum_of_squares(*parts: Tensor) -> float:
-    norms = [torch.linalg.vector_norm(rows, dim=1) for part in parts for rows in _rows(part) if rows.numel()]
-    return torch.cat(norms).to(torch.float64).square().sum().item() if norms else 0.0
 
 
 def _sum_of(flat: Tensor, change: Callable[[Tensor, Tensor], Tensor]) -> float:
-    """Sum `change(chunk, buffer)` over the chunks; `buffer` is as long as the chunk and may take the result."""
-    buffer = torch.empty(min(flat.numel(), CHUNK), dtype=_exact(flat))
-    sums = []
-    for chunk in _chunks(flat):
-        changed = change(chunk, buffer[: chunk.numel()])
-        sums += [rows.sum(1) for rows in _rows(changed) if rows.numel()]
-    return torch.cat(sums).sum(dtype=torch.float64).item() if sums else 0.0
+    """Sum `change(block, buffer)` over the blocks; `buffer` has the shape of the block and may take the result."""
+    blocks = _blocks(flat)
+    buffer = torch.empty_like(blocks[0]) if blocks else flat
+    return _add_up([change(block, _part(buffer, block)).sum(1) for block in blocks])
+
+
+def _part(buffer: Tensor, block: Tensor) -> Tensor:
+    return (
+        buffer[: len(block)] if buffer.shape[1] == block.shape[1] else buffer.view(-1)[None, : block.shape[1]]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """What one walk over a vector gives; `norms` of its rows, in order."""
+
+    low: float = math.inf
+    high: float = -math.inf
+    total: float = 0.0
+    squares: float = 0.0
+    n_zero: int = 0
+    n_near_zero: int = 0
+    norms: Tensor | None = None
+
+
+def _scan(flat: Tensor, wanted: Wanted, row: int = ROW) -> _Scan:
+    """Walk over a vector once, everything that needs no mean done on a chunk while it is in the cache."""
+    if not flat.numel():
+        return _Scan()
+    blocks = _blocks(flat, row)
+    buffer = torch.empty_like(blocks[0])
+    edges, sums, norms = [], [], []
+    # Flags are written as float ones and zeros: exact up to 2**24 a row, and far quicker to count than booleans.
+    zeros: list[Tensor] = []
+    near_zeros: list[Tensor] = []
+    for block in blocks:
+        low, high = (edge.item() for edge in torch.aminmax(block))
+        edges.append((low, high))
+        sums.append(block.sum(1))
+        norms.append(torch.linalg.vector_norm(block, dim=1))
+        if (wanted.zero or wanted.channels) and low <= 0 <= high:
+            zeros.append(torch.eq(block, 0, out=_part(buffer, block)).sum(1))
+        if wanted.near_zero and low < wanted.threshold and high > -wanted.threshold:
+            out = _part(buffer, block)
+            magnitude = block if low >= 0 else torch.abs(block, out=out)
+            near_zeros.append(torch.lt(magnitude, wanted.threshold, out=out).sum(1))
+    all_norms = torch.cat(norms)
+    is_number = not any(math.isnan(low) for low, _ in edges)  # aminmax of a NaN is NaN twice
+    return _Scan(
+        low=min(low for low, _ in edges) if is_number else math.nan,
+        high=max(high for _, high in edges) if is_number else math.nan,
+        total=_add_up(sums),
+        squares=all_norms.to(torch.float64).square().sum().item(),
+        n_zero=round(_add_up(zeros)),
+        n_near_zero=round(_add_up(near_zeros)),
+        norms=all_norms,
+    )
 
 
 def _reduce_on_cpu(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Moments:
     x = x.to(_exact(x))
     flat = _in_memory_order(x)
     n_nan = n_inf = 0
-    low, high, total, squares = _sums(flat)
+    # Rows that are the places of one channel of one image tell of dead channels without a further walk.
+    places = math.prod(x.shape[2:])
+    is_by_channel = channel_dim == 1 and x.is_contiguous() and places >= MIN_ROW
+    scan = _scan(flat, wanted, places if is_by_channel else ROW)
     # Float32 squares overflow above 1e19 and vanish below 1e-19; such tensors, rare and sick, take float64.
-    is_tiny = 0 < max(abs(low), abs(high)) < 1e-15
-    if is_tiny or not math.isfinite(low + high + total + squares):
+    is_tiny = 0 < max(abs(scan.low), abs(scan.high)) < 1e-15
+    is_strange = not math.isfinite(scan.total + scan.squares)
+    if flat.numel() and (is_tiny or is_strange):
         n_nan, n_inf = int(flat.isnan().sum()), int(flat.isinf().sum())
         flat = flat[flat.isfinite()].to(torch.float64)
-        low, high, total, squares = _sums(flat)
+        scan = _scan(flat, wanted)
+        is_by_channel = False
     n = flat.numel()
-    mean = total / n if n else 0.0
-    m2 = squares - n * mean * mean
-    if squares > CANCELLATION * max(m2, 0.0):
+    mean = scan.total / n if n else 0.0
+    m2 = scan.squares - n * mean * mean
+    if scan.squares > CANCELLATION * max(m2, 0.0):
         mean, m2 = _around(flat, mean)
-    n_zero = _count_zeros(flat, low, high) if wanted.zero or wanted.channels else 0
     return Moments(
         n=n,
         mean=mean,
         m2=max(m2, 0.0),
-        low=low,
-        high=high,
+        low=scan.low,
+        high=scan.high,
         n_nan=n_nan,
         n_inf=n_inf,
-        abs_deviation=_abs_deviation(flat, mean) if wanted.mad else None,
-        n_zero=n_zero if wanted.zero else None,
-        n_near_zero=_count_near_zero(flat, low, high, wanted.threshold) if wanted.near_zero else None,
-        alive=_alive(x, channel_dim, n_zero) if wanted.channels else None,
-        histogram=_histogram(flat, low, high) if wanted.histogram and n else None,
+        abs_deviation=(_abs_deviation(flat, mean) if n else 0.0) if wanted.mad else None,
+        n_zero=scan.n_zero if wanted.zero else None,
+        n_near_zero=scan.n_near_zero if wanted.near_zero else None,
+        alive=_alive(x, channel_dim, scan, is_by_channel) if wanted.channels else None,
+        histogram=_histogram(flat, scan.low, scan.high) if wanted.histogram and n else None,
     )
-
-
-def _sums(flat: Tensor) -> tuple[float, float, float, float]:
-    if not flat.numel():
-        return math.inf, -math.inf, 0.0, 0.0
-    low, high = torch.aminmax(flat)
-    return low.item(), high.item(), _sum(flat), _sum_of_squares(flat)
 
 
 def _around(flat: Tensor, centre: float) -> tuple[float, float]:
@@ -190,8 +236,8 @@ def _around(flat: Tensor, centre: float) -> tuple[float, float]:
     first = second = 0.0
     for chunk in _chunks(flat):
         deviation = chunk - centre
-        first += _sum(deviation)
-        second += _sum_of_squares(deviation)
+        first += deviation.sum(dtype=torch.float64).item()
+        second += deviation.to(torch.float64).square_().sum().item()
     return centre + first / flat.numel(), second - first * first / flat.numel()
 
 
@@ -199,8 +245,11 @@ def _abs_deviation(flat: Tensor, mean: float) -> float:
     # Deviations above and below the mean cancel, so the whole is twice the part above: max(x, mean) - mean.
     base = flat.numel() * mean
     deviation = 2 * (_sum_of(flat, lambda chunk, out: torch.clamp_min(chunk, mean, out=out)) - base)
-    is_accurate = abs(base) < CANCELLATION * deviation
-    return deviation if is_accurate else _sum_of_deviations(flat, mean)
+    is_accurate = abs(base) <= CANCELLATION * deviation
+    if is_accurate:
+        return deviation
+    mean, _ = _around(flat, mean)  # so small beside the mean, they feel its last digits
+    return _sum_of_deviations(flat, mean)
 
 
 def _rounded(centre: float, flat: Tensor) -> float:
@@ -214,35 +263,24 @@ def _sum_of_deviations(flat: Tensor, centre: float) -> float:
     return _sum_of(flat, lambda chunk, out: torch.sub(chunk, near, out=out).sub_(centre - near).abs_())
 
 
-# Flags are written as float ones and zeros: exact up to 2**24 a row, and far quicker to count than booleans.
-
-
-def _count_zeros(flat: Tensor, low: float, high: float) -> int:
-    if low > 0 or high < 0:
-        return 0
-    return round(_sum_of(flat, lambda chunk, out: torch.eq(chunk, 0, out=out)))
-
-
-def _count_near_zero(flat: Tensor, low: float, high: float, threshold: float) -> int:
-    if low >= threshold or high <= -threshold:
-        return 0
-    if low >= 0:
-        return round(_sum_of(flat, lambda chunk, out: torch.lt(chunk, threshold, out=out)))
-    return round(_sum_of(flat, lambda chunk, out: torch.lt(torch.abs(chunk, out=out), threshold, out=out)))
-
-
-def _alive(x: Tensor, channel_dim: int | None, n_zero: int) -> tuple[bool, ...] | None:
+def _alive(x: Tensor, channel_dim: int | None, scan: _Scan, is_by_channel: bool) -> tuple[bool, ...] | None:
     if channel_dim is None:
         return None
     n_channels = x.shape[channel_dim]
     if not x.numel():
         return (False,) * n_channels
-    if n_zero * n_channels < x.numel():
+    if scan.n_zero * n_channels < x.numel():
         return (True,) * n_channels  # too few zeros to fill one channel
+    if is_by_channel and scan.norms is not None:
+        is_alive = (scan.norms.view(-1, n_channels) != 0).any(0)
+        # The norm of numbers below 1e-22 is zero as well, so what looks dead is looked at.
+        for channel in (~is_alive).nonzero().flatten().tolist():
+            is_alive[channel] = x[:, channel].any()
+        return tuple(is_alive.tolist())
     # Along the last dimensions first: reducing over memory that lies together is many times quicker.
     groups = x.flatten(channel_dim + 1) if channel_dim < x.ndim - 1 else x.unsqueeze(-1)
-    is_alive = (groups.amax(-1) != 0) | (groups.amin(-1) != 0)  # NaN and infinite values are not zero either
-    return tuple(is_alive.movedim(channel_dim, 0).reshape(n_channels, -1).any(1).tolist())
+    is_filled = (groups.amax(-1) != 0) | (groups.amin(-1) != 0)  # NaN and infinite values are not zero either
+    return tuple(is_filled.movedim(channel_dim, 0).reshape(n_channels, -1).any(1).tolist())
 
 
 def _histogram(flat: Tensor, low: float, high: float) -> Histogram:

@@ -62,9 +62,9 @@ def normal(*shape: int, mean: float = 0.0, std: float = 1.0, seed: int = 0) -> T
     return torch.randn(shape, generator=generator) * std + mean
 
 
-def sparse_with_giants() -> Tensor:
-    x = torch.ones(300_000)
-    x[::100_000] = 1000.0
+def giants_above(level: float) -> Tensor:
+    x = torch.full((300_000,), level)
+    x[::100_000] = 1000 * level
     return x
 
 
@@ -85,7 +85,8 @@ CASES = {
     "1000 deviations below": normal(300_001, mean=-1000.0),
     "skewed, 1000 deviations away": 1000 + normal(300_001).exp(),
     "small, 1000 deviations away": normal(300_001, mean=1e-3, std=1e-6),
-    "few giants above one level": sparse_with_giants(),
+    "few giants above a level": giants_above(1.0),
+    "few giants above a high level": giants_above(1000.1),
     "one giant": torch.cat([torch.zeros(9999), torch.tensor([1e6])]),
     "huge": normal(5000, std=1e30),
     "overflowing sum": torch.full((5000,), 3e38),
@@ -139,6 +140,15 @@ def test_numpy_says_the_same(name: str, way: Way) -> None:
 def test_no_size_is_special(n: int, mean: float, way: Way) -> None:
     x = normal(n, mean=mean)
     check(way(x, None), x)
+
+
+@pytest.mark.parametrize("mean", [0.0, 4.2, 1000.0])
+@pytest.mark.parametrize("shape", [(2, 3, 15, 17), (2, 3, 70, 71), (1, 2, 900, 901), (2, 1, 300_000)])
+def test_knowing_the_channels_changes_no_figure(shape: tuple[int, ...], mean: float) -> None:
+    x = normal(*shape, mean=mean)
+    found = on_cpu(x, 1)
+    check(found, x)
+    assert found.alive == (True,) * shape[1]
 
 
 @pytest.mark.parametrize("name", CASES)

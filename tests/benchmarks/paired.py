@@ -42,7 +42,8 @@ class Ratio:
 
 
 def compare_calls(ours: Callable[[], object], peer: Callable[[], object], pairs: int) -> Ratio:
-    """Compare the wall time of two calls in this process."""
+    """Compare the wall time of two calls in this process, each made once before for nothing."""
+    ours(), peer()
     return Ratio(tuple(a / b for a, b in _in_turn(lambda: _seconds(ours), lambda: _seconds(peer), pairs)))
 
 
@@ -62,8 +63,7 @@ def compare_commands(
 
 
 def _in_turn(ours: Callable[[], T], peer: Callable[[], T], pairs: int) -> Iterator[tuple[T, T]]:
-    """Measure each once for nothing, to warm caches, then A B, B A, A B ..."""
-    ours(), peer()
+    """Measure A B, B A, A B ..."""
     for pair in range(pairs):
         if pair % 2:
             second = peer()

@@ -46,7 +46,7 @@ def main() -> int:
     # This checkout is measured, whether or not some version is installed, here and in child processes.
     sys.path.insert(0, str(ROOT))
     os.environ["PYTHONPATH"] = str(ROOT)
-    # Like an installed package, ours may keep its bytecode; the first run of a command, not measured, writes it.
+    # Like an installed package, ours may keep its bytecode.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     print(HEADER, flush=True)
     figures: list[Figure] = []

@@ -3,9 +3,16 @@
 import pytest
 from torchvision import models
 
-NAMES = models.list_models()
-# Their published count leaves out the auxiliary heads, which the model has all the same.
-WITHOUT_AUXILIARY_HEADS = {"googlenet", "quantized_googlenet"}
+
+def family(name):
+    return models.get_model_builder(name).__module__.split(".")[2]
+
+
+# Detection models have to run for real: a second or ten each.
+NAMES = [
+    pytest.param(name, marks=pytest.mark.slow if family(name) == "detection" else ())
+    for name in models.list_models()
+]
 
 NESTED = """
 from torch import nn
@@ -44,9 +51,14 @@ def test_every_torchvision_model(document, name):
     assert totals["params"] >= totals["trainable_params"]
 
     published = models.get_model_weights(name).DEFAULT.meta["num_params"]
-    if name in WITHOUT_AUXILIARY_HEADS:
-        assert totals["params"] > published
-    elif not name.startswith("quantized"):  # packed weights are no parameters
+    if name == "googlenet":  # its published count leaves out the auxiliary heads, which it has all the same
+        heads = sum(row["params"] for row in layers if row["name"] in {"aux1", "aux2"})
+        assert totals["params"] == published + heads
+    elif family(name) == "detection":
+        # Built for pretrained weights, their backbones have frozen batch norms, which own no parameters.
+        norms = [row for row in layers if row["type"] == "BatchNorm2d" and row["call"] == 0]
+        assert 0 <= totals["params"] - published <= sum(row["params"] for row in norms)
+    elif family(name) != "quantization":  # packed weights are no parameters
         assert totals["params"] == published
 
 
@@ -102,7 +114,7 @@ def test_depth_layer_and_exclude_choose_rows_and_leave_the_totals(document):
         ("-l conv -l fc", lambda row: row["type"] in {"Conv2d", "Linear"}),
         ("-l conv --exclude 'layer*'", lambda row: row["name"] == "conv1"),
         ("-l layer1.0.relu#1", lambda row: (row["name"], row["call"]) == ("layer1.0.relu", 1)),
-        ("--exclude relu", lambda row: row["type"] != "ReLU"),
+        ("--exclude type:ReLU", lambda row: row["type"] != "ReLU"),
     ]:
         found = document(f"resnet18 {options}")
         assert found["layers"] == [row for row in whole["layers"] if kept(row)]
@@ -114,10 +126,9 @@ def test_freeze(document):
     frozen = {"conv1", "layer1"}
     trainable = {row["name"]: row["trainable_params"] for row in found["layers"]}
     params = {row["name"]: row["params"] for row in found["layers"]}
-    for name in params:
-        if name:
-            is_frozen = name in frozen or is_below(name, "layer1")
-            assert trainable[name] == (0 if is_frozen else params[name])
+    for name, n in params.items():
+        is_frozen = name in frozen or is_below(name, "layer1")
+        assert name == "" or trainable[name] == (0 if is_frozen else n)
     assert found["totals"]["trainable_params"] == params[""] - params["conv1"] - params["layer1"]
 
 
@@ -132,11 +143,6 @@ def test_num_classes_and_model_arguments(run):
     assert run("summary {TINY} --model-arg width=8 -l head").rows[0]["input"] == "1x32"
 
 
-def test_checkpoint_is_checked(run):
-    outcome = run("summary {TINY} -c {samples}/tiny_resnet.safetensors --json")
-    assert outcome.json["model"]["weights"]["resolved"] == "tiny_resnet.safetensors"
-
-
 def test_reused_and_uncalled_layers(run, cwd):
     (cwd / "nested.py").write_text(NESTED)
     line = "summary nested.py:Twice --input-shape 1,8"
@@ -146,9 +152,9 @@ def test_reused_and_uncalled_layers(run, cwd):
     assert (layers["idle", 0]["executed"], layers["idle", 0]["order"]) == (False, None)
     assert layers["", 0]["params"] == 8 * 6 + 6 + 6 * 8 + 8 + 3 * 3 + 3
     assert run(line).column("name") == ["Twice", "first", "second", "relu", "relu#1", "idle"]
-    table = run(f"{line} --format table").out
-    assert "relu#1" in table
-    assert "not called  idle: the forward does not use it" in " ".join(table.split("  ")).replace("   ", "  ")
+    lines = run(f"{line} --format table").out.splitlines()
+    assert [line.split()[0] for line in lines if "#" in line] == ["relu#0", "relu#1"]
+    assert "not called     idle: the forward does not use it" in lines
 
 
 def test_a_forward_that_needs_values_is_run_for_real_and_says_so(run, cwd):

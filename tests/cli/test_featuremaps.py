@@ -1,0 +1,251 @@
+"""`modelscope featuremaps`: which pictures are written, what is on them, and where."""
+
+import json
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+from modelscope_cli.inputs.batches import open_inputs
+from modelscope_cli.inputs.request import InputRequest
+from modelscope_cli.models.load import load_model
+from modelscope_cli.models.request import ModelRequest
+
+# The keys of the JSON contract. Keys may be added; none of these may go.
+DOCUMENT = {"schema", "tool", "argv", "model", "input", "device", "dtype", "seed", "warnings", "elapsed_ms"}
+FEATUREMAPS = {"maps", "contact_sheet", "out_dir"}
+MAP = {"name", "type", "order", "call", "shape", "channels", "shown", "file", "scale"}
+
+
+def files(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def size(path):
+    with Image.open(path) as image:
+        image.load()
+        return image.size
+
+
+@pytest.fixture(scope="module")
+def resnet34(samples):
+    """resnet34 as the command builds it, and the picture as it prepares it."""
+    loaded = load_model(ModelRequest(model="resnet34", weights="none", device="cpu"))
+    request = InputRequest(files=(str(samples / "harbour.jpg"),))
+    inputs = open_inputs(
+        request,
+        family=loaded.family,
+        transforms=loaded.transforms,
+        module=loaded.module,
+        device=loaded.device,
+        dtype=loaded.dtype,
+    )
+    return loaded.module, next(iter(inputs)).args
+
+
+def by_hand(module, args, wanted):
+    """Return the order of calls of some layers, and what each put out first, by hooks of the test's own."""
+    order, outputs = [], {}
+    handles = []
+    for name, layer in module.named_modules():
+
+        def keep(layer, args, output, name=name):
+            order.append(name)
+            outputs.setdefault(name, output[0].clone())
+
+        if wanted(layer):
+            handles.append(layer.register_forward_hook(keep))
+    with torch.no_grad():
+        module(*args)
+    for handle in handles:
+        handle.remove()
+    return order, outputs
+
+
+def test_resnet34_conv_is_36_grids_and_the_sixteenth_is_one_of_them(run, cwd, resnet34, monkeypatch):
+    whole = run("featuremaps {harbour} --model resnet34 --layer conv --weights none")
+    every = cwd / "runs" / "featuremaps-resnet34"
+    grids = [name for name in files(every) if name not in {"contact_sheet.png", "report.json"}]
+    assert len(grids) == 36
+    assert len(files(every)) == 38
+    assert "wrote runs/featuremaps-resnet34 (36 grids)\n" in whole.err
+    assert whole.column("file") == grids
+
+    order, _ = by_hand(*resnet34, lambda layer: isinstance(layer, torch.nn.Conv2d))
+    assert [name.partition("_")[2].removesuffix(".png") for name in grids] == order
+    assert whole.column("name") == order
+    numbers = [int(name.partition("_")[0]) for name in grids]
+    assert numbers == sorted(set(numbers))
+
+    one = run("featuremaps {harbour} --model resnet34 --layer conv@16 --weights none --json").json
+    (row,) = one["maps"]
+    assert row["file"] == grids[15]
+    assert row["name"] == order[15]
+    second = cwd / "runs" / "featuremaps-resnet34-2"
+    assert files(second) == sorted([grids[15], "contact_sheet.png", "report.json"])
+    assert (second / grids[15]).read_bytes() == (every / grids[15]).read_bytes()
+
+
+def test_default_folders_are_numbered_and_force_keeps_other_files(run, cwd):
+    for _ in range(3):
+        run("featuremaps {star} {tiny} -l head")
+    base = "featuremaps-tiny_resnet.py-TinyResNet"
+    assert files(cwd / "runs") == [base, f"{base}-2", f"{base}-3"]
+
+    (cwd / "mine").mkdir()
+    (cwd / "mine" / "notes.txt").write_text("mine")
+    assert "'mine' is not empty" in run("featuremaps {star} {tiny} -l head --out mine", expect=2).err
+    run("featuremaps {star} {tiny} -l head --out mine --force")
+    assert files(cwd / "mine") == ["030_head.png", "contact_sheet.png", "notes.txt", "report.json"]
+    assert (cwd / "mine" / "notes.txt").read_text() == "mine"
+
+
+def test_report_json_is_the_document_and_keeps_the_contract(run, cwd):
+    printed = run("featuremaps {star} {healthy} -l type:Conv2d --out here --json").json
+    written = json.loads((cwd / "here" / "report.json").read_text())
+    assert written == printed
+    assert set(printed) >= DOCUMENT | FEATUREMAPS
+    assert printed["schema"] == "modelscope/featuremaps/1"
+    assert printed["tool"].keys() == {"version", "python", "torch", "torchvision"}
+    assert printed["argv"][0] == "featuremaps"
+    assert printed["model"].keys() == {"source", "name", "class", "weights"}
+    assert printed["model"]["weights"].keys() == {"requested", "resolved", "origin", "sha256"}
+    assert {"source", "shape", "files"} <= printed["input"].keys()
+    for row in printed["maps"]:
+        assert row.keys() >= MAP
+        assert row["shape"][0] == row["channels"]
+        assert size(cwd / "here" / row["file"])
+    assert size(cwd / "here" / printed["contact_sheet"])
+
+
+def shown(run, options):
+    (row,) = run(f"featuremaps {{star}} {{healthy}} -l block3.conv1 {options} --json").json["maps"]
+    return row
+
+
+def test_channels_are_spread_evenly_or_the_most_active(run, cwd):
+    assert shown(run, "")["shown"] == list(range(64))
+    assert shown(run, "--channels 4")["shown"] == [0, 21, 42, 63]
+    assert shown(run, "--channels 1000")["shown"] == list(range(64))
+    row = shown(run, "--channels 5 --top --save-tensors x.safetensors")
+    strength = load_file(cwd / "x.safetensors")["block3.conv1"].abs().mean((1, 2))
+    assert row["shown"] == strength.argsort(descending=True)[:5].tolist()
+    assert len(row["shown"]) == 5
+
+
+def test_cell_is_the_size_of_a_map_and_scale_is_recorded(run, cwd):
+    for name, options in [
+        ("a", "--cell 48"),
+        ("b", "--cell 96"),
+        ("c", "--cell 96 --scale layer --cmap magma"),
+    ]:
+        row = shown(run, f"--channels 64 {options} --out {name}")
+        assert row["scale"] == ("layer" if "layer" in options else "channel")
+    small, large = (size(cwd / name / row["file"]) for name in "ab")
+    assert large[0] - small[0] == 8 * 48
+    assert large[1] - small[1] == 8 * 48
+    pictures = [(cwd / name / row["file"]).read_bytes() for name in "abc"]
+    assert len(set(pictures)) == 3
+
+
+def test_overlay_blends_the_picture(run, cwd):
+    run("featuremaps {harbour} {healthy} -l block1.conv1 --channels 4 --overlay --out over")
+    run("featuremaps {harbour} {healthy} -l block1.conv1 --channels 4 --out bare")
+    with Image.open(cwd / "over" / "007_block1.conv1.png") as over:
+        assert over.mode == "RGB"
+    with Image.open(cwd / "bare" / "007_block1.conv1.png") as bare:
+        assert bare.mode == "P"
+
+
+def test_saved_tensors_are_the_layers_own_outputs_bit_by_bit(run, cwd, resnet34):
+    run(
+        "featuremaps {harbour} -w none -l 'layer1.*conv?' -l bn1 -l fc --channels 3 --save-tensors all.safetensors"
+    )
+    saved = load_file(cwd / "all.safetensors")
+    _, truth = by_hand(*resnet34, lambda layer: not list(layer.children()))
+    assert sorted(saved) == sorted(["bn1", "fc", *(f"layer1.{i}.conv{n}" for i in range(3) for n in (1, 2))])
+    for name, tensor in saved.items():
+        assert torch.equal(tensor, truth[name])  # bn1, too, though an in-place ReLU follows it
+
+
+CHANNELS_OF_BLOCKS = pytest.mark.xfail(
+    strict=True,
+    reason="a block's channels are told by layers inside it, which nobody looks at unless selected",
+)
+
+
+@pytest.mark.parametrize(
+    ("model", "layer", "shape"),
+    [
+        ("vit_b_32", "encoder.layers.encoder_layer_0.mlp", (768, 7, 7)),
+        ("swin_t", "features.1.0.norm1", (96, 56, 56)),
+        pytest.param("swin_t", "features.1", (96, 56, 56), marks=CHANNELS_OF_BLOCKS),
+    ],
+)
+def test_tokens_become_maps(run, cwd, model, layer, shape):
+    (row,) = run(
+        f"featuremaps {{star}} -m {model} -w none -l {layer} --channels 4 --cell 100 --out here --json"
+    ).json["maps"]
+    assert row["channels"] == shape[0]
+    assert len(row["shown"]) == 4
+    width, height = size(cwd / "here" / row["file"])
+    assert width >= 2 * 100
+    assert 2 * 100 <= height < 2 * 100 + 60
+
+
+def test_vectors_become_a_strip(run, cwd):
+    (row,) = run("featuremaps {star} {healthy} -l head --out here --json").json["maps"]
+    assert (row["shape"], row["channels"], row["scale"]) == ([10], 10, "layer")
+    assert size(cwd / "here" / row["file"])[1] < 100
+
+
+def test_the_contact_sheet_fits_on_a_screen(run, cwd):
+    run("featuremaps {composition} {squeezenet} --out here")
+    width, height = size(cwd / "here" / "contact_sheet.png")
+    assert width <= 1920
+    assert height <= 1080
+
+
+def test_layers_that_cannot_be_drawn_are_rows_that_say_why(run, cwd):
+    (cwd / "own.py").write_text(
+        "from torch import nn\n"
+        "class Mean(nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return x.mean()\n"
+        "class Own(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.conv, self.mean = nn.Conv2d(3, 4, 3), Mean()\n"
+        "    def forward(self, x):\n"
+        "        return self.mean(self.conv(x))\n"
+    )
+    outcome = run("featuremaps {star} -m own.py:Own -w none --out here --json")
+    conv, mean = outcome.json["maps"]
+    assert conv["problem"] is None
+    assert (mean["file"], mean["problem"]) == (None, "a single number or a bare list has no picture")
+    assert files(cwd / "here") == [conv["file"], "contact_sheet.png", "report.json"]
+    outcome = run("featuremaps {star} -m own.py:Own -w none -l mean --out there", expect=4)
+    assert "error: no selected layer gave anything that can be drawn" in outcome.err
+    assert not (cwd / "there").exists()
+
+
+def test_layers_that_never_run_are_named(run):
+    line = "featuremaps {star} -m vit_b_32 -w none -l encoder.layers.encoder_layer_0.self_attention.out_proj"
+    outcome = run(f"{line} -l conv_proj --json")
+    assert outcome.json["not_called"] == ["encoder.layers.encoder_layer_0.self_attention.out_proj"]
+
+
+def test_noise_has_maps_too(run, cwd):
+    document = run("featuremaps {tiny} -l conv --input-shape 1,3,64,96 --out here --json").json
+    assert document["maps"][0]["shape"] == [16, 32, 48]
+    assert document["input"]["source"] == "noise"
+
+
+def test_quiet_says_nothing_and_writes_the_same(run, cwd):
+    loud = run("featuremaps {star} {tiny} -l bn --out a")
+    quiet = run("featuremaps {star} {tiny} -l bn --out b -q")
+    assert loud.err.endswith("wrote a (1 grids)\n")
+    assert quiet.err == ""
+    assert quiet.out == loud.out
+    assert (cwd / "a" / "003_bn.png").read_bytes() == (cwd / "b" / "003_bn.png").read_bytes()

@@ -1,0 +1,142 @@
+"""Every command in every format: strict, whole, and no wider than the terminal."""
+
+import csv
+import io
+import json
+import re
+import sys
+
+import pytest
+from rich.cells import cell_len
+
+COMMANDS = {
+    "summary": "summary {TINY}",
+    "stats": "stats {star} {healthy}",
+    "correlation": "stats {star} {healthy} -l type:Conv2d --correlation",
+    "featuremaps": "featuremaps {star} {healthy} -l type:ReLU",
+    "models": "models resnet",
+}
+ROWS = {"summary": 30, "stats": 26, "correlation": 9, "featuremaps": 7, "models": 21}
+
+pytestmark = pytest.mark.parametrize("command", COMMANDS)
+
+
+def tidied(text):
+    """Leave out what differs between two runs: what was typed, how long it took, which folder was free."""
+    text = re.sub(r'"argv": \[.*?\]', "", text, flags=re.DOTALL)
+    return re.sub(r'"elapsed_ms": [\d.]+|runs/[\w.-]+', "", text)
+
+
+def test_json_is_strict_and_short_for_format_json(run, command):
+    outcome = run(f"{COMMANDS[command]} --json")
+    document = outcome.json
+    name = COMMANDS[command].partition(" ")[0]
+    assert document["schema"] == f"modelscope/{name}/1"
+    assert document["argv"][0] == name
+    assert len(rows_of(document)) == ROWS[command]
+    assert tidied(run(f"{COMMANDS[command]} --format json").out) == tidied(outcome.out)
+
+
+@pytest.mark.parametrize("format", ["tsv", "csv"])
+def test_delimited_lines_have_as_many_cells_as_the_header(run, command, format):
+    outcome = run(f"{COMMANDS[command]} --format {format}")
+    dialect = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if format == "tsv" else {}
+    header, *rows = csv.reader(io.StringIO(outcome.out), strict=True, **dialect)
+    assert len(rows) == ROWS[command]
+    assert {len(row) for row in rows} == {len(header)}
+    assert "…" not in outcome.out
+    assert "\x1b" not in outcome.out
+    document = run(f"{COMMANDS[command]} --json").json
+    for row, entry in zip(rows, rows_of(document), strict=True):
+        cells = dict(zip(header, row, strict=True))
+        assert cells["name"].partition("#")[0] == (entry["name"] or entry["type"])
+
+
+def rows_of(document):
+    return document.get("layers") or document.get("maps") or document.get("models")
+
+
+def test_auto_is_tsv_where_there_is_no_terminal(run, command):
+    outcome = run(COMMANDS[command])
+    assert tidied(outcome.out) == tidied(run(f"{COMMANDS[command]} --format tsv").out)
+
+
+def test_markdown_is_a_table(run, command):
+    lines = run(f"{COMMANDS[command]} --format markdown").out.splitlines()
+    assert lines[0].startswith("### ")
+    table = [re.sub(r"\\.", "", line) for line in lines if line.startswith("|")]
+    assert len(table) == ROWS[command] + 2
+    assert {line.count("|") for line in table} == {table[0].count("|")}
+    assert re.fullmatch(r"\|( (:---|---:) \|)+", table[1])
+    rest = lines[2 + len(table) :]
+    assert all(line == "" or line.startswith("- ") for line in rest)
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".tsv", ".csv", ".json", ".md"])
+def test_output_writes_what_the_suffix_says_and_nothing_to_stdout(run, cwd, command, suffix):
+    outcome = run(f"{COMMANDS[command]} -o result{suffix}")
+    assert outcome.out == ""
+    assert f"wrote result{suffix}\n" in outcome.err
+    format = {".txt": "table", ".md": "markdown"}.get(suffix, suffix.removeprefix("."))
+    printed = run(f"{COMMANDS[command]} --format {format}").out
+    assert tidied((cwd / f"result{suffix}").read_text()) == tidied(printed)
+
+
+def test_output_with_a_format_needs_no_suffix(run, cwd, command):
+    run(f"{COMMANDS[command]} -o result --format json -q")
+    assert json.loads((cwd / "result").read_text())["schema"].startswith("modelscope/")
+
+
+def test_a_table_in_a_pipe_is_plain_and_as_wide_as_it_needs(run, command):
+    out = run(f"{COMMANDS[command]} --format table").out
+    assert "\x1b" not in out
+    assert "…" not in out
+    assert "not shown" not in out
+    assert all(line == line.rstrip() for line in out.splitlines())
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def on_terminal(run, monkeypatch):
+    """Run a command in front of a terminal and return what it shows."""
+
+    def run_it(line, width, **environment):
+        for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in {"TERM": "xterm-256color", "COLUMNS": str(width), **environment}.items():
+            monkeypatch.setenv(name, value)
+        terminal = Terminal()
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", terminal)
+            run(line)
+        return terminal.getvalue()
+
+    return run_it
+
+
+@pytest.mark.parametrize("width", [80, 120, 160])
+def test_a_table_is_no_wider_than_the_terminal_and_says_what_it_left_out(on_terminal, run, command, width):
+    shown = on_terminal(COMMANDS[command], width, NO_COLOR="1")
+    lines = shown.splitlines()
+    assert max(map(cell_len, lines)) <= width
+    dropped = re.findall(
+        r"not shown for lack of width: ([\w, ]+?)  \(", " ".join(line.strip() for line in lines)
+    )
+    full = run(f"{COMMANDS[command]} --format table").out
+    if dropped:
+        assert all(key in run(f"{COMMANDS[command]} --format tsv").rows[0] for key in dropped[0].split(", "))
+    else:
+        assert tidied(" ".join(shown.split())) == tidied(" ".join(full.split()))
+
+
+def test_colour_is_for_terminals_that_want_it(on_terminal, command):
+    coloured = on_terminal(COMMANDS[command], 200)
+    assert "\x1b[" in coloured
+    bare = on_terminal(COMMANDS[command], 200, NO_COLOR="1")
+    assert not re.search(r"\x1b\[[\d;]*3[0-7]m", bare)
+    assert "\x1b" not in on_terminal(COMMANDS[command], 200, TERM="dumb")
+    assert "\x1b" not in on_terminal(f"{COMMANDS[command]} --format tsv", 200)

@@ -1,0 +1,255 @@
+"""`modelscope stats`: the numbers against NumPy in float64, streaming, and what they reveal."""
+
+import io
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from modelscope_cli.inputs.batches import open_inputs
+from modelscope_cli.inputs.request import InputRequest
+from modelscope_cli.models.load import load_model
+from modelscope_cli.models.request import ModelRequest
+
+
+@pytest.fixture(scope="module")
+def outputs(samples):
+    """Return a function that runs a model by hand: `{(name, call): float64 array}` over some pictures."""
+
+    def collect(*pictures, model="tiny_resnet.py:TinyResNet", checkpoint="tiny_resnet.safetensors"):
+        source = f"{samples}/{model}" if ":" in model else model
+        loaded = load_model(ModelRequest(model=source, checkpoint=samples / checkpoint, device="cpu"))
+        inputs = open_inputs(
+            InputRequest(files=tuple(map(str, pictures))),
+            family=loaded.family,
+            transforms=loaded.transforms,
+            module=loaded.module,
+            device=loaded.device,
+            dtype=loaded.dtype,
+        )
+        found = {}
+        handles = []
+        for name, module in loaded.module.named_modules():
+
+            def keep(module, args, output, name=name):
+                call = sum(known == name for known, _ in found)
+                found[name, call] = output.detach().to(torch.float64).numpy().copy()
+
+            handles.append(module.register_forward_hook(keep))
+        with torch.no_grad():
+            loaded.module(*next(iter(inputs)).args)
+        for handle in handles:
+            handle.remove()
+        return found
+
+    return collect
+
+
+@pytest.fixture
+def pictures(cwd):
+    """Five small pictures that differ."""
+    folder = cwd / "pictures"
+    folder.mkdir()
+    generator = np.random.default_rng(0)
+    for index in range(5):
+        pixels = generator.integers(0, 60 * (index + 1) - 44, (64, 64, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"{index}.png")
+    return folder
+
+
+def close(value, truth):
+    return value == pytest.approx(truth, rel=1e-5, abs=1e-7)
+
+
+@pytest.mark.parametrize("state", ["healthy", "sick"])
+def test_every_number_is_numpys(run, outputs, samples, state):
+    checkpoint = "tiny_resnet.safetensors" if state == "healthy" else "sick.safetensors"
+    truth = outputs(samples / "star.png", checkpoint=checkpoint)
+    document = run(f"stats {{star}} {{{state}}} --near-zero 0.1 --json").json
+    leaves = [row["name"] for row in document["layers"]]
+    assert "block1" not in leaves
+    assert [row["order"] for row in document["layers"]] == sorted(row["order"] for row in document["layers"])
+    for row in document["layers"]:
+        x = truth[row["name"], row["call"]]
+        assert row["shape"] == list(x.shape)
+        assert row["numel"] == x.size
+        assert close(row["mean"], x.mean())
+        assert close(row["std"], x.std())
+        assert close(row["mad"], np.abs(x - x.mean()).mean())
+        assert close(row["rms"], np.sqrt((x**2).mean()))
+        assert (row["min"], row["max"]) == (x.min(), x.max())
+        assert close(row["zero_fraction"], (x == 0).mean())
+        assert close(row["near_zero_fraction"], (np.abs(x) < np.float32(0.1)).mean())
+        assert row["channels"] == x.shape[1]
+        assert row["dead_channels"] == (np.abs(x).reshape(*x.shape[:2], -1).sum((0, 2)) == 0).sum()
+        assert sum(row["histogram"]["counts"]) == x.size
+        assert (row["nan_count"], row["inf_count"]) == (0, 0)
+
+
+def test_batches_of_any_size_give_the_same_numbers(run, pictures):
+    whole, pairs = (
+        run(f"stats {pictures} {{healthy}} --batch {n} --correlation -l type:Conv2d --json -q").json
+        for n in (5, 2)
+    )
+    assert whole["images"] == pairs["images"] == 5
+    assert [row["shape"][0] for row in (whole["layers"][0], pairs["layers"][0])] == [5, 2]
+    for one, other in zip(whole["layers"], pairs["layers"], strict=True):
+        for key in ["mean", "std", "mad", "min", "max", "rms", "zero_fraction", "near_zero_fraction"]:
+            assert other[key] == pytest.approx(one[key], rel=1e-4, abs=1e-6)
+        for key in ["name", "numel", "nan_count", "inf_count", "channels", "dead_channels"]:
+            assert other[key] == one[key]
+        # Above a million elements the counts are scaled up from a sample, and rounded.
+        assert sum(other["histogram"]["counts"]) == pytest.approx(one["numel"], rel=1e-5)
+        assert other["correlation"]["mean_abs"] == pytest.approx(one["correlation"]["mean_abs"], rel=1e-3)
+
+
+def test_correlation_is_numpys_and_has_a_picture(run, outputs, pictures, cwd):
+    truth = outputs(*sorted(pictures.iterdir()))
+    outcome = run(f"stats {pictures} {{healthy}} --batch 2 -l type:Conv2d --correlation --out here --json")
+    assert "wrote here\n" in outcome.err
+    rows = outcome.json["layers"]
+    assert len(rows) == 9
+    for row in rows:
+        x = truth[row["name"], row["call"]]
+        matrix = np.corrcoef(np.moveaxis(x, 1, 0).reshape(x.shape[1], -1))
+        n = len(matrix)
+        mean_abs = (np.abs(matrix).sum() - n) / (n * (n - 1))
+        assert row["correlation"]["channels"] == n
+        assert row["correlation"]["mean_abs"] == pytest.approx(mean_abs, rel=1e-3)
+        with Image.open(cwd / "here" / row["correlation"]["file"]) as picture:
+            assert picture.format == "PNG"
+    files = sorted(path.name for path in (cwd / "here").iterdir())
+    assert files == sorted([*(row["correlation"]["file"] for row in rows), "report.json"])
+    assert run("stats {star} {healthy} -l conv").column("correlation") == [""]
+
+
+def test_sickness_shows_and_health_does_not(run):
+    healthy, sick = (
+        {(row["name"], row["call"]): row for row in run(f"stats {{star}} {{{state}}} --json").json["layers"]}
+        for state in ("healthy", "sick")
+    )
+    assert max(row["std"] for row in healthy.values()) < 20
+    assert sick["block3.conv1", 0]["std"] > 1000 * sick["block2.conv1", 0]["std"]
+    relu = "relu", 0
+    assert sick[relu]["dead_channels"] >= sick[relu]["channels"] // 2
+    assert healthy[relu]["dead_channels"] < healthy[relu]["channels"] // 2
+    table = run("stats {star} {sick} --format table").out
+    assert f"{sick[relu]['dead_channels']}/16" in table
+
+
+def test_only_what_the_columns_need_is_computed(run):
+    row = run("stats {star} {tiny} -l bn --columns name,mean,std --json").json["layers"][0]
+    assert row["mean"] is not None
+    for key in ["mad", "zero_fraction", "near_zero_fraction", "dead_channels", "histogram"]:
+        assert row[key] is None
+    outcome = run("stats {star} {tiny} -l bn --columns dead,mad,name")
+    assert list(outcome.rows[0]) == ["dead", "mad", "name"]
+    assert "" not in outcome.rows[0].values()
+
+
+def test_near_zero_is_the_threshold_that_was_asked_for(run):
+    shares = [
+        float(run(f"stats {{star}} {{healthy}} -l bn --near-zero {t}").column("near_zero")[0])
+        for t in (0, 0.01, 1, 1e9)
+    ]
+    assert shares[0] == 0.0
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+    assert "|x| < 0.01\n" in run("stats {star} {healthy} -l bn --near-zero 0.01 --format table").out
+
+
+def test_values_that_are_not_finite_are_counted(run, cwd):
+    x = torch.zeros(1, 3, 64, 64)
+    x[0, 0, 0, 0], x[0, 1, 0, 0], x[0, 2, 0, 0] = torch.nan, torch.inf, -torch.inf
+    torch.save(x, cwd / "x.pt")
+    (cwd / "same.py").write_text(
+        "from torch import nn\ndef same():\n    return nn.Sequential(nn.Identity())\n"
+    )
+    line = "stats x.pt --model same.py:same -w none"
+    (row,) = run(f"{line} --json").json["layers"]
+    assert (row["nan_count"], row["inf_count"], row["numel"]) == (1, 2, x.numel())
+    assert (row["mean"], row["std"], row["min"], row["max"], row["zero_fraction"]) == (0, 0, 0, 0, 1)
+    table = run(f"{line} --format table").out
+    assert "NaN" in table
+    assert "inf" in table
+    assert "NaN" not in run("stats {star} {tiny} -l bn --format table").out
+
+
+@pytest.mark.parametrize(
+    ("suffix", "head"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF"), (".PNG", b"\x89PNG")]
+)
+def test_plot_writes_what_the_suffix_says(run, cwd, suffix, head):
+    outcome = run(f"stats {{star}} {{sick}} --plot all{suffix} --columns name,mean")
+    assert f"wrote all{suffix}\n" in outcome.err
+    assert (cwd / f"all{suffix}").read_bytes().startswith(head)
+    assert list(outcome.rows[0]) == ["name", "mean"]
+    assert [path.name for path in cwd.iterdir()] == [f"all{suffix}"]
+
+
+def test_calls_of_a_reused_layer_have_rows_of_their_own(run):
+    assert run("stats {star} {tiny} -l 'block1.relu'").column("name") == ["block1.relu", "block1.relu#1"]
+    assert run("stats {star} {tiny} -l 'block1.relu#1'").column("name") == ["block1.relu#1"]
+    assert run("stats {star} {tiny} -l type:ReLU@2").column("name") == ["block1.relu"]
+
+
+def test_standard_input(run, samples, monkeypatch):
+    expected = run("stats {star} {tiny} -l bn").rows
+    content = io.TextIOWrapper(io.BytesIO((samples / "star.png").read_bytes()))
+    monkeypatch.setattr(sys, "stdin", content)
+    outcome = run("stats - {tiny} -l bn --json")
+    assert outcome.json["input"]["files"] == ["-"]
+    assert [str(row["mean"]) for row in outcome.json["layers"]] == [row["mean"] for row in expected]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+    outcome = run("stats - {tiny}", expect=4)
+    assert "error: '-' is empty" in outcome.err
+
+
+def test_without_pictures_there_is_seeded_noise(run):
+    zero, again, one = (run(f"stats {{tiny}} -l bn --seed {seed}").out for seed in (0, 0, 1))
+    assert zero == again != one
+    shaped = run("stats {tiny} -l bn --input-shape 2,3,64,64 --json").json
+    assert shaped["input"]["shape"] == [[2, 3, 64, 64]]
+    assert shaped["images"] == 2
+
+
+def test_a_torchvision_name_without_network_gets_random_weights_and_a_warning(run):
+    outcome = run("stats {star} --model squeezenet1_1 -l features.0 --json")
+    assert outcome.json["model"]["weights"] == {
+        **outcome.json["model"]["weights"],
+        "requested": "auto",
+        "resolved": "random",
+    }
+    assert "warning: 'squeezenet1_1' has random weights" in outcome.err
+    explicit = run("stats {star} --model squeezenet1_1 -w none -l features.0 --json")
+    assert "warning" not in explicit.err
+    assert explicit.json["layers"] == outcome.json["layers"]
+
+
+def test_a_trained_torchvision_model(run):
+    document = run("stats {star} {squeezenet} --json").json
+    assert document["model"]["weights"]["resolved"] == "shapes_squeezenet1_1.safetensors"
+    assert len(document["model"]["weights"]["sha256"]) == 64
+    assert len(document["layers"]) > 40
+
+
+def test_quiet_leaves_the_result_and_the_warnings(run):
+    loud, quiet = (
+        run(f"stats {{star}} --model squeezenet1_1 -l features.0 {option}") for option in ("", "-q")
+    )
+    assert quiet.out == loud.out
+    assert quiet.err == "".join(
+        line for line in loud.err.splitlines(keepends=True) if line.startswith("warning: ")
+    )
+    assert (
+        loud.err.splitlines()[0] == "device: cpu (auto; no cuda, mps or xpu here)"
+        or torch.cuda.is_available()
+    )
+
+
+def test_the_random_generator_is_left_as_it_was(run):
+    torch.manual_seed(7)
+    before = torch.get_rng_state()
+    run("stats {tiny} -l bn --seed 3")
+    assert torch.equal(torch.get_rng_state(), before)
