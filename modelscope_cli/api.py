@@ -12,7 +12,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.activations import ActivationObserver, to_row
-from modelscope_cli.analysis.reduce import Wanted
+from modelscope_cli.analysis.moments import Wanted
 from modelscope_cli.analysis.summary import summarize, summarize_module
 from modelscope_cli.hooks.selection import names_of
 from modelscope_cli.hooks.session import HookSession

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.correlation import Comoments
-from modelscope_cli.analysis.moments import Moments
-from modelscope_cli.analysis.reduce import Wanted, abs_deviation, reduce_tensor
+from modelscope_cli.analysis.moments import Moments, Wanted
+from modelscope_cli.analysis.reduce import abs_deviation, reduce_tensor
 from modelscope_cli.hooks.channels import ChannelFinder
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.selection import Selection

@@ -12,6 +12,26 @@ from modelscope_cli.analysis.histogram import Histogram
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which figures to gather beside mean, deviation, range and the counts of NaN and infinite values.
+
+    Attributes:
+        mad: the sum of |x - mean|.
+        zero, near_zero: counts of x == 0 and |x| < threshold.
+        threshold: what counts as near zero, in the unit of the values and rounded to their precision.
+        channels: which channels were ever alive.
+        histogram: counts over at most 64 bins.
+    """
+
+    mad: bool = True
+    zero: bool = True
+    near_zero: bool = True
+    threshold: float = 0.05
+    channels: bool = True
+    histogram: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Moments:
     """What is known of one tensor of one call, over all batches so far. Finite values only; others are counted.
 

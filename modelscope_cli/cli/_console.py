@@ -31,17 +31,20 @@ settings = _Settings()
 def _console(stream: IO[str], width: int | None = None) -> "Console":
     from rich.console import Console
 
-    # Layer names, paths and messages are text: no markup, no emoji codes, no highlighting. With NO_COLOR there
-    # is no bold or dim either: a reader of escape codes is what it is there to spare.
+    # Layer names, paths and messages are text: no markup, no emoji codes, no highlighting.
     return Console(
         file=stream,
         width=width,
-        color_system=None if "NO_COLOR" in os.environ else "auto",
         markup=False,
         emoji=False,
         highlight=False,
         soft_wrap=not stream.isatty(),
+        color_system="auto" if _is_coloured(stream) else None,
     )
+
+
+def _is_coloured(stream: IO[str]) -> bool:
+    return stream.isatty() and not os.environ.get("NO_COLOR")
 
 
 def begin(argv: tuple[str, ...]) -> None:
@@ -103,7 +106,7 @@ def show_traceback(error: BaseException) -> None:
 
 
 def _styled(label: str, style: str, text: str) -> None:
-    if not sys.stderr.isatty() or "NO_COLOR" in os.environ:
+    if not _is_coloured(sys.stderr):
         sys.stderr.write(label + text + "\n")
         return
     from rich.text import Text

@@ -90,7 +90,7 @@ def stats(
         folder.check()
 
     from modelscope_cli.analysis.activations import observe_activations, to_row
-    from modelscope_cli.analysis.reduce import Wanted
+    from modelscope_cli.analysis.moments import Wanted
     from modelscope_cli.hooks.selection import select, uncalled
     from modelscope_cli.report import plots
 

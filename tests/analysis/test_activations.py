@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.activations import observe_activations, to_row
-from modelscope_cli.analysis.reduce import Wanted
+from modelscope_cli.analysis.moments import Wanted
 from modelscope_cli.hooks.selection import Selection, select
 from modelscope_cli.records import ActivationStats
 

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modelscope_cli.analysis.histogram import N_BINS, Histogram, grid
-from modelscope_cli.analysis.reduce import Wanted, _reduce_on_device, reduce_tensor
+from modelscope_cli.analysis.moments import Wanted
+from modelscope_cli.analysis.reduce import reduce_tensor
+from modelscope_cli.analysis.reduce_device import reduce_on_device
 
 ONLY = Wanted(mad=False, zero=False, near_zero=False, channels=False)
 LARGE = st.floats(width=32, allow_nan=False, allow_infinity=False).filter(lambda x: x == 0 or abs(x) > 1e-7)
@@ -70,7 +72,7 @@ def test_merging_in_any_grouping_gives_the_whole(parts: list[list[float]]) -> No
 
 @given(SAMPLES)
 def test_the_way_of_accelerators_gives_the_same(values: list[float]) -> None:
-    assert _reduce_on_device(torch.tensor(values), None, ONLY)().histogram == histogram(values)
+    assert reduce_on_device(torch.tensor(values), None, ONLY)().histogram == histogram(values)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +96,7 @@ def test_the_way_of_accelerators_gives_the_same(values: list[float]) -> None:
 def test_odd_ranges(values: list[float]) -> None:
     values = torch.tensor(values).tolist()
     check(histogram(values), values)
-    assert _reduce_on_device(torch.tensor(values), None, ONLY)().histogram == histogram(values)
+    assert reduce_on_device(torch.tensor(values), None, ONLY)().histogram == histogram(values)
 
 
 @pytest.mark.parametrize(

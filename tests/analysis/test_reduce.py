@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from modelscope_cli.analysis import reduce as reducing
-from modelscope_cli.analysis.moments import Moments
-from modelscope_cli.analysis.reduce import CHUNK, ROW, Wanted, abs_deviation, reduce_tensor
+from modelscope_cli.analysis.moments import Moments, Wanted
+from modelscope_cli.analysis.reduce import abs_deviation, reduce_tensor
+from modelscope_cli.analysis.reduce_cpu import CHUNK, ROW
+from modelscope_cli.analysis.reduce_device import reduce_on_device
 
 WANTED = Wanted(threshold=0.1)
 Way = Callable[[Tensor, int | None], Moments]
@@ -27,7 +28,7 @@ def on_cpu(x: Tensor, channel_dim: int | None = None) -> Moments:
 def on_device(x: Tensor, channel_dim: int | None = None) -> Moments:
     """The way of accelerators, which runs on the CPU as well."""
     x = x.dequantize() if x.is_quantized else x
-    return reducing._reduce_on_device(x.detach(), channel_dim, WANTED)()
+    return reduce_on_device(x.detach(), channel_dim, WANTED)()
 
 
 @pytest.fixture(params=[on_cpu, on_device])
@@ -220,14 +221,14 @@ def test_near_zero_is_strictly_below_the_threshold(threshold: float) -> None:
     x = torch.tensor([threshold, -threshold, threshold * 0.999, 2 * threshold])
     wanted = Wanted(threshold=threshold)
     assert reduce_tensor(x, None, wanted)().n_near_zero == 1
-    assert reducing._reduce_on_device(x, None, wanted)().n_near_zero == 1
+    assert reduce_on_device(x, None, wanted)().n_near_zero == 1
 
 
 def test_what_is_not_wanted_is_not_there() -> None:
     nothing = Wanted(mad=False, zero=False, near_zero=False, channels=False, histogram=False)
     for found in (
         reduce_tensor(normal(4, 4), 1, nothing)(),
-        reducing._reduce_on_device(normal(4, 4), 1, nothing)(),
+        reduce_on_device(normal(4, 4), 1, nothing)(),
     ):
         assert (found.abs_deviation, found.n_zero, found.n_near_zero) == (None, None, None)
         assert (found.alive, found.histogram) == (None, None)

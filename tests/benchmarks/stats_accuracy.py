@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torchvision.models import resnet50
 
 from modelscope_cli.analysis.activations import observe_activations, to_row
-from modelscope_cli.analysis.reduce import Wanted
+from modelscope_cli.analysis.moments import Wanted
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, HookSession, Observer

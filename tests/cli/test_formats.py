@@ -11,9 +11,9 @@ from rich.cells import cell_len
 
 COMMANDS = {
     "summary": "summary {TINY}",
-    "stats": "stats {star} {healthy}",
-    "correlation": "stats {star} {healthy} -l type:Conv2d --correlation",
-    "featuremaps": "featuremaps {star} {healthy} -l type:ReLU",
+    "stats": "stats {healthy} --input-shape 1,3,48,48",
+    "correlation": "stats {healthy} --input-shape 1,3,48,48 -l type:Conv2d --correlation",
+    "featuremaps": "featuremaps {healthy} --input-shape 1,3,48,48 -l type:ReLU --cell 8",
     "models": "models resnet",
 }
 ROWS = {"summary": 30, "stats": 26, "correlation": 9, "featuremaps": 7, "models": 21}
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.parametrize("command", COMMANDS)
 def tidied(text):
     """Leave out what differs between two runs: what was typed, how long it took, which folder was free."""
     text = re.sub(r'"argv": \[.*?\]', "", text, flags=re.DOTALL)
-    return re.sub(r'"elapsed_ms": [\d.]+|runs/[\w.-]+', "", text)
+    return re.sub(r'"elapsed_ms": [\d.]+|runs/[\w.\\-]+', "", text)
 
 
 def test_json_is_strict_and_short_for_format_json(run, command):
@@ -136,7 +136,6 @@ def test_a_table_is_no_wider_than_the_terminal_and_says_what_it_left_out(on_term
 def test_colour_is_for_terminals_that_want_it(on_terminal, command):
     coloured = on_terminal(COMMANDS[command], 200)
     assert "\x1b[" in coloured
-    bare = on_terminal(COMMANDS[command], 200, NO_COLOR="1")
-    assert not re.search(r"\x1b\[[\d;]*3[0-7]m", bare)
+    assert "\x1b" not in on_terminal(COMMANDS[command], 200, NO_COLOR="1")
     assert "\x1b" not in on_terminal(COMMANDS[command], 200, TERM="dumb")
     assert "\x1b" not in on_terminal(f"{COMMANDS[command]} --format tsv", 200)
