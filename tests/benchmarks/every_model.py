@@ -23,6 +23,6 @@ def measure(pairs: int | None) -> Iterator[Figure]:
 
 
 def _prints_a_table(name: str) -> bool:
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        code = run(["summary", name, "--format", "table", "--quiet"])
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()):
+        code = run(["summary", name, "--format", "table"])
     return code == 0 and out.getvalue().count("\n") > 10

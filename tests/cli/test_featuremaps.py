@@ -64,7 +64,7 @@ def by_hand(module, args, wanted):
 
 
 def test_resnet34_conv_is_36_grids_and_the_sixteenth_is_one_of_them(run, cwd, resnet34, monkeypatch):
-    whole = run("featuremaps {harbour} --model resnet34 --layer conv --weights none")
+    whole = run("featuremaps {harbour} --model resnet34 --layer conv --weights none --cell 56")
     every = cwd / "runs" / "featuremaps-resnet34"
     grids = [name for name in files(every) if name not in {"contact_sheet.png", "report.json"}]
     assert len(grids) == 36
@@ -78,7 +78,7 @@ def test_resnet34_conv_is_36_grids_and_the_sixteenth_is_one_of_them(run, cwd, re
     numbers = [int(name.partition("_")[0]) for name in grids]
     assert numbers == sorted(set(numbers))
 
-    one = run("featuremaps {harbour} --model resnet34 --layer conv@16 --weights none --json").json
+    one = run("featuremaps {harbour} --model resnet34 --layer conv@16 --weights none --cell 56 --json").json
     (row,) = one["maps"]
     assert row["file"] == grids[15]
     assert row["name"] == order[15]
@@ -201,7 +201,7 @@ def test_vectors_become_a_strip(run, cwd):
 
 
 def test_the_contact_sheet_fits_on_a_screen(run, cwd):
-    run("featuremaps {composition} {squeezenet} --out here")
+    run("featuremaps {composition} {squeezenet} --channels 4 --cell 32 --out here")
     width, height = size(cwd / "here" / "contact_sheet.png")
     assert width <= 1920
     assert height <= 1080
