@@ -83,6 +83,9 @@ class ActivationObserver(Observer):
         for path, tensor in tensors_in(output):
             self._add(call, path, tensor, self._channels.find(module, tensor))
 
+    def pass_by(self, module: nn.Module, output: Any) -> None:
+        self._channels.see(module, output)
+
     def _add(self, call: Call, path: str, tensor: Tensor, channel_dim: int | None) -> None:
         activation = self.activations.get((call.name, call.index, path))
         shape = tuple(tensor.shape)

@@ -45,6 +45,9 @@ class _Capturer(Observer):
         for (path, tensor), channel_dim in zip(outputs, channel_dims, strict=True):
             self.captured.append(self._capture(call, path, tensor, channel_dim))
 
+    def pass_by(self, module: nn.Module, output: Any) -> None:
+        self._channels.see(module, output)
+
     def _capture(
         self, call: Call, path: str, tensor: Tensor, channel_dim: int | None
     ) -> tuple[FeatureMap, Tensor | None, str]:

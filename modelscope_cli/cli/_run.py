@@ -25,8 +25,10 @@ def read_options(
     """Turn the shared options of a command, its `locals()`, into what was asked for, and check the model's.
 
     Raises:
-        UsageError: see `check_request` (exit 2). Nothing heavy has been imported by then.
+        UsageError, CannotRunError: what is wrong with a name or missing as a file; nothing heavy has been
+            imported by then.
     """
+    from modelscope_cli.inputs.files import find_pictures
     from modelscope_cli.inputs.request import InputRequest
     from modelscope_cli.models.request import ModelRequest, check_request
 
@@ -54,6 +56,7 @@ def read_options(
         batch=options.get("batch"),
         seed=options["seed"],
     )
+    find_pictures(file for file in given.files if file != "-")
     return request, given
 
 

@@ -4,6 +4,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from modelscope_cli.hooks.layers import tensors_in
+
 _CHANNELS_FIRST = (
     nn.modules.conv._ConvNd,
     nn.modules.batchnorm._NormBase,
@@ -28,6 +30,11 @@ class ChannelFinder:
 
     def __init__(self) -> None:
         self._last: dict[tuple[int, ...], int] = {}
+
+    def see(self, module: nn.Module, output: Any) -> None:
+        """Remember where a layer's channels are, for the layers behind it."""
+        for _, tensor in tensors_in(output):
+            self.find(module, tensor)
 
     def find(self, module: nn.Module, output: Tensor) -> int | None:
         """Return the channel dimension of `output`, None for scalars and flat vectors."""

@@ -53,6 +53,9 @@ class Observer:
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
         """Called after it. `inputs` is `(args, kwargs)`; `is_innermost`: no other layer was called inside."""
 
+    def pass_by(self, module: nn.Module, output: Any) -> None:
+        """Called after the forward of a call that was not asked for: what it shows may explain a later one."""
+
 
 class ForwardError(CannotRunError):
     """The model's own forward raised.
@@ -218,6 +221,9 @@ class HookSession:
                 self._failed = error, frame
             return
         if not self._is_wanted(frame.call):
+            with _uncaught():
+                for observer in self._observers:
+                    observer.pass_by(module, output)
             return
         with _uncaught():
             for observer in self._observers:

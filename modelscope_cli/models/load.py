@@ -92,7 +92,8 @@ def load_skeleton(request: ModelRequest) -> LoadedModel:
     if not architecture.is_instance:
         try:
             filled = _fill_skeleton(architecture.on_meta(), request)
-            info = WeightsInfo(request.weights, "none", "meta")
+            resolved = request.checkpoint.name if request.checkpoint else "random"
+            info = WeightsInfo(request.weights, resolved, "meta")  # no values were made or read
             filled = replace(filled, weights=info, notes=filled.notes if request.checkpoint else ())
             return _placed(architecture, filled, torch.device("meta"), dtype, weights)
         except UsageError:

@@ -169,18 +169,12 @@ def test_saved_tensors_are_the_layers_own_outputs_bit_by_bit(run, cwd, resnet34)
         assert torch.equal(tensor, truth[name])  # bn1, too, though an in-place ReLU follows it
 
 
-CHANNELS_OF_BLOCKS = pytest.mark.xfail(
-    strict=True,
-    reason="a block's channels are told by layers inside it, which nobody looks at unless selected",
-)
-
-
 @pytest.mark.parametrize(
     ("model", "layer", "shape"),
     [
         ("vit_b_32", "encoder.layers.encoder_layer_0.mlp", (768, 7, 7)),
         ("swin_t", "features.1.0.norm1", (96, 56, 56)),
-        pytest.param("swin_t", "features.1", (96, 56, 56), marks=CHANNELS_OF_BLOCKS),
+        ("swin_t", "features.1", (96, 56, 56)),
     ],
 )
 def test_tokens_become_maps(run, cwd, model, layer, shape):

@@ -191,7 +191,7 @@ def test_nonfinite_weights_load_with_a_warning(tmp_path: Path, state: State, val
     loaded = load(saved(tmp_path, state))
     assert codes(loaded) == ["nonfinite_weights"]
     first = ", ".join(list(state)[:3])
-    assert loaded.warnings[0].message == f"NaN or infinite values in 4 ({first}, ...)"
+    assert loaded.warnings[0].message == f"NaN or infinite values in the weights: 4 ({first}, ...)"
 
 
 def test_old_key_names_that_torchvision_renames(tmp_path: Path) -> None:

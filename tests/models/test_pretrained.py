@@ -240,7 +240,7 @@ def test_unknown_weights_list_those_there_are_nearest_first() -> None:
 
 def test_skeletons_check_the_name_of_weights_and_want_none_of_them() -> None:
     info = load_skeleton(ModelRequest(NAME, weights="DEFAULT")).info.weights
-    assert (info.requested, info.resolved, info.origin, info.sha256) == ("DEFAULT", "none", "meta", None)
+    assert (info.requested, info.resolved, info.origin, info.sha256) == ("DEFAULT", "random", "meta", None)
     with pytest.raises(UsageError):
         load_skeleton(ModelRequest(NAME, weights="nope"))
 
