@@ -120,7 +120,11 @@ def load_state(
 def nonfinite_weights(module: nn.Module) -> tuple[Notice, ...]:
     """Return a warning that names the weights holding NaN or infinity; empty where there are none."""
     bad = [name for name, value in module.state_dict().items() if _has_nonfinite(value)]
-    return (Notice("nonfinite_weights", f"NaN or infinite values in the weights: {listed(bad, 3)}"),) if bad else ()
+    return (
+        (Notice("nonfinite_weights", f"NaN or infinite values in the weights: {listed(bad, 3)}"),)
+        if bad
+        else ()
+    )
 
 
 def _tensors_of(module: nn.Module) -> dict[str, Tensor]:
