@@ -163,5 +163,9 @@ def choose_channels(maps: Tensor, n: int, is_top: bool) -> tuple[int, ...]:
 
 def value_range(maps: Tensor) -> tuple[float, float] | tuple[None, None]:
     """Return the smallest and largest finite value, None twice where there is none."""
+    if maps.numel():
+        low, high = torch.aminmax(maps.float())
+        if low.isfinite() and high.isfinite():
+            return low.item(), high.item()
     finite = maps[maps.isfinite()].float()
     return (finite.amin().item(), finite.amax().item()) if finite.numel() else (None, None)

@@ -1,6 +1,5 @@
 """Remember everything a forward pass may change about a model, and put it back."""
 
-import copy
 from typing import Any
 
 import torch
@@ -23,7 +22,7 @@ class Snapshot:
     def __init__(self, model: nn.Module) -> None:
         self._attributes = [(module, dict(module.__dict__)) for module in model.modules()]
         self._contents = [
-            (held, copy.copy(held))
+            (held, dict(held) if isinstance(held, dict) else list(held))
             for _, attributes in self._attributes
             for held in attributes.values()
             if isinstance(held, _CONTAINERS)

@@ -29,20 +29,23 @@ def to_colours(maps: Tensor, scale: str) -> Tensor:
         scale: `channel` spans the colours over each map's own range, `layer` over that of all maps.
     """
     maps = maps.to(torch.float32)
-    is_finite = maps.isfinite()
-    clean = torch.where(is_finite, maps, 0)
-    low = torch.where(is_finite, maps, math.inf).flatten(1).amin(1)
-    high = torch.where(is_finite, maps, -math.inf).flatten(1).amax(1)
+    low, high = maps.flatten(1).amin(1), maps.flatten(1).amax(1)
+    clean, is_finite = maps, None
+    if not (low.isfinite().all() and high.isfinite().all()):
+        is_finite = maps.isfinite()
+        clean = torch.where(is_finite, maps, 0)
+        low = torch.where(is_finite, maps, math.inf).flatten(1).amin(1)
+        high = torch.where(is_finite, maps, -math.inf).flatten(1).amax(1)
     is_flat = ~(high > low)
     if scale == "layer":
         low, high = low.amin().expand_as(low), high.amax().expand_as(high)
     # Halved first, so that a range from -3e38 to 3e38 does not overflow.
     span = (high / 2 - low / 2).clamp_min(1e-38)
-    share = (clean / 2 - low[:, None, None] / 2) / span[:, None, None]
+    share = torch.mul(clean, 0.5).sub_(low[:, None, None] / 2).div_(span[:, None, None])
     colours = share.mul_(palette.N_COLOURS - 1).round_().clamp_(0, palette.N_COLOURS - 1).to(torch.uint8)
     if is_flat.any():
         colours[is_flat] = palette.FLAT
-    if not is_finite.all():
+    if is_finite is not None:
         colours[~is_finite] = palette.STRANGE
     return colours
 
@@ -197,4 +200,4 @@ def _rgb(index: int, cmap: str) -> tuple[int, int, int]:
 
 def save_png(image: Image.Image, path: Path) -> None:
     """Write a PNG; the lightest compression is four times as quick and a tenth larger."""
-    image.save(path, format="PNG", compress_level=1)
+    image.save(path, format="PNG", compress_level=1, compress_type=3)
