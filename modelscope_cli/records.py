@@ -5,9 +5,7 @@ Units stand in the names: `_bytes`, `_ms`, `_fraction` (0..1). Counts are intege
 """
 
 import dataclasses
-import platform
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any
 
 from modelscope_cli import __version__
@@ -32,6 +30,9 @@ def to_plain(value: Any) -> Any:
 
 def versions() -> dict[str, str]:
     """Return the versions that decide the numbers."""
+    import platform
+    from importlib.metadata import version
+
     return {
         "version": __version__,
         "python": platform.python_version(),

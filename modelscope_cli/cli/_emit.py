@@ -3,12 +3,13 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from modelscope_cli.cli import _console
 from modelscope_cli.errors import UsageError, nearest
-from modelscope_cli.report.folder import check_file, write_text
-from modelscope_cli.report.sheet import Sheet
+
+if TYPE_CHECKING:
+    from modelscope_cli.report.sheet import Sheet
 
 FORMATS = ("auto", "table", "tsv", "csv", "json", "markdown")
 _BY_SUFFIX = {".txt": "table", ".tsv": "tsv", ".csv": "csv", ".json": "json", ".md": "markdown"}
@@ -47,13 +48,17 @@ def destination(format: str, is_json: bool, file: Path | None) -> Destination:
                 f"--output {file} --format {'|'.join(FORMATS[1:])}",
             )
         format = _BY_SUFFIX[file.suffix.lower()]
+    from modelscope_cli.report.folder import check_file
+
     check_file(file)
     return Destination(format, file)
 
 
-def emit(where: Destination, sheet: Sheet, document: dict[str, Any]) -> None:
+def emit(where: Destination, sheet: "Sheet", document: dict[str, Any]) -> None:
     """Write the result: `document` for json, `sheet` for everything else."""
     if where.file is not None:
+        from modelscope_cli.report.folder import write_text
+
         write_text(where.file, _render(where.format, sheet, document))
         _console.note(f"wrote {where.file}")
         return
@@ -68,7 +73,7 @@ def emit(where: Destination, sheet: Sheet, document: dict[str, Any]) -> None:
         _console.write(_render(format, sheet, document))
 
 
-def _render(format: str, sheet: Sheet, document: dict[str, Any]) -> str:
+def _render(format: str, sheet: "Sheet", document: dict[str, Any]) -> str:
     if format == "json":
         from modelscope_cli.report.json import render_json
 

@@ -4,13 +4,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from modelscope_cli.cli import _console
-from modelscope_cli.records import InputInfo, Notice, Run, versions
 
 if TYPE_CHECKING:
     from modelscope_cli.inputs.batch import Inputs
     from modelscope_cli.inputs.request import InputRequest
     from modelscope_cli.models.load import LoadedModel
     from modelscope_cli.models.request import ModelRequest
+    from modelscope_cli.records import InputInfo, Notice, Run
 
 
 def set_up(quiet: bool, debug: bool) -> None:
@@ -85,7 +85,7 @@ def open_for(request: "InputRequest", loaded: "LoadedModel") -> "Inputs":
     return inputs
 
 
-def tell(notes: tuple[str, ...], warnings: tuple[Notice, ...]) -> None:
+def tell(notes: tuple[str, ...], warnings: tuple["Notice", ...]) -> None:
     """Write notes and warnings to stderr."""
     for text in notes:
         _console.note(text)
@@ -94,9 +94,11 @@ def tell(notes: tuple[str, ...], warnings: tuple[Notice, ...]) -> None:
 
 
 def make_run(
-    command: str, loaded: "LoadedModel", given: InputInfo | None, seed: int, warnings: tuple[Notice, ...]
-) -> Run:
+    command: str, loaded: "LoadedModel", given: "InputInfo | None", seed: int, warnings: tuple["Notice", ...]
+) -> "Run":
     """Fill the header that every record begins with."""
+    from modelscope_cli.records import Run, versions
+
     return Run(
         command=command,
         argv=_console.settings.argv,

@@ -11,12 +11,6 @@ from modelscope_cli.cli import _options as opt
 from modelscope_cli.cli._emit import destination, emit
 from modelscope_cli.cli._run import load, make_run, open_for, read_options, set_up, tell
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.records import FeatureMapsRecord
-from modelscope_cli.report.featuremaps_sheet import COLUMNS, featuremaps_sheet
-from modelscope_cli.report.folder import OutputFolder, check_file, free_folder, write_text
-from modelscope_cli.report.json import render_json
-from modelscope_cli.report.palette import make_palette
-from modelscope_cli.report.sheet import choose_columns
 
 
 class Scale(StrEnum):
@@ -90,6 +84,13 @@ def featuremaps(
       modelscope featuremaps photo.jpg -m vit_b_16 -l 'encoder.layers.*.mlp' --cmap magma
     """
     options = locals()
+    from modelscope_cli.records import FeatureMapsRecord
+    from modelscope_cli.report.featuremaps_sheet import COLUMNS, featuremaps_sheet
+    from modelscope_cli.report.folder import OutputFolder, check_file, free_folder, write_text
+    from modelscope_cli.report.json import render_json
+    from modelscope_cli.report.palette import make_palette
+    from modelscope_cli.report.sheet import choose_columns
+
     set_up(quiet, debug)
     where = destination(format, json, output)
     request, given = read_options(options)

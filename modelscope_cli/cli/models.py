@@ -8,9 +8,6 @@ from modelscope_cli.cli import _console
 from modelscope_cli.cli import _options as opt
 from modelscope_cli.cli._emit import destination, emit
 from modelscope_cli.cli._run import set_up
-from modelscope_cli.models.catalogue import list_models, match_names
-from modelscope_cli.records import Catalogue, versions
-from modelscope_cli.report.models_sheet import models_sheet
 
 
 def models(
@@ -35,6 +32,10 @@ def models(
 
       modelscope models 'vit_*' --columns name,params,gmacs
     """
+    from modelscope_cli.models.catalogue import list_models, match_names
+    from modelscope_cli.records import Catalogue, versions
+    from modelscope_cli.report.models_sheet import models_sheet
+
     set_up(quiet, debug)
     where = destination(format, json, output)
     names = match_names(pattern)

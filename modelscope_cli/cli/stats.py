@@ -10,10 +10,6 @@ from modelscope_cli.cli import _options as opt
 from modelscope_cli.cli._emit import destination, emit
 from modelscope_cli.cli._run import load, make_run, open_for, read_options, set_up, tell
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records import StatsRecord
-from modelscope_cli.report.folder import OutputFolder, check_file, free_folder, write_text
-from modelscope_cli.report.json import render_json
-from modelscope_cli.report.stats_sheet import FIGURES, needed_figures, stats_sheet
 
 
 def stats(
@@ -75,6 +71,11 @@ def stats(
       modelscope stats samples/star.png -m samples/tiny_resnet.py:TinyResNet -c samples/sick.safetensors
     """
     options = locals()
+    from modelscope_cli.records import StatsRecord
+    from modelscope_cli.report.folder import OutputFolder, check_file, free_folder, write_text
+    from modelscope_cli.report.json import render_json
+    from modelscope_cli.report.stats_sheet import FIGURES, needed_figures, stats_sheet
+
     set_up(quiet, debug)
     where = destination(format, json, output)
     request, given = read_options(options)

@@ -7,8 +7,6 @@ import typer
 from modelscope_cli.cli import _options as opt
 from modelscope_cli.cli._emit import destination, emit
 from modelscope_cli.cli._run import make_run, read_options, set_up, tell
-from modelscope_cli.report.sheet import choose_columns
-from modelscope_cli.report.summary_sheet import summary_columns, summary_sheet
 
 
 def summary(
@@ -51,6 +49,9 @@ def summary(
       modelscope summary samples/tiny_resnet.py:TinyResNet --input-shape 1,3,96,96
     """
     options = locals()
+    from modelscope_cli.report.sheet import choose_columns
+    from modelscope_cli.report.summary_sheet import summary_columns, summary_sheet
+
     set_up(quiet, debug)
     where = destination(format, json, output)
     request, given = read_options(options)

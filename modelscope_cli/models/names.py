@@ -5,8 +5,8 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-# `@register_model()` above other decorators and `def resnet18(`, or `@register_model(name="quantized_...")`.
-_REGISTRATION = re.compile(r'^@register_model\((?:name="(\w+)")?\)$.*?^def (\w+)\(', re.MULTILINE | re.DOTALL)
+# What follows `@register_model(`: a name, or, below other decorators, a function of that name.
+_REGISTERED = re.compile(rb'name="(\w+)"|.*?\ndef (\w+)\(', re.DOTALL)
 
 
 @cache
@@ -16,5 +16,7 @@ def model_names() -> tuple[str, ...]:
     if spec is None or spec.origin is None:
         return ()
     sources = (Path(spec.origin).parent / "models").rglob("*.py")
-    found = (_REGISTRATION.finditer(source.read_text(encoding="utf-8")) for source in sources)
-    return tuple(sorted(match[1] or match[2] for matches in found for match in matches))
+    # Split first: a search that starts at every line of every file takes four times as long.
+    parts = (part for source in sources for part in source.read_bytes().split(b"\n@register_model(")[1:])
+    found = filter(None, map(_REGISTERED.match, parts))
+    return tuple(sorted((match[1] or match[2]).decode() for match in found))
