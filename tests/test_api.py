@@ -1,7 +1,9 @@
 """The Python API: the same engine, from a notebook."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -108,3 +110,10 @@ def test_html_escapes_what_users_name():
             return getattr(self, "<b>x</b>")(x)
 
     assert "<b>x" not in modelscope_cli.summary(Odd(), torch.zeros(1, 3))._repr_html_()
+
+
+def test_the_example_in_the_readme_runs(capsys):
+    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    exec(code, {})
+    assert float(capsys.readouterr().out.splitlines()[-1]) > 0

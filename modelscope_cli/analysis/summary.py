@@ -12,7 +12,7 @@ from modelscope_cli.hooks.patterns import match_layers, parse_pattern, pick_call
 from modelscope_cli.hooks.session import ForwardError
 from modelscope_cli.inputs.batches import open_inputs
 from modelscope_cli.inputs.request import InputRequest
-from modelscope_cli.models.lean import without_dynamo
+from modelscope_cli.lean import without_dynamo
 from modelscope_cli.models.load import LoadedModel, load_model, load_skeleton
 from modelscope_cli.models.request import ModelRequest
 from modelscope_cli.records import InputInfo, LayerShape, Notice, Run, SummaryRecord

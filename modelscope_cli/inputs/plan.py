@@ -4,17 +4,20 @@ import copy
 from typing import Any
 
 from torch import nn
-from torchvision.models import ResNet18_Weights
-from torchvision.models.detection import FasterRCNN_ResNet50_FPN_Weights
-from torchvision.models.optical_flow import Raft_Small_Weights
-from torchvision.models.segmentation import FCN_ResNet50_Weights
-from torchvision.models.video import R3D_18_Weights
 
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.grammar import by, parse_channels, parse_size
 from modelscope_cli.inputs.natural import first_layer
 from modelscope_cli.inputs.preprocess import FLOW_MIN_SIDE, FLOW_STEP, Preprocessing
 from modelscope_cli.inputs.request import InputRequest
+from modelscope_cli.lean import without_dynamo
+
+with without_dynamo():
+    from torchvision.models import ResNet18_Weights
+    from torchvision.models.detection import FasterRCNN_ResNet50_FPN_Weights
+    from torchvision.models.optical_flow import Raft_Small_Weights
+    from torchvision.models.segmentation import FCN_ResNet50_Weights
+    from torchvision.models.video import R3D_18_Weights
 
 # Presets are private classes; the public way to one is the weights that use it.
 _DEFAULT_WEIGHTS = {

@@ -7,10 +7,13 @@ from typing import Any
 import torch
 from PIL import Image
 from torch import Tensor
-from torchvision.transforms.functional import pil_to_tensor
 
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.grammar import MAX_PICTURE_PIXELS
+from modelscope_cli.lean import without_dynamo
+
+with without_dynamo():
+    from torchvision.transforms.functional import pil_to_tensor
 
 # RAFT needs sides divisible by 8, at least 128, and memory that grows with the square of the area;
 # its authors report on frames of 520 x 960.

@@ -9,8 +9,8 @@ from typing import Any
 from torch import nn
 
 from modelscope_cli.errors import CannotRunError, UsageError, nearest
+from modelscope_cli.lean import skip_random_fills, without_dynamo
 from modelscope_cli.models.architecture import Architecture
-from modelscope_cli.models.lean import skip_random_fills, without_dynamo
 from modelscope_cli.models.seeding import seeded
 
 with without_dynamo():

@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from modelscope_cli.models.lean import on_meta, skip_random_fills, without_dynamo
+from modelscope_cli.lean import on_meta, skip_random_fills, without_dynamo
 
 PREAMBLE = """
 import sys
@@ -14,7 +14,7 @@ import torch
 heavy = {"torch._dynamo", "torch._dynamo.utils", "sympy", "torch.fx.experimental.symbolic_shapes"}
 if heavy & set(sys.modules):
     print("torch imports them itself"), sys.exit(0)
-from modelscope_cli.models.lean import on_meta, skip_random_fills, without_dynamo
+from modelscope_cli.lean import on_meta, skip_random_fills, without_dynamo
 """
 
 
@@ -129,3 +129,13 @@ def test_values_that_constructors_read_stay_on_the_cpu() -> None:
 def test_without_dynamo_nests() -> None:
     with without_dynamo(), without_dynamo():
         pass
+
+
+@pytest.mark.parametrize(
+    "line", ["summary resnet18", "stats --input-shape 1,3,32,32 -m resnet18 -w none", "models resnet18"]
+)
+def test_no_command_on_a_torchvision_model_imports_dynamo(line: str) -> None:
+    code = "import sys; from modelscope_cli.cli.app import run; run(sys.argv[1:])"
+    code += "; sys.exit('torch._dynamo' in sys.modules)"
+    command = [sys.executable, "-c", code, *line.split(), "--quiet"]
+    assert subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode == 0
