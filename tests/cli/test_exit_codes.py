@@ -274,7 +274,7 @@ def test_what_ends_a_command_from_inside(monkeypatch, capfd, raised, code, said,
     def end(*_: object) -> None:
         raise raised
 
-    monkeypatch.setattr("modelscope_cli.cli.models.list_models", end)
+    monkeypatch.setattr("modelscope_cli.models.catalogue.list_models", end)
     # The pipe that has gone is this test's own stdout; what is done to it is tested with a real one.
     monkeypatch.setattr(app._console, "abandon_stdout", lambda: None)
     assert run_argv(["models", "resnet18", *filter(None, [debug])]) == code
