@@ -42,7 +42,7 @@ class Summarized:
             layers=self.structure.layers,
             totals=self.structure.totals,
             uncounted_ops=self.structure.uncounted_ops,
-            failed=(error.call.label if error and error.call else None) if error else None,
+            failed=error.call.label if error and error.call else None,
         )
 
 

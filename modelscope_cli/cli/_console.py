@@ -28,17 +28,15 @@ class _Settings:
 settings = _Settings()
 
 
-def _console(stream: IO[str], width: int | None = None) -> "Console":
+def _console(stream: IO[str]) -> "Console":
     from rich.console import Console
 
     # Layer names, paths and messages are text: no markup, no emoji codes, no highlighting.
     return Console(
         file=stream,
-        width=width,
         markup=False,
         emoji=False,
         highlight=False,
-        soft_wrap=not stream.isatty(),
         color_system="auto" if _is_coloured(stream) else None,
     )
 
@@ -56,9 +54,9 @@ def begin(argv: tuple[str, ...]) -> None:
         sys.stdout.reconfigure(errors="replace")
 
 
-def terminal_width() -> int | None:
-    """Width of the terminal behind stdout in characters; None where there is no terminal."""
-    return _console(sys.stdout).width if sys.stdout.isatty() else None
+def terminal_width() -> int:
+    """Width of the terminal behind stdout in characters."""
+    return _console(sys.stdout).width
 
 
 def write(text: str) -> None:
@@ -67,18 +65,10 @@ def write(text: str) -> None:
     sys.stdout.flush()
 
 
-def show(renderable: "RenderableType", stream: IO[str] | None = None) -> None:
-    """Write a table: coloured on a terminal, plain and as wide as it needs anywhere else."""
-    stream = stream or sys.stdout
-    width = None if stream.isatty() else 10_000
-    console = _console(stream, width)
-    if stream.isatty():
-        console.print(renderable)
-    else:
-        with console.capture() as capture:
-            console.print(renderable)
-        stream.write("".join(line.rstrip() + "\n" for line in capture.get().splitlines()))
-    stream.flush()
+def show(renderable: "RenderableType") -> None:
+    """Write a table to the terminal behind stdout, coloured."""
+    _console(sys.stdout).print(renderable)
+    sys.stdout.flush()
 
 
 def note(text: str) -> None:

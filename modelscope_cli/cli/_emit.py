@@ -65,7 +65,7 @@ def emit(where: Destination, sheet: "Sheet", document: dict[str, Any]) -> None:
     format = where.format
     if format == "auto":
         format = "table" if sys.stdout.isatty() else "tsv"
-    if format == "table":
+    if format == "table" and sys.stdout.isatty():
         from modelscope_cli.report.table import render_table
 
         _console.show(render_table(sheet, _console.terminal_width()))
@@ -83,13 +83,9 @@ def _render(format: str, sheet: "Sheet", document: dict[str, Any]) -> str:
 
         return render_markdown(sheet)
     if format == "table":
-        import io
+        from modelscope_cli.report.notebook import to_text
 
-        from modelscope_cli.report.table import render_table
-
-        text = io.StringIO()
-        _console.show(render_table(sheet, None), text)
-        return text.getvalue()
+        return to_text(sheet)
     from modelscope_cli.report.delimited import render_csv, render_tsv
 
     return render_csv(sheet) if format == "csv" else render_tsv(sheet)

@@ -15,7 +15,6 @@ from modelscope_cli.report.folder import write_bytes
 from modelscope_cli.report.names import file_stems, label_of
 
 CONTACT_SHEET = "contact_sheet.png"
-TENSORS = "tensors.safetensors"
 TILE_CHANNELS = 9  # of a layer on the contact sheet
 
 
