@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
+from modelscope_cli.analysis.freezing import set_trainable
 from modelscope_cli.analysis.shapes import Structure, measure_shapes
 from modelscope_cli.hooks.layers import list_layers
-from modelscope_cli.hooks.patterns import match_layers, parse_pattern, pick_calls
+from modelscope_cli.hooks.patterns import parse_pattern, pick_calls
 from modelscope_cli.hooks.session import ForwardError
 from modelscope_cli.inputs.batches import open_inputs
 from modelscope_cli.inputs.request import InputRequest
@@ -95,7 +96,7 @@ def _for_real(request: ModelRequest, reason: str) -> LoadedModel:
 
 
 def _measure(loaded: LoadedModel, given: InputRequest, freeze: Sequence[str]) -> Summarized:
-    _freeze(loaded.module, freeze)
+    set_trainable(loaded.module, freeze)
     # Nothing of the user's own runs under the stand-ins.
     with without_dynamo() if loaded.info.source == "zoo" else nullcontext():
         inputs = open_inputs(
@@ -109,15 +110,6 @@ def _measure(loaded: LoadedModel, given: InputRequest, freeze: Sequence[str]) ->
         structure = measure_shapes(loaded.module, next(iter(inputs)).args)
     notes = (*loaded.notes, *inputs.notes)
     return Summarized(loaded, inputs.info, structure, notes, (*loaded.warnings, *inputs.warnings))
-
-
-def _freeze(model: nn.Module, patterns: Sequence[str]) -> None:
-    present = list_layers(model)
-    modules = {layer.name: module for layer, module in present}
-    for text in patterns:
-        for layer in match_layers(parse_pattern(text), [layer for layer, _ in present]):
-            for parameter in modules[layer.name].parameters():
-                parameter.requires_grad_(False)
 
 
 def _keep(

@@ -1,5 +1,6 @@
 """Every shared option, declared once. Commands put these in their signature with a default."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +9,14 @@ import typer
 from modelscope_cli.models.names import model_names
 
 _MODEL, _INPUT, _LAYERS, _OUTPUT = "Model", "Input", "Layers", "Output"
+
+
+class Mode(StrEnum):
+    """In which mode a model runs."""
+
+    auto = "auto"
+    eval = "eval"
+    train = "train"
 
 
 def _complete_model(incomplete: str) -> list[str]:
@@ -106,6 +115,15 @@ OfflineOpt = Annotated[
     bool,
     typer.Option(
         "--offline", envvar="MSCOPE_OFFLINE", help="Never touch the network.", rich_help_panel=_MODEL
+    ),
+]
+ModeOpt = Annotated[
+    Mode,
+    typer.Option(
+        "--mode",
+        help="eval; or train, where batch norm uses the batch and dropout drops. auto: eval, but train for "
+        "the loss of a detection model.",
+        rich_help_panel=_MODEL,
     ),
 ]
 

@@ -1,6 +1,7 @@
 """What every command that runs a model does before and after: load, open the inputs, fill the header."""
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from modelscope_cli.cli import _console
@@ -54,6 +55,7 @@ def read_options(
         std=options.get("std"),
         normalize=options.get("normalize", True),
         batch=options.get("batch"),
+        repeat=options.get("repeat", 1),
         seed=options["seed"],
     )
     find_pictures(file for file in given.files if file != "-")
@@ -83,6 +85,14 @@ def open_for(request: "InputRequest", loaded: "LoadedModel") -> "Inputs":
     )
     tell(inputs.notes, inputs.warnings)
     return inputs
+
+
+def fit_batch(given: "InputRequest", family: str, is_training: bool) -> "InputRequest":
+    """Give noise for train mode two images, as batch norm needs more than one value a channel."""
+    is_noise = not given.files and not given.shapes
+    if given.batch is None and is_noise and is_training and family != "detection":
+        return replace(given, batch=2)
+    return given
 
 
 def tell(notes: tuple[str, ...], warnings: tuple["Notice", ...]) -> None:

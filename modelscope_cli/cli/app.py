@@ -9,6 +9,7 @@ import typer
 from modelscope_cli import __version__
 from modelscope_cli.cli import _console
 from modelscope_cli.cli.featuremaps import featuremaps
+from modelscope_cli.cli.grads import grads
 from modelscope_cli.cli.models import models
 from modelscope_cli.cli.stats import stats
 from modelscope_cli.cli.summary import summary
@@ -24,7 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (summary, stats, featuremaps, models):
+for command in (summary, stats, featuremaps, grads, models):
     app.command()(command)
 
 

@@ -44,8 +44,15 @@ class Call:
 
 
 class Observer:
-    """Looks at calls and never changes them. What is needed of a tensor is reduced or copied at once: a later
-    in-place operation rewrites it. Nothing here may synchronise an accelerator."""
+    """Looks at calls. What is needed of a tensor is reduced or copied at once: a later in-place operation
+    rewrites it. Nothing here may synchronise an accelerator."""
+
+    def attach(self, name: str, module: nn.Module) -> Iterable[RemovableHandle]:
+        """Attach hooks of one's own to a layer as the session opens, and return them for it to remove."""
+        return ()
+
+    def detach(self) -> None:
+        """Remove what was attached since; called as the session closes."""
 
     def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Called before the layer's forward."""
@@ -55,6 +62,22 @@ class Observer:
 
     def pass_by(self, module: nn.Module, output: Any) -> None:
         """Called after the forward of a call that was not asked for: what it shows may explain a later one."""
+
+
+class Intervention(Observer):
+    """Changes what flows, before any observer sees it. It decides itself which calls it means."""
+
+    def change_inputs(
+        self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return what the layer is called with instead."""
+        return args, kwargs
+
+    def change_output(
+        self, call: Call, module: nn.Module, inputs: tuple[tuple[Any, ...], dict[str, Any]], output: Any
+    ) -> Any:
+        """Return what the layer gives instead."""
+        return output
 
 
 class ForwardError(CannotRunError):
@@ -75,6 +98,10 @@ class ForwardError(CannotRunError):
         hint = "modelscope summary --help   shows how to give another input (--input-shape, --size, --batch)"
         if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in reason:
             reason, hint = "out of memory", "--batch 1, a smaller --size, or --device cpu"
+        elif reason.startswith("Expected more than 1 value per channel when training"):
+            hint = (
+                "--batch 2, or --mode eval   (batch norm in train mode needs more than one value a channel)"
+            )
         super().__init__(f"forward raised in {where}{given}: {type(error).__name__}: {reason[:300]}", hint)
 
 
@@ -114,14 +141,21 @@ class HookSession:
     Args:
         model: left as found: hooks, training flags, attributes, buffers, `requires_grad`, fast-path flag, RNG.
         observers: see every wanted call.
+        interventions: change every call they mean, in this order; then no forward is cut short.
         wanted: the `(layer name, call index)` pairs that matter, or None for all. Once the last one is done the
             forward is cut short.
         names: only these layers are shown to the observers, every call of them; None for all.
-        is_restoring: switch to eval mode and the fused attention path off, so that the layers inside show, and
-            put everything back at the end. Otherwise the model is the caller's, who runs it himself, and only
-            the hooks are ours.
+        is_restoring: switch to the mode asked for and the fused attention path off, so that the layers inside
+            show, and put everything back at the end. Otherwise the model is the caller's, who runs it himself,
+            and only the hooks are ours.
+        is_training: run in train mode instead of eval mode.
+        with_gradients: build the graph for a backward pass. Then no forward is cut short: a loss needs its end.
 
-    A call that is not inside another begins a new pass, in which counting starts again.
+    A call that is not inside another begins a new pass, in which counting starts again. What activation
+    checkpointing runs once more inside a backward pass does not count.
+
+    Attributes:
+        first_calls: the first call of every layer in the latest pass, wanted or not.
 
     Raises:
         CannotRunError: on entry, a lazy layer that still has no shape: its first run cannot be undone (4).
@@ -135,22 +169,30 @@ class HookSession:
         wanted: frozenset[tuple[str, int]] | None = None,
         names: frozenset[str] | None = None,
         is_restoring: bool = True,
+        is_training: bool = False,
+        with_gradients: bool = False,
+        interventions: Iterable[Intervention] = (),
     ) -> None:
         self.model = model
+        self._interventions = tuple(interventions)
         self._observers = tuple(observers)
         self._wanted = wanted
         self._names = names
         self._is_restoring = is_restoring
+        self._is_training = is_training
+        self._with_gradients = with_gradients
         self._handles: list[RemovableHandle] = []
         self._snapshot: Snapshot | None = None
         self._begin_pass()
 
     def _begin_pass(self) -> None:
         self._n_calls = 0
+        self.first_calls: dict[str, Call] = {}
         self._calls_of: Counter[str] = Counter()
         self._open: list[_OpenCall] = []
         self._failed: tuple[BaseException, _OpenCall] | None = None
-        self._n_missing = len(self._wanted) if self._wanted is not None else -1
+        may_stop = self._wanted is not None and not self._with_gradients and not self._interventions
+        self._n_missing = len(self._wanted or ()) if may_stop else 0
 
     def __enter__(self) -> Self:
         _refuse_lazy(self.model)
@@ -158,7 +200,7 @@ class HookSession:
             self._snapshot = Snapshot(self.model)
         try:
             if self._is_restoring:
-                self.model.eval()
+                self.model.train(self._is_training)
                 torch.backends.mha.set_fastpath_enabled(False)
             for layer, module in list_layers(self.model):
                 if not isinstance(module, torch.jit.ScriptModule):  # takes no hooks, and would not call them
@@ -177,6 +219,8 @@ class HookSession:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        for observer in (*self._interventions, *self._observers):
+            observer.detach()
         if self._snapshot is not None:
             self._snapshot.restore()
             self._snapshot = None
@@ -184,54 +228,67 @@ class HookSession:
     def _attach(self, name: str, module: nn.Module) -> None:
         kind = type(module).__name__
 
-        def enter(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            self._enter(name, kind, module, args, kwargs)
+        def enter(
+            module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+        ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+            return self._enter(name, kind, module, args, kwargs)
 
-        def leave(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-            self._leave(module, output)
+        def leave(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+            return self._leave(module, output)
 
         # Behind the user's own hooks, which may change what flows. Also called for a forward that raises, as
         # the model may catch that and go on.
         self._handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
         self._handles.append(module.register_forward_hook(leave, with_kwargs=True, always_call=True))
+        for observer in (*self._interventions, *self._observers):
+            self._handles.extend(observer.attach(name, module))
 
     def _enter(
         self, name: str, kind: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         if self._open:
             self._open[-1].is_innermost = False
+        elif torch._C._current_graph_task_id() != -1:
+            return None  # recomputed inside a backward pass
         else:
             self._begin_pass()
         self._n_calls += 1
         call = Call(name, kind, self._n_calls, self._calls_of[name], len(self._open))
         self._calls_of[name] += 1
+        self.first_calls.setdefault(name, call)
         self._open.append(_OpenCall(call, module, (args, kwargs), sys.exception()))
-        if self._is_wanted(call):
-            with _uncaught():
+        with _uncaught():
+            for intervention in self._interventions:
+                args, kwargs = intervention.change_inputs(call, module, args, kwargs)
+            self._open[-1].inputs = args, kwargs
+            if self._is_wanted(call):
                 for observer in self._observers:
                     observer.enter(call, module, args, kwargs)
+        return (args, kwargs) if self._interventions else None
 
-    def _leave(self, module: nn.Module, output: Any) -> None:
+    def _leave(self, module: nn.Module, output: Any) -> Any:
         if not self._open or self._open[-1].module is not module:
-            return  # a pre-hook of the user's own raised before ours was called
+            return None  # a pre-hook of the user's own raised before ours was called
         frame = self._open.pop()
         error = sys.exception()
         if error is not None and error is not frame.handling:
             if self._failed is None or self._failed[0] is not error:
                 self._failed = error, frame
-            return
-        if not self._is_wanted(frame.call):
-            with _uncaught():
-                for observer in self._observers:
-                    observer.pass_by(module, output)
-            return
+            return None
         with _uncaught():
+            for intervention in self._interventions:
+                output = intervention.change_output(frame.call, module, frame.inputs, output)
+            is_wanted = self._is_wanted(frame.call)
             for observer in self._observers:
-                observer.leave(frame.call, module, frame.inputs, output, frame.is_innermost)
-        if self._wanted is not None:
+                if is_wanted:
+                    observer.leave(frame.call, module, frame.inputs, output, frame.is_innermost)
+                else:
+                    observer.pass_by(module, output)
+        if is_wanted and self._n_missing > 0:
             self._n_missing -= 1
             if self._n_missing == 0:
                 raise _StopForward
+        return output if self._interventions else None
 
     def _is_wanted(self, call: Call) -> bool:
         if self._wanted is not None:
@@ -239,7 +296,7 @@ class HookSession:
         return self._names is None or call.name in self._names
 
     def run(self, args: tuple[Any, ...]) -> Any:
-        """Run one forward pass without gradients and return the output, None where it was cut short.
+        """Run one forward pass and return the output, None where it was cut short.
 
         Raises:
             ForwardError: the model raised; names the layer and the shapes it was given (exit 4). What an
@@ -247,7 +304,7 @@ class HookSession:
         """
         observer_error = None
         try:
-            with torch.no_grad():
+            with torch.set_grad_enabled(self._with_gradients):
                 return self.model(*args)
         except _StopForward as stop:
             observer_error = stop.__cause__

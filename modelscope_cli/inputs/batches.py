@@ -1,5 +1,7 @@
 """Open whatever a person asked for as batches that a model of the given family accepts."""
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +44,26 @@ def open_inputs(
         )
     if any(Path(file).suffix.lower() in TENSOR_SUFFIXES for file in request.files):
         _refuse(request.size_options() + request.value_options(), "a tensor file")
-        return open_tensors(request, target)
+        return _repeated(open_tensors(request, target), request.repeat)
     if request.files:
-        return open_pictures(request, target, transforms, module)
+        return _repeated(open_pictures(request, target, transforms, module), request.repeat)
     if request.shapes:
         _refuse(request.size_options(), "'--input-shape'")
     _refuse(request.value_options(), "noise")
     return open_noise(request, target, transforms, module)
+
+
+def _repeated(inputs: Inputs, times: int) -> Inputs:
+    def batches() -> Iterator[Batch]:
+        for _ in range(times):
+            yield from inputs
+
+    return replace(
+        inputs,
+        n_images=inputs.n_images * times,
+        n_batches=inputs.n_batches * times,
+        make_batches=batches,
+    )
 
 
 def _refuse(given: list[str], what: str) -> None:

@@ -18,7 +18,7 @@ from modelscope_cli.records import InputInfo, Shape
 def open_noise(
     request: InputRequest, target: Target, transforms: Any | None, module: nn.Module | None
 ) -> Inputs:
-    """Open one batch of noise; drawn anew, and the same, each time the batches are gone through.
+    """Open `request.repeat` batches of noise; drawn anew, and the same, each time they are gone through.
 
     Raises:
         UsageError: exit code 2; a shape or size that cannot be read or does not fit.
@@ -31,18 +31,22 @@ def open_noise(
     n_codes = count_codes(module)
     is_picture = target.family == "detection"
 
-    def arguments(device: torch.device) -> tuple[Any, ...]:
-        noise = make_noise(specs, request.seed, target.dtype, device, n_codes, is_picture)
+    def arguments(device: torch.device, seed: int) -> tuple[Any, ...]:
+        noise = make_noise(specs, seed, target.dtype, device, n_codes, is_picture)
         return target.arrange(noise)
 
-    outline = arguments(torch.device("meta"))
+    outline = arguments(torch.device("meta"), request.seed)
     n_images = count_images(outline)
+    seeds = [(request.seed + i) % 2**64 for i in range(request.repeat)]
 
     def batches() -> Iterator[Batch]:
-        yield Batch(arguments(target.device), n_images)
+        for seed in seeds:
+            yield Batch(arguments(target.device, seed), n_images)
 
-    note = f"input: {_describe(specs, n_codes, is_picture)} (seed {request.seed})"
-    return Inputs(InputInfo("noise", shapes_of(outline)), n_images, 1, batches, (note,))
+    several = f" to {seeds[-1]}" if len(seeds) > 1 else ""
+    note = f"input: {_describe(specs, n_codes, is_picture)} (seed {request.seed}{several})"
+    info = InputInfo("noise", shapes_of(outline))
+    return Inputs(info, n_images * len(seeds), len(seeds), batches, (note,))
 
 
 def _typed_specs(request: InputRequest) -> list[ShapeSpec]:

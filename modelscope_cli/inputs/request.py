@@ -15,6 +15,7 @@ class InputRequest:
         normalize: False for `--no-normalize`.
         batch: pictures per forward; for noise, the batch dimension.
         seed: of the noise.
+        repeat: how often to go through all of it; noise is drawn anew, with the next seed.
     """
 
     files: tuple[str, ...] = ()
@@ -25,6 +26,7 @@ class InputRequest:
     normalize: bool = True
     batch: int | None = None
     seed: int = 0
+    repeat: int = 1
 
     def value_options(self) -> list[str]:
         """Return the options about pixel values that were given, as typed."""

@@ -26,11 +26,7 @@ def imported_architecture(spec: str, model_args: dict[str, Any], seed: int) -> A
         UsageError: no such file, module or attribute, or arguments it does not take (exit 2).
         CannotRunError: the user's code raised (exit 4).
     """
-    where, _, attribute = spec.rpartition(":")
-    folder = str(Path(where).resolve().parent) if where.endswith(".py") else str(Path.cwd())
-    with _running(spec, folder, seed, "importing"):
-        module = _import_file(where, spec) if where.endswith(".py") else _import_module(where, spec)
-        found = _find_attribute(module, attribute, spec)
+    module, found = _import(spec, seed)
     if isinstance(found, nn.Module):
         if model_args:
             message = f"'{spec}' is a module already built, it takes no '{next(iter(model_args))}'"
@@ -45,7 +41,7 @@ def imported_architecture(spec: str, model_args: dict[str, Any], seed: int) -> A
     def build(num_classes: int | None) -> nn.Module:
         kwargs = {**model_args} if num_classes is None else {**model_args, "num_classes": num_classes}
         _check_arguments(found, kwargs, spec)
-        with _running(spec, folder, seed, "building"):
+        with _running(spec, seed, "building"):
             made = found(**kwargs)
         if not isinstance(made, nn.Module):
             message = f"'{spec}' made a {type(made).__name__}, not a torch.nn.Module"
@@ -56,9 +52,28 @@ def imported_architecture(spec: str, model_args: dict[str, Any], seed: int) -> A
     return Architecture("import", spec, "custom", build, takes_num_classes)
 
 
+def import_object(spec: str) -> Any:
+    """Return what `package.module:attr` or `path/to/file.py:attr` names.
+
+    Raises:
+        UsageError: no such file, module or attribute (exit 2).
+        CannotRunError: the user's code raised (exit 4).
+    """
+    return _import(spec, seed=0)[1]
+
+
+def _import(spec: str, seed: int) -> tuple[ModuleType, Any]:
+    where, _, attribute = spec.rpartition(":")
+    with _running(spec, seed, "importing"):
+        module = _import_file(where, spec) if where.endswith(".py") else _import_module(where, spec)
+        return module, _find_attribute(module, attribute, spec)
+
+
 @contextmanager
-def _running(spec: str, folder: str, seed: int, doing: str) -> Iterator[None]:
+def _running(spec: str, seed: int, doing: str) -> Iterator[None]:
     """Run the user's code: its folder importable, seeded, its prints on stderr, its exceptions explained."""
+    where = spec.rpartition(":")[0]
+    folder = str(Path(where).resolve().parent) if where.endswith(".py") else str(Path.cwd())
     sys.path.insert(0, folder)
     try:
         with seeded(seed), contextlib.redirect_stdout(sys.stderr):
@@ -75,7 +90,7 @@ def _running(spec: str, folder: str, seed: int, doing: str) -> Iterator[None]:
 def _import_file(path: str, spec: str) -> ModuleType:
     file = Path(path)
     if not file.is_file():
-        raise UsageError(f"no model file '{path}' (from '{spec}')", f"ls {file.parent}")
+        raise UsageError(f"no file '{path}' (from '{spec}')", f"ls {file.parent}")
     # Private, so that `json.py:Net` hides nothing; registered, for dataclasses and pickle.
     name = f"_mscope_{file.stem}_{abs(hash(file.resolve())):x}"
     loading = importlib.util.spec_from_file_location(name, file)

@@ -4,22 +4,27 @@ from collections.abc import Sequence
 from typing import Protocol
 
 
-class Named(Protocol):
-    """What a row needs to name a file."""
+class Called(Protocol):
+    """A row about one call of a layer."""
 
     @property
     def name(self) -> str: ...
     @property
     def type(self) -> str: ...
     @property
-    def order(self) -> int: ...
-    @property
     def call(self) -> int: ...
+
+
+class Named(Called, Protocol):
+    """What a row needs to name a file."""
+
+    @property
+    def order(self) -> int: ...
     @property
     def output(self) -> str: ...
 
 
-def label_of(row: Named) -> str:
+def label_of(row: Called) -> str:
     """Return the name a pattern understands, `relu#1` for a second call; the type for the model itself."""
     return (row.name or row.type) + (f"#{row.call}" if row.call else "")
 

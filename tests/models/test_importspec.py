@@ -173,7 +173,7 @@ def test_what_cannot_be_built_without_values_is_built_with_them(file: Path, attr
 
 def test_missing_file(tmp_path: Path) -> None:
     error = rejected(UsageError, f"{tmp_path / 'no.py'}:Net")
-    assert f"no model file '{tmp_path / 'no.py'}'" in error.message
+    assert f"no file '{tmp_path / 'no.py'}'" in error.message
 
 
 @pytest.mark.parametrize(

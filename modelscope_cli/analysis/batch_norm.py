@@ -1,0 +1,101 @@
+"""Batch norm in train mode: the statistics of the batch beside the running ones."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from modelscope_cli.hooks.session import Call, Observer
+from modelscope_cli.records import BatchNormDrift, Notice
+
+_N_NAMED = 5
+
+
+@dataclass(slots=True)
+class _Entry:
+    call: Call
+    module: _BatchNorm
+    running_mean: Tensor  # as the model came: the pass itself moves them
+    running_var: Tensor
+    means: list[Tensor] = field(default_factory=list)
+    variances: list[Tensor] = field(default_factory=list)
+    n_values: int = 0  # per channel in one batch
+
+
+class BatchNormObserver(Observer):
+    """Takes mean and variance of what goes into each batch norm, a channel at a time."""
+
+    def __init__(self) -> None:
+        self._entries: dict[tuple[str, int], _Entry] = {}
+
+    def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not isinstance(module, _BatchNorm) or not module.training:
+            return
+        if module.running_mean is None or module.running_var is None:
+            return
+        x: Tensor = args[0] if args else kwargs["input"]
+        key = call.name, call.index
+        if key not in self._entries:
+            first = self._entries.get((call.name, 0))
+            mean = first.running_mean if first else module.running_mean.double()
+            variance = first.running_var if first else module.running_var.double()
+            self._entries[key] = _Entry(call, module, mean, variance)
+        entry = self._entries[key]
+        dims = [dim for dim in range(x.ndim) if dim != 1]
+        variance, mean = torch.var_mean(x.detach().float(), dims, correction=0)
+        entry.means.append(mean.double())
+        entry.variances.append(variance.double())
+        entry.n_values = x.numel() // x.shape[1]
+
+    def rows(self) -> tuple[BatchNormDrift, ...]:
+        """Return one row a call, in execution order."""
+        return tuple(_to_row(entry) for entry in sorted(self._entries.values(), key=lambda e: e.call.order))
+
+
+def _to_row(entry: _Entry) -> BatchNormDrift:
+    module = entry.module
+    mean, variance = torch.stack(entry.means).mean(0), torch.stack(entry.variances).mean(0)
+    scale = entry.running_var + module.eps
+    gap = (mean - entry.running_mean) / scale.sqrt()
+    ratio = (variance + module.eps) / scale
+    # What batch norm adds to its running variance is the unbiased one: torch.nn.BatchNorm2d, Note.
+    unbiased = variance * (entry.n_values / max(entry.n_values - 1, 1))
+    momentum = module.momentum
+    share = momentum if momentum is not None else 1.0 / (int(module.num_batches_tracked or 0) or 1)
+    return BatchNormDrift(
+        name=entry.call.name,
+        type=entry.call.type,
+        order=entry.call.order,
+        call=entry.call.index,
+        channels=len(gap),
+        momentum=momentum,
+        mean_gap=_rms(gap),
+        var_ratio=float(ratio.log().mean().exp()),
+        var_ratio_min=float(ratio.amin()),
+        var_ratio_max=float(ratio.amax()),
+        mean_move=share * _rms(gap),
+        var_move=share * _rms((unbiased - entry.running_var) / scale),
+        is_frozen=module.affine and not any(p.requires_grad for p in module.parameters(recurse=False)),
+    )
+
+
+def _rms(x: Tensor) -> float:
+    return float(x.square().mean().sqrt())
+
+
+def frozen_but_moving(rows: Iterable[BatchNormDrift]) -> tuple[Notice, ...]:
+    """Return a warning that names the batch norms whose parameters are frozen and whose statistics are not."""
+    names = list(dict.fromkeys(row.name for row in rows if row.is_frozen))
+    if not names:
+        return ()
+    more = f" and {len(names) - _N_NAMED} more" if len(names) > _N_NAMED else ""
+    return (
+        Notice(
+            "frozen_batch_norm_moves",
+            f"{len(names)} frozen batch norm(s) still update their running statistics in train mode: "
+            f"{', '.join(names[:_N_NAMED])}{more}; keep them in eval mode where they are to stay",
+        ),
+    )

@@ -1,0 +1,131 @@
+"""What a person asked `grads` for, checked before anything heavy is imported. Standard library."""
+
+import math
+from dataclasses import dataclass, field
+
+from modelscope_cli.errors import UsageError, nearest
+
+LOSSES = ("cross-entropy", "nll", "bce", "mse", "mean", "logit")
+AUTO, PREDICTED = "auto", "predicted"
+
+
+@dataclass(frozen=True, slots=True)
+class LossRequest:
+    """Which scalar to differentiate.
+
+    Attributes:
+        name: one of `LOSSES`, `auto` for what fits the output, or `module:fn` for the user's own.
+        target: a class index, a label, or `predicted`.
+        label_smoothing: share of the target spread over all classes, 0..1; cross-entropy only.
+        weight_decay: precision of the Gaussian prior; its penalty is `weight_decay / 2 * |w|^2`.
+    """
+
+    name: str = AUTO
+    target: str = PREDICTED
+    label_smoothing: float = 0.0
+    weight_decay: float = 0.0
+
+    @property
+    def is_custom(self) -> bool:
+        return ":" in self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """How gradients are limited.
+
+    Attributes:
+        kind: `value` clamps every element of every parameter's gradient, `norm` scales all of them to a global
+            norm, `activations` clamps what flows through the selected layers.
+        value: the limit, above 0.
+    """
+
+    kind: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """What is called vanishing and exploding: the norm of a gradient, in multiples of the norm of the gradient
+    at the model's output."""
+
+    vanishing: float = 1e-5
+    exploding: float = 1e4
+
+
+@dataclass(frozen=True, slots=True)
+class GradsRequest:
+    """Everything `grads` can be asked for beside the model and its input.
+
+    Attributes:
+        freeze: layer patterns whose parameters are not trained.
+        train_only: layer patterns outside of which nothing is trained; empty for everything.
+        is_training: run in train mode.
+        full_backward: read the gradients of activations with `register_full_backward_hook`.
+    """
+
+    loss: LossRequest = field(default_factory=LossRequest)
+    clip: Clip | None = None
+    freeze: tuple[str, ...] = ()
+    train_only: tuple[str, ...] = ()
+    is_training: bool = False
+    full_backward: bool = False
+    thresholds: Thresholds = field(default_factory=Thresholds)
+
+
+def check_loss(request: LossRequest) -> None:
+    """Refuse a loss that cannot mean anything.
+
+    Raises:
+        UsageError: an unknown name, a smoothing outside 0..1 or with another loss, a negative decay (exit 2).
+    """
+    if not request.is_custom and request.name not in (AUTO, *LOSSES):
+        near = nearest(request.name, LOSSES)
+        message = f"unknown loss '{request.name}'" + (f": {near}" if near else "")
+        raise UsageError(message, f"--loss {'|'.join(LOSSES)}, or path/to/file.py:fn")
+    if not 0 <= request.label_smoothing <= 1:
+        raise UsageError(
+            f"'--label-smoothing {request.label_smoothing:g}' is not in 0..1", "--label-smoothing 0.1"
+        )
+    if request.label_smoothing and request.name not in (AUTO, "cross-entropy"):
+        raise UsageError(
+            f"'--label-smoothing' belongs to cross-entropy, not to '{request.name}'", "--loss cross-entropy"
+        )
+    if not 0 <= request.weight_decay < math.inf:
+        raise UsageError(f"'--weight-decay {request.weight_decay:g}' is not 0 or more", "--weight-decay 1e-4")
+
+
+def choose_clip(value: float | None, norm: float | None, activations: float | None) -> Clip | None:
+    """Return the one way of clipping that was asked for, None where there is none.
+
+    Raises:
+        UsageError: two ways at once, or a limit that is not above 0 (exit 2).
+    """
+    options = {
+        "value": ("--clip", value),
+        "norm": ("--clip-norm", norm),
+        "activations": ("--clip-activations", activations),
+    }
+    given = [(kind, option, limit) for kind, (option, limit) in options.items() if limit is not None]
+    if not given:
+        return None
+    if len(given) > 1:
+        first, second = given[0][1], given[1][1]
+        raise UsageError(f"'{first}' and '{second}' are two ways of clipping", f"leave out {second}")
+    kind, option, limit = given[0]
+    if not 0 < limit < math.inf:
+        raise UsageError(f"'{option} {limit:g}' is not a limit above 0", f"{option} 1.0")
+    return Clip(kind, limit)
+
+
+def check_thresholds(thresholds: Thresholds) -> None:
+    """Refuse thresholds that contradict each other.
+
+    Raises:
+        UsageError: negative, or vanishing above exploding (exit 2).
+    """
+    if not 0 <= thresholds.vanishing < thresholds.exploding:
+        raise UsageError(
+            f"'--vanishing {thresholds.vanishing:g}' and '--exploding {thresholds.exploding:g}' leave no room",
+            "--vanishing 1e-5 --exploding 1e4",
+        )

@@ -1,0 +1,180 @@
+"""The gradient of every parameter: clipped by hooks during the backward pass, averaged over passes."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from modelscope_cli.analysis.gathered import Mean, figures_of, norm_of
+from modelscope_cli.analysis.grads_request import Clip, Thresholds
+from modelscope_cli.analysis.marks import mark_gradient
+from modelscope_cli.records import ParameterGradient
+
+
+@dataclass(slots=True)
+class _Parameter:
+    name: str
+    layer: str
+    type: str
+    order: int
+    value: nn.Parameter
+    after: Mean = field(default_factory=Mean)
+    before: Mean = field(default_factory=Mean)
+    n_clipped: Tensor | int = 0
+
+
+class ParameterGradients:
+    """Gathers the gradients of a model's parameters, pass by pass.
+
+    Args:
+        clip: `value` acts through a hook on each parameter, `norm` once they are all there. `activations`, and
+            no clip at all, leave them as they come.
+        weight_decay: of the prior that is part of the loss; its share of each gradient is told apart.
+    """
+
+    def __init__(self, model: nn.Module, clip: Clip | None, weight_decay: float) -> None:
+        self._clip = clip
+        self._weight_decay = weight_decay
+        self._parameters = [
+            _Parameter(_join(layer, name), layer, type(module).__name__, 0, parameter)
+            for layer, module in model.named_modules()
+            for name, parameter in module.named_parameters(recurse=False)
+        ]
+        self._n_passes = 0
+        self._n_scaled = 0
+
+    def _trained(self) -> Iterator[_Parameter]:
+        return (one for one in self._parameters if one.value.requires_grad)
+
+    def values(self) -> list[nn.Parameter]:
+        """Return the parameters that are trained."""
+        return [one.value for one in self._trained()]
+
+    @contextmanager
+    def hooked(self) -> Iterator[None]:
+        """Keep the hooks that clip on the parameters."""
+        handles: list[RemovableHandle] = []
+        try:
+            if self._clip is not None and self._clip.kind == "value":
+                for one in self._trained():
+                    clamp = partial(self._clamp, one, self._clip.value)
+                    handles.append(one.value.register_hook(clamp))
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _clamp(self, one: _Parameter, limit: float, grad: Tensor) -> Tensor:
+        one.before.add(grad)
+        one.n_clipped = one.n_clipped + torch.count_nonzero(grad.abs() > limit)
+        return grad.clamp(-limit, limit)
+
+    def take_before(self) -> None:
+        """Take what a backward pass without clipping gave, and clear the gradients for the one with it."""
+        for one in self._trained():
+            if one.value.grad is not None:
+                one.before.add(one.value.grad)
+                one.value.grad = None
+
+    def take(self) -> None:
+        """Take the gradients of the pass, scaled to the global norm where that was asked for."""
+        self._n_passes += 1
+        if self._clip is not None and self._clip.kind == "norm":
+            for one in self._trained():
+                if one.value.grad is not None:
+                    one.before.add(one.value.grad.clone())
+            total = nn.utils.clip_grad_norm_(self.values(), self._clip.value)
+            self._n_scaled += int(not bool(total <= self._clip.value))  # NaN makes every gradient NaN
+        for one in self._trained():
+            if one.value.grad is not None:
+                one.after.add(one.value.grad)
+                one.value.grad = None
+
+    def rows(
+        self, orders: Mapping[str, int], output_norm: float, thresholds: Thresholds
+    ) -> tuple[ParameterGradient, ...]:
+        """Return one row a parameter, in execution order."""
+        for one in self._parameters:
+            one.order = _order_of(one.layer, orders)
+        ordered = sorted(self._parameters, key=lambda one: one.order)
+        return tuple(self._row(one, output_norm, thresholds) for one in ordered)
+
+    def _row(self, one: _Parameter, output_norm: float, thresholds: Thresholds) -> ParameterGradient:
+        weight_norm = _norm(one.value)
+        row: dict[str, Any] = {
+            "name": one.name,
+            "layer": one.layer,
+            "type": one.type,
+            "order": one.order,
+            "shape": tuple(one.value.shape),
+            "numel": one.value.numel(),
+            "trainable": one.value.requires_grad,
+            "weight_norm": weight_norm,
+        }
+        if one.after.value is None:
+            is_frozen = not one.value.requires_grad
+            problem = None if is_frozen else "no gradient arrived: the loss does not depend on it"
+            return ParameterGradient(**row, mark="frozen" if is_frozen else "unused", problem=problem)
+        try:
+            moments = one.after.moments()
+            before = one.before.moments() if one.before.value is not None else None
+        except TypeError as error:
+            return ParameterGradient(**row, problem=str(error))
+        norm = norm_of(moments)
+        norm_before = norm_of(before) if before is not None else None
+        judged = before or moments
+        noise = one.after.noise
+        if self._weight_decay > 0:
+            whole = one.after.value if one.before.value is None else one.before.value
+            likelihood = torch.sub(whole, one.value.detach(), alpha=self._weight_decay)
+            row["likelihood_norm"] = float(torch.linalg.vector_norm(likelihood))
+            row["prior_norm"] = self._weight_decay * weight_norm
+        return ParameterGradient(
+            **row,
+            **figures_of(moments),
+            grad_norm=norm,
+            zero_fraction=(moments.n_zero or 0) / moments.n if moments.n else None,
+            grad_to_weight=norm / weight_norm if weight_norm else None,
+            norm_before_clip=norm_before,
+            clipped_fraction=self._clipped_fraction(one),
+            noise=noise,
+            snr=norm / noise if noise else None,
+            mark=mark_gradient(norm_of(judged), judged.n_nan + judged.n_inf, output_norm, thresholds),
+        )
+
+    def _clipped_fraction(self, one: _Parameter) -> float | None:
+        if self._clip is None or self._clip.kind == "activations" or not one.value.numel():
+            return None
+        if self._clip.kind == "norm":
+            return self._n_scaled / self._n_passes
+        return int(one.n_clipped) / (one.value.numel() * max(one.before.n, 1))
+
+
+def _norm(parameter: nn.Parameter) -> float:
+    value = parameter.detach()
+    return float(
+        torch.linalg.vector_norm(value.dequantize() if value.is_quantized else value, dtype=torch.float32)
+    )
+
+
+def _order_of(layer: str, orders: Mapping[str, int]) -> int:
+    """Return when a layer is called first, or the nearest one around it: attention's weights lie in a layer that
+    never is."""
+    while layer not in orders and layer:
+        layer = layer.rpartition(".")[0]
+    return orders.get(layer, 0)
+
+
+def _join(layer: str, name: str) -> str:
+    return f"{layer}.{name}" if layer else name
+
+
+def global_norm(norms: Sequence[float | None]) -> float:
+    """Return the norm of several gradients together."""
+    return math.sqrt(sum(norm * norm for norm in norms if norm is not None))

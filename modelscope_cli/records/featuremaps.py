@@ -1,0 +1,43 @@
+"""What `featuremaps` returns."""
+
+from dataclasses import dataclass
+
+from modelscope_cli.records.run import Record, Shape
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureMap:
+    """One grid `featuremaps` wrote.
+
+    Attributes:
+        shape: of the layer's output for one image, channels first.
+        channels: how many there are; `shown`: which of them, in the order of the cells.
+        file: name inside `out_dir`; None where the output cannot be shown, and `problem` says why.
+        scale: `channel` or `layer`: over what the colours span.
+        min, max: range of the finite values.
+    """
+
+    name: str
+    type: str
+    order: int
+    call: int
+    output: str
+    shape: Shape
+    channels: int = 0
+    shown: tuple[int, ...] = ()
+    file: str | None = None
+    scale: str = "channel"
+    min: float | None = None
+    max: float | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureMapsRecord(Record):
+    """What `featuremaps` returns; `contact_sheet` and `tensors` are file names inside `out_dir`."""
+
+    maps: tuple[FeatureMap, ...]
+    contact_sheet: str | None
+    out_dir: str
+    tensors: str | None = None
+    not_called: tuple[str, ...] = ()

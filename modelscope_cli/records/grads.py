@@ -1,0 +1,177 @@
+"""What `grads` returns."""
+
+from dataclasses import dataclass
+
+from modelscope_cli.records.run import Record, Shape
+from modelscope_cli.records.stats import BatchNormDrift
+
+
+@dataclass(frozen=True, slots=True)
+class LossInfo:
+    """The scalar that was differentiated.
+
+    Attributes:
+        name, target: in words.
+        value: mean over the passes; with a prior, of the whole objective.
+        classes: the class each image of the last pass was held against; empty where there are none.
+        prior: the share of the Gaussian prior in `value`, `weight_decay / 2 * |w|^2`; None without one.
+    """
+
+    name: str
+    value: float
+    target: str
+    label_smoothing: float
+    weight_decay: float
+    classes: tuple[int, ...] = ()
+    prior: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterGradient:
+    """One row of `grads`: the gradient of one parameter; with several passes, their mean.
+
+    Figures are of the finite values, after clipping; None where no gradient arrived.
+
+    Attributes:
+        layer, type: the layer that owns the parameter.
+        order: of that layer's first call, or of the nearest one around it that is called.
+        grad_norm, weight_norm: Euclidean; `grad_to_weight` is their ratio, None for a weight of zero.
+        norm_before_clip: None where nothing was clipped. `clipped_fraction`: share of elements clipped.
+        likelihood_norm, prior_norm: of the two parts of the gradient under a Gaussian prior, before clipping.
+        noise: standard deviation of the gradient between passes, over all elements: the root of the trace of its
+            covariance (n - 1). `snr`: norm of the mean gradient / noise. None with one pass.
+        mark: `frozen`, `unused` (no gradient arrived), `non-finite`, `zero`, `vanishing`, `exploding`, or empty.
+        problem: why there are no figures.
+    """
+
+    name: str
+    layer: str
+    type: str
+    order: int
+    shape: Shape
+    numel: int
+    trainable: bool
+    grad_norm: float | None = None
+    grad_mean: float | None = None
+    grad_std: float | None = None
+    grad_min: float | None = None
+    grad_max: float | None = None
+    grad_abs_max: float | None = None
+    zero_fraction: float | None = None
+    nan_count: int = 0
+    inf_count: int = 0
+    weight_norm: float | None = None
+    grad_to_weight: float | None = None
+    norm_before_clip: float | None = None
+    clipped_fraction: float | None = None
+    likelihood_norm: float | None = None
+    prior_norm: float | None = None
+    noise: float | None = None
+    snr: float | None = None
+    mark: str = ""
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ActivationGradient:
+    """One row of `grads`: the gradient that arrives at one output tensor of one call.
+
+    Attributes:
+        grad_norm: Euclidean, of one pass; with several passes, the root of the mean square.
+        norm_before_clip: the same in a backward pass without clipping; None where nothing is clipped.
+        clipped_fraction: share of elements clipped at this output; None where it is not clipped.
+        mark, problem: as in `ParameterGradient`.
+    """
+
+    name: str
+    type: str
+    order: int
+    call: int
+    output: str
+    shape: Shape
+    grad_norm: float | None = None
+    grad_mean: float | None = None
+    grad_std: float | None = None
+    grad_min: float | None = None
+    grad_max: float | None = None
+    grad_abs_max: float | None = None
+    nan_count: int = 0
+    inf_count: int = 0
+    norm_before_clip: float | None = None
+    clipped_fraction: float | None = None
+    mark: str = ""
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GradTotals:
+    """Over all parameters of the model, whichever are shown.
+
+    Attributes:
+        grad_norm: global norm after clipping; `norm_before_clip` without it, None where nothing was clipped.
+        clipped_fraction: share of the elements that were clipped.
+        output_grad_norm: of the gradient the loss sends into the model's output, root mean square over passes;
+            what vanishing and exploding are measured against.
+    """
+
+    grad_norm: float
+    norm_before_clip: float | None
+    clipped_fraction: float | None
+    trainable_params: int
+    frozen_params: int
+    output_grad_norm: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClipInfo:
+    """`kind` is `value`, `norm` or `activations`."""
+
+    kind: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """What freezing saves, measured in the same run: the quickest backward pass, and the memory of the tensors
+    kept for it, with everything trained and with what is trained now."""
+
+    backward_ms_unfrozen: float
+    backward_ms: float
+    kept_bytes_unfrozen: int
+    kept_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class GradThresholds:
+    """What is marked: norms in multiples of the norm of the gradient at the model's output."""
+
+    vanishing: float
+    exploding: float
+
+
+@dataclass(frozen=True, slots=True)
+class GradsRecord(Record):
+    """What `grads` returns.
+
+    Attributes:
+        parameters, activations: in execution order.
+        mode: `eval` or `train`; `batch_norm` has rows in train mode only.
+        passes: backward passes whose gradients were taken; `images` in all of them.
+        saving: None where nothing was frozen.
+        out_dir: where the report was written, with `files` in it; None where nothing was.
+    """
+
+    loss: LossInfo
+    parameters: tuple[ParameterGradient, ...]
+    activations: tuple[ActivationGradient, ...]
+    totals: GradTotals
+    clip: ClipInfo | None
+    thresholds: GradThresholds
+    mode: str
+    passes: int
+    images: int
+    batch_norm: tuple[BatchNormDrift, ...] = ()
+    saving: Saving | None = None
+    not_called: tuple[str, ...] = ()
+    out_dir: str | None = None
+    files: tuple[str, ...] = ()

@@ -1,0 +1,38 @@
+"""What `models` returns."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from modelscope_cli.records.run import Shape, to_plain
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """One of torchvision's models, as published for its default weights.
+
+    Attributes:
+        macs: multiply-adds of one forward at `input_shapes`; torchvision publishes them in units of 1e9.
+        input_shapes: one per input; empty where any size will do.
+        weights: every name `--weights` takes for this model.
+    """
+
+    name: str
+    family: str
+    params: int
+    macs: int
+    input_shapes: tuple[Shape, ...]
+    weights: tuple[str, ...]
+    default_weights: str
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """What `models` returns: no model was loaded, so it has a header of its own."""
+
+    versions: dict[str, str]
+    argv: tuple[str, ...]
+    models: tuple[ModelEntry, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        header = {"schema": "modelscope/models/1", "tool": dict(self.versions), "argv": list(self.argv)}
+        return {**header, "models": to_plain(self.models)}

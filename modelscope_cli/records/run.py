@@ -1,0 +1,153 @@
+"""What every record has: the header of the run, and how it turns into a document and a table."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from modelscope_cli import __version__
+
+Shape = tuple[int, ...]
+
+# Python keywords cannot be field names; these keys differ from their field.
+_KEYS = {"class_name": "class"}
+
+
+def to_plain(value: Any) -> Any:
+    """Turn records, tuples and paths into dicts, lists and strings, as JSON wants them."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        pairs = ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value) if f.repr)
+        return {_KEYS.get(name, name): to_plain(item) for name, item in pairs}
+    if isinstance(value, dict):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_plain(item) for item in value]
+    return value
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that decide the numbers."""
+    import platform
+    from importlib.metadata import version
+
+    return {
+        "version": __version__,
+        "python": platform.python_version(),
+        "torch": version("torch"),
+        "torchvision": version("torchvision"),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A warning: a stable `code` for machines and one line for people."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsInfo:
+    """Where a model's weights came from.
+
+    Attributes:
+        requested: what was typed: `auto`, `none`, an enum name, or a file.
+        resolved: `random`, an enum name such as `IMAGENET1K_V1`, or a file name.
+        origin: in words: `seeded random`, `cache`, `download`, `checkpoint`, `meta` (no values at all).
+        sha256: of the file that was read; None where there was none.
+    """
+
+    requested: str
+    resolved: str
+    origin: str
+    sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """Which model was looked at. `source` is `zoo` (torchvision), `import` (the user's code) or `object`
+    (handed over in Python)."""
+
+    source: str
+    name: str
+    class_name: str
+    weights: WeightsInfo
+
+
+@dataclass(frozen=True, slots=True)
+class InputInfo:
+    """What the model was run on.
+
+    Attributes:
+        source: `image`, `tensor`, `noise`.
+        shape: shape of one batch as the model received it, one entry per input.
+        files: the files read, in order.
+        preprocessing: in words and numbers; None for tensors and noise.
+    """
+
+    source: str
+    shape: tuple[Shape, ...]
+    files: tuple[str, ...] = ()
+    preprocessing: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What every document begins with.
+
+    Attributes:
+        command: `summary`, `stats`, `featuremaps`.
+        argv: what was typed, or empty when called from Python.
+        input: None where nothing was run.
+        versions: of the tool, Python, torch and torchvision.
+        elapsed_ms: from the first line of the command to the record.
+    """
+
+    command: str
+    argv: tuple[str, ...]
+    model: ModelInfo
+    input: InputInfo | None
+    device: str
+    dtype: str
+    seed: int
+    versions: dict[str, str]
+    warnings: tuple[Notice, ...] = ()
+    elapsed_ms: float = 0.0
+
+    def header(self) -> dict[str, Any]:
+        """The keys that stand before a command's own, in the order of the contract."""
+        return {
+            "schema": f"modelscope/{self.command}/1",
+            "tool": dict(self.versions),
+            "argv": list(self.argv),
+            "model": to_plain(self.model),
+            "input": to_plain(self.input),
+            "device": self.device,
+            "dtype": self.dtype,
+            "seed": self.seed,
+            "warnings": to_plain(self.warnings),
+            "elapsed_ms": round(self.elapsed_ms, 1),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The result of one command. `to_dict` gives the JSON document."""
+
+    run: Run
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain dicts, lists, numbers and strings under the keys of the JSON contract."""
+        own = {f.name: to_plain(getattr(self, f.name)) for f in dataclasses.fields(self) if f.name != "run"}
+        return {**self.run.header(), **own}
+
+    # How it looks is the business of the reports, which know the records; hence the late imports.
+
+    def __str__(self) -> str:
+        from modelscope_cli.report import notebook
+
+        return notebook.to_text(notebook.sheet_of(self))
+
+    def _repr_html_(self) -> str:
+        from modelscope_cli.report import notebook
+
+        return notebook.to_html(notebook.sheet_of(self))

@@ -1,0 +1,117 @@
+"""What `stats` returns."""
+
+from dataclasses import dataclass
+
+from modelscope_cli.records.run import Record, Shape
+
+
+@dataclass(frozen=True, slots=True)
+class BatchNormDrift:
+    """One batch norm in train mode: the statistics of the batch beside the running ones it would use in eval mode.
+
+    Figures are over channels; with several batches, of their mean statistics.
+
+    Attributes:
+        momentum: share of the batch in the next running value; None where all batches weigh alike.
+        mean_gap: root mean square of (batch mean - running mean), in running standard deviations.
+        var_ratio: geometric mean of batch variance / running variance; the extremes are `var_ratio_min`, `_max`.
+        mean_move: how far one such batch would move the running mean, root mean square in running deviations.
+        var_move: the same of the running variance, relative to it.
+        is_frozen: none of its parameters is trained, yet its running statistics move.
+    """
+
+    name: str
+    type: str
+    order: int
+    call: int
+    channels: int
+    momentum: float | None
+    mean_gap: float
+    var_ratio: float
+    var_ratio_min: float
+    var_ratio_max: float
+    mean_move: float
+    var_move: float
+    is_frozen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """A histogram: `counts[i]` values lie in `[edges[i], edges[i + 1])`; `sampled`: of an even sample."""
+
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+    sampled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Redundancy:
+    """How alike the channels of a layer are, over positions and images.
+
+    Attributes:
+        mean_abs: mean absolute correlation over the pairs of different channels, 0..1.
+        channels: channels that varied; a constant one has no correlation and is left out.
+        file: the picture of the matrix, None where none was written.
+    """
+
+    mean_abs: float | None
+    channels: int
+    file: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ActivationStats:
+    """One row of `stats`: one output tensor of one call, over all images.
+
+    Every figure is of the finite values; the others are counted.
+
+    Attributes:
+        output: which tensor of the output, empty where there is only one.
+        shape: of the first batch. `numel` counts all elements seen.
+        std: divided by n. `mad`: mean absolute deviation from the mean.
+        zero_fraction, near_zero_fraction: share of exact zeros, and of |x| below the stated threshold.
+        channels, dead_channels: None where the output has no channels; dead is zero over all images.
+        problem: why there are no figures; then they are None.
+    """
+
+    name: str
+    type: str
+    order: int
+    call: int
+    output: str
+    shape: Shape
+    dtype: str
+    numel: int
+    mean: float | None = None
+    std: float | None = None
+    mad: float | None = None
+    min: float | None = None
+    max: float | None = None
+    rms: float | None = None
+    zero_fraction: float | None = None
+    near_zero_fraction: float | None = None
+    nan_count: int = 0
+    inf_count: int = 0
+    channels: int | None = None
+    dead_channels: int | None = None
+    histogram: Counts | None = None
+    correlation: Redundancy | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StatsRecord(Record):
+    """What `stats` returns.
+
+    Attributes:
+        layers: in execution order.
+        near_zero: the threshold, in the unit of the values.
+        mode: `eval` or `train`; in train mode `batch_norm` has the drift of every batch norm.
+    """
+
+    layers: tuple[ActivationStats, ...]
+    images: int
+    near_zero: float
+    not_called: tuple[str, ...] = ()
+    mode: str = "eval"
+    batch_norm: tuple[BatchNormDrift, ...] = ()
