@@ -77,7 +77,6 @@ ALLOWED = {
     "inputs": {"inputs", "records", "errors", "lean"},
     "analysis": {"analysis", "hooks", "models", "inputs", "records", "errors", "lean"},
     "report": {"report", "records", "errors"},
-    "records": {"records"},
 }
 
 

@@ -16,6 +16,7 @@ from modelscope_cli.records.grads import (
     Saving,
 )
 from modelscope_cli.records.models import Catalogue, ModelEntry
+from modelscope_cli.records.predict import Guess, Prediction, PredictRecord
 from modelscope_cli.records.run import (
     InputInfo,
     ModelInfo,
@@ -42,6 +43,7 @@ __all__ = [
     "GradThresholds",
     "GradTotals",
     "GradsRecord",
+    "Guess",
     "InputInfo",
     "LayerShape",
     "LossInfo",
@@ -49,6 +51,8 @@ __all__ = [
     "ModelInfo",
     "Notice",
     "ParameterGradient",
+    "PredictRecord",
+    "Prediction",
     "Record",
     "Redundancy",
     "Run",
