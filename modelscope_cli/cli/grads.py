@@ -177,6 +177,7 @@ def grads(
         choose_clip,
     )
     from modelscope_cli.records import GradsRecord
+    from modelscope_cli.report.batch_norm_sheet import check_drift
     from modelscope_cli.report.folder import OutputFolder, free_folder
     from modelscope_cli.report.grads_sheet import grads_columns, grads_sheet
     from modelscope_cli.report.sheet import choose_columns
@@ -215,6 +216,8 @@ def grads(
         _console.note("mode: train (auto; detection models have a loss nowhere else)")
     if given.files and given.batch is None and not is_training:
         given = replace(given, batch=1)
+    if table == Table.batch_norm:
+        check_drift(is_training)
     inputs = open_for(fit_batch(given, loaded.family, is_training), loaded)
     selection = select(
         loaded.module,
