@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "samples" / "readme"
 COLUMNS = 100
 SAMPLE = ["--model", "squeezenet1_1", "--checkpoint", "samples/shapes_squeezenet1_1.safetensors"]
+HEALTHY = ["--model", "samples/tiny_resnet.py:TinyResNet", "--checkpoint", "samples/tiny_resnet.safetensors"]
 SICK = ["--model", "samples/tiny_resnet.py:TinyResNet", "--checkpoint", "samples/sick.safetensors"]
 
 
@@ -66,6 +67,10 @@ def draw_pictures() -> None:
         on_terminal(["featuremaps", "samples/harbour.jpg", *SAMPLE, "--layer", "conv", "--out", str(maps)])
         shutil.copy(next(maps.glob("*_features.0.png")), PICTURES / "features.0.png")
         shutil.copy(maps / "contact_sheet.png", PICTURES)
+        for name, model in (("gradient_flow.png", HEALTHY), ("sick_gradients.png", SICK)):
+            flow = Path(folder, name)
+            on_terminal(["grads", "samples/star.png", *model, "--target", "star", "--out", str(flow)])
+            shutil.copy(flow / "gradient_flow.png", PICTURES / name)
     on_terminal(["stats", "samples/star.png", *SICK, "--plot", str(PICTURES / "sick.png")])
 
 

@@ -121,7 +121,7 @@ def grads(
     exploding: Annotated[
         float,
         typer.Option("--exploding", metavar="X", help="Mark |g| above X times |g| at the output."),
-    ] = 1e4,
+    ] = 1e3,
     model: opt.ModelOpt = "resnet34",
     weights: opt.WeightsOpt = "auto",
     checkpoint: opt.CheckpointOpt = None,
@@ -163,7 +163,7 @@ def grads(
 
       modelscope grads samples/harbour.jpg --model resnet34 --weights none --clip 1.0
 
-      modelscope grads samples/star.png -m samples/tiny_resnet.py:TinyResNet -c samples/sick.safetensors -t 0
+      modelscope grads samples/star.png -m samples/tiny_resnet.py:TinyResNet -c samples/sick.safetensors -t star
 
       modelscope grads --model resnet18 --weights none --train-only fc --num-classes 10 --mode train --no-save
     """

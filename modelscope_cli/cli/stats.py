@@ -102,8 +102,7 @@ def stats(
     if table == Table.batch_norm:
         check_drift(is_training)
         choose_columns(BATCH_NORM_COLUMNS, columns)
-    is_narrow = plot is None and table == Table.layers
-    figures = needed_figures(columns) if is_narrow else frozenset(FIGURES)
+    figures = needed_figures(columns) if plot is None and table == Table.layers else frozenset(FIGURES)
     _check_correlation(correlation, layer, out)
     folder = OutputFolder(out or free_folder("stats", model), force) if correlation else None
     if folder is not None:
