@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.ao.nn.quantized import FloatFunctional
 
 from modelscope_cli.analysis.activation_gradients import ActivationGradients, FullBackwardGradients
 from modelscope_cli.analysis.activations import Batch
@@ -229,8 +230,8 @@ class _Measurement:
         elif clip is not None:
             fraction = sum((row.clipped_fraction or 0) * row.numel for row in trained) / n_trained
         return GradTotals(
-            grad_norm=global_norm([row.grad_norm for row in rows]),
-            norm_before_clip=global_norm([row.norm_before_clip for row in rows]) if clip else None,
+            grad_norm=global_norm(rows, "grad_norm"),
+            norm_before_clip=global_norm(rows, "norm_before_clip") if clip else None,
             clipped_fraction=fraction,
             trainable_params=n_trained,
             frozen_params=sum(row.numel for row in rows) - n_trained,
@@ -254,7 +255,8 @@ def _flags(model: nn.Module) -> list[bool]:
 
 def _refuse(model: nn.Module, was_trainable: list[bool]) -> None:
     for layer, module in list_layers(model):
-        if type(module).__module__.startswith(_QUANTIZED):
+        is_float = isinstance(module, FloatFunctional)  # stands in while a model waits to be quantized
+        if type(module).__module__.startswith(_QUANTIZED) and not is_float:
             message = f"layer '{layer.name}' ({layer.type}) is quantized: integers have no gradient"
             raise CannotRunError(message, "--weights none, or the model of the same name without quantized_")
     if any(_flags(model)):

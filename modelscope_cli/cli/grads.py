@@ -218,7 +218,7 @@ def grads(
         given = replace(given, batch=1)
     if table == Table.batch_norm:
         check_drift(is_training)
-    inputs = open_for(fit_batch(given, loaded.family, is_training), loaded)
+    inputs = open_for(fit_batch(given, is_training), loaded)
     selection = select(
         loaded.module,
         layer or (),

@@ -118,7 +118,7 @@ def stats(
         plots.check_suffix(plot)
         check_file(plot)
     loaded = load(request)
-    inputs = open_for(fit_batch(given, loaded.family, is_training), loaded)
+    inputs = open_for(fit_batch(given, is_training), loaded)
     first = next(iter(inputs)).args
     selection = select(loaded.module, layer or (), exclude or (), first, is_feedforward=loaded.is_feedforward)
     tell(selection.notes, ())
