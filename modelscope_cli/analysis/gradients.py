@@ -160,16 +160,19 @@ class _Measurement:
         return loss
 
     def _forward(self, session: HookSession, args: tuple[Any, ...]) -> Loss:
-        if self._request.is_training:
-            family = self._loaded.family
-            label = self._criterion.detection_label() if family == "detection" else 1
-            args = training_args(self._model, family, args, label)
+        is_searching = self._request.is_training and self._loaded.family == "detection"
+        label = self._criterion.detection_label() if is_searching else 1
+        if is_searching:
+            args = training_args(self._model, self._loaded.family, args, label)
         try:
             with torch.enable_grad():
                 return self._criterion(session.run(args))
         except ForwardError as error:
             if self._request.full_backward and "modified inplace" in str(error.__cause__):
                 raise _forbidden_in_place(error) from error
+            if is_searching and isinstance(error.__cause__, IndexError):
+                message = f"target {label} is out of range: {str(error.__cause__).rstrip('.')}"
+                raise UsageError(message, "--target 1") from error
             raise
 
     def _see_start(self, grad: Tensor) -> None:
