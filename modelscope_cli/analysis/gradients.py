@@ -199,13 +199,13 @@ class _Measurement:
         rows = gathered.rows(orders, output_norm, request.thresholds)
         prior = self._prior(gathered)
         info = LossInfo(
-            name=loss.name,
+            name=loss.name if prior is None else f"{loss.name} + Gaussian prior",
             value=sum(float(value) for value in self._losses) / n_passes,
             target=loss.target,
             label_smoothing=request.loss.label_smoothing,
             weight_decay=request.loss.weight_decay,
             classes=loss.classes,
-            prior=None if prior is None else float(prior),
+            prior=None if prior is None else float(prior.detach()),
         )
         totals = self._totals(rows, output_norm)
         shown = tuple(row for row in rows if _is_shown(row.layer, self._shown))
