@@ -109,7 +109,7 @@ def _count_kept(make_loss: Callable[[], Tensor], own: set[int]) -> tuple[Tensor,
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in own:
             kept[storage.data_ptr()] = storage.nbytes()
-        return tensor
+        return tensor.detach()  # the tensor itself would keep its own graph alive
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         loss = make_loss()

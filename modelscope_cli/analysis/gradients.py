@@ -108,7 +108,7 @@ class _Measurement:
             set_trainable(model, request.freeze, request.train_only)
             _refuse(model, was_trainable)
             saving = None
-            if request.freeze or request.train_only:
+            if any(was_trainable) and _flags(model) != was_trainable:
                 saving = self._measure_saving(next(iter(batches)).args, was_trainable)
             gathered = ParameterGradients(model, request.clip, request.loss.weight_decay)
             loss, n_passes = None, 0
@@ -201,7 +201,7 @@ class _Measurement:
             label_smoothing=request.loss.label_smoothing,
             weight_decay=request.loss.weight_decay,
             classes=loss.classes,
-            prior=None if prior is None else float(prior),
+            prior=None if prior is None else float(prior.detach()),
         )
         totals = self._totals(rows, output_norm)
         shown = tuple(row for row in rows if _is_shown(row.layer, self._shown))
@@ -254,7 +254,8 @@ def _flags(model: nn.Module) -> list[bool]:
 
 def _refuse(model: nn.Module, was_trainable: list[bool]) -> None:
     for layer, module in list_layers(model):
-        if type(module).__module__.startswith(_QUANTIZED):
+        is_ready = type(module).__name__ == "FloatFunctional"  # stands in a float model that can be quantized
+        if type(module).__module__.startswith(_QUANTIZED) and not is_ready:
             message = f"layer '{layer.name}' ({layer.type}) is quantized: integers have no gradient"
             raise CannotRunError(message, "--weights none, or the model of the same name without quantized_")
     if any(_flags(model)):

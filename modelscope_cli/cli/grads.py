@@ -213,9 +213,13 @@ def grads(
     is_training = mode == opt.Mode.train or (mode == opt.Mode.auto and has_own_loss)
     if has_own_loss and mode == opt.Mode.auto:
         _console.note("mode: train (auto; detection models have a loss nowhere else)")
+    if table == Table.batch_norm and not is_training:
+        raise UsageError(
+            "'--table batch-norm' compares with the batch, so it needs train mode", "--mode train"
+        )
     if given.files and given.batch is None and not is_training:
         given = replace(given, batch=1)
-    inputs = open_for(fit_batch(given, loaded.family, is_training), loaded)
+    inputs = open_for(fit_batch(given, is_training), loaded)
     selection = select(
         loaded.module,
         layer or (),
