@@ -81,7 +81,9 @@ class ActivationGradients(Observer):
             one.problem = _DETACHED
         return one
 
-    def _arrive(self, one: _Output, grad: Tensor) -> Tensor | None:
+    def _arrive(self, one: _Output, grad: Tensor | None) -> Tensor | None:
+        if grad is None:  # one of the results of `chunk`, and only others were used
+            return None
         if self._limit is None:
             self._add(one, one.after, grad)
             return None

@@ -1,6 +1,7 @@
 """`grads`: one forward and one backward pass a batch, and what the gradients do in it."""
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -171,8 +172,9 @@ class _Measurement:
                 raise _forbidden_in_place(error) from error
             raise
 
-    def _see_start(self, grad: Tensor) -> None:
-        self._output_squares.append(torch.linalg.vector_norm(grad, dtype=torch.float64).square())
+    def _see_start(self, grad: Tensor | None) -> None:
+        if grad is not None:
+            self._output_squares.append(torch.linalg.vector_norm(grad, dtype=torch.float64).square())
 
     def _prior(self, gathered: ParameterGradients) -> Tensor | None:
         """Return minus the logarithm of a Gaussian prior over what is trained: C. Bishop, "Pattern Recognition and
@@ -273,7 +275,10 @@ def _refuse(model: nn.Module, was_trainable: list[bool]) -> None:
 
 def _backward(loss: Tensor, *, retain_graph: bool = False) -> None:
     try:
-        loss.backward(retain_graph=retain_graph)
+        with warnings.catch_warnings():
+            # Of the first layer, as a picture takes no gradient; what is asked for arrives all the same.
+            warnings.filterwarnings("ignore", "Full backward hook is firing")
+            loss.backward(retain_graph=retain_graph)
     except ModelscopeError:
         raise
     except Exception as error:
