@@ -125,11 +125,13 @@ class Criterion:
 
     def _of_main_output(self, outputs: list[tuple[str, Tensor]]) -> Loss:
         path, main = outputs[0]
-        name = self._request.name if self._request.name != AUTO else self._fitting(main)
+        is_scores = main.ndim == 2 or (self._family == "segmentation" and main.ndim == 4)
+        fitting = "cross-entropy" if is_scores and _has_classes(main) else "mse"
+        name = self._request.name if self._request.name != AUTO else fitting
         where = f" of output '{path}'" if path and len(outputs) > 1 else ""
         if name == "mean":
             return Loss(main.mean(), f"mean{where}", _NOTHING, (main,))
-        if name == "mse" and not _has_classes(main):
+        if name == "mse" and fitting == "mse":
             return Loss(main.square().mean(), f"mean square{where}", _ZERO, (main,))
         if not _has_classes(main):
             shape = "x".join(map(str, main.shape)) or "a scalar"
@@ -151,10 +153,6 @@ class Criterion:
         per_pixel = " per pixel" if main.ndim > 2 else ""
         listed = tuple(classes.tolist()) if classes.ndim == 1 else ()
         return Loss(value, name + per_pixel + where, words, tuple(tensor for tensor, _ in used), listed)
-
-    def _fitting(self, main: Tensor) -> str:
-        is_scores = main.ndim == 2 or (self._family == "segmentation" and main.ndim == 4)
-        return "cross-entropy" if is_scores and _has_classes(main) else "mse"
 
     def _classes(self, main: Tensor) -> tuple[Tensor, str]:
         """Return the target class of every image (and pixel), and the same in words."""
