@@ -170,7 +170,9 @@ def test_several_passes_are_the_root_of_the_mean_square(measure, kept):
 
 def test_strange_values_are_counted_apart(measure):
     root = Returns(torch.sqrt)  # its gradient at 0 is infinite
-    found = measure(nn.Sequential(Weight(), Doubled(), root), torch.tensor([[0.0, 1.0, 4.0, -1.0]]), loss=MEAN)
+    found = measure(
+        nn.Sequential(Weight(), Doubled(), root), torch.tensor([[0.0, 1.0, 4.0, -1.0]]), loss=MEAN
+    )
     row = flow(found)["1"]
     assert (row.inf_count, row.nan_count, row.mark) == (1, 1, "non-finite")
     finite = torch.tensor([0.125 / 2**0.5, 0.125 / 8**0.5]).double()
@@ -190,9 +192,7 @@ def test_full_backward_hooks_see_the_same_in_several_passes_of_a_network(measure
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5))
     passes = torch.randn(3, 2, 3, 8, 8).unbind()
-    assert (
-        measure(model, *passes, full_backward=True).activations == measure(model, *passes).activations
-    )
+    assert measure(model, *passes, full_backward=True).activations == measure(model, *passes).activations
 
 
 @pytest.mark.parametrize("layers", [(), ("0", "1")])

@@ -46,7 +46,7 @@ def smallest(name: str) -> tuple[tuple[str, ...], InputRequest]:
         can_shrink = "rcnn" in name or name.startswith(("fcos", "retinanet"))
         return ("min_size=64",) if can_shrink else (), InputRequest(size="64", batch=2)
     if family == "video":
-        return (), InputRequest(shapes=("1,3,16,64,64" if name == "s3d" else "1,3,4,32,32",))
+        return (), InputRequest(shapes=("1,3,14,224,224" if name == "s3d" else "1,3,4,32,32",))
     side = {"optical_flow": 128}.get(family, 96 if "inception" in name else 64)
     return (), InputRequest(size=str(side))
 
@@ -88,7 +88,7 @@ def watch_edges(model: nn.Module) -> dict[tuple[str, str], GradientEdge]:
 @pytest.fixture
 def truth(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[Any, Tensor | None]]:
     """Have autograd itself differentiate the graph just before the tool does."""
-    backward = gradients._backward
+    backward = gradients.run_backward
 
     def watch(model: nn.Module) -> dict[Any, Tensor | None]:
         edges, expected = watch_edges(model), {}
@@ -102,7 +102,7 @@ def truth(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[Any, Tensor | N
             expected.update(zip([*trained, *edges], found, strict=True))
             backward(loss, **options)
 
-        monkeypatch.setattr(gradients, "_backward", differentiate)
+        monkeypatch.setattr(gradients, "run_backward", differentiate)
         return expected
 
     return watch
@@ -110,7 +110,7 @@ def truth(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[Any, Tensor | N
 
 def assert_figures(row: Any, grad: Tensor) -> None:
     """Compare the columns with NumPy on the same numbers in float64; the largest tensors take too long."""
-    if grad.numel() > 10_000_000:
+    if grad.numel() > 1_000_000:
         return
     x = grad.double().numpy()
     top = np.abs(x).max(initial=0)
