@@ -11,13 +11,14 @@ from torch.ao.nn.quantized import FloatFunctional
 
 from modelscope_cli.analysis.activation_gradients import ActivationGradients, FullBackwardGradients
 from modelscope_cli.analysis.activations import Batch
+from modelscope_cli.analysis.backward import run_backward
 from modelscope_cli.analysis.batch_norm import BatchNormObserver, frozen_but_moving
 from modelscope_cli.analysis.freezing import flags_kept, measure_saving, set_trainable
 from modelscope_cli.analysis.grads_request import GradsRequest
 from modelscope_cli.analysis.losses import Criterion, Loss
 from modelscope_cli.analysis.parameter_gradients import ParameterGradients, global_norm
 from modelscope_cli.analysis.targets import training_args
-from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
+from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import list_layers
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import ForwardError, HookSession, Observer
@@ -87,6 +88,7 @@ class _Measurement:
         self._batch_norms = BatchNormObserver()
         self._output_squares: list[Tensor] = []
         self._losses: list[Tensor] = []
+        self._warnings: list[Notice] = []
 
     def _make_observer(self, selection: Selection) -> ActivationGradients:
         is_innermost_only = self._shown.is_innermost_only
@@ -109,7 +111,7 @@ class _Measurement:
             set_trainable(model, request.freeze, request.train_only)
             _refuse(model, was_trainable)
             saving = None
-            if request.freeze or request.train_only:
+            if any(was_trainable) and _flags(model) != was_trainable:
                 saving = self._measure_saving(next(iter(batches)).args, was_trainable)
             gathered = ParameterGradients(model, request.clip, request.loss.weight_decay)
             loss, n_passes = None, 0
@@ -131,14 +133,19 @@ class _Measurement:
             with_gradients=True,
         )
 
-    def _measure_saving(self, args: tuple[Any, ...], was_trainable: list[bool]) -> Saving:
-        with self._session([]) as session:
-            return measure_saving(
-                self._model,
-                lambda: self._forward(session, args).value,
-                was_trainable,
-                lambda: _synchronize(self._loaded.device),
-            )
+    def _measure_saving(self, args: tuple[Any, ...], was_trainable: list[bool]) -> Saving | None:
+        try:
+            with self._session([]) as session:
+                return measure_saving(
+                    self._model,
+                    lambda: self._forward(session, args).value,
+                    was_trainable,
+                    lambda: _synchronize(self._loaded.device),
+                )
+        except CannotRunError as error:  # with everything trained, perhaps: that is no reason to stop
+            message = f"what freezing saves could not be measured: {error.message}"
+            self._warnings.append(Notice("saving_not_measured", message))
+            return None
 
     def _run_pass(self, session: HookSession, args: tuple[Any, ...], gathered: ParameterGradients) -> Loss:
         self._model.zero_grad(set_to_none=True)
@@ -149,12 +156,12 @@ class _Measurement:
         self._losses.append(whole.detach())
         if self._is_clipping_flow:
             self._activations.is_clipping = False
-            _backward(whole, retain_graph=True)
+            run_backward(whole, retain_graph=True)
             gathered.take_before()
             self._activations.is_clipping = True
             for start in starts:
                 start.remove()
-        _backward(whole)
+        run_backward(whole)
         gathered.take()
         self._activations.settle()
         return loss
@@ -175,8 +182,9 @@ class _Measurement:
                 raise UsageError(message, "--target 1") from error
             raise
 
-    def _see_start(self, grad: Tensor) -> None:
-        self._output_squares.append(torch.linalg.vector_norm(grad, dtype=torch.float64).square())
+    def _see_start(self, grad: Tensor | None) -> None:
+        if grad is not None:
+            self._output_squares.append(torch.linalg.vector_norm(grad, dtype=torch.float64).square())
 
     def _prior(self, gathered: ParameterGradients) -> Tensor | None:
         """Return minus the logarithm of a Gaussian prior over what is trained: C. Bishop, "Pattern Recognition and
@@ -220,7 +228,7 @@ class _Measurement:
             passes=n_passes,
             batch_norm=batch_norm,
             saving=saving,
-            warnings=(*_notices(info, totals), *frozen_but_moving(batch_norm)),
+            warnings=(*self._warnings, *_notices(info, totals), *frozen_but_moving(batch_norm)),
         )
 
     def _totals(self, rows: tuple[ParameterGradient, ...], output_norm: float) -> GradTotals:
@@ -273,19 +281,6 @@ def _refuse(model: nn.Module, was_trainable: list[bool]) -> None:
     raise CannotRunError(
         "the model has no parameters, so nothing to train", "modelscope stats   needs no gradients"
     )
-
-
-def _backward(loss: Tensor, *, retain_graph: bool = False) -> None:
-    try:
-        loss.backward(retain_graph=retain_graph)
-    except ModelscopeError:
-        raise
-    except Exception as error:
-        reason = " ".join(str(error).split())[:300] or "no message"
-        hint = "modelscope stats   needs no gradients"
-        if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in reason:
-            reason, hint = "out of memory", "--batch 1, a smaller --size, or --device cpu"
-        raise CannotRunError(f"backward raised {type(error).__name__}: {reason}", hint) from error
 
 
 def _forbidden_in_place(error: ForwardError) -> CannotRunError:

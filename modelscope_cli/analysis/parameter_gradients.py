@@ -26,6 +26,7 @@ class _Parameter:
     value: nn.Parameter
     after: Mean = field(default_factory=Mean)
     before: Mean = field(default_factory=Mean)
+    unclipped: Tensor | None = None  # of the pass under way
     n_clipped: Tensor | int = 0
 
 
@@ -41,10 +42,11 @@ class ParameterGradients:
     def __init__(self, model: nn.Module, clip: Clip | None, weight_decay: float) -> None:
         self._clip = clip
         self._weight_decay = weight_decay
+        modules = dict(model.named_modules())
         self._parameters = [
-            _Parameter(_join(layer, name), layer, type(module).__name__, 0, parameter)
-            for layer, module in model.named_modules()
-            for name, parameter in module.named_parameters(recurse=False)
+            _Parameter(name, layer, type(modules[layer]).__name__, 0, parameter)
+            for name, parameter in model.named_parameters()  # one that is shared counts once
+            for layer in [name.rpartition(".")[0]]
         ]
         self._n_passes = 0
         self._n_scaled = 0
@@ -72,10 +74,14 @@ class ParameterGradients:
 
     def _clamp(self, one: _Parameter, limit: float, grad: Tensor) -> Tensor:
         is_sparse, grad = grad.is_sparse, dense(grad)
-        one.before.add(grad)
-        one.n_clipped = one.n_clipped + torch.count_nonzero(grad.abs() > limit)
-        clipped = grad.clamp(-limit, limit)
-        return clipped.to_sparse() if is_sparse else clipped  # a hook may not change the kind
+        if one.unclipped is None:
+            one.unclipped = grad
+            clipped = grad.clamp(-limit, limit)
+            return clipped.to_sparse() if is_sparse else clipped  # a hook may not change the kind
+        # Out of a reentrant checkpoint, the gradient of a shared parameter comes in parts: their sum is clamped.
+        one.unclipped = one.unclipped + grad
+        assert one.value.grad is not None
+        return one.unclipped.clamp(-limit, limit) - one.value.grad
 
     def _arrived(self) -> Iterator[tuple[_Parameter, Tensor]]:
         for one in self._trained():
@@ -97,6 +103,11 @@ class ParameterGradients:
                 one.before.add(grad.clone())
             total = nn.utils.clip_grad_norm_(self.values(), self._clip.value)
             self._n_scaled += int(not bool(total <= self._clip.value))  # NaN makes every gradient NaN
+        for one in self._trained():
+            if self._clip is not None and one.unclipped is not None:
+                one.before.add(one.unclipped)
+                one.n_clipped = one.n_clipped + torch.count_nonzero(one.unclipped.abs() > self._clip.value)
+                one.unclipped = None
         for one, grad in self._arrived():
             one.after.add(grad)
             one.value.grad = None
@@ -173,10 +184,6 @@ def _order_of(layer: str, orders: Mapping[str, int]) -> int:
     while layer not in orders and layer:
         layer = layer.rpartition(".")[0]
     return orders.get(layer, 0)
-
-
-def _join(layer: str, name: str) -> str:
-    return f"{layer}.{name}" if layer else name
 
 
 def global_norm(rows: Sequence[ParameterGradient], column: str) -> float:

@@ -88,8 +88,12 @@ def select(
     wanted -= {pair for pattern in leave for pair in pick_calls(pattern, every, order)}
     if not wanted and leave:
         raise _nothing_left(exclude)
-    # A selection of nothing but layers that do not run still has to run to the end to show it.
-    return replace(known, wanted=frozenset(wanted) if wanted else None)
+    if not wanted:  # nothing but layers that do not run: it still has to run to the end to show that
+        return known
+    # Of what a pattern with a position matches, the calls at other places were not meant.
+    called = {name for name, _ in wanted}
+    anywhere = _names([pattern for pattern in take if not pattern.is_positional], every)
+    return replace(known, wanted=frozenset(wanted), names=names & (called | anywhere))
 
 
 def _nothing_left(exclude: Sequence[str]) -> UsageError:

@@ -153,7 +153,7 @@ def _facts(record: GradsRecord, rows: Sequence[Row]) -> tuple[tuple[str, str], .
 
 def _loss_words(record: GradsRecord) -> str:
     loss = record.loss
-    target = "" if loss.target == "none" else f", target {loss.target}"
+    target = "" if loss.target in ("none", loss.name) else f", target {loss.target}"
     smoothing = f", label smoothing {loss.label_smoothing:g}" if loss.label_smoothing else ""
     return f"{loss.name}{target}{smoothing}"
 
