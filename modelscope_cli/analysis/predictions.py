@@ -1,14 +1,16 @@
 """What a classifier says: scores of its classes, the best of them, and how far two answers lie apart."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
-from modelscope_cli.records import Guess
+from modelscope_cli.hooks.session import HookSession
+from modelscope_cli.inputs.batch import Batch
+from modelscope_cli.records import Guess, Prediction
 
 
 def class_scores(output: Any) -> Tensor:
@@ -25,6 +27,17 @@ def class_scores(output: Any) -> Tensor:
             "modelscope summary MODEL   shows what it gives",
         )
     return floats[0].float()
+
+
+def check_labels(labels: Sequence[str], n_classes: int, file: str) -> None:
+    """Refuse labels that are not one for each class.
+
+    Raises:
+        CannotRunError: too many or too few (exit 4).
+    """
+    if len(labels) != n_classes:
+        message = f"labels file '{file}' has {len(labels)} labels, the model {n_classes} classes"
+        raise CannotRunError(message, f"--labels FILE with {n_classes} labels, or leave out --labels")
 
 
 def probabilities(logits: Tensor, activation: str = "softmax", temperature: float = 1.0) -> Tensor:
@@ -51,6 +64,25 @@ def top_guesses(
         )
         for row in zip(indices.tolist(), scores.tolist(), chosen.tolist(), strict=True)
     )
+
+
+def name_guesses(
+    guesses: Sequence[tuple[Guess, ...]], batch: Batch, first: int
+) -> tuple[Prediction, ...]:
+    """Join the guesses for a batch to its file names, or to numbers from `first` where it has none."""
+    names = batch.names or tuple(str(first + i) for i in range(len(guesses)))
+    return tuple(map(Prediction, names, guesses))
+
+
+def stream_logits(model: nn.Module, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Tensor]]:
+    """Run every batch and give its logits, `(N, classes)`; nothing is kept from one batch to the next.
+
+    Raises:
+        CannotRunError: the model raised, or is no classifier (exit 4).
+    """
+    with HookSession(model) as session:
+        for batch in batches:
+            yield batch, class_scores(session.run(batch.args))
 
 
 def kl_divergence(before: Tensor, after: Tensor) -> Tensor:
