@@ -66,9 +66,7 @@ def top_guesses(
     )
 
 
-def name_guesses(
-    guesses: Sequence[tuple[Guess, ...]], batch: Batch, first: int
-) -> tuple[Prediction, ...]:
+def name_guesses(guesses: Sequence[tuple[Guess, ...]], batch: Batch, first: int) -> tuple[Prediction, ...]:
     """Join the guesses for a batch to its file names, or to numbers from `first` where it has none."""
     names = batch.names or tuple(str(first + i) for i in range(len(guesses)))
     return tuple(map(Prediction, names, guesses))

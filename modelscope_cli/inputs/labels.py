@@ -21,7 +21,9 @@ def read_labels(path: Path) -> tuple[str, ...]:
         text = path.read_text(encoding="utf-8-sig").strip()
     except OSError as error:
         where = shlex.quote(str(path.parent))
-        raise CannotRunError(f"labels file '{path}' cannot be read: {error.strerror}", f"ls {where}") from error
+        raise CannotRunError(
+            f"labels file '{path}' cannot be read: {error.strerror}", f"ls {where}"
+        ) from error
     except UnicodeDecodeError as error:
         raise _misread(path, "it is no text") from error
     if not text:

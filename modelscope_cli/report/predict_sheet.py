@@ -51,7 +51,9 @@ def predict_sheet(record: PredictRecord, columns: str | None = None) -> Sheet:
 def _title(record: PredictRecord) -> str:
     model, n = record.run.model, len(record.predictions)
     what = f"{n} image" + ("s" if n != 1 else "")
-    return f"{model.name} ({model.class_name}, weights {model.weights.resolved}) on {what}, {record.run.device}"
+    return (
+        f"{model.name} ({model.class_name}, weights {model.weights.resolved}) on {what}, {record.run.device}"
+    )
 
 
 def _facts(record: PredictRecord) -> list[tuple[str, str]]:

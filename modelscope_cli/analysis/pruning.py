@@ -1,0 +1,221 @@
+"""`prune`: how far a model's answers drift when weights are cut away."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from modelscope_cli.analysis.predictions import class_scores, kl_divergence, name_guesses, top_guesses
+from modelscope_cli.analysis.prune_request import PruneRequest
+from modelscope_cli.analysis.pruning_masks import Prunable, make_masks
+from modelscope_cli.errors import CannotRunError
+from modelscope_cli.hooks.channels import ChannelFinder
+from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.hooks.masks import Masks, WeightMasks, masked_weight
+from modelscope_cli.hooks.session import Call, HookSession, Observer
+from modelscope_cli.hooks.snapshot import RandomState
+from modelscope_cli.inputs.batch import Batch
+from modelscope_cli.models.fit import listed
+from modelscope_cli.records import Drift, Notice, Prediction, PrunedLayer, PruneTotals
+
+_N_GUESSES = 5
+Track = Callable[[Iterable[Batch], str], Iterator[Batch]]
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """What pruning does to a model; the fields are those of `PruneRecord`, and the masks at `amount`."""
+
+    layers: tuple[PrunedLayer, ...]
+    totals: PruneTotals
+    sweep: tuple[Drift, ...]
+    before: tuple[Prediction, ...]
+    after: tuple[Prediction, ...]
+    masks: Masks
+
+
+class _DriftSum:
+    """Sums over batches, on the device they were made on."""
+
+    def __init__(self) -> None:
+        self._n = 0
+        self._same: Tensor | float = 0
+        self._divergence: Tensor | float = 0
+        self._changes: list[Tensor] = []
+
+    def add(self, before: Tensor, after: Tensor) -> None:
+        self._n += len(before)
+        self._same += (before.argmax(1) == after.argmax(1)).sum()
+        self._divergence += kl_divergence(before, after).sum()
+        self._changes.append((after - before).abs().amax())
+
+    def result(self, amount: float, totals: PruneTotals) -> Drift:
+        return Drift(
+            amount=amount,
+            zeros=totals.zeros,
+            sparsity=totals.sparsity,
+            agreement=float(self._same) / self._n,
+            kl_divergence=float(self._divergence) / self._n,
+            max_logit_change=float(torch.stack(self._changes).amax()),
+        )
+
+
+def measure_pruning(
+    model: nn.Module,
+    batches: Iterable[Batch],
+    prunables: Sequence[Prunable],
+    request: PruneRequest,
+    *,
+    importance: Mapping[nn.Parameter, Tensor] | None = None,
+    categories: Sequence[str] | None = None,
+    track: Track = lambda batches, what: iter(batches),
+) -> Pruning:
+    """Run every batch whole and with each amount cut, and compare the answers.
+
+    Only sums and the first guesses are kept of a batch. The model is left as it was found.
+
+    Args:
+        importance: of the channels of each weight, for the method `activation`.
+
+    Raises:
+        CannotRunError: the model raised, or is no classifier (exit 4).
+    """
+    plans = {amount: make_masks(prunables, amount, request, importance) for amount in request.amounts}
+    sums = {amount: _DriftSum() for amount in plans}
+    before: list[Prediction] = []
+    after: list[Prediction] = []
+    weight_masks = WeightMasks()
+    with HookSession(model, interventions=[weight_masks]) as session:
+        random = RandomState(model)
+
+        def answer(batch: Batch, masks: Masks) -> Tensor:
+            # Every run has the same random numbers and the same input, which a model may write into.
+            weight_masks.masks = masks
+            random.restore()
+            return class_scores(session.run(pytree.tree_map_only(Tensor, torch.clone, batch.args)))
+
+        for batch in track(batches, "images"):
+            whole = answer(batch, {})
+            before += name_guesses(top_guesses(whole, _N_GUESSES, categories), batch, len(before))
+            for amount, masks in plans.items():
+                logits = answer(batch, masks)
+                sums[amount].add(whole, logits)
+                if amount == request.amount:
+                    after += name_guesses(top_guesses(logits, _N_GUESSES, categories), batch, len(after))
+    layers = {amount: [_row(p, masks) for p in prunables] for amount, masks in plans.items()}
+    totals = {amount: _totals(model, rows) for amount, rows in layers.items()}
+    return Pruning(
+        layers=tuple(layers[request.amount]),
+        totals=totals[request.amount],
+        sweep=tuple(sums[amount].result(amount, totals[amount]) for amount in plans),
+        before=tuple(before),
+        after=tuple(after),
+        masks=plans[request.amount],
+    )
+
+
+def _row(prunable: Prunable, masks: Masks) -> PrunedLayer:
+    weight = prunable.weight
+    zeros = _count_zeros(weight, masks.get(weight))
+    return PrunedLayer(
+        name=prunable.layer,
+        type=prunable.type,
+        parameter=prunable.name,
+        shape=tuple(weight.shape),
+        numel=weight.numel(),
+        zeros=zeros,
+        zeros_before=_count_zeros(weight, None),
+        sparsity=zeros / weight.numel(),
+    )
+
+
+def _totals(model: nn.Module, rows: Sequence[PrunedLayer]) -> PruneTotals:
+    numel, zeros = sum(row.numel for row in rows), sum(row.zeros for row in rows)
+    return PruneTotals(
+        layers=len(rows),
+        numel=numel,
+        zeros=zeros,
+        zeros_before=sum(row.zeros_before for row in rows),
+        sparsity=zeros / numel,
+        params=sum(parameter.numel() for parameter in model.parameters()),
+    )
+
+
+def _count_zeros(weight: nn.Parameter, mask: Tensor | None) -> int:
+    pruned = weight if mask is None else masked_weight(weight, mask)
+    return weight.numel() - int(torch.count_nonzero(pruned))
+
+
+class _MeanActivation(Observer):
+    def __init__(self, prunables: Sequence[Prunable]) -> None:
+        self.sums: dict[nn.Parameter, Tensor] = {}
+        self._prunables = {prunable.layer: prunable for prunable in prunables if prunable.name == "weight"}
+        self._channels = ChannelFinder()
+
+    def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
+        prunable = self._prunables.get(call.name)
+        if prunable is None:
+            return
+        for _, tensor in tensors_in(output)[:1]:
+            dim = self._channels.find(module, tensor)
+            n_channels = prunable.weight.shape[prunable.channel_dim]
+            if dim is not None and tensor.shape[dim] == n_channels:
+                strength = tensor.float().abs().movedim(dim, 0).flatten(1).sum(1)
+                self.sums[prunable.weight] = self.sums.get(prunable.weight, 0) + strength
+
+
+def channel_importance(
+    model: nn.Module,
+    batches: Iterable[Batch],
+    prunables: Sequence[Prunable],
+    track: Track = lambda batches, what: iter(batches),
+) -> dict[nn.Parameter, Tensor]:
+    """Return the sum of |activation| of every output channel over all images, `(C,)` on the CPU, for each weight.
+
+    Within a layer it orders the channels as their mean does: the criterion of Molchanov et al. 2017, "Pruning
+    Convolutional Neural Networks for Resource Efficient Inference", section 2.2, with the layer's own output as
+    the activation. Weights whose layer was not seen to run are left out.
+
+    Raises:
+        ForwardError: the model raised (exit 4).
+    """
+    observer = _MeanActivation(prunables)
+    names = frozenset(prunable.layer for prunable in prunables)
+    with HookSession(model, [observer], names=names) as session:
+        for batch in track(batches, "activations"):
+            session.run(batch.args)
+    return {weight: total.cpu() for weight, total in observer.sums.items()}
+
+
+def unranked(prunables: Sequence[Prunable], importance: Mapping[nn.Parameter, Tensor]) -> tuple[Notice, ...]:
+    """Warn of the weights whose channels were not seen.
+
+    Raises:
+        CannotRunError: none were (exit 4).
+    """
+    unseen = [
+        f"{prunable.layer}.{prunable.name}" for prunable in prunables if prunable.weight not in importance
+    ]
+    if len(unseen) == len(prunables):
+        raise CannotRunError(f"no output of the chosen layers was seen: {listed(unseen)}", "--method l1")
+    message = f"left whole, as their layers' output is not seen: {listed(unseen)}"
+    return (Notice("unranked_weights", message),) if unseen else ()
+
+
+def pruned_state(model: nn.Module, masks: Masks) -> dict[str, Tensor]:
+    """Return the model's state dict with the masked weights in it, on the CPU, no two tensors in one memory."""
+    state: Mapping[str, Any] = model.state_dict(keep_vars=True)
+    tensors: dict[str, Tensor] = {}
+    memories: set[int] = set()
+    for name, value in state.items():
+        if not isinstance(value, Tensor):
+            continue  # extra state that some modules keep there
+        tensor = masked_weight(value, masks[value]) if value in masks else value  # type: ignore[index,arg-type]
+        tensor = tensor.detach().cpu().contiguous()
+        memory = tensor.untyped_storage().data_ptr()
+        tensors[name] = tensor.clone() if memory in memories else tensor
+        memories.add(memory)
+    return tensors
