@@ -36,7 +36,8 @@ def check_labels(labels: Sequence[str], n_classes: int, file: str) -> None:
         CannotRunError: too many or too few (exit 4).
     """
     if len(labels) != n_classes:
-        message = f"labels file '{file}' has {len(labels)} labels, the model {n_classes} classes"
+        n_labels = f"{len(labels)} label" + ("s" if len(labels) != 1 else "")
+        message = f"labels file '{file}' has {n_labels}, the model {n_classes} classes"
         raise CannotRunError(message, f"--labels FILE with {n_classes} labels, or leave out --labels")
 
 

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from modelscope_cli.errors import UsageError
 
+_SWEEP = "--sweep 0.1,0.3,0.5,0.7,0.9"
+
 
 @dataclass(frozen=True, slots=True)
 class PruneRequest:
@@ -36,7 +38,7 @@ def check_request(request: PruneRequest, has_images: bool) -> None:
     Raises:
         UsageError: exit code 2.
     """
-    _check_amount(request.amount, f"--amount {request.amount:g}")
+    _check_amount(request.amount, f"--amount {request.amount:g}", "--amount 0.3")
     if request.is_global and request.structured:
         raise UsageError(
             "'--global' and '--channels' exclude each other: norms of channels of different layers do not compare",
@@ -65,11 +67,11 @@ def read_sweep(text: str) -> tuple[float, ...]:
             shares.append(float(part))
         except ValueError:
             message = f"'{part}' in '--sweep {text}' is no number"
-            raise UsageError(message, "--sweep 0.1,0.3,0.5,0.7,0.9") from None
-        _check_amount(shares[-1], f"--sweep {text}")
+            raise UsageError(message, _SWEEP) from None
+        _check_amount(shares[-1], f"--sweep {text}", _SWEEP)
     return tuple(shares)
 
 
-def _check_amount(amount: float, typed: str) -> None:
+def _check_amount(amount: float, typed: str, hint: str) -> None:
     if not 0 <= amount < 1:
-        raise UsageError(f"'{typed}': a share is from 0 to below 1, not {amount:g}", "--amount 0.3")
+        raise UsageError(f"'{typed}': a share is from 0 to below 1, not {amount:g}", hint)

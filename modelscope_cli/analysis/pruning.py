@@ -83,8 +83,8 @@ def measure_pruning(
     Raises:
         CannotRunError: the model raised, or is no classifier (exit 4).
     """
-    plans = {amount: make_masks(prunables, amount, request, importance) for amount in request.amounts}
-    sums = {amount: _DriftSum() for amount in plans}
+    plans: dict[float, Masks] = {}
+    sums = {amount: _DriftSum() for amount in request.amounts}
     before: list[Prediction] = []
     after: list[Prediction] = []
     weight_masks = WeightMasks()
@@ -99,6 +99,8 @@ def measure_pruning(
 
         for batch in track(batches, "images"):
             whole = answer(batch, {})
+            # Ranking takes a while; a model that cannot be asked has been refused by now.
+            plans = plans or {share: make_masks(prunables, share, request, importance) for share in sums}
             before += name_guesses(top_guesses(whole, _N_GUESSES, categories), batch, len(before))
             for amount, masks in plans.items():
                 logits = answer(batch, masks)

@@ -46,9 +46,10 @@ def find_prunable(model: nn.Module, layers: Sequence[str], exclude: Sequence[str
                     found.setdefault(weight, Prunable(layer.name, layer.type, name, weight, dim))
     if not found:
         what = f"layer pattern '{layers[0]}' matches" if layers else "the model has"
-        raise UsageError(
-            f"{what} no layer with weights that can be pruned (2 dimensions or more)", "--layer conv"
+        what, hint = (
+            (f"--exclude '{exclude[0]}' leaves", "leave out --exclude") if exclude else (what, "--layer conv")
         )
+        raise UsageError(f"{what} no layer with weights that can be pruned (2 dimensions or more)", hint)
     return list(found.values())
 
 

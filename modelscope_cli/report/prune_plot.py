@@ -5,17 +5,18 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli.records import PruneRecord
+from modelscope_cli.report.figures import short
 from modelscope_cli.report.folder import write_with
 from modelscope_cli.report.prune_sheet import weight_label, what_is_cut
 
-INK, ACCENT, BARS, PALE = "#1f2430", "#d1495b", "#3f5f8f", "#b8c4d6"
-_MOST_LABELS = 60
+INK, ACCENT, BARS, PALE = "#1f2430", "#d1495b", "#3f5f8f", "#cfd8e4"
+_MOST_LABELS, _LONGEST_LABEL = 60, 34
 
 
 def save_prune_plot(record: PruneRecord, path: Path) -> None:
-    """Draw agreement, divergence and logit change over the amount, and beside them the zeros of every layer.
+    """Draw agreement, divergence and logit change over the amount; beside them every layer's weights and zeros.
 
-    The dotted line is the amount that was asked for; nothing cut is the point at 0.
+    Red is the amount that was asked for. With nothing cut, at 0, nothing drifts.
 
     Raises:
         CannotRunError: the file cannot be written (exit 4).
@@ -29,15 +30,12 @@ def save_prune_plot(record: PruneRecord, path: Path) -> None:
     grid = figure.add_gridspec(3, 2, width_ratios=[1.25, 1], height_ratios=[1.3, 1, 1])
     curves = [figure.add_subplot(grid[row, 0]) for row in range(3)]
     rows = record.sweep
-    amounts = [0.0, *(100 * row.amount for row in rows)]
-    _curve(curves[0], amounts, [100.0, *(100 * row.agreement for row in rows)], "same answer, %")
+    _curve(curves[0], record, [100 * row.agreement for row in rows], 100.0, "same answer, %")
     curves[0].set_ylim(-4, 104)
-    _curve(curves[1], amounts, [0.0, *(row.kl_divergence for row in rows)], "KL divergence, nats")
-    _curve(curves[2], amounts, [0.0, *(row.max_logit_change for row in rows)], "max |logit change|")
-    for axes in curves:
-        axes.axvline(100 * record.amount, color=INK, lw=0.8, ls=":", zorder=0)
-        axes.set_xlim(-2, 102)
-        axes.tick_params(labelbottom=axes is curves[-1])
+    _curve(curves[1], record, [row.kl_divergence for row in rows], 0.0, "KL divergence, nats")
+    _curve(curves[2], record, [row.max_logit_change for row in rows], 0.0, "max |logit change|")
+    for axes in curves[:-1]:
+        axes.tick_params(labelbottom=False)
     unit = "channels" if record.structured else "weights"
     curves[-1].set_xlabel(f"{unit} cut, %")
     _draw_layers(figure.add_subplot(grid[:, 1]), record)
@@ -45,28 +43,45 @@ def save_prune_plot(record: PruneRecord, path: Path) -> None:
     write_with(path, lambda beside: figure.savefig(beside, format="png", dpi=130))
 
 
-def _curve(axes: Any, amounts: list[float], values: list[float], label: str) -> None:
-    shown = [(x, y) for x, y in sorted(set(zip(amounts, values, strict=True))) if math.isfinite(y)]
-    axes.plot([x for x, _ in shown], [y for _, y in shown], "o-", ms=4.5, lw=1.5, color=BARS, clip_on=False)
+def _curve(axes: Any, record: PruneRecord, values: list[float], at_zero: float, label: str) -> None:
+    points = {0.0: at_zero} | dict(zip((100 * row.amount for row in record.sweep), values, strict=True))
+    finite = {x: y for x, y in points.items() if math.isfinite(y)}
+    axes.plot(list(finite), list(finite.values()), "o-", ms=4.5, lw=1.6, color=BARS, clip_on=False)
+    asked = 100 * record.amount
+    axes.axvline(asked, color=ACCENT, lw=0.8, ls=":", zorder=0)
+    if asked in finite:
+        axes.plot([asked], [finite[asked]], "o", ms=7, color=ACCENT, clip_on=False, zorder=3)
+    axes.set_xlim(-2, 102)
+    axes.set_ylim(bottom=0)
     axes.set_ylabel(label)
     axes.grid(lw=0.4, alpha=0.5)
-    if label[0] != "s":
-        axes.set_ylim(bottom=0)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _draw_layers(axes: Any, record: PruneRecord) -> None:
     rows = record.layers
     places = range(len(rows))
-    axes.barh(places, [100.0] * len(rows), height=0.78, color=PALE, alpha=0.45)
-    axes.barh(places, [100 * row.sparsity for row in rows], height=0.78, color=BARS)
-    mean = 100 * record.totals.sparsity
-    axes.axvline(mean, color=ACCENT, lw=1.0)
+    longest = max(row.numel for row in rows)
+    axes.barh(places, [row.numel for row in rows], height=0.78, color=PALE)
+    axes.barh(
+        places, [row.zeros for row in rows], height=0.78, color=BARS, label=f"zero at {record.amount:g}"
+    )
     step = -(-len(rows) // _MOST_LABELS)
-    axes.set_yticks(list(places)[::step], [weight_label(row) for row in rows][::step], fontsize=7)
+    for place in places[::step]:
+        row = rows[place]
+        share = f"{100 * row.sparsity:.1f} %"
+        axes.text(row.numel + 0.01 * longest, place, share, va="center", fontsize=7, color=INK)
+    axes.set_yticks(places[::step], [_shortened(weight_label(row)) for row in rows][::step], fontsize=7)
     axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.set_xlim(0, 100)
-    axes.set_xlabel(f"zeros in each layer at {record.amount:g}, %  (line: all together, {mean:.1f})")
+    axes.set_xlim(0, 1.12 * longest)
+    axes.xaxis.set_major_formatter(lambda value, _: short(value))
     axes.spines[["top", "right"]].set_visible(False)
+    total = f"{100 * record.totals.sparsity:.1f} % in all"
+    axes.set_xlabel(f"weights of each layer; dark: zero at {record.amount:g} ({total})")
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= _LONGEST_LABEL else "…" + name[-_LONGEST_LABEL:]
 
 
 def _title(record: PruneRecord) -> str:

@@ -4,6 +4,13 @@ from modelscope_cli.records import Drift, PrunedLayer, PruneRecord
 from modelscope_cli.report import figures
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
+
+def weight_label(row: PrunedLayer) -> str:
+    """Name a layer; also its parameter, where that is not its `weight`."""
+    name = row.name or row.type
+    return name if row.parameter == "weight" else f"{name}.{row.parameter}"
+
+
 DRIFT_COLUMNS = (
     Column("amount", "amount", lambda r: r.amount, lambda r: f"{r.amount:g}", rank=0),
     Column("sparsity", "zero", lambda r: r.sparsity, lambda r: figures.percent(r.sparsity), rank=0),
@@ -21,7 +28,7 @@ DRIFT_COLUMNS = (
     ),
 )
 LAYER_COLUMNS = (
-    Column("name", "layer", lambda r: weight_label(r), is_number=False, rank=0),
+    Column("name", "layer", weight_label, is_number=False, rank=0),
     Column("type", "type", lambda r: r.type, is_number=False, rank=3),
     Column("shape", "shape", lambda r: figures.shape(r.shape), is_number=False, rank=2),
     Column("numel", "weights", lambda r: r.numel, lambda r: figures.count(r.numel), rank=1),
@@ -47,12 +54,6 @@ def prune_sheet(record: PruneRecord, table: str = "drift", columns: str | None =
         is_dim=lambda row: isinstance(row, PrunedLayer) and row.zeros == row.zeros_before,
         is_bad=lambda row: isinstance(row, Drift) and row.agreement < 1,
     )
-
-
-def weight_label(row: PrunedLayer) -> str:
-    """Name a layer; also its parameter, where that is not its `weight`."""
-    name = row.name or row.type
-    return name if row.parameter == "weight" else f"{name}.{row.parameter}"
 
 
 def what_is_cut(record: PruneRecord) -> str:
