@@ -13,15 +13,22 @@ from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.records import Guess, Prediction
 
 
-def class_scores(output: Any) -> Tensor:
+def class_scores(output: Any, n_images: int | None = None) -> Tensor:
     """Return the logits in what a model gave, `(N, classes)` float32; of several outputs the first.
+
+    Args:
+        n_images: how many rows there have to be, where that is known.
 
     Raises:
         CannotRunError: the model is no classifier (exit 4).
     """
     floats = [tensor for _, tensor in tensors_in(output) if tensor.is_floating_point()]
-    if not floats or floats[0].ndim != 2 or floats[0].shape[1] < 2:
-        shape = "x".join(map(str, floats[0].shape)) if floats else f"a {type(output).__name__}"
+    # Detection: a dict of boxes for each image, and boxes have two dimensions as well.
+    is_detection = isinstance(output, list) and any(isinstance(item, dict) for item in output)
+    is_scores = bool(floats) and floats[0].ndim == 2 and floats[0].shape[1] > 1 and not is_detection
+    if not is_scores or n_images not in (None, len(floats[0])):
+        has_shape = bool(floats) and not is_detection
+        shape = "x".join(map(str, floats[0].shape)) if has_shape else f"a {type(output).__name__}"
         raise CannotRunError(
             f"the model's output is {shape}, not a row of scores for each image: it is no classifier",
             "modelscope summary MODEL   shows what it gives",
@@ -81,12 +88,12 @@ def stream_logits(model: nn.Module, batches: Iterable[Batch]) -> Iterator[tuple[
     """
     with HookSession(model) as session:
         for batch in batches:
-            yield batch, class_scores(session.run(batch.args))
+            yield batch, class_scores(session.run(batch.args), batch.n_images)
 
 
 def kl_divergence(before: Tensor, after: Tensor) -> Tensor:
     """Return KL(before || after) of the softmax of two sets of logits, `(N,)`, in nats."""
     log_before, log_after = before.double().log_softmax(1), after.double().log_softmax(1)
     # A class of probability zero adds nothing, whatever the other answer says of it.
-    terms = torch.where(log_before.exp() > 0, log_before.exp() * (log_before - log_after), 0.0)
+    terms = torch.where(log_before.exp() == 0, 0.0, log_before.exp() * (log_before - log_after))
     return terms.sum(1).clamp_min(0.0)

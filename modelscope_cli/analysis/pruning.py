@@ -11,15 +11,11 @@ from torch.utils import _pytree as pytree
 from modelscope_cli.analysis.predictions import class_scores, kl_divergence, name_guesses, top_guesses
 from modelscope_cli.analysis.prune_request import PruneRequest
 from modelscope_cli.analysis.pruning_masks import Prunable, make_masks
-from modelscope_cli.errors import CannotRunError
-from modelscope_cli.hooks.channels import ChannelFinder
-from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.masks import Masks, WeightMasks, masked_weight
-from modelscope_cli.hooks.session import Call, HookSession, Observer
+from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.hooks.snapshot import RandomState
 from modelscope_cli.inputs.batch import Batch
-from modelscope_cli.models.fit import listed
-from modelscope_cli.records import Drift, Notice, Prediction, PrunedLayer, PruneTotals
+from modelscope_cli.records import Drift, Prediction, PrunedLayer, PruneTotals
 
 _N_GUESSES = 5
 Track = Callable[[Iterable[Batch], str], Iterator[Batch]]
@@ -48,7 +44,8 @@ class _DriftSum:
 
     def add(self, before: Tensor, after: Tensor) -> None:
         self._n += len(before)
-        self._same += (before.argmax(1) == after.argmax(1)).sum()
+        is_answer = ~(before.isnan() | after.isnan()).any(1)
+        self._same += (is_answer & (before.argmax(1) == after.argmax(1))).sum()
         self._divergence += kl_divergence(before, after).sum()
         self._changes.append((after - before).abs().amax())
 
@@ -95,7 +92,8 @@ def measure_pruning(
             # Every run has the same random numbers and the same input, which a model may write into.
             weight_masks.masks = masks
             random.restore()
-            return class_scores(session.run(pytree.tree_map_only(Tensor, torch.clone, batch.args)))
+            args = pytree.tree_map_only(Tensor, torch.clone, batch.args)
+            return class_scores(session.run(args), batch.n_images)
 
         for batch in track(batches, "images"):
             whole = answer(batch, {})
@@ -151,62 +149,6 @@ def _count_zeros(weight: nn.Parameter, mask: Tensor | None) -> int:
     return weight.numel() - int(torch.count_nonzero(pruned))
 
 
-class _MeanActivation(Observer):
-    def __init__(self, prunables: Sequence[Prunable]) -> None:
-        self.sums: dict[nn.Parameter, Tensor] = {}
-        self._prunables = {prunable.layer: prunable for prunable in prunables if prunable.name == "weight"}
-        self._channels = ChannelFinder()
-
-    def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
-        prunable = self._prunables.get(call.name)
-        if prunable is None:
-            return
-        for _, tensor in tensors_in(output)[:1]:
-            dim = self._channels.find(module, tensor)
-            n_channels = prunable.weight.shape[prunable.channel_dim]
-            if dim is not None and tensor.shape[dim] == n_channels:
-                strength = tensor.float().abs().movedim(dim, 0).flatten(1).sum(1)
-                self.sums[prunable.weight] = self.sums.get(prunable.weight, 0) + strength
-
-
-def channel_importance(
-    model: nn.Module,
-    batches: Iterable[Batch],
-    prunables: Sequence[Prunable],
-    track: Track = lambda batches, what: iter(batches),
-) -> dict[nn.Parameter, Tensor]:
-    """Return the sum of |activation| of every output channel over all images, `(C,)` on the CPU, for each weight.
-
-    Within a layer it orders the channels as their mean does: the criterion of Molchanov et al. 2017, "Pruning
-    Convolutional Neural Networks for Resource Efficient Inference", section 2.2, with the layer's own output as
-    the activation. Weights whose layer was not seen to run are left out.
-
-    Raises:
-        ForwardError: the model raised (exit 4).
-    """
-    observer = _MeanActivation(prunables)
-    names = frozenset(prunable.layer for prunable in prunables)
-    with HookSession(model, [observer], names=names) as session:
-        for batch in track(batches, "activations"):
-            session.run(batch.args)
-    return {weight: total.cpu() for weight, total in observer.sums.items()}
-
-
-def unranked(prunables: Sequence[Prunable], importance: Mapping[nn.Parameter, Tensor]) -> tuple[Notice, ...]:
-    """Warn of the weights whose channels were not seen.
-
-    Raises:
-        CannotRunError: none were (exit 4).
-    """
-    unseen = [
-        f"{prunable.layer}.{prunable.name}" for prunable in prunables if prunable.weight not in importance
-    ]
-    if len(unseen) == len(prunables):
-        raise CannotRunError(f"no output of the chosen layers was seen: {listed(unseen)}", "--method l1")
-    message = f"left whole, as their layers' output is not seen: {listed(unseen)}"
-    return (Notice("unranked_weights", message),) if unseen else ()
-
-
 def pruned_state(model: nn.Module, masks: Masks) -> dict[str, Tensor]:
     """Return the model's state dict with the masked weights in it, on the CPU, no two tensors in one memory."""
     state: Mapping[str, Any] = model.state_dict(keep_vars=True)
@@ -215,7 +157,8 @@ def pruned_state(model: nn.Module, masks: Masks) -> dict[str, Tensor]:
     for name, value in state.items():
         if not isinstance(value, Tensor):
             continue  # extra state that some modules keep there
-        tensor = masked_weight(value, masks[value]) if value in masks else value  # type: ignore[index,arg-type]
+        mask = masks.get(value) if isinstance(value, nn.Parameter) else None
+        tensor = value if mask is None else masked_weight(value, mask)
         tensor = tensor.detach().cpu().contiguous()
         memory = tensor.untyped_storage().data_ptr()
         tensors[name] = tensor.clone() if memory in memories else tensor

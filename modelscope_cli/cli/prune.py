@@ -141,12 +141,8 @@ def prune(
     if save is not None:
         check_weights_file(save, checkpoint)
 
-    from modelscope_cli.analysis.pruning import (
-        channel_importance,
-        measure_pruning,
-        pruned_state,
-        unranked,
-    )
+    from modelscope_cli.analysis.channel_importance import channel_importance, unranked
+    from modelscope_cli.analysis.pruning import measure_pruning, pruned_state
     from modelscope_cli.analysis.pruning_masks import find_prunable
 
     loaded = load(request)

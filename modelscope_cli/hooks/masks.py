@@ -55,7 +55,7 @@ class WeightMasks(Intervention):
         self._replaced.clear()
 
 
-def masked_weight(weight: nn.Parameter, mask: Tensor) -> nn.Parameter:
+def masked_weight(weight: Tensor, mask: Tensor) -> nn.Parameter:
     """Return what stands in for a weight: the product that `torch.nn.utils.prune` makes."""
     with torch.no_grad():
         product = mask.to(weight.dtype) * weight

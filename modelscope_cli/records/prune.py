@@ -44,7 +44,7 @@ class Drift:
 
     Attributes:
         zeros, sparsity: over all pruned layers.
-        agreement: share of images with the same likeliest class, 0..1.
+        agreement: share of images with the same likeliest class, 0..1; an answer of NaN is like no other.
         kl_divergence: KL(before || after) of the softmax in nats, mean over the images.
         max_logit_change: largest |after - before| over all images and classes.
     """

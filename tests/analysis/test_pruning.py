@@ -1,6 +1,7 @@
 """Pruning against `torch.nn.utils.prune` on a copy of the model, and the laws of what is cut."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -9,9 +10,10 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.utils import prune
 
+from modelscope_cli.analysis.channel_importance import channel_importance, unranked
 from modelscope_cli.analysis.predictions import kl_divergence
 from modelscope_cli.analysis.prune_request import PruneRequest
-from modelscope_cli.analysis.pruning import channel_importance, measure_pruning, pruned_state, unranked
+from modelscope_cli.analysis.pruning import measure_pruning, pruned_state
 from modelscope_cli.analysis.pruning_masks import find_prunable, make_masks
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.masks import WeightMasks
@@ -310,6 +312,17 @@ def test_a_model_that_is_no_classifier_is_refused():
     model = nn.Conv2d(3, 4, 3)
     with pytest.raises(CannotRunError, match="it is no classifier"):
         measure_pruning(model, batches(1), find_prunable(model, (), ()), PruneRequest())
+
+
+def test_answers_of_nan_agree_with_nothing():
+    model = nn.Linear(3, 4)
+    with torch.no_grad():
+        model.bias[1] = torch.nan
+    batch = Batch((torch.randn(2, 3),), 2)
+    (drift,) = measure_pruning(model, [batch], find_prunable(model, (), ()), PruneRequest()).sweep
+    assert drift.agreement == 0
+    assert math.isnan(drift.kl_divergence)
+    assert math.isnan(drift.max_logit_change)
 
 
 def test_divergence_of_far_answers_is_finite_and_never_negative():

@@ -113,6 +113,8 @@ TABLE = [
     (ASK, "{bad}/five_channels.pt <tiny> -w none", 4, "forward raised in conv (Conv2d), given [1, 5, 64, 64]", ""),
     (ASK, "{dot} <{bad}/broken.py:Unlucky> -w none", 4, "ValueError: no luck today", "modelscope summary"),
     (ASK, "{dot} <{bad}/broken.py:Maps>", 4, "the model's output is 1x4x222x222", "modelscope summary"),
+    (ASK, "{dot} <{bad}/broken.py:Boxes>", 4, "the model's output is a list", "modelscope summary"),
+    (ASK, "{dot} {dot} <{bad}/broken.py:Tokens>", 4, "the model's output is 10x4", "modelscope summary"),
     (ASK, "{dot} <{bad}/broken.py:Silent>", 4, "the model's output is a dict", "modelscope summary"),
     ("predict", "<tiny>", 2, "missing argument 'IMAGE'", "modelscope predict --help"),
     ("predict", "{dot} <tiny> --top 0", 2, "'--top'", " --help"),
@@ -123,7 +125,7 @@ TABLE = [
     ("predict", "{dot} <tiny> --threshold 0.3", 2, "'--threshold 0.3'", "--activation sigmoid"),
     ("predict", "{dot} <tiny> --activation sigmoid --threshold 2", 2, "'--threshold'", " --help"),
     ("predict", "{dot} <tiny> --labels {bad}/missing.txt", 4, "'{bad}/missing.txt' cannot be read", "ls {bad}"),
-    ("predict", "{dot} <tiny> --labels {bad}/text.jpg", 4, "'{bad}/text.jpg' has 1 label, the model 10", "--labels"),
+    ("predict", "{dot} <tiny> --labels {bad}/text.jpg", 4, "'{bad}/text.jpg' has 1 label, the model 10", "10"),
     ("predict", "{dot} <tiny> --labels {dot}", 4, "'{dot}' is not understood: it is no text", "one label a line"),
     ("predict", "{dot} <tiny> --labels {bad}/empty.pt", 4, "'{bad}/empty.pt' is not understood: it is empty", ""),
     ("prune", "<tiny> --amount 1", 2, "'--amount 1'", "--amount 0.3"),
@@ -199,6 +201,14 @@ class Maps(nn.Conv2d):
 class Silent(Misfit):
     def forward(self, x):
         return {"words": "none"}
+
+class Boxes(Maps):
+    def forward(self, x):
+        return [{"boxes": super(Boxes, self).forward(x)[0, :, 0].T[:1]}]
+
+class Tokens(Maps):
+    def forward(self, x):
+        return super().forward(x)[:, :, 0, :5].transpose(1, 2).flatten(0, 1)
 
 class Unbuildable(nn.Module):
     def __init__(self):
