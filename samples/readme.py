@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "samples" / "readme"
 COLUMNS = 100
 SAMPLE = ["--model", "squeezenet1_1", "--checkpoint", "samples/shapes_squeezenet1_1.safetensors"]
+HEALTHY = ["--model", "samples/tiny_resnet.py:TinyResNet", "--checkpoint", "samples/tiny_resnet.safetensors"]
 SICK = ["--model", "samples/tiny_resnet.py:TinyResNet", "--checkpoint", "samples/sick.safetensors"]
 
 
@@ -66,6 +67,10 @@ def draw_pictures() -> None:
         on_terminal(["featuremaps", "samples/harbour.jpg", *SAMPLE, "--layer", "conv", "--out", str(maps)])
         shutil.copy(next(maps.glob("*_features.0.png")), PICTURES / "features.0.png")
         shutil.copy(maps / "contact_sheet.png", PICTURES)
+        for name, model in (("gradient_flow.png", HEALTHY), ("sick_gradients.png", SICK)):
+            flow = Path(folder, name)
+            on_terminal(["grads", "samples/star.png", *model, "--target", "star", "--out", str(flow)])
+            shutil.copy(flow / "gradient_flow.png", PICTURES / name)
     with tempfile.TemporaryDirectory() as folder:
         pictures = ["samples/star.png", "samples/composition.jpg", "samples/harbour.jpg"]
         cut = ["--global", "--amount", "0.2", "--sweep", "0.05,0.1,0.3,0.4,0.5,0.6,0.7,0.8,0.9"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.ao.nn.quantized import FloatFunctional
 
 from modelscope_cli.analysis.activation_gradients import ActivationGradients, FullBackwardGradients
 from modelscope_cli.analysis.activations import Batch
@@ -159,16 +160,19 @@ class _Measurement:
         return loss
 
     def _forward(self, session: HookSession, args: tuple[Any, ...]) -> Loss:
-        if self._request.is_training:
-            family = self._loaded.family
-            label = self._criterion.detection_label() if family == "detection" else 1
-            args = training_args(self._model, family, args, label)
+        is_searching = self._request.is_training and self._loaded.family == "detection"
+        label = self._criterion.detection_label() if is_searching else 1
+        if is_searching:
+            args = training_args(self._model, self._loaded.family, args, label)
         try:
             with torch.enable_grad():
                 return self._criterion(session.run(args))
         except ForwardError as error:
             if self._request.full_backward and "modified inplace" in str(error.__cause__):
                 raise _forbidden_in_place(error) from error
+            if is_searching and isinstance(error.__cause__, IndexError):
+                message = f"target {label} is out of range: {str(error.__cause__).rstrip('.')}"
+                raise UsageError(message, "--target 1") from error
             raise
 
     def _see_start(self, grad: Tensor) -> None:
@@ -195,13 +199,13 @@ class _Measurement:
         rows = gathered.rows(orders, output_norm, request.thresholds)
         prior = self._prior(gathered)
         info = LossInfo(
-            name=loss.name,
+            name=loss.name if prior is None else f"{loss.name} + Gaussian prior",
             value=sum(float(value) for value in self._losses) / n_passes,
             target=loss.target,
             label_smoothing=request.loss.label_smoothing,
             weight_decay=request.loss.weight_decay,
             classes=loss.classes,
-            prior=None if prior is None else float(prior),
+            prior=None if prior is None else float(prior.detach()),
         )
         totals = self._totals(rows, output_norm)
         shown = tuple(row for row in rows if _is_shown(row.layer, self._shown))
@@ -229,8 +233,8 @@ class _Measurement:
         elif clip is not None:
             fraction = sum((row.clipped_fraction or 0) * row.numel for row in trained) / n_trained
         return GradTotals(
-            grad_norm=global_norm([row.grad_norm for row in rows]),
-            norm_before_clip=global_norm([row.norm_before_clip for row in rows]) if clip else None,
+            grad_norm=global_norm(rows, "grad_norm"),
+            norm_before_clip=global_norm(rows, "norm_before_clip") if clip else None,
             clipped_fraction=fraction,
             trainable_params=n_trained,
             frozen_params=sum(row.numel for row in rows) - n_trained,
@@ -254,7 +258,8 @@ def _flags(model: nn.Module) -> list[bool]:
 
 def _refuse(model: nn.Module, was_trainable: list[bool]) -> None:
     for layer, module in list_layers(model):
-        if type(module).__module__.startswith(_QUANTIZED):
+        is_float = isinstance(module, FloatFunctional)  # stands in while a model waits to be quantized
+        if type(module).__module__.startswith(_QUANTIZED) and not is_float:
             message = f"layer '{layer.name}' ({layer.type}) is quantized: integers have no gradient"
             raise CannotRunError(message, "--weights none, or the model of the same name without quantized_")
     if any(_flags(model)):

@@ -91,9 +91,7 @@ class Criterion:
         if all(tensor.ndim == 0 for tensor in tensors):
             name = f"sum of the model's own losses ({', '.join(path for path, _ in outputs)})"
             is_detection = self._family == "detection"
-            target = (
-                f"{targets.IN_WORDS}, label {self.detection_label()}" if is_detection else "the model's own"
-            )
+            target = f"{targets.IN_WORDS}, label {self.detection_label()}" if is_detection else "none"
             return Loss(
                 torch.stack(tensors).sum(), name if len(tensors) > 1 else "the model's own", target, tensors
             )
@@ -111,7 +109,7 @@ class Criterion:
         return None
 
     def _of_main_output(self, outputs: list[tuple[str, Tensor]]) -> Loss:
-        path, main = outputs[0]
+        path, main = next((one for one in outputs if _has_classes(one[1])), outputs[0])
         name = self._request.name if self._request.name != AUTO else self._fitting(main)
         where = f" of output '{path}'" if path and len(outputs) > 1 else ""
         if name == "mean":
@@ -129,7 +127,7 @@ class Criterion:
         if name == "cross-entropy":
             used += [
                 (tensor, _AUXILIARY[key])
-                for other, tensor in outputs[1:]
+                for other, tensor in outputs
                 if (key := other.rpartition(".")[2]) in _AUXILIARY and tensor.shape == main.shape
             ]
             for _, weight in used[1:]:
@@ -187,8 +185,8 @@ class Criterion:
         spec = self._request.name
         arguments, words, listed = [output], "none", ()
         if _takes_two(function):
-            main = outputs[0][1]
-            if not _has_classes(main):
+            main = next((tensor for _, tensor in outputs if _has_classes(tensor)), None)
+            if main is None:
                 raise UsageError(
                     f"loss '{spec}' wants a target, and the output has no classes", "def fn(output): ..."
                 )
@@ -261,7 +259,7 @@ def _not_differentiable(output: Any, floats: list[tuple[str, Tensor]]) -> Cannot
 
 
 def _load_custom(spec: str) -> Callable[..., Any]:
-    found = import_object(spec)
+    found = import_object(spec, "--loss")
     if not callable(found):
         raise UsageError(
             f"loss '{spec}' is a {type(found).__name__}, not a function", "--loss path/to/file.py:fn"

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from modelscope_cli.analysis.gathered import Mean, figures_of, norm_of
+from modelscope_cli.analysis.gathered import Mean, dense, figures_of, norm_of
 from modelscope_cli.analysis.grads_request import Clip, Thresholds
 from modelscope_cli.analysis.marks import mark_gradient
 from modelscope_cli.records import ParameterGradient
@@ -71,30 +71,35 @@ class ParameterGradients:
                 handle.remove()
 
     def _clamp(self, one: _Parameter, limit: float, grad: Tensor) -> Tensor:
+        is_sparse, grad = grad.is_sparse, dense(grad)
         one.before.add(grad)
         one.n_clipped = one.n_clipped + torch.count_nonzero(grad.abs() > limit)
-        return grad.clamp(-limit, limit)
+        clipped = grad.clamp(-limit, limit)
+        return clipped.to_sparse() if is_sparse else clipped  # a hook may not change the kind
+
+    def _arrived(self) -> Iterator[tuple[_Parameter, Tensor]]:
+        for one in self._trained():
+            if one.value.grad is not None:
+                one.value.grad = dense(one.value.grad)
+                yield one, one.value.grad
 
     def take_before(self) -> None:
         """Take what a backward pass without clipping gave, and clear the gradients for the one with it."""
-        for one in self._trained():
-            if one.value.grad is not None:
-                one.before.add(one.value.grad)
-                one.value.grad = None
+        for one, grad in self._arrived():
+            one.before.add(grad)
+            one.value.grad = None
 
     def take(self) -> None:
         """Take the gradients of the pass, scaled to the global norm where that was asked for."""
         self._n_passes += 1
         if self._clip is not None and self._clip.kind == "norm":
-            for one in self._trained():
-                if one.value.grad is not None:
-                    one.before.add(one.value.grad.clone())
+            for one, grad in self._arrived():
+                one.before.add(grad.clone())
             total = nn.utils.clip_grad_norm_(self.values(), self._clip.value)
             self._n_scaled += int(not bool(total <= self._clip.value))  # NaN makes every gradient NaN
-        for one in self._trained():
-            if one.value.grad is not None:
-                one.after.add(one.value.grad)
-                one.value.grad = None
+        for one, grad in self._arrived():
+            one.after.add(grad)
+            one.value.grad = None
 
     def rows(
         self, orders: Mapping[str, int], output_norm: float, thresholds: Thresholds
@@ -138,9 +143,8 @@ class ParameterGradients:
         return ParameterGradient(
             **row,
             **figures_of(moments),
-            grad_norm=norm,
             zero_fraction=(moments.n_zero or 0) / moments.n if moments.n else None,
-            grad_to_weight=norm / weight_norm if weight_norm else None,
+            grad_to_weight=norm / weight_norm if weight_norm and moments.n else None,
             norm_before_clip=norm_before,
             clipped_fraction=self._clipped_fraction(one),
             noise=noise,
@@ -175,6 +179,8 @@ def _join(layer: str, name: str) -> str:
     return f"{layer}.{name}" if layer else name
 
 
-def global_norm(norms: Sequence[float | None]) -> float:
-    """Return the norm of several gradients together."""
-    return math.sqrt(sum(norm * norm for norm in norms if norm is not None))
+def global_norm(rows: Sequence[ParameterGradient], column: str) -> float:
+    """Return the norm of all gradients together, NaN where one holds a NaN or an infinite value."""
+    if any(row.nan_count or row.inf_count for row in rows):
+        return math.nan
+    return math.sqrt(sum((getattr(row, column) or 0.0) ** 2 for row in rows))

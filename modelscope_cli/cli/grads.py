@@ -121,7 +121,7 @@ def grads(
     exploding: Annotated[
         float,
         typer.Option("--exploding", metavar="X", help="Mark |g| above X times |g| at the output."),
-    ] = 1e4,
+    ] = 1e3,
     model: opt.ModelOpt = "resnet34",
     weights: opt.WeightsOpt = "auto",
     checkpoint: opt.CheckpointOpt = None,
@@ -163,7 +163,7 @@ def grads(
 
       modelscope grads samples/harbour.jpg --model resnet34 --weights none --clip 1.0
 
-      modelscope grads samples/star.png -m samples/tiny_resnet.py:TinyResNet -c samples/sick.safetensors -t 0
+      modelscope grads samples/star.png -m samples/tiny_resnet.py:TinyResNet -c samples/sick.safetensors -t star
 
       modelscope grads --model resnet18 --weights none --train-only fc --num-classes 10 --mode train --no-save
     """
@@ -177,6 +177,7 @@ def grads(
         choose_clip,
     )
     from modelscope_cli.records import GradsRecord
+    from modelscope_cli.report.batch_norm_sheet import check_drift
     from modelscope_cli.report.folder import OutputFolder, free_folder
     from modelscope_cli.report.grads_sheet import grads_columns, grads_sheet
     from modelscope_cli.report.sheet import choose_columns
@@ -215,7 +216,9 @@ def grads(
         _console.note("mode: train (auto; detection models have a loss nowhere else)")
     if given.files and given.batch is None and not is_training:
         given = replace(given, batch=1)
-    inputs = open_for(fit_batch(given, loaded.family, is_training), loaded)
+    if table == Table.batch_norm:
+        check_drift(is_training)
+    inputs = open_for(fit_batch(given, is_training), loaded)
     selection = select(
         loaded.module,
         layer or (),
