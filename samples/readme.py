@@ -71,6 +71,11 @@ def draw_pictures() -> None:
             flow = Path(folder, name)
             on_terminal(["grads", "samples/star.png", *model, "--target", "star", "--out", str(flow)])
             shutil.copy(flow / "gradient_flow.png", PICTURES / name)
+    with tempfile.TemporaryDirectory() as folder:
+        pictures = ["samples/star.png", "samples/composition.jpg", "samples/harbour.jpg"]
+        cut = ["--global", "--amount", "0.2", "--sweep", "0.05,0.1,0.3,0.4,0.5,0.6,0.7,0.8,0.9"]
+        on_terminal(["prune", *pictures, *SAMPLE, *cut, "--out", str(Path(folder, "cut"))])
+        shutil.copy(Path(folder, "cut", "drift.png"), PICTURES)
     on_terminal(["stats", "samples/star.png", *SICK, "--plot", str(PICTURES / "sick.png")])
 
 

@@ -1,6 +1,7 @@
 """Write a result in the format that was asked for, to stdout or to a file."""
 
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,15 +63,31 @@ def emit(where: Destination, sheet: "Sheet", document: dict[str, Any]) -> None:
         write_text(where.file, _render(where.format, sheet, document))
         _console.note(f"wrote {where.file}")
         return
-    format = where.format
-    if format == "auto":
-        format = "table" if sys.stdout.isatty() else "tsv"
+    format = _resolved(where)
     if format == "table" and sys.stdout.isatty():
         from modelscope_cli.report.table import render_table
 
         _console.show(render_table(sheet, _console.terminal_width()))
     else:
         _console.write(_render(format, sheet, document))
+
+
+def is_streamed(where: Destination) -> bool:
+    """Whether rows can be written to stdout before the last one is known."""
+    return where.file is None and _resolved(where) in ("tsv", "csv")
+
+
+def emit_parts(where: Destination, sheets: Iterable["Sheet"]) -> None:
+    """Write sheets of the same columns to stdout as they come, under one header; see `is_streamed`."""
+    for number, sheet in enumerate(sheets):
+        text = _render(_resolved(where), sheet, {})
+        _console.write(text if number == 0 else text.partition("\n")[2])
+
+
+def _resolved(where: Destination) -> str:
+    if where.format == "auto":
+        return "table" if sys.stdout.isatty() else "tsv"
+    return where.format
 
 
 def _render(format: str, sheet: "Sheet", document: dict[str, Any]) -> str:

@@ -11,6 +11,8 @@ from modelscope_cli.cli import _console
 from modelscope_cli.cli.featuremaps import featuremaps
 from modelscope_cli.cli.grads import grads
 from modelscope_cli.cli.models import models
+from modelscope_cli.cli.predict import predict
+from modelscope_cli.cli.prune import prune
 from modelscope_cli.cli.stats import stats
 from modelscope_cli.cli.summary import summary
 from modelscope_cli.errors import ModelscopeError
@@ -25,7 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (summary, stats, featuremaps, grads, models):
+for command in (summary, stats, featuremaps, grads, predict, prune, models):
     app.command()(command)
 
 

@@ -17,6 +17,7 @@ from modelscope_cli.records.grads import (
 )
 from modelscope_cli.records.models import Catalogue, ModelEntry
 from modelscope_cli.records.predict import Guess, Prediction, PredictRecord
+from modelscope_cli.records.prune import Drift, PrunedLayer, PruneRecord, PruneTotals
 from modelscope_cli.records.run import (
     InputInfo,
     ModelInfo,
@@ -38,6 +39,7 @@ __all__ = [
     "Catalogue",
     "ClipInfo",
     "Counts",
+    "Drift",
     "FeatureMap",
     "FeatureMapsRecord",
     "GradThresholds",
@@ -53,6 +55,9 @@ __all__ = [
     "ParameterGradient",
     "PredictRecord",
     "Prediction",
+    "PruneRecord",
+    "PruneTotals",
+    "PrunedLayer",
     "Record",
     "Redundancy",
     "Run",

@@ -30,9 +30,15 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class PredictRecord(Record):
-    """What `predict` returns; `activation` is `softmax` or `sigmoid`."""
+    """What `predict` returns.
+
+    Attributes:
+        activation: `softmax` or `sigmoid`. `threshold`: from this score on a class is on; None with softmax.
+        classes: how many the model knows.
+    """
 
     predictions: tuple[Prediction, ...]
     activation: str
     temperature: float
     classes: int
+    threshold: float | None = None

@@ -1,6 +1,7 @@
 """How records show themselves in a notebook and under `print`."""
 
 import io
+from collections.abc import Callable
 from typing import Any
 
 from modelscope_cli.report.sheet import Sheet
@@ -34,11 +35,17 @@ def to_html(sheet: Sheet) -> str:
 
 def sheet_of(record: Any) -> Sheet:
     """Lay out a record as its command would."""
-    from modelscope_cli.records import GradsRecord, SummaryRecord
+    from modelscope_cli.records import GradsRecord, PredictRecord, PruneRecord, SummaryRecord
     from modelscope_cli.report.grads_sheet import grads_sheet
+    from modelscope_cli.report.predict_sheet import predict_sheet
+    from modelscope_cli.report.prune_sheet import prune_sheet
     from modelscope_cli.report.stats_sheet import stats_sheet
     from modelscope_cli.report.summary_sheet import summary_sheet
 
-    if isinstance(record, SummaryRecord):
-        return summary_sheet(record)
-    return grads_sheet(record) if isinstance(record, GradsRecord) else stats_sheet(record)
+    sheets: dict[type, Callable[[Any], Sheet]] = {
+        SummaryRecord: summary_sheet,
+        GradsRecord: grads_sheet,
+        PredictRecord: predict_sheet,
+        PruneRecord: prune_sheet,
+    }
+    return sheets.get(type(record), stats_sheet)(record)

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from modelscope_cli.cli import app
 from modelscope_cli.cli.app import run as run_argv
 
-ALL, LOOK = "summary|stats|featuremaps|grads", "stats|featuremaps|grads"
+ALL, LOOK, ASK = "summary|stats|featuremaps|grads", "stats|featuremaps|grads", "predict|prune"
 
 # (commands, arguments, exit code, part of the error, part of the hint). `<X>` is the model X: an argument of
 # `summary`, the option --model elsewhere.
@@ -101,6 +101,51 @@ TABLE = [
     (ALL, "<{bad}/broken.py:Unbuildable>", 4, "raised KeyError: 'init'", "python {bad}/broken.py"),
     (LOOK, "<{bad}/broken.py:Misfit> -w none", 4, "forward raised in b (Linear), given [1, 4, 222, 222]", ""),
     (LOOK, "<{bad}/broken.py:Unlucky> -w none", 4, "ValueError: no luck today", "modelscope summary"),
+    # what a classifier says, and pruning
+    (ASK, "{dot} <resnet3>", 2, "'resnet3': did you mean resnet34", "modelscope models resnet"),
+    (ASK, "{dot} <tiny> -w none -d cuda:99", 4, "'cuda:99'", "--device cpu"),
+    (ASK, "{dot} <tiny> --columns labl", 2, "'labl' in --columns 'labl'", "--columns "),
+    (ASK, "{dot} <tiny> --format jsn", 2, "'jsn': did you mean json", "--format auto|table"),
+    (ASK, "{dot} <tiny> -o {bad}/no/x.csv", 4, "there is no folder '{bad}/no'", "mkdir -p {bad}/no"),
+    (ASK, "{dot} <tiny> -c {bad}/evil.pt", 4, "'{bad}/evil.pt' is not loaded: it would run", "weights_only=False"),
+    (ASK, "{bad}/missing.jpg <tiny> -w none", 4, "'{bad}/missing.jpg' does not exist", ""),
+    (ASK, "{bad}/cut.jpg <tiny> -w none", 4, "'{bad}/cut.jpg' cannot be decoded", "file {bad}/cut.jpg"),
+    (ASK, "{bad}/five_channels.pt <tiny> -w none", 4, "forward raised in conv (Conv2d), given [1, 5, 64, 64]", ""),
+    (ASK, "{dot} <{bad}/broken.py:Unlucky> -w none", 4, "ValueError: no luck today", "modelscope summary"),
+    (ASK, "{dot} <{bad}/broken.py:Maps>", 4, "the model's output is 1x4x222x222", "modelscope summary"),
+    (ASK, "{dot} <{bad}/broken.py:Boxes>", 4, "the model's output is a list", "modelscope summary"),
+    (ASK, "{dot} {dot} <{bad}/broken.py:Tokens>", 4, "the model's output is 10x4", "modelscope summary"),
+    (ASK, "{dot} <{bad}/broken.py:Silent>", 4, "the model's output is a dict", "modelscope summary"),
+    ("predict", "<tiny>", 2, "missing argument 'IMAGE'", "modelscope predict --help"),
+    ("predict", "{dot} <tiny> --top 0", 2, "'--top'", " --help"),
+    ("predict", "{dot} <tiny> --activation relu", 2, "'relu'", " --help"),
+    ("predict", "{dot} <tiny> --temperature 0", 2, "'--temperature 0'", "--temperature 2"),
+    ("predict", "{dot} <tiny> --temperature -1", 2, "'--temperature -1'", "--temperature 2"),
+    ("predict", "{dot} <tiny> --temperature nan", 2, "'--temperature nan'", "--temperature 2"),
+    ("predict", "{dot} <tiny> --threshold 0.3", 2, "'--threshold 0.3'", "--activation sigmoid"),
+    ("predict", "{dot} <tiny> --activation sigmoid --threshold 2", 2, "'--threshold'", " --help"),
+    ("predict", "{dot} <tiny> --labels {bad}/missing.txt", 4, "'{bad}/missing.txt' cannot be read", "ls {bad}"),
+    ("predict", "{dot} <tiny> --labels {bad}/text.jpg", 4, "'{bad}/text.jpg' has 1 label, the model 10", "10"),
+    ("predict", "{dot} <tiny> --labels {dot}", 4, "'{dot}' is not understood: it is no text", "one label a line"),
+    ("predict", "{dot} <tiny> --labels {bad}/empty.pt", 4, "'{bad}/empty.pt' is not understood: it is empty", ""),
+    ("prune", "<tiny> --amount 1", 2, "'--amount 1'", "--amount 0.3"),
+    ("prune", "<tiny> --amount -0.1", 2, "'--amount -0.1'", "--amount 0.3"),
+    ("prune", "<tiny> --amount nan", 2, "'--amount nan'", "--amount 0.3"),
+    ("prune", "<tiny> --amount 30%", 2, "'--amount'", " --help"),
+    ("prune", "<tiny> --sweep 0.1,1.5", 2, "'--sweep 0.1,1.5'", "--sweep 0.1,"),
+    ("prune", "<tiny> --sweep 0.1,x", 2, "'x' in '--sweep 0.1,x'", "--sweep 0.1,"),
+    ("prune", "<tiny> --method l3", 2, "'l3'", " --help"),
+    ("prune", "<tiny> --global --channels", 2, "'--global' and '--channels'", "leave out --global"),
+    ("prune", "{dot} <tiny> --method activation", 2, "'--method activation'", "--method activation --channels"),
+    ("prune", "<tiny> --method activation --channels", 2, "needs pictures", "modelscope prune IMAGE..."),
+    ("prune", "<tiny> -w none -l nothing", 2, "'nothing' matches nothing", "types present: BatchNorm2d, Conv2d"),
+    ("prune", "<tiny> -w none -l conv@1", 2, "'conv@1'", "'conv'"),
+    ("prune", "<tiny> -w none -l relu", 2, "'relu' matches no layer with weights", "--layer conv"),
+    ("prune", "<tiny> -w none --exclude 're:.*'", 2, "'re:.*' leaves no", "leave out --exclude"),
+    ("prune", "<tiny> --save cut.pt", 2, "'--save cut.pt'", "--save cut.safetensors"),
+    ("prune", "<tiny> -c {bad}/nan.safetensors --save {bad}/nan.safetensors", 2, "the checkpoint", "--save nan-"),
+    ("prune", "<tiny> --save {bad}/no/x.safetensors", 4, "there is no folder '{bad}/no'", "mkdir -p {bad}/no"),
+    ("prune", "<tiny> --out {bad}", 2, "'{bad}' is not empty", "--out {bad} --force"),
     # where the result goes
     ("featuremaps", "{dot} <tiny> --out {bad}", 2, "'{bad}' is not empty", "--out {bad} --force"),
     ("featuremaps", "{dot} <tiny> --out {dot}", 4, "'--out {dot}' is a file", "--out {dot}-pictures"),
@@ -150,6 +195,22 @@ class Unlucky(nn.Module):
     def forward(self, x):
         self.a(x)
         raise ValueError('no luck today')
+
+class Maps(nn.Conv2d):
+    def __init__(self):
+        super().__init__(3, 4, 3)
+
+class Silent(Misfit):
+    def forward(self, x):
+        return {"words": "none"}
+
+class Boxes(Maps):
+    def forward(self, x):
+        return [{"boxes": super(Boxes, self).forward(x)[0, :, 0].T[:1]}]
+
+class Tokens(Maps):
+    def forward(self, x):
+        return super().forward(x)[:, :, 0, :5].transpose(1, 2).flatten(0, 1)
 
 class Unbuildable(nn.Module):
     def __init__(self):
