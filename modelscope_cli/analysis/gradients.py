@@ -10,13 +10,14 @@ from torch import Tensor, nn
 
 from modelscope_cli.analysis.activation_gradients import ActivationGradients, FullBackwardGradients
 from modelscope_cli.analysis.activations import Batch
+from modelscope_cli.analysis.backward import backward_pass
 from modelscope_cli.analysis.batch_norm import BatchNormObserver, frozen_but_moving
 from modelscope_cli.analysis.freezing import flags_kept, measure_saving, set_trainable
 from modelscope_cli.analysis.grads_request import GradsRequest
 from modelscope_cli.analysis.losses import Criterion, Loss
 from modelscope_cli.analysis.parameter_gradients import ParameterGradients, global_norm
 from modelscope_cli.analysis.targets import training_args
-from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
+from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import list_layers
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import ForwardError, HookSession, Observer
@@ -148,12 +149,14 @@ class _Measurement:
         self._losses.append(whole.detach())
         if self._is_clipping_flow:
             self._activations.is_clipping = False
-            _backward(whole, retain_graph=True)
+            with backward_pass():
+                whole.backward(retain_graph=True)
             gathered.take_before()
             self._activations.is_clipping = True
             for start in starts:
                 start.remove()
-        _backward(whole)
+        with backward_pass():
+            whole.backward()
         gathered.take()
         self._activations.settle()
         return loss
@@ -268,19 +271,6 @@ def _refuse(model: nn.Module, was_trainable: list[bool]) -> None:
     raise CannotRunError(
         "the model has no parameters, so nothing to train", "modelscope stats   needs no gradients"
     )
-
-
-def _backward(loss: Tensor, *, retain_graph: bool = False) -> None:
-    try:
-        loss.backward(retain_graph=retain_graph)
-    except ModelscopeError:
-        raise
-    except Exception as error:
-        reason = " ".join(str(error).split())[:300] or "no message"
-        hint = "modelscope stats   needs no gradients"
-        if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in reason:
-            reason, hint = "out of memory", "--batch 1, a smaller --size, or --device cpu"
-        raise CannotRunError(f"backward raised {type(error).__name__}: {reason}", hint) from error
 
 
 def _forbidden_in_place(error: ForwardError) -> CannotRunError:

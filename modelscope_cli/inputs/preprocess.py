@@ -65,6 +65,12 @@ class Preprocessing:
             return self.preset(pil_to_tensor(image)[None]).squeeze(1)
         return self.preset(image)
 
+    def normalize(self, pixels: Tensor) -> Tensor:
+        """Turn pixels of 0..1, `(N, C, H, W)` float32, into what the model receives: the last step of `apply`, to the
+        bit, and differentiable. `C` is the length of `mean`; on the device of the pixels."""
+        mean, std = (pixels.new_tensor(values)[:, None, None] for values in (self.mean, self.std))
+        return (pixels - mean) / std
+
     def picture(self, prepared: Tensor) -> Tensor:
         """Undo the normalisation: `(C, H, W)` float32 to the `(3, H, W)` uint8 picture the model saw."""
         mean, std = (torch.tensor(values)[:, None, None] for values in (self.mean, self.std))
