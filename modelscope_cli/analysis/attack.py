@@ -1,8 +1,8 @@
 """Gradient attacks on any differentiable function of pixels: fast gradient sign, iterated, projected.
 
-`fgsm` is Goodfellow et al. 2015, "Explaining and Harnessing Adversarial Examples", section 4; `ifgsm` Kurakin et al.
-2017, "Adversarial examples in the physical world", section 2.2; `pgd` Madry et al. 2018, "Towards Deep Learning
-Models Resistant to Adversarial Attacks", section 2.1. They are one loop: `fgsm` is its first step, `pgd` begins
+`fgsm` is Goodfellow et al. 2015, "Explaining and Harnessing Adversarial Examples", section 4; `ifgsm` Kurakin et
+al. 2017, "Adversarial examples in the physical world", section 2.2; `pgd` Madry et al. 2018, "Towards Deep Learning
+Models Resistant to Adversarial Attacks", section 2.1. They are one loop: `fgsm` is its first step, and `pgd` begins
 somewhere else in the ball.
 """
 
@@ -171,7 +171,7 @@ def _gradient(loss: Tensor, pixels: Tensor) -> Tensor:
         raise CannotRunError(
             "the model's scores send no gradient to the picture: its forward runs under no_grad, detaches, rounds, "
             "or is quantized",
-            "modelscope ablate IMAGE   needs no gradients",
+            "modelscope stats   needs no gradients",
         )
     if not gradient.isfinite().all():
         raise CannotRunError(

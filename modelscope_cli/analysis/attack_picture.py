@@ -38,7 +38,8 @@ class Attacked:
 
     Attributes:
         levels: the picture as the model sees it, before normalisation; `saved`: the adversarial one, read back.
-        before, saved_logits: what the model says of these two.
+        before, saved_logits: what the model says of these two; prepared_logits: and of the second, resized and
+            cropped once more.
     """
 
     goal: Goal
@@ -47,6 +48,7 @@ class Attacked:
     found: Found
     saved: Tensor
     saved_logits: Tensor
+    prepared_logits: Tensor
 
 
 @contextmanager
@@ -90,7 +92,8 @@ def check_inputs(inputs: Inputs) -> None:
     name = inputs.info.files[0]
     if inputs.preprocessing is None:
         raise UsageError(
-            f"'{name}' holds tensors, and an attack changes the pixels of a picture", "modelscope attack photo.jpg"
+            f"'{name}' holds tensors, and an attack changes the pixels of a picture",
+            "modelscope attack photo.jpg",
         )
     if inputs.n_images > 1:
         raise UsageError(
@@ -118,15 +121,21 @@ def attack_picture(
     """
     plan = inputs.preprocessing
     assert plan is not None  # as `check_inputs` has seen
-    levels = next(iter(inputs)).pictures[0][: len(plan.mean)]
-    pixels = as_pixels(levels, loaded.device)[None]
+    n_channels = len(plan.mean)
+    levels = next(iter(inputs)).pictures[0][:n_channels]
     with function_of_pixels(loaded, plan) as scores_of:
-        before = scores_of(pixels)
+
+        def ask(levels: Tensor) -> Tensor:
+            return scores_of(as_pixels(levels, loaded.device)[None])
+
+        before = ask(levels)
         goal = choose_goal(request.target, before, loaded.categories)
-        found = search(scores_of, pixels, goal, request, tick)
+        found = search(scores_of, as_pixels(levels, loaded.device)[None], goal, request, tick)
         to_pil_image(found.levels[0]).save(file)
-        saved = pil_to_tensor(decode(PictureFile(str(file)), plan.mode))
-        return Attacked(goal, levels, before, found, saved, scores_of(as_pixels(saved, loaded.device)[None]))
+        image = decode(PictureFile(str(file)), plan.mode)
+        saved = pil_to_tensor(image)
+        prepared = plan.picture(plan.apply(image, file.name))[:n_channels]
+        return Attacked(goal, levels, before, found, saved, ask(saved), ask(prepared))
 
 
 def choose_goal(target: str | None, logits: Tensor, categories: tuple[str, ...] | None) -> Goal:
@@ -151,13 +160,17 @@ def choose_goal(target: str | None, logits: Tensor, categories: tuple[str, ...] 
     return Goal(index, is_targeted=True)
 
 
-def describe(attacked: Attacked, request: AttackRequest, categories: tuple[str, ...] | None) -> dict[str, Any]:
+def describe(
+    attacked: Attacked, request: AttackRequest, categories: tuple[str, ...] | None
+) -> dict[str, Any]:
     """Return the fields of `AttackRecord` that come from the attack, by name."""
     goal, found = attacked.goal, attacked.found
     pixels, saved = as_pixels(attacked.levels, "cpu"), as_pixels(attacked.saved, "cpu")
     distances = {norm: ball(pixels, request.epsilon).distance for norm, ball in BALLS.items()}
     answers = [attacked.before, found.logits, attacked.saved_logits]
-    tops = [Answer(top_guesses(logits, N_TOP, categories)[0]) for logits in answers]
+    tops = [
+        Answer(top_guesses(logits, N_TOP, categories)[0]) for logits in (*answers, attacked.prepared_logits)
+    ]
     change = attacked.saved.int() - attacked.levels.int()
     return {
         "method": request.method,
@@ -172,13 +185,15 @@ def describe(attacked: Attacked, request: AttackRequest, categories: tuple[str, 
         "before": tops[0],
         "after": tops[1],
         "after_saved": tops[2],
-        "classes": _shifts(answers, tops, categories),
+        "after_prepared": tops[3],
+        "classes": _shifts(answers, tops[:3], goal, categories),
         "linf": distances["linf"](found.pixels[0]),
         "l2": distances["l2"](found.pixels[0]),
         "linf_saved": distances["linf"](saved),
         "l2_saved": distances["l2"](saved),
         "success": found.is_success,
         "success_saved": goal.is_reached(attacked.saved_logits),
+        "success_prepared": goal.is_reached(attacked.prepared_logits),
         "iterations": found.iterations,
         "restart": found.restart,
         "loss_before": float(goal.loss(attacked.before)),
@@ -191,16 +206,25 @@ def describe(attacked: Attacked, request: AttackRequest, categories: tuple[str, 
 
 
 def notices(attacked: Attacked, request: AttackRequest) -> tuple[Notice, ...]:
-    """Say why a failure of this attack may mean less than it seems."""
-    found = attacked.found
-    if not found.n_stuck:
-        return ()
-    hint = "" if request.target else "; --target CLASS has another"
-    message = (
-        f"the gradient of the loss is exactly zero in {found.n_stuck} of {len(found.losses)} runs (loss "
-        f"{found.losses[-1][-1]:.3g}): the attack is blind there, which is no proof of robustness{hint}"
-    )
-    return (Notice("zero_gradient", message),)
+    """Say why what was found may mean less than it seems.
+
+    A failure where there is no gradient is no robustness: Athalye et al. 2018, "Obfuscated Gradients Give a False
+    Sense of Security", section 3.
+    """
+    found, notices = attacked.found, []
+    if found.n_stuck:
+        hint = "" if request.target else "; --target CLASS has another"
+        message = (
+            f"the gradient of the loss ({found.losses[-1][-1]:.3g}) is exactly zero in {found.n_stuck} of "
+            f"{len(found.losses)} runs: the attack is blind there, which is no proof of robustness{hint}"
+        )
+        notices.append(Notice("zero_gradient", message))
+    if request.epsilon and attacked.saved.equal(attacked.levels):
+        message = (
+            "the change is lost in 8 bits: the file is the picture itself; --epsilon 1/255 or more lasts"
+        )
+        notices.append(Notice("lost_in_8_bits", message))
+    return tuple(notices)
 
 
 def label_of(index: int, categories: tuple[str, ...] | None) -> str | None:
@@ -208,11 +232,11 @@ def label_of(index: int, categories: tuple[str, ...] | None) -> str | None:
 
 
 def _shifts(
-    answers: list[Tensor], tops: list[Answer], categories: tuple[str, ...] | None
+    answers: list[Tensor], tops: list[Answer], goal: Goal, categories: tuple[str, ...] | None
 ) -> tuple[ClassShift, ...]:
-    """Every class among the best of any answer: those of the picture first, then those that came up."""
+    """Every class among the best of any answer, those of the picture first, and the target."""
     scores = [probabilities(logits)[0] for logits in answers]
-    indices = dict.fromkeys(guess.index for answer in tops for guess in answer.top)
+    indices = dict.fromkeys([*(guess.index for answer in tops for guess in answer.top), goal.index])
     return tuple(
         ClassShift(index, label_of(index, categories), *(float(score[index]) for score in scores))
         for index in indices

@@ -10,6 +10,7 @@ from modelscope_cli.errors import UsageError
 _STEPS = {"fgsm": 1, "ifgsm": 10, "pgd": 20}
 _REACH = {"fgsm": 1.0, "ifgsm": 1.0, "pgd": 2.5}
 # The radii most papers attack ImageNet models with; 3 in the Euclidean norm is about 2/255 a value at 224 x 224.
+_LONGEST = 10_000  # from black to white in a picture of 33 megapixels
 _EPSILON = {"linf": "8/255", "l2": "3"}
 
 
@@ -85,9 +86,10 @@ def _length(option: str, text: str, example: str, norm: str) -> float:
     if not math.isfinite(value):
         raise UsageError(f"'{option} {text}' is neither a number nor a fraction", f"{option} {example}")
     if value < 0:
-        raise UsageError(f"'{option} {text}' is negative", f"{option} {text.lstrip('-')}")
+        raise UsageError(f"'{option} {text}' is negative", f"{option} {example}")
     if norm == "linf" and value > 1:
-        raise UsageError(
-            f"'{option} {text}' is above 1, and pixels go from 0 to 1", f"{option} {value:g}/255"
-        )
+        near = f"{value:g}/255" if value <= 255 else example
+        raise UsageError(f"'{option} {text}' is above 1, and pixels go from 0 to 1", f"{option} {near}")
+    if value > _LONGEST:
+        raise UsageError(f"'{option} {text}' is longer than any change of a picture", f"{option} {example}")
     return value

@@ -176,7 +176,9 @@ def attack(
         warnings = pictures.notices(attacked, asked)
         tell((), warnings)
         record = AttackRecord(
-            run=make_run("attack", loaded, inputs.info, seed, (*loaded.warnings, *inputs.warnings, *warnings)),
+            run=make_run(
+                "attack", loaded, inputs.info, seed, (*loaded.warnings, *inputs.warnings, *warnings)
+            ),
             image=images[0],
             out_dir=str(folder.path),
             files=attack_report.FILES,

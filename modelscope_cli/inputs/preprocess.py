@@ -66,8 +66,8 @@ class Preprocessing:
         return self.preset(image)
 
     def normalize(self, pixels: Tensor) -> Tensor:
-        """Turn pixels of 0..1, `(N, C, H, W)` float32, into what the model receives: the last step of `apply`, to the
-        bit, and differentiable. `C` is the length of `mean`; on the device of the pixels."""
+        """Take the last step of `apply` alone, to the bit and differentiable: pixels of 0..1 to what the model
+        receives, `(N, C, H, W)` float32 with `C` the length of `mean`, on their device."""
         mean, std = (pixels.new_tensor(values)[:, None, None] for values in (self.mean, self.std))
         return (pixels - mean) / std
 

@@ -34,10 +34,12 @@ class AttackRecord(Record):
         epsilon: how far the picture might move in that norm; `step_size`: the same for one of `steps`.
         target, target_label: the class to be mistaken for; None where any other would do.
         before, after, after_saved: of the picture, of what was found, and of its 8-bit file, read back.
-        classes: every class among the best of these three.
+        after_prepared: of the file resized and cropped once more, as the model's preprocessing does to any picture.
+        classes: every class among the best of the first three, and the target.
         linf, l2: distance of what was found from the picture, as the largest change of a value and as the
             Euclidean length; `linf_saved`, `l2_saved`: of the file.
-        success: whether the model was fooled: another answer, or the target; `success_saved`: by the file.
+        success: whether the model was fooled: another answer, or the target; `success_saved`: by the file;
+            `success_prepared`: by the file resized and cropped once more.
         iterations: gradient steps from the start of run `restart` (from 0) to what was found.
         losses: cross-entropy of the target, or of the answer before, in nats: of each run, before its first step
             and after every one. `loss_before`: of the picture itself.
@@ -60,6 +62,7 @@ class AttackRecord(Record):
     before: Answer
     after: Answer
     after_saved: Answer
+    after_prepared: Answer
     classes: tuple[ClassShift, ...]
     linf: float
     l2: float
@@ -67,6 +70,7 @@ class AttackRecord(Record):
     l2_saved: float
     success: bool
     success_saved: bool
+    success_prepared: bool
     iterations: int
     restart: int
     loss_before: float

@@ -1,6 +1,6 @@
 """The columns of `attack`."""
 
-from modelscope_cli.records import Answer, AttackRecord, ClassShift
+from modelscope_cli.records import Answer, AttackRecord
 from modelscope_cli.report import figures
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
@@ -9,7 +9,13 @@ COLUMNS = (
     Column("label", "label", lambda r: r.label, is_number=False, rank=0),
     Column("before", "before", lambda r: r.before, lambda r: figures.percent(r.before), rank=0),
     Column("after", "after", lambda r: r.after, lambda r: figures.percent(r.after), rank=0),
-    Column("change", "change", lambda r: r.after - r.before, lambda r: _change(r), rank=3),
+    Column(
+        "change",
+        "change",
+        lambda r: r.after - r.before,
+        lambda r: f"{100 * (r.after - r.before):+.1f}",
+        rank=3,
+    ),
     Column("saved", "saved as PNG", lambda r: r.saved, lambda r: figures.percent(r.saved), rank=1),
 )
 
@@ -27,22 +33,22 @@ def attack_sheet(record: AttackRecord, columns: str | None = None) -> Sheet:
     )
 
 
-def _change(row: ClassShift) -> str:
-    return f"{100 * (row.after - row.before):+.1f}"
-
-
 def _facts(record: AttackRecord) -> tuple[tuple[str, str], ...]:
-    first, last = record.losses[record.restart][0], record.losses[record.restart][record.iterations]
-    runs = f" of run {record.restart + 1} of {record.restarts}" if record.restarts > 1 else ""
-    loss_of = record.target_label or record.target if record.targeted else best(record.before)
+    first, last = record.loss_before, record.losses[record.restart][record.iterations]
+    run = f", in run {record.restart + 1} of {len(record.losses)}" if record.restarts > 1 else ""
+    step = f"{in_levels(record.step_size, record.norm)}"
+    passes = f"{record.forward_passes} forward and {record.backward_passes} backward passes"
     return (
         ("fooled", verdict(record)),
-        ("attack", f"{attack_words(record)}, epsilon {in_levels(record.epsilon)}"),
-        ("steps", f"{record.iterations} of {record.steps}{runs}, step size {in_levels(record.step_size)}; "
-         f"{record.forward_passes} forward and {record.backward_passes} backward passes"),
-        ("loss", f"cross-entropy of {loss_of} {figures.number(first)} -> {figures.number(last)}"),
+        ("attack", f"{attack_words(record)}, epsilon {in_levels(record.epsilon, record.norm)}"),
+        ("steps", f"{record.iterations} of {record.steps} of {step}{run}; {passes}"),
+        ("loss", f"cross-entropy of {loss_class(record)} {figures.number(first)} -> {figures.number(last)}"),
         ("distance", f"linf {in_levels(record.linf)}, l2 {figures.number(record.l2)}"),
         ("saved as PNG", f"linf {in_levels(record.linf_saved)}, l2 {figures.number(record.l2_saved)}"),
+        (
+            "prepared again",
+            f"resized and cropped like any picture, the file is {best(record.after_prepared)}",
+        ),
         ("folder", f"{record.out_dir} ({', '.join(record.files)})"),
     )
 
@@ -50,26 +56,38 @@ def _facts(record: AttackRecord) -> tuple[tuple[str, str], ...]:
 def verdict(record: AttackRecord) -> str:
     """Say what came of it, in words."""
     before, after = best(record.before), best(record.after)
-    if not record.success:
-        return f"no, the model still says {after} (the exit code is 0: an attack checks nothing)"
-    saved = "and so is the 8-bit file read back"
-    if not record.success_saved:
-        saved = f"but not the 8-bit file read back, which is {best(record.after_saved)}"
-    return f"yes: {before} is now {after}, {saved}"
+    saved = best(record.after_saved)
+    if record.success and record.success_saved:
+        return f"yes: {before} is now {after}, and so is the 8-bit file read back"
+    if record.success:
+        return f"yes: {before} is now {after}; but not by the 8-bit file read back, which is {saved}"
+    if record.success_saved:
+        return f"only by the 8-bit file read back, which is {saved}; before rounding it is {after}"
+    what = f"the model still says {after}" if after == before else f"{before} is now {after}"
+    return f"no, {what} (exit code 0 all the same: an attack is no check)"
 
 
 def attack_words(record: AttackRecord) -> str:
     """Return `pgd towards circle (linf)`."""
     if record.targeted:
-        return f"{record.method} ({record.norm}) towards {record.target_label or record.target}"
-    return f"{record.method} ({record.norm}) away from {best(record.before)}"
+        return f"{record.method} ({record.norm}) towards {loss_class(record)}"
+    return f"{record.method} ({record.norm}) away from {loss_class(record)}"
+
+
+def loss_class(record: AttackRecord) -> str:
+    """Return the class whose cross-entropy is the loss: the target, else the answer before."""
+    return name(record.target, record.target_label) if record.targeted else best(record.before)
 
 
 def best(answer: Answer) -> str:
     """Return the likeliest class by name, else by number."""
-    return answer.top[0].label or str(answer.top[0].index)
+    return name(answer.top[0].index, answer.top[0].label)
 
 
-def in_levels(length: float) -> str:
-    """A length of pixels in 0..1 in both units: `8/255 = 0.0314`."""
-    return f"{255 * length:.4g}/255 = {length:.4g}"
+def name(index: int | None, label: str | None) -> str:
+    return label or f"class {index}"
+
+
+def in_levels(length: float, norm: str = "linf") -> str:
+    """A length of pixels in 0..1: for one value in both units, `8/255 = 0.0314`; of a whole change, `3`."""
+    return f"{length:.4g}" if norm == "l2" else f"{255 * length:.4g}/255 = {length:.3g}"
