@@ -19,6 +19,8 @@ import tempfile
 import termios
 from pathlib import Path
 
+from PIL import Image
+
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "samples" / "readme"
 COLUMNS = 100
@@ -66,6 +68,12 @@ def draw_pictures() -> None:
         on_terminal(["featuremaps", "samples/harbour.jpg", *SAMPLE, "--layer", "conv", "--out", str(maps)])
         shutil.copy(next(maps.glob("*_features.0.png")), PICTURES / "features.0.png")
         shutil.copy(maps / "contact_sheet.png", PICTURES)
+        fooled = Path(folder, "attack")
+        how = ["--method", "ifgsm", "--steps", "20", "--target", "circle"]
+        on_terminal(["attack", "samples/star.png", *SAMPLE, *how, "--out", str(fooled)])
+        # Noise does not compress; with 256 colours it looks the same and is a third of the size.
+        picture = Image.open(fooled / "comparison.png").convert("RGB").quantize(256)
+        picture.save(PICTURES / "attack.png", optimize=True)
     on_terminal(["stats", "samples/star.png", *SICK, "--plot", str(PICTURES / "sick.png")])
 
 

@@ -36,8 +36,12 @@ def attack_sheet(record: AttackRecord, columns: str | None = None) -> Sheet:
 def _facts(record: AttackRecord) -> tuple[tuple[str, str], ...]:
     first, last = record.loss_before, record.losses[record.restart][record.iterations]
     run = f", in run {record.restart + 1} of {len(record.losses)}" if record.restarts > 1 else ""
-    step = f"{in_levels(record.step_size, record.norm)}"
+    step = in_levels(record.step_size, record.norm)
     passes = f"{record.forward_passes} forward and {record.backward_passes} backward passes"
+    prepared = best(record.after_prepared)
+    if record.run.input is not None:
+        height, width = record.run.input.shape[0][-2:]
+        prepared += f"; --size {height},{width} takes the file as it is"
     return (
         ("fooled", verdict(record)),
         ("attack", f"{attack_words(record)}, epsilon {in_levels(record.epsilon, record.norm)}"),
@@ -45,11 +49,9 @@ def _facts(record: AttackRecord) -> tuple[tuple[str, str], ...]:
         ("loss", f"cross-entropy of {loss_class(record)} {figures.number(first)} -> {figures.number(last)}"),
         ("distance", f"linf {in_levels(record.linf)}, l2 {figures.number(record.l2)}"),
         ("saved as PNG", f"linf {in_levels(record.linf_saved)}, l2 {figures.number(record.l2_saved)}"),
-        (
-            "prepared again",
-            f"resized and cropped like any picture, the file is {best(record.after_prepared)}",
-        ),
-        ("folder", f"{record.out_dir} ({', '.join(record.files)})"),
+        ("prepared again", f"resized and cropped it is {prepared}"),
+        ("folder", record.out_dir),
+        ("at a glance", f"{record.out_dir}/comparison.png"),
     )
 
 
