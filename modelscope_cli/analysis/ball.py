@@ -94,13 +94,14 @@ class L2Ball(Ball):
         excess = float(rounded.square().sum()) - (255 * self.radius) ** 2
         if excess <= 0:
             return rounded
-        # Rounding outwards led out of the ball. One level back a value, those first that were rounded farthest.
+        # Rounding outwards led out of the ball. As many of those values as it takes go one level back, those first
+        # that were rounded farthest; all of them would be inside for certain.
         flat = rounded.flatten()
         lead = flat.abs() - change.flatten().abs()
-        order = lead.argsort(descending=True)
-        gains = (2 * flat[order].abs() - 1).cumsum(0)
-        n_back = int((gains < excess - 1e-6).sum()) + 1
-        flat[order[:n_back]] -= flat[order[:n_back]].sign()
+        outwards = lead.argsort(descending=True)[: int((lead > 0).sum())]
+        gains = (2 * flat[outwards].abs() - 1).cumsum(0)
+        back = outwards[: int((gains < excess).sum()) + 1]
+        flat[back] -= flat[back].sign()
         return flat.view_as(rounded)
 
 
