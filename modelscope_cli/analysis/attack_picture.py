@@ -1,6 +1,5 @@
 """`attack`: one picture, one model, and what came of it."""
 
-import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +11,6 @@ from torch import Tensor
 
 from modelscope_cli.analysis.attack import Found, Goal, ScoresOf, as_pixels, search
 from modelscope_cli.analysis.attack_request import AttackRequest
-from modelscope_cli.analysis.ball import BALLS
 from modelscope_cli.analysis.losses import class_index
 from modelscope_cli.analysis.predictions import class_scores, probabilities, top_guesses
 from modelscope_cli.errors import CannotRunError, UsageError
@@ -83,22 +81,19 @@ def check_family(loaded: LoadedModel) -> None:
         )
 
 
-def check_inputs(inputs: Inputs) -> None:
+def check_inputs(inputs: Inputs, typed: str) -> None:
     """Refuse what is not one picture: an attack needs pixels of 0..1, as they are before normalisation.
 
     Raises:
         UsageError: exit code 2.
     """
-    name = inputs.info.files[0]
     if inputs.preprocessing is None:
         raise UsageError(
-            f"'{name}' holds tensors, and an attack changes the pixels of a picture",
+            f"'{typed}' holds tensors, and an attack changes the pixels of a picture",
             "modelscope attack photo.jpg",
         )
     if inputs.n_images > 1:
-        raise UsageError(
-            f"one picture at a time, not {inputs.n_images}", f"modelscope attack {shlex.quote(name)}"
-        )
+        raise UsageError(f"one picture at a time, '{typed}' has {inputs.n_images}", "give one file")
 
 
 def attack_picture(
@@ -165,13 +160,12 @@ def describe(
 ) -> dict[str, Any]:
     """Return the fields of `AttackRecord` that come from the attack, by name."""
     goal, found = attacked.goal, attacked.found
-    pixels, saved = as_pixels(attacked.levels, "cpu"), as_pixels(attacked.saved, "cpu")
-    distances = {norm: ball(pixels, request.epsilon).distance for norm, ball in BALLS.items()}
+    change = found.pixels[0].cpu().double() - as_pixels(attacked.levels, "cpu").double()
+    saved_change = (attacked.saved.int() - attacked.levels.int()).double() / 255
     answers = [attacked.before, found.logits, attacked.saved_logits]
     tops = [
         Answer(top_guesses(logits, N_TOP, categories)[0]) for logits in (*answers, attacked.prepared_logits)
     ]
-    change = attacked.saved.int() - attacked.levels.int()
     return {
         "method": request.method,
         "norm": request.norm,
@@ -187,10 +181,10 @@ def describe(
         "after_saved": tops[2],
         "after_prepared": tops[3],
         "classes": _shifts(answers, tops[:3], goal, categories),
-        "linf": distances["linf"](found.pixels[0]),
-        "l2": distances["l2"](found.pixels[0]),
-        "linf_saved": distances["linf"](saved),
-        "l2_saved": distances["l2"](saved),
+        "linf": float(change.abs().max()),
+        "l2": float(change.norm()),
+        "linf_saved": float(saved_change.abs().max()),
+        "l2_saved": float(saved_change.norm()),
         "success": found.is_success,
         "success_saved": goal.is_reached(attacked.saved_logits),
         "success_prepared": goal.is_reached(attacked.prepared_logits),
@@ -201,7 +195,7 @@ def describe(
         "forward_passes": found.n_forward,
         "backward_passes": found.n_backward,
         "stuck_runs": found.n_stuck,
-        "magnification": max(1, 127 // max(int(change.abs().max()), 1)),
+        "magnification": max(1, 127 // max(round(255 * float(saved_change.abs().max())), 1)),
     }
 
 

@@ -11,12 +11,8 @@ class Ball:
         self.center = center
         self.radius = radius
 
-    def distance(self, pixels: Tensor) -> float:
-        """Return how far from the center."""
-        raise NotImplementedError
-
     def steepest(self, gradient: Tensor) -> Tensor:
-        """Return the step of length 1 along which a linear function with this gradient grows most."""
+        """Return the step of length 1 along which a linear function with this gradient, not zero, grows most."""
         raise NotImplementedError
 
     def nearest(self, pixels: Tensor) -> Tensor:
@@ -32,23 +28,17 @@ class Ball:
 
         The center has to be 8-bit levels / 255 itself.
         """
-        levels = self._levels()
-        change = self._rounded_change((255 * pixels.cpu().double()) - levels)
+        levels = self.center.cpu().double().mul(255).round()
+        change = self._rounded_change(pixels.cpu().double() * 255 - levels)
         return (levels + change).clamp(0, 255).to(torch.uint8)
 
     def _rounded_change(self, change: Tensor) -> Tensor:
         """Return whole levels near `change`, which is in levels, and no farther from zero than 255 radii."""
         raise NotImplementedError
 
-    def _levels(self) -> Tensor:
-        return self.center.cpu().double().mul(255).round()
-
 
 class LinfBall(Ball):
     """No value moves by more than the radius."""
-
-    def distance(self, pixels: Tensor) -> float:
-        return float((pixels.cpu().double() - self.center.cpu().double()).abs().max())
 
     def steepest(self, gradient: Tensor) -> Tensor:
         return gradient.sign()
@@ -69,12 +59,9 @@ class LinfBall(Ball):
 class L2Ball(Ball):
     """The whole change is no longer than the radius."""
 
-    def distance(self, pixels: Tensor) -> float:
-        return float(torch.linalg.vector_norm(pixels.cpu().double() - self.center.cpu().double()))
-
     def steepest(self, gradient: Tensor) -> Tensor:
-        norm = torch.linalg.vector_norm(gradient)
-        return gradient / norm if norm > 0 else gradient
+        scaled = gradient / gradient.abs().max()  # the squares of tiny numbers would vanish
+        return scaled / torch.linalg.vector_norm(scaled)
 
     def nearest(self, pixels: Tensor) -> Tensor:
         change = pixels - self.center

@@ -163,7 +163,7 @@ def attack(
     loaded = load(request)
     pictures.check_family(loaded)
     inputs = open_for(given, loaded)
-    pictures.check_inputs(inputs)
+    pictures.check_inputs(inputs, images[0])
     with folder.open() as stage:
         with _console.progress("steps", asked.restarts * (asked.steps + 1)) as bar:
             attacked = pictures.attack_picture(
