@@ -19,6 +19,8 @@ import tempfile
 import termios
 from pathlib import Path
 
+from PIL import Image
+
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "samples" / "readme"
 COLUMNS = 100
@@ -71,6 +73,12 @@ def draw_pictures() -> None:
             flow = Path(folder, name)
             on_terminal(["grads", "samples/star.png", *model, "--target", "star", "--out", str(flow)])
             shutil.copy(flow / "gradient_flow.png", PICTURES / name)
+        fooled = Path(folder, "attack")
+        how = ["--method", "ifgsm", "--steps", "20", "--target", "circle"]
+        on_terminal(["attack", "samples/star.png", *SAMPLE, *how, "--out", str(fooled)])
+        # Noise does not compress; with 256 colours it looks the same and is a third of the size.
+        picture = Image.open(fooled / "comparison.png").convert("RGB").quantize(256)
+        picture.save(PICTURES / "attack.png", optimize=True)
     with tempfile.TemporaryDirectory() as folder:
         pictures = ["samples/star.png", "samples/composition.jpg", "samples/harbour.jpg"]
         cut = ["--global", "--amount", "0.2", "--sweep", "0.05,0.1,0.3,0.4,0.5,0.6,0.7,0.8,0.9"]

@@ -17,7 +17,10 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 NAMES = [str(path.relative_to(ROOT)) for path in FILES]
 COMMANDS = get_command(app).commands
 
-DRAWING = {"grids", "gallery", "plots", "palette", "correlations", "flow", "prune_plot", "prune_report"}
+DRAWING = {
+    *("grids", "gallery", "plots", "palette", "correlations", "flow"),
+    *("prune_plot", "prune_report", "attack_pictures", "attack_report"),
+}
 HEAVY = {"torch", "torchvision", "PIL", "numpy", "matplotlib", "safetensors", "scipy"}
 
 
@@ -53,7 +56,7 @@ def packages(modules: set[str]) -> set[str]:
 
 PLAINEST = [
     *("errors", "hooks/patterns", "models/names", "analysis/histogram", "analysis/moments"),
-    *("analysis/grads_request", "analysis/marks", "analysis/prune_request"),
+    *("analysis/grads_request", "analysis/marks", "analysis/prune_request", "analysis/attack_request"),
     *(f"records/{path.stem}" for path in sorted((PACKAGE / "records").glob("*.py"))),
 ]
 

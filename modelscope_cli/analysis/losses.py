@@ -67,7 +67,7 @@ class Criterion:
         """
         if self._request.target == PREDICTED:
             return 1
-        return _class_index(self._request.target, None, self._categories)
+        return class_index(self._request.target, None, self._categories)
 
     def __call__(self, output: Any) -> Loss:
         """Return the loss of one pass.
@@ -164,7 +164,7 @@ class Criterion:
             if classes.numel() == 1:
                 return classes, f"predicted: {self._label(int(classes))}"
             return classes, PREDICTED
-        index = _class_index(self._request.target, main.shape[1], self._categories)
+        index = class_index(self._request.target, main.shape[1], self._categories)
         return torch.full_like(main[:, 0], index, dtype=torch.long), self._label(index)
 
     def _label(self, index: int) -> str:
@@ -226,8 +226,12 @@ def _has_classes(tensor: Tensor) -> bool:
     return tensor.ndim >= 2 and tensor.shape[1] >= 2
 
 
-def _class_index(target: str, n_classes: int | None, categories: Sequence[str] | None) -> int:
-    """Read `--target`, which is an index or a label."""
+def class_index(target: str, n_classes: int | None, categories: Sequence[str] | None) -> int:
+    """Read `--target`, which is an index or a label.
+
+    Raises:
+        UsageError: out of range, an unknown label, or one of several classes (exit 2).
+    """
     if re.fullmatch(r"[+-]?\d+", target):
         index = int(target)
         last = (n_classes or len(categories or ()) or index + 1) - 1

@@ -4,6 +4,7 @@ The keys of `to_dict` are the JSON contract. Inside one schema version keys are 
 Units stand in the names: `_bytes`, `_ms`, `_fraction` (0..1). Counts are integers.
 """
 
+from modelscope_cli.records.attack import Answer, AttackRecord, ClassShift
 from modelscope_cli.records.featuremaps import FeatureMap, FeatureMapsRecord
 from modelscope_cli.records.grads import (
     ActivationGradient,
@@ -35,8 +36,11 @@ from modelscope_cli.records.summary import LayerShape, SummaryRecord, SummaryTot
 __all__ = [
     "ActivationGradient",
     "ActivationStats",
+    "Answer",
+    "AttackRecord",
     "BatchNormDrift",
     "Catalogue",
+    "ClassShift",
     "ClipInfo",
     "Counts",
     "Drift",

@@ -35,7 +35,14 @@ def to_html(sheet: Sheet) -> str:
 
 def sheet_of(record: Any) -> Sheet:
     """Lay out a record as its command would."""
-    from modelscope_cli.records import GradsRecord, PredictRecord, PruneRecord, SummaryRecord
+    from modelscope_cli.records import (
+        AttackRecord,
+        GradsRecord,
+        PredictRecord,
+        PruneRecord,
+        SummaryRecord,
+    )
+    from modelscope_cli.report.attack_sheet import attack_sheet
     from modelscope_cli.report.grads_sheet import grads_sheet
     from modelscope_cli.report.predict_sheet import predict_sheet
     from modelscope_cli.report.prune_sheet import prune_sheet
@@ -45,6 +52,7 @@ def sheet_of(record: Any) -> Sheet:
     sheets: dict[type, Callable[[Any], Sheet]] = {
         SummaryRecord: summary_sheet,
         GradsRecord: grads_sheet,
+        AttackRecord: attack_sheet,
         PredictRecord: predict_sheet,
         PruneRecord: prune_sheet,
     }

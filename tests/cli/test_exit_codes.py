@@ -15,6 +15,7 @@ from modelscope_cli.cli import app
 from modelscope_cli.cli.app import run as run_argv
 
 ALL, LOOK, ASK = "summary|stats|featuremaps|grads", "stats|featuremaps|grads", "predict|prune"
+PICTURE = f"{LOOK}|attack"
 
 # (commands, arguments, exit code, part of the error, part of the hint). `<X>` is the model X: an argument of
 # `summary`, the option --model elsewhere.
@@ -58,14 +59,14 @@ TABLE = [
     ("featuremaps", "{dot} {dot} <tiny>", 2, "one picture at a time, not 2", "modelscope featuremaps {dot}"),
     ("featuremaps", "<tiny> -w none --overlay", 2, "--overlay", "leave out --overlay"),
     # pictures
-    (LOOK, "{bad}/missing.jpg <tiny> -w none", 4, "'{bad}/missing.jpg' does not exist", ""),
-    (LOOK, "'{bad}/*.webp' <tiny> -w none", 2, "'{bad}/*.webp' matches no file", "ls {bad}"),
+    (PICTURE, "{bad}/missing.jpg <tiny> -w none", 4, "'{bad}/missing.jpg' does not exist", ""),
+    (PICTURE, "'{bad}/*.webp' <tiny> -w none", 2, "'{bad}/*.webp' matches no file", "ls {bad}"),
     (LOOK, "{bad}/folder <tiny> -w none", 4, "'{bad}/folder' holds no picture", "ls {bad}/folder"),
-    (LOOK, "{bad}/empty.jpg <tiny> -w none", 4, "'{bad}/empty.jpg' is empty", "file {bad}/empty.jpg"),
-    (LOOK, "{bad}/text.jpg <tiny> -w none", 4, "'{bad}/text.jpg' is not a picture", "file {bad}/text.jpg"),
-    (LOOK, "{bad}/cut.jpg <tiny> -w none", 4, "'{bad}/cut.jpg' cannot be decoded", "file {bad}/cut.jpg"),
-    (LOOK, "{bad}/cut.png <tiny> -w none", 4, "'{bad}/cut.png' cannot be decoded", "file {bad}/cut.png"),
-    (LOOK, "{bad}/bomb.png <tiny> -w none", 4, "'{bad}/bomb.png' is too large", "magick {bad}/bomb.png"),
+    (PICTURE, "{bad}/empty.jpg <tiny> -w none", 4, "'{bad}/empty.jpg' is empty", "file {bad}/empty.jpg"),
+    (PICTURE, "{bad}/text.jpg <tiny> -w none", 4, "'{bad}/text.jpg' is not a picture", "file {bad}/text.jpg"),
+    (PICTURE, "{bad}/cut.jpg <tiny> -w none", 4, "'{bad}/cut.jpg' cannot be decoded", "file {bad}/cut.jpg"),
+    (PICTURE, "{bad}/cut.png <tiny> -w none", 4, "'{bad}/cut.png' cannot be decoded", "file {bad}/cut.png"),
+    (PICTURE, "{bad}/bomb.png <tiny> -w none", 4, "'{bad}/bomb.png' is too large", "magick {bad}/bomb.png"),
     # tensors of the wrong shape
     (LOOK, "{bad}/five_channels.pt <tiny> -w none", 4, "forward raised in conv (Conv2d), given [1, 5, 64, 64]", ""),
     ("stats", "{bad}/rank_1.pt <tiny> -w none", 4, "given [64]", "modelscope summary --help"),
@@ -99,6 +100,7 @@ TABLE = [
     (ALL, "<{bad}/missing.py:X>", 2, "'{bad}/missing.py'", "ls {bad}"),
     (ALL, "<no_such_package.models:X>", 2, "'no_such_package'", "python -c"),
     (ALL, "<{bad}/broken.py:Unbuildable>", 4, "raised KeyError: 'init'", "python {bad}/broken.py"),
+    ("attack", "{dot} <{bad}/broken.py:Misfit> -w none", 4, "raised in b (Linear), given [1, 4, 222, 222]", ""),
     (LOOK, "<{bad}/broken.py:Misfit> -w none", 4, "forward raised in b (Linear), given [1, 4, 222, 222]", ""),
     (LOOK, "<{bad}/broken.py:Unlucky> -w none", 4, "ValueError: no luck today", "modelscope summary"),
     # what a classifier says, and pruning
@@ -146,9 +148,33 @@ TABLE = [
     ("prune", "<tiny> -c {bad}/nan.safetensors --save {bad}/nan.safetensors", 2, "the checkpoint", "--save nan-"),
     ("prune", "<tiny> --save {bad}/no/x.safetensors", 4, "there is no folder '{bad}/no'", "mkdir -p {bad}/no"),
     ("prune", "<tiny> --out {bad}", 2, "'{bad}' is not empty", "--out {bad} --force"),
+    # attack
+    ("attack", "", 2, "'IMAGE'", "modelscope attack --help"),
+    ("attack", "{dot} {dot} <tiny>", 2, "one picture at a time, not 2", "modelscope attack {dot}"),
+    ("attack", "{bad}/two <tiny> -w none", 2, "one picture at a time, '{bad}/two' has 2", "give one file"),
+    ("attack", "{bad}/five_channels.pt <tiny> -w none", 2, "'{bad}/five_channels.pt' holds tensors", "photo.jpg"),
+    ("attack", "{dot} <tiny> --epsilon -0.1", 2, "'--epsilon -0.1' is negative", "--epsilon 8/255"),
+    ("attack", "{dot} <tiny> --epsilon 8", 2, "'--epsilon 8' is above 1", "--epsilon 8/255"),
+    ("attack", "{dot} <tiny> --epsilon 8/0", 2, "'--epsilon 8/0' is neither a number", "--epsilon 8/255"),
+    ("attack", "{dot} <tiny> --norm l2 --epsilon x", 2, "'--epsilon x' is neither", "--epsilon 3"),
+    ("attack", "{dot} <tiny> --step-size 0", 2, "'--step-size 0' goes nowhere", "--step-size 2/255"),
+    ("attack", "{dot} <tiny> --steps 0", 2, "'--steps'", "modelscope attack --help"),
+    ("attack", "{dot} <tiny> --method deepfool", 2, "'deepfool'", "modelscope attack --help"),
+    ("attack", "{dot} <tiny> --norm l7", 2, "'l7'", "modelscope attack --help"),
+    ("attack", "{dot} <tiny> --method fgsm --steps 3", 2, "'--steps 3' does not apply", "--method ifgsm"),
+    ("attack", "{dot} <tiny> --method ifgsm --restarts 3", 2, "'--restarts 3' does not apply", "--method pgd"),
+    ("attack", "{dot} <tiny> --columns lable", 2, "'lable': did you mean label", "--columns class,"),
+    ("attack", "{star} <tiny> -w none -t circle", 2, "'circle' is no class index", "--target 0"),
+    ("attack", "{star} <tiny> -w none -t 10", 2, "target 10 is out of range: the classes are 0..9", "--target 9"),
+    ("attack", "{star} {squeezenet} -t cicle", 2, "target 'cicle': did you mean circle", "--target 'circle'"),
+    ("attack", "{star} {squeezenet} -t star", 2, "target 'star' is what the model says", "leave out --target"),
+    ("attack", "{dot} <fcn_resnet50> -w none", 4, "'fcn_resnet50' is a model for", "modelscope models"),
+    ("attack", "{dot} <{bad}/broken.py:NoClasses> -w none", 4, "is 1x4x222x222, not a row", "modelscope summary"),
+    ("attack", "{dot} <{bad}/broken.py:Detached> -w none", 4, "send no gradient to the", "modelscope stats"),
+    ("attack", "{dot} <tiny> -c {bad}/nan.safetensors", 4, "scores of this picture are NaN", "modelscope stats"),
     # where the result goes
-    ("featuremaps", "{dot} <tiny> --out {bad}", 2, "'{bad}' is not empty", "--out {bad} --force"),
-    ("featuremaps", "{dot} <tiny> --out {dot}", 4, "'--out {dot}' is a file", "--out {dot}-pictures"),
+    ("featuremaps|attack", "{dot} <tiny> --out {bad}", 2, "'{bad}' is not empty", "--out {bad} --force"),
+    ("featuremaps|attack", "{dot} <tiny> --out {dot}", 4, "'--out {dot}' is a file", "--out {dot}-pictures"),
     ("featuremaps", "{dot} <tiny> --out {dot}/below", 4, "'{dot}' is a file", "--out "),
     ("featuremaps", "{dot} <tiny> --save-tensors {bad}/no/x.safetensors", 4, "'{bad}/no'", "mkdir -p {bad}/no"),
     ("stats", "{dot} <tiny> -l bn --correlation --out {bad}", 2, "'{bad}' is not empty", "--force"),
@@ -211,6 +237,15 @@ class Boxes(Maps):
 class Tokens(Maps):
     def forward(self, x):
         return super().forward(x)[:, :, 0, :5].transpose(1, 2).flatten(0, 1)
+class NoClasses(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Conv2d(3, 4, 3))
+
+class Detached(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(3 * 224 * 224, 4))
+    def forward(self, x):
+        return super().forward(x).detach()
 
 class Unbuildable(nn.Module):
     def __init__(self):
@@ -224,6 +259,7 @@ def bad(tmp_path_factory, samples):
     folder = tmp_path_factory.mktemp("bad")
     (folder / "folder").mkdir()
     (folder / "folder.csv").mkdir()
+    (folder / "two").mkdir()
     (folder / "empty.jpg").touch()
     (folder / "empty.pt").touch()
     (folder / "text.jpg").write_text("once upon a time\n")
@@ -232,6 +268,8 @@ def bad(tmp_path_factory, samples):
         (folder / name).write_bytes(content[: len(content) // 2])
     Image.new("1", (20_000, 20_000)).save(folder / "bomb.png")
     Image.new("RGB", (1, 1), "teal").save(folder / "dot.png")
+    for name in "ab":
+        Image.new("RGB", (1, 1), "teal").save(folder / "two" / f"{name}.png")
     Image.new("RGB", (20_000, 20), "teal").save(folder / "wide.png")
     Image.new("RGB", (20, 20_000), "teal").save(folder / "tall.png")
 
