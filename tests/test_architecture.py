@@ -17,7 +17,16 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 NAMES = [str(path.relative_to(ROOT)) for path in FILES]
 COMMANDS = get_command(app).commands
 
-DRAWING = {"grids", "gallery", "plots", "palette", "correlations", "flow"}
+DRAWING = {
+    "grids",
+    "gallery",
+    "plots",
+    "palette",
+    "correlations",
+    "flow",
+    "ablation_plot",
+    "ablation_gallery",
+}
 HEAVY = {"torch", "torchvision", "PIL", "numpy", "matplotlib", "safetensors", "scipy"}
 
 
