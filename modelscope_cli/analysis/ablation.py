@@ -200,7 +200,7 @@ class _Ablating:
         label = label_of_class(first, self._categories)
         words = f"{first} ({label})" if label else str(first)
         if self._target is None:
-            words = f"predicted: {words}" if is_one else "what is predicted for each image"
+            words = f"predicted: {words}" if is_one else "each image's own answer"
         return Baseline(
             target=words,
             target_index=first if is_one else None,

@@ -77,14 +77,12 @@ def _lines(row: Ablation, record: AblateRecord) -> tuple[str, str, str]:
     name = label_of(row) + (f"   channel {row.channel}" if row.channel is not None else "")
     share = figures.percent(row.target_probability)
     answer = answer_of(row)
+    said = f"becomes {answer}" if row.prediction_changed else f"still {answer}"
     if record.images > 1:
+        n_changed = round(row.changed_fraction * record.images)
         said = (
-            f"{figures.percent(row.changed_fraction)} change, mostly to {answer}"
-            if row.prediction_changed
-            else ""
+            f"{n_changed} of {record.images} change, most say {answer}" if n_changed else "no answer changes"
         )
-    else:
-        said = f"becomes {answer}" if row.prediction_changed else f"still {answer}"
     return name, f"logit {signed(row.target_logit_change)}   {share}", said
 
 

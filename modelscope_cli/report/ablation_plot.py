@@ -11,7 +11,7 @@ from modelscope_cli.report.names import label_of
 
 INK, CALM, ALARM = "#1f2430", "#3f5f8f", "#d1495b"
 _MOST_PANELS = 8  # of channels
-_NAMED = 6  # channels with the largest effect, in each panel
+_NAMED = 8  # longest bars of each panel
 _MOST_LABELS = 160
 _LEGEND: dict[str, Any] = {
     "loc": "lower right",
@@ -67,9 +67,9 @@ def _draw_channels(figure: Any, record: AblateRecord) -> None:
     for axes, key in zip(panels, calls, strict=True):
         rows = by_call[key]
         _bars(axes, [row.channel or 0 for row in rows], rows, [row.target_logit_change for row in rows])
-        for row in rows[:_NAMED]:
+        for row in sorted(rows, key=lambda row: -abs(row.target_logit_change or 0))[:_NAMED]:
             if row.target_logit_change:
-                _name_channel(axes, row)
+                _name_channel(axes, row, row.target_logit_change)
         axes.margins(y=0.18)
         axes.set_xlim(-0.7, len(rows) - 0.3)
         axes.set_ylabel(key[1], fontsize=8)
@@ -77,8 +77,7 @@ def _draw_channels(figure: Any, record: AblateRecord) -> None:
     _explain(panels[0], record)
 
 
-def _name_channel(axes: Any, row: Ablation) -> None:
-    height = row.target_logit_change or 0.0
+def _name_channel(axes: Any, row: Ablation, height: float) -> None:
     text = f"{row.channel}: {answer_of(row)}" if row.prediction_changed else str(row.channel)
     up = height > 0
     axes.annotate(
@@ -97,7 +96,9 @@ def _bars(
     axes: Any, places: Sequence[int], rows: Sequence[Ablation], heights: Sequence[float | None]
 ) -> None:
     colours = [_mixed(row.changed_fraction) for row in rows]
-    axes.bar(places, [height or 0.0 for height in heights], width=0.85, color=colours)
+    axes.bar(
+        places, [height or 0.0 for height in heights], width=0.85, color=colours, edgecolor=colours, lw=0.4
+    )
     lost = [x for x, height in zip(places, heights, strict=True) if height is None]
     if lost:
         axes.plot(lost, [0.0] * len(lost), "x", color=ALARM, label="no number")
@@ -119,5 +120,7 @@ def _explain(axes: Any, record: AblateRecord) -> None:
     from matplotlib.patches import Patch
 
     changed = "another answer" if record.images == 1 else "another answer for every image"
-    patches = [Patch(color=CALM, label="the same answer"), Patch(color=ALARM, label=changed)]
+    patches = [Patch(color=CALM, label="the same answer")]
+    if any(row.prediction_changed for row in record.rows):
+        patches.append(Patch(color=ALARM, label=changed))
     axes.legend(handles=[*patches, *axes.get_legend_handles_labels()[0]], **_LEGEND)

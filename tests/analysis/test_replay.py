@@ -275,7 +275,7 @@ def test_a_model_that_goes_another_way_each_time_is_refused() -> None:
     class Turning(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.ways, self.n = nn.ModuleList([nn.Linear(3, 3), nn.Identity()]), 0
+            self.ways, self.n = nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3)]), 0
 
         def forward(self, x: Tensor) -> Tensor:
             self.n += 1
