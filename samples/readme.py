@@ -66,6 +66,10 @@ def draw_pictures() -> None:
         on_terminal(["featuremaps", "samples/harbour.jpg", *SAMPLE, "--layer", "conv", "--out", str(maps)])
         shutil.copy(next(maps.glob("*_features.0.png")), PICTURES / "features.0.png")
         shutil.copy(maps / "contact_sheet.png", PICTURES)
+        ablated = Path(folder, "ablated")
+        on_terminal(["ablate", "samples/star.png", *SAMPLE, "--layer", "conv", "--out", str(ablated)])
+        shutil.copy(ablated / "ablation.png", PICTURES)
+        shutil.copy(ablated / "contact_sheet.png", PICTURES / "ablated.png")
     on_terminal(["stats", "samples/star.png", *SICK, "--plot", str(PICTURES / "sick.png")])
 
 

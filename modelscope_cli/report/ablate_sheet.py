@@ -24,7 +24,7 @@ def ablate_columns(record: AblateRecord | None = None) -> tuple[Column, ...]:
         Column("channel", "channel", lambda r: r.channel, rank=0, is_shown=has_channels),
         Column("type", "type", lambda r: r.type, is_number=False, rank=5),
         _number("kl", "KL", "kl_divergence", _amount, rank=1),
-        _number("logit_change", "logit", "target_logit_change", signed, rank=0),
+        _number("logit_change", "Δ logit", "target_logit_change", signed, rank=0),
         Column(
             "probability",
             "probability",
@@ -32,7 +32,7 @@ def ablate_columns(record: AblateRecord | None = None) -> tuple[Column, ...]:
             lambda r: figures.percent(r.target_probability),
             rank=2,
         ),
-        _number("l2", "|change|", "output_l2", _amount, rank=4),
+        _number("l2", "|Δ|", "output_l2", _amount, rank=4),
         Column(
             "changed",
             "changed",
@@ -96,7 +96,10 @@ def _facts(record: AblateRecord, top: int | None) -> tuple[tuple[str, str], ...]
         ("target", f"{baseline.target}, logit {figures.number(baseline.target_logit)}, probability {share}"),
         ("stand-in", _STAND_INS[record.mode]),
         ("changed", f"{sum(row.prediction_changed for row in rows)} of {len(rows)} change an answer"),
-        ("order", "KL of the answer before from the answer after, nats, the largest first"),
+        (
+            "columns",
+            "KL(before || after) in nats, the largest first; Δ logit: of the target; |Δ|: of all logits",
+        ),
     ]
     if top is not None and top < len(rows):
         facts.append(("shown", f"{top} of {len(rows)}"))
