@@ -98,7 +98,7 @@ class _Ablating:
         request: AblationRequest,
         interventions: Sequence[Intervention],
     ) -> None:
-        self._module, self._categories = loaded.module, loaded.categories
+        self._module, self._family, self._categories = loaded.module, loaded.family, loaded.categories
         self._request = request
         self._finder = CandidateFinder(selection)
         self._replay = Replay(skips_blocks=not interventions)
@@ -148,6 +148,9 @@ class _Ablating:
         self._finder.look()
         logits = class_scores(self.session.run(_fresh(batch.args))).cpu()
         self._finder.is_looking = False
+        if self._family == "detection" or len(logits) != batch.n_images:
+            message = "the model's output is not a row of scores for each image: it is no classifier"
+            raise CannotRunError(message, "modelscope summary MODEL   shows what it gives")
         if not logits.isfinite().all():
             message = "the model answers with NaN or infinite logits, so there is nothing to compare with"
             raise CannotRunError(message, "modelscope stats   shows where they begin")

@@ -32,7 +32,7 @@ def ablate_columns(record: AblateRecord | None = None) -> tuple[Column, ...]:
             lambda r: figures.percent(r.target_probability),
             rank=2,
         ),
-        _number("l2", "|Δ|", "output_l2", _amount, rank=4),
+        _number("l2", "L2", "output_l2", _amount, rank=4),
         Column(
             "changed",
             "changed",
@@ -98,7 +98,7 @@ def _facts(record: AblateRecord, top: int | None) -> tuple[tuple[str, str], ...]
         ("changed", f"{sum(row.prediction_changed for row in rows)} of {len(rows)} change an answer"),
         (
             "columns",
-            "KL(before || after) in nats, the largest first; Δ logit: of the target; |Δ|: of all logits",
+            "KL(before || after) in nats, the largest first; Δ logit: of the target; L2: of all logits",
         ),
     ]
     if top is not None and top < len(rows):

@@ -1,5 +1,6 @@
 """The contact sheet of `ablate`: the picture, and what the layers or channels that matter most see in it."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,19 +101,25 @@ def _image(row: Ablation, maps: Tensor | None, picture: Tensor) -> Image.Image:
     if maps is None or maps.numel() == 0:
         return Image.new("RGB", (_SIDE, _SIDE), _PAPER)
     if maps.ndim == 1:
-        bright = torch.nan_to_num(maps.float())
-        shown = (
-            bright
-            if row.channel is None
-            else torch.where(torch.arange(len(bright)) == row.channel, bright, 0)
-        )
-        return _fitted(grids.to_image(grids.strip(gallery.vector_colours(shown)), _CMAP).convert("RGB"))
+        return _vector(maps if row.channel is None else _only(maps, row.channel))
     if row.channel is not None:
         return grids.overlay(maps[[row.channel]], picture, _CMAP, _SIDE, "channel")
     cells = gallery.tile(maps, gallery.Look("channel", _CMAP, None))
     per_row = 3 if len(cells) > 4 else 2 if len(cells) > 1 else 1
     side = (_SIDE + grids.GAP) // per_row - grids.GAP
     return grids.to_image(grids.mosaic(grids.resize(cells, side), per_row), _CMAP).convert("RGB")
+
+
+def _only(vector: Tensor, channel: int) -> Tensor:
+    return torch.where(torch.arange(len(vector)) == channel, vector, 0)
+
+
+def _vector(vector: Tensor) -> Image.Image:
+    """Lay the values of a vector out as a square of small squares."""
+    n_columns = math.ceil(math.sqrt(len(vector)))
+    side = max((_SIDE + grids.GAP) // n_columns - grids.GAP, 1)
+    cells = gallery.vector_colours(vector)[:, None, None].expand(-1, side, side)
+    return _fitted(grids.to_image(grids.mosaic(cells, n_columns), _CMAP).convert("RGB"))
 
 
 def _fitted(image: Image.Image, how: Image.Resampling = Image.Resampling.NEAREST) -> Image.Image:

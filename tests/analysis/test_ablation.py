@@ -214,23 +214,39 @@ def test_the_model_is_as_it_was(residual: nn.Module) -> None:
     assert torch.equal(x, noise(2, 3, 8, 8))
 
 
-class Remembering(Residual):
-    """Keeps a tensor of one block for another."""
+class Leaving(nn.Module):
+    """Leaves a tensor behind in an attribute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.relu = nn.Conv2d(3, 6, 3, padding=1), nn.ReLU()
 
     def forward(self, x: Tensor) -> Tensor:
-        self.kept = self.conv1(x)
-        return self.head(self.relu(self.conv2(self.kept * 1) + self.kept).mean((2, 3)))
+        self.left = self.conv(x)
+        return self.relu(self.left)
+
+
+class Remembering(nn.Module):
+    """Picks up what one of its blocks left behind, which no hook sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block, self.conv, self.head = Leaving(), nn.Conv2d(6, 6, 1), nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.conv(self.block(x)) + self.block.left
+        return self.head((self.block(x[:, 3:]) + self.block.left).mean((2, 3)))
 
 
 def test_a_model_that_keeps_something_runs_whole() -> None:
     torch.manual_seed(0)
-    model, x = Remembering().eval(), noise(2, 3, 8, 8)
-    with torch.no_grad():
-        before = model(x)
-    found = ablations(model, x)
+    model, xs = Remembering().eval(), noise(4, 3, 8, 8).split(2)
+    found = ablations(model, *xs)
     assert not found.is_replayed
+    with torch.no_grad():
+        before = torch.cat([model(x) for x in xs])
     for row in found.rows:
-        after = by_hand(model, x, row.name, row.call, HOW["zero"])
+        after = torch.cat([by_hand(model, x, row.name, row.call, HOW["zero"]) for x in xs])
         assert row.output_l2 == pytest.approx((after - before).double().norm(dim=1).mean().item(), rel=1e-6)
 
 
@@ -296,13 +312,16 @@ class Lending(nn.Module):
 def test_other_interventions_still_know_which_call_it_is() -> None:
     torch.manual_seed(0)
     model, x = Lending(), noise(2, 3)
-    found = ablations(model, x, layers=["middle"], interventions=[Doubling()])
+    found = ablations(model, x, layers=["middle"], is_by_channel=True, interventions=[Doubling()])
     with torch.no_grad():
-        before, after = (
-            model.head(2 * out.sigmoid()) for out in (model.middle(model.block(x)), torch.zeros(2, 4))
-        )
-    (row,) = found.rows
-    assert row.output_l2 == pytest.approx((after - before).norm(dim=1).mean().item(), rel=1e-5)
+        middle = model.middle(model.block(x))
+        before = model.head(2 * middle.sigmoid())
+    for row in found.rows:
+        without = middle.clone()
+        without[:, row.channel] = 0
+        with torch.no_grad():
+            after = model.head(2 * without.sigmoid())
+        assert row.output_l2 == pytest.approx((after - before).norm(dim=1).mean().item(), rel=1e-4)
 
 
 def test_progress_counts_every_ablation(residual: nn.Module) -> None:

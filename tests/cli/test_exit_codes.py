@@ -67,6 +67,7 @@ TABLE = [
     ("ablate", "<tiny> -q -c {trained} --target stra", 2, "'stra': did you mean star", "--target 'circle'"),
     ("ablate", "<tiny> -q -c {bad}/nan.safetensors", 4, "NaN or infinite logits", "modelscope stats"),
     ("ablate", "<fcn_resnet50> -w none -q --size 64", 4, "1x21x64x64, not a row of scores", "modelscope summary"),
+    ("ablate", "<ssdlite320_mobilenet_v3_large> -w none -q", 4, "it is no classifier", "modelscope summary"),
     ("ablate", "<raft_small> -w none -q --size 128", 4, "it is no classifier", "modelscope summary"),
     ("ablate", "<tiny> -w none -q --num-classes 1", 4, "1x1, not a row of scores", "modelscope summary"),
     # pictures

@@ -87,7 +87,9 @@ def listing(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-@pytest.mark.parametrize("command", ["summary {}", "stats -m {} -o result.json", "featuremaps -m {}"])
+@pytest.mark.parametrize(
+    "command", ["summary {}", "stats -m {} -o result.json", "featuremaps -m {}", "ablate -m {}"]
+)
 def test_ctrl_c_in_a_forward(cwd, command):
     (cwd / "slow.py").write_text(SLOW)
     argv = command.format("slow.py:Slow").split()
@@ -123,7 +125,14 @@ FORMATS = ["table", "tsv", "csv", "json", "markdown"]
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize(
-    "command", ["summary {TINY}", "stats {tiny}", "featuremaps {tiny} -l head", "models"]
+    "command",
+    [
+        "summary {TINY}",
+        "stats {tiny}",
+        "featuremaps {tiny} -l head",
+        "ablate {tiny} -l head --no-save",
+        "models",
+    ],
 )
 def test_a_reader_that_has_gone(run, monkeypatch, command, format):
     reading, writing = os.pipe()
@@ -201,6 +210,8 @@ def disk_that_holds(n_bytes):
         "featuremaps {star} {tiny} -l bn",
         "featuremaps {star} {tiny} -l bn --out a/b/c",
         "featuremaps {star} {tiny} -l bn --out old --force",
+        "ablate {star} {tiny} -l head",
+        "ablate {star} {tiny} -l head --out old --force",
         "featuremaps {star} {tiny} -l head --save-tensors old.safetensors --out c",
     ],
 )
