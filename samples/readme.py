@@ -79,6 +79,10 @@ def draw_pictures() -> None:
         # Noise does not compress; with 256 colours it looks the same and is a third of the size.
         picture = Image.open(fooled / "comparison.png").convert("RGB").quantize(256)
         picture.save(PICTURES / "attack.png", optimize=True)
+        ablated = Path(folder, "ablated")
+        on_terminal(["ablate", "samples/star.png", *SAMPLE, "--layer", "conv", "--out", str(ablated)])
+        shutil.copy(ablated / "ablation.png", PICTURES)
+        shutil.copy(ablated / "contact_sheet.png", PICTURES / "ablated.png")
     with tempfile.TemporaryDirectory() as folder:
         pictures = ["samples/star.png", "samples/composition.jpg", "samples/harbour.jpg"]
         cut = ["--global", "--amount", "0.2", "--sweep", "0.05,0.1,0.3,0.4,0.5,0.6,0.7,0.8,0.9"]

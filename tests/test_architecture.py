@@ -18,7 +18,7 @@ NAMES = [str(path.relative_to(ROOT)) for path in FILES]
 COMMANDS = get_command(app).commands
 
 DRAWING = {
-    *("grids", "gallery", "plots", "palette", "correlations", "flow"),
+    *("grids", "gallery", "plots", "palette", "correlations", "flow", "ablation_plot", "ablation_gallery"),
     *("prune_plot", "prune_report", "attack_pictures", "attack_report"),
 }
 HEAVY = {"torch", "torchvision", "PIL", "numpy", "matplotlib", "safetensors", "scipy"}

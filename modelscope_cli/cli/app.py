@@ -8,6 +8,7 @@ import typer
 
 from modelscope_cli import __version__
 from modelscope_cli.cli import _console
+from modelscope_cli.cli.ablate import ablate
 from modelscope_cli.cli.attack import attack
 from modelscope_cli.cli.featuremaps import featuremaps
 from modelscope_cli.cli.grads import grads
@@ -28,7 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (summary, stats, featuremaps, grads, predict, prune, attack, models):
+for command in (summary, stats, featuremaps, grads, predict, ablate, prune, attack, models):
     app.command()(command)
 
 

@@ -40,6 +40,14 @@ class Selection:
     is_innermost_only: bool = False
     notes: tuple[str, ...] = ()
 
+    def means(self, name: str, index: int, is_innermost: bool) -> bool:
+        """Tell whether a call is meant: the layer's name, which of its calls, and whether none is inside it."""
+        if self.is_innermost_only and not is_innermost:
+            return False
+        if self.wanted is not None:
+            return (name, index) in self.wanted
+        return self.names is None or name in self.names
+
 
 def select(
     model: nn.Module,

@@ -4,6 +4,7 @@ The keys of `to_dict` are the JSON contract. Inside one schema version keys are 
 Units stand in the names: `_bytes`, `_ms`, `_fraction` (0..1). Counts are integers.
 """
 
+from modelscope_cli.records.ablate import AblateRecord, Ablation, Baseline
 from modelscope_cli.records.attack import Answer, AttackRecord, ClassShift
 from modelscope_cli.records.featuremaps import FeatureMap, FeatureMapsRecord
 from modelscope_cli.records.grads import (
@@ -34,10 +35,13 @@ from modelscope_cli.records.stats import ActivationStats, BatchNormDrift, Counts
 from modelscope_cli.records.summary import LayerShape, SummaryRecord, SummaryTotals
 
 __all__ = [
+    "AblateRecord",
+    "Ablation",
     "ActivationGradient",
     "ActivationStats",
     "Answer",
     "AttackRecord",
+    "Baseline",
     "BatchNormDrift",
     "Catalogue",
     "ClassShift",

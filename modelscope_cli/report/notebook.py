@@ -36,12 +36,14 @@ def to_html(sheet: Sheet) -> str:
 def sheet_of(record: Any) -> Sheet:
     """Lay out a record as its command would."""
     from modelscope_cli.records import (
+        AblateRecord,
         AttackRecord,
         GradsRecord,
         PredictRecord,
         PruneRecord,
         SummaryRecord,
     )
+    from modelscope_cli.report.ablate_sheet import ablate_sheet
     from modelscope_cli.report.attack_sheet import attack_sheet
     from modelscope_cli.report.grads_sheet import grads_sheet
     from modelscope_cli.report.predict_sheet import predict_sheet
@@ -53,6 +55,7 @@ def sheet_of(record: Any) -> Sheet:
         SummaryRecord: summary_sheet,
         GradsRecord: grads_sheet,
         AttackRecord: attack_sheet,
+        AblateRecord: ablate_sheet,
         PredictRecord: predict_sheet,
         PruneRecord: prune_sheet,
     }

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from modelscope_cli.cli import app
 from modelscope_cli.cli.app import run as run_argv
 
-ALL, LOOK, ASK = "summary|stats|featuremaps|grads", "stats|featuremaps|grads", "predict|prune"
+ALL, LOOK, ASK = "summary|stats|featuremaps|grads|ablate", "stats|featuremaps|grads|ablate", "predict|prune"
 PICTURE = f"{LOOK}|attack"
 
 # (commands, arguments, exit code, part of the error, part of the hint). `<X>` is the model X: an argument of
@@ -58,6 +58,19 @@ TABLE = [
     (LOOK, "<tiny> -w none --size 64 --input-shape 1,3,9,9", 2, "'--size 64'", "leave out --size"),
     ("featuremaps", "{dot} {dot} <tiny>", 2, "one picture at a time, not 2", "modelscope featuremaps {dot}"),
     ("featuremaps", "<tiny> -w none --overlay", 2, "--overlay", "leave out --overlay"),
+    ("ablate", "<tiny> -w none --channels", 2, "--channels needs to know of which layers", "--channels --layer"),
+    ("ablate", "<tiny> -w none --how halve", 2, "'halve'", "modelscope ablate --help"),
+    ("ablate", "<tiny> -w none --top 0", 2, "'--top'", " --help"),
+    ("ablate", "<tiny> -w none --no-save --force", 2, "--no-save", "leave out --no-save"),
+    ("ablate", "<tiny> -w none -q --target 10", 2, "target 10 is out of range: the classes are 0..9", "--target 9"),
+    ("ablate", "<tiny> -w none -q --target=-1", 2, "target -1 is out of range", "--target 9"),
+    ("ablate", "<tiny> -w none -q --target star", 2, "'star' is no class index", "--target 0"),
+    ("ablate", "<tiny> -q -c {trained} --target stra", 2, "'stra': did you mean star", "--target 'circle'"),
+    ("ablate", "<tiny> -q -c {bad}/nan.safetensors", 4, "NaN or infinite logits", "modelscope stats"),
+    ("ablate", "<fcn_resnet50> -w none -q --size 64", 4, "1x21x64x64, not a row of scores", "modelscope summary"),
+    ("ablate", "<ssdlite320_mobilenet_v3_large> -w none -q", 4, "it is no classifier", "modelscope summary"),
+    ("ablate", "<raft_small> -w none -q --size 128", 4, "it is no classifier", "modelscope summary"),
+    ("ablate", "<tiny> -w none -q --num-classes 1", 4, "1x1, not a row of scores", "modelscope summary"),
     # pictures
     (PICTURE, "{bad}/missing.jpg <tiny> -w none", 4, "'{bad}/missing.jpg' does not exist", ""),
     (PICTURE, "'{bad}/*.webp' <tiny> -w none", 2, "'{bad}/*.webp' matches no file", "ls {bad}"),
@@ -177,6 +190,8 @@ TABLE = [
     ("featuremaps|attack", "{dot} <tiny> --out {dot}", 4, "'--out {dot}' is a file", "--out {dot}-pictures"),
     ("featuremaps", "{dot} <tiny> --out {dot}/below", 4, "'{dot}' is a file", "--out "),
     ("featuremaps", "{dot} <tiny> --save-tensors {bad}/no/x.safetensors", 4, "'{bad}/no'", "mkdir -p {bad}/no"),
+    ("ablate", "{dot} <tiny> --out {bad}", 2, "'{bad}' is not empty", "--out {bad} --force"),
+    ("ablate", "{dot} <tiny> --out {dot}", 4, "'--out {dot}' is a file", "--out {dot}-pictures"),
     ("stats", "{dot} <tiny> -l bn --correlation --out {bad}", 2, "'{bad}' is not empty", "--force"),
     ("stats", "{dot} <tiny> --plot {bad}/no/x.png", 4, "there is no folder '{bad}/no'", "mkdir -p {bad}/no"),
     (ALL, "<tiny> -o {bad}/no/x.csv", 4, "there is no folder '{bad}/no'", "mkdir -p {bad}/no"),
@@ -309,6 +324,7 @@ def as_typed(command, arguments, bad, samples):
 @pytest.mark.parametrize(("command", "arguments", "code", "quoted", "hint"), CASES)
 def test_bad_input(refused, bad, cwd, samples, command, arguments, code, quoted, hint):
     words = {"bad": bad, "dot": bad / "dot.png", "shapes": samples / "shapes_squeezenet1_1.safetensors"}
+    words["trained"] = samples / "tiny_resnet.safetensors"
     before = files_below(bad, cwd)
     message, suggested = refused(as_typed(command, arguments, bad, samples), code, **words)
     assert quoted.format(**words) in message

@@ -103,7 +103,8 @@ def listing(folder):
 
 
 @pytest.mark.parametrize(
-    "command", ["summary {}", "stats -m {} -o result.json", "featuremaps -m {}", "grads -m {}"]
+    "command",
+    ["summary {}", "stats -m {} -o result.json", "featuremaps -m {}", "grads -m {}", "ablate -m {}"],
 )
 def test_ctrl_c_in_a_forward(cwd, command):
     (cwd / "slow.py").write_text(SLOW)
@@ -152,7 +153,14 @@ FORMATS = ["table", "tsv", "csv", "json", "markdown"]
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize(
     "command",
-    ["summary {TINY}", "stats {tiny}", "featuremaps {tiny} -l head", "grads {tiny} -l head", "models"],
+    [
+        "summary {TINY}",
+        "stats {tiny}",
+        "featuremaps {tiny} -l head",
+        "grads {tiny} -l head",
+        "ablate {tiny} -l head --no-save",
+        "models",
+    ],
 )
 def test_a_reader_that_has_gone(run, monkeypatch, command, format):
     reading, writing = os.pipe()
@@ -230,6 +238,8 @@ def disk_that_holds(n_bytes):
         "featuremaps {star} {tiny} -l bn",
         "featuremaps {star} {tiny} -l bn --out a/b/c",
         "featuremaps {star} {tiny} -l bn --out old --force",
+        "ablate {star} {tiny} -l head",
+        "ablate {star} {tiny} -l head --out old --force",
         "featuremaps {star} {tiny} -l head --save-tensors old.safetensors --out c",
         "grads {star} {tiny}",
         "grads {star} {tiny} --out old --force",
