@@ -149,7 +149,8 @@ def _climb(
         loss = goal.loss(logits)
         if not loss.isfinite():
             raise CannotRunError(
-                f"the loss is {float(loss.detach())} after {iteration} steps of the attack", "--dtype float32"
+                f"the loss is {float(loss.detach())} after {iteration} steps of the attack",
+                "modelscope grads IMAGE   shows where gradients are lost",
             )
         yield _Point(iteration, pixels.detach(), logits.detach(), float(loss.detach()))
         if iteration == request.steps:
@@ -175,7 +176,8 @@ def _gradient(loss: Tensor, pixels: Tensor) -> Tensor:
         )
     if not gradient.isfinite().all():
         raise CannotRunError(
-            "the gradient with respect to the picture has NaN or infinite values", "--dtype float32"
+            "the gradient with respect to the picture has NaN or infinite values",
+            "modelscope grads IMAGE   shows where gradients are lost",
         )
     return gradient
 

@@ -32,20 +32,31 @@ _PICTURE_MODELS = ("classification", "quantization", "custom")
 
 @dataclass(frozen=True, slots=True)
 class Attacked:
-    """What an attack came to. Levels are `(C, H, W)` uint8 on the CPU, logits `(1, classes)`.
+    """What a search came to.
 
     Attributes:
-        levels: the picture as the model sees it, before normalisation; `saved`: the adversarial one, read back.
-        before, saved_logits: what the model says of these two; prepared_logits: and of the second, resized and
-            cropped once more.
+        levels: the picture as the model sees it before normalisation, `(C, H, W)` uint8 on the CPU.
+        before: what the model says of it, `(1, classes)`.
     """
 
     goal: Goal
     levels: Tensor
     before: Tensor
     found: Found
-    saved: Tensor
-    saved_logits: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBack:
+    """What was found, written to a file and read back.
+
+    Attributes:
+        levels: of the file, `(C, H, W)` uint8.
+        logits: what the model says of these very pixels, `(1, classes)`; prepared_logits: and of the file resized
+            and cropped once more, like any picture.
+    """
+
+    levels: Tensor
+    logits: Tensor
     prepared_logits: Tensor
 
 
@@ -97,40 +108,38 @@ def check_inputs(inputs: Inputs, typed: str) -> None:
 
 
 def attack_picture(
-    loaded: LoadedModel,
-    inputs: Inputs,
-    request: AttackRequest,
-    file: Path,
-    tick: Callable[[], object] = lambda: None,
+    loaded: LoadedModel, inputs: Inputs, request: AttackRequest, tick: Callable[[], object] = lambda: None
 ) -> Attacked:
-    """Attack the one picture of `inputs`, write what was found to a PNG file and ask the model again about that.
-
-    The model is left as it was.
-
-    Args:
-        tick: called after every step.
+    """Attack the one picture of `inputs`; the model is left as it was. `tick` is called after every step.
 
     Raises:
         UsageError: no such target, or the model says so already (exit 2).
         CannotRunError: no classifier, nothing to differentiate, or the model raised (exit 4).
     """
-    plan = inputs.preprocessing
-    assert plan is not None  # as `check_inputs` has seen
-    n_channels = len(plan.mean)
-    levels = next(iter(inputs)).pictures[0][:n_channels]
+    plan = _plan(inputs)
+    levels = next(iter(inputs)).pictures[0][: len(plan.mean)]
+    pixels = as_pixels(levels, loaded.device)[None]
     with function_of_pixels(loaded, plan) as scores_of:
-
-        def ask(levels: Tensor) -> Tensor:
-            return scores_of(as_pixels(levels, loaded.device)[None])
-
-        before = ask(levels)
+        before = scores_of(pixels)
         goal = choose_goal(request.target, before, loaded.categories)
-        found = search(scores_of, as_pixels(levels, loaded.device)[None], goal, request, tick)
-        to_pil_image(found.levels[0]).save(file)
-        image = decode(PictureFile(str(file)), plan.mode)
-        saved = pil_to_tensor(image)
-        prepared = plan.picture(plan.apply(image, file.name))[:n_channels]
-        return Attacked(goal, levels, before, found, saved, ask(saved), ask(prepared))
+        return Attacked(goal, levels, before, search(scores_of, pixels, goal, request, tick))
+
+
+def save_and_ask(loaded: LoadedModel, inputs: Inputs, found: Found, file: Path) -> ReadBack:
+    """Write what was found to a PNG file, read that as any picture is read, and ask the model about it."""
+    plan = _plan(inputs)
+    to_pil_image(found.levels[0]).save(file)
+    image = decode(PictureFile(str(file)), plan.mode)
+    levels = pil_to_tensor(image)
+    prepared = plan.picture(plan.apply(image, file.name))[: len(plan.mean)]
+    with function_of_pixels(loaded, plan) as scores_of:
+        answers = [scores_of(as_pixels(x, loaded.device)[None]) for x in (levels, prepared)]
+    return ReadBack(levels, *answers)
+
+
+def _plan(inputs: Inputs) -> Preprocessing:
+    assert inputs.preprocessing is not None  # as `check_inputs` has seen
+    return inputs.preprocessing
 
 
 def choose_goal(target: str | None, logits: Tensor, categories: tuple[str, ...] | None) -> Goal:
@@ -156,16 +165,14 @@ def choose_goal(target: str | None, logits: Tensor, categories: tuple[str, ...] 
 
 
 def describe(
-    attacked: Attacked, request: AttackRequest, categories: tuple[str, ...] | None
+    attacked: Attacked, read: ReadBack, request: AttackRequest, categories: tuple[str, ...] | None
 ) -> dict[str, Any]:
     """Return the fields of `AttackRecord` that come from the attack, by name."""
     goal, found = attacked.goal, attacked.found
     change = found.pixels[0].cpu().double() - as_pixels(attacked.levels, "cpu").double()
-    saved_change = (attacked.saved.int() - attacked.levels.int()).double() / 255
-    answers = [attacked.before, found.logits, attacked.saved_logits]
-    tops = [
-        Answer(top_guesses(logits, N_TOP, categories)[0]) for logits in (*answers, attacked.prepared_logits)
-    ]
+    saved_change = (read.levels.int() - attacked.levels.int()).double() / 255
+    answers = [attacked.before, found.logits, read.logits]
+    tops = [Answer(top_guesses(logits, N_TOP, categories)[0]) for logits in (*answers, read.prepared_logits)]
     return {
         "method": request.method,
         "norm": request.norm,
@@ -186,8 +193,8 @@ def describe(
         "linf_saved": float(saved_change.abs().max()),
         "l2_saved": float(saved_change.norm()),
         "success": found.is_success,
-        "success_saved": goal.is_reached(attacked.saved_logits),
-        "success_prepared": goal.is_reached(attacked.prepared_logits),
+        "success_saved": goal.is_reached(read.logits),
+        "success_prepared": goal.is_reached(read.prepared_logits),
         "iterations": found.iterations,
         "restart": found.restart,
         "loss_before": float(goal.loss(attacked.before)),
@@ -199,7 +206,7 @@ def describe(
     }
 
 
-def notices(attacked: Attacked, request: AttackRequest) -> tuple[Notice, ...]:
+def notices(attacked: Attacked, read: ReadBack, request: AttackRequest) -> tuple[Notice, ...]:
     """Say why what was found may mean less than it seems.
 
     A failure where there is no gradient is no robustness: Athalye et al. 2018, "Obfuscated Gradients Give a False
@@ -207,16 +214,14 @@ def notices(attacked: Attacked, request: AttackRequest) -> tuple[Notice, ...]:
     """
     found, notices = attacked.found, []
     if found.n_stuck:
-        hint = "" if request.target else "; --target CLASS has another"
+        hint = "" if request.target else "; --target CLASS may have another"
         message = (
             f"the gradient of the loss ({found.losses[-1][-1]:.3g}) is exactly zero in {found.n_stuck} of "
             f"{len(found.losses)} runs: the attack is blind there, which is no proof of robustness{hint}"
         )
         notices.append(Notice("zero_gradient", message))
-    if request.epsilon and attacked.saved.equal(attacked.levels):
-        message = (
-            "the change is lost in 8 bits: the file is the picture itself; --epsilon 1/255 or more lasts"
-        )
+    if request.epsilon and read.levels.equal(attacked.levels):
+        message = "the change is less than half a level of 8 bits everywhere: the file is the picture itself"
         notices.append(Notice("lost_in_8_bits", message))
     return tuple(notices)
 

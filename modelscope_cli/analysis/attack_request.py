@@ -51,7 +51,7 @@ def make_request(
 ) -> AttackRequest:
     """Fill in what was left out.
 
-    The step is epsilon itself for the one of `fgsm`; epsilon / steps for `ifgsm` (Dong et al. 2018, section 3.1:
+    The step is epsilon itself for the one of `fgsm`; epsilon / steps for `ifgsm` (Dong et al. 2018, section 2:
     the end of the way is the edge of the ball); 2.5 epsilon / steps for `pgd` (Madry et al. 2018, section 5).
 
     Raises:

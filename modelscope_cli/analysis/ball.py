@@ -60,8 +60,11 @@ class L2Ball(Ball):
     """The whole change is no longer than the radius."""
 
     def steepest(self, gradient: Tensor) -> Tensor:
-        scaled = gradient / gradient.abs().max()  # the squares of tiny numbers would vanish
-        return scaled / torch.linalg.vector_norm(scaled)
+        norm = torch.linalg.vector_norm(gradient)
+        if norm < 1e-15:  # the squares of such numbers vanish in float32
+            gradient = gradient / gradient.abs().max()
+            norm = torch.linalg.vector_norm(gradient)
+        return gradient / norm
 
     def nearest(self, pixels: Tensor) -> Tensor:
         change = pixels - self.center

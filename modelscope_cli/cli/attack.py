@@ -56,7 +56,8 @@ def attack(
             "--epsilon",
             "-e",
             metavar="E",
-            help="How far the picture may move, in pixels of 0..1.  [default: 8/255; 3 with --norm l2]",
+            help="How far the picture may move, in pixels of 0..1.",
+            show_default="8/255; 3 with --norm l2",
             rich_help_panel=_ATTACK,
         ),
     ] = None,
@@ -66,7 +67,8 @@ def attack(
             "--steps",
             min=1,
             metavar="N",
-            help="Gradient steps.  [default: ifgsm 10, pgd 20]",
+            help="Gradient steps.",
+            show_default="ifgsm 10, pgd 20",
             rich_help_panel=_ATTACK,
         ),
     ] = None,
@@ -75,7 +77,8 @@ def attack(
         typer.Option(
             "--step-size",
             metavar="A",
-            help="How far one goes.  [default: ifgsm E/N, pgd 2.5 E/N]",
+            help="How far one goes.",
+            show_default="ifgsm E/N, pgd 2.5 E/N",
             rich_help_panel=_ATTACK,
         ),
     ] = None,
@@ -118,7 +121,7 @@ def attack(
     quiet: opt.QuietOpt = False,
     debug: opt.DebugOpt = False,
 ) -> None:
-    """Change a picture so little that nobody sees it and so that the model does not know it any more.
+    """Change a picture as little as it takes to fool the model; save it and see whether it still does.
 
     The gradient is taken with respect to the pixels the model sees, before normalisation. The exit code is 0
     whether or not the model was fooled.
@@ -143,8 +146,8 @@ def attack(
     request, given = read_options(options)
     choose_columns(COLUMNS, columns)
     asked = make_request(
-        method=method,
-        norm=norm,
+        method=method.value,
+        norm=norm.value,
         epsilon=epsilon,
         steps=steps,
         step_size=step_size,
@@ -164,16 +167,13 @@ def attack(
     pictures.check_family(loaded)
     inputs = open_for(given, loaded)
     pictures.check_inputs(inputs, images[0])
+    with _console.progress("steps", asked.restarts * (asked.steps + 1)) as bar:
+        attacked = pictures.attack_picture(
+            loaded, inputs, asked, lambda: bar.advance(bar.task_ids[0]) if bar else None
+        )
     with folder.open() as stage:
-        with _console.progress("steps", asked.restarts * (asked.steps + 1)) as bar:
-            attacked = pictures.attack_picture(
-                loaded,
-                inputs,
-                asked,
-                file=stage / attack_report.ADVERSARIAL,
-                tick=lambda: bar.advance(bar.task_ids[0]) if bar else None,
-            )
-        warnings = pictures.notices(attacked, asked)
+        read = pictures.save_and_ask(loaded, inputs, attacked.found, stage / attack_report.ADVERSARIAL)
+        warnings = pictures.notices(attacked, read, asked)
         tell((), warnings)
         record = AttackRecord(
             run=make_run(
@@ -182,8 +182,8 @@ def attack(
             image=images[0],
             out_dir=str(folder.path),
             files=attack_report.FILES,
-            **pictures.describe(attacked, asked, loaded.categories),
+            **pictures.describe(attacked, read, asked, loaded.categories),
         )
-        attack_report.save_report(record, attacked.levels, attacked.saved, stage)
+        attack_report.save_report(record, attacked.levels, read.levels, stage)
     _console.note(f"wrote {folder.path}")
     emit(where, attack_sheet(record, columns), record.to_dict())

@@ -145,6 +145,13 @@ def test_random_starts_fill_the_ball(norm):
     assert starts.mean(0).abs().max() < 0.01
 
 
+@pytest.mark.parametrize("scale", [1e-37, 1e-20, 1.0, 1e15])
+def test_a_step_has_length_1_however_small_the_gradient(scale):
+    gradient = random_pixels(1) - 0.5
+    step = BALLS["l2"](gradient, 1).steepest(gradient * scale)
+    torch.testing.assert_close(step, gradient / gradient.norm())
+
+
 def test_it_stops_at_the_first_picture_that_lasts_and_counts_its_passes():
     w, _ = linear(5)
     pixels = random_pixels(5, 100, 150)

@@ -11,8 +11,14 @@ from torchvision.models import squeezenet1_1
 from torchvision.transforms import v2
 
 from modelscope_cli.analysis.attack import Goal, search
-from modelscope_cli.analysis.attack_picture import function_of_pixels
+from modelscope_cli.analysis.attack_picture import (
+    attack_picture,
+    describe,
+    function_of_pixels,
+    save_and_ask,
+)
 from modelscope_cli.analysis.attack_request import make_request
+from modelscope_cli.inputs.batches import open_inputs
 from modelscope_cli.inputs.plan import plan_preprocessing
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.load import load_model
@@ -81,9 +87,13 @@ def random_start(x, epsilon, norm, seed):
 
 
 @pytest.fixture(scope="module")
-def attacked(star):
+def loaded():
+    return load_model(ModelRequest("squeezenet1_1", checkpoint=CHECKPOINT, device="cpu"))
+
+
+@pytest.fixture(scope="module")
+def attacked(star, loaded):
     """Search as the command does, on the loaded model, with the normalisation of its plan."""
-    loaded = load_model(ModelRequest("squeezenet1_1", checkpoint=CHECKPOINT, device="cpu"))
     plan = plan_preprocessing(InputRequest(), loaded.family, loaded.transforms, loaded.module)
 
     def attack(goal, method, norm="linf", epsilon="8/255", steps=None):
@@ -130,3 +140,27 @@ def test_ifgsm_and_pgd_take_the_same_way(network, star, attacked, method, norm, 
     assert n == STEPS + 1 or found.is_success
     assert found.losses[0] == pytest.approx(losses[:n], rel=1e-4, abs=1e-5)
     torch.testing.assert_close(found.pixels, points[found.iterations], rtol=0, atol=1e-5)
+
+
+def test_a_held_out_picture_of_every_class_fools_the_network_from_its_file(loaded, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(SAMPLES))
+    from dataset import Shapes
+
+    request = make_request(
+        method="pgd", norm="linf", epsilon="8/255", steps=20, step_size=None, restarts=1, target=None, seed=0
+    )
+    for picture, label in Shapes(10, seed=1, size=224):
+        picture.save(tmp_path / "drawn.png")
+        inputs = open_inputs(
+            InputRequest(files=(str(tmp_path / "drawn.png"),)),
+            family=loaded.family,
+            transforms=loaded.transforms,
+            module=loaded.module,
+            device=loaded.device,
+            dtype=loaded.dtype,
+        )
+        attack = attack_picture(loaded, inputs, request)
+        read = save_and_ask(loaded, inputs, attack.found, tmp_path / "found.png")
+        assert int(attack.before.argmax()) == label
+        assert int(read.logits.argmax()) != label
+        assert describe(attack, read, request, loaded.categories)["linf_saved"] <= 8 / 255 + 1e-12

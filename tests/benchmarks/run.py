@@ -31,6 +31,7 @@ BENCHMARKS = (
     "grid",
     "early_stop",
     "ablation",
+    "attack_success",
 )
 
 

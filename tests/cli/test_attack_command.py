@@ -1,7 +1,6 @@
 """`modelscope attack`: what is found, what lands on disk, and whether the file says the same."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from safetensors.torch import load_file
 from torchvision.models import squeezenet1_1
 from torchvision.transforms import v2
 
-from modelscope_cli.analysis.attack_picture import attack_picture
+from modelscope_cli.analysis.attack_picture import attack_picture, save_and_ask
 from modelscope_cli.analysis.attack_request import make_request
 from modelscope_cli.inputs.batches import open_inputs
 from modelscope_cli.inputs.request import InputRequest
@@ -124,7 +123,7 @@ def test_document_folder_and_streams(run, cwd):
 
 def test_the_same_seed_finds_the_same_picture(run, cwd):
     for out, seed in [("a", 1), ("b", 1), ("c", 2)]:
-        run(f"attack {{star}} {{squeezenet}} --seed {seed} --out {out}")
+        run(f"attack {{star}} {{healthy}} --steps 1 --seed {seed} --out {out}")
     a, b, c = ((cwd / name / "adversarial.png").read_bytes() for name in "abc")
     assert a == b
     assert a != c
@@ -184,21 +183,6 @@ def test_gray_models_get_gray_pictures(run, cwd):
     assert document["input"]["shape"] == [[1, 1, 60, 200]]
 
 
-def test_held_out_pictures_of_every_class_are_fooled(run, cwd, samples, monkeypatch):
-    monkeypatch.syspath_prepend(str(samples))
-    from dataset import CLASSES, draw
-
-    fooled = 0
-    for label, name in enumerate(CLASSES):
-        draw(label, seed=99_000_000 + label).save("drawn.png")
-        document = run("attack drawn.png {squeezenet} --out out --force --json").json
-        assert document["before"]["top"][0]["label"] == name
-        assert document["linf_saved"] <= 8 / 255 + 1e-9
-        fooled += document["success_saved"]
-    assert fooled >= 9
-    del sys.modules["dataset"]
-
-
 def test_the_model_is_left_as_it_was(samples, tmp_path):
     checkpoint = samples / "tiny_resnet.safetensors"
     loaded = load_model(
@@ -221,7 +205,8 @@ def test_the_model_is_left_as_it_was(samples, tmp_path):
         method="pgd", norm="linf", epsilon=None, steps=2, step_size=None, restarts=1, target=None, seed=0
     )
     random = torch.random.get_rng_state()
-    attack_picture(loaded, inputs, request, tmp_path / "adversarial.png")
+    attacked = attack_picture(loaded, inputs, request)
+    save_and_ask(loaded, inputs, attacked.found, tmp_path / "adversarial.png")
     assert torch.equal(torch.random.get_rng_state(), random)
     assert all(module.training for module in model.modules())
     assert [p for p in model.parameters() if not p.requires_grad] == [frozen]
