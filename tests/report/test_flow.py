@@ -156,7 +156,8 @@ def test_every_record_can_be_drawn_and_written(tmp_path, what):
         darkest, lightest = image.convert("L").getextrema()
     assert 800 < height < 1300
     assert 800 < width <= 40 * 130
-    assert darkest < 100 < 250 < lightest  # not blank
+    assert darkest < 100  # not blank
+    assert lightest > 250
 
 
 def test_only_so_many_labels(drawn):
