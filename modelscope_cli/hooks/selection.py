@@ -98,10 +98,12 @@ def select(
         raise _nothing_left(exclude)
     if not wanted:  # nothing but layers that do not run: it still has to run to the end to show that
         return known
-    # Of what a pattern with a position matches, the calls at other places were not meant.
-    called = {name for name, _ in wanted}
-    anywhere = _names([pattern for pattern in take if not pattern.is_positional], every)
-    return replace(known, wanted=frozenset(wanted), names=names & (called | anywhere))
+    # Layers that run, but not at a place that is meant, are not meant. One that does not run has no place.
+    meant = {name for name, _ in wanted}
+    idle = _names([pattern for pattern in take if not pattern.is_positional], every) - {
+        name for name, _ in order
+    }
+    return replace(known, wanted=frozenset(wanted), names=names & (meant | idle))
 
 
 def _nothing_left(exclude: Sequence[str]) -> UsageError:

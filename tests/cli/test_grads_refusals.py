@@ -107,11 +107,10 @@ def detached(output): return output.detach().sum()
 """
 
 
-@pytest.mark.parametrize("options", ["--no-save", "--out result"])
 @pytest.mark.parametrize(("arguments", "code", "quoted", "hint"), TABLE, ids=[row[0] for row in TABLE])
-def test_what_grads_refuses(refused, cwd, arguments, code, quoted, hint, options):
+def test_what_grads_refuses(refused, cwd, arguments, code, quoted, hint):
     (cwd / "broken.py").write_text(BROKEN)
-    message, suggested = refused(f"grads {arguments} {options}", code)
+    message, suggested = refused(f"grads {arguments} --out result", code)
     assert quoted in message
     assert hint in suggested
     assert [path.name for path in cwd.iterdir() if path.name != "__pycache__"] == ["broken.py"]
