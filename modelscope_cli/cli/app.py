@@ -13,6 +13,7 @@ from modelscope_cli.cli.grads import grads
 from modelscope_cli.cli.models import models
 from modelscope_cli.cli.stats import stats
 from modelscope_cli.cli.summary import summary
+from modelscope_cli.cli.weights import weights
 from modelscope_cli.errors import ModelscopeError
 
 USAGE, BUG, INTERRUPTED = 2, 3, 130
@@ -25,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (summary, stats, featuremaps, grads, models):
+for command in (summary, stats, featuremaps, grads, weights, models):
     app.command()(command)
 
 

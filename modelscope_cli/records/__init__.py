@@ -30,6 +30,7 @@ from modelscope_cli.records.run import (
 )
 from modelscope_cli.records.stats import ActivationStats, BatchNormDrift, Counts, Redundancy, StatsRecord
 from modelscope_cli.records.summary import LayerShape, SummaryRecord, SummaryTotals
+from modelscope_cli.records.weights import DtypeTotal, Identified, TensorRow, WeightsRecord, WeightTotals
 
 __all__ = [
     "ActivationGradient",
@@ -38,12 +39,14 @@ __all__ = [
     "Catalogue",
     "ClipInfo",
     "Counts",
+    "DtypeTotal",
     "FeatureMap",
     "FeatureMapsRecord",
     "GradThresholds",
     "GradTotals",
     "GradsRecord",
     "Guess",
+    "Identified",
     "InputInfo",
     "LayerShape",
     "LossInfo",
@@ -61,7 +64,10 @@ __all__ = [
     "StatsRecord",
     "SummaryRecord",
     "SummaryTotals",
+    "TensorRow",
+    "WeightTotals",
     "WeightsInfo",
+    "WeightsRecord",
     "to_plain",
     "versions",
 ]
