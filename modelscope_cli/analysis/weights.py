@@ -59,14 +59,12 @@ def total_weights(
     for row in own:
         old = by_dtype.get(row.dtype, DtypeTotal(0, 0, 0))
         by_dtype[row.dtype] = DtypeTotal(old.tensors + 1, old.numel + row.numel, old.bytes + row.bytes)
-    storages = {
-        storage for tensor in tensors for storage in (tensor.storage, *(c.storage for c in tensor.chunks))
-    }
     return WeightTotals(
         tensors=len(own),
         numel=sum(row.numel for row in own),
         bytes=sum(row.bytes for row in own),
-        storage_bytes=sum(storage.nbytes for storage in storages if storage is not None),
+        storage_bytes=sum(storage.nbytes for storage in {tensor.storage for tensor in tensors} if storage)
+        + sum(tensor.nbytes for tensor in tensors if tensor.chunks),
         file_bytes=sum(file.stat().st_size for file in contents.files),
         by_dtype=dict(sorted(by_dtype.items(), key=lambda item: -item[1].bytes)),
     )

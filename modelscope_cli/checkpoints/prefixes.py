@@ -1,9 +1,12 @@
 """What wrappers put before every name of a state dict: `module.`, `_orig_mod.`, `net.`. Standard library."""
 
+import re
 from collections.abc import Collection, Iterator
 
 _WRAPPERS = ("module.", "model.", "_orig_mod.")
 _MAX_PREFIXES = 3
+# Published before its layers were renamed; torchvision does the same when it loads them.
+_DENSENET = re.compile(r"(denselayer\d+\.(?:norm|conv))\.([12])\.")
 
 
 def without_prefixes(names: Collection[str]) -> Iterator[tuple[str, dict[str, str]]]:
@@ -12,7 +15,7 @@ def without_prefixes(names: Collection[str]) -> Iterator[tuple[str, dict[str, st
     First as they are. The wrappers of torch may stand before some names only (counters stand beside them), any
     other word before all of them.
     """
-    readings = [("", {name: name for name in names})]
+    readings = [("", {name: _DENSENET.sub(r"\1\2.", name) for name in names})]
     yield readings[0]
     for _ in range(_MAX_PREFIXES):
         readings = [

@@ -31,6 +31,11 @@ def read_contents(path: Path) -> Contents:
     raise CannotRunError(f"'{path}' is not a checkpoint: {guess(head)}", remedy(path, head))
 
 
+def is_several(path: Path) -> bool:
+    """Tell a checkpoint of several files: an index of shards, or a folder that holds one or is distributed."""
+    return path.name.endswith(_INDEX) or (path / METADATA).is_file() or any(path.glob(f"*{_INDEX}"))
+
+
 def _read_folder(path: Path) -> Contents:
     if (path / METADATA).is_file():
         return read_distributed(path)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from modelscope_cli.checkpoints.entries import Contents, TensorEntry
     from modelscope_cli.records import Notice
 
+_N_NAMED = 8
+
 
 def weights(
     file: Annotated[
@@ -123,7 +125,9 @@ def _warnings(contents: "Contents") -> tuple["Notice", ...]:
     from modelscope_cli.records import Notice
 
     names = [printable(name) for name in contents.foreign]
-    run = f"{', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''}"
+    run = ", ".join(names[:_N_NAMED]) + (
+        f" and {len(names) - _N_NAMED} more" if len(names) > _N_NAMED else ""
+    )
     if not contents.tensors:
         what = f"but loading it in full would run '{run}'" if names else f"but {_listed(contents.beside)}"
         message = f"checkpoint '{contents.path}' holds no tensors, {what}"

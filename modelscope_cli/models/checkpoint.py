@@ -12,9 +12,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from modelscope_cli.checkpoints.reading import is_several, read_contents
 from modelscope_cli.checkpoints.sniff import guess, read_head, remedy
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.models.refusal import refused
+from modelscope_cli.models.tensor_values import read_values
 from modelscope_cli.models.unwrap import unwrap_state
 
 
@@ -26,7 +28,7 @@ class Checkpoint:
         path: the file.
         state: the tensors by name, taken out of whatever they were nested in.
         metadata: of a safetensors file; else empty.
-        sha256: of the whole file.
+        sha256: of the whole file; of the index where there are several.
         notes: one line on what was taken out of what, where it was nested.
     """
 
@@ -40,9 +42,15 @@ class Checkpoint:
 def read_checkpoint(path: Path) -> Checkpoint:
     """Read the named tensors of a safetensors or torch file; its content, not its suffix, says which.
 
+    So, too, of shards with an index and of folders of torch.distributed.checkpoint.
+
     Raises:
         CannotRunError: not there, not a checkpoint, damaged, or a pickle that would run code (exit 4).
     """
+    if is_several(path):
+        contents = read_contents(path)
+        state = {tensor.name: read_values(tensor) for tensor in contents.tensors}
+        return Checkpoint(path, state, contents.metadata, file_sha256(contents.files[0]), ())
     head = read_head(path)
     if head[8:9] == b"{" or path.suffix.lower() == ".safetensors":
         content, metadata = _read_safetensors(path)

@@ -45,10 +45,10 @@ def strip_prefixes(state: dict[str, Tensor], module: nn.Module) -> tuple[dict[st
     wanted = module.state_dict().keys()
     readings = without_prefixes(state)
     removed, names = max(readings, key=lambda reading: len(wanted & set(reading[1].values())))
-    if not removed:
+    if all(full == name for full, name in names.items()):
         return state, None
     stripped = {names[full]: tensor for full, tensor in state.items()}
-    return stripped, f"checkpoint: prefix '{removed}' removed from its keys"
+    return stripped, f"checkpoint: prefix '{removed}' removed from its keys" if removed else None
 
 
 def classes_of(state: Mapping[str, Tensor], module: nn.Module) -> list[int]:

@@ -180,8 +180,6 @@ def _facts(record: WeightsRecord) -> tuple[tuple[str, str], ...]:
         facts.append(
             ("metadata", _listed([f"{_printable(k)}={_cut(v)}" for k, v in record.metadata.items()]))
         )
-    if record.foreign:
-        facts.append(("would run", _listed([_cut(name) for name in record.foreign])))
     return tuple(facts)
 
 
