@@ -114,10 +114,20 @@ def checked_shape(value: Any) -> Shape:
     Raises:
         ValueError: it is none.
     """
-    if not isinstance(value, Sequence) or len(value) > MAX_DIMENSIONS or not all(map(_is_size, value)):
-        raise ValueError("a shape that is none")
-    if math.prod(value) > _MAX_NUMEL:
+    shape = checked_sizes(value)
+    if math.prod(shape) > _MAX_NUMEL:
         raise ValueError("a shape of more elements than any memory holds")
+    return shape
+
+
+def checked_sizes(value: Any) -> Shape:
+    """Return numbers that may be sizes or places in a file.
+
+    Raises:
+        ValueError: they cannot.
+    """
+    if not isinstance(value, Sequence) or len(value) > MAX_DIMENSIONS or not all(map(_is_size, value)):
+        raise ValueError("sizes that are none")
     return tuple(value)
 
 

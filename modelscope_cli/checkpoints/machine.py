@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import IO, Any, cast
 
 MAX_BYTES = 32 << 20
-# Some 25,000 tensors; each operation makes at most one small object.
-MAX_OPERATIONS = 1_000_000
+# Some 15,000 tensors; each operation makes at most one small object.
+MAX_OPERATIONS = 600_000
 _MAX_KEY_PARTS = 8
 _MAX_KEY_LENGTH = 1 << 16
 _MAX_MEMO = 1 << 24

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from modelscope_cli.checkpoints.entries import BITS, Shape, checked_shape
+from modelscope_cli.checkpoints.entries import BITS, Shape, checked_shape, checked_sizes
 from modelscope_cli.checkpoints.machine import Global, Opaque, Persistent
 
 _STORAGES = {
@@ -14,6 +14,7 @@ _STORAGES = {
     **{"QInt8": "qint8", "QUInt8": "quint8", "QInt32": "qint32", "Untyped": "uint8"},
 }
 _MAX_PREFIX = 1000
+_MAX_PARAMETERS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +74,12 @@ def storage_of(value: Any) -> StorageRef:
             name
         ):
             dtype = _STORAGES[name.rpartition(".")[2].removesuffix("Storage")]
-            (n,) = checked_shape([n])
+            (n,) = checked_sizes([n])
             match rest:
                 case [] | [None]:
                     return StorageRef(key, dtype, n * BITS[dtype] // 8)
                 case [(str(), int(offset), int())]:
-                    return StorageRef(key, dtype, n * BITS[dtype] // 8, *checked_shape([offset]))
+                    return StorageRef(key, dtype, n * BITS[dtype] // 8, *checked_sizes([offset]))
     if isinstance(value, Opaque):
         raise ValueError(f"a storage that only running '{value.name}' could read")
     raise ValueError("a storage that is none")
@@ -91,9 +92,9 @@ def _is_storage(name: str) -> bool:
 
 
 def _tensor(storage: Any, offset: int, size: Any, stride: Any, *_: Any, dtype: Any = None) -> TensorRef:
-    ref, shape, steps = storage_of(storage), checked_shape(size), checked_shape(stride)
+    ref, shape, steps = storage_of(storage), checked_shape(size), checked_sizes(stride)
     kind = ref.dtype if dtype is None else dtype_of(dtype)
-    (offset,) = checked_shape([offset])
+    (offset,) = checked_sizes([offset])
     offset += ref.offset
     if len(steps) != len(shape):
         raise ValueError("a stride of another length than the shape")
@@ -171,6 +172,8 @@ def state_of_module(value: Any) -> Any:
     seen: set[int] = set()
     waiting: list[tuple[str, Any]] = [("", value)]
     while waiting:
+        if len(found) > _MAX_PARAMETERS:
+            raise ValueError(f"a module of more than {_MAX_PARAMETERS:,} parameters")
         prefix, module = waiting.pop()
         if not isinstance(module, Opaque) or not isinstance(module.state, dict) or id(module) in seen:
             continue

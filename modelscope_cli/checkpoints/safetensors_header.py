@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from modelscope_cli.checkpoints.entries import Contents, Storage, TensorEntry, checked_shape
+from modelscope_cli.checkpoints.entries import Contents, Storage, TensorEntry, checked_shape, checked_sizes
 from modelscope_cli.checkpoints.sniff import damaged, guess, read_head, remedy
 from modelscope_cli.errors import CannotRunError
 
@@ -65,7 +65,7 @@ def _entry(path: Path, name: str, value: dict[str, Any], base: int) -> TensorEnt
     if value["dtype"] not in _DTYPES:
         raise ValueError(f"the unknown dtype '{value['dtype']}'")
     dtype, shape = _DTYPES[value["dtype"]], checked_shape(value["shape"])
-    begin, end = checked_shape(value["data_offsets"])
+    begin, end = checked_sizes(value["data_offsets"])
     entry = TensorEntry(name, shape, dtype, Storage(path, name, base + begin, end - begin))
     if end - begin != entry.nbytes:
         raise ValueError(f"{end - begin} bytes for '{name}', whose shape needs {entry.nbytes}")

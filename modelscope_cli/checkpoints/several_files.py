@@ -4,10 +4,17 @@ import json
 from pathlib import Path, PurePath
 from typing import Any
 
-from modelscope_cli.checkpoints.entries import Chunk, Contents, Storage, TensorEntry, checked_shape
-from modelscope_cli.checkpoints.machine import MAX_BYTES, Global, Machine, Opaque
+from modelscope_cli.checkpoints.entries import (
+    Chunk,
+    Contents,
+    Storage,
+    TensorEntry,
+    checked_shape,
+    checked_sizes,
+)
+from modelscope_cli.checkpoints.machine import Global, Machine, Opaque
 from modelscope_cli.checkpoints.rebuild import dtype_of, is_known, rebuild
-from modelscope_cli.checkpoints.safetensors_header import read_safetensors
+from modelscope_cli.checkpoints.safetensors_header import MAX_HEADER_BYTES, read_safetensors
 from modelscope_cli.checkpoints.sniff import damaged, read_head
 from modelscope_cli.checkpoints.torch_file import read_torch
 from modelscope_cli.errors import CannotRunError
@@ -25,8 +32,8 @@ def read_shards(index: Path) -> Contents:
     """
     read_head(index)
     try:
-        if index.stat().st_size > MAX_BYTES:
-            raise ValueError(f"an index of more than {MAX_BYTES} bytes")
+        if index.stat().st_size > MAX_HEADER_BYTES:
+            raise ValueError(f"an index of more than {MAX_HEADER_BYTES} bytes")
         document = json.loads(index.read_bytes())
         files: dict[str, str] = document["weight_map"]
         metadata = {key: str(value) for key, value in document.get("metadata", {}).items()}
@@ -113,7 +120,7 @@ def _storages(folder: Path, data: dict[Any, Any]) -> dict[tuple[Any, ...], Stora
     sizes: dict[Path, int] = {}
     for key, value in data.items():
         index, info = _state(key), _state(value)
-        begin, length = checked_shape([info["offset"], info["length"]])
+        begin, length = checked_sizes([info["offset"], info["length"]])
         file = folder / PurePath(info["relative_path"]).name
         if PurePath(info["relative_path"]).name != info["relative_path"]:
             raise ValueError(f"the file '{info['relative_path']}', outside the folder")
@@ -136,7 +143,7 @@ def _tensor(name: str, fields: dict[str, Any], storages: dict[tuple[Any, ...], S
         raise ValueError(f"no dtype for '{name}'")
     chunks = []
     for chunk in map(_state, fields["chunks"]):
-        start = checked_shape(chunk["offsets"])
+        start = checked_sizes(chunk["offsets"])
         storage = storages.get((name, start)) or storages.get((name, ()))
         if storage is None:
             raise ValueError(f"no values for '{name}'")

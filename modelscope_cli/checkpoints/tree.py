@@ -1,7 +1,8 @@
 """From what a pickle describes to named tensors, and a word on everything beside them. Standard library."""
 
+import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from modelscope_cli.checkpoints.entries import Storage, TensorEntry, printable
@@ -13,6 +14,11 @@ Locate = Callable[[StorageRef], Storage]
 
 _MAX_DEPTH = 32
 _MAX_TEXT = 60
+_MAX_STEPS = 200_000
+_MAX_MODULES = 8
+# Of what stands beside the tensors: how many things are described, and how far each is looked into.
+_MAX_BESIDE = 50
+_MAX_INSIDE = 20_000
 
 
 def lay_out(content: Any, locate: Locate) -> tuple[tuple[TensorEntry, ...], dict[str, str], str | None]:
@@ -25,7 +31,7 @@ def lay_out(content: Any, locate: Locate) -> tuple[tuple[TensorEntry, ...], dict
     path, holder, beside = find_state(content, _is_tensor)
     named = tensors_in(holder, _is_tensor)
     if not named:  # no state dict: whatever tensors there are
-        named = {name or "tensor": value for name, value in _walk(content) if _is_tensor(value)}
+        named = {name or "tensor": value for name, value in _walk(content, _MAX_STEPS) if _is_tensor(value)}
         path = []
     located: dict[StorageRef, Storage] = {}
     tensors = []
@@ -37,7 +43,10 @@ def lay_out(content: Any, locate: Locate) -> tuple[tuple[TensorEntry, ...], dict
         tensors.append(
             TensorEntry(name, ref.shape, ref.dtype, storage, ref.offset, ref.stride, (), ref.is_quantized)
         )
-    words = {printable(name): describe(value) for name, value in beside if not _is_tensor(value)}
+    others = [(name, value) for name, value in beside if not _is_tensor(value)]
+    words = {printable(name)[:_MAX_TEXT]: describe(value) for name, value in others[:_MAX_BESIDE]}
+    if len(others) > _MAX_BESIDE:
+        words["..."] = f"{len(others) - _MAX_BESIDE:,} more"
     return tuple(tensors), words, took(path, beside, len(tensors)) if path else None
 
 
@@ -51,14 +60,13 @@ def describe(value: Any) -> str:
         return str(value)
     if isinstance(value, Global):
         return printable(value.name)[:_MAX_TEXT]
-    n = Counter(
-        "tensors" if _is_tensor(item) else "numbers" for _, item in _walk(value) if not isinstance(item, str)
-    )
+    inside = [item for _, item in _walk(value, _MAX_INSIDE) if not isinstance(item, str)]
+    n = Counter("tensors" if _is_tensor(item) else "numbers" for item in inside)
     kind = f"a {printable(value.name)[:_MAX_TEXT]}" if isinstance(value, Opaque) else ""
     counts = [
         f"{n[what]:,} {what if n[what] > 1 else what[:-1]}" for what in ("tensors", "numbers") if n[what]
     ]
-    return ", ".join(filter(None, [kind, *counts])) or f"an empty {type(value).__name__}"
+    return ", ".join(filter(None, [kind, *counts])) or f"a {type(value).__name__}"
 
 
 def _is_tensor(value: Any) -> bool:
@@ -70,28 +78,31 @@ def _with_states(content: Any) -> Any:
     content = state_of_module(content)
     if not isinstance(content, dict):
         return content
-    states = {id(value): state_of_module(value) for value in content.values() if isinstance(value, Opaque)}
+    modules = {id(value): value for value in content.values() if isinstance(value, Opaque)}
+    states = {at: state_of_module(modules[at]) for at in list(modules)[:_MAX_MODULES]}
     return {key: states.get(id(value), value) for key, value in content.items()}
 
 
-def _walk(value: Any) -> Iterator[tuple[str, Any]]:
-    """Go through all that is not a container, once, with the path to it."""
+def _walk(value: Any, limit: int) -> Iterator[tuple[str, Any]]:
+    """Go through all that is not a container, each container once, with the path to it; `limit` steps at most."""
     seen: set[int] = set()
     waiting: list[tuple[str, int, Any]] = [("", 0, value)]
-    while waiting:
+    while waiting and limit > 0:
+        limit -= 1
         path, depth, value = waiting.pop()
-        if isinstance(value, Opaque):
-            value = {**(value.state if isinstance(value.state, dict) else {}), **value.items}
-        elif not isinstance(value, dict | list | tuple):
+        if not isinstance(value, dict | list | tuple | Opaque):
             yield path, value
-            continue
-        elif id(value) in seen or depth > _MAX_DEPTH:
-            continue
-        else:
+        elif id(value) not in seen and depth <= _MAX_DEPTH:
             seen.add(id(value))
-        items = value.items() if isinstance(value, dict) else enumerate(value)
-        below = [(_join(path, key), depth + 1, item) for key, item in items]
-        waiting += reversed(below)
+            below = itertools.islice(_items(value), limit)
+            waiting += reversed([(_join(path, key), depth + 1, item) for key, item in below])
+
+
+def _items(value: Any) -> Iterable[tuple[Any, Any]]:
+    if isinstance(value, Opaque):
+        state = value.state if isinstance(value.state, dict) else {}
+        return itertools.chain(state.items(), value.items.items())
+    return value.items() if isinstance(value, dict) else enumerate(value)
 
 
 def _join(path: str, key: Any) -> str:

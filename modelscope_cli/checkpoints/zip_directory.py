@@ -8,7 +8,7 @@ import struct
 from dataclasses import dataclass
 from typing import IO
 
-MAX_DIRECTORY_BYTES = 32 << 20
+MAX_DIRECTORY_BYTES = 16 << 20
 _END = struct.Struct("<4s4H2LH")
 _END64 = struct.Struct("<4sQ2H2L4Q")
 _LOCATOR64 = struct.Struct("<4sLQL")

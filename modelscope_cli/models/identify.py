@@ -17,6 +17,8 @@ _INDEX = Path(__file__).with_name("architectures.txt.xz")
 # Heads that only training needs: whole groups of them may be missing.
 _AUXILIARY = ("aux_classifier.", "aux1.", "aux2.", "AuxLogits.")
 _N_NAMED = 50
+# Far more than any of torchvision's has; to compare a hostile file with all of them would take minutes.
+_MAX_TENSORS = 4000
 
 
 def identify(shapes: Mapping[str, Shape]) -> Identified:
@@ -25,6 +27,8 @@ def identify(shapes: Mapping[str, Shape]) -> Identified:
     `num_batches_tracked` and dtypes do not matter, nor does what wrappers put before the names.
     """
     named = {name: shape for name, shape in shapes.items() if not name.endswith("num_batches_tracked")}
+    if len(named) > _MAX_TENSORS:
+        return _Fit().identified(())
     best = _Fit()
     for prefix, reading in without_prefixes(named):
         state = {name: named[full] for full, name in reading.items()}

@@ -30,6 +30,7 @@ BENCHMARKS = (
     "stats_accuracy",
     "grid",
     "early_stop",
+    "weights_cost",
 )
 
 
