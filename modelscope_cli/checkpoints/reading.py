@@ -23,6 +23,8 @@ def read_contents(path: Path) -> Contents:
         return _read_folder(path)
     if path.name.endswith(_INDEX):
         return read_shards(path)
+    if path.exists() and not path.is_file():  # a pipe would keep us waiting, and cannot be read twice
+        raise CannotRunError(f"checkpoint '{path}' is no plain file", f"ls -l {shlex.quote(str(path))}")
     head = read_head(path)
     if head[8:9] == b"{" or path.suffix.lower() == ".safetensors":
         return read_safetensors(path)

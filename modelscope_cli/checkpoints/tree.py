@@ -62,7 +62,7 @@ def describe(value: Any) -> str:
         return printable(value.name)[:_MAX_TEXT]
     inside = [item for _, item in _walk(value, _MAX_INSIDE) if not isinstance(item, str)]
     n = Counter("tensors" if _is_tensor(item) else "numbers" for item in inside)
-    kind = f"a {printable(value.name)[:_MAX_TEXT]}" if isinstance(value, Opaque) else ""
+    kind = printable(value.name)[:_MAX_TEXT] if isinstance(value, Opaque) else ""
     counts = [
         f"{n[what]:,} {what if n[what] > 1 else what[:-1]}" for what in ("tensors", "numbers") if n[what]
     ]

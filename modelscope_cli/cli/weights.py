@@ -129,14 +129,11 @@ def _warnings(contents: "Contents") -> tuple["Notice", ...]:
         f" and {len(names) - _N_NAMED} more" if len(names) > _N_NAMED else ""
     )
     if not contents.tensors:
-        what = f"but loading it in full would run '{run}'" if names else f"but {_listed(contents.beside)}"
-        message = f"checkpoint '{contents.path}' holds no tensors, {what}"
+        keys = f", but the keys {', '.join(map(repr, list(contents.beside)[:5]))}" if contents.beside else ""
+        what = f", but loading it in full would run '{run}'" if names else keys
+        message = f"checkpoint '{contents.path}' holds no tensors{what}"
         raise CannotRunError(message, "torch.save(model.state_dict(), 'model.pt') makes one that does")
     return (Notice("foreign_code", f"a full load would run: {run}"),) if names else ()
-
-
-def _listed(beside: dict[str, str]) -> str:
-    return "the keys " + ", ".join(repr(key) for key in list(beside)[:5]) if beside else "nothing"
 
 
 def _check_target(file: Path, target: Path) -> None:

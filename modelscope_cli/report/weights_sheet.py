@@ -90,7 +90,7 @@ def _flat(with_files: bool, with_stats: bool, with_problems: bool) -> tuple[Colu
         statistic("std", "std", 1),
         statistic("min", "min", 4),
         statistic("max", "max", 4),
-        statistic("abs_max", "|max|", 3),
+        statistic("abs_max", "abs max", 3),
         Column(
             "zero",
             "zero",

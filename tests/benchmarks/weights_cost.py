@@ -10,10 +10,18 @@ import torch
 from figure import Figure
 from paired import PYTHON, compare_commands
 
+from modelscope_cli.lean import on_meta
+
 GIGABYTES = float(os.environ.get("MSCOPE_BENCH_GB", "1.2"))
 N_TENSORS = 300
 MOST_SECONDS = 2.0
 _PEER = Path(__file__).parent / "peers" / "torch_load.py"
+_IS_TORCH_FREE = """
+import sys
+from modelscope_cli.cli.app import run
+run(sys.argv[1:])
+sys.exit("torch" in sys.modules)
+"""
 _IDENTIFY = """
 import sys, time
 import torch
@@ -36,8 +44,7 @@ def measure(pairs: int | None) -> Iterator[Figure]:
         over = f"`weights` on a checkpoint of {GIGABYTES:.1f} GB / torch.load and a list"
         yield seconds.at_most(f"time of {over}", 0.08)
         yield peak.at_most(f"peak memory of {over}", 0.05)
-        driver = "import sys; from modelscope_cli.cli.app import run; run(sys.argv[1:]); sys.exit('torch' in sys.modules)"
-        done = subprocess.run([PYTHON, "-c", driver, *ours[3:]], capture_output=True, check=False)
+        done = subprocess.run([PYTHON, "-c", _IS_TORCH_FREE, *ours[3:]], capture_output=True, check=False)
         yield Figure(
             "`weights`: torch", "imported" if done.returncode else "not imported", "not", not done.returncode
         )
@@ -48,7 +55,7 @@ def _identification() -> Figure:
     """Name the largest state dict, one tensor short: no name fits, so all are compared."""
     from torchvision.models import get_model
 
-    with tempfile.TemporaryDirectory() as folder, torch.device("meta"):
+    with tempfile.TemporaryDirectory() as folder, on_meta():
         state = get_model("regnet_y_128gf").state_dict()
         state.popitem()
         torch.save({f"module.{name}": tensor for name, tensor in state.items()}, Path(folder, "a.pth"))

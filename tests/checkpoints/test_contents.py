@@ -100,7 +100,7 @@ def test_a_pickled_module_and_a_training_state(tmp_path: Path, zip_format: bool)
     contents = read_contents(tmp_path / "train.pt")
     assert_describes(contents, module.state_dict())
     assert contents.beside["epoch"] == "3"
-    assert contents.beside["args"].startswith("a argparse.Namespace")
+    assert contents.beside["args"].startswith("argparse.Namespace")
     assert {"argparse.Namespace", f"{os.system.__module__}.system"} <= set(contents.foreign)
     assert contents.note == "took 'net', left epoch, optimizer, args, x"
 

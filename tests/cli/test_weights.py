@@ -169,6 +169,15 @@ def test_a_full_disk_leaves_nothing(run, checkpoint, monkeypatch):
     assert os.listdir() == [checkpoint]
 
 
+def test_files_without_tensors_and_pipes(run, cwd):
+    torch.save({"epoch": 3}, "none.pt")
+    assert "holds no tensors, but the keys 'epoch'" in run("weights none.pt", expect=4).err
+    torch.save({}, "empty.pt")
+    assert "'empty.pt' holds no tensors\n" in run("weights empty.pt", expect=4).err
+    os.mkfifo("pipe.pt")
+    assert "'pipe.pt' is no plain file" in run("weights pipe.pt", expect=4).err
+
+
 def test_a_checkpoint_is_a_model(run, samples):
     outcome = run(
         f"stats {samples}/star.png --model {samples}/shapes_squeezenet1_1.safetensors -l conv@1 --json"
