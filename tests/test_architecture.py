@@ -57,7 +57,11 @@ def packages(modules: set[str]) -> set[str]:
 PLAINEST = [
     *("errors", "hooks/patterns", "models/names", "analysis/histogram", "analysis/moments"),
     *("analysis/grads_request", "analysis/marks", "analysis/prune_request", "analysis/attack_request"),
-    *(f"records/{path.stem}" for path in sorted((PACKAGE / "records").glob("*.py"))),
+    *(
+        f"{room}/{path.stem}"
+        for room in ("records", "checkpoints")
+        for path in sorted((PACKAGE / room).glob("*.py"))
+    ),
 ]
 
 
@@ -76,9 +80,10 @@ def test_nobody_but_the_front_door_imports_the_command_line(path):
 
 ALLOWED = {
     "hooks": {"hooks", "records", "errors"},
-    "models": {"models", "inputs", "records", "errors", "lean"},
+    "checkpoints": {"checkpoints", "records", "errors"},
+    "models": {"models", "checkpoints", "inputs", "records", "errors", "lean"},
     "inputs": {"inputs", "records", "errors", "lean"},
-    "analysis": {"analysis", "hooks", "models", "inputs", "records", "errors", "lean"},
+    "analysis": {"analysis", "hooks", "models", "checkpoints", "inputs", "records", "errors", "lean"},
     "report": {"report", "records", "errors"},
 }
 

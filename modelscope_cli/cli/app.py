@@ -2,6 +2,7 @@
 
 import errno
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -17,6 +18,7 @@ from modelscope_cli.cli.predict import predict
 from modelscope_cli.cli.prune import prune
 from modelscope_cli.cli.stats import stats
 from modelscope_cli.cli.summary import summary
+from modelscope_cli.cli.weights import weights
 from modelscope_cli.errors import ModelscopeError
 
 USAGE, BUG, INTERRUPTED = 2, 3, 130
@@ -29,7 +31,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (summary, stats, featuremaps, grads, predict, ablate, prune, attack, models):
+_COMMANDS: tuple[Callable[..., object], ...] = (
+    *(summary, stats, featuremaps, grads),
+    *(predict, ablate, prune, attack),
+    *(weights, models),
+)
+for command in _COMMANDS:
     app.command()(command)
 
 

@@ -33,6 +33,7 @@ from modelscope_cli.records.run import (
 )
 from modelscope_cli.records.stats import ActivationStats, BatchNormDrift, Counts, Redundancy, StatsRecord
 from modelscope_cli.records.summary import LayerShape, SummaryRecord, SummaryTotals
+from modelscope_cli.records.weights import DtypeTotal, Identified, TensorRow, WeightsRecord, WeightTotals
 
 __all__ = [
     "AblateRecord",
@@ -48,12 +49,14 @@ __all__ = [
     "ClipInfo",
     "Counts",
     "Drift",
+    "DtypeTotal",
     "FeatureMap",
     "FeatureMapsRecord",
     "GradThresholds",
     "GradTotals",
     "GradsRecord",
     "Guess",
+    "Identified",
     "InputInfo",
     "LayerShape",
     "LossInfo",
@@ -74,7 +77,10 @@ __all__ = [
     "StatsRecord",
     "SummaryRecord",
     "SummaryTotals",
+    "TensorRow",
+    "WeightTotals",
     "WeightsInfo",
+    "WeightsRecord",
     "to_plain",
     "versions",
 ]

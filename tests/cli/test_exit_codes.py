@@ -99,6 +99,33 @@ TABLE = [
     (ALL, "<tiny> -c {bad}/endless_header.safetensors", 4, "header too large", "get the file again"),
     (ALL, "<tiny> -c {shapes}", 4, "'{shapes}' is of another architecture", "modelscope models"),
     (LOOK, "<squeezenet1_1> -c {bad}/nan.safetensors", 4, "is of another architecture", "modelscope models"),
+    # checkpoints, looked into
+    ("weights", "", 2, "'FILE'", "modelscope weights --help"),
+    ("weights", "{bad}/missing.pt", 4, "no checkpoint file '{bad}/missing.pt'", "ls {bad}"),
+    ("weights", "{bad}/folder", 4, "'{bad}/folder' is a folder, and no", "modelscope weights {bad}/folder/"),
+    ("weights", "{bad}/empty.pt", 4, "'{bad}/empty.pt' is empty", "get the file again"),
+    ("weights", "{bad}/text.jpg", 4, "it is text, 'once upon a time'", "get the file again"),
+    ("weights", "{bad}/pointer.pth", 4, "a git-lfs pointer", "git lfs pull --include pointer"),
+    ("weights", "{bad}/page.pth", 4, "it is a web page", "get the file again"),
+    ("weights", "{bad}/evil.pt", 4, "would run '__builtin__.getattr, pathlib", "torch.save(model.state_dict()"),
+    ("weights", "{bad}/cut.safetensors", 4, "'{bad}/cut.safetensors' is damaged", "get the file again"),
+    ("weights", "{bad}/lying.safetensors", 4, "1000009408 bytes for 'conv.weight'", "get the file again"),
+    ("weights", "{bad}/endless_header.safetensors", 4, "a header of 11529215", "get the file again"),
+    ("weights", "{bad}/escape.index.json", 4, "outside its folder, '../evil.pt'", "grep -n"),
+    ("weights", "{bad}/lost.index.json", 4, "shard '{bad}/lost.pt' is missing", "ls {bad}"),
+    ("weights", "{shapes} --layer fetures", 2, "'fetures' matches no tensor: did you mean fea", "--layer "),
+    ("weights", "{shapes} --layer 're:['", 2, "'re:['", "--layer 're:"),
+    ("weights", "{shapes} --columns meen", 2, "'meen' in --columns 'meen': did you mean mean", "--columns name,"),
+    ("weights", "{shapes} --depth 0", 2, "'--depth'", " --help"),
+    ("weights", "{shapes} --convert copy.pt", 2, "'--convert copy.pt'", "--convert copy.pt.safetensors"),
+    ("weights", "{shapes} --convert {shapes}", 2, "is the file itself", "-copy.safetensors"),
+    ("weights", "{shapes} --convert {bad}/no/x.safetensors", 4, "there is no folder '{bad}/no'", "mkdir -p "),
+    ("weights", "{shapes} --format jsn", 2, "'jsn': did you mean json", "--format auto|table"),
+    ("weights", "{shapes} -o {bad}/no/x.csv", 4, "there is no folder '{bad}/no'", "mkdir -p {bad}/no"),
+    (ALL, "<{bad}/nan.safetensors>", 4, "holds the weights of no torchvision model", "--checkpoint {bad}/nan"),
+    (ALL, "<{bad}/missing.pt>", 4, "no checkpoint file '{bad}/missing.pt'", "ls {bad}"),
+    (ALL, "<{bad}/pointer.pth>", 4, "a git-lfs pointer", "git lfs pull"),
+    (ALL, "<{shapes}> -c {bad}/nan.safetensors", 2, "exclude each other", "--model {shapes}"),
     # layers
     (ALL, "<tiny> -l nothing", 2, "'nothing' matches nothing", "types present: BatchNorm2d, Conv2d"),
     (ALL, "<tiny> -l block1.conv3", 2, "'block1.conv3'", "did you mean block1.conv"),
@@ -288,6 +315,10 @@ def bad(tmp_path_factory, samples):
     Image.new("RGB", (20_000, 20), "teal").save(folder / "wide.png")
     Image.new("RGB", (20, 20_000), "teal").save(folder / "tall.png")
 
+    (folder / "pointer.pth").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n")
+    (folder / "page.pth").write_text("<!DOCTYPE html><html><title>404</title></html>")
+    (folder / "escape.index.json").write_text('{"weight_map": {"a": "../evil.pt"}}')
+    (folder / "lost.index.json").write_text('{"weight_map": {"a": "lost.pt"}}')
     torch.save({"state_dict": Evil(folder / "mark")}, folder / "evil.pt")
     torch.save(torch.zeros(1, 5, 64, 64), folder / "five_channels.pt")
     torch.save(torch.zeros(64), folder / "rank_1.pt")
