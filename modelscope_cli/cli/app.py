@@ -8,9 +8,11 @@ import typer
 
 from modelscope_cli import __version__
 from modelscope_cli.cli import _console
+from modelscope_cli.cli.check import check
 from modelscope_cli.cli.featuremaps import featuremaps
 from modelscope_cli.cli.grads import grads
 from modelscope_cli.cli.models import models
+from modelscope_cli.cli.rules import rules
 from modelscope_cli.cli.stats import stats
 from modelscope_cli.cli.summary import summary
 from modelscope_cli.errors import ModelscopeError
@@ -25,7 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (summary, stats, featuremaps, grads, models):
+for command in (summary, stats, featuremaps, grads, check, rules, models):
     app.command()(command)
 
 

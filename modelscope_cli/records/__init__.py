@@ -4,6 +4,17 @@ The keys of `to_dict` are the JSON contract. Inside one schema version keys are 
 Units stand in the names: `_bytes`, `_ms`, `_fraction` (0..1). Counts are integers.
 """
 
+from modelscope_cli.records.check import CheckRecord, Finding, RuleInfo, RuleList
+from modelscope_cli.records.evidence import (
+    Backward,
+    BatchNormState,
+    CallFlow,
+    Evidence,
+    Forward,
+    Structure,
+    TensorHealth,
+    TrainMode,
+)
 from modelscope_cli.records.featuremaps import FeatureMap, FeatureMapsRecord
 from modelscope_cli.records.grads import (
     ActivationGradient,
@@ -34,12 +45,19 @@ from modelscope_cli.records.summary import LayerShape, SummaryRecord, SummaryTot
 __all__ = [
     "ActivationGradient",
     "ActivationStats",
+    "Backward",
     "BatchNormDrift",
+    "BatchNormState",
+    "CallFlow",
     "Catalogue",
+    "CheckRecord",
     "ClipInfo",
     "Counts",
+    "Evidence",
     "FeatureMap",
     "FeatureMapsRecord",
+    "Finding",
+    "Forward",
     "GradThresholds",
     "GradTotals",
     "GradsRecord",
@@ -55,12 +73,17 @@ __all__ = [
     "Prediction",
     "Record",
     "Redundancy",
+    "RuleInfo",
+    "RuleList",
     "Run",
     "Saving",
     "Shape",
     "StatsRecord",
+    "Structure",
     "SummaryRecord",
     "SummaryTotals",
+    "TensorHealth",
+    "TrainMode",
     "WeightsInfo",
     "to_plain",
     "versions",

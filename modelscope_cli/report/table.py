@@ -22,7 +22,9 @@ def render_table(sheet: Sheet, width: int | None) -> RenderableType:
     for row in sheet.rows:
         style = "dim" if sheet.is_dim(row) else "yellow" if sheet.is_bad(row) else ""
         table.add_row(*(Text(column.render(row)) for column in columns), style=style)
-    parts: list[RenderableType] = [Text(sheet.title, style="bold"), Text(), table]
+    parts: list[RenderableType] = [Text(sheet.title, style="bold")]
+    if sheet.rows:
+        parts += [Text(), table]
     if sheet.facts:
         label_width = max(cell_len(label) for label, _ in sheet.facts)
         parts.append(Text())
