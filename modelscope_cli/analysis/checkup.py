@@ -30,7 +30,7 @@ from modelscope_cli.records import Backward, Evidence, Forward, Structure, Train
 NEAR_ZERO = 1e-3
 _NOT_FINITE = "the forward pass is not finite"
 
-Track = Callable[[Iterable[Batch], str], Iterator[Batch]]
+Track = Callable[[Iterable[Any], str], Iterator[Any]]
 
 
 def is_untrained(loaded: LoadedModel) -> bool:

@@ -41,15 +41,15 @@ def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     # What its own numbers explain has a finding under their rules: MS101, MS102.
     explained = {one.layer for one in evidence.tensors if one.nan_count + one.inf_count}
     explained |= {one.name for one in evidence.batch_norms if one.negative}
-    n_broken = sum(not call.is_finite for call in forward.flow)
     if not forward.is_input_finite:
+        n_broken = sum(not call.is_finite for call in forward.flow)
         yield Sighting(None, n_broken, "the input itself holds NaN or infinite values")
-    if n_broken <= threshold:
-        return
     for call in _producers(forward.flow):
         if call.name in explained:
             continue
         later = [one for one in forward.flow if one.order > call.order and not one.is_finite]
+        if 1 + len(later) <= threshold:
+            continue
         passed = f"; {len(later)} calls after it pass it on ({some(map(label, later), 2)})" if later else ""
         yield Sighting(
             label(call), 1 + len(later), f"gives NaN or infinite values from finite inputs{passed}"

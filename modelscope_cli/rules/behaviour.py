@@ -16,6 +16,8 @@ def _collapse(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 def _too_few(evidence: Evidence, threshold: float) -> str | None:
     assert evidence.forward is not None
     answers = evidence.forward.answers
+    if not evidence.forward.is_finite:
+        return "the forward pass is not finite"
     if answers is None:
         return "the model is no classifier"
     if not evidence.is_real:

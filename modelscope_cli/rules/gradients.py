@@ -1,15 +1,16 @@
 """MS3xx: what is wrong with the gradients."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import groupby
 
 from modelscope_cli.records import Backward, Evidence, ParameterGradient
 from modelscope_cli.rules.rule import ERROR, WARNING, Rule, Sighting, label
 
+Weight = tuple[ParameterGradient, float]  # with the norm of its gradient relative to the one at the output
+
 _BACKWARD = frozenset({"backward"})
 _SCALE = "times the norm of the gradient at the model's output"
-_MEASURED = (
-    "own measurement: {range} over torchvision's classifiers at initialisation, in train mode on noise"
-)
+_MEASURED = "own measurement: {range} over 17 torchvision classifiers, seeded random weights, noise"
 
 
 def _backward(evidence: Evidence) -> Backward:
@@ -24,15 +25,16 @@ def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     if arrived:  # the last of them in execution order is the first on the way back
         last = max(arrived, key=lambda row: row.order)
         n = last.nan_count + last.inf_count
-        words = f"{n} NaN or infinite values arrive at its output; nothing behind it was reached by any"
-        yield Sighting(label(last), n, f"{words}; {len(broken)} parameters are spoilt")
+        words = f"{n} NaN or infinite values arrive at its output, and at no later one"
+        if n > threshold:
+            yield Sighting(label(last), n, f"{words}; {len(broken)} parameters are spoilt")
         return
     for row in broken:
         n = row.nan_count + row.inf_count
-        yield Sighting(row.layer, n, f"the gradient of {row.name} holds {n} NaN or infinite values")
+        yield Sighting(row.layer or None, n, f"the gradient of {row.name} holds {n} NaN or infinite values")
 
 
-def _weights(backward: Backward) -> Iterator[tuple[ParameterGradient, float]]:
+def _weights(backward: Backward) -> Iterator[Weight]:
     """Weights with their gradient's norm, relative to the one at the output. Biases, and scales of norms, live on
     another scale and can be without effect."""
     if not 0 < backward.output_grad_norm < float("inf"):
@@ -43,18 +45,27 @@ def _weights(backward: Backward) -> Iterator[tuple[ParameterGradient, float]]:
 
 
 def _vanishing(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    for row, ratio in _weights(_backward(evidence)):
-        if ratio < threshold:
-            words = f"is {ratio:.2g} times the one at the output" if ratio else "is exactly zero"
-            yield Sighting(row.layer, ratio, f"the gradient of {row.name} {words}")
+    for run in _runs(_backward(evidence), lambda ratio: ratio < threshold):
+        yield _describe(run, min(ratio for _, ratio in run))
 
 
 def _exploding(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    for row, ratio in _weights(_backward(evidence)):
-        if ratio > threshold:
-            yield Sighting(
-                row.layer, ratio, f"the gradient of {row.name} is {ratio:.2g} times the one at the output"
-            )
+    for run in _runs(_backward(evidence), lambda ratio: ratio > threshold):
+        yield _describe(run, max(ratio for _, ratio in run))
+
+
+def _runs(backward: Backward, is_wrong: Callable[[float], bool]) -> Iterator[list[Weight]]:
+    """Neighbours that are wrong together, the one nearest to the output first: there it began on the way back."""
+    for wrong, run in groupby(reversed(list(_weights(backward))), key=lambda one: is_wrong(one[1])):
+        if wrong:
+            yield list(run)
+
+
+def _describe(run: list[Weight], worst: float) -> Sighting:
+    first, ratio = run[0]
+    words = f"is {ratio:.2g} times the one at the output" if ratio else "is exactly zero"
+    more = f"; {len(run) - 1} before it likewise, as far as {worst:.2g}" if len(run) > 1 else ""
+    return Sighting(first.layer or None, worst, f"the gradient of {first.name} {words}{more}")
 
 
 def _no_gradient_at_all(evidence: Evidence, threshold: float) -> str | None:
@@ -80,9 +91,10 @@ RULES = (
         name="vanishing-gradients",
         severity=WARNING,
         sentence="next to no gradient arrives at a weight",
-        threshold=1e-5,
+        threshold=1e-7,
         measure=_SCALE,
-        source=_MEASURED.format(range="1e-2 and more"),
+        source="SageMaker Debugger, VanishingGradient: 1e-7; "
+        + _MEASURED.format(range="5e-4 and more, 1e-6 with ConvNeXt's layer scale"),
         hint="modelscope grads MODEL   draws the way back; normalise, shorten the way, or initialise anew",
         needs=_BACKWARD,
         judge=_vanishing,
@@ -93,9 +105,9 @@ RULES = (
         name="exploding-gradients",
         severity=WARNING,
         sentence="the gradient of a weight is far larger than the one at the output",
-        threshold=1e3,
+        threshold=1e4,
         measure=_SCALE,
-        source=_MEASURED.format(range="5e2 and less"),
+        source=_MEASURED.format(range="2e3 and less"),
         hint="modelscope grads MODEL --clip-norm 1.0   shows what clipping does; look at the scale of the weights",
         needs=_BACKWARD,
         judge=_exploding,

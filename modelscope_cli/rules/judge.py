@@ -13,7 +13,7 @@ Threshold = float | str | None
 def needs_of(rules: Iterable[Rule], thresholds: Mapping[str, Threshold]) -> frozenset[str]:
     """Return the fields of `Evidence` that have to be gathered; a budget nobody has set needs nothing."""
     live = [rule for rule in rules if thresholds.get(rule.code, rule.threshold) is not None]
-    return frozenset().union(*(rule.needs for rule in live))
+    return frozenset().union(*(rule.needs | rule.wants for rule in live))
 
 
 def judge(

@@ -34,6 +34,7 @@ class Rule:
         measure: of what the threshold is.
         source: where it comes from.
         needs: the fields of `Evidence` it looks at.
+        wants: the same, where it can be judged without.
         judge: gives every place where it is broken.
         kind: how a threshold is written: `number`, `count` (25M), `bytes` (500MB), `shape` (1,1000).
         excuse: says why it cannot be judged here, None where it can.
@@ -50,6 +51,7 @@ class Rule:
     needs: frozenset[str]
     judge: Callable[[Evidence, Any], Iterable[Sighting]]
     kind: str = "number"
+    wants: frozenset[str] = frozenset()
     excuse: Callable[[Evidence, Any], str | None] = _always
 
     def info(self, threshold: float | str | None) -> RuleInfo:

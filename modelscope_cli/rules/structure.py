@@ -16,6 +16,7 @@ def _rows(evidence: Evidence) -> tuple[LayerShape, ...]:
 def _never_called(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     rows = _rows(evidence)
     called = {row.name for row in rows if row.executed}
+    used = _used_directly(evidence)
     settled: list[str] = []  # excused or reported: with everything below
     for row in rows:
         if (
@@ -28,10 +29,16 @@ def _never_called(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         if any(name.startswith(f"{row.name}.") for name in called):
             continue
         settled.append(row.name)
-        if row.note not in _LEGITIMATE:
+        if row.note not in _LEGITIMATE and row.name not in used:
             yield Sighting(
                 row.name, row.params, f"this {row.type} with {row.params} parameters is never called"
             )
+
+
+def _used_directly(evidence: Evidence) -> set[str]:
+    """Layers whose own parameters receive a gradient take part, called or not: `F.linear(x, self.proj.weight)`."""
+    rows = evidence.backward.parameters if evidence.backward else ()
+    return {row.layer for row in rows if row.mark not in ("unused", "frozen")}
 
 
 def _never_trained(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
@@ -59,6 +66,7 @@ RULES = (
         source="torch.nn.Module: what is registered and never called is saved, moved and counted for nothing",
         hint="modelscope summary MODEL   shows what runs; delete the layer, or call it",
         needs=frozenset({"structure"}),
+        wants=frozenset({"backward"}),
         judge=_never_called,
     ),
     Rule(

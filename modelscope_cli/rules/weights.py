@@ -15,7 +15,7 @@ def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
                 for count, kind in ((one.nan_count, "NaN"), (one.inf_count, "infinite"))
                 if count
             ]
-            yield Sighting(one.layer, n, f"{one.name}: {' and '.join(kinds)} of {one.numel} values")
+            yield Sighting(one.layer or None, n, f"{one.name}: {' and '.join(kinds)} of {one.numel} values")
 
 
 def _running_variance(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
@@ -25,7 +25,9 @@ def _running_variance(evidence: Evidence, threshold: float) -> Iterator[Sighting
             kinds = [
                 f"{count} {kind}" for count, kind in ((one.negative, "negative"), (one.zero, "zero")) if count
             ]
-            yield Sighting(one.name, n, f"running variance: {' and '.join(kinds)} of {one.channels} channels")
+            yield Sighting(
+                one.name or None, n, f"running variance: {' and '.join(kinds)} of {one.channels} channels"
+            )
 
 
 RULES = (
