@@ -55,6 +55,7 @@ PLAINEST = [
     *("errors", "hooks/patterns", "models/names", "analysis/histogram", "analysis/moments"),
     *("analysis/grads_request", "analysis/marks"),
     *(f"records/{path.stem}" for path in sorted((PACKAGE / "records").glob("*.py"))),
+    *(f"rules/{path.stem}" for path in sorted((PACKAGE / "rules").glob("*.py"))),
 ]
 
 
@@ -77,6 +78,7 @@ ALLOWED = {
     "inputs": {"inputs", "records", "errors", "lean"},
     "analysis": {"analysis", "hooks", "models", "inputs", "records", "errors", "lean"},
     "report": {"report", "records", "errors"},
+    "rules": {"rules", "records", "errors"},
 }
 
 

@@ -194,7 +194,8 @@ def check(
             from modelscope_cli.report.folder import write_text
 
             write_text(settings.baseline, render_baseline(findings))
-            _console.note(f"wrote {settings.baseline}: {len(findings)} findings are known from now on")
+            n = "1 finding is" if len(findings) == 1 else f"{len(findings)} findings are"
+            _console.note(f"wrote {settings.baseline}: {n} known from now on")
             known = frozenset((finding.code, finding.layer) for finding in findings)
         findings = mark_known(findings, known)
     record = CheckRecord(

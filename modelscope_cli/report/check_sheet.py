@@ -20,8 +20,8 @@ COLUMNS = (
     Column("layer", "layer", lambda r: r.layer, lambda r: r.layer or "the model", is_number=False, rank=0),
     Column("value", "value", lambda r: r.value, lambda r: _text(r.value), is_shown=False),
     Column("threshold", "threshold", lambda r: r.threshold, lambda r: _text(r.threshold), is_shown=False),
-    Column("message", "what was seen", lambda r: r.message, is_number=False, rank=0),
-    Column("hint", "hint", lambda r: r.hint, is_number=False, is_shown=False),
+    Column("message", "what was seen", lambda r: r.message, is_number=False, rank=0, wraps=True),
+    Column("hint", "hint", lambda r: r.hint, is_number=False, is_shown=False, wraps=True),
     Column("known", "known", lambda r: r.known, is_shown=False),
 )
 

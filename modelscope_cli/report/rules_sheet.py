@@ -15,10 +15,12 @@ COLUMNS = (
     Column("name", "name", lambda r: r.name, is_number=False, rank=0),
     Column("severity", "severity", lambda r: r.severity, is_number=False, rank=1),
     Column("threshold", "threshold", lambda r: r.threshold, _threshold, rank=0),
-    Column("measure", "of what", lambda r: r.measure, is_number=False, rank=3),
-    Column("sentence", "fires when", lambda r: r.sentence, is_number=False, rank=2),
-    Column("source", "where the threshold comes from", lambda r: r.source, is_number=False, rank=4),
-    Column("hint", "hint", lambda r: r.hint, is_number=False, is_shown=False),
+    Column("measure", "of what", lambda r: r.measure, is_number=False, rank=3, wraps=True),
+    Column("sentence", "fires when", lambda r: r.sentence, is_number=False, rank=2, wraps=True),
+    Column(
+        "source", "where the threshold comes from", lambda r: r.source, is_number=False, rank=4, wraps=True
+    ),
+    Column("hint", "hint", lambda r: r.hint, is_number=False, is_shown=False, wraps=True),
 )
 
 

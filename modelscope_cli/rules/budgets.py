@@ -47,7 +47,7 @@ def _budget(code: str, what: str, kind: str, measure: str, cost: Callable[[Struc
         source=_SUMMARY,
         hint=f"modelscope summary MODEL   shows where they are; or --{name} {example}",
         needs=frozenset({"structure"}),
-        judge=_over(kind, measure, cost),
+        judge=_over(kind, measure.removeprefix("bytes "), cost),
         kind=kind,
     )
 
@@ -55,7 +55,7 @@ def _budget(code: str, what: str, kind: str, measure: str, cost: Callable[[Struc
 RULES = (
     _budget("MS501", "params", "count", "parameters", lambda structure: structure.totals.params),
     _budget("MS502", "macs", "count", "multiply-adds", lambda structure: structure.totals.macs),
-    _budget("MS503", "memory", "bytes", "of weights, buffers and layer outputs", _memory),
+    _budget("MS503", "memory", "bytes", "bytes of weights, buffers and layer outputs", _memory),
     Rule(
         code="MS504",
         name="expect-output",

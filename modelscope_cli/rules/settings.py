@@ -100,11 +100,17 @@ def _read_project(folder: Path) -> Settings:
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"'{path}' cannot be read: {error}", f"python -m tomllib < {path}") from error
+        hint = f"python -c \"import tomllib; tomllib.load(open('{path}', 'rb'))\""
+        raise UsageError(f"'{path}' cannot be read: {error}", hint) from error
     except OSError as error:
         raise UsageError(f"'{path}' cannot be read: {error.strerror}", f"ls -l {path}") from error
-    table = document.get("tool", {}).get("modelscope", {})
-    return _from_table(table, path) if table else Settings()
+    tools = document.get("tool")
+    table = tools.get("modelscope") if isinstance(tools, dict) else None
+    if table is None:
+        return Settings()
+    if not isinstance(table, dict):
+        raise UsageError(f"'modelscope' in [tool] of '{path}' is no table", "[tool.modelscope]")
+    return _from_table(table, path)
 
 
 def _from_table(table: dict[str, Any], path: Path) -> Settings:
