@@ -38,22 +38,16 @@ def _producers(flow: tuple[CallFlow, ...]) -> Iterator[CallFlow]:
 def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     forward = evidence.forward
     assert forward is not None
-    # What its own numbers explain has a finding under their rules: MS101, MS102.
-    explained = {one.layer for one in evidence.tensors if one.nan_count + one.inf_count}
-    explained |= {one.name for one in evidence.batch_norms if one.negative}
     if not forward.is_input_finite:
         n_broken = sum(not call.is_finite for call in forward.flow)
         yield Sighting(None, n_broken, "the input itself holds NaN or infinite values")
     for call in _producers(forward.flow):
-        if call.name in explained:
-            continue
         later = [one for one in forward.flow if one.order > call.order and not one.is_finite]
         if 1 + len(later) <= threshold:
             continue
         passed = f"; {len(later)} calls after it pass it on ({some(map(label, later), 2)})" if later else ""
-        yield Sighting(
-            label(call), 1 + len(later), f"gives NaN or infinite values from finite inputs{passed}"
-        )
+        words = f"gives NaN or infinite values from finite inputs{passed}"
+        yield Sighting(label(call) if call.name else None, 1 + len(later), words)
 
 
 def _dead_channels(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
@@ -153,8 +147,9 @@ RULES = (
         measure="calls whose output is not finite",
         source="IEEE 754: NaN passes through every sum; SageMaker Debugger, ExplodingTensor: any at all",
         hint="modelscope stats MODEL --layer LAYER   shows its range; look for log, sqrt, x / 0, float16",
-        needs=frozenset({"forward", "tensors", "batch_norms"}),
+        needs=_FORWARD,
         judge=_non_finite,
+        yields_to=("MS101", "MS102"),
     ),
     Rule(
         code="MS202",

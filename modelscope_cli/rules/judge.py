@@ -30,6 +30,7 @@ def judge(
             infos.append(replace(info, judged=False, reason=reason))
             continue
         infos.append(info)
+        explained = {finding.layer for finding in findings if finding.code in rule.yields_to}
         findings += [
             Finding(
                 code=rule.code,
@@ -42,9 +43,15 @@ def judge(
                 hint=rule.hint,
             )
             for seen in rule.judge(evidence, threshold)
+            if _layer(seen.layer) not in explained
         ]
     findings.sort(key=lambda finding: -SEVERITIES.index(finding.severity))
     return tuple(findings), tuple(infos)
+
+
+def _layer(place: str | None) -> str | None:
+    """Return the layer of a call: `relu` of `relu#1`."""
+    return place.partition("#")[0] if place else None
 
 
 def _why_not(rule: Rule, threshold: Threshold, evidence: Evidence) -> str | None:

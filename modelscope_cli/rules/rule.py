@@ -35,6 +35,7 @@ class Rule:
         source: where it comes from.
         needs: the fields of `Evidence` it looks at.
         wants: the same, where it can be judged without.
+        yields_to: codes of rules before it whose finding in a layer explains one of this rule there.
         judge: gives every place where it is broken.
         kind: how a threshold is written: `number`, `count` (25M), `bytes` (500MB), `shape` (1,1000).
         excuse: says why it cannot be judged here, None where it can.
@@ -52,6 +53,7 @@ class Rule:
     judge: Callable[[Evidence, Any], Iterable[Sighting]]
     kind: str = "number"
     wants: frozenset[str] = frozenset()
+    yields_to: tuple[str, ...] = ()
     excuse: Callable[[Evidence, Any], str | None] = _always
 
     def info(self, threshold: float | str | None) -> RuleInfo:
