@@ -122,8 +122,8 @@ def check(
     """Judge a model by rules, and exit with 1 where one is broken; `modelscope rules` lists them.
 
     Weights, activations, gradients, structure, budgets and answers: each rule has a code, a threshold with its
-    source, and a hint. Pictures are better than the noise that is taken without them. `[tool.modelscope]` in the
-    nearest pyproject.toml sets select, ignore, thresholds, fail-on, baseline and the budgets; flags win.
+    source, and a hint. Pictures are better than the noise that is taken without them. The table tool.modelscope of
+    the nearest pyproject.toml sets select, ignore, thresholds, fail-on, baseline and the budgets; flags win.
 
     Examples:
 

@@ -72,6 +72,8 @@ def read_settings(
         if budget is not None:
             rule = find_rule(name, f"--{name}")
             typed[rule.code] = written.read(budget, rule.kind, f"--{name} ")
+            if settings.select:  # who types a budget wants it kept
+                settings = replace(settings, select=(*settings.select, rule.code))
     settings = replace(settings, thresholds=typed)
     if fail_on is not None:
         settings = replace(settings, fail_on=_severity(fail_on, "--fail-on "))

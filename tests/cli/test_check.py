@@ -55,6 +55,11 @@ def test_the_exit_code_follows_the_findings(run, options, code):
     assert outcome.json["passed"] is (code == 0)
 
 
+def test_a_budget_that_is_typed_is_judged_whatever_is_selected(run):
+    outcome = run(f"{HEALTHY} --select MS1 --max-params 1k --json", expect=1)
+    assert codes(outcome) == ["MS501"]
+
+
 def test_findings_say_where_how_much_and_what_to_do(run):
     finding = run(f"{QUICK} --json").json["findings"][0]
     assert (finding["code"], finding["layer"]) == DEAD
