@@ -59,9 +59,10 @@ PLAINEST = [
     *("analysis/grads_request", "analysis/marks", "analysis/prune_request", "analysis/attack_request"),
     *(
         f"{room}/{path.stem}"
-        for room in ("records", "checkpoints")
+        for room in ("records", "checkpoints", "rules")
         for path in sorted((PACKAGE / room).glob("*.py"))
     ),
+    *("analysis/grads_request", "analysis/marks"),
 ]
 
 
@@ -85,6 +86,7 @@ ALLOWED = {
     "inputs": {"inputs", "records", "errors", "lean"},
     "analysis": {"analysis", "hooks", "models", "checkpoints", "inputs", "records", "errors", "lean"},
     "report": {"report", "records", "errors"},
+    "rules": {"rules", "records", "errors"},
 }
 
 

@@ -11,11 +11,13 @@ from modelscope_cli import __version__
 from modelscope_cli.cli import _console
 from modelscope_cli.cli.ablate import ablate
 from modelscope_cli.cli.attack import attack
+from modelscope_cli.cli.check import check
 from modelscope_cli.cli.featuremaps import featuremaps
 from modelscope_cli.cli.grads import grads
 from modelscope_cli.cli.models import models
 from modelscope_cli.cli.predict import predict
 from modelscope_cli.cli.prune import prune
+from modelscope_cli.cli.rules import rules
 from modelscope_cli.cli.stats import stats
 from modelscope_cli.cli.summary import summary
 from modelscope_cli.cli.weights import weights
@@ -34,7 +36,7 @@ app = typer.Typer(
 _COMMANDS: tuple[Callable[..., object], ...] = (
     *(summary, stats, featuremaps, grads),
     *(predict, ablate, prune, attack),
-    *(weights, models),
+    *(check, rules, weights, models),
 )
 for command in _COMMANDS:
     app.command()(command)

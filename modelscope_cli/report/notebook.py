@@ -1,7 +1,7 @@
 """How records show themselves in a notebook and under `print`."""
 
 import io
-from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from modelscope_cli.report.sheet import Sheet
@@ -34,29 +34,7 @@ def to_html(sheet: Sheet) -> str:
 
 
 def sheet_of(record: Any) -> Sheet:
-    """Lay out a record as its command would."""
-    from modelscope_cli.records import (
-        AblateRecord,
-        AttackRecord,
-        GradsRecord,
-        PredictRecord,
-        PruneRecord,
-        SummaryRecord,
-    )
-    from modelscope_cli.report.ablate_sheet import ablate_sheet
-    from modelscope_cli.report.attack_sheet import attack_sheet
-    from modelscope_cli.report.grads_sheet import grads_sheet
-    from modelscope_cli.report.predict_sheet import predict_sheet
-    from modelscope_cli.report.prune_sheet import prune_sheet
-    from modelscope_cli.report.stats_sheet import stats_sheet
-    from modelscope_cli.report.summary_sheet import summary_sheet
-
-    sheets: dict[type, Callable[[Any], Sheet]] = {
-        SummaryRecord: summary_sheet,
-        GradsRecord: grads_sheet,
-        AttackRecord: attack_sheet,
-        AblateRecord: ablate_sheet,
-        PredictRecord: predict_sheet,
-        PruneRecord: prune_sheet,
-    }
-    return sheets.get(type(record), stats_sheet)(record)
+    """Lay out a record as its command would: `stats_sheet` of `stats_sheet.py` for `stats`."""
+    name = f"{record.run.command}_sheet"
+    sheet: Sheet = getattr(import_module(f"modelscope_cli.report.{name}"), name)(record)
+    return sheet
