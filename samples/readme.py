@@ -44,7 +44,7 @@ def on_terminal(arguments: list[str]) -> str:
         if not part:
             break
         parts.append(part)
-    if process.wait() != 0:
+    if process.wait() > 1:  # 1: something was found, as it should be
         raise SystemExit(f"{shlex.join(arguments)} failed")
     text = b"".join(parts).decode().replace("\r\n", "\n")
     return "".join(line.rstrip() + "\n" for line in text.splitlines())

@@ -17,7 +17,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 NAMES = [str(path.relative_to(ROOT)) for path in FILES]
 COMMANDS = get_command(app).commands
 
-DRAWING = {"grids", "gallery", "plots", "palette", "correlations", "flow"}
+DRAWING = {"grids", "gallery", "plots", "palette", "correlations", "diff_plot", "flow"}
 HEAVY = {"torch", "torchvision", "PIL", "numpy", "matplotlib", "safetensors", "scipy"}
 
 
@@ -53,7 +53,7 @@ def packages(modules: set[str]) -> set[str]:
 
 PLAINEST = [
     *("errors", "hooks/patterns", "models/names", "analysis/histogram", "analysis/moments"),
-    *("analysis/grads_request", "analysis/marks"),
+    *("analysis/diff_request", "analysis/grads_request", "analysis/marks"),
     *(f"records/{path.stem}" for path in sorted((PACKAGE / "records").glob("*.py"))),
 ]
 

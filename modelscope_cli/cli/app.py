@@ -8,6 +8,7 @@ import typer
 
 from modelscope_cli import __version__
 from modelscope_cli.cli import _console
+from modelscope_cli.cli.diff import diff
 from modelscope_cli.cli.featuremaps import featuremaps
 from modelscope_cli.cli.grads import grads
 from modelscope_cli.cli.models import models
@@ -25,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (summary, stats, featuremaps, grads, models):
+for command in (summary, stats, featuremaps, grads, diff, models):
     app.command()(command)
 
 

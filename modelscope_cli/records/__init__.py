@@ -4,6 +4,14 @@ The keys of `to_dict` are the JSON contract. Inside one schema version keys are 
 Units stand in the names: `_bytes`, `_ms`, `_fraction` (0..1). Counts are integers.
 """
 
+from modelscope_cli.records.diff import (
+    Difference,
+    DiffRecord,
+    DiffSide,
+    LayerDifference,
+    Renaming,
+    TensorDifference,
+)
 from modelscope_cli.records.featuremaps import FeatureMap, FeatureMapsRecord
 from modelscope_cli.records.grads import (
     ActivationGradient,
@@ -38,6 +46,9 @@ __all__ = [
     "Catalogue",
     "ClipInfo",
     "Counts",
+    "DiffRecord",
+    "DiffSide",
+    "Difference",
     "FeatureMap",
     "FeatureMapsRecord",
     "GradThresholds",
@@ -45,6 +56,7 @@ __all__ = [
     "GradsRecord",
     "Guess",
     "InputInfo",
+    "LayerDifference",
     "LayerShape",
     "LossInfo",
     "ModelEntry",
@@ -55,12 +67,14 @@ __all__ = [
     "Prediction",
     "Record",
     "Redundancy",
+    "Renaming",
     "Run",
     "Saving",
     "Shape",
     "StatsRecord",
     "SummaryRecord",
     "SummaryTotals",
+    "TensorDifference",
     "WeightsInfo",
     "to_plain",
     "versions",

@@ -34,11 +34,14 @@ def to_html(sheet: Sheet) -> str:
 
 def sheet_of(record: Any) -> Sheet:
     """Lay out a record as its command would."""
-    from modelscope_cli.records import GradsRecord, SummaryRecord
+    from modelscope_cli.records import DiffRecord, GradsRecord, SummaryRecord
+    from modelscope_cli.report.diff_sheet import diff_sheet
     from modelscope_cli.report.grads_sheet import grads_sheet
     from modelscope_cli.report.stats_sheet import stats_sheet
     from modelscope_cli.report.summary_sheet import summary_sheet
 
     if isinstance(record, SummaryRecord):
         return summary_sheet(record)
+    if isinstance(record, DiffRecord):
+        return diff_sheet(record)
     return grads_sheet(record) if isinstance(record, GradsRecord) else stats_sheet(record)
