@@ -51,11 +51,12 @@ def read_names(
         UsageError: an input, and checkpoints that nobody names a model for (exit 2).
     """
     if b is not None and not is_checkpoint(b) and _is_input(b):
-        b, inputs = None, (b, *inputs)
+        inputs = (b, *inputs)
+        b = None
     is_run = has_shape or bool(inputs)
-    texts = (a, a if b is None else b)
-    models = [text for text in texts if not is_checkpoint(text)]
-    runs_in = model or (models[0] if models and is_run else None)
+    texts = (a, b or a)
+    models = [text for text in texts if not is_checkpoint(text)] if is_run else []
+    runs_in = model or next(iter(models), None)
     if is_run and runs_in is None:
         # The one place that has to know an architecture, which a checkpoint does not name.
         raise UsageError(f"checkpoint '{a}' holds weights, not the model to run them in", "--model NAME")

@@ -71,6 +71,10 @@ class OutputStream(Observer):
         Raises:
             Whatever the pass raises.
         """
+        self._handed, self._may_go_on = (
+            SimpleQueue(),
+            SimpleQueue(),
+        )  # what an earlier pass left means nothing
         thread = threading.Thread(target=self._work, args=(run,), name="modelscope forward", daemon=True)
         thread.start()
         try:

@@ -53,14 +53,16 @@ def _draw_distance(axes: Any, record: DiffRecord) -> None:
     axes.set_yscale("log")
     axes.set_ylim(floor, top)
     heights = [math.nan if one is None else min(max(one, floor), top) for one in distances]
-    axes.plot(heights, "-", lw=1.0, color=FAINT, zorder=1)
-    looks = {
-        "beyond the tolerance": (lambda row: row.status != "same" and row.differing, "o", LINE, LINE),
-        "within it": (lambda row: row.status == "same" and row.differing, "o", LINE, "white"),
-        "equal to the last bit": (lambda row: row.differing == 0, "s", FAINT, "white"),
-    }
-    for name, (belongs, marker, edge, face) in looks.items():
-        places = [x for x, row in enumerate(rows) if belongs(row)]
+    joined = [height if row.differing else math.nan for row, height in zip(rows, heights, strict=True)]
+    axes.plot(joined, "-", lw=1.0, color=FAINT, zorder=1)
+    looks = (
+        ("beyond the tolerance", "o", LINE, LINE),
+        ("within the tolerance", "o", LINE, "white"),
+        ("equal to the last bit", "s", FAINT, "white"),
+    )
+    kinds = [0 if row.differing and row.status != "same" else 1 if row.differing else 2 for row in rows]
+    for kind, (name, marker, edge, face) in enumerate(looks):
+        places = [x for x, row in enumerate(rows) if kinds[x] == kind and row.rel_l2 is not None]
         points = [heights[x] for x in places]
         if places:
             axes.plot(places, points, marker, ms=4, mec=edge, mfc=face, label=name, clip_on=False, zorder=2)
@@ -89,11 +91,13 @@ def _draw_distance(axes: Any, record: DiffRecord) -> None:
 
 
 def _draw_angle(axes: Any, rows: Sequence[Difference]) -> None:
-    # Below this a cosine in float64 says nothing.
-    angles = [None if row.cosine is None else max(1 - row.cosine, 1e-16) for row in rows]
+    # Below this a cosine in float64 says nothing; what is equal has none to show.
+    angles = [
+        max(1 - row.cosine, 1e-16) if row.cosine is not None and row.differing else math.nan for row in rows
+    ]
     axes.set_yscale("log")
-    axes.plot([math.nan if one is None else one for one in angles], ".-", ms=4, lw=1.0, color=LINE)
-    axes.set_ylim(0.3 * min([one for one in angles if one is not None], default=1e-16), 4)
+    axes.plot(angles, ".-", ms=4, lw=1.0, color=LINE)
+    axes.set_ylim(0.3 * min([one for one in angles if one > 0], default=1e-2), 4)
     axes.set_ylabel("1 - cosine")
     axes.grid(axis="y", lw=0.4, alpha=0.5)
 

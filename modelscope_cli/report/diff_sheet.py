@@ -32,7 +32,7 @@ def diff_columns(record: DiffRecord | None = None) -> tuple[Column, ...]:
         Column("name", "layer" if is_run else "tensor", lambda r: r.label, is_number=False, rank=0),
         Column("b_name", "in B", _b_name, is_number=False, rank=1, is_shown=any(map(_b_name, rows))),
         Column("type", "type", _type, is_number=False, rank=6, is_shown=is_run),
-        Column("status", "", lambda r: r.status, lambda r: r.problem or r.status, is_number=False, rank=0),
+        Column("status", "status", lambda r: r.status, _status, is_number=False, rank=0),
         Column("shape", "shape", *_pair("shape"), is_number=False, rank=2, is_shown=has_shapes),
         Column("dtype", "dtype", *_pair("dtype"), is_number=False, rank=3, is_shown=has_dtypes),
         _number("max_abs", "max |d|", rank=4),
@@ -59,6 +59,10 @@ def _pair(trait: str) -> tuple[Callable[[Difference], str], Callable[[Difference
         return " -> ".join(dict.fromkeys(texts))
 
     return value, value
+
+
+def _status(row: Difference) -> str:
+    return row.problem or ("within" if row.status == "same" and row.differing else row.status)
 
 
 def _b_name(row: Difference) -> str | None:
@@ -92,12 +96,10 @@ def _title(record: DiffRecord) -> str:
     weights = a.weights.resolved, b.weights.resolved
     if a.name != b.name:
         names = f"{a.name} against {b.name}"
+    elif weights[0] != weights[1]:
+        names = f"{a.name}, {weights[0]} against {weights[1]}"
     else:
-        names = (
-            f"{a.name}, {weights[0]} against {weights[1]}"
-            if weights[0] != weights[1]
-            else f"{a.name} against itself"
-        )
+        names = f"{a.name} against itself"
     if given is None:
         return f"{names}, tensor by tensor"
     if given.source != "image":
