@@ -71,6 +71,8 @@ def draw_pictures() -> None:
             flow = Path(folder, name)
             on_terminal(["grads", "samples/star.png", *model, "--target", "star", "--out", str(flow)])
             shutil.copy(flow / "gradient_flow.png", PICTURES / name)
+    rounded = ["--b-dtype", "bfloat16", "--plot", str(PICTURES / "bfloat16.png")]
+    on_terminal(["diff", SAMPLE[1], "samples/star.png", *SAMPLE[2:], *rounded])
     on_terminal(["stats", "samples/star.png", *SICK, "--plot", str(PICTURES / "sick.png")])
 
 

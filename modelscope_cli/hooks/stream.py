@@ -13,6 +13,9 @@ from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import Call, Observer
 from modelscope_cli.hooks.snapshot import RandomState
 
+# After Ctrl-C a layer may still be busy for a while. Its thread runs out by itself, with no hook left on it.
+_PATIENCE_S = 2.0
+
 
 @dataclass(frozen=True, slots=True)
 class Output:
@@ -86,7 +89,7 @@ class OutputStream(Observer):
                 self._may_go_on.put(True)
         finally:
             self._may_go_on.put(False)
-            thread.join()
+            thread.join(_PATIENCE_S)
 
     def _work(self, run: Callable[[], object]) -> None:
         end: BaseException | None = None

@@ -49,7 +49,7 @@ def save_divergence(record: DiffRecord, path: Path) -> None:
 def _draw_distance(axes: Any, record: DiffRecord) -> None:
     rows = record.rows
     distances = [row.rel_l2 for row in rows]
-    floor, top = _limits([*distances, record.tolerance])
+    floor, top = _limits([*distances, record.tolerance], has_edge=not all(distances))
     axes.set_yscale("log")
     axes.set_ylim(floor, top)
     heights = [math.nan if one is None else min(max(one, floor), top) for one in distances]
@@ -80,7 +80,7 @@ def _draw_distance(axes: Any, record: DiffRecord) -> None:
             clip_on=False,
         )
     first = next((x for x, row in enumerate(rows) if row.label == record.first_divergence), None)
-    if first is not None:
+    if first is not None and record.layers is not None:
         axes.axvline(first, color=ALARM, lw=1.0, zorder=0, label=f"first divergence: {rows[first].label}")
     axes.set_ylabel("relative L2, |a - b| / |a|")
     axes.grid(axis="y", lw=0.4, alpha=0.5)
@@ -97,16 +97,17 @@ def _draw_angle(axes: Any, rows: Sequence[Difference]) -> None:
     ]
     axes.set_yscale("log")
     axes.plot(angles, ".-", ms=4, lw=1.0, color=LINE)
-    axes.set_ylim(0.3 * min([one for one in angles if one > 0], default=1e-2), 4)
+    drawn = [angle for angle in angles if angle > 0] or [1.0]
+    axes.set_ylim(0.3 * min(drawn), 3 * max(drawn))
     axes.set_ylabel("1 - cosine")
     axes.grid(axis="y", lw=0.4, alpha=0.5)
 
 
-def _limits(values: Sequence[float | None]) -> tuple[float, float]:
-    """Return whole powers of ten around what can be drawn, with room for what is on the lower edge."""
+def _limits(values: Sequence[float | None], *, has_edge: bool) -> tuple[float, float]:
+    """Return whole powers of ten around what can be drawn, with room for what stands on the lower edge."""
     drawn = [value for value in values if value and math.isfinite(value)] or [1.0]
     low, high = math.floor(math.log10(min(drawn))), math.ceil(math.log10(max(drawn)) + 1e-9)
-    return 10.0 ** (low - 1), 10.0 ** max(high, low + 1)
+    return 10.0 ** (low - has_edge), 10.0 ** max(high, low + 1)
 
 
 def _title(record: DiffRecord) -> str:

@@ -11,13 +11,14 @@ from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
 def diff_sheet(record: DiffRecord, columns: str | None = None, *, show_all: bool = False) -> Sheet:
     """Lay out what differs, if only within the tolerance; with `show_all` also what is equal to the last bit."""
+    is_run = record.layers is not None
     return Sheet(
         title=_title(record),
         columns=choose_columns(diff_columns(record), columns),
         rows=tuple(row for row in record.rows if show_all or row.status != "same" or row.differing),
         facts=_facts(record),
         is_dim=lambda row: row.status == "same",
-        is_bad=lambda row: row.label == record.first_divergence or bool(row.nonfinite),
+        is_bad=lambda row: bool(row.nonfinite) or (is_run and row.label == record.first_divergence),
     )
 
 
@@ -124,11 +125,7 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
     ]
     found = [f"{getattr(totals, field.name)} {field.name}" for field in dataclasses.fields(totals)[1:]]
     facts.append(("totals", ", ".join(text for text in found if not text.startswith("0 ")) or "nothing"))
-    first = next((row for row in record.rows if row.label == record.first_divergence), None)
-    if record.is_same:
-        facts.append(("first divergence", "none"))
-    elif first is not None:
-        facts.append(("first divergence", _describe(first)))
+    facts += _worst(record)
     facts.append(("tolerance", f"relative L2 of {record.tolerance:g} ({record.tolerance_reason})"))
     within = [row for row in record.rows if row.status == "same" and row.differing]
     if within:
@@ -138,6 +135,15 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
         text = f"'{renaming.prefix}' is '{renaming.b_prefix}' in B: {renaming.tensors} tensors fit"
         facts.append(("prefix", text))
     return tuple(facts)
+
+
+def _worst(record: DiffRecord) -> list[tuple[str, str]]:
+    """Where it begins; tensors do not follow each other, so the one that is farthest off."""
+    if record.layers is not None:
+        first = next((row for row in record.rows if row.label == record.first_divergence), None)
+        return [("first divergence", _describe(first) if first else "none")]
+    changed = [row for row in record.rows if row.rel_l2 and row.status != "same"]
+    return [("farthest off", _describe(max(changed, key=lambda row: row.rel_l2 or 0)))] if changed else []
 
 
 def _describe(row: Difference) -> str:

@@ -28,6 +28,7 @@ BENCHMARKS = (
     "stats_time",
     "stats_memory",
     "stats_accuracy",
+    "diff_memory",
     "grid",
     "early_stop",
 )

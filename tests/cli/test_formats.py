@@ -14,9 +14,19 @@ COMMANDS = {
     "stats": "stats {healthy} --input-shape 1,3,48,48",
     "correlation": "stats {healthy} --input-shape 1,3,48,48 -l type:Conv2d --correlation",
     "featuremaps": "featuremaps {healthy} --input-shape 1,3,48,48 -l type:ReLU --cell 8",
+    "diff": "diff {TINY} --input-shape 1,3,48,48 --b-seed 1 --all --tolerance 1e9",
+    "diff of tensors": "diff {samples}/tiny_resnet.safetensors {samples}/sick.safetensors --all --tolerance 1e9",
     "models": "models resnet",
 }
-ROWS = {"summary": 30, "stats": 26, "correlation": 9, "featuremaps": 7, "models": 21}
+ROWS = {
+    "summary": 30,
+    "stats": 26,
+    "correlation": 9,
+    "featuremaps": 7,
+    "models": 21,
+    "diff": 27,
+    "diff of tensors": 46,
+}
 
 pytestmark = pytest.mark.parametrize("command", COMMANDS)
 
@@ -53,7 +63,7 @@ def test_delimited_lines_have_as_many_cells_as_the_header(run, command, format):
 
 
 def rows_of(document):
-    return document.get("layers") or document.get("maps") or document.get("models")
+    return document.get("layers") or document.get("maps") or document.get("models") or document["tensors"]
 
 
 def test_auto_is_tsv_where_there_is_no_terminal(run, command):
