@@ -49,6 +49,8 @@ class Pairing:
                 x, y = next(a, None), next(b, None)
         yield from ((kept, None) for kept in self._kept_a.values())
         yield from ((None, kept) for kept in self._kept_b.values())
+        self._kept_a.clear()
+        self._kept_b.clear()
 
     def _keep(self, x: Output, y: Output) -> None:
         self._kept_a[x.key], self._kept_b[y.key] = x.copied(), y.copied()

@@ -294,7 +294,8 @@ NAMES = st.lists(st.sampled_from("abcdef"), max_size=12)
 
 @given(NAMES, NAMES)
 def test_every_output_comes_once_beside_its_own(ours, theirs):
-    pairing = Pairing(frozenset(ours), frozenset(theirs))
+    pairing = Pairing(frozenset("abcdef"), frozenset("abcdef"))
+    list(pairing.pairs(outputs("abc"), outputs("cad")))  # another pass has no part in this one
     pairs = list(pairing.pairs(outputs(ours), outputs(theirs)))
     keys = [{output.key for output in outputs(names)} for names in (ours, theirs)]
     assert all(x.key == y.key for x, y in pairs if x and y)
