@@ -19,7 +19,7 @@ COMMANDS = get_command(app).commands
 
 DRAWING = {
     *("grids", "gallery", "plots", "palette", "correlations", "flow", "ablation_plot", "ablation_gallery"),
-    *("prune_plot", "prune_report", "attack_pictures", "attack_report"),
+    *("prune_plot", "prune_report", "attack_pictures", "attack_report", "diff_plot"),
 }
 HEAVY = {"torch", "torchvision", "PIL", "numpy", "matplotlib", "safetensors", "scipy"}
 
@@ -56,13 +56,13 @@ def packages(modules: set[str]) -> set[str]:
 
 PLAINEST = [
     *("errors", "hooks/patterns", "models/names", "analysis/histogram", "analysis/moments"),
-    *("analysis/grads_request", "analysis/marks", "analysis/prune_request", "analysis/attack_request"),
+    *(f"analysis/{name}_request" for name in ("grads", "prune", "attack", "diff")),
+    "analysis/marks",
     *(
         f"{room}/{path.stem}"
         for room in ("records", "checkpoints", "rules")
         for path in sorted((PACKAGE / room).glob("*.py"))
     ),
-    *("analysis/grads_request", "analysis/marks"),
 ]
 
 
@@ -84,7 +84,7 @@ ALLOWED = {
     "checkpoints": {"checkpoints", "records", "errors"},
     "models": {"models", "checkpoints", "inputs", "records", "errors", "lean"},
     "inputs": {"inputs", "records", "errors", "lean"},
-    "analysis": {"analysis", "hooks", "models", "checkpoints", "inputs", "records", "errors", "lean"},
+    "analysis": {"analysis", "checkpoints", "hooks", "models", "inputs", "records", "errors", "lean"},
     "report": {"report", "records", "errors"},
     "rules": {"rules", "records", "errors"},
 }

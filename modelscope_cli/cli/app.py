@@ -12,6 +12,7 @@ from modelscope_cli.cli import _console
 from modelscope_cli.cli.ablate import ablate
 from modelscope_cli.cli.attack import attack
 from modelscope_cli.cli.check import check
+from modelscope_cli.cli.diff import diff
 from modelscope_cli.cli.featuremaps import featuremaps
 from modelscope_cli.cli.grads import grads
 from modelscope_cli.cli.models import models
@@ -36,7 +37,7 @@ app = typer.Typer(
 _COMMANDS: tuple[Callable[..., object], ...] = (
     *(summary, stats, featuremaps, grads),
     *(predict, ablate, prune, attack),
-    *(check, rules, weights, models),
+    *(check, rules, diff, weights, models),
 )
 for command in _COMMANDS:
     app.command()(command)

@@ -116,7 +116,11 @@ def names_of(model: nn.Module, layers: Sequence[str], exclude: Sequence[str]) ->
     Raises:
         UsageError: malformed, matches nothing, or asks for a position (exit 2).
     """
-    every = [layer for layer, _ in list_layers(model)]
+    return names_among([layer for layer, _ in list_layers(model)], layers, exclude)
+
+
+def names_among(every: Sequence[Layer], layers: Sequence[str], exclude: Sequence[str]) -> frozenset[str]:
+    """Return the same out of `every`, which may be the layers of several models."""
     take = [parse_pattern(text) for text in layers] or [EVERY_LAYER]
     leave = [parse_pattern(text) for text in exclude]
     for pattern in (*take, *leave):

@@ -7,6 +7,14 @@ Units stand in the names: `_bytes`, `_ms`, `_fraction` (0..1). Counts are intege
 from modelscope_cli.records.ablate import AblateRecord, Ablation, Baseline
 from modelscope_cli.records.attack import Answer, AttackRecord, ClassShift
 from modelscope_cli.records.check import CheckRecord, Finding, RuleInfo, RuleList
+from modelscope_cli.records.diff import (
+    Difference,
+    DiffRecord,
+    DiffSide,
+    LayerDifference,
+    Renaming,
+    TensorDifference,
+)
 from modelscope_cli.records.evidence import (
     Backward,
     BatchNormState,
@@ -63,6 +71,9 @@ __all__ = [
     "ClassShift",
     "ClipInfo",
     "Counts",
+    "DiffRecord",
+    "DiffSide",
+    "Difference",
     "Drift",
     "DtypeTotal",
     "Evidence",
@@ -76,6 +87,7 @@ __all__ = [
     "Guess",
     "Identified",
     "InputInfo",
+    "LayerDifference",
     "LayerShape",
     "LossInfo",
     "ModelEntry",
@@ -89,6 +101,7 @@ __all__ = [
     "PrunedLayer",
     "Record",
     "Redundancy",
+    "Renaming",
     "RuleInfo",
     "RuleList",
     "Run",
@@ -98,6 +111,7 @@ __all__ = [
     "Structure",
     "SummaryRecord",
     "SummaryTotals",
+    "TensorDifference",
     "TensorHealth",
     "TensorRow",
     "TrainMode",

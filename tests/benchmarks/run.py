@@ -29,6 +29,7 @@ BENCHMARKS = (
     "stats_memory",
     "stats_accuracy",
     "gradients",
+    "diff_memory",
     "grid",
     "early_stop",
     "ablation",

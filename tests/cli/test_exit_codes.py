@@ -71,6 +71,37 @@ TABLE = [
     ("ablate", "<ssdlite320_mobilenet_v3_large> -w none -q", 4, "it is no classifier", "modelscope summary"),
     ("ablate", "<raft_small> -w none -q --size 128", 4, "it is no classifier", "modelscope summary"),
     ("ablate", "<tiny> -w none -q --num-classes 1", 4, "1x1, not a row of scores", "modelscope summary"),
+    # two sides
+    ("diff", "", 2, "'A'", "modelscope diff --help"),
+    ("diff", "resnet18", 2, "nothing to compare 'resnet18' with", "--b-dtype bfloat16"),
+    ("diff", "resnet18 resnt34", 2, "'resnt34': did you mean resnet34", "modelscope models resnet"),
+    ("diff", "resnet18 --b-dtype float33", 2, "'float33'", "--dtype float32"),
+    ("diff", "resnet18 resnet18 --b-weights NONE_V1", 2, "'NONE_V1', only", "--weights IMAGENET1K_V1"),
+    ("diff", "resnet18 vit_b_16 -w none", 4, "no tensor in common", "modelscope diff"),
+    ("diff", "alexnet vit_b_16 -w none --input-shape 1,3,64,64", 4, "have no layer in common", "vit_b_16"),
+    ("diff", "{a} {b} {dot}", 4, "'{a}' holds the weights of no torchvision model", "--checkpoint {a}"),
+    ("diff", "{a} {b} --b-dtype bfloat16", 2, "'--b-dtype bfloat16'", "--model NAME"),
+    ("diff", "{a} {b} --dtype bfloat16", 2, "'--dtype bfloat16'", "--model NAME"),
+    ("diff", "{a} {b} -l conv", 2, "'--layer conv' is for a run", "--input-shape 1,3,224,224"),
+    ("diff", "{a} {b} --b-mode train", 2, "'--b-mode train' is for a run", "--input-shape"),
+    ("diff", "{a} {b} --no-normalize", 2, "'--no-normalize' is for a run", "--input-shape"),
+    ("diff", "{a} {b} --tolerance -1", 2, "'--tolerance -1'", "--tolerance 1e-3"),
+    ("diff", "{a} {b} --tolerance nan", 2, "'--tolerance nan'", "--tolerance 1e-3"),
+    ("diff", "{a} {b} --columns nme", 2, "'nme'", "--columns name,"),
+    ("diff", "{a} {b} --plot x.foo", 2, "'--plot x.foo'", "--plot x.png"),
+    ("diff", "{a} {dot} <tiny> -c {b} --b-seed 1", 2, "two checkpoints for A", "leave out --checkpoint"),
+    ("diff", "{a} {b} {dot} <tiny> --b-checkpoint {a}", 2, "two checkpoints for B", "leave out --b-c"),
+    ("diff", "{a} {bad}/missing.pt", 4, "'{bad}/missing.pt'", "ls {bad}"),
+    ("diff", "{bad}/empty.pt {a}", 4, "'{bad}/empty.pt' is empty", "get the file again"),
+    ("diff", "{bad}/evil.pt {a}", 4, "'{bad}/evil.pt' is not loaded: it would run", "weights_only=False"),
+    ("diff", "{a} {bad}/cut.safetensors", 4, "'{bad}/cut.safetensors'", "get the file again"),
+    ("diff", "{a} {shapes}", 4, "no tensor in common", "modelscope diff"),
+    ("diff", "{a} {shapes} {dot} <tiny>", 4, "'{shapes}' is of another architecture", "modelscope models"),
+    ("diff", "{a} {b} {bad}/missing.jpg <tiny>", 4, "'{bad}/missing.jpg' does not exist", ""),
+    ("diff", "{a} {b} {dot} <tiny> -l nothing", 2, "'nothing' matches nothing", "types present"),
+    ("diff", "{a} {b} {dot} <tiny> -l conv@2", 2, "'conv@2' speaks of calls", "'conv'"),
+    ("diff", "{a} {b} <tiny> --input-shape 1,5,9,9", 4, "A: forward raised in conv (Conv2d)", "summary"),
+    ("diff", "torch:nn.Identity {dot} --b-dtype float16 --size 0", 2, "'0' in '--size 0'", "--size 224"),
     # pictures
     (PICTURE, "{bad}/missing.jpg <tiny> -w none", 4, "'{bad}/missing.jpg' does not exist", ""),
     (PICTURE, "'{bad}/*.webp' <tiny> -w none", 2, "'{bad}/*.webp' matches no file", "ls {bad}"),
@@ -356,6 +387,7 @@ def as_typed(command, arguments, bad, samples):
 def test_bad_input(refused, bad, cwd, samples, command, arguments, code, quoted, hint):
     words = {"bad": bad, "dot": bad / "dot.png", "shapes": samples / "shapes_squeezenet1_1.safetensors"}
     words["trained"] = samples / "tiny_resnet.safetensors"
+    words |= {"a": samples / "tiny_resnet.safetensors", "b": samples / "sick.safetensors"}
     before = files_below(bad, cwd)
     message, suggested = refused(as_typed(command, arguments, bad, samples), code, **words)
     assert quoted.format(**words) in message

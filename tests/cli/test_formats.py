@@ -16,6 +16,8 @@ COMMANDS = {
     "featuremaps": "featuremaps {healthy} --input-shape 1,3,48,48 -l type:ReLU --cell 8",
     "grads": "grads {healthy} --input-shape 1,3,48,48 --no-save",
     "ablate": "ablate {healthy} --input-shape 1,3,48,48 -l type:ReLU --no-save",
+    "diff": "diff {TINY} --input-shape 1,3,48,48 --b-seed 1 --all --tolerance 1e9",
+    "diff of tensors": "diff {samples}/tiny_resnet.safetensors {samples}/sick.safetensors --all --tolerance 1e9",
     "models": "models resnet",
 }
 ROWS = {
@@ -26,6 +28,8 @@ ROWS = {
     "grads": 25,
     "ablate": 7,
     "models": 21,
+    "diff": 27,
+    "diff of tensors": 46,
 }
 
 pytestmark = pytest.mark.parametrize("command", COMMANDS)
@@ -63,7 +67,7 @@ def test_delimited_lines_have_as_many_cells_as_the_header(run, command, format):
 
 
 def rows_of(document):
-    keys = ("layers", "maps", "parameters", "rows", "models")
+    keys = ("layers", "maps", "parameters", "rows", "tensors", "models")
     return next(document[key] for key in keys if key in document)
 
 

@@ -98,13 +98,16 @@ def interrupt_when_reached(process, mark):
     assert "error" not in err
 
 
+DIFF = "diff {} --b-seed 1 --input-shape 1,3,9,9 -o result.json"
+
+
 def listing(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
 @pytest.mark.parametrize(
     "command",
-    ["summary {}", "stats -m {} -o result.json", "featuremaps -m {}", "grads -m {}", "ablate -m {}"],
+    ["summary {}", "stats -m {} -o result.json", "featuremaps -m {}", "grads -m {}", "ablate -m {}", DIFF],
 )
 def test_ctrl_c_in_a_forward(cwd, command):
     (cwd / "slow.py").write_text(SLOW)

@@ -1,0 +1,157 @@
+"""What `diff` returns."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from modelscope_cli.records.run import ModelInfo, Record, Shape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One thing that A and B have both, or only one of them.
+
+    Figures are over the places where both values are finite, A being the reference; None where nothing can be
+    compared (`added`, `removed`, `reshaped`).
+
+    Attributes:
+        status: `same` (within the tolerance), `changed`, `added` (only B has it), `removed` (only A has it),
+            `reshaped`; for tensors also `retyped`, and `renamed` (the same values under another name).
+        max_abs, mean_abs: of a - b.
+        rel_l2: |a - b| / |a|, infinite where A is all zeros and B is not.
+        cosine: of the angle between a and b; None where just one of them is all zeros.
+        sqnr_db: 10 log10(|a|^2 / |a - b|^2); None where they do not differ.
+        differing: how many values are not equal, to the last bit; NaN equals NaN.
+        nonfinite: how many of these are NaN or infinite on one side, or on both but not alike.
+        problem: why there are no figures although both are there.
+    """
+
+    name: str
+    status: str
+    max_abs: float | None = None
+    mean_abs: float | None = None
+    rel_l2: float | None = None
+    cosine: float | None = None
+    sqnr_db: float | None = None
+    differing: int | None = None
+    nonfinite: int | None = None
+    shape: Shape | None = None
+    b_shape: Shape | None = None
+    dtype: str | None = None
+    b_dtype: str | None = None
+    problem: str | None = None
+
+    @property
+    def label(self) -> str:
+        """How a person names it."""
+        return self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorDifference(Difference):
+    """One tensor of a state dict; `b_name` where B has it under another name."""
+
+    b_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerDifference(Difference):
+    """One output of one call of a layer, over all images; `order` is that in A, else in B."""
+
+    type: str
+    order: int
+    call: int
+    output: str
+
+    @property
+    def label(self) -> str:
+        """The name a pattern understands, and which of several outputs."""
+        label = (self.name or self.type) + (f"#{self.call}" if self.call else "")
+        return label + (f" [{self.output}]" if self.output else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Renaming:
+    """Names of A that begin with `prefix` are those of B that begin with `b_prefix`; `tensors` of them fit."""
+
+    prefix: str
+    b_prefix: str
+    tensors: int
+
+
+@dataclass(frozen=True, slots=True)
+class DiffTotals:
+    """How many rows there are of each status; `compared` have figures."""
+
+    compared: int
+    same: int
+    changed: int
+    added: int
+    removed: int
+    reshaped: int
+    retyped: int
+    renamed: int
+
+
+@dataclass(frozen=True, slots=True)
+class DiffSide:
+    """What stands on the other side; A is in the header. `mode` is None where nothing was run."""
+
+    model: ModelInfo
+    device: str
+    dtype: str
+    seed: int
+    mode: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DiffRecord(Record):
+    """What `diff` returns.
+
+    Attributes:
+        mode: of A.
+        tolerance: on `rel_l2`; more than this is a change. `tolerance_reason` says where it comes from.
+        first_divergence: label of the first row, in execution order, that both have and that is not the same.
+        renamings: the prefixes that make names fit.
+        layers: where something was run, in execution order; else None.
+        tensors: where nothing was run, in A's order; else None.
+    """
+
+    b: DiffSide
+    mode: str | None
+    tolerance: float
+    tolerance_reason: str
+    first_divergence: str | None
+    totals: DiffTotals
+    renamings: tuple[Renaming, ...] = ()
+    images: int | None = None
+    layers: tuple[LayerDifference, ...] | None = None
+    tensors: tuple[TensorDifference, ...] | None = None
+
+    @property
+    def rows(self) -> tuple[Difference, ...]:
+        """The layers, or the tensors."""
+        return self.tensors or () if self.layers is None else self.layers
+
+    @property
+    def is_same(self) -> bool:
+        """Whether nothing differs beyond the tolerance."""
+        return self.totals.same == len(self.rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON document, with `layers` or with `tensors`."""
+        document = Record.to_dict(self)
+        del document["layers" if self.layers is None else "tensors"]
+        return document
+
+
+def count_up(rows: tuple[Difference, ...]) -> DiffTotals:
+    """Count the rows of each status."""
+    statuses = [row.status for row in rows]
+    names = ("same", "changed", "added", "removed", "reshaped", "retyped", "renamed")
+    return DiffTotals(sum(row.rel_l2 is not None for row in rows), *map(statuses.count, names))
+
+
+def first_divergence(rows: tuple[Difference, ...]) -> str | None:
+    """Return the label of the first row that both sides have and that is not the same."""
+    ours = (row.label for row in rows if row.status not in ("same", "renamed", "added", "removed"))
+    return next(ours, None)
