@@ -11,7 +11,6 @@ import os
 import pty
 import re
 import shlex
-import shutil
 import struct
 import subprocess
 import sys
@@ -61,39 +60,45 @@ def fill_console_blocks(readme: str) -> str:
     return re.sub(r"```console\n\$ (.*)\n[^`]*```", renew, readme)
 
 
-def draw_pictures() -> None:
-    """Write the pictures the README shows."""
+def keep(picture: Path, name: str) -> None:
+    """Put a picture beside the README, no wider than it is shown there and in 128 colours: a third of the size."""
+    image = Image.open(picture).convert("RGB")
+    image.thumbnail((1100, 2000), Image.Resampling.LANCZOS)
+    image.quantize(128).save(PICTURES / name, optimize=True)
+
+
+def draw_pictures(folder: Path) -> None:
+    """Write the pictures the README shows, by way of `folder`."""
     PICTURES.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
-        maps = Path(folder, "maps")
-        on_terminal(["featuremaps", "samples/harbour.jpg", *SAMPLE, "--layer", "conv", "--out", str(maps)])
-        shutil.copy(next(maps.glob("*_features.0.png")), PICTURES / "features.0.png")
-        shutil.copy(maps / "contact_sheet.png", PICTURES)
-        for name, model in (("gradient_flow.png", HEALTHY), ("sick_gradients.png", SICK)):
-            flow = Path(folder, name)
-            on_terminal(["grads", "samples/star.png", *model, "--target", "star", "--out", str(flow)])
-            shutil.copy(flow / "gradient_flow.png", PICTURES / name)
-        fooled = Path(folder, "attack")
-        how = ["--method", "ifgsm", "--steps", "20", "--target", "circle"]
-        on_terminal(["attack", "samples/star.png", *SAMPLE, *how, "--out", str(fooled)])
-        # Noise does not compress; with 256 colours it looks the same and is a third of the size.
-        picture = Image.open(fooled / "comparison.png").convert("RGB").quantize(256)
-        picture.save(PICTURES / "attack.png", optimize=True)
-        ablated = Path(folder, "ablated")
-        on_terminal(["ablate", "samples/star.png", *SAMPLE, "--layer", "conv", "--out", str(ablated)])
-        shutil.copy(ablated / "ablation.png", PICTURES)
-        shutil.copy(ablated / "contact_sheet.png", PICTURES / "ablated.png")
-    with tempfile.TemporaryDirectory() as folder:
-        pictures = ["samples/star.png", "samples/composition.jpg", "samples/harbour.jpg"]
-        cut = ["--global", "--amount", "0.2", "--sweep", "0.05,0.1,0.3,0.4,0.5,0.6,0.7,0.8,0.9"]
-        on_terminal(["prune", *pictures, *SAMPLE, *cut, "--out", str(Path(folder, "cut"))])
-        shutil.copy(Path(folder, "cut", "drift.png"), PICTURES)
-    rounded = ["--b-dtype", "bfloat16", "--plot", str(PICTURES / "bfloat16.png")]
+    maps = folder / "maps"
+    on_terminal(["featuremaps", "samples/harbour.jpg", *SAMPLE, "--layer", "conv", "--out", str(maps)])
+    keep(next(maps.glob("*_features.0.png")), "features.0.png")
+    keep(maps / "contact_sheet.png", "contact_sheet.png")
+    for name, model in (("gradient_flow.png", HEALTHY), ("sick_gradients.png", SICK)):
+        flow = folder / name
+        on_terminal(["grads", "samples/star.png", *model, "--target", "star", "--out", str(flow)])
+        keep(flow / "gradient_flow.png", name)
+    fooled = folder / "attack"
+    how = ["--method", "ifgsm", "--steps", "20", "--target", "circle"]
+    on_terminal(["attack", "samples/star.png", *SAMPLE, *how, "--out", str(fooled)])
+    keep(fooled / "comparison.png", "attack.png")
+    ablated = folder / "ablated"
+    on_terminal(["ablate", "samples/star.png", *SAMPLE, "--layer", "conv", "--out", str(ablated)])
+    keep(ablated / "ablation.png", "ablation.png")
+    keep(ablated / "contact_sheet.png", "ablated.png")
+    pictures = ["samples/star.png", "samples/composition.jpg", "samples/harbour.jpg"]
+    cut = ["--global", "--amount", "0.2", "--sweep", "0.05,0.1,0.3,0.4,0.5,0.6,0.7,0.8,0.9"]
+    on_terminal(["prune", *pictures, *SAMPLE, *cut, "--out", str(folder / "cut")])
+    keep(folder / "cut" / "drift.png", "drift.png")
+    rounded = ["--b-dtype", "bfloat16", "--plot", str(folder / "bfloat16.png")]
     on_terminal(["diff", SAMPLE[1], "samples/star.png", *SAMPLE[2:], *rounded])
-    on_terminal(["stats", "samples/star.png", *SICK, "--plot", str(PICTURES / "sick.png")])
+    keep(folder / "bfloat16.png", "bfloat16.png")
+    on_terminal(["stats", "samples/star.png", *SICK, "--plot", str(folder / "sick.png")])
+    keep(folder / "sick.png", "sick.png")
 
 
 if __name__ == "__main__":
-    draw_pictures()
+    with tempfile.TemporaryDirectory() as temporary:
+        draw_pictures(Path(temporary))
     path = ROOT / "README.md"
     path.write_text(fill_console_blocks(path.read_text(encoding="utf-8")), encoding="utf-8")
