@@ -94,7 +94,7 @@ def has_colour(pixels: np.ndarray, colour: str) -> bool:
 def test_norms_stand_in_execution_order_on_a_logarithmic_scale(drawn):
     upper, lower, pixels = drawn(full())
     norms = [10.0**-k for k in range(5)]
-    assert lines(upper) == {"gradient": norms}
+    assert lines(upper) == {"gradient": norms, "at the model's output": [1.0, 1.0]}
     assert lines(lower) == {"gradient": norms}
     assert [text.get_text() for text in upper.get_xticklabels()] == [f"layer{k}" for k in range(5)]
     assert [text.get_text() for text in lower.get_xticklabels()] == [f"layer{k}.weight" for k in range(5)]
@@ -116,7 +116,8 @@ def test_biases_are_points_of_their_own(drawn):
 def test_clipping_shows_before_and_after(drawn):
     rows = [activation(0, 0.5, norm_before_clip=5.0), activation(1, 0.25, norm_before_clip=0.25)]
     upper, _, _ = drawn(record([], rows))
-    assert lines(upper) == {"gradient before clipping": [5.0, 0.25], "gradient": [0.5, 0.25]}
+    shown = {"gradient before clipping": [5.0, 0.25], "gradient": [0.5, 0.25]}
+    assert lines(upper) == {**shown, "at the model's output": [1.0, 1.0]}
     assert upper.get_ylim()[1] > 5
 
 
