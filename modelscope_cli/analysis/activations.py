@@ -1,6 +1,6 @@
 """`stats`: what the activations of every layer look like, over any number of images, keeping none of them."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -13,7 +13,7 @@ from modelscope_cli.analysis.reduce import abs_deviation, reduce_tensor
 from modelscope_cli.hooks.channels import ChannelFinder
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.selection import Selection
-from modelscope_cli.hooks.session import Call, HookSession, Observer
+from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
 from modelscope_cli.records import ActivationStats, Counts, Redundancy
 
 
@@ -134,6 +134,7 @@ def observe_activations(
     wanted: Wanted,
     *,
     with_correlation: bool = False,
+    interventions: Sequence[Intervention] = (),
     track: Callable[[Iterable[Batch], str], Iterator[Batch]] = lambda batches, what: iter(batches),
 ) -> list[Activation]:
     """Run every batch once and return what the activations were, in execution order.
@@ -143,6 +144,7 @@ def observe_activations(
 
     Args:
         batches: can be iterated twice and gives the same both times.
+        interventions: change what flows, in both passes.
         track: wraps an iteration to show its progress.
 
     Raises:
@@ -152,14 +154,20 @@ def observe_activations(
         wanted, is_innermost_only=selection.is_innermost_only, with_correlation=with_correlation
     )
     n_batches = 0
-    with HookSession(model, [observer], wanted=selection.wanted, names=selection.names) as session:
+    with HookSession(
+        model, [observer], wanted=selection.wanted, names=selection.names, interventions=interventions
+    ) as session:
         for batch in track(batches, "activations"):
             session.run(batch.args)
             observer.settle()
             n_batches += 1
     if wanted.mad and n_batches > 1:
         second = _DeviationObserver(observer.activations)
-        with HookSession(model, [second], wanted=selection.wanted, names=selection.names) as session:
+        for intervention in interventions:
+            intervention.repeat()
+        with HookSession(
+            model, [second], wanted=selection.wanted, names=selection.names, interventions=interventions
+        ) as session:
             for batch in track(batches, "mean absolute deviation"):
                 session.run(batch.args)
         for key, activation in observer.activations.items():

@@ -9,6 +9,7 @@ import typer
 from modelscope_cli.cli import _console
 from modelscope_cli.cli import _options as opt
 from modelscope_cli.cli._emit import destination, emit
+from modelscope_cli.cli._hooks import bind, conclude, read_hooks
 from modelscope_cli.cli._run import fit_batch, load, make_run, open_for, read_options, set_up, tell
 from modelscope_cli.errors import UsageError
 
@@ -27,6 +28,7 @@ def grads(
     images: opt.ImagesArg = None,
     layer: opt.LayersOpt = None,
     exclude: opt.ExcludeOpt = None,
+    hook: opt.HookOpt = None,
     loss: Annotated[
         str,
         typer.Option(
@@ -184,6 +186,7 @@ def grads(
     set_up(quiet, debug)
     where = destination(format, json, output)
     request, given = read_options(options)
+    hooks = read_hooks(hook, "grads", has_backward=True)
     choose_columns(grads_columns(table), columns)
     asked = GradsRequest(
         loss=LossRequest(loss, target, label_smoothing, weight_decay),
@@ -216,23 +219,21 @@ def grads(
     if given.files and given.batch is None and not is_training:
         given = replace(given, batch=1)
     inputs = open_for(fit_batch(given, loaded.family, is_training), loaded)
-    selection = select(
-        loaded.module,
-        layer or (),
-        exclude or (),
-        next(iter(inputs)).args,
-        is_feedforward=loaded.is_feedforward,
-    )
+    first = next(iter(inputs)).args
+    selection = select(loaded.module, layer or (), exclude or (), first, is_feedforward=loaded.is_feedforward)
     tell(selection.notes, ())
+    bound = bind(hooks, loaded, first, seed)
     gradients = measure_gradients(
         loaded,
         inputs,
         selection,
         replace(asked, is_training=is_training),
+        interventions=bound.interventions,
         track=lambda batches, what: _console.track(what, batches, inputs.n_batches),
     )
     tell((), gradients.warnings)
-    warnings = (*loaded.warnings, *inputs.warnings, *gradients.warnings)
+    hook_reports, hook_warnings = conclude(bound)
+    warnings = (*loaded.warnings, *inputs.warnings, *gradients.warnings, *hook_warnings)
     record = GradsRecord(
         run=make_run("grads", loaded, inputs.info, seed, warnings),
         loss=gradients.loss,
@@ -247,6 +248,7 @@ def grads(
         batch_norm=gradients.batch_norm,
         saving=gradients.saving,
         not_called=uncalled(loaded.module, selection, [row.name for row in gradients.activations]),
+        hooks=hook_reports,
     )
     if folder is not None:
         from modelscope_cli.report.grads_report import FILES, save_report

@@ -8,6 +8,7 @@ import typer
 from modelscope_cli.cli import _console
 from modelscope_cli.cli import _options as opt
 from modelscope_cli.cli._emit import destination, emit
+from modelscope_cli.cli._hooks import bind, conclude, read_hooks
 from modelscope_cli.cli._run import load, make_run, open_for, read_options, set_up, tell
 from modelscope_cli.errors import UsageError
 
@@ -32,6 +33,7 @@ def stats(
             "--correlation", help="Correlate the channels of each --layer; a picture each, in --out."
         ),
     ] = False,
+    hook: opt.HookOpt = None,
     model: opt.ModelOpt = "resnet34",
     weights: opt.WeightsOpt = "auto",
     checkpoint: opt.CheckpointOpt = None,
@@ -79,6 +81,7 @@ def stats(
     set_up(quiet, debug)
     where = destination(format, json, output)
     request, given = read_options(options)
+    hooks = read_hooks(hook, "stats")
     figures = needed_figures(columns) if plot is None else frozenset(FIGURES)
     if correlation and not layer:
         raise UsageError("--correlation needs to know which layers", "--correlation --layer conv")
@@ -103,24 +106,28 @@ def stats(
     first = next(iter(inputs)).args
     selection = select(loaded.module, layer or (), exclude or (), first, is_feedforward=loaded.is_feedforward)
     tell(selection.notes, ())
+    bound = bind(hooks, loaded, first, seed)
     activations = observe_activations(
         loaded.module,
         inputs,
         selection,
         Wanted(threshold=near_zero, **{figure: figure in figures for figure in FIGURES}),
         with_correlation=correlation,
+        interventions=bound.interventions,
         track=lambda batches, what: _console.track(what, batches, inputs.n_batches),
     )
     rows = tuple(to_row(activation) for activation in activations)
+    hook_reports, hook_warnings = conclude(bound)
 
     def record() -> StatsRecord:
-        warnings = (*loaded.warnings, *inputs.warnings)
+        warnings = (*loaded.warnings, *inputs.warnings, *hook_warnings)
         return StatsRecord(
             run=make_run("stats", loaded, inputs.info, seed, warnings),
             layers=rows,
             images=inputs.n_images,
             near_zero=near_zero,
             not_called=uncalled(loaded.module, selection, [row.name for row in rows]),
+            hooks=hook_reports,
         )
 
     if folder is not None:

@@ -15,6 +15,7 @@ from modelscope_cli.records.grads import (
     ParameterGradient,
     Saving,
 )
+from modelscope_cli.records.hooks import HookReport
 from modelscope_cli.records.models import Catalogue, ModelEntry
 from modelscope_cli.records.predict import Guess, Prediction, PredictRecord
 from modelscope_cli.records.run import (
@@ -44,6 +45,7 @@ __all__ = [
     "GradTotals",
     "GradsRecord",
     "Guess",
+    "HookReport",
     "InputInfo",
     "LayerShape",
     "LossInfo",

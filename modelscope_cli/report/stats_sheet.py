@@ -2,6 +2,7 @@
 
 from modelscope_cli.records import ActivationStats, StatsRecord
 from modelscope_cli.report import figures
+from modelscope_cli.report.hook_facts import hook_facts
 from modelscope_cli.report.names import label_of
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
@@ -120,6 +121,7 @@ def _facts(record: StatsRecord) -> tuple[tuple[str, str], ...]:
         )
     else:
         facts.append(("histogram", "log counts"))
+    facts += hook_facts(record.hooks)
     if record.not_called:
         facts.append(("not called", ", ".join(record.not_called)))
     return tuple(facts)

@@ -1,0 +1,155 @@
+"""From what was typed as `--hook` to interventions in a model, and from those to what is reported."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from modelscope_cli.errors import UsageError
+from modelscope_cli.hooks.backward_hooks import FullBackwardHook, GradHook, ParamGradHook
+from modelscope_cli.hooks.forward_hooks import ForwardHook, PreHook
+from modelscope_cli.hooks.hooked import Hooked, Pass, Target
+from modelscope_cli.hooks.layers import list_layers
+from modelscope_cli.hooks.patterns import parse_pattern
+from modelscope_cli.hooks.selection import names_of, select
+from modelscope_cli.hooks.session import Intervention
+from modelscope_cli.hooks.spec import HookSpec, about_pattern
+from modelscope_cli.hooks.tally import differs
+from modelscope_cli.records import HookReport
+
+_KINDS: dict[str, type[Hooked]] = {
+    "forward": ForwardHook,
+    "pre": PreHook,
+    "grad": GradHook,
+    "param-grad": ParamGradHook,
+    "full-backward": FullBackwardHook,
+}
+
+
+class ParametersKept(Intervention):
+    """Puts back what a function of the user's writes to the parameters of the layer it is handed.
+
+    Args:
+        hooks: those with a function.
+    """
+
+    def __init__(self, hooks: Sequence[Hooked]) -> None:
+        self._hooks = hooks
+        self._originals: dict[str, tuple[nn.Parameter, Tensor]] = {}
+
+    def attach(self, name: str, module: nn.Module) -> tuple[RemovableHandle, ...]:
+        if any(name in hook.target.names for hook in self._hooks):
+            for path, parameter in module.named_parameters(prefix=name):
+                self._originals.setdefault(path, (parameter, parameter.detach().clone()))
+        return ()
+
+    def detach(self) -> None:
+        for path, (parameter, value) in self._originals.items():
+            if bool(differs(value, parameter.detach()).any()):
+                with torch.no_grad():
+                    parameter.copy_(value)
+                for hook in self._hooks:
+                    if path.startswith(tuple(f"{name}." for name in hook.target.names)):
+                        hook.tally.moved[f"the parameter {path}"] = None
+        self._originals.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class BoundHooks:
+    """The hooks of one command.
+
+    Attributes:
+        interventions: for `HookSession`, in order; empty where there are no hooks.
+    """
+
+    interventions: tuple[Intervention, ...] = ()
+    hooks: tuple[Hooked, ...] = ()
+
+    def reports(self) -> tuple[HookReport, ...]:
+        """Return what each hook did, in the order they were typed."""
+        return tuple(_report(hook) for hook in self.hooks)
+
+    def saved(self) -> dict[str, dict[str, Tensor]]:
+        """Return what `save` collected: tensors by label, by file."""
+        return {
+            str(hook.spec.arguments[0]): hook.tally.saved for hook in self.hooks if hook.spec.action == "save"
+        }
+
+
+def bind_hooks(
+    typed: Sequence[tuple[HookSpec, Callable[..., Any] | None]],
+    model: nn.Module,
+    args: tuple[Any, ...],
+    *,
+    seed: int = 0,
+    say: Callable[[str], None],
+) -> BoundHooks:
+    """Find the layers every hook means.
+
+    Args:
+        typed: the hooks in order; those that are a `call` with the user's function.
+        args: what the model will be called with; its shapes decide the order of calls.
+        say: is given the lines of `print`.
+
+    Raises:
+        UsageError: a pattern that matches nothing (exit 2).
+    """
+    if not typed:
+        return BoundHooks()
+    current = Pass(model, seed, is_watching=any(function is not None for _, function in typed))
+    hooks = []
+    for number, (spec, function) in enumerate(typed):
+        try:
+            names, calls = _meant(model, spec.pattern, args)
+        except UsageError as error:
+            raise about_pattern(str(spec), error) from None
+        hooks.append(_KINDS[spec.kind](Target(spec, number, names, calls, function, say), current))
+    kept = ParametersKept([hook for hook in hooks if hook.target.function is not None])
+    return BoundHooks((current, *hooks, kept), tuple(hooks))
+
+
+def _meant(
+    model: nn.Module, pattern: str, args: tuple[Any, ...]
+) -> tuple[tuple[str, ...], frozenset[tuple[str, int]] | None]:
+    calls = None
+    if parse_pattern(pattern).is_positional:
+        calls = select(model, [pattern], (), args).wanted or frozenset()
+        names = frozenset(name for name, _ in calls)
+    else:
+        names = names_of(model, [pattern], ())
+    return tuple(layer.name for layer, _ in list_layers(model) if layer.name in names), calls
+
+
+def _report(hook: Hooked) -> HookReport:
+    spec, tally, target = hook.spec, hook.tally, hook.target
+    if (
+        target.calls is None or spec.kind == "param-grad"
+    ):  # a parameter has one gradient, however often it is used
+        fired = {name for name, _ in tally.fired_at}
+        never = tuple(name for name in target.names if name not in fired)
+        layers = target.names
+    else:
+        layers = tuple(map(_label, sorted(target.calls)))
+        never = tuple(map(_label, sorted(target.calls - tally.fired_at)))
+    return HookReport(
+        spec=str(spec),
+        kind=spec.kind,
+        action=spec.action,
+        layers=layers,
+        fired=tally.fired,
+        never_fired=never,
+        numel=tally.numel,
+        changed_fraction=tally.changed_fraction,
+        max_abs_difference=tally.max_abs_difference,
+        left_alone=tally.left_alone,
+        moved=tuple(tally.moved),
+        file=str(spec.arguments[0]) if spec.action == "save" else None,
+    )
+
+
+def _label(call: tuple[str, int]) -> str:
+    name, index = call
+    return f"{name}#{index}" if index else name
