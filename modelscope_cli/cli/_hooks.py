@@ -85,7 +85,7 @@ def _explained(spec: "HookSpec", function: Callable[..., Any]) -> Callable[..., 
                 return function(*arguments)
         except ModelscopeError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise user_code_failed(f"--hook '{spec}'", error) from error
 
     return call
@@ -99,7 +99,9 @@ def bind(hooks: Sequence[ReadHook], loaded: "LoadedModel", args: tuple[Any, ...]
     """
     from modelscope_cli.hooks.binding import bind_hooks
 
-    return bind_hooks(hooks, loaded.module, args, seed=seed, say=_console.say)
+    bound = bind_hooks(hooks, loaded.module, args, seed=seed, say=_console.say)
+    tell(bound.notes, ())
+    return bound
 
 
 def conclude(bound: "BoundHooks") -> tuple[tuple["HookReport", ...], tuple["Notice", ...]]:
@@ -130,9 +132,8 @@ def _warnings(report: "HookReport") -> list["Notice"]:
         where = _some(report.never_fired)
         found.append(Notice("hook_never_fired", f"{hook} never fired at {where}: {_WHY_NOT[report.kind]}"))
     if report.left_alone:
-        found.append(
-            Notice("hook_left_alone", f"{hook} changed nothing at some tensors; {report.left_alone}")
-        )
+        message = f"{hook} leaves some tensors alone, such as {report.left_alone}"
+        found.append(Notice("hook_left_alone", message))
     if report.moved:
         message = f"{hook} works in place: {_some(report.moved)} changed with it; return a new tensor instead"
         found.append(Notice("hook_in_place", message))

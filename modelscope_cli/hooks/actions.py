@@ -36,8 +36,7 @@ def change(spec: HookSpec, tensor: Tensor, place: Place) -> Tensor:
     Raises:
         LeftAloneError: integers have no noise, a list of numbers no channels.
     """
-    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
-        raise LeftAloneError("it is sparse, quantized or nested")
+    _refuse_unusual(tensor)
     if spec.action not in _ANY_DTYPE and not tensor.is_floating_point():
         raise LeftAloneError(f"it is of {str(tensor.dtype).removeprefix('torch.')}")
     act = _ACTIONS[spec.action]
@@ -52,9 +51,15 @@ def part_of(spec: HookSpec, tensor: Tensor, place: Place) -> Tensor:
     """Return the channels a hook is limited to, for those actions that only look.
 
     Raises:
-        LeftAloneError: there are no channels.
+        LeftAloneError: there are no channels, or no plain values.
     """
+    _refuse_unusual(tensor)
     return tensor.index_select(*_chosen(spec, tensor, place)) if spec.channels else tensor
+
+
+def _refuse_unusual(tensor: Tensor) -> None:
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
+        raise LeftAloneError("it is sparse, quantized or nested")
 
 
 def _chosen(spec: HookSpec, tensor: Tensor, place: Place) -> tuple[int, Tensor]:

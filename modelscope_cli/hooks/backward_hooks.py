@@ -1,6 +1,6 @@
 """Hooks on the gradients of a backward pass."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,10 +23,10 @@ class _OnGradients(Hooked):
             self.counted.moved[words] = None
 
     def _arrive(
-        self, spot: Spot, layer: str, index: int, place: Place, own: Nodes, grad: Tensor
+        self, spot: Spot, at: Sequence[tuple[str, int]], place: Place, own: Nodes, grad: Tensor
     ) -> Tensor | None:
         """A tensor hook: PyTorch calls it with the gradient and takes what it returns instead."""
-        self.counted.fire(layer, index)
+        self.counted.fire(*at)
         if self.target.function is not None:
             changed = self.call_function((grad,), grad, spot, partial(self._wrote_to, own))
         else:
@@ -64,7 +64,7 @@ class GradHook(_OnGradients):
             mine = tensor.view_as(tensor) if any(tensor is one for one in given) else tensor
             spot = Spot("the gradient at the output of", label_of(call), path)
             place = self.current.place(module, mine, self.target.number, spot.key)
-            arrive = partial(self._arrive, spot, call.name, call.index, place, _nodes(mine))
+            arrive = partial(self._arrive, spot, [(call.name, call.index)], place, _nodes(mine))
             self._handles.append(mine.register_hook(arrive))
             return mine
 
@@ -81,7 +81,7 @@ class ParamGradHook(_OnGradients):
 
     def __init__(self, target: Target, current: Pass) -> None:
         super().__init__(target, current)
-        self._hooked: set[nn.Parameter] = set()
+        self._owners: dict[nn.Parameter, list[str]] = {}  # a block and the layer inside may both be meant
 
     def attach(self, name: str, module: nn.Module) -> Iterable[RemovableHandle]:
         return list(self._attach(name, module)) if name in self.target.names else ()
@@ -90,18 +90,20 @@ class ParamGradHook(_OnGradients):
         parameters = list(module.named_parameters(prefix=name))
         self.check_index(len(parameters), Spot("the parameters of", name))
         for n, (path, parameter) in enumerate(parameters):
-            is_meant = self.spec.index in (None, n) and parameter.requires_grad
-            if is_meant and parameter not in self._hooked:
-                self._hooked.add(parameter)
-                yield parameter.register_hook(partial(self._arrive_at, parameter, path, name))
+            if self.spec.index in (None, n) and parameter.requires_grad:
+                owners = self._owners.setdefault(parameter, [])
+                owners.append(name)
+                if len(owners) == 1:
+                    yield parameter.register_hook(partial(self._arrive_at, parameter, path))
 
-    def _arrive_at(self, parameter: nn.Parameter, path: str, name: str, grad: Tensor) -> Tensor | None:
+    def _arrive_at(self, parameter: nn.Parameter, path: str, grad: Tensor) -> Tensor | None:
         seed = self.current.seed_for(self.target.number, path)
         place = Place(0 if parameter.ndim else None, False, seed)
-        return self._arrive(Spot("the gradient of", path), name, 0, place, _nodes(parameter), grad)
+        owners = [(name, 0) for name in self._owners[parameter]]
+        return self._arrive(Spot("the gradient of", path), owners, place, _nodes(parameter), grad)
 
     def detach(self) -> None:
-        self._hooked.clear()
+        self._owners.clear()
 
 
 class FullBackwardHook(_OnGradients):
@@ -137,7 +139,7 @@ class FullBackwardHook(_OnGradients):
         if not self.target.means(call):
             return None
         spot = Spot("the gradient at the input of", label_of(call))
-        self.counted.fire(call.name, call.index)
+        self.counted.fire((call.name, call.index))
         if self.target.function is not None:
             arguments = (module, grad_input, grad_output)
             changed = self.call_function(arguments, grad_input, spot, partial(self._wrote_to, own))

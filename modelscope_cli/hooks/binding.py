@@ -13,7 +13,7 @@ from modelscope_cli.hooks.backward_hooks import FullBackwardHook, GradHook, Para
 from modelscope_cli.hooks.forward_hooks import ForwardHook, PreHook
 from modelscope_cli.hooks.hooked import Hooked, Pass, Target
 from modelscope_cli.hooks.layers import list_layers
-from modelscope_cli.hooks.patterns import parse_pattern
+from modelscope_cli.hooks.patterns import explain, parse_pattern
 from modelscope_cli.hooks.selection import names_of, select
 from modelscope_cli.hooks.session import Intervention
 from modelscope_cli.hooks.spec import HookSpec, about_pattern
@@ -63,10 +63,12 @@ class BoundHooks:
 
     Attributes:
         interventions: for `HookSession`, in order; empty where there are no hooks.
+        notes: how a pattern was understood where it could mean two things.
     """
 
     interventions: tuple[Intervention, ...] = ()
     hooks: tuple[Hooked, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def reports(self) -> tuple[HookReport, ...]:
         """Return what each hook did, in the order they were typed."""
@@ -108,7 +110,9 @@ def bind_hooks(
             raise about_pattern(str(spec), error) from None
         hooks.append(_KINDS[spec.kind](Target(spec, number, names, calls, function, say), current))
     kept = ParametersKept([hook for hook in hooks if hook.target.function is not None])
-    return BoundHooks((current, *hooks, kept), tuple(hooks))
+    layers = [layer for layer, _ in list_layers(model)]
+    notes = dict.fromkeys(filter(None, (explain(parse_pattern(spec.pattern), layers) for spec, _ in typed)))
+    return BoundHooks((current, *hooks, kept), tuple(hooks), tuple(notes))
 
 
 def _meant(

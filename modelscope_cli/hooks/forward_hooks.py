@@ -19,7 +19,7 @@ class _OnValues(Hooked):
         self, value: Any, call: Call, module: nn.Module, words: str, arguments: tuple[Any, ...]
     ) -> Any:
         spot = Spot(words, label_of(call))
-        self.counted.fire(call.name, call.index)
+        self.counted.fire((call.name, call.index))
         if self.target.function is not None:
             return self.call_function(arguments, value, spot, partial(self._wrote_to, call))
 

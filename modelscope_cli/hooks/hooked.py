@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
+import torch
 from torch import Tensor, nn
 
 from modelscope_cli.errors import UsageError
@@ -163,7 +164,7 @@ class Hooked(Intervention):
                 return tensor
             changed = change(self.spec, tensor, place)
         except LeftAloneError as reason:
-            self.counted.left_alone = f"{spot}: {reason}"
+            self.counted.left_alone = self.counted.left_alone or f"{spot}: {reason}"
             return tensor
         self.counted.compare(tensor, changed)
         return changed
@@ -177,7 +178,9 @@ class Hooked(Intervention):
             self.target.say(f"{self.spec.head} {spot.key}: {describe(tensor)}")
         else:
             again = f"/{self.current.number}" if self.current.number > 1 else ""
-            self.counted.saved[spot.key + again] = tensor.detach().clone()
+            self.counted.saved[spot.key + again] = tensor.detach().clone(
+                memory_format=torch.contiguous_format
+            )
 
     def call_function(self, arguments: tuple[Any, ...], given: Any, spot: Spot, moved: Moved) -> Any:
         """Return what the user's function makes of `given`, one of its `arguments`."""
@@ -194,7 +197,7 @@ class Hooked(Intervention):
         """
         index = self.spec.index
         if index is not None and index >= n:
-            self._refuse(f"({index})", n, spot, replace(self.spec, index=0))
+            self._refuse(f"({index})", n, spot, replace(self.spec, index=0 if n else None))
 
     def _check_channels(self, tensor: Tensor, place: Place, spot: Spot) -> None:
         last = max((last for _, last in self.spec.channels), default=-1)

@@ -1,6 +1,5 @@
 """The actions that only look at a tensor: what `print` says of it, and what `raise-on-nan` refuses."""
 
-import torch
 from torch import Tensor
 
 from modelscope_cli.errors import CannotRunError
@@ -11,7 +10,7 @@ def describe(tensor: Tensor) -> str:
     """Return one line: shape, dtype and the distribution of the finite values."""
     shape = "x".join(map(str, tensor.shape)) or "scalar"
     dtype = str(tensor.dtype).removeprefix("torch.")
-    if tensor.layout is not torch.strided or tensor.is_complex() or tensor.is_quantized:
+    if tensor.is_complex():
         return f"{shape} {dtype}"
     values = tensor.detach().double()
     finite = values[values.isfinite()]
@@ -29,8 +28,6 @@ def refuse_nan(spec: HookSpec, tensor: Tensor, where: str) -> None:
     Raises:
         CannotRunError: names the call and counts them (exit 4).
     """
-    if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.layout is not torch.strided:
-        return
     n_nan = int(tensor.isnan().sum())
     if n_nan:
         message = f"--hook '{spec}': {n_nan:,} of {tensor.numel():,} values are NaN: {where}"

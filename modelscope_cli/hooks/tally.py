@@ -34,9 +34,10 @@ class Tally:
     _changed: dict[torch.device, Tensor] = field(default_factory=dict)
     _largest: dict[torch.device, Tensor] = field(default_factory=dict)
 
-    def fire(self, layer: str, index: int) -> None:
+    def fire(self, *at: tuple[str, int]) -> None:
+        """Count one firing, at a call; a parameter's gradient belongs to every layer around it that is meant."""
         self.fired += 1
-        self.fired_at.add((layer, index))
+        self.fired_at.update(at)
 
     @torch.no_grad()
     def compare(self, before: Tensor, after: Tensor) -> None:

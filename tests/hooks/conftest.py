@@ -1,10 +1,11 @@
 """Seeing everything about a model that a session might change."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
+from session_models import Net
 from torch import nn
 
 _TORCH = ("_parameters", "_buffers", "_modules")
@@ -51,3 +52,11 @@ def unchanged() -> Callable[[nn.Module], Callable[[], None]]:
         return check
 
     return take
+
+
+@pytest.fixture
+def net() -> Iterator[Net]:
+    torch.manual_seed(0)
+    fastpath = torch.backends.mha.get_fastpath_enabled()
+    yield Net()
+    torch.backends.mha.set_fastpath_enabled(fastpath)
