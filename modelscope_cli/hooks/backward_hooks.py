@@ -1,6 +1,7 @@
 """Hooks on the gradients of a backward pass."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,7 @@ from modelscope_cli.hooks.actions import Place
 from modelscope_cli.hooks.hooked import Hooked, Pass, Spot, Target, label_of
 from modelscope_cli.hooks.layers import map_tensors, tensors_in
 from modelscope_cli.hooks.session import Call
-from modelscope_cli.hooks.sharing import node_of
+from modelscope_cli.hooks.sharing import memory_of, node_of
 
 Nodes = frozenset[Node]
 
@@ -142,7 +143,8 @@ class FullBackwardHook(_OnGradients):
         self.counted.fire((call.name, call.index))
         if self.target.function is not None:
             arguments = (module, grad_input, grad_output)
-            changed = self.call_function(arguments, grad_input, spot, partial(self._wrote_to, own))
+            moved = partial(self._wrote_to_input, own, spot, grad_input)
+            changed = self.call_function(arguments, grad_input, spot, moved)
         else:
 
             def place(tensor: Tensor, n: int) -> Place:
@@ -150,6 +152,12 @@ class FullBackwardHook(_OnGradients):
 
             changed = self.act_on_each(grad_input, spot, place)
         return None if changed is grad_input else changed
+
+    def _wrote_to_input(self, own: Nodes, spot: Spot, grad_input: Any, tensor: Tensor, version: int) -> None:
+        self._wrote_to(own, tensor, version)
+        twins = [path for path, one in tensors_in(grad_input) if memory_of(one) == memory_of(tensor)]
+        for path in twins[1:]:  # an addition hands one gradient to both of its inputs
+            self.counted.moved[str(replace(spot, path=path))] = None
 
     def detach(self) -> None:
         self._open.clear()

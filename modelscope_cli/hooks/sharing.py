@@ -37,7 +37,7 @@ class SharedValues:
     def see(self, layer: str, words: str, value: Any) -> None:
         """Remember the tensors in `value`, which is `words` (an input, an output) of a layer."""
         for _, tensor in tensors_in(value):
-            if memory := _memory(tensor):
+            if memory := memory_of(tensor):
                 sight = _Sight(layer, f"{words} of {layer}", weakref.ref(tensor), version_of(tensor))
                 self._seen.setdefault(memory, []).append(sight)
 
@@ -47,9 +47,11 @@ class SharedValues:
         Left out: what an operation of the model had overwritten before, what nobody holds any more, and what lies
         inside the layer, whose output is its own.
         """
-        for sight in self._seen.get(_memory(tensor), ()):
+        for sight in self._seen.get(memory_of(tensor), ()):
             other = sight.tensor()
-            is_intact = other is not None and sight.version == version and _memory(other) == _memory(tensor)
+            is_intact = (
+                other is not None and sight.version == version and memory_of(other) == memory_of(tensor)
+            )
             if is_intact and not sight.layer.startswith(f"{layer}."):
                 yield sight.words
 
@@ -101,13 +103,13 @@ class SharedGradients:
             if not nodes:
                 del self._waiting[memory]
         for grad, (target, _) in zip(given, node.next_functions, strict=False):
-            if grad is not None and target is not None and _memory(grad):
-                _, nodes = self._waiting.setdefault(_memory(grad), (grad, {}))
+            if grad is not None and target is not None and memory_of(grad):
+                _, nodes = self._waiting.setdefault(memory_of(grad), (grad, {}))
                 nodes[target] = None
 
     def others(self, grad: Tensor, own: frozenset[Node]) -> Iterable[str]:
         """Name who waits for a gradient that was changed, besides the operations `own`."""
-        _, nodes = self._waiting.get(_memory(grad), (grad, {}))
+        _, nodes = self._waiting.get(memory_of(grad), (grad, {}))
         for node in nodes:
             if node not in own and "BackwardHookFunction" not in node.name():
                 yield f"the gradient at {self._name(node)}"
@@ -137,6 +139,6 @@ def version_of(tensor: Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version
 
 
-def _memory(tensor: Tensor) -> int:
+def memory_of(tensor: Tensor) -> int:
     """Return where a tensor's values lie; 0 where it has none that another could share."""
     return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else 0

@@ -183,7 +183,9 @@ class _Parser:
             except ValueError as error:
                 self._fail(f"'{part}' is {error}", place, f"{ACTIONS[action]}@conv1")
         if action == "clamp" and float(values[0]) > float(values[1]):
-            self._fail(f"{values[0]} is above {values[1]}", parts[0][1], "clamp=-1,1@conv1")
+            self._fail(
+                f"{_as_text(values[0])} is above {_as_text(values[1])}", parts[0][1], "clamp=-1,1@conv1"
+            )
         return tuple(values)
 
     def _suffixes(self, head: str, start: int) -> tuple[tuple[tuple[int, int], ...], int | None]:
@@ -253,7 +255,7 @@ def _number(text: str) -> float:
 def _size(text: str) -> float:
     value = _number(text)
     if not 0 <= value < math.inf:
-        raise ValueError("not a size of noise, 0 or more")
+        raise ValueError("not a number from 0 up")
     return value
 
 
