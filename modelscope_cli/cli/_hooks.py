@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -65,9 +66,33 @@ def _import(spec: "HookSpec") -> Callable[..., Any]:
     except UsageError as error:
         raise UsageError(f"--hook '{spec}': {error.message}", _example(spec)) from error
     if not callable(function):
-        message = f"--hook '{spec}': '{where}' is a {type(function).__name__}, not a function"
+        message = f"--hook '{spec}': '{where}' is of type {type(function).__name__}, no function"
         raise UsageError(message, _example(spec))
+    _check_signature(spec, where, function)
     return _explained(spec, function)
+
+
+# What PyTorch calls a hook of each kind with.
+_CALLED_WITH = {
+    "forward": "module, args, output",
+    "pre": "module, args",
+    "grad": "grad",
+    "param-grad": "grad",
+    "full-backward": "module, grad_input, grad_output",
+}
+
+
+def _check_signature(spec: "HookSpec", where: str, function: Callable[..., Any]) -> None:
+    try:
+        signature = inspect.signature(function)
+    except (ValueError, TypeError):  # builtins without one: calling will tell
+        return
+    names = _CALLED_WITH[spec.kind]
+    try:
+        signature.bind(*names.split(", "))
+    except TypeError:
+        message = f"--hook '{spec}': '{where}' takes {signature}, and is called with ({names})"
+        raise UsageError(message, f"def {where.rpartition(':')[2]}({names}): ...") from None
 
 
 def _example(spec: "HookSpec") -> str:

@@ -80,7 +80,10 @@ def map_tensors(value: Any, change: Callable[[str, torch.Tensor], torch.Tensor],
             return value
         made = copy.copy(value)
         for name, new in zip(names, changed, strict=True):
-            object.__setattr__(made, name, new)  # frozen ones, too
+            try:
+                setattr(made, name, new)  # some dataclasses are dicts as well, and keep both alike here
+            except dataclasses.FrozenInstanceError:
+                object.__setattr__(made, name, new)
         return made
     children, tree = pytree.tree_flatten_with_path(value, is_leaf=lambda node: node is not value)
     if any(child is value for _, child in children):
