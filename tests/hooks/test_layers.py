@@ -62,6 +62,9 @@ class Logits(Output):
     def __post_init__(self) -> None:
         self["logits"] = self.logits
 
+    def __reduce__(self) -> Any:
+        return type(self), (self.logits,)
+
 
 @dataclass(frozen=True)
 class Frozen:
