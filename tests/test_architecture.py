@@ -52,7 +52,15 @@ def packages(modules: set[str]) -> set[str]:
 
 
 PLAINEST = [
-    *("errors", "hooks/patterns", "hooks/spec", "models/names", "analysis/histogram", "analysis/moments"),
+    *(
+        "errors",
+        "hooks/patterns",
+        "hooks/spec",
+        "hooks/vocabulary",
+        "models/names",
+        "analysis/histogram",
+        "analysis/moments",
+    ),
     *("analysis/grads_request", "analysis/marks"),
     *(f"records/{path.stem}" for path in sorted((PACKAGE / "records").glob("*.py"))),
 ]

@@ -168,6 +168,8 @@ def grads(
       modelscope grads samples/star.png -m samples/tiny_resnet.py:TinyResNet -c samples/sick.safetensors -t 0
 
       modelscope grads --model resnet18 --weights none --train-only fc --num-classes 10 --mode train --no-save
+
+      modelscope grads samples/harbour.jpg -m resnet34 -w none --hook 'grad:clamp=-1,1@conv' --no-save
     """
     options = locals()
     from modelscope_cli.analysis.grads_request import (

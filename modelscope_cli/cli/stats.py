@@ -71,6 +71,8 @@ def stats(
       modelscope stats 'photos/*.jpg' --layer type:ReLU --columns name,mean,std,zero,dead
 
       modelscope stats samples/star.png -m samples/tiny_resnet.py:TinyResNet -c samples/sick.safetensors
+
+      modelscope stats samples/harbour.jpg -m resnet34 -w none --hook 'zero[3,7]@conv1' --hook print@fc
     """
     options = locals()
     from modelscope_cli.records import StatsRecord

@@ -1,5 +1,6 @@
 """Hooks on the gradients of a backward pass."""
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -112,7 +113,7 @@ class FullBackwardHook(_OnGradients):
 
     def __init__(self, target: Target, current: Pass) -> None:
         super().__init__(target, current)
-        self._open: dict[str, list[tuple[Call, Nodes]]] = {}
+        self._calls: dict[str, deque[tuple[Call, Nodes]]] = {}
         self._entered: dict[tuple[str, int], Nodes] = {}
 
     def attach(self, name: str, module: nn.Module) -> Iterable[RemovableHandle]:
@@ -131,12 +132,14 @@ class FullBackwardHook(_OnGradients):
     def change_output(self, call: Call, module: nn.Module, inputs: Any, output: Any) -> Any:
         if call.name in self.target.names:
             own = self._entered.get((call.name, call.index), frozenset()) | _nodes(output)
-            self._open.setdefault(call.name, []).append((call, own))
+            self._calls.setdefault(call.name, deque()).append((call, own))
         return output
 
     def _fire(self, name: str, module: nn.Module, grad_input: Any, grad_output: Any) -> Any:
-        # The calls of a layer are left in the reverse of the order they were made in.
-        call, own = self._open[name].pop()
+        # The calls of a layer are left in the reverse of the order they were made in; also in a second backward
+        # pass through the same graph.
+        call, own = self._calls[name][-1]
+        self._calls[name].rotate()
         if not self.target.means(call):
             return None
         spot = Spot("the gradient at the input of", label_of(call))
@@ -160,7 +163,7 @@ class FullBackwardHook(_OnGradients):
             self.counted.moved[str(replace(spot, path=path))] = None
 
     def detach(self) -> None:
-        self._open.clear()
+        self._calls.clear()
         self._entered.clear()
 
 

@@ -30,14 +30,10 @@ _KINDS: dict[str, type[Hooked]] = {
 
 
 class ParametersKept(Intervention):
-    """Puts back what a function of the user's writes to the parameters of the layer it is handed.
-
-    Args:
-        hooks: those with a function.
-    """
+    """Puts back what a function of the user's writes to the parameters of the layer it is handed."""
 
     def __init__(self, hooks: Sequence[Hooked]) -> None:
-        self._hooks = hooks
+        self._hooks = [hook for hook in hooks if hook.target.function is not None]
         self._originals: dict[str, tuple[nn.Parameter, Tensor]] = {}
 
     def attach(self, name: str, module: nn.Module) -> tuple[RemovableHandle, ...]:
@@ -109,42 +105,37 @@ def bind_hooks(
         except UsageError as error:
             raise about_pattern(str(spec), error) from None
         hooks.append(_KINDS[spec.kind](Target(spec, number, names, calls, function, say), current))
-    kept = ParametersKept([hook for hook in hooks if hook.target.function is not None])
     layers = [layer for layer, _ in list_layers(model)]
     notes = dict.fromkeys(filter(None, (explain(parse_pattern(spec.pattern), layers) for spec, _ in typed)))
-    return BoundHooks((current, *hooks, kept), tuple(hooks), tuple(notes))
+    return BoundHooks((current, *hooks, ParametersKept(hooks)), tuple(hooks), tuple(notes))
 
 
 def _meant(
     model: nn.Module, pattern: str, args: tuple[Any, ...]
-) -> tuple[tuple[str, ...], frozenset[tuple[str, int]] | None]:
-    calls = None
-    if parse_pattern(pattern).is_positional:
-        calls = select(model, [pattern], (), args).wanted or frozenset()
-        names = frozenset(name for name, _ in calls)
-    else:
+) -> tuple[tuple[str, ...], tuple[tuple[str, int], ...] | None]:
+    """Return the layers a pattern means and, where it speaks of calls, those; both in the order of the model."""
+    order = [layer.name for layer, _ in list_layers(model)]
+    if not parse_pattern(pattern).is_positional:
         names = names_of(model, [pattern], ())
-    return tuple(layer.name for layer, _ in list_layers(model) if layer.name in names), calls
+        return tuple(name for name in order if name in names), None
+    wanted = select(model, [pattern], (), args).wanted or frozenset()
+    calls = tuple(sorted(wanted, key=lambda call: (order.index(call[0]), call[1])))
+    return tuple(dict.fromkeys(name for name, _ in calls)), calls
 
 
 def _report(hook: Hooked) -> HookReport:
     spec, tally, target = hook.spec, hook.tally, hook.target
-    if (
-        target.calls is None or spec.kind == "param-grad"
-    ):  # a parameter has one gradient, however often it is used
-        fired = {name for name, _ in tally.fired_at}
-        never = tuple(name for name in target.names if name not in fired)
-        layers = target.names
-    else:
-        layers = tuple(map(_label, sorted(target.calls)))
-        never = tuple(map(_label, sorted(target.calls - tally.fired_at)))
+    fired = {_label(*call) for call in tally.fired_at}
+    layers = tuple(_label(*call) for call in target.calls or ())
+    if target.calls is None or spec.kind == "param-grad":  # a parameter is a layer's, not a call's
+        fired, layers = {name for name, _ in tally.fired_at}, target.names
     return HookReport(
         spec=str(spec),
         kind=spec.kind,
         action=spec.action,
         layers=layers,
         fired=tally.fired,
-        never_fired=never,
+        never_fired=tuple(label for label in layers if label not in fired),
         numel=tally.numel,
         changed_fraction=tally.changed_fraction,
         max_abs_difference=tally.max_abs_difference,
@@ -154,6 +145,5 @@ def _report(hook: Hooked) -> HookReport:
     )
 
 
-def _label(call: tuple[str, int]) -> str:
-    name, index = call
+def _label(name: str, index: int) -> str:
     return f"{name}#{index}" if index else name

@@ -107,7 +107,7 @@ class Target:
     Attributes:
         number: its place on the command line, from 0.
         names: the layers it means, in the order of the model.
-        calls: the exact calls, where its pattern speaks of calls.
+        calls: the exact calls in the same order, where its pattern speaks of calls; else None.
         function: the user's own, for `call`.
         say: is given the lines of `print`.
     """
@@ -115,7 +115,7 @@ class Target:
     spec: HookSpec
     number: int
     names: tuple[str, ...]
-    calls: frozenset[tuple[str, int]] | None
+    calls: tuple[tuple[str, int], ...] | None
     function: Callable[..., Any] | None
     say: Callable[[str], None]
 

@@ -7,6 +7,7 @@ addition get the very same gradient. What is written to one is written to the ot
 import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -77,7 +78,7 @@ class SharedGradients:
         self._waiting.clear()
 
     def see(self, layer: str, words: str, value: Any) -> None:
-        """Remember which operations gave the tensors in `value`; an output's name wins over an input's."""
+        """Remember which operations gave the tensors in `value`; the first name wins, that of an output."""
         for _, tensor in tensors_in(value):
             node = node_of(tensor)
             if node is not None:
@@ -93,10 +94,10 @@ class SharedGradients:
                 found.add(node)
                 todo += [before for before, _ in node.next_functions if before is not None]
         for node in found:
-            self._handles.append(node.register_hook(_Passing(self, node)))
+            self._handles.append(node.register_hook(partial(self._pass_on, node)))
 
-    def passed(self, node: Node, given: tuple[Tensor | None, ...]) -> None:
-        """Note that an operation has used its gradient and hands on `given`."""
+    def _pass_on(self, node: Node, given: tuple[Tensor | None, ...], arrived: object) -> None:
+        """Note that an operation has used the gradient that arrived, and hands on `given`."""
         for memory in list(self._waiting):
             _, nodes = self._waiting[memory]
             nodes.pop(node, None)
@@ -119,14 +120,6 @@ class SharedGradients:
             return self._nodes[node]
         parameter = self._parameters.get(id(getattr(node, "variable", None)))
         return f"the parameter {parameter}" if parameter else f"the operation {node.name()}"
-
-
-class _Passing:
-    def __init__(self, shared: SharedGradients, node: Node) -> None:
-        self._shared, self._node = shared, node
-
-    def __call__(self, given: tuple[Tensor | None, ...], arrived: tuple[Tensor | None, ...]) -> None:
-        self._shared.passed(self._node, given)
 
 
 def node_of(tensor: Tensor) -> Node | None:

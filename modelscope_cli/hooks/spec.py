@@ -10,38 +10,14 @@ call=path/to/hooks.py:fn@fc   a function of one's own, with PyTorch's signature 
 Everything after the first `@` is a layer pattern.
 """
 
-import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NoReturn
 
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.hooks.patterns import parse_pattern
-
-FORWARD_KINDS = ("forward", "pre")
-BACKWARD_KINDS = ("grad", "param-grad", "full-backward")
-KINDS = (*FORWARD_KINDS, *BACKWARD_KINDS)
-
-Argument = int | float | str
-
-# What each action takes: one example that stands in hints.
-ACTIONS = {
-    "zero": "zero",
-    "scale": "scale=2",
-    "add": "add=10",
-    "clamp": "clamp=-1,1",
-    "noise": "noise=0.1",
-    "mean": "mean",
-    "keep": "keep=5",
-    "shuffle": "shuffle",
-    "print": "print",
-    "save": "save=FILE.safetensors",
-    "nan-to-num": "nan-to-num",
-    "raise-on-nan": "raise-on-nan",
-    "call": "call=path/to/hooks.py:fn",
-}
-LOOKING = frozenset({"print", "save", "raise-on-nan"})  # these change nothing
+from modelscope_cli.hooks.vocabulary import ACTIONS, BACKWARD_KINDS, KINDS, LOOKING, Argument
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +89,8 @@ class _Parser:
     def parse(self) -> HookSpec:
         head, at, pattern = self._text.partition("@")
         if not at or not pattern:
-            example = head if head in ACTIONS.values() else "zero"
-            self._fail("no layer after '@'" if at else "no '@LAYER'", len(self._text), f"{example}@conv1")
+            what = "no layer after '@'" if at else "no '@LAYER'"
+            self._fail(what, len(self._text), _example(head if head in ACTIONS else "zero"))
         start, kind = self._kind(head)
         found = _NAME.match(head, start)
         assert found is not None  # it may be empty
@@ -130,7 +106,7 @@ class _Parser:
             self._fail(
                 f"call takes no '{head[suffixes:]}': its function sees everything",
                 suffixes,
-                ACTIONS[action] + "@conv1",
+                _example(action),
             )
         self._check_pattern(pattern, len(head) + 1)
         return HookSpec(kind, action, arguments, channels, index, pattern)
@@ -169,19 +145,19 @@ class _Parser:
 
     def _arguments(self, action: str, head: str, start: int, end: int) -> tuple[Argument, ...]:
         parts = _split(head, start + 1, end) if start < end else []
-        read = _READERS[action]
+        read = ACTIONS[action].reads
         if action in ("call", "save"):  # a path may hold commas
             parts = [(head[start + 1 : end], start + 1)] if start < end else []
         if len(parts) != len(read):
             takes = f"{len(read) or 'no'} argument" + ("s" if len(read) != 1 else "")
             place = start if len(parts) < len(read) else parts[len(read)][1]
-            self._fail(f"{action} takes {takes}, not {len(parts)},", place, f"{ACTIONS[action]}@conv1")
+            self._fail(f"{action} takes {takes}, not {len(parts)},", place, _example(action))
         values = []
         for reader, (part, place) in zip(read, parts, strict=True):
             try:
                 values.append(reader(part))
             except ValueError as error:
-                self._fail(f"'{part}' is {error}", place, f"{ACTIONS[action]}@conv1")
+                self._fail(f"'{part}' is {error}", place, _example(action))
         if action == "clamp" and float(values[0]) > float(values[1]):
             self._fail(
                 f"{_as_text(values[0])} is above {_as_text(values[1])}", parts[0][1], "clamp=-1,1@conv1"
@@ -220,6 +196,10 @@ class _Parser:
             raise about_pattern(self._text, error, place) from None
 
 
+def _example(action: str) -> str:
+    return f"{ACTIONS[action].example}@conv1"
+
+
 def about_pattern(text: str, error: UsageError, place: int | None = None) -> UsageError:
     """Say of what is wrong with the layer pattern of a hook that it is the hook's."""
     where = f" at character {place + 1}" if place is not None else ""
@@ -240,56 +220,3 @@ def _split(text: str, start: int, end: int) -> list[tuple[str, int]]:
         parts.append((part, start))
         start += len(part) + 1
     return parts
-
-
-def _number(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise ValueError("not a number") from None
-    if math.isnan(value):
-        raise ValueError("not a number")
-    return value
-
-
-def _size(text: str) -> float:
-    value = _number(text)
-    if not 0 <= value < math.inf:
-        raise ValueError("not a number from 0 up")
-    return value
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text)):
-        raise ValueError("not a whole number from 1")
-    return int(text)
-
-
-def _safetensors(text: str) -> str:
-    if not text.lower().endswith(".safetensors"):
-        raise ValueError("not a file that ends in .safetensors")
-    return text
-
-
-def _function(text: str) -> str:
-    where, colon, name = text.rpartition(":")
-    if not (where and colon and name):
-        raise ValueError("not of the form path/to/file.py:function")
-    return text
-
-
-_READERS: dict[str, tuple[Callable[[str], Argument], ...]] = {
-    "zero": (),
-    "scale": (_number,),
-    "add": (_number,),
-    "clamp": (_number, _number),
-    "noise": (_size,),
-    "mean": (),
-    "keep": (_count,),
-    "shuffle": (),
-    "print": (),
-    "save": (_safetensors,),
-    "nan-to-num": (),
-    "raise-on-nan": (),
-    "call": (_function,),
-}

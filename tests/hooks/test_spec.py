@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.hooks.spec import ACTIONS, KINDS, HookSpec, parse_hook
+from modelscope_cli.hooks.spec import HookSpec, parse_hook
+from modelscope_cli.hooks.vocabulary import ACTIONS, KINDS
 
 MEANINGS = {
     "zero@layer3": HookSpec("forward", "zero", (), (), None, "layer3"),
@@ -37,7 +38,7 @@ def test_it_means_what_it_says(text: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("example", ACTIONS.values())
+@pytest.mark.parametrize("example", [action.example for action in ACTIONS.values()])
 def test_every_kind_takes_every_action(kind: str, example: str) -> None:
     text = f"{kind}:{example}@conv"
     assert str(parse_hook(text)) == text.removeprefix("forward:")
