@@ -1,6 +1,7 @@
 """`grads`: one forward and one backward pass a batch, and what the gradients do in it."""
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -285,7 +286,11 @@ def _refuse(model: nn.Module, was_trainable: list[bool]) -> None:
 
 def _backward(loss: Tensor, *, retain_graph: bool = False) -> None:
     try:
-        loss.backward(retain_graph=retain_graph)
+        with warnings.catch_warnings():
+            warnings.filterwarnings(
+                "ignore", "Full backward hook is firing"
+            )  # at a layer with no such inputs
+            loss.backward(retain_graph=retain_graph)
     except ModelscopeError:
         raise
     except Exception as error:

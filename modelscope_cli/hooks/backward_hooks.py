@@ -144,6 +144,8 @@ class FullBackwardHook(_OnGradients):
             return None
         spot = Spot("the gradient at the input of", label_of(call))
         self.counted.fire((call.name, call.index))
+        if not tensors_in(grad_input):
+            self.counted.left_alone = f"{spot}: its inputs take no gradient"
         if self.target.function is not None:
             arguments = (module, grad_input, grad_output)
             moved = partial(self._wrote_to_input, own, spot, grad_input)

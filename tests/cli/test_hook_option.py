@@ -169,6 +169,11 @@ def test_a_function_speaks_on_stderr(run):
             "--hook 'param-grad:zero@conv' never fired at conv: no parameters, or no gradient for them",
         ),
         (
+            "grads {star} {healthy} --no-save --hook full-backward:zero@block1.conv1 --freeze conv --freeze bn",
+            "--hook 'full-backward:zero@block1.conv1' leaves some tensors alone, such as the gradient at the "
+            "input of block1.conv1: its inputs take no gradient",
+        ),
+        (
             "stats -m vit_b_32 -w none --input-shape 1,3,224,224 -l heads.head --hook 'zero@re:layer_0.*out_proj'",
             "--hook 'zero@re:layer_0.*out_proj' never fired at "
             "encoder.layers.encoder_layer_0.self_attention.out_proj: not called",

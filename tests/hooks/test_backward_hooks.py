@@ -7,6 +7,7 @@ import pytest
 import torch
 from hook_models import X, bind, gradients, model, run
 from torch import Tensor, nn
+from torchvision.models import get_model
 
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.session import HookSession
@@ -140,6 +141,41 @@ def test_a_block_and_the_layer_in_it_share_a_parameter_and_change_it_once() -> N
     assert torch.allclose(bias, torch.full((2,), 2 * 2 * 36.0))
     (report,) = bound.reports()
     assert (report.layers, report.fired, report.never_fired) == (("0", "0.0"), 2, ())
+
+
+@pytest.mark.parametrize("name", ["resnet18", "densenet121", "mobilenet_v3_small", "shufflenet_v2_x0_5"])
+def test_models_that_work_in_place_take_every_hook_but_one(name: str) -> None:
+    torch.manual_seed(0)
+    module = get_model(name, weights=None).eval()
+    x = torch.rand(1, 3, 64, 64)
+
+    def found(*texts: str) -> dict[str, Tensor]:
+        bound, _ = bind(module, *texts, function=lambda *_: None)
+        with HookSession(module, interventions=bound.interventions, with_gradients=True) as session:
+            session.run((x,)).square().sum().backward()
+            return gradients(module)
+
+    every = [
+        f"{kind}:{act}@re:."
+        for kind in ("forward", "grad", "param-grad")
+        for act in ("scale=1", "call=f.py:fn")
+    ]
+    assert same(found(*every), found())
+
+
+@pytest.mark.parametrize("kind", ["grad", "param-grad", "full-backward"])
+def test_a_second_backward_pass_through_the_same_graph_is_like_the_first(kind: str) -> None:
+    module = model()
+    module.relu.inplace = False
+    bound, said = bind(module, f"{kind}:noise=1@conv?", f"{kind}:print@type:ReLU", f"{kind}:print@conv?")
+    with HookSession(module, interventions=bound.interventions, with_gradients=True) as session:
+        loss = session.run((X,)).square().sum()
+        loss.backward(retain_graph=True)
+        first, lines = gradients(module), list(said)
+        module.zero_grad()
+        loss.backward()
+        assert same(gradients(module), first)
+    assert said == lines * 2
 
 
 def test_order_of_hooks_on_one_gradient() -> None:
