@@ -19,10 +19,13 @@ import tempfile
 import termios
 from pathlib import Path
 
+from PIL import Image
+
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "samples" / "readme"
 COLUMNS = 100
 SAMPLE = ["--model", "squeezenet1_1", "--checkpoint", "samples/shapes_squeezenet1_1.safetensors"]
+HEALTHY = ["--model", "samples/tiny_resnet.py:TinyResNet", "--checkpoint", "samples/tiny_resnet.safetensors"]
 SICK = ["--model", "samples/tiny_resnet.py:TinyResNet", "--checkpoint", "samples/sick.safetensors"]
 
 
@@ -66,6 +69,25 @@ def draw_pictures() -> None:
         on_terminal(["featuremaps", "samples/harbour.jpg", *SAMPLE, "--layer", "conv", "--out", str(maps)])
         shutil.copy(next(maps.glob("*_features.0.png")), PICTURES / "features.0.png")
         shutil.copy(maps / "contact_sheet.png", PICTURES)
+        for name, model in (("gradient_flow.png", HEALTHY), ("sick_gradients.png", SICK)):
+            flow = Path(folder, name)
+            on_terminal(["grads", "samples/star.png", *model, "--target", "star", "--out", str(flow)])
+            shutil.copy(flow / "gradient_flow.png", PICTURES / name)
+        fooled = Path(folder, "attack")
+        how = ["--method", "ifgsm", "--steps", "20", "--target", "circle"]
+        on_terminal(["attack", "samples/star.png", *SAMPLE, *how, "--out", str(fooled)])
+        # Noise does not compress; with 256 colours it looks the same and is a third of the size.
+        picture = Image.open(fooled / "comparison.png").convert("RGB").quantize(256)
+        picture.save(PICTURES / "attack.png", optimize=True)
+        ablated = Path(folder, "ablated")
+        on_terminal(["ablate", "samples/star.png", *SAMPLE, "--layer", "conv", "--out", str(ablated)])
+        shutil.copy(ablated / "ablation.png", PICTURES)
+        shutil.copy(ablated / "contact_sheet.png", PICTURES / "ablated.png")
+    with tempfile.TemporaryDirectory() as folder:
+        pictures = ["samples/star.png", "samples/composition.jpg", "samples/harbour.jpg"]
+        cut = ["--global", "--amount", "0.2", "--sweep", "0.05,0.1,0.3,0.4,0.5,0.6,0.7,0.8,0.9"]
+        on_terminal(["prune", *pictures, *SAMPLE, *cut, "--out", str(Path(folder, "cut"))])
+        shutil.copy(Path(folder, "cut", "drift.png"), PICTURES)
     on_terminal(["stats", "samples/star.png", *SICK, "--plot", str(PICTURES / "sick.png")])
 
 

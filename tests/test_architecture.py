@@ -17,7 +17,10 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 NAMES = [str(path.relative_to(ROOT)) for path in FILES]
 COMMANDS = get_command(app).commands
 
-DRAWING = {"grids", "gallery", "plots", "palette", "correlations", "flow"}
+DRAWING = {
+    *("grids", "gallery", "plots", "palette", "correlations", "flow", "ablation_plot", "ablation_gallery"),
+    *("prune_plot", "prune_report", "attack_pictures", "attack_report"),
+}
 HEAVY = {"torch", "torchvision", "PIL", "numpy", "matplotlib", "safetensors", "scipy"}
 
 
@@ -52,17 +55,14 @@ def packages(modules: set[str]) -> set[str]:
 
 
 PLAINEST = [
+    *("errors", "hooks/patterns", "hooks/spec", "hooks/vocabulary", "models/names"),
+    *("analysis/histogram", "analysis/moments", "analysis/marks"),
+    *("analysis/grads_request", "analysis/prune_request", "analysis/attack_request"),
     *(
-        "errors",
-        "hooks/patterns",
-        "hooks/spec",
-        "hooks/vocabulary",
-        "models/names",
-        "analysis/histogram",
-        "analysis/moments",
+        f"{room}/{path.stem}"
+        for room in ("records", "checkpoints", "rules")
+        for path in sorted((PACKAGE / room).glob("*.py"))
     ),
-    *("analysis/grads_request", "analysis/marks"),
-    *(f"records/{path.stem}" for path in sorted((PACKAGE / "records").glob("*.py"))),
 ]
 
 
@@ -81,10 +81,12 @@ def test_nobody_but_the_front_door_imports_the_command_line(path):
 
 ALLOWED = {
     "hooks": {"hooks", "records", "errors"},
-    "models": {"models", "inputs", "records", "errors", "lean"},
+    "checkpoints": {"checkpoints", "records", "errors"},
+    "models": {"models", "checkpoints", "inputs", "records", "errors", "lean"},
     "inputs": {"inputs", "records", "errors", "lean"},
-    "analysis": {"analysis", "hooks", "models", "inputs", "records", "errors", "lean"},
+    "analysis": {"analysis", "hooks", "models", "checkpoints", "inputs", "records", "errors", "lean"},
     "report": {"report", "records", "errors"},
+    "rules": {"rules", "records", "errors"},
 }
 
 

@@ -42,7 +42,7 @@ class ActivationGradients(Observer):
     whatever is done to the tensor in place later on.
 
     Args:
-        is_innermost_only: leave out calls inside which other layers ran.
+        is_innermost_only: leave out calls inside which other layers ran, unless they are clipped.
         limit: clamp the gradients at `clipped` outputs into [-limit, limit].
         clipped: the calls that are clamped.
 
@@ -61,17 +61,17 @@ class ActivationGradients(Observer):
         self._handles: list[RemovableHandle] = []
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
-        if self._is_innermost_only and not is_innermost:
+        is_clipped = self._clipped is not None and _is_meant(call, is_innermost, self._clipped)
+        if self._is_innermost_only and not is_innermost and not is_clipped:
             return
         for path, tensor in tensors_in(output):
-            one = self._remember(call, path, tensor, is_innermost)
+            one = self._remember(call, path, tensor, is_clipped)
             if tensor.requires_grad:
                 self._handles.append(tensor.register_hook(partial(self._arrive, one)))
 
-    def _remember(self, call: Call, path: str, tensor: Tensor, is_innermost: bool) -> _Output:
+    def _remember(self, call: Call, path: str, tensor: Tensor, is_clipped: bool = False) -> _Output:
         key = call.name, call.index, path
         if key not in self.outputs:
-            is_clipped = self._clipped is not None and _is_meant(call, is_innermost, self._clipped)
             self.outputs[key] = _Output(call, path, tuple(tensor.shape), is_clipped)
         one = self.outputs[key]
         one.n_passes += 1
@@ -81,7 +81,9 @@ class ActivationGradients(Observer):
             one.problem = _DETACHED
         return one
 
-    def _arrive(self, one: _Output, grad: Tensor) -> Tensor | None:
+    def _arrive(self, one: _Output, grad: Tensor | None) -> Tensor | None:
+        if grad is None:  # one of the results of `chunk`, and only others were used
+            return None
         if self._limit is None:
             self._add(one, one.after, grad)
             return None
@@ -151,8 +153,7 @@ def _to_row(one: _Output, output_norm: float, thresholds: Thresholds) -> Activat
         **row,
         output=one.path,
         shape=one.shape,
-        **figures_of(moments),
-        grad_norm=norm_of(moments) / a_pass,
+        **{**figures_of(moments), **({"grad_norm": norm_of(moments) / a_pass} if moments.n else {})},
         norm_before_clip=norm_of(before) / a_pass if before else None,
         clipped_fraction=int(one.n_clipped) / moments.numel if one.is_clipped and moments.numel else None,
         mark=mark_gradient(norm_of(judged) / a_pass, judged.n_nan + judged.n_inf, output_norm, thresholds),
@@ -168,25 +169,31 @@ class FullBackwardGradients(ActivationGradients):
 
     def __init__(self, names: frozenset[str], *, is_innermost_only: bool) -> None:
         super().__init__(is_innermost_only=is_innermost_only)
-        self._hooked = names
-        self._open: dict[nn.Module, list[tuple[Call, list[_Output]]]] = {}
+        self._names = names
+        self._open: dict[nn.Module, list[list[_Output]]] = {}
 
     def attach(self, name: str, module: nn.Module) -> Iterable[RemovableHandle]:
-        return [module.register_full_backward_hook(self._fire)] if name in self._hooked else []
+        if name not in self._names:
+            return []
+        self._open[module] = []
+        return [module.register_full_backward_hook(self._fire)]
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
-        if call.name not in self._hooked:
-            return
-        outputs = [self._remember(call, path, tensor, is_innermost) for path, tensor in tensors_in(output)]
-        self._open.setdefault(module, []).append((call, outputs))
+        if module in self._open:
+            self._open[module].append([self._remember(call, *named) for named in tensors_in(output)])
+
+    def pass_by(self, module: nn.Module, output: Any) -> None:
+        if module in self._open:
+            self._open[module].append([])
 
     def _fire(self, module: nn.Module, grad_input: Any, grad_output: tuple[Tensor | None, ...]) -> None:
         # The calls of a layer are left in the reverse of the order they were made in.
-        _, outputs = self._open[module].pop()
+        outputs = self._open[module].pop()
         for one, grad in zip(outputs, (g for g in grad_output), strict=False):
             if grad is not None:
                 self._add(one, one.after, grad)
 
     def settle(self) -> None:
         super().settle()
-        self._open.clear()
+        for calls in self._open.values():
+            calls.clear()

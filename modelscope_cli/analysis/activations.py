@@ -7,9 +7,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from modelscope_cli.analysis.batch_norm import BatchNormObserver
 from modelscope_cli.analysis.correlation import Comoments
 from modelscope_cli.analysis.moments import Moments, Wanted
 from modelscope_cli.analysis.reduce import abs_deviation, reduce_tensor
+from modelscope_cli.analysis.targets import training_args
 from modelscope_cli.hooks.channels import ChannelFinder
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.selection import Selection
@@ -135,6 +137,8 @@ def observe_activations(
     *,
     with_correlation: bool = False,
     interventions: Sequence[Intervention] = (),
+    batch_norms: BatchNormObserver | None = None,
+    family: str = "custom",
     track: Callable[[Iterable[Batch], str], Iterator[Batch]] = lambda batches, what: iter(batches),
 ) -> list[Activation]:
     """Run every batch once and return what the activations were, in execution order.
@@ -145,6 +149,8 @@ def observe_activations(
     Args:
         batches: can be iterated twice and gives the same both times.
         interventions: change what flows, in both passes.
+        batch_norms: where given, the model runs in train mode, and this looks at its batch norms too.
+        family: as in `LoadedModel`; detection models need something to find in train mode.
         track: wraps an iteration to show its progress.
 
     Raises:
@@ -153,23 +159,35 @@ def observe_activations(
     observer = ActivationObserver(
         wanted, is_innermost_only=selection.is_innermost_only, with_correlation=with_correlation
     )
+    is_training = batch_norms is not None
+
+    def open_session(*observers: Observer) -> HookSession:
+        wanted, names = selection.wanted, selection.names
+        return HookSession(
+            model,
+            observers,
+            wanted=wanted,
+            names=names,
+            is_training=is_training,
+            interventions=interventions,
+        )
+
+    def arguments(batch: Batch) -> tuple[Any, ...]:
+        return training_args(model, family, batch.args) if is_training else batch.args
+
     n_batches = 0
-    with HookSession(
-        model, [observer], wanted=selection.wanted, names=selection.names, interventions=interventions
-    ) as session:
+    with open_session(observer, *([batch_norms] if batch_norms else [])) as session:
         for batch in track(batches, "activations"):
-            session.run(batch.args)
+            session.run(arguments(batch))
             observer.settle()
             n_batches += 1
     if wanted.mad and n_batches > 1:
         second = _DeviationObserver(observer.activations)
         for intervention in interventions:
             intervention.repeat()
-        with HookSession(
-            model, [second], wanted=selection.wanted, names=selection.names, interventions=interventions
-        ) as session:
+        with open_session(second) as session:
             for batch in track(batches, "mean absolute deviation"):
-                session.run(batch.args)
+                session.run(arguments(batch))
         for key, activation in observer.activations.items():
             if activation.moments:
                 activation.moments = replace(activation.moments, abs_deviation=float(second.sums[key]))

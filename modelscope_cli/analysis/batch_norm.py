@@ -20,6 +20,7 @@ class _Entry:
     module: _BatchNorm
     running_mean: Tensor  # as the model came: the pass itself moves them
     running_var: Tensor
+    n_before: Tensor | int  # batches tracked until now
     means: list[Tensor] = field(default_factory=list)
     variances: list[Tensor] = field(default_factory=list)
     n_values: int = 0  # per channel in one batch
@@ -40,9 +41,11 @@ class BatchNormObserver(Observer):
         key = call.name, call.index
         if key not in self._entries:
             first = self._entries.get((call.name, 0))
-            mean = first.running_mean if first else module.running_mean.double()
-            variance = first.running_var if first else module.running_var.double()
-            self._entries[key] = _Entry(call, module, mean, variance)
+            mean = first.running_mean if first else module.running_mean.to(torch.float64, copy=True)
+            variance = first.running_var if first else module.running_var.to(torch.float64, copy=True)
+            tracked = module.num_batches_tracked
+            n_before = tracked.clone() if tracked is not None else 0
+            self._entries[key] = _Entry(call, module, mean, variance, n_before)
         entry = self._entries[key]
         dims = [dim for dim in range(x.ndim) if dim != 1]
         variance, mean = torch.var_mean(x.detach().float(), dims, correction=0)
@@ -64,7 +67,7 @@ def _to_row(entry: _Entry) -> BatchNormDrift:
     # What batch norm adds to its running variance is the unbiased one: torch.nn.BatchNorm2d, Note.
     unbiased = variance * (entry.n_values / max(entry.n_values - 1, 1))
     momentum = module.momentum
-    share = momentum if momentum is not None else 1.0 / (int(module.num_batches_tracked or 0) or 1)
+    share = momentum if momentum is not None else 1.0 / (int(entry.n_before) + 1)
     return BatchNormDrift(
         name=entry.call.name,
         type=entry.call.type,

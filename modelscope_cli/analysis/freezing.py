@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from modelscope_cli.analysis.backward import run_backward
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import list_layers
 from modelscope_cli.hooks.selection import names_of
@@ -93,7 +94,7 @@ def measure_saving(
                 loss = make_loss()
             synchronize()
             start = time.perf_counter()
-            loss.backward()
+            run_backward(loss)
             synchronize()
             if pair:
                 quickest[arm] = min(quickest[arm], time.perf_counter() - start)
@@ -109,7 +110,7 @@ def _count_kept(make_loss: Callable[[], Tensor], own: set[int]) -> tuple[Tensor,
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in own:
             kept[storage.data_ptr()] = storage.nbytes()
-        return tensor
+        return tensor.detach()  # the tensor itself would keep its own graph alive
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         loss = make_loss()

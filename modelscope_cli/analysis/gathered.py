@@ -17,7 +17,7 @@ RANGE_AND_ZEROS = Wanted(mad=False, zero=True, near_zero=False, channels=False, 
 
 
 def norm_of(moments: Moments) -> float:
-    """Return the Euclidean norm of the finite values."""
+    """Return the Euclidean norm of the finite values; 0 where there are none."""
     return moments.rms * math.sqrt(moments.n) if moments.n else 0.0
 
 
@@ -27,6 +27,7 @@ def figures_of(moments: Moments) -> dict[str, Any]:
     if not moments.n:
         return strange
     return {
+        "grad_norm": norm_of(moments),
         "grad_mean": moments.mean,
         "grad_std": moments.std,
         "grad_min": moments.low,
@@ -34,6 +35,11 @@ def figures_of(moments: Moments) -> dict[str, Any]:
         "grad_abs_max": max(abs(moments.low), abs(moments.high)),
         **strange,
     }
+
+
+def dense(grad: Tensor) -> Tensor:
+    """Return a gradient with its zeros written out: an embedding's may come sparse."""
+    return grad.to_dense() if grad.is_sparse else grad
 
 
 @dataclass(slots=True)
@@ -45,7 +51,7 @@ class Stream:
 
     def add(self, grad: Tensor) -> None:
         """Start to reduce a gradient; raises TypeError for kinds without statistics."""
-        self._pending.append(reduce_tensor(grad, None, RANGE))
+        self._pending.append(reduce_tensor(dense(grad), None, RANGE))
 
     def settle(self) -> None:
         """Merge what the pass brought; on an accelerator this is where the numbers come over."""

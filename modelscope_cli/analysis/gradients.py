@@ -1,23 +1,24 @@
 """`grads`: one forward and one backward pass a batch, and what the gradients do in it."""
 
 import math
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.ao.nn.quantized import FloatFunctional
 
 from modelscope_cli.analysis.activation_gradients import ActivationGradients, FullBackwardGradients
 from modelscope_cli.analysis.activations import Batch
+from modelscope_cli.analysis.backward import run_backward
 from modelscope_cli.analysis.batch_norm import BatchNormObserver, frozen_but_moving
 from modelscope_cli.analysis.freezing import flags_kept, measure_saving, set_trainable
 from modelscope_cli.analysis.grads_request import GradsRequest
 from modelscope_cli.analysis.losses import Criterion, Loss
 from modelscope_cli.analysis.parameter_gradients import ParameterGradients, global_norm
 from modelscope_cli.analysis.targets import training_args
-from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
+from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import list_layers
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import ForwardError, HookSession, Intervention, Observer
@@ -96,6 +97,7 @@ class _Measurement:
         self._batch_norms = BatchNormObserver()
         self._output_squares: list[Tensor] = []
         self._losses: list[Tensor] = []
+        self._warnings: list[Notice] = []
 
     def _make_observer(self, selection: Selection) -> ActivationGradients:
         is_innermost_only = self._shown.is_innermost_only
@@ -118,7 +120,7 @@ class _Measurement:
             set_trainable(model, request.freeze, request.train_only)
             _refuse(model, was_trainable)
             saving = None
-            if request.freeze or request.train_only:
+            if any(was_trainable) and _flags(model) != was_trainable:
                 saving = self._measure_saving(next(iter(batches)).args, was_trainable)
             gathered = ParameterGradients(model, request.clip, request.loss.weight_decay)
             loss, n_passes = None, 0
@@ -144,14 +146,19 @@ class _Measurement:
             interventions=interventions,
         )
 
-    def _measure_saving(self, args: tuple[Any, ...], was_trainable: list[bool]) -> Saving:
-        with self._session([]) as session:
-            return measure_saving(
-                self._model,
-                lambda: self._forward(session, args).value,
-                was_trainable,
-                lambda: _synchronize(self._loaded.device),
-            )
+    def _measure_saving(self, args: tuple[Any, ...], was_trainable: list[bool]) -> Saving | None:
+        try:
+            with self._session([]) as session:
+                return measure_saving(
+                    self._model,
+                    lambda: self._forward(session, args).value,
+                    was_trainable,
+                    lambda: _synchronize(self._loaded.device),
+                )
+        except CannotRunError as error:  # with everything trained, perhaps: that is no reason to stop
+            message = f"what freezing saves could not be measured: {error.message}"
+            self._warnings.append(Notice("saving_not_measured", message))
+            return None
 
     def _run_pass(self, session: HookSession, args: tuple[Any, ...], gathered: ParameterGradients) -> Loss:
         self._model.zero_grad(set_to_none=True)
@@ -162,31 +169,35 @@ class _Measurement:
         self._losses.append(whole.detach())
         if self._is_clipping_flow:
             self._activations.is_clipping = False
-            _backward(whole, retain_graph=True)
+            run_backward(whole, retain_graph=True)
             gathered.take_before()
             self._activations.is_clipping = True
             for start in starts:
                 start.remove()
-        _backward(whole)
+        run_backward(whole)
         gathered.take()
         self._activations.settle()
         return loss
 
     def _forward(self, session: HookSession, args: tuple[Any, ...]) -> Loss:
-        if self._request.is_training:
-            family = self._loaded.family
-            label = self._criterion.detection_label() if family == "detection" else 1
-            args = training_args(self._model, family, args, label)
+        is_searching = self._request.is_training and self._loaded.family == "detection"
+        label = self._criterion.detection_label() if is_searching else 1
+        if is_searching:
+            args = training_args(self._model, self._loaded.family, args, label)
         try:
             with torch.enable_grad():
                 return self._criterion(session.run(args))
         except ForwardError as error:
             if "BackwardHookFunction" in str(error.__cause__) and "modified inplace" in str(error.__cause__):
                 raise _forbidden_in_place(error) from error
+            if is_searching and isinstance(error.__cause__, IndexError):
+                message = f"target {label} is out of range: {str(error.__cause__).rstrip('.')}"
+                raise UsageError(message, "--target 1") from error
             raise
 
-    def _see_start(self, grad: Tensor) -> None:
-        self._output_squares.append(torch.linalg.vector_norm(grad, dtype=torch.float64).square())
+    def _see_start(self, grad: Tensor | None) -> None:
+        if grad is not None:
+            self._output_squares.append(torch.linalg.vector_norm(grad, dtype=torch.float64).square())
 
     def _prior(self, gathered: ParameterGradients) -> Tensor | None:
         """Return minus the logarithm of a Gaussian prior over what is trained: C. Bishop, "Pattern Recognition and
@@ -209,13 +220,13 @@ class _Measurement:
         rows = gathered.rows(orders, output_norm, request.thresholds)
         prior = self._prior(gathered)
         info = LossInfo(
-            name=loss.name,
+            name=loss.name if prior is None else f"{loss.name} + Gaussian prior",
             value=sum(float(value) for value in self._losses) / n_passes,
             target=loss.target,
             label_smoothing=request.loss.label_smoothing,
             weight_decay=request.loss.weight_decay,
             classes=loss.classes,
-            prior=None if prior is None else float(prior),
+            prior=None if prior is None else float(prior.detach()),
         )
         totals = self._totals(rows, output_norm)
         shown = tuple(row for row in rows if _is_shown(row.layer, self._shown))
@@ -230,7 +241,7 @@ class _Measurement:
             passes=n_passes,
             batch_norm=batch_norm,
             saving=saving,
-            warnings=(*_notices(info, totals), *frozen_but_moving(batch_norm)),
+            warnings=(*self._warnings, *_notices(info, totals), *frozen_but_moving(batch_norm)),
         )
 
     def _totals(self, rows: tuple[ParameterGradient, ...], output_norm: float) -> GradTotals:
@@ -243,8 +254,8 @@ class _Measurement:
         elif clip is not None:
             fraction = sum((row.clipped_fraction or 0) * row.numel for row in trained) / n_trained
         return GradTotals(
-            grad_norm=global_norm([row.grad_norm for row in rows]),
-            norm_before_clip=global_norm([row.norm_before_clip for row in rows]) if clip else None,
+            grad_norm=global_norm(rows, "grad_norm"),
+            norm_before_clip=global_norm(rows, "norm_before_clip") if clip else None,
             clipped_fraction=fraction,
             trainable_params=n_trained,
             frozen_params=sum(row.numel for row in rows) - n_trained,
@@ -268,7 +279,8 @@ def _flags(model: nn.Module) -> list[bool]:
 
 def _refuse(model: nn.Module, was_trainable: list[bool]) -> None:
     for layer, module in list_layers(model):
-        if type(module).__module__.startswith(_QUANTIZED):
+        is_float = isinstance(module, FloatFunctional)  # stands in while a model waits to be quantized
+        if type(module).__module__.startswith(_QUANTIZED) and not is_float:
             message = f"layer '{layer.name}' ({layer.type}) is quantized: integers have no gradient"
             raise CannotRunError(message, "--weights none, or the model of the same name without quantized_")
     if any(_flags(model)):
@@ -282,27 +294,6 @@ def _refuse(model: nn.Module, was_trainable: list[bool]) -> None:
     raise CannotRunError(
         "the model has no parameters, so nothing to train", "modelscope stats   needs no gradients"
     )
-
-
-def _backward(loss: Tensor, *, retain_graph: bool = False) -> None:
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings(
-                "ignore", "Full backward hook is firing"
-            )  # at a layer with no such inputs
-            loss.backward(retain_graph=retain_graph)
-    except ModelscopeError:
-        raise
-    except Exception as error:
-        reason = " ".join(str(error).split())[:300] or "no message"
-        hint = "modelscope stats   needs no gradients"
-        if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in reason:
-            reason, hint = "out of memory", "--batch 1, a smaller --size, or --device cpu"
-        elif "modified by an inplace operation" in reason:
-            hint = (
-                "return a new tensor from the function of --hook instead of writing to the one it was given"
-            )
-        raise CannotRunError(f"backward raised {type(error).__name__}: {reason}", hint) from error
 
 
 def _forbidden_in_place(error: ForwardError) -> CannotRunError:

@@ -47,10 +47,14 @@ class Clip:
 @dataclass(frozen=True, slots=True)
 class Thresholds:
     """What is called vanishing and exploding: the norm of a gradient, in multiples of the norm of the gradient
-    at the model's output."""
+    at the model's output.
+
+    For scale: over torchvision's classifiers at initialisation, in train mode on noise, activations lie between
+    4e-4 and 40, and weights between 1e-2 and 5e2 (`resnet`, `vgg`, `densenet`, `swin`, `squeezenet`, `alexnet`).
+    """
 
     vanishing: float = 1e-5
-    exploding: float = 1e4
+    exploding: float = 1e3
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,5 +131,5 @@ def check_thresholds(thresholds: Thresholds) -> None:
     if not 0 <= thresholds.vanishing < thresholds.exploding:
         raise UsageError(
             f"'--vanishing {thresholds.vanishing:g}' and '--exploding {thresholds.exploding:g}' leave no room",
-            "--vanishing 1e-5 --exploding 1e4",
+            "--vanishing 1e-5 --exploding 1e3",
         )

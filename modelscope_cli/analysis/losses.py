@@ -1,6 +1,7 @@
 """From what a model returns to the one number that is differentiated."""
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,9 @@ from modelscope_cli.models.usercode import user_code_failed
 _AUXILIARY = {"aux_logits1": 0.3, "aux_logits2": 0.3, "aux_logits": 0.4, "aux": 0.5}
 # Weight of each earlier estimate beside the next: RAFT, Teed & Deng 2020, equation 7.
 _GAMMA = 0.8
+# What a loss is held against where that is no class.
+_NOTHING, _ZERO, _STILL, _OWN = "none", "zero", "no motion", "the model's own"
+_WITHOUT_CLASS = (_NOTHING, _ZERO, _STILL, _OWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,7 @@ class Criterion:
         """
         if self._request.target == PREDICTED:
             return 1
-        return _class_index(self._request.target, None, self._categories)
+        return class_index(self._request.target, None, self._categories)
 
     def __call__(self, output: Any) -> Loss:
         """Return the loss of one pass.
@@ -77,13 +81,28 @@ class Criterion:
         outputs = [(path, tensor) for path, tensor in named if tensor.requires_grad]
         if not outputs:
             raise _not_differentiable(output, named)
+        loss = self._compute(output, outputs)
+        self._refuse_unused_options(loss)
+        return loss
+
+    def _compute(self, output: Any, outputs: list[tuple[str, Tensor]]) -> Loss:
         if self._custom is not None:
             return self._run_custom(self._custom, output, outputs)
-        if self._request.name == AUTO:
-            whole = self._whole_output(outputs)
-            if whole is not None:
-                return whole
-        return self._of_main_output(outputs)
+        whole = self._whole_output(outputs) if self._request.name == AUTO else None
+        return whole or self._of_main_output(outputs)
+
+    def _refuse_unused_options(self, loss: Loss) -> None:
+        """Refuse what would change nothing: what is typed is obeyed or an error."""
+        target = self._request.target
+        if target != PREDICTED and loss.target in _WITHOUT_CLASS:
+            raise UsageError(
+                f"'--target {target}' means nothing to the loss '{loss.name}'", "leave out --target"
+            )
+        if self._request.label_smoothing and not loss.name.startswith("cross-entropy"):
+            raise UsageError(
+                f"'--label-smoothing' belongs to cross-entropy, and the loss of this model is '{loss.name}'",
+                "leave out --label-smoothing",
+            )
 
     def _whole_output(self, outputs: list[tuple[str, Tensor]]) -> Loss | None:
         """The loss of outputs that are more than one tensor of scores, None for the others."""
@@ -91,33 +110,28 @@ class Criterion:
         if all(tensor.ndim == 0 for tensor in tensors):
             name = f"sum of the model's own losses ({', '.join(path for path, _ in outputs)})"
             is_detection = self._family == "detection"
-            target = (
-                f"{targets.IN_WORDS}, label {self.detection_label()}" if is_detection else "the model's own"
-            )
-            return Loss(
-                torch.stack(tensors).sum(), name if len(tensors) > 1 else "the model's own", target, tensors
-            )
+            target = f"{targets.IN_WORDS}, label {self.detection_label()}" if is_detection else _OWN
+            return Loss(torch.stack(tensors).sum(), name if len(tensors) > 1 else _OWN, target, tensors)
+        if self._family == "detection":
+            raise UsageError("a detection model in eval mode gives boxes, not a loss", "--mode train")
         if self._family == "optical_flow":
             weights = [_GAMMA ** (len(tensors) - 1 - i) for i in range(len(tensors))]
             value = torch.stack(
                 [w * flow.abs().mean() for w, flow in zip(weights, tensors, strict=True)]
             ).sum()
-            return Loss(
-                value,
-                f"mean |flow| of every estimate, earlier ones times {_GAMMA:g} each",
-                "no motion",
-                tensors,
-            )
+            name = f"mean |flow| of every estimate, earlier ones times {_GAMMA:g} each"
+            return Loss(value, name, _STILL, tensors)
         return None
 
     def _of_main_output(self, outputs: list[tuple[str, Tensor]]) -> Loss:
-        path, main = outputs[0]
-        name = self._request.name if self._request.name != AUTO else self._fitting(main)
+        path, main = next((one for one in outputs if self._is_scores(one[1])), outputs[0])
+        fitting = "cross-entropy" if self._is_scores(main) else "mse"
+        name = self._request.name if self._request.name != AUTO else fitting
         where = f" of output '{path}'" if path and len(outputs) > 1 else ""
         if name == "mean":
-            return Loss(main.mean(), f"mean{where}", "none", (main,))
-        if name == "mse" and not _has_classes(main):
-            return Loss(main.square().mean(), f"mean square{where}", "zero", (main,))
+            return Loss(main.mean(), f"mean{where}", _NOTHING, (main,))
+        if name == "mse" and fitting == "mse":
+            return Loss(main.square().mean(), f"mean square{where}", _ZERO, (main,))
         if not _has_classes(main):
             shape = "x".join(map(str, main.shape)) or "a scalar"
             raise UsageError(
@@ -129,7 +143,7 @@ class Criterion:
         if name == "cross-entropy":
             used += [
                 (tensor, _AUXILIARY[key])
-                for other, tensor in outputs[1:]
+                for other, tensor in outputs
                 if (key := other.rpartition(".")[2]) in _AUXILIARY and tensor.shape == main.shape
             ]
             for _, weight in used[1:]:
@@ -139,14 +153,9 @@ class Criterion:
         listed = tuple(classes.tolist()) if classes.ndim == 1 else ()
         return Loss(value, name + per_pixel + where, words, tuple(tensor for tensor, _ in used), listed)
 
-    def _fitting(self, main: Tensor) -> str:
-        is_scores = main.ndim == 2 or (self._family == "segmentation" and main.ndim == 4)
-        name = "cross-entropy" if is_scores and _has_classes(main) else "mse"
-        if self._request.label_smoothing and name != "cross-entropy":
-            raise UsageError(
-                "'--label-smoothing' needs an output of N x classes", "leave out --label-smoothing"
-            )
-        return name
+    def _is_scores(self, tensor: Tensor) -> bool:
+        has_right_rank = tensor.ndim == 2 or (self._family == "segmentation" and tensor.ndim == 4)
+        return has_right_rank and _has_classes(tensor)
 
     def _classes(self, main: Tensor) -> tuple[Tensor, str]:
         """Return the target class of every image (and pixel), and the same in words."""
@@ -155,7 +164,7 @@ class Criterion:
             if classes.numel() == 1:
                 return classes, f"predicted: {self._label(int(classes))}"
             return classes, PREDICTED
-        index = _class_index(self._request.target, main.shape[1], self._categories)
+        index = class_index(self._request.target, main.shape[1], self._categories)
         return torch.full_like(main[:, 0], index, dtype=torch.long), self._label(index)
 
     def _label(self, index: int) -> str:
@@ -185,10 +194,10 @@ class Criterion:
         self, function: Callable[..., Any], output: Any, outputs: list[tuple[str, Tensor]]
     ) -> Loss:
         spec = self._request.name
-        arguments, words, listed = [output], "none", ()
+        arguments, words, listed = [output], _NOTHING, ()
         if _takes_two(function):
-            main = outputs[0][1]
-            if not _has_classes(main):
+            main = next((tensor for _, tensor in outputs if _has_classes(tensor)), None)
+            if main is None:
                 raise UsageError(
                     f"loss '{spec}' wants a target, and the output has no classes", "def fn(output): ..."
                 )
@@ -217,9 +226,13 @@ def _has_classes(tensor: Tensor) -> bool:
     return tensor.ndim >= 2 and tensor.shape[1] >= 2
 
 
-def _class_index(target: str, n_classes: int | None, categories: Sequence[str] | None) -> int:
-    """Read `--target`, which is an index or a label."""
-    if target.lstrip("+-").isdecimal():
+def class_index(target: str, n_classes: int | None, categories: Sequence[str] | None) -> int:
+    """Read `--target`, which is an index or a label.
+
+    Raises:
+        UsageError: out of range, an unknown label, or one of several classes (exit 2).
+    """
+    if re.fullmatch(r"[+-]?\d+", target):
         index = int(target)
         last = (n_classes or len(categories or ()) or index + 1) - 1
         if not 0 <= index <= last:
@@ -261,7 +274,7 @@ def _not_differentiable(output: Any, floats: list[tuple[str, Tensor]]) -> Cannot
 
 
 def _load_custom(spec: str) -> Callable[..., Any]:
-    found = import_object(spec)
+    found = import_object(spec, "--loss")
     if not callable(found):
         raise UsageError(
             f"loss '{spec}' is a {type(found).__name__}, not a function", "--loss path/to/file.py:fn"

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from modelscope_cli.analysis.gathered import Mean, figures_of, norm_of
+from modelscope_cli.analysis.gathered import Mean, dense, figures_of, norm_of
 from modelscope_cli.analysis.grads_request import Clip, Thresholds
 from modelscope_cli.analysis.marks import mark_gradient
 from modelscope_cli.records import ParameterGradient
@@ -26,6 +26,7 @@ class _Parameter:
     value: nn.Parameter
     after: Mean = field(default_factory=Mean)
     before: Mean = field(default_factory=Mean)
+    unclipped: Tensor | None = None  # of the pass under way
     n_clipped: Tensor | int = 0
 
 
@@ -41,10 +42,11 @@ class ParameterGradients:
     def __init__(self, model: nn.Module, clip: Clip | None, weight_decay: float) -> None:
         self._clip = clip
         self._weight_decay = weight_decay
+        modules = dict(model.named_modules())
         self._parameters = [
-            _Parameter(_join(layer, name), layer, type(module).__name__, 0, parameter)
-            for layer, module in model.named_modules()
-            for name, parameter in module.named_parameters(recurse=False)
+            _Parameter(name, layer, type(modules[layer]).__name__, 0, parameter)
+            for name, parameter in model.named_parameters()  # one that is shared counts once
+            for layer in [name.rpartition(".")[0]]
         ]
         self._n_passes = 0
         self._n_scaled = 0
@@ -71,30 +73,44 @@ class ParameterGradients:
                 handle.remove()
 
     def _clamp(self, one: _Parameter, limit: float, grad: Tensor) -> Tensor:
-        one.before.add(grad)
-        one.n_clipped = one.n_clipped + torch.count_nonzero(grad.abs() > limit)
-        return grad.clamp(-limit, limit)
+        is_sparse, grad = grad.is_sparse, dense(grad)
+        if one.unclipped is None:
+            one.unclipped = grad
+            clipped = grad.clamp(-limit, limit)
+            return clipped.to_sparse() if is_sparse else clipped  # a hook may not change the kind
+        # Out of a reentrant checkpoint, the gradient of a shared parameter comes in parts: their sum is clamped.
+        one.unclipped = one.unclipped + grad
+        assert one.value.grad is not None
+        return one.unclipped.clamp(-limit, limit) - one.value.grad
+
+    def _arrived(self) -> Iterator[tuple[_Parameter, Tensor]]:
+        for one in self._trained():
+            if one.value.grad is not None:
+                one.value.grad = dense(one.value.grad)
+                yield one, one.value.grad
 
     def take_before(self) -> None:
         """Take what a backward pass without clipping gave, and clear the gradients for the one with it."""
-        for one in self._trained():
-            if one.value.grad is not None:
-                one.before.add(one.value.grad)
-                one.value.grad = None
+        for one, grad in self._arrived():
+            one.before.add(grad)
+            one.value.grad = None
 
     def take(self) -> None:
         """Take the gradients of the pass, scaled to the global norm where that was asked for."""
         self._n_passes += 1
         if self._clip is not None and self._clip.kind == "norm":
-            for one in self._trained():
-                if one.value.grad is not None:
-                    one.before.add(one.value.grad.clone())
+            for one, grad in self._arrived():
+                one.before.add(grad.clone())
             total = nn.utils.clip_grad_norm_(self.values(), self._clip.value)
             self._n_scaled += int(not bool(total <= self._clip.value))  # NaN makes every gradient NaN
         for one in self._trained():
-            if one.value.grad is not None:
-                one.after.add(one.value.grad)
-                one.value.grad = None
+            if self._clip is not None and one.unclipped is not None:
+                one.before.add(one.unclipped)
+                one.n_clipped = one.n_clipped + torch.count_nonzero(one.unclipped.abs() > self._clip.value)
+                one.unclipped = None
+        for one, grad in self._arrived():
+            one.after.add(grad)
+            one.value.grad = None
 
     def rows(
         self, orders: Mapping[str, int], output_norm: float, thresholds: Thresholds
@@ -138,9 +154,8 @@ class ParameterGradients:
         return ParameterGradient(
             **row,
             **figures_of(moments),
-            grad_norm=norm,
             zero_fraction=(moments.n_zero or 0) / moments.n if moments.n else None,
-            grad_to_weight=norm / weight_norm if weight_norm else None,
+            grad_to_weight=norm / weight_norm if weight_norm and moments.n else None,
             norm_before_clip=norm_before,
             clipped_fraction=self._clipped_fraction(one),
             noise=noise,
@@ -171,10 +186,8 @@ def _order_of(layer: str, orders: Mapping[str, int]) -> int:
     return orders.get(layer, 0)
 
 
-def _join(layer: str, name: str) -> str:
-    return f"{layer}.{name}" if layer else name
-
-
-def global_norm(norms: Sequence[float | None]) -> float:
-    """Return the norm of several gradients together."""
-    return math.sqrt(sum(norm * norm for norm in norms if norm is not None))
+def global_norm(rows: Sequence[ParameterGradient], column: str) -> float:
+    """Return the norm of all gradients together, NaN where one holds a NaN or an infinite value."""
+    if any(row.nan_count or row.inf_count for row in rows):
+        return math.nan
+    return math.sqrt(sum((getattr(row, column) or 0.0) ** 2 for row in rows))

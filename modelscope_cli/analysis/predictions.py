@@ -1,30 +1,51 @@
 """What a classifier says: scores of its classes, the best of them, and how far two answers lie apart."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
-from modelscope_cli.records import Guess
+from modelscope_cli.hooks.session import HookSession, Intervention
+from modelscope_cli.inputs.batch import Batch
+from modelscope_cli.records import Guess, Prediction
 
 
-def class_scores(output: Any) -> Tensor:
+def class_scores(output: Any, n_images: int | None = None) -> Tensor:
     """Return the logits in what a model gave, `(N, classes)` float32; of several outputs the first.
+
+    Args:
+        n_images: how many rows there have to be, where that is known.
 
     Raises:
         CannotRunError: the model is no classifier (exit 4).
     """
     floats = [tensor for _, tensor in tensors_in(output) if tensor.is_floating_point()]
-    if not floats or floats[0].ndim != 2 or floats[0].shape[1] < 2:
-        shape = "x".join(map(str, floats[0].shape)) if floats else f"a {type(output).__name__}"
+    # Detection: a dict of boxes for each image, and boxes have two dimensions as well.
+    is_detection = isinstance(output, list) and any(isinstance(item, dict) for item in output)
+    is_scores = bool(floats) and floats[0].ndim == 2 and floats[0].shape[1] > 1 and not is_detection
+    if not is_scores or n_images not in (None, len(floats[0])):
+        has_shape = bool(floats) and not is_detection
+        shape = "x".join(map(str, floats[0].shape)) if has_shape else f"a {type(output).__name__}"
         raise CannotRunError(
             f"the model's output is {shape}, not a row of scores for each image: it is no classifier",
             "modelscope summary MODEL   shows what it gives",
         )
     return floats[0].float()
+
+
+def check_labels(labels: Sequence[str], n_classes: int, file: str) -> None:
+    """Refuse labels that are not one for each class.
+
+    Raises:
+        CannotRunError: too many or too few (exit 4).
+    """
+    if len(labels) != n_classes:
+        n_labels = f"{len(labels)} label" + ("s" if len(labels) != 1 else "")
+        message = f"labels file '{file}' has {n_labels}, the model {n_classes} classes"
+        raise CannotRunError(message, f"--labels FILE with {n_classes} labels, or leave out --labels")
 
 
 def probabilities(logits: Tensor, activation: str = "softmax", temperature: float = 1.0) -> Tensor:
@@ -53,9 +74,31 @@ def top_guesses(
     )
 
 
+def name_guesses(guesses: Sequence[tuple[Guess, ...]], batch: Batch, first: int) -> tuple[Prediction, ...]:
+    """Join the guesses for a batch to its file names, or to numbers from `first` where it has none."""
+    names = batch.names or tuple(str(first + i) for i in range(len(guesses)))
+    return tuple(map(Prediction, names, guesses))
+
+
+def stream_logits(
+    model: nn.Module, batches: Iterable[Batch], interventions: Sequence[Intervention] = ()
+) -> Iterator[tuple[Batch, Tensor]]:
+    """Run every batch and give its logits, `(N, classes)`; nothing is kept from one batch to the next.
+
+    Args:
+        interventions: change what flows.
+
+    Raises:
+        CannotRunError: the model raised, or is no classifier (exit 4).
+    """
+    with HookSession(model, interventions=interventions) as session:
+        for batch in batches:
+            yield batch, class_scores(session.run(batch.args), batch.n_images)
+
+
 def kl_divergence(before: Tensor, after: Tensor) -> Tensor:
     """Return KL(before || after) of the softmax of two sets of logits, `(N,)`, in nats."""
     log_before, log_after = before.double().log_softmax(1), after.double().log_softmax(1)
     # A class of probability zero adds nothing, whatever the other answer says of it.
-    terms = torch.where(log_before.exp() > 0, log_before.exp() * (log_before - log_after), 0.0)
+    terms = torch.where(log_before.exp() == 0, 0.0, log_before.exp() * (log_before - log_after))
     return terms.sum(1).clamp_min(0.0)

@@ -1,6 +1,7 @@
 """Write a result in the format that was asked for, to stdout or to a file."""
 
 import sys
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,10 @@ if TYPE_CHECKING:
     from modelscope_cli.report.sheet import Sheet
 
 FORMATS = ("auto", "table", "tsv", "csv", "json", "markdown")
-_BY_SUFFIX = {".txt": "table", ".tsv": "tsv", ".csv": "csv", ".json": "json", ".md": "markdown"}
+_BY_SUFFIX = {
+    **{".txt": "table", ".tsv": "tsv", ".csv": "csv", ".json": "json", ".md": "markdown"},
+    ".xml": "junit",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,17 +27,21 @@ class Destination:
     file: Path | None
 
 
-def destination(format: str, is_json: bool, file: Path | None) -> Destination:
+def destination(format: str, is_json: bool, file: Path | None, more: tuple[str, ...] = ()) -> Destination:
     """Decide before anything runs, so that a typo costs nothing.
+
+    Args:
+        more: formats that only this command has.
 
     Raises:
         UsageError: an unknown format or suffix, or two formats that contradict each other (exit 2).
         CannotRunError: the file cannot be written where it is asked for (exit 4).
     """
-    if format not in FORMATS:
-        near = nearest(format, FORMATS)
+    formats = (*FORMATS, *more)
+    if format not in formats:
+        near = nearest(format, formats)
         raise UsageError(
-            f"unknown format '{format}'" + (f": {near}" if near else ""), f"--format {'|'.join(FORMATS)}"
+            f"unknown format '{format}'" + (f": {near}" if near else ""), f"--format {'|'.join(formats)}"
         )
     if is_json:
         if format not in ("auto", "json"):
@@ -42,35 +50,60 @@ def destination(format: str, is_json: bool, file: Path | None) -> Destination:
     if file is None:
         return Destination(format, None)
     if format == "auto":
-        if file.suffix.lower() not in _BY_SUFFIX:
+        format = _BY_SUFFIX.get(file.suffix.lower(), "")
+        if format not in formats:
             raise UsageError(
                 f"'--output {file}' does not say which format",
-                f"--output {file} --format {'|'.join(FORMATS[1:])}",
+                f"--output {file} --format {'|'.join(formats[1:])}",
             )
-        format = _BY_SUFFIX[file.suffix.lower()]
     from modelscope_cli.report.folder import check_file
 
     check_file(file)
     return Destination(format, file)
 
 
-def emit(where: Destination, sheet: "Sheet", document: dict[str, Any]) -> None:
-    """Write the result: `document` for json, `sheet` for everything else."""
+def emit(
+    where: Destination,
+    sheet: "Sheet",
+    document: dict[str, Any],
+    more: Mapping[str, Callable[[], str]] | None = None,
+) -> None:
+    """Write the result: `document` for json, `more` for a format of the command's own, `sheet` for the others."""
+
+    def render(format: str) -> str:
+        return more[format]() if more and format in more else _render(format, sheet, document)
+
     if where.file is not None:
         from modelscope_cli.report.folder import write_text
 
-        write_text(where.file, _render(where.format, sheet, document))
+        write_text(where.file, render(where.format))
         _console.note(f"wrote {where.file}")
         return
-    format = where.format
-    if format == "auto":
-        format = "table" if sys.stdout.isatty() else "tsv"
+    format = _resolved(where)
     if format == "table" and sys.stdout.isatty():
         from modelscope_cli.report.table import render_table
 
         _console.show(render_table(sheet, _console.terminal_width()))
     else:
-        _console.write(_render(format, sheet, document))
+        _console.write(render(format))
+
+
+def is_streamed(where: Destination) -> bool:
+    """Whether rows can be written to stdout before the last one is known."""
+    return where.file is None and _resolved(where) in ("tsv", "csv")
+
+
+def emit_parts(where: Destination, sheets: Iterable["Sheet"]) -> None:
+    """Write sheets of the same columns to stdout as they come, under one header; see `is_streamed`."""
+    for number, sheet in enumerate(sheets):
+        text = _render(_resolved(where), sheet, {})
+        _console.write(text if number == 0 else text.partition("\n")[2])
+
+
+def _resolved(where: Destination) -> str:
+    if where.format == "auto":
+        return "table" if sys.stdout.isatty() else "tsv"
+    return where.format
 
 
 def _render(format: str, sheet: "Sheet", document: dict[str, Any]) -> str:

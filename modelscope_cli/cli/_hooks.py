@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from modelscope_cli.records import HookReport, Notice
 
 ReadHook = tuple["HookSpec", Callable[..., Any] | None]  # the function of a `call`
+HookFindings = tuple[tuple["HookReport", ...], tuple["Notice", ...]]
 
 
 def read_hooks(typed: Sequence[str] | None, command: str, *, has_backward: bool = False) -> list[ReadHook]:
@@ -62,9 +63,12 @@ def _import(spec: "HookSpec") -> Callable[..., Any]:
 
     where = str(spec.arguments[0])
     try:
-        function = import_object(where)
+        function = import_object(where, "--hook")
     except UsageError as error:
-        raise UsageError(f"--hook '{spec}': {error.message}", _example(spec)) from error
+        hint = error.hint or ""
+        found = hint.partition("--hook ")[2]  # a function that is there
+        hint = _example(spec, found) if hint.startswith("--") else hint
+        raise UsageError(f"--hook '{spec}': {error.message}", hint) from error
     if not callable(function):
         message = f"--hook '{spec}': '{where}' is of type {type(function).__name__}, no function"
         raise UsageError(message, _example(spec))
@@ -95,8 +99,8 @@ def _check_signature(spec: "HookSpec", where: str, function: Callable[..., Any])
         raise UsageError(message, f"def {where.rpartition(':')[2]}({names}): ...") from None
 
 
-def _example(spec: "HookSpec") -> str:
-    return f"--hook 'call=path/to/hooks.py:fn@{spec.pattern}'"
+def _example(spec: "HookSpec", function: str = "") -> str:
+    return f"--hook 'call={function or 'path/to/hooks.py:fn'}@{spec.pattern}'"
 
 
 def _explained(spec: "HookSpec", function: Callable[..., Any]) -> Callable[..., Any]:
@@ -129,7 +133,7 @@ def bind(hooks: Sequence[ReadHook], loaded: "LoadedModel", args: tuple[Any, ...]
     return bound
 
 
-def conclude(bound: "BoundHooks") -> tuple[tuple["HookReport", ...], tuple["Notice", ...]]:
+def conclude(bound: "BoundHooks") -> HookFindings:
     """Write what was saved, say what went wrong, and return what stands in the record.
 
     Raises:

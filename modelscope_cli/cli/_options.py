@@ -35,7 +35,7 @@ ModelArg = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="A torchvision name (resnet34), package.module:attr, or path/to/file.py:attr.",
+        help="A torchvision name (resnet34), a checkpoint of one, package.module:attr, or path/to/file.py:attr.",
         autocompletion=_complete_model,
     ),
 ]
@@ -45,7 +45,7 @@ ModelOpt = Annotated[
         "--model",
         "-m",
         metavar="MODEL",
-        help="A torchvision name (resnet34), package.module:attr, or path/to/file.py:attr.",
+        help="A torchvision name (resnet34), a checkpoint of one, package.module:attr, or path/to/file.py:attr.",
         autocompletion=_complete_model,
         rich_help_panel=_MODEL,
     ),

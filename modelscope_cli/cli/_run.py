@@ -87,10 +87,10 @@ def open_for(request: "InputRequest", loaded: "LoadedModel") -> "Inputs":
     return inputs
 
 
-def fit_batch(given: "InputRequest", family: str, is_training: bool) -> "InputRequest":
+def fit_batch(given: "InputRequest", is_training: bool) -> "InputRequest":
     """Give noise for train mode two images, as batch norm needs more than one value a channel."""
     is_noise = not given.files and not given.shapes
-    if given.batch is None and is_noise and is_training and family != "detection":
+    if given.batch is None and is_noise and is_training:
         return replace(given, batch=2)
     return given
 

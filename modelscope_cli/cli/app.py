@@ -2,17 +2,25 @@
 
 import errno
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from modelscope_cli import __version__
 from modelscope_cli.cli import _console
+from modelscope_cli.cli.ablate import ablate
+from modelscope_cli.cli.attack import attack
+from modelscope_cli.cli.check import check
 from modelscope_cli.cli.featuremaps import featuremaps
 from modelscope_cli.cli.grads import grads
 from modelscope_cli.cli.models import models
+from modelscope_cli.cli.predict import predict
+from modelscope_cli.cli.prune import prune
+from modelscope_cli.cli.rules import rules
 from modelscope_cli.cli.stats import stats
 from modelscope_cli.cli.summary import summary
+from modelscope_cli.cli.weights import weights
 from modelscope_cli.errors import ModelscopeError
 
 USAGE, BUG, INTERRUPTED = 2, 3, 130
@@ -25,7 +33,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (summary, stats, featuremaps, grads, models):
+_COMMANDS: tuple[Callable[..., object], ...] = (
+    *(summary, stats, featuremaps, grads),
+    *(predict, ablate, prune, attack),
+    *(check, rules, weights, models),
+)
+for command in _COMMANDS:
     app.command()(command)
 
 

@@ -123,7 +123,7 @@ def grads(
     exploding: Annotated[
         float,
         typer.Option("--exploding", metavar="X", help="Mark |g| above X times |g| at the output."),
-    ] = 1e4,
+    ] = 1e3,
     model: opt.ModelOpt = "resnet34",
     weights: opt.WeightsOpt = "auto",
     checkpoint: opt.CheckpointOpt = None,
@@ -165,7 +165,7 @@ def grads(
 
       modelscope grads samples/harbour.jpg --model resnet34 --weights none --clip 1.0
 
-      modelscope grads samples/star.png -m samples/tiny_resnet.py:TinyResNet -c samples/sick.safetensors -t 0
+      modelscope grads samples/star.png -m samples/tiny_resnet.py:TinyResNet -c samples/sick.safetensors -t star
 
       modelscope grads --model resnet18 --weights none --train-only fc --num-classes 10 --mode train --no-save
 
@@ -181,6 +181,7 @@ def grads(
         choose_clip,
     )
     from modelscope_cli.records import GradsRecord
+    from modelscope_cli.report.batch_norm_sheet import check_drift
     from modelscope_cli.report.folder import OutputFolder, free_folder
     from modelscope_cli.report.grads_sheet import grads_columns, grads_sheet
     from modelscope_cli.report.sheet import choose_columns
@@ -200,10 +201,7 @@ def grads(
     )
     check_loss(asked.loss)
     check_thresholds(asked.thresholds)
-    if full_backward and clip_activations is not None:
-        raise UsageError(
-            "--clip-activations works by tensor hooks, not --full-backward", "leave out --full-backward"
-        )
+    _check_clip(clip_activations, full_backward)
     if (out or force) and not save:
         raise UsageError("--no-save writes no folder", "leave out --no-save, or --out and --force")
     folder = OutputFolder(out or free_folder("grads", model), force) if save else None
@@ -220,7 +218,9 @@ def grads(
         _console.note("mode: train (auto; detection models have a loss nowhere else)")
     if given.files and given.batch is None and not is_training:
         given = replace(given, batch=1)
-    inputs = open_for(fit_batch(given, loaded.family, is_training), loaded)
+    if table == Table.batch_norm:
+        check_drift(is_training)
+    inputs = open_for(fit_batch(given, is_training), loaded)
     first = next(iter(inputs)).args
     selection = select(loaded.module, layer or (), exclude or (), first, is_feedforward=loaded.is_feedforward)
     tell(selection.notes, ())
@@ -260,3 +260,10 @@ def grads(
             save_report(record, stage)
         _console.note(f"wrote {folder.path}")
     emit(where, grads_sheet(record, table, columns), record.to_dict())
+
+
+def _check_clip(clip_activations: float | None, full_backward: bool) -> None:
+    if full_backward and clip_activations is not None:
+        raise UsageError(
+            "--clip-activations works by tensor hooks, not --full-backward", "leave out --full-backward"
+        )

@@ -1,5 +1,6 @@
 """`modelscope stats`."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -9,8 +10,15 @@ from modelscope_cli.cli import _console
 from modelscope_cli.cli import _options as opt
 from modelscope_cli.cli._emit import destination, emit
 from modelscope_cli.cli._hooks import bind, conclude, read_hooks
-from modelscope_cli.cli._run import load, make_run, open_for, read_options, set_up, tell
+from modelscope_cli.cli._run import fit_batch, load, make_run, open_for, read_options, set_up, tell
 from modelscope_cli.errors import UsageError
+
+
+class Table(StrEnum):
+    """Which of the tables is printed."""
+
+    layers = "layers"
+    batch_norm = "batch-norm"
 
 
 def stats(
@@ -34,6 +42,7 @@ def stats(
         ),
     ] = False,
     hook: opt.HookOpt = None,
+    mode: opt.ModeOpt = opt.Mode.auto,
     model: opt.ModelOpt = "resnet34",
     weights: opt.WeightsOpt = "auto",
     checkpoint: opt.CheckpointOpt = None,
@@ -52,6 +61,12 @@ def stats(
     batch: opt.BatchOpt = None,
     out: opt.OutDirOpt = None,
     force: opt.ForceOpt = False,
+    table: Annotated[
+        Table,
+        typer.Option(
+            "--table", help="Which table to print; batch-norm needs --mode train.", rich_help_panel="Output"
+        ),
+    ] = Table.layers,
     columns: opt.ColumnsOpt = None,
     format: opt.FormatOpt = "auto",
     json: opt.JsonOpt = False,
@@ -62,7 +77,8 @@ def stats(
     """Print statistics of what every layer puts out, over any number of images.
 
     Only finite values count; NaN and infinite ones are counted apart. A dead channel is zero at every position
-    of every image. Nothing is kept in memory but the sums.
+    of every image. Nothing is kept in memory but the sums. In train mode the drift of every batch norm is shown:
+    its batch's statistics beside the running ones.
 
     Examples:
 
@@ -76,39 +92,40 @@ def stats(
     """
     options = locals()
     from modelscope_cli.records import StatsRecord
-    from modelscope_cli.report.folder import OutputFolder, check_file, free_folder, write_text
+    from modelscope_cli.report.batch_norm_sheet import COLUMNS as BATCH_NORM_COLUMNS
+    from modelscope_cli.report.batch_norm_sheet import check_drift
+    from modelscope_cli.report.folder import OutputFolder, free_folder, write_text
     from modelscope_cli.report.json import render_json
+    from modelscope_cli.report.sheet import choose_columns
     from modelscope_cli.report.stats_sheet import FIGURES, needed_figures, stats_sheet
 
     set_up(quiet, debug)
     where = destination(format, json, output)
     request, given = read_options(options)
     hooks = read_hooks(hook, "stats")
-    figures = needed_figures(columns) if plot is None else frozenset(FIGURES)
-    if correlation and not layer:
-        raise UsageError("--correlation needs to know which layers", "--correlation --layer conv")
-    if out and not correlation:
-        raise UsageError(
-            f"--out '{out}' is for the pictures of --correlation", "--plot FILE or --output FILE"
-        )
+    is_training = mode == opt.Mode.train
+    if table == Table.batch_norm:
+        check_drift(is_training)
+        choose_columns(BATCH_NORM_COLUMNS, columns)
+    figures = needed_figures(columns) if plot is None and table == Table.layers else frozenset(FIGURES)
+    _check_pictures(correlation, layer, out, plot)
     folder = OutputFolder(out or free_folder("stats", model), force) if correlation else None
     if folder is not None:
         folder.check()
 
     from modelscope_cli.analysis.activations import observe_activations, to_row
+    from modelscope_cli.analysis.batch_norm import BatchNormObserver
     from modelscope_cli.analysis.moments import Wanted
     from modelscope_cli.hooks.selection import select, uncalled
     from modelscope_cli.report import plots
 
-    if plot is not None:
-        plots.check_suffix(plot)
-        check_file(plot)
     loaded = load(request)
-    inputs = open_for(given, loaded)
+    inputs = open_for(fit_batch(given, is_training), loaded)
     first = next(iter(inputs)).args
     selection = select(loaded.module, layer or (), exclude or (), first, is_feedforward=loaded.is_feedforward)
     tell(selection.notes, ())
     bound = bind(hooks, loaded, first, seed)
+    batch_norms = BatchNormObserver() if is_training else None
     activations = observe_activations(
         loaded.module,
         inputs,
@@ -116,13 +133,15 @@ def stats(
         Wanted(threshold=near_zero, **{figure: figure in figures for figure in FIGURES}),
         with_correlation=correlation,
         interventions=bound.interventions,
+        batch_norms=batch_norms,
+        family=loaded.family,
         track=lambda batches, what: _console.track(what, batches, inputs.n_batches),
     )
     rows = tuple(to_row(activation) for activation in activations)
     hook_reports, hook_warnings = conclude(bound)
+    warnings = (*loaded.warnings, *inputs.warnings, *hook_warnings)
 
     def record() -> StatsRecord:
-        warnings = (*loaded.warnings, *inputs.warnings, *hook_warnings)
         return StatsRecord(
             run=make_run("stats", loaded, inputs.info, seed, warnings),
             layers=rows,
@@ -130,6 +149,8 @@ def stats(
             near_zero=near_zero,
             not_called=uncalled(loaded.module, selection, [row.name for row in rows]),
             hooks=hook_reports,
+            mode="train" if is_training else "eval",
+            batch_norm=batch_norms.rows() if batch_norms else (),
         )
 
     if folder is not None:
@@ -143,4 +164,18 @@ def stats(
     if plot is not None:
         plots.save_distributions(result, plot)
         _console.note(f"wrote {plot}")
-    emit(where, stats_sheet(result, columns), result.to_dict())
+    emit(where, stats_sheet(result, columns, table), result.to_dict())
+
+
+def _check_pictures(correlation: bool, layers: list[str] | None, out: Path | None, plot: Path | None) -> None:
+    from modelscope_cli.report.folder import check_file
+    from modelscope_cli.report.plots import check_suffix
+
+    if correlation and not layers:
+        raise UsageError("--correlation needs to know which layers", "--correlation --layer conv")
+    if out and not correlation:
+        message = f"--out '{out}' is for the pictures of --correlation"
+        raise UsageError(message, "--plot FILE or --output FILE")
+    if plot is not None:
+        check_suffix(plot)
+        check_file(plot)

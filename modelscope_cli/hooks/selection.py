@@ -40,6 +40,14 @@ class Selection:
     is_innermost_only: bool = False
     notes: tuple[str, ...] = ()
 
+    def means(self, name: str, index: int, is_innermost: bool) -> bool:
+        """Tell whether a call is meant: the layer's name, which of its calls, and whether none is inside it."""
+        if self.is_innermost_only and not is_innermost:
+            return False
+        if self.wanted is not None:
+            return (name, index) in self.wanted
+        return self.names is None or name in self.names
+
 
 def select(
     model: nn.Module,
@@ -88,8 +96,14 @@ def select(
     wanted -= {pair for pattern in leave for pair in pick_calls(pattern, every, order)}
     if not wanted and leave:
         raise _nothing_left(exclude)
-    # A selection of nothing but layers that do not run still has to run to the end to show it.
-    return replace(known, wanted=frozenset(wanted) if wanted else None)
+    if not wanted:  # nothing but layers that do not run: it still has to run to the end to show that
+        return known
+    # Layers that run, but not at a place that is meant, are not meant. One that does not run has no place.
+    meant = {name for name, _ in wanted}
+    idle = _names([pattern for pattern in take if not pattern.is_positional], every) - {
+        name for name, _ in order
+    }
+    return replace(known, wanted=frozenset(wanted), names=names & (meant | idle))
 
 
 def _nothing_left(exclude: Sequence[str]) -> UsageError:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from modelscope_cli.inputs.preprocess import Preprocessing
 from modelscope_cli.records import InputInfo, Notice, Shape
 
 
@@ -42,6 +43,7 @@ class Inputs:
         info: for the record.
         n_images: in all batches together.
         notes: what was decided for the person, one line each.
+        preprocessing: how the pictures were prepared; None for noise and tensors.
     """
 
     info: InputInfo
@@ -50,6 +52,7 @@ class Inputs:
     make_batches: Callable[[], Iterator[Batch]] = field(repr=False)
     notes: tuple[str, ...] = ()
     warnings: tuple[Notice, ...] = ()
+    preprocessing: Preprocessing | None = None
 
     def __iter__(self) -> Iterator[Batch]:
         return self.make_batches()

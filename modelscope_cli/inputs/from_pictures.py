@@ -49,4 +49,5 @@ def open_pictures(
     notes = [*skipped, *decided]
     if transforms is None:
         notes.append(f"preprocessing: the model states none, so the usual one: {plan.words}")
-    return Inputs(info, 1 if is_one_sample else len(files), len(groups), batches, tuple(notes))
+    n_images = 1 if is_one_sample else len(files)
+    return Inputs(info, n_images, len(groups), batches, tuple(notes), preprocessing=plan)

@@ -65,6 +65,12 @@ class Preprocessing:
             return self.preset(pil_to_tensor(image)[None]).squeeze(1)
         return self.preset(image)
 
+    def normalize(self, pixels: Tensor) -> Tensor:
+        """Take the last step of `apply` alone, to the bit and differentiable: pixels of 0..1 to what the model
+        receives, `(N, C, H, W)` float32 with `C` the length of `mean`, on their device."""
+        mean, std = (pixels.new_tensor(values)[:, None, None] for values in (self.mean, self.std))
+        return (pixels - mean) / std
+
     def picture(self, prepared: Tensor) -> Tensor:
         """Undo the normalisation: `(C, H, W)` float32 to the `(3, H, W)` uint8 picture the model saw."""
         mean, std = (torch.tensor(values)[:, None, None] for values in (self.mean, self.std))

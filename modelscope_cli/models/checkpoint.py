@@ -12,9 +12,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from modelscope_cli.checkpoints.reading import is_several, read_contents
+from modelscope_cli.checkpoints.sniff import guess, read_head, remedy
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.models.refusal import refused
-from modelscope_cli.models.request import CHECKPOINT_SUFFIXES
+from modelscope_cli.models.tensor_values import read_values
 from modelscope_cli.models.unwrap import unwrap_state
 
 
@@ -26,7 +28,7 @@ class Checkpoint:
         path: the file.
         state: the tensors by name, taken out of whatever they were nested in.
         metadata: of a safetensors file; else empty.
-        sha256: of the whole file.
+        sha256: of the whole file; of the index where there are several.
         notes: one line on what was taken out of what, where it was nested.
     """
 
@@ -40,10 +42,16 @@ class Checkpoint:
 def read_checkpoint(path: Path) -> Checkpoint:
     """Read the named tensors of a safetensors or torch file; its content, not its suffix, says which.
 
+    So, too, of shards with an index and of folders of torch.distributed.checkpoint.
+
     Raises:
         CannotRunError: not there, not a checkpoint, damaged, or a pickle that would run code (exit 4).
     """
-    head = _head(path)
+    if is_several(path):
+        contents = read_contents(path)
+        state = {tensor.name: read_values(tensor) for tensor in contents.tensors}
+        return Checkpoint(path, state, contents.metadata, file_sha256(contents.files[0]), ())
+    head = read_head(path)
     if head[8:9] == b"{" or path.suffix.lower() == ".safetensors":
         content, metadata = _read_safetensors(path)
     else:
@@ -61,9 +69,9 @@ def read_torch_file(path: Path) -> Any:
     Raises:
         CannotRunError: not there, not such a file, damaged, or a pickle that would run code (exit 4).
     """
-    head = _head(path)
+    head = read_head(path)
     if not head.startswith((b"PK\x03\x04", b"\x80")):
-        raise CannotRunError(f"'{path}' is not a checkpoint: {_guess(head)}", _remedy(path, head))
+        raise CannotRunError(f"'{path}' is not a checkpoint: {guess(head)}", remedy(path, head))
     is_zip = head.startswith(b"PK")  # the older format cannot be mapped
     try:
         with warnings.catch_warnings():
@@ -87,54 +95,15 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _head(path: Path) -> bytes:
-    if path.is_dir():
-        inside = sorted(file for file in path.iterdir() if file.suffix.lower() in CHECKPOINT_SUFFIXES)
-        hint = f"--checkpoint {inside[0] if inside else path / 'model.safetensors'}"
-        raise CannotRunError(f"checkpoint '{path}' is a folder", hint)
-    try:
-        with path.open("rb") as file:
-            head = file.read(512)
-    except FileNotFoundError as error:
-        raise CannotRunError(f"no checkpoint file '{path}'", f"ls {path.parent}") from error
-    except OSError as error:
-        message = f"checkpoint '{path}' cannot be read: {error.strerror}"
-        raise CannotRunError(message, f"ls -l {path}") from error
-    if not head:
-        raise CannotRunError(f"checkpoint '{path}' is empty (0 bytes)", _remedy(path, head))
-    return head
-
-
 def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     try:
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError, KeyError, RuntimeError, AttributeError) as error:
-        head = _head(path)
-        kind = _guess(head) if head[8:9] != b"{" else f"{error}".partition("\n")[0]
+        head = read_head(path)
+        kind = guess(head) if head[8:9] != b"{" else f"{error}".partition("\n")[0]
         message = f"checkpoint '{path}' is not a whole safetensors file: {kind}"
-        raise CannotRunError(message, _remedy(path, head)) from error
-
-
-def _guess(head: bytes) -> str:
-    start = head.lstrip().lower()
-    if start.startswith(b"version https://git-lfs"):
-        return "it is a git-lfs pointer to the file"
-    if start.startswith((b"<!doctype", b"<html", b"<?xml")):
-        return "it is a web page"
-    text = head.decode("utf-8", errors="replace").strip()
-    line = text.splitlines()[0][:40] if text else ""
-    return (
-        f"it is text, '{line}'"
-        if line.isprintable() and "�" not in line
-        else "its first bytes are of no known format"
-    )
-
-
-def _remedy(path: Path, head: bytes) -> str:
-    if head.lstrip().startswith(b"version https://git-lfs"):
-        return f"git lfs pull --include {path.name}"
-    return "get the file again, as binary; supported are " + " ".join(CHECKPOINT_SUFFIXES)
+        raise CannotRunError(message, remedy(path, head)) from error
 
 
 def _describe(content: Any) -> str:

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from modelscope_cli.checkpoints.prefixes import without_prefixes
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.records import Notice
 
-_PREFIXES = ("module.", "model.", "_orig_mod.")
-_MAX_PREFIXES = 3
 _N_NAMED = 5
 # Below this share of fitting keys the checkpoint is of another model, and a list of keys says nothing.
 _MIN_FITTING_FRACTION = 0.2
@@ -44,19 +43,12 @@ class Misfit:
 def strip_prefixes(state: dict[str, Tensor], module: nn.Module) -> tuple[dict[str, Tensor], str | None]:
     """Return `state` without prefixes of wrappers, where its keys then fit `module` better; and a note."""
     wanted = module.state_dict().keys()
-    best, best_removed = state, ""
-    candidates = [(state, "")]
-    for _ in range(_MAX_PREFIXES):
-        candidates = [
-            (_without(prefix, candidate), removed + prefix)
-            for candidate, removed in candidates
-            for prefix in _PREFIXES
-            if any(key.startswith(prefix) for key in candidate)
-        ]
-        for candidate, removed in candidates:
-            if len(wanted & candidate.keys()) > len(wanted & best.keys()):
-                best, best_removed = candidate, removed
-    return best, f"checkpoint: prefix '{best_removed}' removed from its keys" if best_removed else None
+    readings = without_prefixes(state)
+    removed, names = max(readings, key=lambda reading: len(wanted & set(reading[1].values())))
+    if all(full == name for full, name in names.items()):
+        return state, None
+    stripped = {names[full]: tensor for full, tensor in state.items()}
+    return stripped, f"checkpoint: prefix '{removed}' removed from its keys" if removed else None
 
 
 def classes_of(state: Mapping[str, Tensor], module: nn.Module) -> list[int]:
@@ -140,10 +132,6 @@ def _copy_into(module: nn.Module, state: dict[str, Tensor]) -> Any:
         known = OrderedDict(state)
         vars(known)["_metadata"] = vars(module.state_dict())["_metadata"]
         return module.load_state_dict(known, strict=False)
-
-
-def _without(prefix: str, state: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {key.removeprefix(prefix): tensor for key, tensor in state.items()}
 
 
 def _is_alike(tensor: Tensor, own: Tensor) -> bool:

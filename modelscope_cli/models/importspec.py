@@ -52,21 +52,23 @@ def imported_architecture(spec: str, model_args: dict[str, Any], seed: int) -> A
     return Architecture("import", spec, "custom", build, takes_num_classes)
 
 
-def import_object(spec: str) -> Any:
-    """Return what `package.module:attr` or `path/to/file.py:attr` names.
+def import_object(spec: str, option: str) -> Any:
+    """Return the function that `package.module:attr` or `path/to/file.py:attr` names, as `option` was given it.
 
     Raises:
         UsageError: no such file, module or attribute (exit 2).
         CannotRunError: the user's code raised (exit 4).
     """
-    return _import(spec, seed=0)[1]
+    return _import(spec, seed=0, hint=lambda module: _suggest_function(module, spec, option))[1]
 
 
-def _import(spec: str, seed: int) -> tuple[ModuleType, Any]:
+def _import(spec: str, seed: int, hint: Callable[[ModuleType], str] | None = None) -> tuple[ModuleType, Any]:
     where, _, attribute = spec.rpartition(":")
     with _running(spec, seed, "importing"):
         module = _import_file(where, spec) if where.endswith(".py") else _import_module(where, spec)
-        return module, _find_attribute(module, attribute, spec)
+        return module, _find_attribute(
+            module, attribute, spec, hint or (lambda module: _suggest(module, spec))
+        )
 
 
 @contextmanager
@@ -124,13 +126,13 @@ def _import_module(name: str, spec: str) -> ModuleType:
         raise
 
 
-def _find_attribute(module: ModuleType, attribute: str, spec: str) -> Any:
+def _find_attribute(module: ModuleType, attribute: str, spec: str, hint: Callable[[ModuleType], str]) -> Any:
     found: Any = module
     for part in attribute.split("."):
         if not hasattr(found, part):
             near = nearest(part, (name for name in dir(found) if not name.startswith("_")))
             message = f"'{spec}' has no attribute '{part}'{': ' + near if near else ''}"
-            raise UsageError(message, _suggest(module, spec))
+            raise UsageError(message, hint(module))
         found = getattr(found, part)
     return found
 
@@ -170,3 +172,13 @@ def _suggest(module: ModuleType, spec: str) -> str:
         if isinstance(value, nn.Module) or (is_class and value.__module__ == module.__name__):
             return f"--model {where}:{name}"
     return f"--model {where}:NAME"
+
+
+def _suggest_function(module: ModuleType, spec: str, option: str) -> str:
+    """Name a function that is there and was written there."""
+    own = (
+        name
+        for name, value in vars(module).items()
+        if inspect.isfunction(value) and value.__module__ == module.__name__
+    )
+    return f"{option} {spec.rpartition(':')[0]}:{next(own, 'NAME')}"

@@ -10,6 +10,7 @@ from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.models.architecture import Architecture
 from modelscope_cli.models.device import resolve_device, resolve_dtype
 from modelscope_cli.models.importspec import imported_architecture
+from modelscope_cli.models.recognise import recognise
 from modelscope_cli.models.request import ModelRequest, check_request, is_import, parse_model_args
 from modelscope_cli.models.values import Filled, fill_from_checkpoint, fill_pretrained, fill_randomly
 from modelscope_cli.models.weights import choose_weights, default_weights, is_quantized
@@ -61,6 +62,7 @@ def load_model(request: ModelRequest) -> LoadedModel:
         CannotRunError: device, weights, checkpoint or the user's code fail (exit 4).
     """
     check_request(request)
+    request, recognised = recognise(request)
     dtype = resolve_dtype(request.dtype)
     architecture, weights = _find(request)
     device, device_note = _device_for(request, weights)
@@ -70,7 +72,7 @@ def load_model(request: ModelRequest) -> LoadedModel:
         filled = fill_pretrained(architecture, request, weights)
     else:
         filled = fill_randomly(architecture, request)
-    notes = (*filled.notes, *([device_note] if device_note else []))
+    notes = (*recognised, *filled.notes, *([device_note] if device_note else []))
     return _placed(architecture, replace(filled, notes=notes), device, dtype, weights)
 
 
@@ -85,6 +87,7 @@ def load_skeleton(request: ModelRequest) -> LoadedModel:
         CannotRunError: an explicit device that is not there, the checkpoint, or the user's code (exit 4).
     """
     check_request(request)
+    request, recognised = recognise(request)
     if request.device.lower() != "auto":
         resolve_device(request.device)
     dtype = resolve_dtype(request.dtype)
@@ -94,7 +97,9 @@ def load_skeleton(request: ModelRequest) -> LoadedModel:
             filled = _fill_skeleton(architecture.on_meta(), request)
             resolved = request.checkpoint.name if request.checkpoint else "random"
             info = WeightsInfo(request.weights, resolved, "meta")  # no values were made or read
-            filled = replace(filled, weights=info, notes=filled.notes if request.checkpoint else ())
+            filled = replace(
+                filled, weights=info, notes=(*recognised, *filled.notes) if request.checkpoint else ()
+            )
             return _placed(architecture, filled, torch.device("meta"), dtype, weights)
         except UsageError:
             raise

@@ -8,6 +8,7 @@ import shlex
 import zipfile
 from pathlib import Path
 
+from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.errors import CannotRunError
 
 _CONVERT = (
@@ -29,9 +30,20 @@ def refused(path: Path, reason: str) -> CannotRunError:
     else:
         what = f"it would run '{name}'" if name else "it holds more than tensors"
     target = path.with_name(f"{path.stem}-converted.safetensors")
+    if _has_tensors(path):
+        safely = f"modelscope weights {shlex.quote(str(path))} --convert {shlex.quote(str(target))}"
+        return CannotRunError(f"checkpoint '{path}' is not loaded: {what}", safely)
     script = _CONVERT.format(source=json.dumps(str(path)), target=json.dumps(str(target)))
     hint = f"only if you trust where it came from: python -c {shlex.quote(script)}"
     return CannotRunError(f"checkpoint '{path}' is not loaded: {what}", hint)
+
+
+def _has_tensors(path: Path) -> bool:
+    """Tell whether there is a state dict in it that can be read without running anything."""
+    try:
+        return bool(read_contents(path).tensors)
+    except CannotRunError:
+        return False
 
 
 def _first_global(path: Path) -> str | None:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from modelscope_cli.checkpoints.sniff import CHECKPOINT_SUFFIXES
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.models.names import model_names
 
-CHECKPOINT_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
 _WORDS = {"true": True, "false": False, "none": None}
 
 
@@ -18,7 +18,7 @@ class ModelRequest:
     """Everything a person can say about the model to look at.
 
     Attributes:
-        model: a torchvision name, `package.module:attr` or `path/to/file.py:attr`.
+        model: a torchvision name, a checkpoint of one, `package.module:attr` or `path/to/file.py:attr`.
         weights: `auto`, `none`, `DEFAULT` or an enum name such as `IMAGENET1K_V1`, in any case.
         checkpoint: a file with a state dict to load into the architecture.
         strict: whether a checkpoint that does not fit exactly is an error.
@@ -48,8 +48,13 @@ def check_request(request: ModelRequest) -> None:
 
     Raises:
         UsageError: unknown model, malformed model argument, weights that contradict a checkpoint (exit 2).
+        CannotRunError: a checkpoint as the model that is none, or of no known model (exit 4).
     """
-    if not is_import(request.model) and request.model.lower() not in model_names():
+    if is_checkpoint(request.model):
+        from modelscope_cli.models.recognise import recognise
+
+        request, _ = recognise(request)
+    elif not is_import(request.model) and request.model.lower() not in model_names():
         raise _unknown_model(request.model)
     parse_model_args(request.model_args)
     if request.num_classes is not None and request.num_classes < 1:
@@ -64,6 +69,14 @@ def check_request(request: ModelRequest) -> None:
 def is_import(model: str) -> bool:
     """Tell `package.module:attr` and `file.py:attr` from a torchvision name."""
     return ":" in model
+
+
+def is_checkpoint(model: str) -> bool:
+    """Tell a file or folder of weights from a name."""
+    path = Path(model)
+    if is_import(model) or model.lower() in model_names() or path.suffix == ".py" or not model:
+        return False
+    return path.suffix.lower() in CHECKPOINT_SUFFIXES or path.exists()
 
 
 def parse_model_args(typed: tuple[str, ...]) -> dict[str, Any]:
@@ -97,9 +110,6 @@ def _unknown_model(model: str) -> UsageError:
     path = Path(model)
     if path.suffix == ".py":
         return UsageError(f"model file '{model}' needs the name of what to build", f"--model {model}:NAME")
-    if path.suffix.lower() in CHECKPOINT_SUFFIXES or path.is_file():
-        hint = f"--model NAME --checkpoint {model}"
-        return UsageError(f"'{model}' is a checkpoint: it holds weights, not the model", hint)
     module, dot, attribute = model.rpartition(".")
     if dot and model.replace(".", "").isidentifier():
         return UsageError(f"unknown model '{model}'", f"--model {module}:{attribute}")

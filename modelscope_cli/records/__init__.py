@@ -4,6 +4,19 @@ The keys of `to_dict` are the JSON contract. Inside one schema version keys are 
 Units stand in the names: `_bytes`, `_ms`, `_fraction` (0..1). Counts are integers.
 """
 
+from modelscope_cli.records.ablate import AblateRecord, Ablation, Baseline
+from modelscope_cli.records.attack import Answer, AttackRecord, ClassShift
+from modelscope_cli.records.check import CheckRecord, Finding, RuleInfo, RuleList
+from modelscope_cli.records.evidence import (
+    Backward,
+    BatchNormState,
+    CallFlow,
+    Evidence,
+    Forward,
+    Structure,
+    TensorHealth,
+    TrainMode,
+)
 from modelscope_cli.records.featuremaps import FeatureMap, FeatureMapsRecord
 from modelscope_cli.records.grads import (
     ActivationGradient,
@@ -18,6 +31,7 @@ from modelscope_cli.records.grads import (
 from modelscope_cli.records.hooks import HookReport
 from modelscope_cli.records.models import Catalogue, ModelEntry
 from modelscope_cli.records.predict import Guess, Prediction, PredictRecord
+from modelscope_cli.records.prune import Drift, PrunedLayer, PruneRecord, PruneTotals
 from modelscope_cli.records.run import (
     InputInfo,
     ModelInfo,
@@ -31,21 +45,38 @@ from modelscope_cli.records.run import (
 )
 from modelscope_cli.records.stats import ActivationStats, BatchNormDrift, Counts, Redundancy, StatsRecord
 from modelscope_cli.records.summary import LayerShape, SummaryRecord, SummaryTotals
+from modelscope_cli.records.weights import DtypeTotal, Identified, TensorRow, WeightsRecord, WeightTotals
 
 __all__ = [
+    "AblateRecord",
+    "Ablation",
     "ActivationGradient",
     "ActivationStats",
+    "Answer",
+    "AttackRecord",
+    "Backward",
+    "Baseline",
     "BatchNormDrift",
+    "BatchNormState",
+    "CallFlow",
     "Catalogue",
+    "CheckRecord",
+    "ClassShift",
     "ClipInfo",
     "Counts",
+    "Drift",
+    "DtypeTotal",
+    "Evidence",
     "FeatureMap",
     "FeatureMapsRecord",
+    "Finding",
+    "Forward",
     "GradThresholds",
     "GradTotals",
     "GradsRecord",
     "Guess",
     "HookReport",
+    "Identified",
     "InputInfo",
     "LayerShape",
     "LossInfo",
@@ -55,15 +86,26 @@ __all__ = [
     "ParameterGradient",
     "PredictRecord",
     "Prediction",
+    "PruneRecord",
+    "PruneTotals",
+    "PrunedLayer",
     "Record",
     "Redundancy",
+    "RuleInfo",
+    "RuleList",
     "Run",
     "Saving",
     "Shape",
     "StatsRecord",
+    "Structure",
     "SummaryRecord",
     "SummaryTotals",
+    "TensorHealth",
+    "TensorRow",
+    "TrainMode",
+    "WeightTotals",
     "WeightsInfo",
+    "WeightsRecord",
     "to_plain",
     "versions",
 ]

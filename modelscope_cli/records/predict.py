@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from modelscope_cli.records.hooks import HookReport
 from modelscope_cli.records.run import Record
 
 
@@ -30,9 +31,16 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class PredictRecord(Record):
-    """What `predict` returns; `activation` is `softmax` or `sigmoid`."""
+    """What `predict` returns.
+
+    Attributes:
+        activation: `softmax` or `sigmoid`. `threshold`: from this score on a class is on; None with softmax.
+        classes: how many the model knows.
+    """
 
     predictions: tuple[Prediction, ...]
     activation: str
     temperature: float
     classes: int
+    threshold: float | None = None
+    hooks: tuple[HookReport, ...] = ()

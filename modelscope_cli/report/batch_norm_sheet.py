@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from modelscope_cli.errors import UsageError
 from modelscope_cli.records import BatchNormDrift
 from modelscope_cli.report import figures
 from modelscope_cli.report.names import label_of
@@ -39,6 +40,19 @@ COLUMNS = (
         "is_frozen", "frozen", lambda r: r.is_frozen, lambda r: "frozen" if r.is_frozen else "", False, rank=2
     ),
 )
+
+
+def check_drift(is_training: bool) -> None:
+    """Refuse the table where there is nothing to show.
+
+    Raises:
+        UsageError: eval mode (exit 2).
+    """
+    if not is_training:
+        message = (
+            "'--table batch-norm': in eval mode batch norm uses its running statistics, so nothing drifts"
+        )
+        raise UsageError(message, "--mode train --table batch-norm")
 
 
 def batch_norm_sheet(title: str, rows: Sequence[BatchNormDrift], columns: str | None = None) -> Sheet:

@@ -48,7 +48,10 @@ def save_gradient_flow(record: GradsRecord, path: Path) -> None:
     _draw(lower, parameters, [row.name for row in parameters], is_weight, WEIGHTS)
     lower.set_ylabel("|gradient| of each parameter")
     if record.totals.output_grad_norm > 0:
-        upper.axhline(record.totals.output_grad_norm, color=INK, lw=0.6, ls=":", zorder=0)
+        upper.axhline(
+            record.totals.output_grad_norm, color=INK, lw=0.7, ls=":", label="at the model's output"
+        )
+        upper.legend(**_LEGEND)
     figure.suptitle(_title(record), x=0.01, ha="left", color=INK, fontsize=11)
     write_with(path, lambda beside: figure.savefig(beside, format="png", dpi=130))
 

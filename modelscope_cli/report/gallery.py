@@ -60,7 +60,7 @@ def save_gallery(exhibits: Sequence[Exhibit], look: Look, folder: Path) -> tuple
         # A vector has one value a channel, so its colours can only span the whole of it.
         scale = look.scale if maps.ndim > 1 else "layer"
         records.append(replace(exhibit.record, file=file, scale=scale))
-        tiles.append((stem, _tile(maps, look)))
+        tiles.append((stem, tile(maps, look)))
     grids.save_png(grids.contact_sheet(tiles, look.cmap), folder / CONTACT_SHEET)
     return tuple(records)
 
@@ -69,7 +69,7 @@ def draw(exhibit: Exhibit, maps: Tensor, look: Look) -> Image.Image:
     """Draw the grid, strip or overlay of one output under its title line."""
     shown = maps[list(exhibit.record.shown)]
     if shown.ndim == 1:
-        body = grids.to_image(grids.strip(_vector_colours(shown)), look.cmap)
+        body = grids.to_image(grids.strip(vector_colours(shown)), look.cmap)
     elif look.picture is not None:
         body = grids.overlay(shown, look.picture, look.cmap, look.cell, look.scale)
     else:
@@ -78,7 +78,8 @@ def draw(exhibit: Exhibit, maps: Tensor, look: Look) -> Image.Image:
     return grids.with_title(body, _title(exhibit), look.cmap)
 
 
-def _vector_colours(vector: Tensor) -> Tensor:
+def vector_colours(vector: Tensor) -> Tensor:
+    """Turn `(C,)` floats into palette indices."""
     return grids.to_colours(vector[None, None], "layer")[0, 0]
 
 
@@ -91,10 +92,10 @@ def _title(exhibit: Exhibit) -> str:
     return "   ".join(filter(None, [*parts, exhibit.part]))
 
 
-def _tile(maps: Tensor, look: Look) -> Tensor:
+def tile(maps: Tensor, look: Look) -> Tensor:
     """Choose what the contact sheet shows of an output: `(n, H, W)` palette indices."""
     if maps.ndim == 1:
-        return grids.strip(_vector_colours(maps))[None]
+        return grids.strip(vector_colours(maps))[None]
     return grids.to_colours(_liveliest(maps), look.scale)
 
 

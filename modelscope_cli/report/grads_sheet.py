@@ -1,5 +1,6 @@
 """The columns of `grads`: parameters, and activations."""
 
+import math
 from collections.abc import Sequence
 
 from modelscope_cli.records import ActivationGradient, GradsRecord, ParameterGradient
@@ -69,7 +70,7 @@ def _activation_columns(record: GradsRecord | None) -> tuple[Column, ...]:
     )
 
 
-_MARK = Column("mark", "", lambda r: r.mark, is_number=False, rank=0)
+_MARK = Column("mark", "", lambda r: r.mark, lambda r: r.problem or r.mark, is_number=False, rank=0)
 
 
 def _figures(record: GradsRecord | None, rows: Sequence[Row]) -> tuple[Column, ...]:
@@ -78,9 +79,7 @@ def _figures(record: GradsRecord | None, rows: Sequence[Row]) -> tuple[Column, .
     has_before = any(row.norm_before_clip is not None for row in rows)
     has_clipped = any(row.clipped_fraction is not None for row in rows)
     return (
-        Column(
-            "norm", "|g|", lambda r: r.grad_norm, lambda r: r.problem or figures.number(r.grad_norm), rank=0
-        ),
+        _number("norm", "|g|", "grad_norm", rank=0),
         _number("before", "unclipped", "norm_before_clip", rank=0, is_shown=has_before),
         Column(
             "clipped",
@@ -156,14 +155,14 @@ def _facts(record: GradsRecord, rows: Sequence[Row]) -> tuple[tuple[str, str], .
 
 def _loss_words(record: GradsRecord) -> str:
     loss = record.loss
-    target = "" if loss.target == "none" else f", target {loss.target}"
+    target = "" if loss.target in ("none", loss.name) else f", target {loss.target}"
     smoothing = f", label smoothing {loss.label_smoothing:g}" if loss.label_smoothing else ""
     return f"{loss.name}{target}{smoothing}"
 
 
 def _norms(record: GradsRecord) -> str:
     totals = record.totals
-    text = f"|g| {figures.number(totals.grad_norm)} over all parameters"
+    text = f"|g| {_norm(totals.grad_norm)} over all parameters"
     if record.clip is not None:
         how = {
             "value": "every element clamped to",
@@ -171,9 +170,13 @@ def _norms(record: GradsRecord) -> str:
             "activations": "activation gradients clamped to",
         }[record.clip.kind]
         share = figures.percent(totals.clipped_fraction)
-        before = figures.number(totals.norm_before_clip)
+        before = _norm(totals.norm_before_clip)
         text += f", {before} before clipping ({how} {record.clip.value:g}: {share} clipped)"
-    return f"{text}, {figures.number(totals.output_grad_norm)} at the output"
+    return f"{text}, {_norm(totals.output_grad_norm)} at the output"
+
+
+def _norm(value: float | None) -> str:
+    return figures.number(value) if value is not None and math.isfinite(value) else "not finite"
 
 
 def _saving(record: GradsRecord) -> str:

@@ -7,7 +7,7 @@ def render_markdown(sheet: Sheet) -> str:
     """Return the sheet as a Markdown section: title, table, facts."""
     columns = sheet.shown()
     lines = [f"### {_escape(sheet.title)}", ""]
-    lines.append(_row(column.title for column in columns))
+    lines.append(_row(_escape(column.title) for column in columns))
     lines.append(_row("---:" if column.is_number else ":---" for column in columns))
     lines += [_row(_escape(column.render(row)) for column in columns) for row in sheet.rows]
     if sheet.facts:

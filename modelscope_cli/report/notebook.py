@@ -1,6 +1,7 @@
 """How records show themselves in a notebook and under `print`."""
 
 import io
+from importlib import import_module
 from typing import Any
 
 from modelscope_cli.report.sheet import Sheet
@@ -33,12 +34,7 @@ def to_html(sheet: Sheet) -> str:
 
 
 def sheet_of(record: Any) -> Sheet:
-    """Lay out a record as its command would."""
-    from modelscope_cli.records import GradsRecord, SummaryRecord
-    from modelscope_cli.report.grads_sheet import grads_sheet
-    from modelscope_cli.report.stats_sheet import stats_sheet
-    from modelscope_cli.report.summary_sheet import summary_sheet
-
-    if isinstance(record, SummaryRecord):
-        return summary_sheet(record)
-    return grads_sheet(record) if isinstance(record, GradsRecord) else stats_sheet(record)
+    """Lay out a record as its command would: `stats_sheet` of `stats_sheet.py` for `stats`."""
+    name = f"{record.run.command}_sheet"
+    sheet: Sheet = getattr(import_module(f"modelscope_cli.report.{name}"), name)(record)
+    return sheet

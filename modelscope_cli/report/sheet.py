@@ -1,7 +1,7 @@
 """A sheet: rows and columns ready for any text format, between the records and the formats."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from modelscope_cli.errors import UsageError, nearest
@@ -21,6 +21,7 @@ class Column:
         is_number: aligned to the right.
         rank: in a narrow terminal the highest rank goes first; 0 never goes.
         is_shown: left out of a person's table otherwise, never of tsv and csv.
+        wraps: sentences, which go over several lines where the terminal is narrow.
     """
 
     key: str
@@ -30,6 +31,7 @@ class Column:
     is_number: bool = True
     rank: int = 1
     is_shown: bool = True
+    wraps: bool = False
 
     def render(self, row: Any) -> str:
         """Return the cell as people read it."""
@@ -75,8 +77,7 @@ def choose_columns(columns: Sequence[Column], wanted: str | None) -> tuple[Colum
             near = nearest(key, by_key)
             message = f"unknown column '{key}' in --columns '{wanted}'" + (f": {near}" if near else "")
             raise UsageError(message, f"--columns {','.join(by_key)}")
-        column = by_key[key]
-        chosen.append(Column(column.key, column.title, column.value, column.text, column.is_number, 0))
+        chosen.append(replace(by_key[key], rank=0, is_shown=True))
     if not chosen:
         raise UsageError(f"--columns '{wanted}' names no column", f"--columns {','.join(by_key)}")
     return tuple(chosen)

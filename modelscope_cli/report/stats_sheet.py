@@ -2,6 +2,7 @@
 
 from modelscope_cli.records import ActivationStats, StatsRecord
 from modelscope_cli.report import figures
+from modelscope_cli.report.batch_norm_sheet import batch_norm_sheet, worst_drift
 from modelscope_cli.report.hook_facts import hook_facts
 from modelscope_cli.report.names import label_of
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
@@ -26,8 +27,10 @@ def needed_figures(columns: str | None) -> frozenset[str]:
     return frozenset(figure for figure, key in FIGURES.items() if key in keys)
 
 
-def stats_sheet(record: StatsRecord, columns: str | None = None) -> Sheet:
-    """Lay out the statistics: one row per output of each call, in execution order."""
+def stats_sheet(record: StatsRecord, columns: str | None = None, table: str = "layers") -> Sheet:
+    """Lay out the statistics, one row per output of each call in execution order; or the table `batch-norm`."""
+    if table == "batch-norm":
+        return batch_norm_sheet(_title(record), record.batch_norm, columns)
     rows = record.layers
     has_strange = any(row.nan_count or row.inf_count for row in rows)
     has_dead = any(row.dead_channels for row in rows)
@@ -105,9 +108,8 @@ def _title(record: StatsRecord) -> str:
         if given and given.source == "image"
         else f"{given.source if given else ''} {figures.shapes(given.shape) if given else ''}"
     )
-    return (
-        f"{model.name} ({model.class_name}, weights {model.weights.resolved}) on {what}, {record.run.device}"
-    )
+    place = f"train mode, {record.run.device}" if record.mode == "train" else record.run.device
+    return f"{model.name} ({model.class_name}, weights {model.weights.resolved}) on {what}, {place}"
 
 
 def _facts(record: StatsRecord) -> tuple[tuple[str, str], ...]:
@@ -122,6 +124,8 @@ def _facts(record: StatsRecord) -> tuple[tuple[str, str], ...]:
     else:
         facts.append(("histogram", "log counts"))
     facts += hook_facts(record.hooks)
+    if record.batch_norm:
+        facts.append(worst_drift(record.batch_norm))
     if record.not_called:
         facts.append(("not called", ", ".join(record.not_called)))
     return tuple(facts)

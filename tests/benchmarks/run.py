@@ -28,8 +28,12 @@ BENCHMARKS = (
     "stats_time",
     "stats_memory",
     "stats_accuracy",
+    "gradients",
     "grid",
     "early_stop",
+    "ablation",
+    "attack_success",
+    "weights_cost",
 )
 
 

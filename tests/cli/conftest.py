@@ -86,6 +86,24 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     return run_it
 
 
+@pytest.fixture
+def refused(run: Run) -> Callable[..., tuple[str, str]]:
+    """Run what cannot work; return the one line of the error and the one of the hint, last on stderr."""
+
+    def refuse(line: str, code: int, **words: object) -> tuple[str, str]:
+        outcome = run(line, expect=code, **words)
+        *before, message, blank, hint = outcome.err.splitlines()
+        assert not any(line.startswith(("error: ", "hint: ")) for line in before)
+        assert message.startswith("error: ")
+        assert not message.endswith(".")
+        assert blank == ""
+        assert hint.startswith("hint: ")
+        assert outcome.out == ""
+        return message, hint
+
+    return refuse
+
+
 @pytest.fixture(scope="session")
 def samples() -> Path:
     return SAMPLES

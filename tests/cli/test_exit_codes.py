@@ -14,7 +14,8 @@ from safetensors.torch import load_file, save_file
 from modelscope_cli.cli import app
 from modelscope_cli.cli.app import run as run_argv
 
-ALL, LOOK = "summary|stats|featuremaps", "stats|featuremaps"
+ALL, LOOK, ASK = "summary|stats|featuremaps|grads|ablate", "stats|featuremaps|grads|ablate", "predict|prune"
+PICTURE = f"{LOOK}|attack"
 
 # (commands, arguments, exit code, part of the error, part of the hint). `<X>` is the model X: an argument of
 # `summary`, the option --model elsewhere.
@@ -57,15 +58,28 @@ TABLE = [
     (LOOK, "<tiny> -w none --size 64 --input-shape 1,3,9,9", 2, "'--size 64'", "leave out --size"),
     ("featuremaps", "{dot} {dot} <tiny>", 2, "one picture at a time, not 2", "modelscope featuremaps {dot}"),
     ("featuremaps", "<tiny> -w none --overlay", 2, "--overlay", "leave out --overlay"),
+    ("ablate", "<tiny> -w none --channels", 2, "--channels needs to know of which layers", "--channels --layer"),
+    ("ablate", "<tiny> -w none --how halve", 2, "'halve'", "modelscope ablate --help"),
+    ("ablate", "<tiny> -w none --top 0", 2, "'--top'", " --help"),
+    ("ablate", "<tiny> -w none --no-save --force", 2, "--no-save", "leave out --no-save"),
+    ("ablate", "<tiny> -w none -q --target 10", 2, "target 10 is out of range: the classes are 0..9", "--target 9"),
+    ("ablate", "<tiny> -w none -q --target=-1", 2, "target -1 is out of range", "--target 9"),
+    ("ablate", "<tiny> -w none -q --target star", 2, "'star' is no class index", "--target 0"),
+    ("ablate", "<tiny> -q -c {trained} --target stra", 2, "'stra': did you mean star", "--target 'circle'"),
+    ("ablate", "<tiny> -q -c {bad}/nan.safetensors", 4, "NaN or infinite logits", "modelscope stats"),
+    ("ablate", "<fcn_resnet50> -w none -q --size 64", 4, "1x21x64x64, not a row of scores", "modelscope summary"),
+    ("ablate", "<ssdlite320_mobilenet_v3_large> -w none -q", 4, "it is no classifier", "modelscope summary"),
+    ("ablate", "<raft_small> -w none -q --size 128", 4, "it is no classifier", "modelscope summary"),
+    ("ablate", "<tiny> -w none -q --num-classes 1", 4, "1x1, not a row of scores", "modelscope summary"),
     # pictures
-    (LOOK, "{bad}/missing.jpg <tiny> -w none", 4, "'{bad}/missing.jpg' does not exist", ""),
-    (LOOK, "'{bad}/*.webp' <tiny> -w none", 2, "'{bad}/*.webp' matches no file", "ls {bad}"),
+    (PICTURE, "{bad}/missing.jpg <tiny> -w none", 4, "'{bad}/missing.jpg' does not exist", ""),
+    (PICTURE, "'{bad}/*.webp' <tiny> -w none", 2, "'{bad}/*.webp' matches no file", "ls {bad}"),
     (LOOK, "{bad}/folder <tiny> -w none", 4, "'{bad}/folder' holds no picture", "ls {bad}/folder"),
-    (LOOK, "{bad}/empty.jpg <tiny> -w none", 4, "'{bad}/empty.jpg' is empty", "file {bad}/empty.jpg"),
-    (LOOK, "{bad}/text.jpg <tiny> -w none", 4, "'{bad}/text.jpg' is not a picture", "file {bad}/text.jpg"),
-    (LOOK, "{bad}/cut.jpg <tiny> -w none", 4, "'{bad}/cut.jpg' cannot be decoded", "file {bad}/cut.jpg"),
-    (LOOK, "{bad}/cut.png <tiny> -w none", 4, "'{bad}/cut.png' cannot be decoded", "file {bad}/cut.png"),
-    (LOOK, "{bad}/bomb.png <tiny> -w none", 4, "'{bad}/bomb.png' is too large", "magick {bad}/bomb.png"),
+    (PICTURE, "{bad}/empty.jpg <tiny> -w none", 4, "'{bad}/empty.jpg' is empty", "file {bad}/empty.jpg"),
+    (PICTURE, "{bad}/text.jpg <tiny> -w none", 4, "'{bad}/text.jpg' is not a picture", "file {bad}/text.jpg"),
+    (PICTURE, "{bad}/cut.jpg <tiny> -w none", 4, "'{bad}/cut.jpg' cannot be decoded", "file {bad}/cut.jpg"),
+    (PICTURE, "{bad}/cut.png <tiny> -w none", 4, "'{bad}/cut.png' cannot be decoded", "file {bad}/cut.png"),
+    (PICTURE, "{bad}/bomb.png <tiny> -w none", 4, "'{bad}/bomb.png' is too large", "magick {bad}/bomb.png"),
     # tensors of the wrong shape
     (LOOK, "{bad}/five_channels.pt <tiny> -w none", 4, "forward raised in conv (Conv2d), given [1, 5, 64, 64]", ""),
     ("stats", "{bad}/rank_1.pt <tiny> -w none", 4, "given [64]", "modelscope summary --help"),
@@ -85,6 +99,33 @@ TABLE = [
     (ALL, "<tiny> -c {bad}/endless_header.safetensors", 4, "header too large", "get the file again"),
     (ALL, "<tiny> -c {shapes}", 4, "'{shapes}' is of another architecture", "modelscope models"),
     (LOOK, "<squeezenet1_1> -c {bad}/nan.safetensors", 4, "is of another architecture", "modelscope models"),
+    # checkpoints, looked into
+    ("weights", "", 2, "'FILE'", "modelscope weights --help"),
+    ("weights", "{bad}/missing.pt", 4, "no checkpoint file '{bad}/missing.pt'", "ls {bad}"),
+    ("weights", "{bad}/folder", 4, "'{bad}/folder' is a folder, and no", "modelscope weights {bad}/folder/"),
+    ("weights", "{bad}/empty.pt", 4, "'{bad}/empty.pt' is empty", "get the file again"),
+    ("weights", "{bad}/text.jpg", 4, "it is text, 'once upon a time'", "get the file again"),
+    ("weights", "{bad}/pointer.pth", 4, "a git-lfs pointer", "git lfs pull --include pointer"),
+    ("weights", "{bad}/page.pth", 4, "it is a web page", "get the file again"),
+    ("weights", "{bad}/evil.pt", 4, "would run '__builtin__.getattr, pathlib", "torch.save(model.state_dict()"),
+    ("weights", "{bad}/cut.safetensors", 4, "'{bad}/cut.safetensors' is damaged", "get the file again"),
+    ("weights", "{bad}/lying.safetensors", 4, "1000009408 bytes for 'conv.weight'", "get the file again"),
+    ("weights", "{bad}/endless_header.safetensors", 4, "a header of 11529215", "get the file again"),
+    ("weights", "{bad}/escape.index.json", 4, "outside its folder, '../evil.pt'", "grep -n"),
+    ("weights", "{bad}/lost.index.json", 4, "shard '{bad}/lost.pt' is missing", "ls {bad}"),
+    ("weights", "{shapes} --layer fetures", 2, "'fetures' matches no tensor: did you mean fea", "--layer "),
+    ("weights", "{shapes} --layer 're:['", 2, "'re:['", "--layer 're:"),
+    ("weights", "{shapes} --columns meen", 2, "'meen' in --columns 'meen': did you mean mean", "--columns name,"),
+    ("weights", "{shapes} --depth 0", 2, "'--depth'", " --help"),
+    ("weights", "{shapes} --convert copy.pt", 2, "'--convert copy.pt'", "--convert copy.pt.safetensors"),
+    ("weights", "{shapes} --convert {shapes}", 2, "is the file itself", "-copy.safetensors"),
+    ("weights", "{shapes} --convert {bad}/no/x.safetensors", 4, "there is no folder '{bad}/no'", "mkdir -p "),
+    ("weights", "{shapes} --format jsn", 2, "'jsn': did you mean json", "--format auto|table"),
+    ("weights", "{shapes} -o {bad}/no/x.csv", 4, "there is no folder '{bad}/no'", "mkdir -p {bad}/no"),
+    (ALL, "<{bad}/nan.safetensors>", 4, "holds the weights of no torchvision model", "--checkpoint {bad}/nan"),
+    (ALL, "<{bad}/missing.pt>", 4, "no checkpoint file '{bad}/missing.pt'", "ls {bad}"),
+    (ALL, "<{bad}/pointer.pth>", 4, "a git-lfs pointer", "git lfs pull"),
+    (ALL, "<{shapes}> -c {bad}/nan.safetensors", 2, "exclude each other", "--model {shapes}"),
     # layers
     (ALL, "<tiny> -l nothing", 2, "'nothing' matches nothing", "types present: BatchNorm2d, Conv2d"),
     (ALL, "<tiny> -l block1.conv3", 2, "'block1.conv3'", "did you mean block1.conv"),
@@ -99,19 +140,93 @@ TABLE = [
     (ALL, "<{bad}/missing.py:X>", 2, "'{bad}/missing.py'", "ls {bad}"),
     (ALL, "<no_such_package.models:X>", 2, "'no_such_package'", "python -c"),
     (ALL, "<{bad}/broken.py:Unbuildable>", 4, "raised KeyError: 'init'", "python {bad}/broken.py"),
+    ("attack", "{dot} <{bad}/broken.py:Misfit> -w none", 4, "raised in b (Linear), given [1, 4, 222, 222]", ""),
     (LOOK, "<{bad}/broken.py:Misfit> -w none", 4, "forward raised in b (Linear), given [1, 4, 222, 222]", ""),
     (LOOK, "<{bad}/broken.py:Unlucky> -w none", 4, "ValueError: no luck today", "modelscope summary"),
+    # what a classifier says, and pruning
+    (ASK, "{dot} <resnet3>", 2, "'resnet3': did you mean resnet34", "modelscope models resnet"),
+    (ASK, "{dot} <tiny> -w none -d cuda:99", 4, "'cuda:99'", "--device cpu"),
+    (ASK, "{dot} <tiny> --columns labl", 2, "'labl' in --columns 'labl'", "--columns "),
+    (ASK, "{dot} <tiny> --format jsn", 2, "'jsn': did you mean json", "--format auto|table"),
+    (ASK, "{dot} <tiny> -o {bad}/no/x.csv", 4, "there is no folder '{bad}/no'", "mkdir -p {bad}/no"),
+    (ASK, "{dot} <tiny> -c {bad}/evil.pt", 4, "'{bad}/evil.pt' is not loaded: it would run", "weights_only=False"),
+    (ASK, "{bad}/missing.jpg <tiny> -w none", 4, "'{bad}/missing.jpg' does not exist", ""),
+    (ASK, "{bad}/cut.jpg <tiny> -w none", 4, "'{bad}/cut.jpg' cannot be decoded", "file {bad}/cut.jpg"),
+    (ASK, "{bad}/five_channels.pt <tiny> -w none", 4, "forward raised in conv (Conv2d), given [1, 5, 64, 64]", ""),
+    (ASK, "{dot} <{bad}/broken.py:Unlucky> -w none", 4, "ValueError: no luck today", "modelscope summary"),
+    (ASK, "{dot} <{bad}/broken.py:Maps>", 4, "the model's output is 1x4x222x222", "modelscope summary"),
+    (ASK, "{dot} <{bad}/broken.py:Boxes>", 4, "the model's output is a list", "modelscope summary"),
+    (ASK, "{dot} {dot} <{bad}/broken.py:Tokens>", 4, "the model's output is 10x4", "modelscope summary"),
+    (ASK, "{dot} <{bad}/broken.py:Silent>", 4, "the model's output is a dict", "modelscope summary"),
+    ("predict", "<tiny>", 2, "missing argument 'IMAGE'", "modelscope predict --help"),
+    ("predict", "{dot} <tiny> --top 0", 2, "'--top'", " --help"),
+    ("predict", "{dot} <tiny> --activation relu", 2, "'relu'", " --help"),
+    ("predict", "{dot} <tiny> --temperature 0", 2, "'--temperature 0'", "--temperature 2"),
+    ("predict", "{dot} <tiny> --temperature -1", 2, "'--temperature -1'", "--temperature 2"),
+    ("predict", "{dot} <tiny> --temperature nan", 2, "'--temperature nan'", "--temperature 2"),
+    ("predict", "{dot} <tiny> --threshold 0.3", 2, "'--threshold 0.3'", "--activation sigmoid"),
+    ("predict", "{dot} <tiny> --activation sigmoid --threshold 2", 2, "'--threshold'", " --help"),
+    ("predict", "{dot} <tiny> --labels {bad}/missing.txt", 4, "'{bad}/missing.txt' cannot be read", "ls {bad}"),
+    ("predict", "{dot} <tiny> --labels {bad}/text.jpg", 4, "'{bad}/text.jpg' has 1 label, the model 10", "10"),
+    ("predict", "{dot} <tiny> --labels {dot}", 4, "'{dot}' is not understood: it is no text", "one label a line"),
+    ("predict", "{dot} <tiny> --labels {bad}/empty.pt", 4, "'{bad}/empty.pt' is not understood: it is empty", ""),
+    ("prune", "<tiny> --amount 1", 2, "'--amount 1'", "--amount 0.3"),
+    ("prune", "<tiny> --amount -0.1", 2, "'--amount -0.1'", "--amount 0.3"),
+    ("prune", "<tiny> --amount nan", 2, "'--amount nan'", "--amount 0.3"),
+    ("prune", "<tiny> --amount 30%", 2, "'--amount'", " --help"),
+    ("prune", "<tiny> --sweep 0.1,1.5", 2, "'--sweep 0.1,1.5'", "--sweep 0.1,"),
+    ("prune", "<tiny> --sweep 0.1,x", 2, "'x' in '--sweep 0.1,x'", "--sweep 0.1,"),
+    ("prune", "<tiny> --method l3", 2, "'l3'", " --help"),
+    ("prune", "<tiny> --global --channels", 2, "'--global' and '--channels'", "leave out --global"),
+    ("prune", "{dot} <tiny> --method activation", 2, "'--method activation'", "--method activation --channels"),
+    ("prune", "<tiny> --method activation --channels", 2, "needs pictures", "modelscope prune IMAGE..."),
+    ("prune", "<tiny> -w none -l nothing", 2, "'nothing' matches nothing", "types present: BatchNorm2d, Conv2d"),
+    ("prune", "<tiny> -w none -l conv@1", 2, "'conv@1'", "'conv'"),
+    ("prune", "<tiny> -w none -l relu", 2, "'relu' matches no layer with weights", "--layer conv"),
+    ("prune", "<tiny> -w none --exclude 're:.*'", 2, "'re:.*' leaves no", "leave out --exclude"),
+    ("prune", "<tiny> --save cut.pt", 2, "'--save cut.pt'", "--save cut.safetensors"),
+    ("prune", "<tiny> -c {bad}/nan.safetensors --save {bad}/nan.safetensors", 2, "the checkpoint", "--save nan-"),
+    ("prune", "<tiny> --save {bad}/no/x.safetensors", 4, "there is no folder '{bad}/no'", "mkdir -p {bad}/no"),
+    ("prune", "<tiny> --out {bad}", 2, "'{bad}' is not empty", "--out {bad} --force"),
+    # attack
+    ("attack", "", 2, "'IMAGE'", "modelscope attack --help"),
+    ("attack", "{dot} {dot} <tiny>", 2, "one picture at a time, not 2", "modelscope attack {dot}"),
+    ("attack", "{bad}/two <tiny> -w none", 2, "one picture at a time, '{bad}/two' has 2", "give one file"),
+    ("attack", "{bad}/five_channels.pt <tiny> -w none", 2, "'{bad}/five_channels.pt' holds tensors", "photo.jpg"),
+    ("attack", "{dot} <tiny> --epsilon -0.1", 2, "'--epsilon -0.1' is negative", "--epsilon 8/255"),
+    ("attack", "{dot} <tiny> --epsilon 8", 2, "'--epsilon 8' is above 1", "--epsilon 8/255"),
+    ("attack", "{dot} <tiny> --epsilon 8/0", 2, "'--epsilon 8/0' is neither a number", "--epsilon 8/255"),
+    ("attack", "{dot} <tiny> --norm l2 --epsilon x", 2, "'--epsilon x' is neither", "--epsilon 3"),
+    ("attack", "{dot} <tiny> --step-size 0", 2, "'--step-size 0' goes nowhere", "--step-size 2/255"),
+    ("attack", "{dot} <tiny> --steps 0", 2, "'--steps'", "modelscope attack --help"),
+    ("attack", "{dot} <tiny> --method deepfool", 2, "'deepfool'", "modelscope attack --help"),
+    ("attack", "{dot} <tiny> --norm l7", 2, "'l7'", "modelscope attack --help"),
+    ("attack", "{dot} <tiny> --method fgsm --steps 3", 2, "'--steps 3' does not apply", "--method ifgsm"),
+    ("attack", "{dot} <tiny> --method ifgsm --restarts 3", 2, "'--restarts 3' does not apply", "--method pgd"),
+    ("attack", "{dot} <tiny> --columns lable", 2, "'lable': did you mean label", "--columns class,"),
+    ("attack", "{star} <tiny> -w none -t circle", 2, "'circle' is no class index", "--target 0"),
+    ("attack", "{star} <tiny> -w none -t 10", 2, "target 10 is out of range: the classes are 0..9", "--target 9"),
+    ("attack", "{star} {squeezenet} -t cicle", 2, "target 'cicle': did you mean circle", "--target 'circle'"),
+    ("attack", "{star} {squeezenet} -t star", 2, "target 'star' is what the model says", "leave out --target"),
+    ("attack", "{dot} <fcn_resnet50> -w none", 4, "'fcn_resnet50' is a model for", "modelscope models"),
+    ("attack", "{dot} <{bad}/broken.py:NoClasses> -w none", 4, "is 1x4x222x222, not a row", "modelscope summary"),
+    ("attack", "{dot} <{bad}/broken.py:Detached> -w none", 4, "send no gradient to the", "modelscope stats"),
+    ("attack", "{dot} <tiny> -c {bad}/nan.safetensors", 4, "scores of this picture are NaN", "modelscope stats"),
     # where the result goes
-    ("featuremaps", "{dot} <tiny> --out {bad}", 2, "'{bad}' is not empty", "--out {bad} --force"),
-    ("featuremaps", "{dot} <tiny> --out {dot}", 4, "'--out {dot}' is a file", "--out {dot}-pictures"),
+    ("featuremaps|attack", "{dot} <tiny> --out {bad}", 2, "'{bad}' is not empty", "--out {bad} --force"),
+    ("featuremaps|attack", "{dot} <tiny> --out {dot}", 4, "'--out {dot}' is a file", "--out {dot}-pictures"),
     ("featuremaps", "{dot} <tiny> --out {dot}/below", 4, "'{dot}' is a file", "--out "),
     ("featuremaps", "{dot} <tiny> --save-tensors {bad}/no/x.safetensors", 4, "'{bad}/no'", "mkdir -p {bad}/no"),
+    ("ablate", "{dot} <tiny> --out {bad}", 2, "'{bad}' is not empty", "--out {bad} --force"),
+    ("ablate", "{dot} <tiny> --out {dot}", 4, "'--out {dot}' is a file", "--out {dot}-pictures"),
     ("stats", "{dot} <tiny> -l bn --correlation --out {bad}", 2, "'{bad}' is not empty", "--force"),
     ("stats", "{dot} <tiny> --plot {bad}/no/x.png", 4, "there is no folder '{bad}/no'", "mkdir -p {bad}/no"),
     (ALL, "<tiny> -o {bad}/no/x.csv", 4, "there is no folder '{bad}/no'", "mkdir -p {bad}/no"),
     (ALL, "<tiny> -o {dot}/x.csv", 4, "there is no folder '{dot}'", "mkdir -p {dot}"),
     (ALL, "<tiny> -o {bad}/folder.csv", 4, "'{bad}/folder.csv': it is a folder", "ls -ld {bad}/folder.csv"),
     ("models", "-o {bad}/no/x.csv", 4, "there is no folder '{bad}/no'", "mkdir -p {bad}/no"),
+    ("grads", "{dot} <tiny> --out {bad}", 2, "'{bad}' is not empty", "--out {bad} --force"),
+    ("grads", "{dot} <tiny> --out somewhere --no-save", 2, "--no-save writes no folder", "leave out --no-save"),
 ]  # fmt: skip
 
 CASES = [
@@ -149,6 +264,31 @@ class Unlucky(nn.Module):
         self.a(x)
         raise ValueError('no luck today')
 
+class Maps(nn.Conv2d):
+    def __init__(self):
+        super().__init__(3, 4, 3)
+
+class Silent(Misfit):
+    def forward(self, x):
+        return {"words": "none"}
+
+class Boxes(Maps):
+    def forward(self, x):
+        return [{"boxes": super(Boxes, self).forward(x)[0, :, 0].T[:1]}]
+
+class Tokens(Maps):
+    def forward(self, x):
+        return super().forward(x)[:, :, 0, :5].transpose(1, 2).flatten(0, 1)
+class NoClasses(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Conv2d(3, 4, 3))
+
+class Detached(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(3 * 224 * 224, 4))
+    def forward(self, x):
+        return super().forward(x).detach()
+
 class Unbuildable(nn.Module):
     def __init__(self):
         raise KeyError('init')
@@ -161,6 +301,7 @@ def bad(tmp_path_factory, samples):
     folder = tmp_path_factory.mktemp("bad")
     (folder / "folder").mkdir()
     (folder / "folder.csv").mkdir()
+    (folder / "two").mkdir()
     (folder / "empty.jpg").touch()
     (folder / "empty.pt").touch()
     (folder / "text.jpg").write_text("once upon a time\n")
@@ -169,9 +310,15 @@ def bad(tmp_path_factory, samples):
         (folder / name).write_bytes(content[: len(content) // 2])
     Image.new("1", (20_000, 20_000)).save(folder / "bomb.png")
     Image.new("RGB", (1, 1), "teal").save(folder / "dot.png")
+    for name in "ab":
+        Image.new("RGB", (1, 1), "teal").save(folder / "two" / f"{name}.png")
     Image.new("RGB", (20_000, 20), "teal").save(folder / "wide.png")
     Image.new("RGB", (20, 20_000), "teal").save(folder / "tall.png")
 
+    (folder / "pointer.pth").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n")
+    (folder / "page.pth").write_text("<!DOCTYPE html><html><title>404</title></html>")
+    (folder / "escape.index.json").write_text('{"weight_map": {"a": "../evil.pt"}}')
+    (folder / "lost.index.json").write_text('{"weight_map": {"a": "lost.pt"}}')
     torch.save({"state_dict": Evil(folder / "mark")}, folder / "evil.pt")
     torch.save(torch.zeros(1, 5, 64, 64), folder / "five_channels.pt")
     torch.save(torch.zeros(64), folder / "rank_1.pt")
@@ -206,20 +353,13 @@ def as_typed(command, arguments, bad, samples):
 
 
 @pytest.mark.parametrize(("command", "arguments", "code", "quoted", "hint"), CASES)
-def test_bad_input(run, bad, cwd, samples, command, arguments, code, quoted, hint):
+def test_bad_input(refused, bad, cwd, samples, command, arguments, code, quoted, hint):
     words = {"bad": bad, "dot": bad / "dot.png", "shapes": samples / "shapes_squeezenet1_1.safetensors"}
+    words["trained"] = samples / "tiny_resnet.safetensors"
     before = files_below(bad, cwd)
-    outcome = run(as_typed(command, arguments, bad, samples), expect=code, **words)
-
-    lines = outcome.err.splitlines()
-    (place,) = [number for number, line in enumerate(lines) if line.startswith("error: ")]
-    assert quoted.format(**words) in lines[place]
-    assert not lines[place].endswith(".")
-    assert lines[place + 1] == ""
-    assert lines[place + 2].startswith("hint: ")
-    assert hint.format(**words) in lines[place + 2]
-    assert len(lines) == place + 3
-    assert outcome.out == ""
+    message, suggested = refused(as_typed(command, arguments, bad, samples), code, **words)
+    assert quoted.format(**words) in message
+    assert hint.format(**words) in suggested
     assert files_below(bad, cwd) == before  # evil.pt, too, left no mark
 
 

@@ -14,9 +14,19 @@ COMMANDS = {
     "stats": "stats {healthy} --input-shape 1,3,48,48",
     "correlation": "stats {healthy} --input-shape 1,3,48,48 -l type:Conv2d --correlation",
     "featuremaps": "featuremaps {healthy} --input-shape 1,3,48,48 -l type:ReLU --cell 8",
+    "grads": "grads {healthy} --input-shape 1,3,48,48 --no-save",
+    "ablate": "ablate {healthy} --input-shape 1,3,48,48 -l type:ReLU --no-save",
     "models": "models resnet",
 }
-ROWS = {"summary": 30, "stats": 26, "correlation": 9, "featuremaps": 7, "models": 21}
+ROWS = {
+    "summary": 30,
+    "stats": 26,
+    "correlation": 9,
+    "featuremaps": 7,
+    "grads": 25,
+    "ablate": 7,
+    "models": 21,
+}
 
 pytestmark = pytest.mark.parametrize("command", COMMANDS)
 
@@ -53,7 +63,8 @@ def test_delimited_lines_have_as_many_cells_as_the_header(run, command, format):
 
 
 def rows_of(document):
-    return document.get("layers") or document.get("maps") or document.get("models")
+    keys = ("layers", "maps", "parameters", "rows", "models")
+    return next(document[key] for key in keys if key in document)
 
 
 def test_auto_is_tsv_where_there_is_no_terminal(run, command):

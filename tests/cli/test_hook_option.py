@@ -141,6 +141,21 @@ def test_the_model_is_bit_identical_afterwards(samples, cwd):
     )
 
 
+def test_predictions_follow_also_where_they_are_streamed(run):
+    hooks = "--hook zero@head --hook add=1[3]@head --hook save=x.safetensors@head"
+    line = f"predict {{star}} {{harbour}} {{healthy}} --batch 1 --top 1 {hooks}"
+    document = run(f"{line} --json").json
+    assert [(guess["index"], guess["logit"]) for one in document["predictions"] for guess in one["top"]] == [
+        (3, 1)
+    ] * 2
+    assert [report["fired"] for report in document["hooks"]] == [2, 2, 2]
+    assert len(load_file("x.safetensors")) == 2
+    outcome = run(f"{line} --format tsv")
+    assert outcome.column("logit") == ["1.0", "1.0"]
+    assert "wrote x.safetensors (2 tensors)\n" in outcome.err
+    assert "zero@head: fired 2 times at head" in run(f"{line} --format table").out
+
+
 def test_a_function_speaks_on_stderr(run):
     plain, doubled = (
         run(f"stats {{star}} {{healthy}} -l conv {hook} -q")
@@ -195,14 +210,15 @@ WRONG = [
     ("stats", "zero@nothing", 2, "--hook 'zero@nothing': layer pattern 'nothing' matches nothing", "types present"),
     ("featuremaps", "zero@conv@3", 2, "'conv' has 1 calls", "--hook 'zero@conv'"),
     ("stats", "grad:zero@conv", 2, "stats runs no backward pass", "modelscope grads --hook 'grad:zero@conv'"),
+    ("predict", "param-grad:zero@conv", 2, "predict runs no backward pass", "modelscope grads --hook"),
     ("featuremaps", "full-backward:zero@conv", 2, "featuremaps runs no backward pass", "modelscope grads --hook"),
     ("stats", "zero[99]@conv", 2, "no channel 99 at the output of conv, only 0..15", "--hook 'zero[0..15]@conv'"),
     ("grads", "grad:zero[16]@conv", 2, "no channel 16 at the gradient at the output of conv", "[0..15]@conv'"),
     ("stats", "zero(1)@conv", 2, "no (1) at the output of conv, only 0", "--hook 'zero(0)@conv'"),
     ("stats", "save=no/x.safetensors@conv", 4, "there is no folder 'no'", "mkdir -p no"),
-    ("stats", "call=missing.py:fn@conv", 2, "no file 'missing.py'", "--hook 'call=path/to/hooks.py:fn@conv'"),
-    ("stats", "call=hooks.py:duble@conv", 2, "no attribute 'duble': did you mean double", "--hook 'call=path"),
-    ("stats", "call=no_such_module:fn@conv", 2, "no module 'no_such_module'", "--hook 'call=path"),
+    ("stats", "call=missing.py:fn@conv", 2, "no file 'missing.py'", "ls ."),
+    ("stats", "call=hooks.py:duble@conv", 2, "'duble': did you mean double", "call=hooks.py:double@conv'"),
+    ("stats", "call=no_such_module:fn@conv", 2, "no module 'no_such_module'", "python -c"),
     ("stats", "call=hooks.py:number@conv", 2, "'hooks.py:number' is of type int, no function", "--hook 'call="),
     ("stats", "call=broken.py:fn@conv", 4, "raised ZeroDivisionError: division by zero at", "broken.py"),
     ("stats", "call=hooks.py:raises@conv", 4, "raised ValueError: no luck at", "hooks.py"),

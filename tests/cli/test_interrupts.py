@@ -52,6 +52,21 @@ grids.save_png = save_half
 sys.exit(run(sys.argv[1:]))
 """
 
+# Stops when the tables of a report are written and its picture is not.
+SLOW_REPORT = """
+import pathlib, sys, time
+from modelscope_cli.cli.app import run
+from modelscope_cli.report import grads_report
+
+def draw(record, path):
+    assert (path.parent / "parameters.csv").exists()
+    pathlib.Path("../reached").touch()
+    time.sleep(60)
+
+grads_report.save_gradient_flow = draw
+sys.exit(run(sys.argv[1:]))
+"""
+
 
 @contextlib.contextmanager
 def started(*command, cwd):
@@ -87,7 +102,10 @@ def listing(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-@pytest.mark.parametrize("command", ["summary {}", "stats -m {} -o result.json", "featuremaps -m {}"])
+@pytest.mark.parametrize(
+    "command",
+    ["summary {}", "stats -m {} -o result.json", "featuremaps -m {}", "grads -m {}", "ablate -m {}"],
+)
 def test_ctrl_c_in_a_forward(cwd, command):
     (cwd / "slow.py").write_text(SLOW)
     argv = command.format("slow.py:Slow").split()
@@ -107,6 +125,17 @@ def test_ctrl_c_while_pictures_are_written(cwd, samples, out):
     assert (cwd / "old" / "002_conv.png").read_text() == "mine"
 
 
+@pytest.mark.parametrize("out", ["new", "old"])
+def test_ctrl_c_while_a_report_is_written(cwd, samples, out):
+    (cwd / "old").mkdir()
+    (cwd / "old" / "parameters.csv").write_text("mine")
+    argv = f"grads -m {samples}/tiny_resnet.py:TinyResNet -w none --force --out {out}"
+    with started("-c", SLOW_REPORT, *argv.split(), cwd=cwd) as process:
+        interrupt_when_reached(process, cwd.parent / "reached")
+    assert listing(cwd) == ["old", "old/parameters.csv"]
+    assert (cwd / "old" / "parameters.csv").read_text() == "mine"
+
+
 def test_ctrl_c_while_the_tool_itself_is_being_imported(monkeypatch):
     class Interrupted(types.ModuleType):
         def __getattr__(self, name):
@@ -123,7 +152,15 @@ FORMATS = ["table", "tsv", "csv", "json", "markdown"]
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize(
-    "command", ["summary {TINY}", "stats {tiny}", "featuremaps {tiny} -l head", "models"]
+    "command",
+    [
+        "summary {TINY}",
+        "stats {tiny}",
+        "featuremaps {tiny} -l head",
+        "grads {tiny} -l head",
+        "ablate {tiny} -l head --no-save",
+        "models",
+    ],
 )
 def test_a_reader_that_has_gone(run, monkeypatch, command, format):
     reading, writing = os.pipe()
@@ -201,7 +238,12 @@ def disk_that_holds(n_bytes):
         "featuremaps {star} {tiny} -l bn",
         "featuremaps {star} {tiny} -l bn --out a/b/c",
         "featuremaps {star} {tiny} -l bn --out old --force",
+        "ablate {star} {tiny} -l head",
+        "ablate {star} {tiny} -l head --out old --force",
         "featuremaps {star} {tiny} -l head --save-tensors old.safetensors --out c",
+        "grads {star} {tiny}",
+        "grads {star} {tiny} --out old --force",
+        "grads {star} {tiny} --no-save -o old.csv",
     ],
 )
 def test_a_disk_that_fills_up_while_writing(run, cwd, command):

@@ -3,9 +3,11 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+SAMPLES = Path(__file__).parents[2] / "samples"
 HEAVY = {"torch", "torchvision", "PIL", "numpy", "matplotlib", "safetensors"}
 
 # Runs a command line as the console script does, and afterwards lists what has been imported.
@@ -43,11 +45,17 @@ def run_and_list_imports(*argv, **environment):
         ("summary --help", 0, "--input-shape"),
         ("stats --help", 0, "--near-zero"),
         ("featuremaps --help", 0, "--overlay"),
+        ("grads --help", 0, "--clip-norm"),
         ("models --help", 0, "PATTERN"),
         ("summary resnet3", 2, "'resnet3'"),
         ("stats --model resnet3", 2, "'resnet3'"),
         ("stats --columns meen", 2, "'meen'"),
         ("stats --no-such-option", 2, "--no-such-option"),
+        ("grads --clip -1", 2, "'--clip -1'"),
+        ("weights --help", 0, "--convert"),
+        (f"weights {SAMPLES}/shapes_squeezenet1_1.safetensors", 0, "features.0.weight"),
+        ("weights nothing.pt", 4, "'nothing.pt'"),
+        (f"stats --model {SAMPLES}/sick.safetensors", 4, "of no torchvision model"),
         ("models nothing_like_it", 2, "'nothing_like_it'"),
         ("nonsense", 2, "'nonsense'"),
     ],

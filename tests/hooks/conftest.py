@@ -1,57 +1,10 @@
-"""Seeing everything about a model that a session might change."""
+"""A model that leaves marks on itself."""
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 import torch
 from session_models import Net
-from torch import nn
-
-_TORCH = ("_parameters", "_buffers", "_modules")
-
-
-def picture(model: nn.Module) -> dict[str, Any]:
-    """Describe a model and torch's own state so that two pictures can be compared with `==`.
-
-    Tensors stand as identity and values, containers as their entries in order.
-    """
-    seen: dict[str, Any] = {}
-    for name, module in model.named_modules():
-        for key, value in vars(module).items():
-            seen[f"{name}.{key}"] = (id(value), _plain(value))
-        seen[f"{name}.training"] = module.training
-    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        values = None if tensor.is_meta else hash(tensor.detach().numpy().tobytes())
-        seen[name] = (id(tensor), tensor.requires_grad, id(tensor.grad), values)
-    seen["fastpath"] = torch.backends.mha.get_fastpath_enabled()
-    seen["random"] = torch.get_rng_state().tolist()
-    return seen
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return [(key, id(item)) for key, item in value.items()]
-    if isinstance(value, (list, set)):
-        return [id(item) for item in value]
-    return None
-
-
-@pytest.fixture
-def unchanged() -> Callable[[nn.Module], Callable[[], None]]:
-    """Return a function that takes a model's picture, and gives a check that it still looks the same."""
-
-    def take(model: nn.Module) -> Callable[[], None]:
-        before = picture(model)
-
-        def check() -> None:
-            after = picture(model)
-            assert before.keys() == after.keys()
-            assert {key for key in before if before[key] != after[key]} == set()
-
-        return check
-
-    return take
 
 
 @pytest.fixture

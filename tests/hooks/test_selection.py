@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torchvision.models import resnet18
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.hooks.selection import Selection, select, trace_calls
+from modelscope_cli.hooks.selection import Selection, select, trace_calls, uncalled
 from modelscope_cli.hooks.session import ForwardError
 
 X = (torch.ones(1, 3, 64, 64),)
@@ -51,6 +51,30 @@ def test_conv_means_all_twenty_once(is_feedforward: bool) -> None:
 )
 def test_patterns_become_calls(layers: list[str], exclude: list[str], wanted: set[tuple[str, int]]) -> None:
     assert chosen(layers, exclude).wanted == wanted
+
+
+@pytest.mark.parametrize(
+    ("layers", "exclude", "names"),
+    [
+        (["conv@1"], [], {"conv1"}),
+        (["conv@1", "layer1.0"], [], {"conv1", "layer1.0"}),
+        (["conv1", "bn1"], ["conv@1"], {"bn1"}),
+        (["layer1.0.relu"], ["layer1.0.relu#0"], {"layer1.0.relu"}),
+    ],
+)
+def test_what_runs_elsewhere_is_not_meant(layers: list[str], exclude: list[str], names: set[str]) -> None:
+    selection = chosen(layers, exclude)
+    assert selection.names == names
+    assert uncalled(resnet(), selection, names) == ()
+
+
+def test_what_does_not_run_at_all_is_still_meant() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+    model.idle = nn.Linear(1, 1)
+    model.forward = lambda x: model[1](model[0](x))
+    selection = select(model, ["relu@1", "linear"], [], (torch.ones(1, 3),))
+    assert selection.names == {"0", "1", "idle"}
+    assert uncalled(model, selection, ["0", "1"]) == ("idle",)
 
 
 def test_no_pattern_means_every_innermost_layer() -> None:

@@ -48,6 +48,21 @@ def test_the_picture_is_what_resize_and_crop_left(opened, make_picture):
     assert batch.names == (str(path),)
 
 
+@pytest.mark.parametrize("in_channels", [1, 3])
+@pytest.mark.parametrize("values", [{}, {"mean": "0.4", "std": "0.3"}, {"normalize": False}])
+def test_normalising_the_picture_gives_the_input_to_the_bit_with_a_gradient(
+    opened, make_picture, in_channels, values
+):
+    inputs = opened(make_picture(), module=nn.Conv2d(in_channels, 2, 3), **values)
+    batch = first_batch(inputs)
+    pixels = batch.pictures[0][None, :in_channels] / 255
+    assert torch.equal(inputs.preprocessing.normalize(pixels), batch.args[0])
+    pixels.requires_grad_()
+    inputs.preprocessing.normalize(pixels).sum().backward()
+    std = torch.tensor(inputs.preprocessing.std)[:, None, None]
+    torch.testing.assert_close(pixels.grad[0], (1 / std).expand_as(pixels[0]))
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_segmentation_is_the_preset(opened, make_picture, size):
     preset, path = FCN_ResNet50_Weights.DEFAULT.transforms(), make_picture(size=size)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelscope_cli.errors import UsageError
+from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.models.request import ModelRequest, check_request, parse_model_args
 
 
@@ -47,13 +47,21 @@ def test_a_typo_is_answered_without_importing_torch() -> None:
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
 
-def test_checkpoint_as_model_says_how_to_give_it() -> None:
-    assert rejected(ModelRequest("runs/best.pth")).hint == "--model NAME --checkpoint runs/best.pth"
+def test_a_checkpoint_that_is_not_there_as_model() -> None:
+    with pytest.raises(CannotRunError, match=r"no checkpoint file 'runs/best\.pth'"):
+        check_request(ModelRequest("runs/best.pth"))
 
 
 def test_any_file_as_model_is_taken_for_a_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "best").write_bytes(b"x")
-    assert "--checkpoint" in (rejected(ModelRequest(str(tmp_path / "best"))).hint or "")
+    with pytest.raises(CannotRunError, match="is not a checkpoint"):
+        check_request(ModelRequest(str(tmp_path / "best")))
+
+
+def test_a_checkpoint_is_given_once() -> None:
+    error = rejected(ModelRequest("a.pt", checkpoint=Path("b.pt")))
+    assert "'a.pt'" in error.message
+    assert "'b.pt'" in error.message
 
 
 def test_model_file_without_attribute() -> None:

@@ -1,0 +1,95 @@
+"""What a person asked `attack` for, checked before anything heavy is imported. Standard library."""
+
+import math
+from dataclasses import dataclass
+
+from modelscope_cli.errors import UsageError
+
+# What a method does where nothing else is asked for. Ten steps of the iterated method, twenty of the other with a
+# step that could cross the ball two and a half times, so that no random start is too far from any of its corners.
+_STEPS = {"fgsm": 1, "ifgsm": 10, "pgd": 20}
+_REACH = {"fgsm": 1.0, "ifgsm": 1.0, "pgd": 2.5}
+# The radii most papers attack ImageNet models with; 3 in the Euclidean norm is about 2/255 a value at 224 x 224.
+_LONGEST = 10_000  # from black to white in a picture of 33 megapixels
+_EPSILON = {"linf": "8/255", "l2": "3"}
+
+
+@dataclass(frozen=True, slots=True)
+class AttackRequest:
+    """Everything `attack` can be asked for beside the model and its picture. Lengths are of pixels in 0..1.
+
+    Attributes:
+        method: `fgsm`, `ifgsm` or `pgd`.
+        norm: `linf`, the largest change of any value, or `l2`, the Euclidean length of the whole change.
+        epsilon: how far the picture may move, in that norm.
+        steps: gradient steps of one run; `step_size`: how far each goes, in that norm.
+        restarts: runs, each from another random start.
+        target: a class index or a label to be mistaken for; None for anything but the predicted class.
+        seed: of the random starts.
+    """
+
+    method: str
+    norm: str
+    epsilon: float
+    steps: int
+    step_size: float
+    restarts: int = 1
+    target: str | None = None
+    seed: int = 0
+
+
+def make_request(
+    *,
+    method: str,
+    norm: str,
+    epsilon: str | None,
+    steps: int | None,
+    step_size: str | None,
+    restarts: int,
+    target: str | None,
+    seed: int,
+) -> AttackRequest:
+    """Fill in what was left out.
+
+    The step is epsilon itself for the one of `fgsm`; epsilon / steps for `ifgsm` (Dong et al. 2018, section 2:
+    the end of the way is the edge of the ball); 2.5 epsilon / steps for `pgd` (Madry et al. 2018, section 5).
+
+    Raises:
+        UsageError: a length that cannot be read or is out of range, an option the method has no use for (exit 2).
+    """
+    if method == "fgsm":
+        typed = {"--steps": steps, "--step-size": step_size}
+        given = [f"{option} {value}" for option, value in typed.items() if value is not None]
+        if given:
+            raise UsageError(f"'{given[0]}' does not apply: fgsm is one step of epsilon", "--method ifgsm")
+    if method != "pgd" and restarts > 1:
+        raise UsageError(
+            f"'--restarts {restarts}' does not apply: {method} has no random start", "--method pgd"
+        )
+    radius = _length("--epsilon", epsilon or _EPSILON[norm], _EPSILON[norm], norm)
+    n_steps = steps or _STEPS[method]
+    step = _REACH[method] * radius / n_steps
+    if step_size is not None:
+        step = _length("--step-size", step_size, "2/255", norm)
+        if step == 0:
+            raise UsageError(f"'--step-size {step_size}' goes nowhere", "--step-size 2/255")
+    return AttackRequest(method, norm, radius, n_steps, step, restarts, target, seed)
+
+
+def _length(option: str, text: str, example: str, norm: str) -> float:
+    """Read `8/255` or `0.03`."""
+    numerator, slash, denominator = text.partition("/")
+    try:
+        value = float(numerator) / (float(denominator) if slash else 1.0)
+    except (ValueError, ZeroDivisionError):
+        value = math.nan
+    if not math.isfinite(value):
+        raise UsageError(f"'{option} {text}' is neither a number nor a fraction", f"{option} {example}")
+    if value < 0:
+        raise UsageError(f"'{option} {text}' is negative", f"{option} {example}")
+    if norm == "linf" and value > 1:
+        near = f"{value:g}/255" if value <= 255 else example
+        raise UsageError(f"'{option} {text}' is above 1, and pixels go from 0 to 1", f"{option} {near}")
+    if value > _LONGEST:
+        raise UsageError(f"'{option} {text}' is longer than any change of a picture", f"{option} {example}")
+    return value

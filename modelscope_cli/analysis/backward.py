@@ -1,0 +1,42 @@
+"""The backward pass itself, its failures told in one line."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from modelscope_cli.errors import CannotRunError, ModelscopeError
+
+
+@contextmanager
+def backward_pass() -> Iterator[None]:
+    """Differentiate inside.
+
+    Raises:
+        CannotRunError: an operation of the model has no derivative, or memory ran out (exit 4).
+    """
+    try:
+        with warnings.catch_warnings():
+            # Of the first layer, as a picture takes no gradient; what is asked for arrives all the same.
+            warnings.filterwarnings("ignore", "Full backward hook is firing")
+            yield
+    except ModelscopeError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300] or "no message"
+        hint = "modelscope stats   needs no gradients"
+        if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in reason:
+            reason, hint = "out of memory", "--batch 1, a smaller --size, or --device cpu"
+        elif "modified by an inplace operation" in reason:
+            hint = (
+                "return a new tensor from the function of --hook instead of writing to the one it was given"
+            )
+        raise CannotRunError(f"backward raised {type(error).__name__}: {reason}", hint) from error
+
+
+def run_backward(loss: Tensor, *, retain_graph: bool = False) -> None:
+    """Differentiate `loss` into the `grad` of every parameter that is trained; raises as `backward_pass`."""
+    with backward_pass():
+        loss.backward(retain_graph=retain_graph)

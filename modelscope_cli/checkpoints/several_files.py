@@ -1,0 +1,151 @@
+"""Checkpoints of several files: shards with an index, and the folders of torch.distributed. Standard library."""
+
+import json
+from pathlib import Path, PurePath
+from typing import Any
+
+from modelscope_cli.checkpoints.entries import (
+    Chunk,
+    Contents,
+    Storage,
+    TensorEntry,
+    checked_shape,
+    checked_sizes,
+)
+from modelscope_cli.checkpoints.machine import Global, Machine, Opaque
+from modelscope_cli.checkpoints.rebuild import dtype_of, is_known, rebuild
+from modelscope_cli.checkpoints.safetensors_header import MAX_HEADER_BYTES, read_safetensors
+from modelscope_cli.checkpoints.sniff import damaged, read_head
+from modelscope_cli.checkpoints.torch_file import read_torch
+from modelscope_cli.errors import CannotRunError
+
+METADATA = ".metadata"
+_OWN_MODULES = ("torch.distributed.checkpoint.", "pathlib.", "torch.serialization.")
+
+
+def read_shards(index: Path) -> Contents:
+    """Describe the tensors of all the files that a `*.index.json` names.
+
+    Raises:
+        CannotRunError: no index, a shard that is missing, damaged, outside the index's folder, or without a
+            tensor that it should have (exit 4).
+    """
+    read_head(index)
+    try:
+        if index.stat().st_size > MAX_HEADER_BYTES:
+            raise ValueError(f"an index of more than {MAX_HEADER_BYTES} bytes")
+        document = json.loads(index.read_bytes())
+        files: dict[str, str] = document["weight_map"]
+        metadata = {key: str(value) for key, value in document.get("metadata", {}).items()}
+        by_file: dict[str, list[str]] = {}
+        for name, file in files.items():
+            by_file.setdefault(_inside(index, file), []).append(name)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CannotRunError(
+            f"'{index}' is not an index of shards: no readable 'weight_map'", f"head -c 300 {index}"
+        ) from error
+    shards: dict[str, Contents] = {}
+    tensors: list[TensorEntry] = []
+    for file, names in sorted(by_file.items()):
+        path = index.parent / file
+        if not path.is_file():
+            message = f"shard '{path}' is missing: '{index.name}' names it for {len(names)} tensors"
+            raise CannotRunError(message, f"ls {index.parent}")
+        shards[file] = read_safetensors(path) if file.endswith(".safetensors") else read_torch(path)
+        own = {tensor.name: tensor for tensor in shards[file].tensors}
+        missing = [name for name in names if name not in own]
+        if missing:
+            raise damaged(path, f"it lacks '{missing[0]}', which '{index.name}' says it has")
+        tensors += [own[name] for name in names]
+    foreign = tuple(dict.fromkeys(name for shard in shards.values() for name in shard.foreign))
+    beside = {key: value for shard in shards.values() for key, value in shard.beside.items()}
+    paths = tuple(shard.path for shard in shards.values())
+    return Contents(
+        index, f"{len(paths)} shards", tuple(tensors), beside, metadata, foreign, files=(index, *paths)
+    )
+
+
+def _inside(index: Path, file: str) -> str:
+    """Return the name of a shard; the values of an index must not make this tool read other files.
+
+    Raises:
+        CannotRunError: a path that leaves the folder.
+    """
+    path = PurePath(file)
+    if path.is_absolute() or ".." in path.parts or "\0" in file:
+        message = f"'{index}' names a file outside its folder, '{file[:200]!s}'"
+        raise CannotRunError(message, f"grep -n '\\.\\./\\|\"/' {index}")
+    return file
+
+
+def read_distributed(folder: Path) -> Contents:
+    """Describe the tensors of a folder that `torch.distributed.checkpoint` wrote, by its `.metadata`.
+
+    Raises:
+        CannotRunError: damaged, or values that are not in the folder (exit 4).
+    """
+    path = folder / METADATA
+    read_head(path)
+    try:
+        with path.open("rb") as file:
+            machine = Machine(file, rebuild)
+            fields = _state(machine.read())
+        storages = _storages(folder, fields["storage_data"])
+        tensors, beside = [], {}
+        for name, entry in fields["state_dict_metadata"].items():
+            if entry.name.endswith(".TensorStorageMetadata"):
+                tensors.append(_tensor(str(name), _state(entry), storages))
+            else:
+                beside[str(name)] = "an object, pickled"
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise damaged(
+            path, error if type(error) is ValueError else "not metadata of torch.distributed"
+        ) from error
+    foreign = tuple(n for n in machine.names if not is_known(n) and not n.startswith(_OWN_MODULES))
+    files = tuple(dict.fromkeys(storage.file for storage in storages.values()))
+    return Contents(
+        folder, "torch.distributed", tuple(tensors), beside, foreign=foreign, files=(path, *files)
+    )
+
+
+def _state(value: Any) -> dict[str, Any]:
+    if isinstance(value, Opaque) and isinstance(value.state, dict):
+        return value.state
+    raise ValueError("not metadata of torch.distributed")
+
+
+def _storages(folder: Path, data: dict[Any, Any]) -> dict[tuple[Any, ...], Storage]:
+    """Return the storages by the name and the first index of the chunk in them."""
+    found: dict[tuple[Any, ...], Storage] = {}
+    sizes: dict[Path, int] = {}
+    for key, value in data.items():
+        index, info = _state(key), _state(value)
+        begin, length = checked_sizes([info["offset"], info["length"]])
+        file = folder / PurePath(info["relative_path"]).name
+        if PurePath(info["relative_path"]).name != info["relative_path"]:
+            raise ValueError(f"the file '{info['relative_path']}', outside the folder")
+        if file not in sizes:
+            sizes[file] = file.stat().st_size if file.is_file() else -1
+        if begin + length > sizes[file]:
+            raise ValueError(
+                f"'{file.name}' is missing" if sizes[file] < 0 else f"'{file.name}' is cut short"
+            )
+        place = (index["fqn"], tuple(index.get("offset") or ()))
+        found[place] = Storage(file, f"{index['fqn']} {place[1]}", begin, length, is_saved=True)
+    return found
+
+
+def _tensor(name: str, fields: dict[str, Any], storages: dict[tuple[Any, ...], Storage]) -> TensorEntry:
+    properties = fields["properties"]
+    state = properties.state if isinstance(properties, Opaque) else None
+    dtype = state["dtype"] if isinstance(state, dict) else state[0] if isinstance(state, tuple) else None
+    if not isinstance(dtype, Global):
+        raise ValueError(f"no dtype for '{name}'")
+    chunks = []
+    for chunk in map(_state, fields["chunks"]):
+        start = checked_sizes(chunk["offsets"])
+        storage = storages.get((name, start)) or storages.get((name, ()))
+        if storage is None:
+            raise ValueError(f"no values for '{name}'")
+        chunks.append(Chunk(storage, start, checked_shape(chunk["sizes"])))
+    return TensorEntry(name, checked_shape(fields["size"]), dtype_of(dtype), None, chunks=tuple(chunks))

@@ -1,0 +1,154 @@
+"""The directory of a zip archive, read so that it cannot lie about where things are. Standard library.
+
+Only entries that are stored as they are can be read, as `torch.save` writes them, and none may overlap. The format:
+https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT, sections 4.3.7, 4.3.12 and 4.3.14 to 4.3.16.
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import IO
+
+MAX_DIRECTORY_BYTES = 16 << 20
+_END = struct.Struct("<4s4H2LH")
+_END64 = struct.Struct("<4sQ2H2L4Q")
+_LOCATOR64 = struct.Struct("<4sLQL")
+_CENTRAL = struct.Struct("<4s4B4HL2L5H2L")
+_LOCAL = struct.Struct("<4s2B4HL2L2H")
+_MAX_COMMENT = 0xFFFF
+_IN_EXTRA = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class ZipEntry:
+    """One file of an archive: where its local header stands, how many bytes follow, and whether these are it."""
+
+    name: str
+    header: int
+    nbytes: int
+    is_stored: bool
+
+    def check(self) -> None:
+        """Refuse what would have to be unpacked: it can become any number of bytes.
+
+        Raises:
+            ValueError: compressed or encrypted.
+        """
+        if not self.is_stored:
+            raise ValueError(f"'{self.name}' compressed or encrypted, as torch never writes it")
+
+
+def read_directory(file: IO[bytes]) -> dict[str, ZipEntry]:
+    """Return the entries by name.
+
+    Raises:
+        ValueError: no archive, or one that contradicts itself.
+    """
+    n_file = file.seek(0, 2)
+    begin, n_directory, n_entries = _find(file, n_file)
+    if n_directory > MAX_DIRECTORY_BYTES or begin + n_directory > n_file:
+        raise ValueError(f"a directory of {n_directory} bytes at {begin} in a file of {n_file}")
+    file.seek(begin)
+    data = file.read(n_directory)
+    entries: dict[str, ZipEntry] = {}
+    at = 0
+    for _ in range(n_entries):
+        if at + _CENTRAL.size > n_directory:
+            raise ValueError("a directory that ends too early")
+        entry, at = _entry(data, at)
+        if entry.name in entries:
+            raise ValueError(f"'{entry.name}' twice")
+        entries[entry.name] = entry
+    _check_overlaps(list(entries.values()), begin)
+    return entries
+
+
+def data_start(file: IO[bytes], header: int) -> int:
+    """Return where the bytes of an entry begin: its local header says how long its own names are.
+
+    Raises:
+        ValueError: there is no header.
+    """
+    file.seek(header)
+    raw = file.read(_LOCAL.size)
+    if len(raw) < _LOCAL.size or raw[:4] != b"PK\x03\x04":
+        raise ValueError(f"no entry at {header}, where the directory says there is one")
+    *_, n_name, n_extra = _LOCAL.unpack(raw)
+    return header + _LOCAL.size + n_name + n_extra
+
+
+def read_entry(file: IO[bytes], entry: ZipEntry, limit: int) -> bytes:
+    """Return the bytes of a small entry.
+
+    Raises:
+        ValueError: larger than `limit`, or beyond the end of the file.
+    """
+    entry.check()
+    if entry.nbytes > limit:
+        raise ValueError(f"'{entry.name}' of {entry.nbytes} bytes, more than {limit}")
+    file.seek(data_start(file, entry.header))
+    data = file.read(entry.nbytes)
+    if len(data) < entry.nbytes:
+        raise ValueError(f"'{entry.name}' beyond the end of the file")
+    return data
+
+
+def _find(file: IO[bytes], n_file: int) -> tuple[int, int, int]:
+    """Return where the directory begins, its bytes, and its entries."""
+    n_tail = min(n_file, _END.size + _MAX_COMMENT)
+    file.seek(n_file - n_tail)
+    tail = file.read(n_tail)
+    found = tail.rfind(b"PK\x05\x06")
+    if found < 0 or len(tail) - found < _END.size:
+        raise ValueError("no zip directory at its end")
+    *_, n_entries, n_directory, begin, _ = _END.unpack_from(tail, found)
+    end = n_file - n_tail + found
+    if end < _LOCATOR64.size:
+        return begin, n_directory, n_entries
+    file.seek(end - _LOCATOR64.size)
+    signature, _, end64, _ = _LOCATOR64.unpack(file.read(_LOCATOR64.size))
+    if signature != b"PK\x06\x07":
+        return begin, n_directory, n_entries
+    if end64 > n_file - _END64.size:
+        raise ValueError("a zip directory beyond the end of the file")
+    file.seek(end64)
+    signature, *_, n_entries, n_directory, begin = _END64.unpack(file.read(_END64.size))
+    if signature != b"PK\x06\x06":
+        raise ValueError("no zip directory where it should be")
+    return begin, n_directory, n_entries
+
+
+def _entry(data: bytes, at: int) -> tuple[ZipEntry, int]:
+    fields = _CENTRAL.unpack_from(data, at)
+    signature, flags, method = fields[0], fields[5], fields[6]
+    packed, size, n_name, n_extra, n_comment = fields[10:15]
+    header = fields[-1]
+    name_at = at + _CENTRAL.size
+    end = name_at + n_name + n_extra + n_comment
+    if signature != b"PK\x01\x02" or end > len(data):
+        raise ValueError("a damaged zip directory")
+    name = data[name_at : name_at + n_name].decode("utf-8", errors="replace")
+    extra = data[name_at + n_name : name_at + n_name + n_extra]
+    size, packed, header = _from_extra(extra, [size, packed, header])
+    return ZipEntry(name, header, packed, is_stored=method == 0 and not flags & 1 and size == packed), end
+
+
+def _from_extra(extra: bytes, values: list[int]) -> list[int]:
+    """Take the numbers that do not fit 32 bits from where zip64 keeps them."""
+    at = 0
+    while at + 4 <= len(extra) and _IN_EXTRA in values:
+        kind, n = struct.unpack_from("<HH", extra, at)
+        if kind == 1:
+            wide = iter(struct.unpack_from(f"<{min(n, len(extra) - at - 4) // 8}Q", extra, at + 4))
+            return [next(wide, value) if value == _IN_EXTRA else value for value in values]
+        at += 4 + n
+    return values
+
+
+def _check_overlaps(entries: list[ZipEntry], end: int) -> None:
+    at, before = 0, "the beginning"
+    for entry in sorted(entries, key=lambda entry: entry.header):
+        if entry.header < at:
+            raise ValueError(f"'{entry.name}' overlaps {before}")
+        at, before = entry.header + _LOCAL.size + entry.nbytes, f"'{entry.name}'"
+    if at > end:
+        raise ValueError(f"{before} overlaps the directory")

@@ -1,0 +1,33 @@
+"""`modelscope rules`."""
+
+from modelscope_cli.cli import _console
+from modelscope_cli.cli import _options as opt
+from modelscope_cli.cli._emit import destination, emit
+from modelscope_cli.cli._run import set_up
+
+
+def rules(
+    columns: opt.ColumnsOpt = None,
+    format: opt.FormatOpt = "auto",
+    json: opt.JsonOpt = False,
+    output: opt.OutputOpt = None,
+    quiet: opt.QuietOpt = False,
+    debug: opt.DebugOpt = False,
+) -> None:
+    """List the rules of `modelscope check` with their thresholds and where those come from.
+
+    Examples:
+
+      modelscope rules
+
+      modelscope rules --columns code,name,threshold,source --format markdown
+    """
+    from modelscope_cli.records import RuleList, versions
+    from modelscope_cli.report.rules_sheet import rules_sheet
+    from modelscope_cli.rules.registry import RULES
+
+    set_up(quiet, debug)
+    where = destination(format, json, output)
+    infos = tuple(rule.info(rule.threshold) for rule in RULES)
+    listed = RuleList(versions(), _console.settings.argv, infos)
+    emit(where, rules_sheet(listed, columns), listed.to_dict())

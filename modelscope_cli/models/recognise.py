@@ -1,0 +1,77 @@
+"""A checkpoint given for a model: find out which model it is of. Standard library."""
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+from modelscope_cli.checkpoints.entries import Contents
+from modelscope_cli.checkpoints.reading import read_contents
+from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
+from modelscope_cli.models.identify import identify, picture_side
+from modelscope_cli.models.request import ModelRequest, is_checkpoint
+from modelscope_cli.records import Identified
+
+# Below this share of fitting tensors the nearest model is no help.
+_MIN_SCORE = 0.5
+_N_NAMED = 3
+
+
+def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
+    """Turn `--model FILE` into the name of a model and a checkpoint for it; and a note that says so.
+
+    Any other request comes back as it is. With `strict` off the nearest model will do.
+
+    Raises:
+        UsageError: a checkpoint is given twice, or fits several models (exit 2).
+        CannotRunError: no checkpoint, or of no torchvision model (exit 4).
+    """
+    if not is_checkpoint(request.model):
+        return request, ()
+    path = Path(request.model)
+    if request.checkpoint is not None:
+        message = f"'{path}' and checkpoint '{request.checkpoint}' exclude each other: both hold weights"
+        raise UsageError(message, f"--model {shlex.quote(str(path))}")
+    contents = read_contents(path)
+    found = identify(contents.shapes())
+    name = found.name or _said(contents, found)
+    if name is None and not found.candidates and not request.strict and found.score >= _MIN_SCORE:
+        name = found.nearest
+    if name is None:
+        raise _not_recognised(path, found)
+    model_args = request.model_args
+    side = picture_side(contents.shapes(), found.prefix) if name.startswith("vit_") else None
+    if side is not None and not any(argument.startswith("image_size") for argument in model_args):
+        model_args = (*model_args, f"image_size={side}")
+    note = f"model: {name}, by the names and shapes in '{path}'"
+    return replace(request, model=name, checkpoint=path, model_args=model_args), (note,)
+
+
+def differences(found: Identified) -> str:
+    """Say what the nearest architecture has and the checkpoint has not, and the other way round."""
+    kinds = {"missing": found.missing, "unexpected": found.unexpected, "misshaped": found.misshaped}
+    return ", ".join(
+        f"{kind}: {', '.join(names[:_N_NAMED])}{', ...' * (len(names) > _N_NAMED)}"
+        for kind, names in kinds.items()
+        if names
+    )
+
+
+def _said(contents: Contents, found: Identified) -> str | None:
+    """Take the name that the checkpoint gives itself, where the shapes allow it."""
+    for key in ("architecture", "arch", "model", "model_name"):
+        name = contents.metadata.get(key) or contents.beside.get(key, "").strip("'")
+        if name in found.candidates:
+            return name
+    return None
+
+
+def _not_recognised(path: Path, found: Identified) -> ModelscopeError:
+    typed = shlex.quote(str(path))
+    if found.candidates:
+        message = f"'{path}' fits several models, whose weights look alike: {', '.join(found.candidates)}"
+        return UsageError(message, f"--model {found.candidates[0]} --checkpoint {typed}")
+    if found.score < _MIN_SCORE:
+        message = f"'{path}' holds the weights of no torchvision model"
+        return CannotRunError(message, f"--model path/to/file.py:NAME --checkpoint {typed}")
+    message = f"'{path}' is no torchvision model: nearest is {found.nearest}, {differences(found)}"
+    return CannotRunError(message, f"--model {found.nearest} --checkpoint {typed} --no-strict")

@@ -1,0 +1,79 @@
+"""What `ablate` returns."""
+
+from dataclasses import dataclass
+
+from modelscope_cli.records.predict import Prediction
+from modelscope_cli.records.run import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """What the whole model says.
+
+    Attributes:
+        target: the class whose logit is followed, in words.
+        target_index, target_label: None where every image is held against its own answer, and they differ.
+        target_logit, target_probability: of that class, means over the images.
+        predictions: the best guesses for every image.
+    """
+
+    target: str
+    target_index: int | None
+    target_label: str | None
+    target_logit: float
+    target_probability: float
+    predictions: tuple[Prediction, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ablation:
+    """What becomes of the answer when one call of a layer, or one of its channels, is taken out.
+
+    Means over the images; a number is None where the ablated model gave NaN or an infinity.
+
+    Attributes:
+        order: place of the call in the pass.
+        channel: None where all of them were taken out.
+        mode: `zero`, `mean` or `shuffle`: what stood in.
+        target_logit_change: after less before.
+        target_probability: of the target class, after.
+        prediction_changed: whether the answer for any image is another one.
+        changed_fraction: for how many of them, 0..1.
+        kl_divergence: KL(before || after) of the softmax, nats.
+        output_l2: Euclidean distance between the logits before and after.
+        answer_index, answer_label: the most frequent answer after.
+    """
+
+    name: str
+    type: str
+    order: int
+    call: int
+    channel: int | None
+    mode: str
+    target_logit_change: float | None
+    target_probability: float | None
+    prediction_changed: bool
+    changed_fraction: float
+    kl_divergence: float | None
+    output_l2: float | None
+    answer_index: int
+    answer_label: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AblateRecord(Record):
+    """What `ablate` returns; rows by their effect, the largest divergence first.
+
+    Attributes:
+        mode: as in the rows.
+        files: names inside `out_dir`; None and empty where nothing was saved.
+    """
+
+    baseline: Baseline
+    rows: tuple[Ablation, ...]
+    mode: str
+    images: int
+    classes: int
+    not_called: tuple[str, ...] = ()
+    out_dir: str | None = None
+    files: tuple[str, ...] = ()

@@ -1,0 +1,83 @@
+"""What `attack` returns."""
+
+from dataclasses import dataclass
+
+from modelscope_cli.records.predict import Guess
+from modelscope_cli.records.run import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a model says of one picture: the best guesses, likeliest first."""
+
+    top: tuple[Guess, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClassShift:
+    """The probability of one class for the picture, the adversarial one, and the same read back from its file."""
+
+    index: int
+    label: str | None
+    before: float
+    after: float
+    saved: float
+
+
+@dataclass(frozen=True, slots=True)
+class AttackRecord(Record):
+    """What `attack` returns. Lengths and distances are of pixels in 0..1 as the model sees them, not normalised.
+
+    Attributes:
+        image: the file.
+        method: `fgsm`, `ifgsm` or `pgd`; `norm`: `linf` or `l2`.
+        epsilon: how far the picture might move in that norm; `step_size`: the same for one of `steps`.
+        target, target_label: the class to be mistaken for; None where any other would do.
+        before, after, after_saved: of the picture, of what was found, and of its 8-bit file, read back.
+        after_prepared: of the file resized and cropped once more, as the model's preprocessing does to any picture.
+        classes: every class among the best of the first three, and the target.
+        linf, l2: distance of what was found from the picture, as the largest change of a value and as the
+            Euclidean length; `linf_saved`, `l2_saved`: of the file.
+        success: whether the model was fooled: another answer, or the target; `success_saved`: by the file;
+            `success_prepared`: by the file resized and cropped once more.
+        iterations: gradient steps from the start of run `restart` (from 0) to what was found.
+        losses: cross-entropy of the target, or of the answer before, in nats: of each run, before its first step
+            and after every one. `loss_before`: of the picture itself.
+        forward_passes, backward_passes: in all runs.
+        stuck_runs: runs that ended early where the gradient was exactly zero.
+        magnification: of the change in `perturbation.png`, around middle gray (128).
+        files: names inside `out_dir`.
+    """
+
+    image: str
+    method: str
+    norm: str
+    epsilon: float
+    steps: int
+    step_size: float
+    restarts: int
+    targeted: bool
+    target: int | None
+    target_label: str | None
+    before: Answer
+    after: Answer
+    after_saved: Answer
+    after_prepared: Answer
+    classes: tuple[ClassShift, ...]
+    linf: float
+    l2: float
+    linf_saved: float
+    l2_saved: float
+    success: bool
+    success_saved: bool
+    success_prepared: bool
+    iterations: int
+    restart: int
+    loss_before: float
+    losses: tuple[tuple[float, ...], ...]
+    forward_passes: int
+    backward_passes: int
+    stuck_runs: int
+    magnification: int
+    out_dir: str
+    files: tuple[str, ...]

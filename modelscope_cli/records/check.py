@@ -1,0 +1,90 @@
+"""What `check` and `rules` return."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from modelscope_cli.records.run import Record, to_plain
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One violation of a rule.
+
+    Attributes:
+        rule: its name; `code` is what is stable.
+        severity: `error` or `warning`.
+        layer: the call it was seen at, `relu#1`; None for the model as a whole.
+        value, threshold: in the rule's own measure; None where that is no number (a shape, NaN).
+        known: the baseline has it, so it does not count.
+    """
+
+    code: str
+    rule: str
+    severity: str
+    layer: str | None
+    value: float | None
+    threshold: float | str | None
+    message: str
+    hint: str
+    known: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RuleInfo:
+    """A rule as it is listed.
+
+    Attributes:
+        sentence: what is wrong when it fires.
+        threshold: findings lie beyond it; None for a budget nobody has set. `measure`: of what it is.
+        source: where the threshold comes from.
+        judged: False where it could not be, and `reason` says why.
+    """
+
+    code: str
+    name: str
+    severity: str
+    sentence: str
+    threshold: float | str | None
+    measure: str
+    source: str
+    hint: str
+    judged: bool = True
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRecord(Record):
+    """What `check` returns.
+
+    Attributes:
+        findings: errors first, then by code and in execution order.
+        rules: those that were selected.
+        passed: no finding at or above `fail_on` that the baseline does not have.
+        mode: `eval` or `train`: of the forward and backward passes.
+        baseline: the file the findings were held against; None without one.
+    """
+
+    findings: tuple[Finding, ...]
+    rules: tuple[RuleInfo, ...]
+    passed: bool
+    fail_on: str
+    mode: str
+    images: int
+    baseline: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RuleList:
+    """What `rules` returns: no model was loaded, so it has a header of its own."""
+
+    versions: dict[str, str]
+    argv: tuple[str, ...]
+    rules: tuple[RuleInfo, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        header = {"schema": "modelscope/rules/1", "tool": dict(self.versions), "argv": list(self.argv)}
+        own = [
+            {key: value for key, value in to_plain(rule).items() if key not in ("judged", "reason")}
+            for rule in self.rules
+        ]
+        return {**header, "rules": own}

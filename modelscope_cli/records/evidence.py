@@ -1,0 +1,137 @@
+"""What the rules of `check` judge: everything about a model that was looked at, as plain records."""
+
+from dataclasses import dataclass, field
+
+from modelscope_cli.records.grads import ActivationGradient, ParameterGradient
+from modelscope_cli.records.run import Shape
+from modelscope_cli.records.stats import ActivationStats, BatchNormDrift
+from modelscope_cli.records.summary import LayerShape, SummaryTotals
+
+
+@dataclass(frozen=True, slots=True)
+class TensorHealth:
+    """One parameter or buffer of `layer`, with how many of its values are NaN or infinite."""
+
+    name: str
+    layer: str
+    numel: int
+    nan_count: int
+    inf_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchNormState:
+    """The running variance of one batch norm.
+
+    Attributes:
+        negative, zero: channels whose running variance is below zero, or exactly zero.
+        is_fresh: mean 0 and variance 1 in every channel: the statistics of a layer that has seen nothing.
+    """
+
+    name: str
+    channels: int
+    negative: int
+    zero: int
+    is_fresh: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CallFlow:
+    """What one call made of its input, over all batches.
+
+    Attributes:
+        depth: how many calls were open around it.
+        produces: in some batch its inputs were finite and its output was not.
+        is_finite: its output was finite in every batch.
+        saturated_fraction: of a sigmoid or tanh, the share of outputs where the derivative is below one hundredth
+            of its maximum; None for other layers.
+    """
+
+    name: str
+    type: str
+    order: int
+    call: int
+    depth: int
+    produces: bool
+    is_finite: bool
+    saturated_fraction: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """One forward pass over all images.
+
+    Attributes:
+        activations: of the innermost calls, with the share of |x| < `near_zero`.
+        flow: of every call, in execution order.
+        answers: the predicted class of every image; None where the model is no classifier.
+        is_input_finite: whether what the model was given is.
+    """
+
+    activations: tuple[ActivationStats, ...]
+    flow: tuple[CallFlow, ...]
+    near_zero: float
+    images: int
+    answers: tuple[int, ...] | None
+    is_input_finite: bool
+
+    @property
+    def is_finite(self) -> bool:
+        return self.is_input_finite and all(call.is_finite for call in self.flow)
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """Shapes and costs of one forward of a single image. `outputs`: of the model itself."""
+
+    layers: tuple[LayerShape, ...]
+    totals: SummaryTotals
+    outputs: tuple[Shape, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Backward:
+    """One backward pass; the fields are those of `GradsRecord`."""
+
+    parameters: tuple[ParameterGradient, ...]
+    activations: tuple[ActivationGradient, ...]
+    output_grad_norm: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrainMode:
+    """One forward in train mode beside the one in eval mode.
+
+    Attributes:
+        output_gap: |train - eval| / |eval| over the output of the first batch; None where the two are of another
+            shape (auxiliary heads, losses) or the output is zero.
+    """
+
+    batch_norm: tuple[BatchNormDrift, ...]
+    output_gap: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was gathered; None where no selected rule needed it, or where `missing` says why it could not be.
+
+    Attributes:
+        repeat_gap: |second - first| / |first| over the outputs of two runs on the same input in eval mode.
+        is_real: the input was pictures or a tensor file, not noise.
+        missing: by name of the field, why it is None.
+    """
+
+    tensors: tuple[TensorHealth, ...] = ()
+    batch_norms: tuple[BatchNormState, ...] = ()
+    forward: Forward | None = None
+    structure: Structure | None = None
+    backward: Backward | None = None
+    train: TrainMode | None = None
+    repeat_gap: float | None = None
+    is_real: bool = False
+    missing: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether there are batch norms and none of them has ever seen a batch."""
+        return bool(self.batch_norms) and all(one.is_fresh for one in self.batch_norms)

@@ -1,0 +1,88 @@
+"""What `prune` returns."""
+
+from dataclasses import dataclass
+
+from modelscope_cli.records.predict import Prediction
+from modelscope_cli.records.run import Record, Shape
+
+
+@dataclass(frozen=True, slots=True)
+class PrunedLayer:
+    """One weight at `amount`.
+
+    Attributes:
+        name, type: the layer that owns it. `parameter`: its name there, nearly always `weight`.
+        zeros: of the pruned weight; `zeros_before`: those it had already.
+        sparsity: zeros / numel.
+    """
+
+    name: str
+    type: str
+    parameter: str
+    shape: Shape
+    numel: int
+    zeros: int
+    zeros_before: int
+    sparsity: float
+
+
+@dataclass(frozen=True, slots=True)
+class PruneTotals:
+    """Over all of `layers`; `params` are all parameters of the model, pruned or not."""
+
+    layers: int
+    numel: int
+    zeros: int
+    zeros_before: int
+    sparsity: float
+    params: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """How far the answers are from the unpruned model's, with `amount` of the weights or channels cut.
+
+    Attributes:
+        zeros, sparsity: over all pruned layers.
+        agreement: share of images with the same likeliest class, 0..1; an answer of NaN is like no other.
+        kl_divergence: KL(before || after) of the softmax in nats, mean over the images.
+        max_logit_change: largest |after - before| over all images and classes.
+    """
+
+    amount: float
+    zeros: int
+    sparsity: float
+    agreement: float
+    kl_divergence: float
+    max_logit_change: float
+
+
+@dataclass(frozen=True, slots=True)
+class PruneRecord(Record):
+    """What `prune` returns.
+
+    Attributes:
+        layers, totals, before, after: at `amount`; `before` and `after` are the guesses for each image.
+        sweep: the drift at every amount, `amount` among them, in rising order.
+        method: `l1`, `l2`, `random`, `activation`.
+        structured: whole output channels instead of single weights.
+        scope: `layer` or `global`: of what the amount is a share.
+        images: how many the drift was measured on.
+        file: the pruned weights, `file_bytes` long; None without `--save`.
+        out_dir, files: the report's folder and what is in it.
+    """
+
+    layers: tuple[PrunedLayer, ...]
+    totals: PruneTotals
+    before: tuple[Prediction, ...]
+    after: tuple[Prediction, ...]
+    file: str | None
+    sweep: tuple[Drift, ...]
+    amount: float
+    method: str
+    structured: bool
+    scope: str
+    images: int
+    file_bytes: int | None = None
+    out_dir: str | None = None
+    files: tuple[str, ...] = ()

@@ -1,0 +1,54 @@
+"""Findings as JUnit XML, which every CI reads: one test case a rule."""
+
+import re
+from xml.etree import ElementTree as ET
+
+from modelscope_cli.records import CheckRecord, Finding, RuleInfo
+
+# What XML 1.0 has no place for, section 2.2; layer names are anybody's.
+_FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_LEVELS = ("warning", "error")
+
+
+def render_junit(record: CheckRecord) -> str:
+    """Return a document in which a rule fails where it has a new finding at or above `--fail-on`, passes with
+    the others written to its output, and is skipped where it could not be judged."""
+    suite = ET.Element("testsuite", name="modelscope check", time=f"{record.run.elapsed_ms / 1000:.3f}")
+    n_failures = n_skipped = 0
+    for rule in record.rules:
+        case = ET.SubElement(
+            suite, "testcase", classname=_clean(record.run.model.name), name=f"{rule.code} {rule.name}"
+        )
+        found = [finding for finding in record.findings if finding.code == rule.code]
+        failing = [finding for finding in found if not finding.known and _fails(finding, record.fail_on)]
+        if not rule.judged:
+            ET.SubElement(case, "skipped", message=_clean(rule.reason or ""))
+            n_skipped += 1
+        elif failing:
+            n = len(failing)
+            message = _line(failing[0]) if n == 1 else f"{n} findings: {rule.sentence}"
+            failure = ET.SubElement(case, "failure", type=rule.severity, message=_clean(message))
+            failure.text = _lines(failing, rule)
+            n_failures += 1
+        elif found:
+            ET.SubElement(case, "system-out").text = _lines(found, rule)
+    suite.attrib |= {"tests": str(len(record.rules)), "failures": str(n_failures), "errors": "0"}
+    suite.set("skipped", str(n_skipped))
+    ET.indent(suite)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(suite, encoding="unicode") + "\n"
+
+
+def _fails(finding: Finding, fail_on: str) -> bool:
+    return _LEVELS.index(finding.severity) >= _LEVELS.index(fail_on)
+
+
+def _line(finding: Finding) -> str:
+    return f"{finding.layer or 'the model'}: {finding.message}" + (" (known)" if finding.known else "")
+
+
+def _lines(findings: list[Finding], rule: RuleInfo) -> str:
+    return _clean("\n".join([*map(_line, findings), f"hint: {rule.hint}"]))
+
+
+def _clean(text: str) -> str:
+    return _FORBIDDEN.sub("\ufffd", text)

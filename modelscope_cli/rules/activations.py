@@ -1,0 +1,227 @@
+"""MS2xx: what is wrong with what the layers give."""
+
+import math
+import statistics
+from collections.abc import Iterator
+
+from modelscope_cli.records import ActivationStats, CallFlow, Evidence
+from modelscope_cli.rules.rule import ERROR, WARNING, Rule, Sighting, label, some
+
+_RECTIFIERS = ("ReLU", "ReLU6")
+_WEIGHTED = ("Conv", "Linear")
+_NORMS = ("BatchNorm", "LayerNorm", "GroupNorm", "InstanceNorm")
+_ENOUGH_VALUES, _ENOUGH_IMAGES = 1000, 100
+_FORWARD = frozenset({"forward"})
+_DEBUGGER = "SageMaker Debugger, {rule}: {default}"
+
+
+def _rows(evidence: Evidence, *types: str) -> list[ActivationStats]:
+    assert evidence.forward is not None
+    return [row for row in evidence.forward.activations if row.type.startswith(types) and row.std is not None]
+
+
+def _producers(flow: tuple[CallFlow, ...]) -> Iterator[CallFlow]:
+    """The calls that made a value NaN or infinite themselves: no call inside them did."""
+    for i, call in enumerate(flow):
+        if not call.produces:
+            continue
+        for inner in flow[i + 1 :]:
+            if inner.depth <= call.depth:
+                yield call
+                break
+            if inner.produces:
+                break
+        else:
+            yield call
+
+
+def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    forward = evidence.forward
+    assert forward is not None
+    if not forward.is_input_finite:
+        n_broken = sum(not call.is_finite for call in forward.flow)
+        yield Sighting(None, n_broken, "the input itself holds NaN or infinite values")
+    for call in _producers(forward.flow):
+        later = [one for one in forward.flow if one.order > call.order and not one.is_finite]
+        if 1 + len(later) <= threshold:
+            continue
+        passed = f"; {len(later)} calls after it pass it on ({some(map(label, later), 2)})" if later else ""
+        words = f"gives NaN or infinite values from finite inputs{passed}"
+        yield Sighting(label(call) if call.name else None, 1 + len(later), words)
+
+
+def _dead_channels(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    for row in _judgeable(evidence):
+        share = (row.dead_channels or 0) / (row.channels or 1)
+        if share > threshold:
+            yield Sighting(
+                label(row), share, f"{row.dead_channels} of {row.channels} channels are always zero"
+            )
+
+
+def _judgeable(evidence: Evidence) -> Iterator[ActivationStats]:
+    """ReLUs that gave every channel enough values to show a sign of life."""
+    assert evidence.forward is not None
+    for row in _rows(evidence, *_RECTIFIERS):
+        if row.type in _RECTIFIERS and row.channels:
+            is_enough = (
+                row.numel / row.channels >= _ENOUGH_VALUES or evidence.forward.images >= _ENOUGH_IMAGES
+            )
+            if is_enough:
+                yield row
+
+
+def _dead_units(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    for row in _judgeable(evidence):
+        alive = 1 - (row.dead_channels or 0) / (row.channels or 1)
+        if not alive:
+            continue
+        share = 1 - (1 - (row.zero_fraction or 0.0)) / alive
+        if share > threshold:
+            yield Sighting(
+                label(row), share, f"{share:.1%} of the values are zero, dead channels not counted"
+            )
+
+
+def _saturated(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    assert evidence.forward is not None
+    for call in evidence.forward.flow:
+        share = call.saturated_fraction
+        if share is not None and share > threshold:
+            yield Sighting(
+                label(call), share, f"{share:.1%} of the outputs of this {call.type} are saturated"
+            )
+
+
+def _near_zero(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    assert evidence.forward is not None
+    for row in _rows(evidence, *_WEIGHTED, *_NORMS):
+        share = row.near_zero_fraction
+        if share is not None and share > threshold:
+            yield Sighting(label(row), share, f"{share:.1%} of |x| lie below {evidence.forward.near_zero:g}")
+
+
+def _variance_ratio(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    variances = [(2 * math.log(row.std), row) for row in _rows(evidence, *_WEIGHTED) if row.std]
+    if len(variances) < 2:
+        return
+    logs = [value for value, _ in variances]
+    span = max(logs) - min(logs)
+    if span <= math.log(threshold):
+        return
+    middle = statistics.median(logs)
+    _, odd = max(variances, key=lambda one: abs(one[0] - middle))
+    (_, low), (_, high) = min(variances, key=_first), max(variances, key=_first)
+    ratio = math.exp(min(span, 700.0))
+    words = f"the deviation is {low.std:.3g} at {label(low)} and {high.std:.3g} at {label(high)}"
+    yield Sighting(label(odd), ratio, f"{words}: variances {ratio:.2g} apart")
+
+
+def _first(pair: tuple[float, ActivationStats]) -> float:
+    return pair[0]
+
+
+def _drift(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    assert evidence.train is not None
+    for row in evidence.train.batch_norm:
+        spread = abs(math.log(row.var_ratio)) if row.var_ratio > 0 else math.inf
+        value = max(row.mean_gap, spread)
+        if not value <= threshold:
+            words = f"the batch lies {row.mean_gap:.2g} running deviations off and varies {row.var_ratio:.2g} times"
+            yield Sighting(label(row), value, f"{words} as much")
+
+
+def _no_drift_to_judge(evidence: Evidence, threshold: float) -> str | None:
+    if not evidence.is_real:
+        return "noise is not what the statistics were taken from: give pictures"
+    return "its batch norms have not seen a batch yet" if evidence.is_fresh else None
+
+
+RULES = (
+    Rule(
+        code="MS201",
+        name="non-finite-activations",
+        severity=ERROR,
+        sentence="a layer turns finite inputs into NaN or infinite values; those that pass them on are counted",
+        threshold=0,
+        measure="calls whose output is not finite",
+        source="IEEE 754: NaN passes through every sum; SageMaker Debugger, ExplodingTensor: any at all",
+        hint="modelscope stats MODEL --layer LAYER   shows its range; look for log, sqrt, x / 0, float16",
+        needs=_FORWARD,
+        judge=_non_finite,
+        yields_to=("MS101", "MS102"),
+    ),
+    Rule(
+        code="MS202",
+        name="dead-channels",
+        severity=WARNING,
+        sentence="most channels of a ReLU are zero at every position of every image",
+        threshold=0.5,
+        measure="share of channels, where each had 1000 values or 100 images to fire",
+        source=_DEBUGGER.format(rule="DeadRelu", default="threshold_layer = 50 %"),
+        hint="lower the learning rate, look at the biases before it, or use a leaky activation",
+        needs=_FORWARD,
+        judge=_dead_channels,
+    ),
+    Rule(
+        code="MS203",
+        name="dead-units",
+        severity=WARNING,
+        sentence="a ReLU is all but silent: its living channels hardly ever fire",
+        threshold=0.99,
+        measure="share of zeros in the channels that are not dead",
+        source=_DEBUGGER.format(rule="DeadRelu", default="threshold_inactivity = 1 % of activity"),
+        hint="lower the learning rate, look at the biases before it, or use a leaky activation",
+        needs=_FORWARD,
+        judge=_dead_units,
+    ),
+    Rule(
+        code="MS204",
+        name="saturated",
+        severity=WARNING,
+        sentence="most outputs of a sigmoid or tanh lie where its derivative is below 1 % of the maximum",
+        threshold=0.5,
+        measure="share of outputs (|x| > 5.99 at a sigmoid, 2.99 at a tanh)",
+        source=_DEBUGGER.format(rule="SaturatedActivation", default="threshold_layer = 50 %"),
+        hint="normalise before it, or initialise with smaller weights (Glorot & Bengio 2010)",
+        needs=_FORWARD,
+        judge=_saturated,
+    ),
+    Rule(
+        code="MS205",
+        name="near-zero-activations",
+        severity=WARNING,
+        sentence="what a convolution, linear layer or norm gives is next to nothing",
+        threshold=0.95,
+        measure="share of |x| < 0.001",
+        source="own measurement: at most 0.11 in 17 healthy torchvision networks, seeded random weights, noise",
+        hint="look at the scale of its weights and input; a layer initialised to zero does so until trained",
+        needs=_FORWARD,
+        judge=_near_zero,
+    ),
+    Rule(
+        code="MS206",
+        name="poor-initialisation",
+        severity=WARNING,
+        sentence="the variance of what convolutions and linear layers give changes by orders along the depth",
+        threshold=1e6,
+        measure="largest / smallest variance",
+        source="Glorot & Bengio 2010, section 4.2: keep it; own measurement: 6 to 5e4 in 17 torchvision networks",
+        hint="torch.nn.init.kaiming_normal_(weight, nonlinearity='relu'), or a norm behind each layer",
+        needs=_FORWARD,
+        judge=_variance_ratio,
+    ),
+    Rule(
+        code="MS207",
+        name="batch-norm-drift",
+        severity=WARNING,
+        sentence="the running statistics of a batch norm are not those of these pictures",
+        threshold=3,
+        measure="the larger of |batch mean - running mean| in running deviations and |ln(variance ratio)|",
+        source="own measurement: at most 1.1 for a trained network on 1 to 10 of its pictures; 3: 20-fold variance",
+        hint="check the preprocessing (--mean, --std, --size); or let the statistics see your data in train mode",
+        needs=frozenset({"train", "batch_norms"}),
+        judge=_drift,
+        excuse=_no_drift_to_judge,
+    ),
+)

@@ -1,0 +1,94 @@
+"""MS6xx: what is wrong with the answers."""
+
+from collections.abc import Iterator
+
+from modelscope_cli.records import Evidence
+from modelscope_cli.rules.rule import ERROR, WARNING, Rule, Sighting
+
+
+def _collapse(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    assert evidence.forward is not None
+    answers = evidence.forward.answers or ()
+    if len(set(answers)) == 1:
+        yield Sighting(None, len(answers), f"class {answers[0]} for every one of {len(answers)} pictures")
+
+
+def _too_few(evidence: Evidence, threshold: float) -> str | None:
+    assert evidence.forward is not None
+    answers = evidence.forward.answers
+    if not evidence.forward.is_finite:
+        return "the forward pass is not finite"
+    if answers is None:
+        return "the model is no classifier"
+    if not evidence.is_real:
+        return "noise has no class: give pictures"
+    if len(answers) < threshold:
+        return f"{len(answers)} of the {threshold:g} pictures it needs"
+    return None
+
+
+def _repeat(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    gap = evidence.repeat_gap
+    if gap is not None and gap > threshold:
+        yield Sighting(
+            None, gap, f"two runs on the same input in eval mode lie {gap:.2g} of the output apart"
+        )
+
+
+def _disagreement(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    gap = evidence.train.output_gap if evidence.train else None
+    if gap is not None and gap > threshold:
+        yield Sighting(
+            None, gap, f"train mode answers {gap:.2g} times the size of the eval output away from it"
+        )
+
+
+def _no_disagreement_to_judge(evidence: Evidence, threshold: float) -> str | None:
+    if evidence.is_fresh:
+        return "its batch norms have not seen a batch yet"
+    assert evidence.train is not None
+    return "the output in train mode is another one" if evidence.train.output_gap is None else None
+
+
+RULES = (
+    Rule(
+        code="MS601",
+        name="class-collapse",
+        severity=WARNING,
+        sentence="the answer is the same class for every picture",
+        threshold=8,
+        measure="pictures it takes to say so",
+        source="own reasoning: ten classes seen evenly agree by chance on 8 pictures once in 10 million (10^-7)",
+        hint="modelscope predict MODEL IMAGE...   shows the scores; check labels, loss and preprocessing",
+        needs=frozenset({"forward"}),
+        judge=_collapse,
+        excuse=_too_few,
+    ),
+    Rule(
+        code="MS602",
+        name="non-deterministic",
+        severity=ERROR,
+        sentence="two runs on the same input give different outputs in eval mode",
+        threshold=1.3e-6,
+        measure="|second - first| / |first|",
+        source="torch.testing.assert_close: rtol of float32",
+        hint="look for torch.rand or F.dropout(x) without training=self.training; on cuda see "
+        "torch.use_deterministic_algorithms",
+        needs=frozenset({"repeat_gap"}),
+        judge=_repeat,
+    ),
+    Rule(
+        code="MS603",
+        name="train-eval-disagreement",
+        severity=WARNING,
+        sentence="the output in train mode has little to do with the one in eval mode",
+        threshold=2,
+        measure="|train - eval| / |eval| of the output",
+        source="own measurement: at most 0.7 for trained samples, 1.7 for torchvision networks with dropout",
+        hint="look at what reads self.training, and at batch norm: modelscope stats MODEL --mode train "
+        "--table batch-norm",
+        needs=frozenset({"train", "batch_norms"}),
+        judge=_disagreement,
+        excuse=_no_disagreement_to_judge,
+    ),
+)

@@ -1,0 +1,116 @@
+"""MS3xx: what is wrong with the gradients."""
+
+from collections.abc import Callable, Iterator
+from itertools import groupby
+
+from modelscope_cli.records import Backward, Evidence, ParameterGradient
+from modelscope_cli.rules.rule import ERROR, WARNING, Rule, Sighting, label
+
+Weight = tuple[ParameterGradient, float]  # with the norm of its gradient relative to the one at the output
+
+_BACKWARD = frozenset({"backward"})
+_SCALE = "times the norm of the gradient at the model's output"
+_MEASURED = "own measurement: {range} over 17 torchvision classifiers, seeded random weights, noise"
+
+
+def _backward(evidence: Evidence) -> Backward:
+    assert evidence.backward is not None
+    return evidence.backward
+
+
+def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    backward = _backward(evidence)
+    broken = [row for row in backward.parameters if row.nan_count + row.inf_count > threshold]
+    arrived = [row for row in backward.activations if row.nan_count + row.inf_count]
+    if arrived:  # the last of them in execution order is the first on the way back
+        last = max(arrived, key=lambda row: row.order)
+        n = last.nan_count + last.inf_count
+        words = f"{n} NaN or infinite values arrive at its output, and at no later one"
+        if n > threshold:
+            yield Sighting(label(last), n, f"{words}; {len(broken)} parameters are spoilt")
+        return
+    for row in broken:
+        n = row.nan_count + row.inf_count
+        yield Sighting(row.layer or None, n, f"the gradient of {row.name} holds {n} NaN or infinite values")
+
+
+def _weights(backward: Backward) -> Iterator[Weight]:
+    """Weights with their gradient's norm, relative to the one at the output. Biases, and scales of norms, live on
+    another scale and can be without effect."""
+    if not 0 < backward.output_grad_norm < float("inf"):
+        return
+    for row in backward.parameters:
+        if row.grad_norm is not None and len(row.shape) > 1:
+            yield row, row.grad_norm / backward.output_grad_norm
+
+
+def _vanishing(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    for run in _runs(_backward(evidence), lambda ratio: ratio < threshold):
+        yield _describe(run, min(ratio for _, ratio in run))
+
+
+def _exploding(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    for run in _runs(_backward(evidence), lambda ratio: ratio > threshold):
+        yield _describe(run, max(ratio for _, ratio in run))
+
+
+def _runs(backward: Backward, is_wrong: Callable[[float], bool]) -> Iterator[list[Weight]]:
+    """Neighbours that are wrong together, the one nearest to the output first: there it began on the way back."""
+    for wrong, run in groupby(reversed(list(_weights(backward))), key=lambda one: is_wrong(one[1])):
+        if wrong:
+            yield list(run)
+
+
+def _describe(run: list[Weight], worst: float) -> Sighting:
+    first, ratio = run[0]
+    words = f"is {ratio:.2g} times the one at the output" if ratio else "is exactly zero"
+    more = f"; {len(run) - 1} before it likewise, as far as {worst:.2g}" if len(run) > 1 else ""
+    return Sighting(first.layer or None, worst, f"the gradient of {first.name} {words}{more}")
+
+
+def _no_gradient_at_all(evidence: Evidence, threshold: float) -> str | None:
+    is_there = _backward(evidence).output_grad_norm > 0
+    return None if is_there else "the loss sends no gradient into the model: its answer could not be surer"
+
+
+RULES = (
+    Rule(
+        code="MS301",
+        name="non-finite-gradients",
+        severity=ERROR,
+        sentence="gradients are NaN or infinite although the forward pass is finite",
+        threshold=0,
+        measure="NaN or infinite values in one gradient",
+        source="torch.autograd.detect_anomaly, which raises at the first NaN; SageMaker Debugger, ExplodingTensor",
+        hint="the operation after this layer has no derivative there: sqrt(0), norm(0), log(0), x / 0",
+        needs=_BACKWARD,
+        judge=_non_finite,
+    ),
+    Rule(
+        code="MS302",
+        name="vanishing-gradients",
+        severity=WARNING,
+        sentence="next to no gradient arrives at a weight",
+        threshold=1e-7,
+        measure=_SCALE,
+        source="SageMaker Debugger, VanishingGradient: 1e-7; "
+        + _MEASURED.format(range="5e-4 and more, 1e-6 with ConvNeXt's layer scale"),
+        hint="modelscope grads MODEL   draws the way back; normalise, shorten the way, or initialise anew",
+        needs=_BACKWARD,
+        judge=_vanishing,
+        excuse=_no_gradient_at_all,
+    ),
+    Rule(
+        code="MS303",
+        name="exploding-gradients",
+        severity=WARNING,
+        sentence="the gradient of a weight is far larger than the one at the output",
+        threshold=1e4,
+        measure=_SCALE,
+        source=_MEASURED.format(range="2e3 and less"),
+        hint="modelscope grads MODEL --clip-norm 1.0   shows what clipping does; look at the scale of the weights",
+        needs=_BACKWARD,
+        judge=_exploding,
+        excuse=_no_gradient_at_all,
+    ),
+)

@@ -1,0 +1,82 @@
+"""What a rule is."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from modelscope_cli.records import Evidence, RuleInfo
+
+ERROR, WARNING = "error", "warning"
+SEVERITIES = (WARNING, ERROR)
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """One place where a rule is broken: the layer (None: the model), the value, and what was seen in words."""
+
+    layer: str | None
+    value: float | None
+    message: str
+
+
+def _always(evidence: Evidence, threshold: Any) -> str | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A named check with a threshold.
+
+    Attributes:
+        code: stable, `MS203`; the hundreds are the group.
+        sentence: what is wrong when it fires.
+        threshold: a finding lies beyond it; None for a budget, which is only judged once somebody sets it.
+        measure: of what the threshold is.
+        source: where it comes from.
+        needs: the fields of `Evidence` it looks at.
+        wants: the same, where it can be judged without.
+        yields_to: codes of rules before it whose finding in a layer explains one of this rule there.
+        judge: gives every place where it is broken.
+        kind: how a threshold is written: `number`, `count` (25M), `bytes` (500MB), `shape` (1,1000).
+        excuse: says why it cannot be judged here, None where it can.
+    """
+
+    code: str
+    name: str
+    severity: str
+    sentence: str
+    threshold: float | str | None
+    measure: str
+    source: str
+    hint: str
+    needs: frozenset[str]
+    judge: Callable[[Evidence, Any], Iterable[Sighting]]
+    kind: str = "number"
+    wants: frozenset[str] = frozenset()
+    yields_to: tuple[str, ...] = ()
+    excuse: Callable[[Evidence, Any], str | None] = _always
+
+    def info(self, threshold: float | str | None) -> RuleInfo:
+        """Return the rule as it is listed, with the threshold in force."""
+        return RuleInfo(
+            code=self.code,
+            name=self.name,
+            severity=self.severity,
+            sentence=self.sentence,
+            threshold=threshold,
+            measure=self.measure,
+            source=self.source,
+            hint=self.hint,
+        )
+
+
+def label(row: Any) -> str:
+    """Return the name a pattern understands, `relu#1` for a second call; the type for the model itself."""
+    return (row.name or row.type) + (f"#{row.call}" if row.call else "")
+
+
+def some(names: Iterable[str], most: int = 3) -> str:
+    """Return the first names and how many more."""
+    every = list(names)
+    more = len(every) - most
+    return ", ".join(every[:most]) + (f" and {more} more" if more > 0 else "")

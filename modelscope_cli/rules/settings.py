@@ -1,0 +1,153 @@
+"""What a person asked `check` for: in `[tool.modelscope]` of a pyproject.toml, and by flags, which win."""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from modelscope_cli.errors import UsageError, nearest
+from modelscope_cli.rules import thresholds as written
+from modelscope_cli.rules.registry import choose_rules, find_rule
+from modelscope_cli.rules.rule import ERROR, SEVERITIES, Rule
+
+BUDGETS = ("max-params", "max-macs", "max-memory", "expect-output")
+_KEYS = ("select", "ignore", "thresholds", "fail-on", "baseline", *BUDGETS)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What to judge, and what to make of it.
+
+    Attributes:
+        thresholds: by code; those of the rules themselves where nothing is said.
+        baseline: file of the findings that are known; None without one.
+        project: the pyproject.toml that had a say; None where there is none.
+    """
+
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    thresholds: Mapping[str, float | str] = field(default_factory=dict)
+    fail_on: str = ERROR
+    baseline: Path | None = None
+    project: Path | None = None
+
+    def rules(self) -> tuple[Rule, ...]:
+        """Return the rules to judge."""
+        return choose_rules(self.select, self.ignore)
+
+
+def read_settings(
+    folder: Path,
+    *,
+    select: Iterable[str] | None = None,
+    ignore: Iterable[str] | None = None,
+    set_: Iterable[str] | None = None,
+    budgets: Mapping[str, str | None] | None = None,
+    fail_on: str | None = None,
+    baseline: Path | None = None,
+) -> Settings:
+    """Read the project's settings and let the flags override them; a threshold at a time.
+
+    Args:
+        set_: `CODE=threshold` each.
+        budgets: by name of the option, `max-params` and so on.
+
+    Raises:
+        UsageError: a pyproject.toml that cannot be read; keys, codes or thresholds that mean nothing (exit 2).
+    """
+    settings = _read_project(folder)
+    if select:
+        settings = replace(settings, select=_split(select))
+    if ignore:
+        settings = replace(settings, ignore=_split(ignore))
+    typed = dict(settings.thresholds)
+    for text in set_ or ():
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f"'--set {text}' is not of the form CODE=threshold", "--set MS202=0.5")
+        rule = find_rule(name, "--set")
+        typed[rule.code] = written.read(value, rule.kind, f"--set {name}=")
+    for name, budget in (budgets or {}).items():
+        if budget is not None:
+            rule = find_rule(name, f"--{name}")
+            typed[rule.code] = written.read(budget, rule.kind, f"--{name} ")
+            if settings.select:  # who types a budget wants it kept
+                settings = replace(settings, select=(*settings.select, rule.code))
+    settings = replace(settings, thresholds=typed)
+    if fail_on is not None:
+        settings = replace(settings, fail_on=_severity(fail_on, "--fail-on "))
+    settings = replace(settings, baseline=baseline or settings.baseline)
+    settings.rules()
+    return settings
+
+
+def _split(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
+
+
+def _severity(typed: object, option: str) -> str:
+    if typed not in SEVERITIES:
+        near = nearest(str(typed), SEVERITIES)
+        raise UsageError(
+            f"'{option}{typed}' is no severity" + (f": {near}" if near else ""), f"{option}error"
+        )
+    return str(typed)
+
+
+def _read_project(folder: Path) -> Settings:
+    path = next((p for p in (f / "pyproject.toml" for f in (folder, *folder.parents)) if p.is_file()), None)
+    if path is None:
+        return Settings()
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        hint = f"python -c \"import tomllib; tomllib.load(open('{path}', 'rb'))\""
+        raise UsageError(f"'{path}' cannot be read: {error}", hint) from error
+    except OSError as error:
+        raise UsageError(f"'{path}' cannot be read: {error.strerror}", f"ls -l {path}") from error
+    tools = document.get("tool")
+    table = tools.get("modelscope") if isinstance(tools, dict) else None
+    if table is None:
+        return Settings()
+    if not isinstance(table, dict):
+        raise UsageError(f"'modelscope' in [tool] of '{path}' is no table", "[tool.modelscope]")
+    return _from_table(table, path)
+
+
+def _from_table(table: dict[str, Any], path: Path) -> Settings:
+    where = f"[tool.modelscope] of '{path}'"
+    for key in table:
+        if key not in _KEYS:
+            near = nearest(key, _KEYS)
+            message = f"unknown key '{key}' in {where}" + (f": {near}" if near else "")
+            raise UsageError(message, f"keys: {', '.join(_KEYS)}")
+    typed: dict[str, float | str] = {}
+    given = table.get("thresholds", {})
+    if not isinstance(given, dict):
+        raise UsageError(f"'thresholds' in {where} is no table", "[tool.modelscope.thresholds]")
+    for name, value in (*given.items(), *((key, table[key]) for key in BUDGETS if key in table)):
+        rule = find_rule(name, where)
+        typed[rule.code] = written.read(value, rule.kind, f"{name} = ")
+    baseline = table.get("baseline")
+    if baseline is not None and not isinstance(baseline, str):
+        raise UsageError(f"'baseline = {baseline}' in {where} is no file name", 'baseline = "known.json"')
+    settings = Settings(
+        select=_strings(table, "select", where),
+        ignore=_strings(table, "ignore", where),
+        thresholds=typed,
+        fail_on=_severity(table.get("fail-on", ERROR), "fail-on = "),
+        baseline=path.parent / baseline if baseline else None,
+        project=path,
+    )
+    settings.rules()
+    return settings
+
+
+def _strings(table: dict[str, Any], key: str, where: str) -> tuple[str, ...]:
+    value = table.get(key, [])
+    if isinstance(value, str):
+        value = [value]
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise UsageError(f"'{key} = {value}' in {where} is no list of codes", f'{key} = ["MS2"]')
+    return _split(value)

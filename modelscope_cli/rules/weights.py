@@ -1,0 +1,58 @@
+"""MS1xx: what is wrong with the weights by themselves."""
+
+from collections.abc import Iterator
+
+from modelscope_cli.records import Evidence
+from modelscope_cli.rules.rule import ERROR, Rule, Sighting
+
+
+def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    for one in evidence.tensors:
+        n = one.nan_count + one.inf_count
+        if n > threshold:
+            kinds = [
+                f"{count} {kind}"
+                for count, kind in ((one.nan_count, "NaN"), (one.inf_count, "infinite"))
+                if count
+            ]
+            yield Sighting(one.layer or None, n, f"{one.name}: {' and '.join(kinds)} of {one.numel} values")
+
+
+def _running_variance(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    for one in evidence.batch_norms:
+        n = one.negative + one.zero
+        if n > threshold:
+            kinds = [
+                f"{count} {kind}" for count, kind in ((one.negative, "negative"), (one.zero, "zero")) if count
+            ]
+            yield Sighting(
+                one.name or None, n, f"running variance: {' and '.join(kinds)} of {one.channels} channels"
+            )
+
+
+RULES = (
+    Rule(
+        code="MS101",
+        name="non-finite-weights",
+        severity=ERROR,
+        sentence="a parameter or buffer holds NaN or infinite values",
+        threshold=0,
+        measure="NaN or infinite values in one tensor",
+        source="IEEE 754: NaN and infinity pass through every sum; SageMaker Debugger, ExplodingTensor: any at all",
+        hint="take the last checkpoint before they came; lower the learning rate, clip, check the loss scale",
+        needs=frozenset({"tensors"}),
+        judge=_non_finite,
+    ),
+    Rule(
+        code="MS102",
+        name="running-variance",
+        severity=ERROR,
+        sentence="a batch norm divides by the root of a running variance that is negative or zero",
+        threshold=0,
+        measure="channels of one batch norm whose running variance is 0 or less",
+        source="torch.nn.BatchNorm2d: divides by sqrt(variance + eps), eps = 1e-5: NaN below -eps, times 316 at 0",
+        hint="the channel was constant, or the file is damaged: recompute the statistics, or remove the channel",
+        needs=frozenset({"batch_norms"}),
+        judge=_running_variance,
+    ),
+)

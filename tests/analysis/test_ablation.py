@@ -1,0 +1,390 @@
+"""What is put in a layer's place, and what is said of it, against formulas written out and whole reruns."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from modelscope_cli.analysis.ablation import AblationRequest, Ablations, ablate
+from modelscope_cli.analysis.replacement import replace_output, replaced
+from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.hooks.selection import Selection, select
+from modelscope_cli.hooks.session import Call, Intervention
+from modelscope_cli.inputs.batch import Batch, Inputs
+from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.records import InputInfo, ModelInfo, WeightsInfo
+
+LABELS = ("circle", "square", "triangle", "star")
+
+
+def noise(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def ablations(model: nn.Module, *batches: Tensor, layers: Any = (), **request: Any) -> Ablations:
+    info = ModelInfo("object", "net", "Net", WeightsInfo("none", "random", "seeded random"))
+    loaded = LoadedModel(model, info, torch.device("cpu"), torch.float32, "custom", None, LABELS)
+    options = {key: request.pop(key) for key in ("track", "interventions") if key in request}
+
+    def make() -> Iterator[Batch]:
+        return (Batch((x,), len(x)) for x in batches)
+
+    inputs = Inputs(InputInfo("noise", ()), sum(map(len, batches)), len(batches), make)
+    return ablate(
+        loaded, inputs, select(model, layers, (), (batches[0],)), AblationRequest(**request), **options
+    )
+
+
+# What stands in
+
+
+def test_zero_is_zero_even_of_nan() -> None:
+    assert torch.equal(replaced(torch.full((2, 3, 4), torch.nan), 1, "zero", 0), torch.zeros(2, 3, 4))
+
+
+@pytest.mark.parametrize(
+    ("shape", "dim", "axes"),
+    [
+        ((2, 3, 4, 5), 1, (2, 3)),
+        ((2, 4, 5, 3), 3, (1, 2)),
+        ((2, 7, 3), 2, (1,)),
+        ((2, 3), 1, (1,)),
+        ((2, 3, 1, 1), 1, (1,)),
+    ],
+)
+def test_mean_and_shuffle_against_numpy(shape: tuple[int, ...], dim: int, axes: tuple[int, ...]) -> None:
+    x = noise(*shape)
+    mean = replaced(x, dim, "mean", 0)
+    truth = np.broadcast_to(x.numpy().astype(np.float64).mean(axes, keepdims=True), shape)
+    np.testing.assert_allclose(mean, truth, rtol=1e-5, atol=1e-6)
+    assert mean.is_contiguous()  # an in-place layer may follow
+
+    shuffled = replaced(x, dim, "shuffle", 3)
+    flat, was = (np.moveaxis(t.numpy(), axes, range(-len(axes), 0)) for t in (shuffled, x))
+    n = int(np.prod([shape[axis] for axis in axes]))
+    flat, was = flat.reshape(-1, n), was.reshape(-1, n)
+    order = [was[0].tolist().index(value) for value in flat[0]]
+    assert sorted(order) == list(range(n))
+    np.testing.assert_array_equal(flat, was[:, order])  # one order for all channels and images
+    assert torch.equal(shuffled, replaced(x, dim, "shuffle", 3))
+    assert n < 8 or not torch.equal(shuffled, replaced(x, dim, "shuffle", 4))
+
+
+@pytest.mark.parametrize("how", ["zero", "mean", "shuffle"])
+@pytest.mark.parametrize("dim", [1, 3])
+def test_one_channel_leaves_the_others(how: str, dim: int) -> None:
+    x = noise(2, 4, 5, 4)
+    whole, one = replaced(x, dim, how, 0), replaced(x, dim, how, 0, channel=2)
+    assert torch.equal(one.select(dim, 2), whole.select(dim, 2))
+    others = [0, 1, 3]
+    assert torch.equal(one.index_select(dim, torch.tensor(others)), x.index_select(dim, torch.tensor(others)))
+    assert torch.equal(x, noise(2, 4, 5, 4))
+
+
+def test_what_is_no_float_stays_and_structures_too() -> None:
+    output = {"a": (noise(2, 3), torch.arange(6)), "b": [None, noise(2, 4, 3), 7]}
+    new = replace_output(output, [1, 2], "zero", 0)
+    assert torch.equal(new["a"][0], torch.zeros(2, 3))
+    assert new["a"][1] is output["a"][1]
+    assert torch.equal(new["b"][1], torch.zeros(2, 4, 3))
+    assert (new["b"][0], new["b"][2]) == (None, 7)
+    only_first = replace_output(output, [1, 2], "zero", 0, channel=1)
+    assert torch.equal(only_first["a"][0][:, 1], torch.zeros(2))
+    assert only_first["b"][1] is output["b"][1]
+
+
+# What is said of it
+
+
+def test_channels_of_a_linear_classifier() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Identity(), nn.Linear(6, 4)).eval()
+    x = noise(3, 6)
+    found = ablations(model, x, layers=["0"], is_by_channel=True, target="star")
+    weight, bias = model[1].weight.detach().double(), model[1].bias.detach().double()
+    before = x.double() @ weight.T + bias
+    assert len(found.rows) == 6
+    for row in found.rows:
+        after = before - x[:, row.channel, None].double() * weight[:, row.channel]
+        kl = F.kl_div(after.log_softmax(1), before.log_softmax(1), reduction="batchmean", log_target=True)
+        assert row.target_logit_change == pytest.approx((after - before)[:, 3].mean().item(), abs=1e-6)
+        assert row.target_probability == pytest.approx(after.softmax(1)[:, 3].mean().item(), abs=1e-6)
+        assert row.kl_divergence == pytest.approx(kl.item(), abs=1e-6)
+        assert row.output_l2 == pytest.approx((after - before).norm(dim=1).mean().item(), abs=1e-5)
+        changed = (after.argmax(1) != before.argmax(1)).double().mean().item()
+        assert (row.changed_fraction, row.prediction_changed) == (pytest.approx(changed), changed > 0)
+        assert row.answer_label == LABELS[row.answer_index]
+    divergences = [row.kl_divergence for row in found.rows]
+    assert divergences == sorted(divergences, reverse=True)
+    assert found.baseline.target_logit == pytest.approx(before[:, 3].mean().item(), abs=1e-6)
+    assert (found.baseline.target, found.baseline.target_index) == ("3 (star)", 3)
+
+
+class Residual(nn.Module):
+    """In-place layers, one called twice, and an addition that no hook sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(3, 6, 3), nn.Conv2d(6, 6, 3, padding=1)
+        self.norm, self.relu, self.head = nn.BatchNorm2d(6), nn.ReLU(inplace=True), nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.relu(self.conv1(x))
+        return self.head(self.relu(self.norm(self.conv2(x)) + x).mean((2, 3)))
+
+
+@pytest.fixture
+def residual() -> nn.Module:
+    torch.manual_seed(0)
+    return Residual().eval()
+
+
+def by_hand(model: nn.Module, x: Tensor, name: str, call: int, change: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return the logits of a whole run with an ordinary hook."""
+    seen = []
+
+    def hook(module: nn.Module, args: Any, output: Tensor) -> Tensor | None:
+        seen.append(module)
+        return change(output) if len(seen) == call + 1 else None
+
+    handle = model.get_submodule(name).register_forward_hook(hook)
+    with torch.no_grad():
+        logits = model(x)
+    handle.remove()
+    return logits
+
+
+HOW: dict[str, Callable[[Tensor], Tensor]] = {
+    "zero": lambda t: t * 0,
+    "mean": lambda t: t.flatten(2).mean(2)[:, :, None, None].expand_as(t).clone() if t.ndim > 2
+    else t.mean(1, keepdim=True).expand_as(t),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_every_call_against_a_whole_run(residual: nn.Module, how: str) -> None:
+    x = noise(2, 3, 8, 8)
+    with torch.no_grad():
+        before = residual(x)
+    found = ablations(residual, x, how=how)
+    assert found.is_replayed
+    assert {(row.name, row.call) for row in found.rows} == {
+        ("conv1", 0), ("relu", 0), ("conv2", 0), ("norm", 0), ("relu", 1), ("head", 0),
+    }  # fmt: skip
+    answers = before.argmax(1, keepdim=True)
+    for row in found.rows:
+        after = by_hand(residual, x, row.name, row.call, HOW[how])
+        assert row.output_l2 == pytest.approx((after - before).double().norm(dim=1).mean().item(), rel=1e-6)
+        change = (after - before).gather(1, answers).mean().item()
+        assert row.target_logit_change == pytest.approx(change, rel=1e-5, abs=1e-7)
+
+
+@pytest.mark.parametrize("how", ["zero", "mean", "shuffle"])
+@pytest.mark.parametrize("is_by_channel", [False, True])
+def test_batches_are_as_good_as_one(residual: nn.Module, how: str, is_by_channel: bool) -> None:
+    x = noise(5, 3, 8, 8)
+    options = {"how": how, "is_by_channel": is_by_channel, "layers": ["conv2", "relu", "head"]}
+    whole, parts = ablations(residual, x, **options), ablations(residual, *x.split(2), **options)
+    assert len(whole.rows) == (6 + 6 + 6 + 4 if is_by_channel else 4)
+    found = {(row.name, row.call, row.channel): row for row in parts.rows}
+    for row in whole.rows:
+        other = found[row.name, row.call, row.channel]
+        assert other.target_logit_change == pytest.approx(row.target_logit_change, abs=1e-6)
+        assert other.kl_divergence == pytest.approx(row.kl_divergence, abs=1e-7)
+        assert other.changed_fraction == row.changed_fraction
+    assert [p.top[0].index for p in whole.baseline.predictions] == [
+        p.top[0].index for p in parts.baseline.predictions
+    ]
+    assert [p.image for p in parts.baseline.predictions] == ["0", "1", "2", "3", "4"]
+
+
+def test_the_model_is_as_it_was(residual: nn.Module) -> None:
+    residual.train()
+    before = {name: dict(vars(module)) for name, module in residual.named_modules()}
+    x = noise(2, 3, 8, 8)
+    ablations(residual, x, is_by_channel=True, layers=["conv2"])
+    for name, module in residual.named_modules():
+        assert vars(module).keys() == before[name].keys()
+        assert all(vars(module)[key] is value for key, value in before[name].items())
+        assert not module._forward_hooks
+    assert torch.equal(x, noise(2, 3, 8, 8))
+
+
+class Leaving(nn.Module):
+    """Leaves a tensor behind in an attribute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.relu = nn.Conv2d(3, 6, 3, padding=1), nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.left = self.conv(x)
+        return self.relu(self.left)
+
+
+class Remembering(nn.Module):
+    """Picks up what one of its blocks left behind, which no hook sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block, self.conv, self.head = Leaving(), nn.Conv2d(6, 6, 1), nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.conv(self.block(x)) + self.block.left
+        return self.head((self.block(x[:, 3:]) + self.block.left).mean((2, 3)))
+
+
+def test_a_model_that_keeps_something_runs_whole() -> None:
+    torch.manual_seed(0)
+    model, xs = Remembering().eval(), noise(4, 3, 8, 8).split(2)
+    found = ablations(model, *xs)
+    assert not found.is_replayed
+    with torch.no_grad():
+        before = torch.cat([model(x) for x in xs])
+    for row in found.rows:
+        after = torch.cat([by_hand(model, x, row.name, row.call, HOW["zero"]) for x in xs])
+        assert row.output_l2 == pytest.approx((after - before).double().norm(dim=1).mean().item(), rel=1e-6)
+
+
+class Caching(nn.Linear):
+    """Makes something on its first run and keeps it, as position tables do."""
+
+    table: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.table is None:
+            self.table = torch.ones(x.shape[-1])
+        return super().forward(x * self.table)
+
+
+def test_a_cache_filled_once_is_no_obstacle() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(Caching(3, 4), nn.Linear(4, 4))
+    assert ablations(model, noise(2, 3)).is_replayed
+    assert model[0].table is None
+
+
+def test_a_model_that_rolls_dice_is_called_unsteady() -> None:
+    class Dice(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) + torch.randn(1)
+
+    (warning,) = ablations(nn.Sequential(Dice(3, 4)), noise(2, 3)).warnings
+    assert warning.code == "unsteady"
+
+
+def test_an_answer_that_is_no_number_comes_first() -> None:
+    class Divide(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x / x.abs().sum(1, keepdim=True)
+
+    torch.manual_seed(0)
+    found = ablations(nn.Sequential(nn.Linear(3, 4), nn.ReLU6(), nn.Linear(4, 4), Divide()), noise(2, 3))
+    first, *others = found.rows
+    assert first.name == "2"
+    assert (first.kl_divergence, first.target_logit_change, first.output_l2) == (None, None, None)
+    assert all(row.kl_divergence is not None for row in others)
+
+
+class Doubling(Intervention):
+    """Changes the second call of one layer, counting calls as a person does."""
+
+    def change_output(self, call: Call, module: nn.Module, inputs: Any, output: Any) -> Any:
+        return output * 2 if (call.name, call.index) == ("block.1", 1) else output
+
+
+class Lending(nn.Module):
+    """Uses a layer of a block once more behind it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = nn.Sequential(nn.Linear(3, 4), nn.Sigmoid())
+        self.middle, self.head = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.block[1](self.middle(self.block(x))))
+
+
+def test_other_interventions_still_know_which_call_it_is() -> None:
+    torch.manual_seed(0)
+    model, x = Lending(), noise(2, 3)
+    found = ablations(model, x, layers=["middle"], is_by_channel=True, interventions=[Doubling()])
+    with torch.no_grad():
+        middle = model.middle(model.block(x))
+        before = model.head(2 * middle.sigmoid())
+    for row in found.rows:
+        without = middle.clone()
+        without[:, row.channel] = 0
+        with torch.no_grad():
+            after = model.head(2 * without.sigmoid())
+        assert row.output_l2 == pytest.approx((after - before).norm(dim=1).mean().item(), rel=1e-4)
+
+
+def test_progress_counts_every_ablation(residual: nn.Module) -> None:
+    told = []
+
+    def track(passes: Iterator[None], what: str, total: int) -> Iterator[None]:
+        told.append(total)
+        for one in passes:
+            told.append(one)
+            yield one
+
+    ablations(residual, *noise(3, 3, 8, 8).split(1), layers=["conv2"], is_by_channel=True, track=track)
+    assert told == [18, *[None] * 18]
+
+
+@pytest.mark.parametrize(
+    ("target", "quoted"),
+    [("4", "target 4 is out of range"), ("-1", "-1"), ("stra", "unknown target 'stra': did you mean star")],
+)
+def test_no_such_target(residual: nn.Module, target: str, quoted: str) -> None:
+    with pytest.raises(UsageError, match=quoted):
+        ablations(residual, noise(1, 3, 8, 8), target=target)
+
+
+@pytest.mark.parametrize(
+    ("model", "x", "quoted"),
+    [
+        (nn.Conv2d(3, 4, 3), noise(1, 3, 8, 8), "1x4x6x6"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(3, 1)), noise(2, 3), "2x1"),
+        (nn.LSTM(3, 4), noise(2, 2, 3), "2x2x4"),
+        (nn.Linear(3, 4), torch.full((1, 3), torch.inf), "NaN or infinite"),
+    ],
+)
+def test_nothing_to_compare(model: nn.Module, x: Tensor, quoted: str) -> None:
+    with pytest.raises(CannotRunError, match=quoted):
+        ablations(model, x)
+
+
+def test_nothing_to_take_out() -> None:
+    class Counting(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return (x > 0).long()
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.count, self.head = Counting(), nn.Linear(3, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.count(x).float())
+
+    with pytest.raises(UsageError, match="no selected layer gives"):
+        ablations(Net(), noise(1, 3), layers=["count"])
+
+
+def test_blocks_can_be_taken_out_with_what_is_in_them() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), nn.Linear(4, 4))
+    found = ablations(model, noise(2, 3), layers=["type:Sequential", "linear"])
+    assert {row.name for row in found.rows} == {"", "0", "0.0", "1"}
+
+
+def test_selections() -> None:
+    assert Selection(wanted=frozenset({("a", 1)})).means("a", 1, True)
+    assert not Selection(wanted=frozenset({("a", 1)})).means("a", 0, True)
+    assert not Selection(is_innermost_only=True).means("a", 0, False)

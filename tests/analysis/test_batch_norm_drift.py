@@ -1,0 +1,126 @@
+"""Train mode: what batch norm does to its running statistics, told beforehand and then undone."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+
+class Net(nn.Module):
+    """Batch norm before and after a layer, its running statistics somewhere else than its input's."""
+
+    def __init__(self, momentum: float | None = 0.1, n_tracked: int = 0) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv = nn.Conv2d(3, 6, 3)
+        self.bn = nn.BatchNorm2d(6, momentum=momentum)
+        self.head = nn.Sequential(nn.Flatten(), nn.Linear(216, 8), nn.BatchNorm1d(8, momentum=momentum))
+        for norm in (self.bn, self.head[2]):
+            norm.running_mean.normal_()
+            norm.running_var.uniform_(0.5, 2)
+            norm.num_batches_tracked.fill_(n_tracked)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.bn(self.conv(x)).relu())
+
+
+def images(n: int, size: int = 4) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randn(size, 3, 8, 8, generator=generator) * 2 + 1 for _ in range(n)]
+
+
+def moved(norm: nn.Module, run: Callable[[], object]) -> tuple[Tensor, Tensor]:
+    """Return how far a forward really moves mean and variance, in the units of the report."""
+    mean, var = norm.running_mean.double().clone(), norm.running_var.double().clone()
+    run()
+    scale = var + norm.eps
+    return (norm.running_mean.double() - mean) / scale.sqrt(), (norm.running_var.double() - var) / scale
+
+
+def rms(x: Tensor) -> float:
+    return float(x.square().mean().sqrt())
+
+
+@pytest.mark.parametrize(("momentum", "n_tracked"), [(0.1, 0), (0.5, 3), (None, 0), (None, 4), (1.0, 0)])
+def test_moves_are_what_a_forward_in_train_mode_does(measure, unchanged, momentum, n_tracked):
+    model, (x,) = Net(momentum, n_tracked), images(1)
+    model.eval()
+    check = unchanged(model)
+    found = measure(model, x, is_training=True)
+    check()
+    assert [row.name for row in found.batch_norm] == ["bn", "head.2"]
+    for row in found.batch_norm:
+        twin = Net(momentum, n_tracked)
+        norm = twin.get_submodule(row.name)
+        mean_move, var_move = moved(norm, lambda twin=twin: twin(x))
+        assert row.mean_move == pytest.approx(rms(mean_move), rel=1e-4)
+        assert row.var_move == pytest.approx(rms(var_move), rel=1e-4)
+        assert row.momentum == momentum
+        assert row.channels == norm.num_features
+
+
+def test_gap_and_ratio_compare_the_batch_with_the_running_values(measure):
+    model, (x,) = Net(), images(1)
+    bn = model.bn
+    y = model.conv(x).detach().double().transpose(0, 1).flatten(1)
+    row = measure(model, x, is_training=True).batch_norm[0]
+    scale = bn.running_var.double() + bn.eps
+    ratio = (y.var(1, correction=0) + bn.eps) / scale
+    assert row.mean_gap == pytest.approx(rms((y.mean(1) - bn.running_mean) / scale.sqrt()), rel=1e-5)
+    assert row.var_ratio == pytest.approx(float(ratio.log().mean().exp()), rel=1e-5)
+    assert row.var_ratio_min == pytest.approx(float(ratio.min()), rel=1e-5)
+    assert row.var_ratio_max == pytest.approx(float(ratio.max()), rel=1e-5)
+
+
+def test_several_batches_are_averaged_and_measured_against_what_was_found(measure, unchanged):
+    model, passes = Net(), images(3)
+    check = unchanged(model)
+    found = measure(model, *passes, is_training=True).batch_norm[0]
+    check()
+    each = [measure(model, x, is_training=True).batch_norm[0] for x in passes]
+    means = torch.stack([model.conv(x).detach().double().mean((0, 2, 3)) for x in passes]).mean(0)
+    scale = model.bn.running_var.double() + model.bn.eps
+    expected = rms((means - model.bn.running_mean) / scale.sqrt())
+    assert found.mean_gap == pytest.approx(expected, rel=1e-5)
+    assert min(row.var_ratio_max for row in each) <= found.var_ratio_max
+    assert found.var_ratio_max <= max(row.var_ratio_max for row in each)
+
+
+def test_eval_mode_and_layers_without_running_statistics_have_no_drift(measure):
+    (x,) = images(1)
+    assert measure(Net(), x).batch_norm == ()
+    model = Net()
+    model.bn = nn.BatchNorm2d(6, track_running_stats=False)
+    assert [row.name for row in measure(model, x, is_training=True).batch_norm] == ["head.2"]
+
+
+def test_dropout_drops_in_train_mode_only_and_the_random_state_is_put_back(measure, unchanged):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 64), nn.Dropout(), nn.Linear(64, 4))
+    check = unchanged(model)
+    x = torch.ones(2, 8)
+    still = measure(model, x, x).parameters
+    dropping = measure(model, x, x, is_training=True).parameters
+    check()
+    assert {row.noise for row in still} == {0.0}
+    assert all(row.noise > 0 for row in dropping)
+
+
+@pytest.mark.parametrize("is_training", [True, False])
+@pytest.mark.parametrize(
+    ("freeze", "named"), [(("bn",), ["bn"]), (("type:BatchNorm*",), ["bn", "head.2"]), (("conv",), [])]
+)
+def test_a_frozen_batch_norm_that_still_moves_is_called_out(measure, unchanged, freeze, named, is_training):
+    model, (x,) = Net(), images(1)
+    check = unchanged(model)
+    found = measure(model, x, freeze=freeze, is_training=is_training)
+    check()
+    assert [row.name for row in found.batch_norm if row.is_frozen] == (named if is_training else [])
+    messages = [notice.message for notice in found.warnings]
+    if not named or not is_training:
+        assert messages == []
+        return
+    (message,) = messages
+    assert message.startswith(f"{len(named)} frozen batch norm(s) still update their running statistics")
+    assert ", ".join(named) in message

@@ -1,0 +1,192 @@
+"""What clipping promises, against hooks written by hand, NumPy and torch's own `clip_grad_norm_`."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from modelscope_cli.analysis.grads_request import Clip
+
+
+@pytest.fixture
+def net():
+    torch.manual_seed(0)
+    block = nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU(inplace=True))
+    return nn.Sequential(block, nn.Conv2d(6, 4, 3), nn.Flatten(), nn.Linear(64, 5)).eval()
+
+
+def images(n: int) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(2, 3, 8, 8, generator=generator) for _ in range(n)]
+
+
+def differentiate(model: nn.Module, x: Tensor) -> dict[str, Tensor]:
+    """Return the gradient of each parameter the plain way."""
+    scores = model(x)
+    parameters = dict(model.named_parameters())
+    loss = F.cross_entropy(scores, scores.detach().argmax(1))
+    return dict(zip(parameters, torch.autograd.grad(loss, parameters.values()), strict=True))
+
+
+@pytest.mark.parametrize("n_passes", [1, 3])
+def test_clip_keeps_every_element_within_the_limit_and_counts_exactly(net, measure, kept, n_passes):
+    limit, passes = 2**-7, images(n_passes)
+    plain = [differentiate(net, x) for x in passes]
+    found = measure(net, *passes, clip=Clip("value", limit))
+    n_all = n_clipped = 0
+    for row in found.parameters:
+        raw = np.stack([grads[row.name].double().numpy() for grads in plain])
+        mean = np.clip(raw, -limit, limit).mean(0)
+        assert -limit <= row.grad_min <= row.grad_max <= limit
+        assert row.clipped_fraction == (np.abs(raw) > limit).mean()
+        assert row.norm_before_clip == pytest.approx(np.linalg.norm(raw.mean(0)), rel=1e-5)
+        assert row.grad_norm == pytest.approx(np.linalg.norm(mean), rel=1e-5)
+        torch.testing.assert_close(kept.parameters[row.name, "after"].double(), torch.tensor(mean))
+        n_all, n_clipped = n_all + raw.size, n_clipped + (np.abs(raw) > limit).sum()
+    assert 0 < found.totals.clipped_fraction < 1
+    assert found.totals.clipped_fraction == pytest.approx(n_clipped / n_all, rel=1e-12)
+    assert found.clip == type(found.clip)("value", limit)
+
+
+def test_before_clipping_is_what_it_is_without(net, measure):
+    (x,) = images(1)
+    plain = measure(net, x)
+    for clip in (Clip("value", 0.01), Clip("norm", 0.1), Clip("activations", 2**-13)):
+        found = measure(net, x, clip=clip)
+        assert [row.norm_before_clip for row in found.parameters] == [
+            row.grad_norm for row in plain.parameters
+        ]
+        assert [row.mark for row in found.parameters] == [row.mark for row in plain.parameters]
+        assert found.totals.norm_before_clip == plain.totals.grad_norm
+        assert found.totals.output_grad_norm == plain.totals.output_grad_norm
+        assert found.loss == plain.loss
+
+
+@pytest.mark.parametrize(("limit", "is_scaled"), [(0.1, True), (1e3, False)])
+def test_clip_norm_is_torchs_own(net, measure, kept, limit, is_scaled):
+    (x,) = images(1)
+    grads = differentiate(net, x)
+    for name, parameter in net.named_parameters():
+        parameter.grad = grads[name].clone()
+    total = nn.utils.clip_grad_norm_(net.parameters(), limit)
+    expected = {name: parameter.grad.clone() for name, parameter in net.named_parameters()}
+    net.zero_grad()
+
+    found = measure(net, x, clip=Clip("norm", limit))
+    assert found.totals.norm_before_clip == pytest.approx(float(total), rel=1e-6)
+    assert found.totals.clipped_fraction == float(is_scaled)
+    for row in found.parameters:
+        assert torch.equal(kept.parameters[row.name, "after"], expected[row.name])
+        assert torch.equal(kept.parameters[row.name, "before"], grads[row.name])
+        assert row.clipped_fraction == float(is_scaled)
+
+
+def test_clip_norm_counts_the_passes_it_scaled(net, measure):
+    passes = images(4)
+    norms = [np.sqrt(sum(float(g.square().sum()) for g in differentiate(net, x).values())) for x in passes]
+    limit = float(np.median(norms))
+    assert measure(net, *passes, clip=Clip("norm", limit)).totals.clipped_fraction == 0.5
+
+
+@pytest.mark.parametrize("n_passes", [1, 2])
+def test_clip_activations_changes_everything_upstream(net, measure, kept, n_passes):
+    limit, passes = 2**-10, images(n_passes)
+    clipped = [
+        net[1].register_forward_hook(
+            lambda module, args, output: output.register_hook(lambda g: g.clamp(-limit, limit)) and None
+        )
+    ]
+    by_hand = [differentiate(net, x) for x in passes]
+    clipped.pop().remove()
+    plain = [differentiate(net, x) for x in passes]
+
+    found = measure(net, *passes, layers=("1",), clip=Clip("activations", limit))
+    for name in by_hand[0]:
+        after = torch.stack([grads[name] for grads in by_hand]).mean(0)
+        before = torch.stack([grads[name] for grads in plain]).mean(0)
+        torch.testing.assert_close(kept.parameters[name, "after"], after, rtol=1e-6, atol=1e-8)
+        torch.testing.assert_close(kept.parameters[name, "before"], before, rtol=1e-6, atol=1e-8)
+        assert torch.equal(after, before) == name.startswith("3.")  # behind the clamp nothing changes
+
+    rows = {row.name: row for row in found.activations}
+    assert list(rows) == ["0.0", "0.1", "0.2", "1", "2", "3"]  # all are shown
+    assert {name for name, row in rows.items() if row.clipped_fraction is not None} == {"1"}
+    raw = torch.stack(kept.activations["1", "", "before"])
+    assert rows["1"].clipped_fraction == (raw.abs() > limit).double().mean().item()
+    assert rows["1"].grad_abs_max <= limit
+    assert rows["1"].norm_before_clip == pytest.approx(raw.double().norm().item() / n_passes**0.5, rel=1e-6)
+    assert found.totals.clipped_fraction == rows["1"].clipped_fraction
+    assert rows["0.0"].grad_norm < rows["0.0"].norm_before_clip
+    assert rows["3"].grad_norm == rows["3"].norm_before_clip
+
+
+def test_a_block_that_is_named_is_clipped_too(net, measure):
+    found = measure(net, *images(1), layers=("0",), clip=Clip("activations", 2**-13))
+    rows = {row.name: row for row in found.activations}
+    assert rows["0"].grad_abs_max <= 2**-13
+    assert rows["0"].clipped_fraction == found.totals.clipped_fraction > 0
+    assert rows["0.0"].grad_norm < rows["0.0"].norm_before_clip
+    assert rows["0.0"].clipped_fraction is None
+
+
+def test_without_layers_every_innermost_output_is_clipped(net, measure):
+    found = measure(net, *images(1), clip=Clip("activations", 2**-13))
+    assert all(row.grad_abs_max <= 2**-13 for row in found.activations)
+    assert all(row.clipped_fraction is not None for row in found.activations)
+
+
+class Shared(nn.Module):
+    """One linear layer used twice, plainly or out of checkpoints."""
+
+    def __init__(self, use_reentrant: bool | None = None) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.linear = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.use_reentrant = use_reentrant
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        if self.use_reentrant is None:
+            return self.linear(self.linear(x).sigmoid())
+        x = checkpoint(self.linear, x, use_reentrant=self.use_reentrant)
+        return checkpoint(self.linear, x.sigmoid(), use_reentrant=self.use_reentrant)
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_a_gradient_that_comes_in_parts_is_clipped_as_a_whole(measure, kept, use_reentrant):
+    x = torch.ones(2, 4)
+    plain = differentiate(Shared(), x)
+    found = measure(Shared(use_reentrant), x, clip=Clip("value", 0.01))
+    for row in found.parameters:
+        raw = plain[row.name]
+        torch.testing.assert_close(kept.parameters[row.name, "before"], raw)
+        torch.testing.assert_close(kept.parameters[row.name, "after"], raw.clamp(-0.01, 0.01))
+        assert row.clipped_fraction == (raw.abs() > 0.01).double().mean().item()
+
+
+class Weighted(nn.Module):
+    """Its loss is the sum of weight times input: the gradient of the weight is the input."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(n))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.weight * x).sum()
+
+
+finite = st.floats(-1e6, 1e6, width=32)
+
+
+@settings(deadline=None)
+@given(values=st.lists(finite, min_size=1, max_size=20), limit=st.floats(2**-20, 2**20, width=32))
+def test_clipping_any_gradient_to_any_limit(measure, values, limit):
+    x = np.array(values, np.float32)
+    (row,) = measure(Weighted(len(values)), torch.from_numpy(x), clip=Clip("value", limit)).parameters
+    clipped = np.clip(x, -limit, limit)
+    assert (row.grad_min, row.grad_max) == (clipped.min(), clipped.max())
+    assert row.clipped_fraction == (np.abs(x) > limit).mean()

@@ -1,0 +1,141 @@
+"""Freezing: who gets a gradient, what it saves, and that every flag is put back."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from modelscope_cli.analysis.freezing import set_trainable
+from modelscope_cli.analysis.grads_request import Clip, LossRequest
+from modelscope_cli.errors import CannotRunError, UsageError
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True))
+        self.body = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(inplace=True))
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(self.stem(x)).mean((2, 3)))
+
+
+X = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+
+
+def count(*modules: nn.Module) -> int:
+    return sum(p.numel() for module in modules for p in module.parameters())
+
+
+def trained(model: nn.Module) -> set[str]:
+    return {name for name, p in model.named_parameters() if p.requires_grad}
+
+
+@pytest.mark.parametrize(
+    ("freeze", "train_only", "expected"),
+    [
+        ((), (), {"stem.0", "stem.1", "body.0", "head"}),
+        (("stem",), (), {"body.0", "head"}),
+        (("type:Conv2d",), (), {"stem.1", "head"}),
+        ((), ("head",), {"head"}),
+        ((), ("head", "body.*"), {"body.0", "head"}),
+        (("stem.1",), ("stem",), {"stem.0"}),
+    ],
+)
+def test_patterns_say_who_is_trained(freeze, train_only, expected):
+    model = Net()
+    set_trainable(model, freeze, train_only)
+    assert trained(model) == {f"{name}.{kind}" for name in expected for kind in ("weight", "bias")}
+
+
+def test_frozen_parameters_get_nothing_and_are_counted(measure, unchanged):
+    model = Net()
+    check = unchanged(model)
+    whole, found = measure(model, X), measure(model, X, freeze=("stem",))
+    check()
+    assert found.totals.trainable_params == count(model.body, model.head)
+    assert found.totals.frozen_params == count(model.stem)
+    assert whole.totals.frozen_params == 0
+    for row, free in zip(found.parameters, whole.parameters, strict=True):
+        if row.layer.startswith("stem"):
+            assert (row.mark, row.trainable, row.grad_norm, row.problem) == ("frozen", False, None, None)
+        else:
+            assert row == free  # what is trained gets what it got
+    assert whole.saving is None
+
+
+def test_what_freezing_saves_is_measured(measure):
+    model = Net()
+    first, only = measure(model, X, freeze=("stem",)).saving, measure(model, X, train_only=("head",)).saving
+    assert first.kept_bytes_unfrozen == only.kept_bytes_unfrozen
+    maps = 2 * 8 * 32 * 32 * 4  # one activation of the stem or the body, in bytes
+    # Picture, input of the batch norm, inputs of the second convolution and of the mean; and a little.
+    assert 3 * maps + X.nbytes <= first.kept_bytes_unfrozen < 3 * maps + X.nbytes + 1000
+    assert 2 * maps <= first.kept_bytes < 2 * maps + 1000
+    assert only.kept_bytes < 1000
+    assert min(only.backward_ms, only.backward_ms_unfrozen, first.backward_ms) > 0
+
+
+def test_kept_memory_counts_a_storage_once_and_no_weights(measure):
+    model = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False))
+    saving = measure(model, torch.ones(8, 4), freeze=("1",), loss=LossRequest("mean")).saving
+    # Linear keeps its input for its weight, and its weight for its input: 8 x 4 floats each.
+    assert (saving.kept_bytes_unfrozen, saving.kept_bytes) == (2 * 128, 128)
+
+
+def test_nothing_is_measured_where_nothing_changes(measure):
+    model = Net()
+    model.stem.requires_grad_(False)
+    assert measure(model, X, freeze=("stem",)).saving is None
+    model.requires_grad_(False)
+    found = measure(model, X, train_only=("head",))
+    assert found.saving is None  # there is no backward pass to compare with
+    assert found.totals.trainable_params == count(model.head)
+    assert trained(model) == set()
+
+
+@pytest.mark.parametrize("clip", [None, Clip("value", 0.01), Clip("norm", 0.01), Clip("activations", 1e-4)])
+@pytest.mark.parametrize("is_training", [False, True])
+def test_every_way_of_clipping_leaves_frozen_weights_alone(measure, unchanged, clip, is_training):
+    model = Net()
+    check = unchanged(model)
+    found = measure(model, X, X, freeze=("stem",), clip=clip, is_training=is_training)
+    check()
+    assert [row.mark == "frozen" for row in found.parameters] == [True] * 4 + [False] * 4
+    assert (found.totals.clipped_fraction is None) == (clip is None)
+
+
+@pytest.mark.parametrize("option", ["freeze", "train_only"])
+@pytest.mark.parametrize(
+    ("pattern", "quoted"),
+    [
+        ("nothing", "'nothing' matches nothing"),
+        ("relu", "relu' matches only layers without parameters"),
+        ("conv@1", "'conv@1' speaks of calls, which are not known beforehand here"),
+        ("re:[", "'re:['"),
+    ],
+)
+def test_a_pattern_that_freezes_nothing(measure, unchanged, option, pattern, quoted):
+    model = Net()
+    check = unchanged(model)
+    with pytest.raises(UsageError) as caught:
+        measure(model, X, **{option: (pattern,)})
+    check()
+    assert quoted in caught.value.message
+    assert caught.value.hint
+
+
+def test_something_has_to_be_trained(measure, unchanged):
+    model = Net()
+    check = unchanged(model)
+    with pytest.raises(UsageError, match="nothing is left to train"):
+        measure(model, X, freeze=("*",))
+    with pytest.raises(UsageError, match="nothing is left to train"):
+        measure(model, X, freeze=("head",), train_only=("head",))
+    check()
+    model.requires_grad_(False)
+    with pytest.raises(CannotRunError, match="every parameter of the model is frozen"):
+        measure(model, X)
+    with pytest.raises(CannotRunError, match="the model has no parameters"):
+        measure(nn.ReLU(), X)

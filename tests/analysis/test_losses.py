@@ -1,0 +1,274 @@
+"""Every loss against torch's own functions, targets of every kind, and what does not fit."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from modelscope_cli.analysis.grads_request import LossRequest
+from modelscope_cli.analysis.losses import Criterion
+from modelscope_cli.errors import CannotRunError, UsageError
+
+LABELS = ("cat", "dog", "crane", "crane", "Bee")
+
+
+def scores(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0)).requires_grad_()
+
+
+def judge(output: Any, family: str = "custom", categories: Any = LABELS, **options: Any) -> Any:
+    return Criterion(LossRequest(**options), family, categories)(output)
+
+
+X = scores(3, 5)
+BEST = X.detach().argmax(1)
+HOT = F.one_hot(BEST, 5).float()
+
+
+@pytest.mark.parametrize(
+    ("options", "expected", "name"),
+    [
+        ({}, F.cross_entropy(X, BEST), "cross-entropy"),
+        ({"name": "cross-entropy"}, F.cross_entropy(X, BEST), "cross-entropy"),
+        ({"label_smoothing": 0.1}, F.cross_entropy(X, BEST, label_smoothing=0.1), "cross-entropy"),
+        ({"name": "cross-entropy", "target": "1"}, F.cross_entropy(X, torch.ones(3).long()), "cross-entropy"),
+        ({"name": "bce"}, F.binary_cross_entropy_with_logits(X, (X > 0).float()), "bce"),
+        (
+            {"name": "bce", "target": "dog"},
+            F.binary_cross_entropy_with_logits(X, F.one_hot(torch.ones(3).long(), 5).float()),
+            "bce",
+        ),
+        ({"name": "mse"}, F.mse_loss(X, HOT), "mse"),
+        ({"name": "mean"}, X.mean(), "mean"),
+        ({"name": "logit"}, X.amax(1).mean(), "logit"),
+        ({"name": "logit", "target": "4"}, X[:, 4].mean(), "logit"),
+    ],
+)
+def test_losses_are_torchs_own(options, expected, name):
+    loss = judge(X, **options)
+    assert loss.value.ndim == 0
+    assert loss.value.item() == pytest.approx(expected.item(), rel=1e-6)
+    assert loss.name == name
+    (ours,) = torch.autograd.grad(loss.value, X, retain_graph=True)
+    (theirs,) = torch.autograd.grad(expected, X, retain_graph=True)
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_nll_is_torchs_own_and_takes_log_probabilities_only():
+    logs = X.log_softmax(1)
+    assert torch.equal(judge(logs, name="nll").value, F.nll_loss(logs, BEST))
+    with pytest.raises(UsageError, match="'nll' needs log-probabilities"):
+        judge(X, name="nll")
+
+
+@pytest.mark.parametrize(
+    ("target", "words", "classes"),
+    [
+        ("predicted", "predicted", tuple(BEST.tolist())),
+        ("1", "1 (dog)", (1, 1, 1)),
+        ("dog", "1 (dog)", (1, 1, 1)),
+        ("bee", "4 (Bee)", (4, 4, 4)),
+        ("+0", "0 (cat)", (0, 0, 0)),
+    ],
+)
+def test_a_target_is_an_index_a_label_or_the_prediction(target, words, classes):
+    loss = judge(X, target=target)
+    assert (loss.target, loss.classes) == (words, classes)
+    assert loss.value.item() == pytest.approx(F.cross_entropy(X, torch.tensor(classes)).item(), rel=1e-6)
+
+
+def test_the_prediction_of_one_picture_is_named():
+    index = int(BEST[0])
+    assert judge(X[:1]).target == f"predicted: {index} ({LABELS[index]})"
+    assert judge(X[:1], categories=None).target == f"predicted: {index}"
+
+
+@pytest.mark.parametrize(
+    ("target", "categories", "message", "hint"),
+    [
+        ("5", LABELS, "target 5 is out of range: the classes are 0..4", "--target 4"),
+        ("-1", LABELS, "target -1 is out of range: the classes are 0..4", "--target 4"),
+        ("5", None, "target 5 is out of range: the classes are 0..4", "--target 4"),
+        ("doge", LABELS, "unknown target 'doge': did you mean dog", "--target 'cat', or an index"),
+        ("crane", LABELS, "target 'crane' is the label of 2 classes: [2, 3]", "--target 2"),
+        ("dog", None, "target 'dog' is no class index, and this model's labels are not known", "--target 0"),
+        ("+-1", None, "target '+-1' is no class index, and this model's labels are not known", "--target 0"),
+    ],
+)
+def test_a_target_that_is_none(target, categories, message, hint):
+    with pytest.raises(UsageError) as caught:
+        judge(X, target=target, categories=categories)
+    assert (caught.value.message, caught.value.hint) == (message, hint)
+
+
+@pytest.mark.parametrize("name", ["cross-entropy", "nll", "bce", "logit"])
+@pytest.mark.parametrize(("shape", "words"), [((3, 1), "3x1"), ((3,), "3"), ((), "a scalar")])
+def test_a_loss_of_classes_needs_classes(name, shape, words):
+    output = (scores(*shape), torch.ones(2))  # a lone scalar would be the model's own loss
+    with pytest.raises(UsageError, match=f"loss '{name}' needs an output of N x classes, .* is {words}$"):
+        judge(output, name=name)
+
+
+@pytest.mark.parametrize(
+    ("output", "options", "quoted"),
+    [
+        (X, {"name": "mean", "target": "1"}, "'--target 1' means nothing to the loss 'mean'"),
+        (scores(3, 1), {"target": "1"}, "'--target 1' means nothing to the loss 'mean square'"),
+        (scores(), {"target": "1"}, "'--target 1' means nothing to the loss 'the model's own'"),
+        (scores(3, 1), {"label_smoothing": 0.1}, "'--label-smoothing' belongs to cross-entropy"),
+        (scores(), {"label_smoothing": 0.1}, "'--label-smoothing' belongs to cross-entropy"),
+    ],
+)
+def test_what_would_change_nothing_is_refused(output, options, quoted):
+    with pytest.raises(UsageError) as caught:
+        judge(output, **options)
+    assert quoted in caught.value.message
+    assert caught.value.hint.startswith("leave out --")
+
+
+@pytest.mark.parametrize("shape", [(4, 1), (4,), (2, 3, 4, 4), (2, 3, 5)])
+@pytest.mark.parametrize("name", ["auto", "mse"])
+def test_an_output_that_is_no_vector_of_classes_is_squared(shape, name):
+    x = scores(*shape)
+    loss = judge(x, name=name)
+    assert (loss.name, loss.target) == ("mean square", "zero")
+    assert torch.equal(loss.value, x.square().mean())
+
+
+def test_pixels_of_a_model_of_ones_own_can_be_asked_for():
+    x = scores(2, 5, 4, 4)
+    loss = judge(x, name="cross-entropy")
+    assert loss.name == "cross-entropy per pixel"
+    assert torch.equal(loss.value, F.cross_entropy(x, x.detach().argmax(1)))
+
+
+def test_segmentation_is_cross_entropy_per_pixel_with_the_auxiliary_head():
+    out, aux = scores(1, 5, 4, 4), scores(1, 5, 4, 4) * 2
+    best = out.detach().argmax(1)
+    loss = judge({"out": out, "aux": aux}, family="segmentation")
+    expected = F.cross_entropy(out, best) + 0.5 * F.cross_entropy(aux, best)
+    assert loss.value.item() == pytest.approx(expected.item(), rel=1e-6)
+    assert loss.name == "cross-entropy per pixel of output 'out' + 0.5 x an auxiliary head's"
+    one = judge({"out": out}, family="segmentation", target="dog")
+    assert one.value.item() == pytest.approx(
+        F.cross_entropy(out, torch.ones(1, 4, 4).long()).item(), rel=1e-6
+    )
+
+
+def test_inception_and_googlenet_add_their_auxiliary_heads():
+    aux = scores(3, 5) * 2
+    best = F.cross_entropy(X, BEST)
+    loss = judge({"logits": X, "aux_logits": aux})
+    assert loss.value.item() == pytest.approx((best + 0.4 * F.cross_entropy(aux, BEST)).item(), rel=1e-6)
+    loss = judge({"logits": X, "aux_logits2": aux, "aux_logits1": aux})
+    assert loss.value.item() == pytest.approx((best + 0.6 * F.cross_entropy(aux, BEST)).item(), rel=1e-6)
+
+
+def test_optical_flow_weighs_later_estimates_more():
+    flows = [scores(1, 2, 4, 4) * k for k in (1, 2, 3)]
+    loss = judge(flows, family="optical_flow")
+    expected = 0.64 * flows[0].abs().mean() + 0.8 * flows[1].abs().mean() + flows[2].abs().mean()
+    assert loss.value.item() == pytest.approx(expected.item(), rel=1e-6)
+    assert loss.target == "no motion"
+
+
+def test_the_models_own_losses_are_added():
+    parts = {"box": scores().square(), "label": scores().exp()}
+    loss = judge(parts)
+    assert torch.equal(loss.value, parts["box"] + parts["label"])
+    assert loss.name == "sum of the model's own losses (box, label)"
+    assert judge(parts["box"]).name == "the model's own"
+    assert "label 3" in judge(parts, family="detection", target="3").target
+    with pytest.raises(UsageError, match="a detection model in eval mode gives boxes"):
+        judge([{"boxes": scores(7, 4), "scores": scores(7)}], family="detection")
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        (X.detach(), "does not depend on anything that could be trained: its forward runs under no_grad"),
+        (X.detach().argmax(1), "the model returns tensors of int64: nothing that can be differentiated"),
+        ("text", "the model returns a str without tensors"),
+        (None, "the model returns a NoneType without tensors"),
+        ([], "the model returns a list without tensors"),
+    ],
+)
+def test_an_output_that_cannot_be_differentiated(output, reason):
+    with pytest.raises(CannotRunError) as caught:
+        judge(output)
+    assert reason in caught.value.message
+
+
+CUSTOM = """
+import torch
+
+def one(output): return output.square().sum()
+def two(output, target): return torch.nn.functional.cross_entropy(output, target)
+def boxed(output): return output.sum().reshape(1, 1)
+def vector(output): return output.sum(1)
+def number(output): return 3.0
+def without_graph(output): return output.detach().sum()
+def raises(output): raise ValueError("no luck")
+a_number = 3
+class Loss:
+    def __call__(self, output): return output.mean()
+instance = Loss()
+"""
+
+
+@pytest.fixture
+def custom(tmp_path):
+    (tmp_path / "losses.py").write_text(CUSTOM)
+    return lambda name: f"{tmp_path}/losses.py:{name}"
+
+
+def test_a_loss_of_ones_own(custom):
+    assert torch.equal(judge(X, name=custom("one")).value, X.square().sum())
+    assert judge(X, name=custom("one")).target == "none"
+    assert torch.equal(judge(X, name=custom("two")).value, F.cross_entropy(X, BEST))
+    assert judge(X, name=custom("two"), target="dog").classes == (1, 1, 1)
+    assert judge(X, name=custom("boxed")).value.shape == ()
+    assert torch.equal(judge(X, name=custom("instance")).value, X.mean())
+    library = judge(X, name="torch.nn.functional:cross_entropy")
+    assert torch.equal(library.value, F.cross_entropy(X, BEST))
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "quoted"),
+    [
+        ("vector", CannotRunError, "returned a tensor of (3,), not a scalar"),
+        ("number", CannotRunError, "returned a float, not a scalar"),
+        ("without_graph", CannotRunError, "returned a number without a graph"),
+        ("raises", CannotRunError, "raised ValueError: no luck"),
+        ("a_number", UsageError, "is a int, not a function"),
+        ("missing", UsageError, "has no attribute 'missing'"),
+    ],
+)
+def test_a_loss_of_ones_own_that_does_not_work(custom, name, error, quoted):
+    with pytest.raises(error) as caught:
+        judge(X, name=custom(name))
+    assert f"losses.py:{name}'" in caught.value.message or name == "missing"
+    assert quoted in caught.value.message
+    assert caught.value.hint
+
+
+def test_a_loss_that_wants_a_target_needs_classes(custom):
+    with pytest.raises(UsageError, match="wants a target, and the output has no classes"):
+        judge(scores(3, 1), name=custom("two"))
+    with pytest.raises(UsageError, match="'--target 1' means nothing to the loss"):
+        judge(X, name=custom("one"), target="1")
+
+
+def test_the_report_holds_the_loss(measure):
+    torch.manual_seed(0)
+    model = nn.Linear(4, 5)
+    passes = torch.randn(3, 2, 4).unbind()
+    request = LossRequest(target="dog", label_smoothing=0.1)
+    found = measure(model, *passes, categories=LABELS, loss=request).loss
+    one = torch.ones(2).long()
+    expected = [F.cross_entropy(model(x), one, label_smoothing=0.1).item() for x in passes]
+    assert found.value == pytest.approx(sum(expected) / 3, rel=1e-6)
+    assert (found.name, found.target, found.label_smoothing) == ("cross-entropy", "1 (dog)", 0.1)
+    assert found.classes == (1, 1)

@@ -1,0 +1,226 @@
+"""Parameters: means and noise over passes, shares of a prior, shared weights, marks."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from modelscope_cli.analysis.grads_request import LossRequest, Thresholds
+
+
+def images(n: int) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(1, 3, 8, 8, generator=generator) for _ in range(n)]
+
+
+@pytest.fixture
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 6, 3), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(216, 4))
+
+
+def gradients_of(model: nn.Module, x: Tensor, penalty: float = 0.0) -> dict[str, Tensor]:
+    scores = model(x)
+    loss = F.cross_entropy(scores, scores.detach().argmax(1))
+    for parameter in model.parameters():
+        loss = loss + penalty / 2 * parameter.square().sum()
+    names, values = zip(*model.named_parameters(), strict=True)
+    return dict(zip(names, torch.autograd.grad(loss, values), strict=True))
+
+
+@pytest.mark.parametrize("n_passes", [2, 7])
+def test_mean_and_noise_over_passes_are_numpys(net, measure, n_passes):
+    passes = images(n_passes)
+    every = [gradients_of(net, x) for x in passes]
+    found = measure(net, *passes)
+    assert found.passes == n_passes
+    for row in found.parameters:
+        samples = np.stack([grads[row.name].double().numpy() for grads in every])
+        mean = samples.mean(0)
+        noise = math.sqrt(samples.var(0, ddof=1).sum())
+        assert row.grad_norm == pytest.approx(np.linalg.norm(mean), rel=1e-5)
+        assert row.grad_mean == pytest.approx(mean.mean(), rel=1e-4, abs=1e-8)
+        assert row.grad_std == pytest.approx(mean.std(), rel=1e-5)
+        assert row.grad_min == pytest.approx(mean.min(), rel=1e-5)
+        assert row.grad_max == pytest.approx(mean.max(), rel=1e-5)
+        assert row.noise == pytest.approx(noise, rel=1e-5)
+        assert row.snr == pytest.approx(np.linalg.norm(mean) / noise, rel=1e-5)
+
+
+def test_the_same_pass_again_is_no_noise(net, measure):
+    (x,) = images(1)
+    once = measure(net, x)
+    assert {(row.noise, row.snr) for row in once.parameters} == {(None, None)}
+    twice = measure(net, x, x)
+    assert {(row.noise, row.snr) for row in twice.parameters} == {(0.0, None)}
+    assert [row.grad_norm for row in twice.parameters] == [row.grad_norm for row in once.parameters]
+
+
+def test_ratio_is_of_norms(net, measure):
+    (x,) = images(1)
+    nn.init.zeros_(net[3].bias)
+    for row in measure(net, x).parameters:
+        weight = float(net.get_parameter(row.name).detach().double().norm())
+        assert row.weight_norm == pytest.approx(weight, rel=1e-6)
+        expected = pytest.approx(row.grad_norm / weight, rel=1e-6) if weight else None
+        assert row.grad_to_weight == expected
+
+
+def test_weight_decay_is_the_gradient_of_a_gaussian_prior(net, measure, kept):
+    (x,) = images(1)
+    decay = 0.25
+    plain, whole = gradients_of(net, x), gradients_of(net, x, decay)
+    found = measure(net, x, loss=LossRequest(weight_decay=decay))
+    for row in found.parameters:
+        torch.testing.assert_close(kept.parameters[row.name, "after"], whole[row.name])
+        assert row.grad_norm == pytest.approx(whole[row.name].double().norm().item(), rel=1e-5)
+        assert row.likelihood_norm == pytest.approx(plain[row.name].double().norm().item(), rel=1e-5)
+        assert row.prior_norm == pytest.approx(decay * row.weight_norm, rel=1e-6)
+    prior = decay / 2 * sum(float(p.detach().double().square().sum()) for p in net.parameters())
+    assert found.loss.prior == pytest.approx(prior, rel=1e-6)
+    bare = measure(net, x)
+    assert bare.loss.prior is None
+    assert {row.prior_norm for row in bare.parameters} == {None}
+    assert found.loss.value == pytest.approx(bare.loss.value + prior, rel=1e-6)
+
+
+def test_weight_decay_leaves_frozen_weights_alone(net, measure):
+    found = measure(net, *images(1), loss=LossRequest(weight_decay=0.25), freeze=("0",))
+    trained = sum(float(p.detach().double().square().sum()) for p in net[3].parameters())
+    assert found.loss.prior == pytest.approx(0.125 * trained, rel=1e-6)
+    assert [row.prior_norm is None for row in found.parameters] == [True, True, False, False]
+
+
+class Tied(nn.Module):
+    """Two layers with one weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.second.weight = self.first.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.first(x).relu())
+
+
+def test_a_shared_weight_is_one_parameter(measure):
+    torch.manual_seed(0)
+    model, x = Tied(), torch.ones(1, 4)
+    expected = gradients_of(model, x, penalty=0.5)
+    found = measure(model, x, loss=LossRequest(weight_decay=0.5))
+    assert [row.name for row in found.parameters] == ["first.weight", "first.bias", "second.bias"]
+    assert found.totals.trainable_params == 24
+    total = math.sqrt(sum(float(grad.double().square().sum()) for grad in expected.values()))
+    assert found.totals.grad_norm == pytest.approx(total, rel=1e-6)
+
+
+class Chain(nn.Module):
+    """Ten sigmoids, each of 0: every one multiplies the gradient by a quarter, exactly."""
+
+    def __init__(self, n: int = 10) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor([1.0]))
+        self.sigmoids = nn.Sequential(*(nn.Sigmoid() for _ in range(n)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.scale * x - 0.5  # x is 0.5
+        for sigmoid in self.sigmoids:
+            y = sigmoid(y) - 0.5
+        return y
+
+
+def test_ten_sigmoids_at_zero_make_the_gradient_vanish(measure):
+    model = Chain()
+    found = measure(model, torch.tensor([[0.5]]), loss=LossRequest("mean"))
+    (row,) = found.parameters
+    assert row.grad_norm == 0.5 * 0.25**10  # the weight's own input is 0.5
+    assert row.mark == "vanishing"
+    flow = [(row.name, row.grad_norm, row.mark) for row in found.activations]
+    arriving = [0.25**k for k in reversed(range(10))]
+    marks = ["vanishing" if norm < 1e-5 else "" for norm in arriving]
+    assert flow == [(f"sigmoids.{k}", arriving[k], marks[k]) for k in range(10)]
+    assert marks.count("vanishing") == 1
+    assert found.totals.output_grad_norm == 1.0
+
+
+def test_the_scale_before_ten_sigmoids_gets_the_power_exactly(measure):
+    class Shifted(Chain):
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.scale + x  # the gradient of the scale is that of the first sigmoid's input
+            for sigmoid in self.sigmoids:
+                y = sigmoid(y) - 0.5
+            return y
+
+    found = measure(Shifted(), torch.tensor([[-1.0]]), loss=LossRequest("mean"))
+    (row,) = found.parameters
+    assert (row.grad_norm, row.grad_min, row.grad_max) == (0.25**10,) * 3
+    assert row.mark == "vanishing"
+
+
+class Marked(nn.Module):
+    """One parameter for each mark, the gradient of each its factor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factors = {"plain": 1.0, "small": 1e-3, "large": 1e3, "zero": 0.0, "sick": math.inf}
+        for name in (*self.factors, "idle", "frozen"):
+            self.register_parameter(name, nn.Parameter(torch.ones(1)))
+        self.frozen.requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = [factor * getattr(self, name) for name, factor in self.factors.items() if name != "sick"]
+        return (x * 0 + sum(parts) + self.frozen + (self.sick - 1).sqrt()).sum()
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "small", "large"),
+    [
+        (Thresholds(), "", ""),
+        (Thresholds(1e-2, 1e2), "vanishing", "exploding"),
+        (Thresholds(1e-2, 1e4), "vanishing", ""),
+        (Thresholds(0, 1e2), "", "exploding"),
+    ],
+)
+def test_marks(measure, thresholds, small, large):
+    found = measure(Marked(), torch.ones(1), loss=LossRequest("mean"), thresholds=thresholds)
+    marks = {row.name: row.mark for row in found.parameters}
+    assert marks == {
+        "plain": "",
+        "small": small,
+        "large": large,
+        "zero": "zero",
+        "sick": "non-finite",
+        "idle": "unused",
+        "frozen": "frozen",
+    }
+    rows = {row.name: row for row in found.parameters}
+    assert rows["idle"].problem == "no gradient arrived: the loss does not depend on it"
+    assert (rows["sick"].inf_count, rows["sick"].nan_count) == (1, 0)
+    assert rows["frozen"].grad_norm is rows["idle"].grad_norm is rows["sick"].grad_mean is None
+
+
+def test_parameters_stand_in_execution_order(measure):
+    class Backwards(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.last, self.first = nn.Linear(3, 3), nn.Linear(3, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(self.first(x))
+
+    rows = measure(Backwards(), torch.ones(1, 3)).parameters
+    assert [row.name for row in rows] == ["first.weight", "first.bias", "last.weight", "last.bias"]
+    assert [row.order for row in rows] == [2, 2, 3, 3]
+
+
+def test_only_parameters_of_selected_layers_are_rows_and_totals_are_of_all(net, measure):
+    (x,) = images(1)
+    whole, part = measure(net, x), measure(net, x, layers=("conv@1",))
+    assert [row.name for row in part.parameters] == ["0.weight", "0.bias"]
+    assert part.totals == whole.totals
+    assert [row.name for row in measure(net, x, layers=("type:Sequential",)).parameters] == [
+        row.name for row in whole.parameters
+    ]

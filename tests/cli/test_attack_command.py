@@ -1,0 +1,216 @@
+"""`modelscope attack`: what is found, what lands on disk, and whether the file says the same."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+from torchvision.models import squeezenet1_1
+from torchvision.transforms import v2
+
+from modelscope_cli.analysis.attack_picture import attack_picture, save_and_ask
+from modelscope_cli.analysis.attack_request import make_request
+from modelscope_cli.inputs.batches import open_inputs
+from modelscope_cli.inputs.request import InputRequest
+from modelscope_cli.models.load import load_model
+from modelscope_cli.models.request import ModelRequest
+
+# The keys of the JSON contract. Keys may be added; none of these may go.
+CONTRACT = {
+    *("before", "after", "method", "epsilon", "steps", "step_size", "targeted", "target", "linf", "l2"),
+    *("linf_saved", "success", "success_saved", "iterations", "files"),
+}
+FILES = ["adversarial.png", "comparison.png", "loss.png", "perturbation.png", "report.json"]
+GRAY = """
+from torch import nn
+class Gray(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Conv2d(1, 8, 5, 4), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(128, 7))
+"""
+
+
+def levels(path):
+    """The 8-bit values of a picture, read with Pillow alone."""
+    with Image.open(path) as image:
+        return np.asarray(image).astype(int)
+
+
+def seen_by_the_model(path):
+    """The 8-bit values torchvision hands to its normalisation."""
+    crop = v2.Compose([v2.Resize(256), v2.CenterCrop(224)])
+    return np.asarray(crop(Image.open(path).convert("RGB"))).astype(int)
+
+
+@pytest.fixture(scope="module")
+def network(samples):
+    network = squeezenet1_1(num_classes=10).eval()
+    network.load_state_dict(load_file(samples / "shapes_squeezenet1_1.safetensors"))
+
+    def probabilities(pixels):
+        x = torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 255
+        with torch.no_grad():
+            return network(v2.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])(x)).softmax(1)[0]
+
+    return probabilities
+
+
+@pytest.mark.parametrize(
+    ("picture", "options", "norm", "epsilon"),
+    [
+        ("star.png", "", "linf", 8 / 255),
+        ("harbour.jpg", "--method fgsm -e 2/255", "linf", 2 / 255),
+        ("harbour.jpg", "--norm l2 --epsilon 0.6 --restarts 2", "l2", 0.6),
+        ("composition.jpg", "--method ifgsm --epsilon 0.011 --target ring --steps 30", "linf", 0.011),
+    ],
+)
+def test_the_saved_picture_fools_the_network_from_inside_the_ball(
+    run, cwd, samples, network, picture, options, norm, epsilon
+):
+    outcome = run(f"attack {{samples}}/{picture} {{squeezenet}} {options} --out out --json")
+    document = outcome.json
+    before, after = seen_by_the_model(samples / picture), levels(cwd / "out" / "adversarial.png")
+    assert after.shape == before.shape == (224, 224, 3)
+    change = (after - before) / 255
+
+    # Everything the report says of the file, measured again.
+    assert document["linf_saved"] == pytest.approx(np.abs(change).max(), abs=1e-7)
+    assert document["l2_saved"] == pytest.approx(np.sqrt((change**2).sum()), rel=1e-6)
+    length = np.abs(change).max() if norm == "linf" else np.sqrt((change**2).sum())
+    assert 0 < length <= epsilon + 1e-9
+    assert document[norm] <= epsilon * (1 + 1e-5)
+    old, new = network(before), network(after)
+    assert document["success"]
+    assert document["success_saved"]
+    assert int(new.argmax()) != int(old.argmax())
+    assert document["targeted"] == ("--target" in options)
+    if document["targeted"]:
+        assert document["target_label"] == document["after_saved"]["top"][0]["label"] == "ring"
+        assert document["target"] == int(new.argmax())
+    for key, scores in [("before", old), ("after_saved", new)]:
+        for guess in document[key]["top"]:
+            assert guess["score"] == pytest.approx(float(scores[guess["index"]]), abs=1e-4)
+        assert [guess["index"] for guess in document[key]["top"]] == scores.topk(5).indices.tolist()
+    for row in document["classes"]:
+        assert row["saved"] == pytest.approx(float(new[row["index"]]), abs=1e-4)
+
+    factor = document["magnification"]
+    assert factor == 127 // round(255 * np.abs(change).max())
+    magnified = 128 + factor * (after - before)
+    assert (levels(cwd / "out" / "perturbation.png") == magnified).all()
+    with Image.open(cwd / "out" / "perturbation.png") as image:
+        assert image.info["Comment"] == f"128 + {factor} x (adversarial.png - the picture)"
+
+
+def test_document_folder_and_streams(run, cwd):
+    outcome = run("attack {star} {squeezenet} --json")
+    document = outcome.json
+    folder = cwd / "runs" / "attack-squeezenet1_1"
+    assert document["schema"] == "modelscope/attack/1"
+    assert set(document) >= CONTRACT
+    assert sorted(document["files"]) == sorted(path.name for path in folder.iterdir()) == FILES
+    assert json.loads((folder / "report.json").read_text())["losses"] == document["losses"]
+    assert outcome.err.endswith("wrote runs/attack-squeezenet1_1\n")
+    assert len(document["losses"][document["restart"]]) == document["iterations"] + 1
+    assert document["backward_passes"] == document["iterations"]
+    for name in FILES[:-1]:
+        with Image.open(folder / name) as image:
+            image.load()
+    assert run("attack {star} {squeezenet} -q").err == ""
+    assert (cwd / "runs" / "attack-squeezenet1_1-2").is_dir()
+
+
+def test_the_same_seed_finds_the_same_picture(run, cwd):
+    for out, seed in [("a", 1), ("b", 1), ("c", 2)]:
+        run(f"attack {{star}} {{healthy}} --steps 1 --seed {seed} --out {out}")
+    a, b, c = ((cwd / name / "adversarial.png").read_bytes() for name in "abc")
+    assert a == b
+    assert a != c
+
+
+def test_epsilon_0_saves_the_picture_itself_and_failure_is_no_error(run, cwd, samples):
+    outcome = run("attack {star} {squeezenet} --epsilon 0 --out out --format table")
+    assert (levels(cwd / "out" / "adversarial.png") == seen_by_the_model(samples / "star.png")).all()
+    assert (levels(cwd / "out" / "perturbation.png") == 128).all()
+    assert "no, the model still says star (exit code 0 all the same: an attack is no check)" in outcome.out
+    assert "warning" not in outcome.err
+
+
+def test_a_change_too_small_for_8_bits_is_called_lost(run):
+    document = run("attack {star} {squeezenet} --epsilon 0.4/255 --out out --json").json
+    assert [notice["code"] for notice in document["warnings"]] == ["lost_in_8_bits"]
+    assert 0 < document["linf"] <= 0.4 / 255 + 1e-7
+    assert document["linf_saved"] == 0
+
+
+def test_a_saturated_model_is_called_blind_rather_than_robust(run):
+    outcome = run("attack {star} {sick} --out out --restarts 2 --json")
+    assert [notice["code"] for notice in outcome.json["warnings"]] == ["zero_gradient"]
+    assert outcome.json["stuck_runs"] == 2
+    assert "exactly zero in 2 of 2 runs" in outcome.err
+    assert not outcome.json["success"]
+
+
+def test_the_table_says_what_came_of_it(run):
+    outcome = run(
+        "attack {star} {squeezenet} --method ifgsm --target circle --steps 20 --out out --format table"
+    )
+    assert "yes: star is now circle, and so is the 8-bit file read back" in outcome.out
+    assert "ifgsm (linf) towards circle, epsilon 8/255 = 0.0314" in outcome.out
+    assert "--size 224,224 takes the file as it is" in outcome.out
+    rows = run("attack {star} {squeezenet} --out again --columns label,before,after,saved").rows
+    assert [row["label"] for row in rows][:2] == ["star", "triangle"]
+    assert float(rows[0]["before"]) == pytest.approx(0.934, abs=0.001)
+    assert float(rows[0]["after"]) < max(float(row["after"]) for row in rows)
+
+
+def test_with_the_files_own_size_the_file_is_taken_as_it_is(run):
+    first = run("attack {star} {squeezenet} --out out --json").json
+    again = run("attack out/adversarial.png {squeezenet} --size 224,224 --epsilon 0 --out again --json").json
+    assert again["before"] == first["after_saved"]
+    resized = run("attack out/adversarial.png {squeezenet} --epsilon 0 --out resized --json").json
+    assert resized["before"] == first["after_prepared"]
+
+
+def test_gray_models_get_gray_pictures(run, cwd):
+    (cwd / "gray.py").write_text(GRAY)
+    line = "attack {harbour} -m gray.py:Gray -w none --size 60,200 --norm l2 -e 2"
+    document = run(f"{line} --out out --json").json
+    with Image.open(cwd / "out" / "adversarial.png") as image:
+        assert (image.mode, image.size) == ("L", (200, 60))
+    assert document["l2_saved"] <= 2
+    assert document["input"]["shape"] == [[1, 1, 60, 200]]
+
+
+def test_the_model_is_left_as_it_was(samples, tmp_path):
+    checkpoint = samples / "tiny_resnet.safetensors"
+    loaded = load_model(
+        ModelRequest(f"{samples}/tiny_resnet.py:TinyResNet", checkpoint=checkpoint, device="cpu")
+    )
+    model = loaded.module.train()
+    frozen = next(model.parameters()).requires_grad_(False)
+    marked = list(model.parameters())[1]
+    marked.grad = torch.ones_like(marked)
+    values = {name: value.clone() for name, value in model.state_dict().items()}
+    inputs = open_inputs(
+        InputRequest(files=(str(samples / "star.png"),)),
+        family=loaded.family,
+        transforms=None,
+        module=model,
+        device=loaded.device,
+        dtype=loaded.dtype,
+    )
+    request = make_request(
+        method="pgd", norm="linf", epsilon=None, steps=2, step_size=None, restarts=1, target=None, seed=0
+    )
+    random = torch.random.get_rng_state()
+    attacked = attack_picture(loaded, inputs, request)
+    save_and_ask(loaded, inputs, attacked.found, tmp_path / "adversarial.png")
+    assert torch.equal(torch.random.get_rng_state(), random)
+    assert all(module.training for module in model.modules())
+    assert [p for p in model.parameters() if not p.requires_grad] == [frozen]
+    assert [p for p in model.parameters() if p.grad is not None] == [marked]
+    assert torch.equal(marked.grad, torch.ones_like(marked))
+    assert all(torch.equal(value, values[name]) for name, value in model.state_dict().items())
+    assert not any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks for m in model.modules())

@@ -1,0 +1,221 @@
+"""`modelscope check`: exit codes, formats, settings, the baseline, and what is typed wrong."""
+
+import json
+import re
+from xml.etree import ElementTree as ET
+
+import pytest
+
+HEALTHY = "check {TINY} -c {samples}/tiny_resnet.safetensors"
+SICK = "check {TINY} -c {samples}/sick.safetensors"
+QUICK = f"{SICK} {{star}} --select MS202,MS207"
+DEAD = ("MS202", "relu")
+
+
+def codes(outcome):
+    return [finding["code"] for finding in outcome.json["findings"]]
+
+
+@pytest.mark.parametrize("pictures", ["", "{star}", "{star} {harbour} {composition}"])
+def test_nothing_is_found_in_the_healthy_sample(run, pictures):
+    document = run(
+        f"{HEALTHY} {pictures} --max-params 100k --max-macs 1G --max-memory 50MB --expect-output 1,10"
+        " --fail-on warning --json"
+    ).json
+    assert document["schema"] == "modelscope/check/1"
+    assert document["findings"] == []
+    assert document["passed"] is True
+    unjudged = {rule["code"]: rule["reason"] for rule in document["rules"] if not rule["judged"]}
+    assert unjudged.keys() == ({"MS601"} if pictures else {"MS207", "MS601"})
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ("", 0),
+        ("--fail-on error", 0),
+        ("--fail-on warning", 1),
+        ("--fail-on warning --ignore MS2", None),
+        ("--max-params 70k", 1),
+        ("--max-params 90k", 0),
+        ("--max-macs 0.1G --fail-on error", 0),
+        ("--max-macs 10M", 1),
+        ("--max-memory 1MB", 1),
+        ("--expect-output 1,1000", 1),
+        ("--expect-output 1x10", 0),
+        ("--set MS202=0.9 --fail-on warning --ignore MS207", 0),
+        ("--set dead-channels=0.8 --fail-on warning --ignore batch-norm-drift", 1),
+    ],
+)
+def test_the_exit_code_follows_the_findings(run, options, code):
+    if code is None:
+        run(f"{QUICK} {options}", expect=2)
+        return
+    outcome = run(f"{QUICK},MS5 {options} --json", expect=code)
+    assert outcome.json["passed"] is (code == 0)
+
+
+def test_a_budget_that_is_typed_is_judged_whatever_is_selected(run):
+    outcome = run(f"{HEALTHY} --select MS1 --max-params 1k --json", expect=1)
+    assert codes(outcome) == ["MS501"]
+
+
+def test_findings_say_where_how_much_and_what_to_do(run):
+    finding = run(f"{QUICK} --json").json["findings"][0]
+    assert (finding["code"], finding["layer"]) == DEAD
+    assert (finding["rule"], finding["severity"]) == ("dead-channels", "warning")
+    assert (finding["value"], finding["threshold"]) == (14 / 16, 0.5)
+    assert finding["message"] == "14 of 16 channels are always zero"
+    assert finding["hint"]
+    assert finding["known"] is False
+
+
+def test_costs_are_those_of_one_image_whatever_the_batch(run):
+    line = f"{HEALTHY} --input-shape {{n}},3,96,96 --select MS5 --expect-output 1,10 --max-macs 0 --json"
+    one, eight = (run(line, expect=1, n=n).json["findings"] for n in (1, 8))
+    assert one == eight
+
+
+def test_a_fresh_model_is_judged_in_train_mode(run):
+    outcome = run("check {TINY} -w none --json")
+    assert outcome.json["mode"] == "train"
+    assert "mode: train (auto" in outcome.err
+    assert outcome.json["findings"] == []
+    assert run("check {TINY} -w none --mode eval --select MS1 --json").json["mode"] == "eval"
+
+
+def test_a_model_that_cannot_be_differentiated_is_judged_by_the_other_rules(run, cwd):
+    (cwd / "whole.py").write_text(
+        "import torch\n"
+        "class Rounds(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return x.mean((2, 3)).long()\n"
+    )
+    rules = run("check whole.py:Rounds --input-shape 1,3,8,8 --json").json["rules"]
+    reasons = {rule["code"]: rule["reason"] for rule in rules}
+    assert reasons["MS301"] == "the model has no parameters, so nothing to train"
+    assert reasons["MS202"] is None
+
+
+def test_github_gets_one_command_a_finding(run):
+    outcome = run(f"{QUICK} --fail-on warning --format github", expect=1)
+    first, *_ = outcome.out.splitlines()
+    assert first.startswith("::warning title=MS202 dead-channels::relu: 14 of 16 channels")
+    assert all(re.fullmatch(r"::(warning|error) title=[^:,]*::.+", line) for line in outcome.out.splitlines())
+    assert run(f"{HEALTHY} {{star}} --format github").out == ""
+
+
+def test_junit_by_suffix(run, cwd):
+    run(f"{QUICK} --fail-on warning --ignore MS207 -o check.xml", expect=1)
+    suite = ET.parse(cwd / "check.xml").getroot()
+    assert (suite.tag, suite.get("tests"), suite.get("failures")) == ("testsuite", "1", "1")
+    (failure,) = suite.iter("failure")
+    assert failure.get("message") == "relu: 14 of 16 channels are always zero"
+
+
+@pytest.mark.parametrize("format", ["table", "tsv", "csv", "markdown"])
+def test_every_other_format_shows_the_finding(run, format):
+    assert "14 of 16 channels are always zero" in run(f"{QUICK} --format {format}").out
+
+
+def test_a_baseline_lets_only_new_findings_fail(run, cwd):
+    written = run(f"{QUICK} --fail-on warning --ignore MS207 --baseline known.json")
+    assert "wrote known.json: 1 finding is known from now on" in written.err
+    assert json.loads((cwd / "known.json").read_text())["findings"] == [{"code": "MS202", "layer": "relu"}]
+    before = (cwd / "known.json").read_bytes()
+    again = run(f"{QUICK} --fail-on warning --ignore MS207 --baseline known.json --json")
+    assert [finding["known"] for finding in again.json["findings"]] == [True]
+    new = run(f"{QUICK} --fail-on warning --baseline known.json --json", expect=1)
+    assert {finding["code"] for finding in new.json["findings"] if not finding["known"]} == {"MS207"}
+    assert (cwd / "known.json").read_bytes() == before
+
+
+def test_the_project_sets_and_flags_win(run, cwd):
+    (cwd / "pyproject.toml").write_text(
+        '[tool.modelscope]\nselect = "MS202"\nfail-on = "warning"\nmax-params = "1k"\n'
+        "[tool.modelscope.thresholds]\ndead-channels = 0.9\n"
+    )
+    (cwd / "below").mkdir()
+    silent = run(f"{SICK} {{star}} --json")
+    assert f"settings: {cwd / 'pyproject.toml'}" in silent.err
+    assert codes(silent) == []
+    assert codes(run(f"{SICK} {{star}} --set MS202=0.5 --json", expect=1)) == ["MS202"]
+    assert codes(run(f"{SICK} {{star}} --set MS202=0.5 --fail-on error --json")) == ["MS202"]
+    assert codes(run(f"{SICK} {{star}} --select MS501 --json", expect=1)) == ["MS501"]
+    assert codes(run(f"{SICK} {{star}} --select MS501 --max-params 1M --json")) == []
+
+
+BAD = [
+    ("--select MS999", 2, "unknown rule 'MS999' in --select", "modelscope rules"),
+    (
+        "--select dead-chanels",
+        2,
+        "'dead-chanels' in --select: did you mean dead-channels",
+        "modelscope rules",
+    ),
+    ("--ignore nonsense", 2, "unknown rule 'nonsense' in --ignore", "modelscope rules"),
+    ("--ignore MS", 2, "'--ignore MS' leaves no rule", "modelscope rules"),
+    ("--set MS202", 2, "'--set MS202' is not of the form", "--set MS202=0.5"),
+    ("--set MS202=much", 2, "'--set MS202=much' is not a number", "--set MS202=0.5"),
+    ("--set MS202=nan", 2, "'--set MS202=nan' is not a number", "--set MS202=0.5"),
+    ("--set MS202=-1", 2, "'--set MS202=-1' is not a number", "--set MS202=0.5"),
+    ("--set MS299=1", 2, "unknown rule 'MS299' in --set", "modelscope rules"),
+    ("--max-params lots", 2, "'--max-params lots' is not a count", "--max-params 25M"),
+    ("--max-memory 5X", 2, "'--max-memory 5X' is not an amount of memory", "--max-memory 500MB"),
+    ("--expect-output 1,a", 2, "'--expect-output 1,a' is not a shape", "--expect-output 1,1000"),
+    ("--fail-on eror", 2, "'--fail-on eror' is no severity: did you mean error", "--fail-on error"),
+    ("--format junt", 2, "unknown format 'junt': did you mean junit", "--format auto|table"),
+    ("-o check.foo", 2, "'--output check.foo' does not say", "--output check.foo --format"),
+    ("--columns nme", 2, "'nme'", "--columns code,"),
+    ("--baseline nowhere/known.json", 4, "there is no folder 'nowhere'", "mkdir -p nowhere"),
+    ("--baseline broken.json", 4, "'broken.json' is not a baseline", "rm broken.json"),
+    ("--baseline list.json", 4, "'list.json' is not a baseline", "rm list.json"),
+    ("--baseline folder", 4, "'folder'", "ls -l folder"),
+]
+PROJECTS = [
+    ("[tool.modelscope\n", "cannot be read", "python -c"),
+    ("[tool.modelscope]\nselct = []\n", "unknown key 'selct' in [tool.modelscope]", "keys: select"),
+    ('[tool.modelscope]\nselect = ["MS9"]\n', "unknown rule 'MS9'", "modelscope rules"),
+    ("[tool.modelscope]\nselect = 3\n", "'select = 3'", "select = "),
+    ('[tool.modelscope]\nfail-on = "eror"\n', "'fail-on = eror' is no severity", "fail-on = error"),
+    ("[tool.modelscope]\nbaseline = 3\n", "'baseline = 3'", "baseline = "),
+    ('[tool.modelscope]\nmax-params = "lots"\n', "'max-params = lots' is not a count", "max-params = 25M"),
+    ("[tool.modelscope]\nthresholds = 3\n", "'thresholds'", "[tool.modelscope.thresholds]"),
+    ("[tool]\nmodelscope = 3\n", "'modelscope'", "[tool.modelscope]"),
+    ('[tool.modelscope.thresholds]\nMS202 = "much"\n', "'MS202 = much' is not a number", "MS202 = 0.5"),
+    ("[tool.modelscope.thresholds]\nMS202 = true\n", "'MS202 = True' is not a number", "MS202 = 0.5"),
+    ("[tool.modelscope.thresholds]\nMS299 = 1\n", "unknown rule 'MS299'", "modelscope rules"),
+]
+
+
+def assert_refused(outcome, quoted, hint):
+    error, blank, advice = outcome.err.splitlines()
+    assert error.startswith("error: ")
+    assert quoted in error
+    assert not error.endswith(".")
+    assert blank == ""
+    assert advice.startswith(f"hint: {hint}")
+    assert outcome.out == ""
+
+
+@pytest.mark.parametrize(("options", "code", "quoted", "hint"), BAD)
+def test_bad_input(run, cwd, options, code, quoted, hint):
+    (cwd / "broken.json").write_text("{")
+    (cwd / "list.json").write_text("[]")
+    (cwd / "folder").mkdir()
+    assert_refused(run(f"{HEALTHY} {options}", expect=code), quoted, hint)
+
+
+@pytest.mark.parametrize(("text", "quoted", "hint"), PROJECTS)
+def test_a_broken_project_file(run, cwd, text, quoted, hint):
+    (cwd / "pyproject.toml").write_text(text)
+    outcome = run(HEALTHY, expect=2)
+    assert_refused(outcome, quoted, hint)
+    assert (
+        "pyproject.toml" in outcome.err or "is not a" in quoted or "no severity" in quoted or "rule" in quoted
+    )
+
+
+def test_other_peoples_project_files_are_left_alone(run, cwd):
+    (cwd / "pyproject.toml").write_text("[project]\nname = 'theirs'\n")
+    assert "settings:" not in run(f"{HEALTHY} --select MS1").err

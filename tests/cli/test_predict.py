@@ -1,0 +1,180 @@
+"""`modelscope predict`: the answers are torch's own, whatever the labels, activation and format."""
+
+import csv
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from PIL import Image
+
+from modelscope_cli import __main__
+from modelscope_cli.inputs.batches import open_inputs
+from modelscope_cli.inputs.request import InputRequest
+from modelscope_cli.models.load import load_model
+from modelscope_cli.models.request import ModelRequest
+
+CLASSES = ["circle", "square", "triangle", "star", "ring"]
+CLASSES += ["cross", "stripes", "checkerboard", "dots", "waves"]
+
+
+@pytest.fixture(scope="module")
+def logits(samples):
+    """What SqueezeNet says about the three sample pictures, without any hook: `(3, 10)`."""
+    checkpoint = samples / "shapes_squeezenet1_1.safetensors"
+    loaded = load_model(ModelRequest(model="squeezenet1_1", checkpoint=checkpoint, device="cpu"))
+    pictures = tuple(str(samples / name) for name in ("star.png", "harbour.jpg", "composition.jpg"))
+    inputs = open_inputs(
+        InputRequest(files=pictures),
+        family=loaded.family,
+        transforms=loaded.transforms,
+        module=loaded.module,
+        device=loaded.device,
+        dtype=loaded.dtype,
+    )
+    with torch.no_grad():
+        return loaded.module(*next(iter(inputs)).args)
+
+
+ALL = "predict {star} {harbour} {composition} {squeezenet}"
+
+
+@pytest.mark.parametrize("options", ["", "--batch 1", "--batch 2"])
+def test_the_likeliest_classes_are_torchs(run, logits, samples, options):
+    document = run(f"{ALL} --top 3 --json {options}").json
+    assert document["schema"] == "modelscope/predict/1"
+    assert (document["activation"], document["temperature"], document["classes"]) == ("softmax", 1.0, 10)
+    assert document["threshold"] is None
+    names = [prediction["image"] for prediction in document["predictions"]]
+    assert names == [str(samples / name) for name in ("star.png", "harbour.jpg", "composition.jpg")]
+    scores, indices = logits.softmax(1).topk(3)
+    for prediction, score, index, row in zip(document["predictions"], scores, indices, logits, strict=True):
+        top = prediction["top"]
+        assert [guess["index"] for guess in top] == index.tolist()
+        assert [guess["label"] for guess in top] == [CLASSES[i] for i in index.tolist()]
+        assert [guess["score"] for guess in top] == pytest.approx(score.tolist(), rel=1e-4)
+        assert [guess["logit"] for guess in top] == pytest.approx(row[index].tolist(), rel=1e-4, abs=1e-5)
+
+
+def test_softmax_adds_up_to_one_and_temperature_divides(run, logits):
+    for temperature in (0.5, 1, 4):
+        rows = run(f"{ALL} --top 99 --temperature {temperature}").rows
+        assert len(rows) == 30
+        scores = torch.tensor([float(row["score"]) for row in rows]).view(3, 10)
+        assert torch.allclose(scores.sum(1), torch.ones(3))
+        truth = (logits / temperature).softmax(1).sort(1, descending=True).values
+        assert torch.allclose(scores, truth, atol=1e-5)
+        assert [row["rank"] for row in rows] == [str(rank) for rank in range(1, 11)] * 3
+        assert {row["on"] for row in rows} == {""}
+
+
+@pytest.mark.parametrize(
+    ("option", "threshold"), [("", 0.5), ("--threshold 0.9", 0.9), ("--threshold 0", 0.0)]
+)
+def test_sigmoid_scores_each_class_on_its_own(run, logits, option, threshold):
+    outcome = run(f"{ALL} --activation sigmoid --top 10 {option}")
+    truth = logits.sigmoid().sort(1, descending=True).values.flatten()
+    scores = [float(score) for score in outcome.column("score")]
+    assert scores == pytest.approx(truth.tolist(), rel=1e-4)
+    assert outcome.column("on") == [str(score >= threshold).lower() for score in scores]
+    assert run(f"{ALL} --activation sigmoid {option} --json").json["threshold"] == threshold
+
+
+NAMES = [f"name {i}" for i in range(10)]
+LABEL_FILES = {
+    "lines.txt": "\n".join(NAMES) + "\n\n",
+    "list.json": json.dumps(NAMES),
+    "index.json": json.dumps({str(i): NAMES[i] for i in reversed(range(10))}),
+    "imagenet.json": json.dumps({str(i): ["n0", NAMES[i]] for i in range(10)}),
+    "list.txt": "\ufeff" + json.dumps(NAMES, indent=2),
+}
+
+
+@pytest.mark.parametrize("name", LABEL_FILES)
+def test_labels_of_ones_own(run, cwd, logits, name):
+    (cwd / name).write_text(LABEL_FILES[name], encoding="utf-8")
+    labels = run(f"{ALL} --top 1 --labels {name}").column("label")
+    assert labels == [NAMES[i] for i in logits.argmax(1).tolist()]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("one\ntwo\n", "'labels.json' has 2 labels, the model 10 classes"),
+        ("[1, 2]", "'1' is no label"),
+        ('{"0": "a", "2": "b"}', "of 2 labels none has the index 1"),
+        ('{"a": "b"}', "none has the index 0"),
+        ('["a", "b"', "delimiter"),
+        ("  \n", "it is empty"),
+        (b"\xff\xfe\x00", "it is no text"),
+        (None, "cannot be read: No such file"),
+    ],
+)
+def test_labels_that_do_not_fit(run, cwd, content, said):
+    name = "labels.txt" if said.startswith("'labels.json'") else "labels.json"
+    if content is not None:
+        (cwd / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    outcome = run(f"predict {{star}} {{squeezenet}} --labels {name}", expect=4)
+    assert said.replace("labels.json", name) in outcome.err
+    assert f"'{name}'" in outcome.err
+    assert "hint: " in outcome.err
+    assert outcome.out == ""
+
+
+def test_without_labels_there_are_indices(run):
+    outcome = run("predict {star} {tiny} --num-classes 7 --top 2 --json").json
+    assert [guess["label"] for guess in outcome["predictions"][0]["top"]] == [None, None]
+    assert run("predict {star} {tiny} --top 2").column("label") == ["", ""]
+
+
+def test_a_tensor_file_has_numbers_instead_of_names(run, cwd):
+    torch.save(torch.randn(5, 3, 64, 64), cwd / "five.pt")
+    assert run("predict five.pt {tiny} --top 1 --batch 2").column("image") == list("01234")
+
+
+def test_a_table_names_each_image_once(run):
+    text = run(f"{ALL} --format table --top 2").out
+    assert text.count("star.png") == 1
+    assert "softmax: one of 10 classes an image" in text
+    text = run(f"{ALL} --format table --activation sigmoid --temperature 2 --columns label,on").out
+    assert "on from a score of 0.5" in text
+    assert "logits divided by 2" in text
+
+
+def test_csv_and_markdown_hold_the_same_rows(run, cwd):
+    rows = list(csv.DictReader(io.StringIO(run(f"{ALL} --format csv --batch 1").out)))
+    assert rows == run(f"{ALL} --batch 1").rows
+    run(f"{ALL} --batch 1 -o out.csv")
+    assert list(csv.DictReader(io.StringIO((cwd / "out.csv").read_text()))) == rows
+    assert run(f"{ALL} --format markdown").out.count("\n| ") == 17  # header, rule, 15 rows
+
+
+def test_rows_come_before_the_last_picture_is_read(run, cwd, samples):
+    for i in range(4):
+        Image.new("RGB", (64, 64), (60 * i, 90, 30)).save(cwd / f"{i}.png")
+    (cwd / "4.png").write_bytes(b"no picture")
+    outcome = run("predict 0.png 1.png 2.png 3.png 4.png {healthy} --top 1 --batch 2", expect=4)
+    assert outcome.column("image") == ["0.png", "1.png", "2.png", "3.png"]
+    assert "'4.png'" in outcome.err
+    outcome = run("predict 0.png 1.png 2.png 3.png 4.png {healthy} --top 1 --batch 2 --json", expect=4)
+    assert outcome.out == ""
+
+
+def test_a_reader_that_leaves_early_is_no_error(cwd, samples):
+    for i in range(6):
+        Image.new("RGB", (64, 64), (40 * i, 90, 30)).save(cwd / f"{i}.png")
+    model = ["-m", f"{samples}/tiny_resnet.py:TinyResNet", "--batch", "1"]
+    process = subprocess.Popen(
+        [sys.executable, __main__.__file__, "predict", ".", *model],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=cwd,
+    )
+    assert process.stdout.readline().startswith(b"image\t")
+    process.stdout.close()
+    err = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(60) == 0, err
+    assert b"Error" not in err

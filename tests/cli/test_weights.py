@@ -1,0 +1,187 @@
+"""`modelscope weights`: what is in a checkpoint, against torch, NumPy and safetensors."""
+
+import errno
+import os
+from argparse import Namespace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+
+@pytest.fixture
+def state():
+    generator = torch.Generator().manual_seed(0)
+    tied = torch.randn(4, 6, generator=generator)
+    broken = torch.randn(50, generator=generator)
+    broken[:3] = torch.tensor([np.nan, np.inf, -np.inf])
+    return {
+        "encoder.embed": tied,
+        "encoder.bias": torch.zeros(5),
+        "decoder.embed": tied,
+        "decoder.broken": broken,
+        "decoder.half": torch.randn(7, 3, generator=generator).half(),
+        "decoder.steps": torch.tensor(12),
+        "decoder.turned": torch.randn(3, 8, generator=generator).T,
+        "nothing": torch.empty(0),
+        "spectrum": torch.ones(3, dtype=torch.complex64),
+    }
+
+
+@pytest.fixture
+def checkpoint(state, cwd):
+    torch.save({"model": state, "epoch": 3, "optimizer": {"lr": 0.1}}, "best.pth")
+    return "best.pth"
+
+
+def test_the_document_describes_every_tensor(run, state, checkpoint):
+    document = run(f"weights {checkpoint} --json").json
+    assert document["schema"] == "modelscope/weights/1"
+    assert [row["name"] for row in document["tensors"]] == list(state)
+    for row, tensor in zip(document["tensors"], state.values(), strict=True):
+        assert row["shape"] == list(tensor.shape)
+        assert row["dtype"] == str(tensor.dtype).removeprefix("torch.")
+        assert (row["numel"], row["bytes"]) == (tensor.numel(), tensor.nbytes)
+        assert row["mean"] is None
+    own = [tensor for name, tensor in state.items() if name != "decoder.embed"]
+    totals = document["totals"]
+    assert (totals["tensors"], totals["numel"]) == (len(own), sum(t.numel() for t in own))
+    assert totals["bytes"] == totals["storage_bytes"] == sum(t.nbytes for t in own)
+    assert totals["file_bytes"] == os.path.getsize(checkpoint)
+    assert totals["by_dtype"]["float16"] == {"tensors": 1, "numel": 21, "bytes": 42}
+    assert document["beside"] == {"epoch": "3", "optimizer": "1 number"}
+    assert {row["name"]: row["shared_with"] for row in document["tensors"] if row["shared_with"]} == {
+        "decoder.embed": "encoder.embed"
+    }
+    assert document["architecture"]["name"] is None
+
+
+def test_statistics_are_numpys(run, state, checkpoint):
+    for row in run(f"weights {checkpoint} --stats --json").json["tensors"]:
+        tensor = state[row["name"]]
+        if tensor.is_complex() or not tensor.numel():
+            assert row["problem"]
+            assert row["mean"] is None
+            continue
+        values = tensor.double().numpy()
+        finite = values[np.isfinite(values)]
+        expected = {
+            "mean": finite.mean(),
+            "std": finite.std(),
+            "min": finite.min(),
+            "max": finite.max(),
+            "abs_max": np.abs(finite).max(),
+            "zero_fraction": (values == 0).mean(),
+            "nan_count": np.isnan(values).sum(),
+            "inf_count": np.isinf(values).sum(),
+        }
+        assert {key: row[key] for key in expected} == pytest.approx(expected, rel=1e-5, abs=1e-7)
+
+
+def test_a_column_of_statistics_reads_the_values(run, checkpoint):
+    assert run(f"weights {checkpoint} -l decoder.steps --columns name,max").rows == [
+        {"name": "decoder.steps", "max": "12.0"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("patterns", "names"),
+    [
+        ("-l encoder", ["encoder.embed", "encoder.bias"]),
+        ("-l '*.embed'", ["encoder.embed", "decoder.embed"]),
+        ("-l nothing -l encoder.bias", ["encoder.bias", "nothing"]),
+        ("-l 're:half$'", ["decoder.half"]),
+    ],
+)
+def test_patterns(run, checkpoint, patterns, names):
+    assert run(f"weights {checkpoint} {patterns}").column("name") == names
+
+
+def test_a_tree_adds_up(run, state, checkpoint):
+    rows = {row["name"]: row for row in run(f"weights {checkpoint} --depth 1").rows}
+    assert list(rows) == ["encoder", "decoder", "nothing", "spectrum"]
+    assert int(rows["encoder"]["numel"]) == 29
+    total = run(f"weights {checkpoint} --json").json["totals"]
+    assert sum(int(row["bytes"]) for row in rows.values()) == total["bytes"]
+    assert sum(int(row["tensors"]) for row in rows.values()) == total["tensors"]
+    assert "encoder.embed" in run(f"weights {checkpoint} --depth 2").column("name")
+
+
+def test_the_table_says_what_is_beside_and_which_architecture(run, checkpoint, samples):
+    table = run(f"weights {checkpoint} --format table").out
+    assert "= encoder.embed" in table
+    assert "epoch: 3" in table
+    assert "took 'model'" in table
+    assert "none of torchvision's" in table
+    table = run(f"weights {samples}/shapes_squeezenet1_1.safetensors --format table").out
+    assert "squeezenet1_1, 10 classes" in table
+    assert "seed=2024" in table
+
+
+def test_names_cannot_steer_the_terminal(run, cwd):
+    save_file({"\x1b[2Jweight": torch.ones(1)}, "odd.safetensors", metadata={"\x1b]0;": "\x07"})
+    for form in ("table", "tsv"):
+        assert "\x1b" not in run(f"weights odd.safetensors --format {form}").out
+
+
+def test_convert_writes_what_safetensors_reads(run, state, checkpoint):
+    outcome = run(f"weights {checkpoint} --convert safe.safetensors")
+    assert "wrote safe.safetensors" in outcome.err
+    copy = load_file("safe.safetensors")
+    assert copy.keys() == state.keys()
+    for name, tensor in state.items():
+        assert copy[name].dtype == tensor.dtype
+        assert torch.equal(torch.nan_to_num(copy[name]), torch.nan_to_num(tensor))
+    run(f"weights {checkpoint} -l encoder --convert part.safetensors")
+    assert load_file("part.safetensors").keys() == {"encoder.embed", "encoder.bias"}
+
+
+def test_convert_runs_no_foreign_code_and_names_it(run, state, cwd):
+    torch.save({"state_dict": state, "args": Namespace(lr=1)}, "foreign.pt")
+    outcome = run("weights foreign.pt --convert safe.safetensors")
+    assert "warning: a full load would run: argparse.Namespace" in outcome.err
+    assert load_file("safe.safetensors").keys() == state.keys()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_convert_refuses_what_only_torch_can_read(run, cwd):
+    torch.save({"q": torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)}, "quantized.pt")
+    assert "'q' is quantized" in run("weights quantized.pt --convert safe.safetensors", expect=4).err
+    assert sorted(os.listdir()) == ["quantized.pt"]
+    assert "quantized: only" in run("weights quantized.pt --stats --format table").out
+
+
+def test_a_full_disk_leaves_nothing(run, checkpoint, monkeypatch):
+    from modelscope_cli.analysis import convert
+
+    calls = []
+
+    def fail(entry):
+        calls.append(entry)
+        if len(calls) > 3:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return torch.zeros(entry.shape, dtype=getattr(torch, entry.dtype))
+
+    monkeypatch.setattr(convert, "read_values", fail)
+    outcome = run(f"weights {checkpoint} --convert safe.safetensors", expect=4)
+    assert "No space left on device" in outcome.err
+    assert os.listdir() == [checkpoint]
+
+
+def test_files_without_tensors_and_pipes(run, cwd):
+    torch.save({"epoch": 3}, "none.pt")
+    assert "holds no tensors, but the keys 'epoch'" in run("weights none.pt", expect=4).err
+    torch.save({}, "empty.pt")
+    assert "'empty.pt' holds no tensors\n" in run("weights empty.pt", expect=4).err
+    os.mkfifo("pipe.pt")
+    assert "'pipe.pt' is no plain file" in run("weights pipe.pt", expect=4).err
+
+
+def test_a_checkpoint_is_a_model(run, samples):
+    outcome = run(
+        f"stats {samples}/star.png --model {samples}/shapes_squeezenet1_1.safetensors -l conv@1 --json"
+    )
+    assert outcome.json["model"]["name"] == "squeezenet1_1"
+    assert outcome.json["model"]["weights"]["origin"] == "checkpoint"
+    assert "model: squeezenet1_1, by the names and shapes in" in outcome.err

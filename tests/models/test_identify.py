@@ -1,0 +1,163 @@
+"""Every torchvision state dict is recognised, whatever stands before its names and however many classes it has."""
+
+import json
+import lzma
+import struct
+from pathlib import Path
+
+import architecture_index
+import pytest
+import torch
+from torch import nn
+
+from modelscope_cli.checkpoints.reading import read_contents
+from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.models.identify import identify
+from modelscope_cli.models.load import load_model, load_skeleton
+from modelscope_cli.models.recognise import recognise
+from modelscope_cli.models.request import ModelRequest
+from modelscope_cli.models.weights import default_weights
+from modelscope_cli.models.zoo import zoo_architecture
+
+# These differ in the size of their pictures only.
+LOOK_ALIKE = ("fasterrcnn_mobilenet_v3_large_320_fpn", "fasterrcnn_mobilenet_v3_large_fpn")
+
+
+def skeleton(name: str, num_classes: int | None = None) -> nn.Module:
+    return zoo_architecture(name, default_weights(name), {}, 0).on_meta().build(num_classes)
+
+
+def shapes_of(module: nn.Module, prefix: str = "") -> dict[str, tuple[int, ...]]:
+    return {f"{prefix}{key}": tuple(tensor.shape) for key, tensor in module.state_dict().items()}
+
+
+def test_the_index_is_that_of_this_torchvision_and_every_name_is_recognised(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    built: dict[tuple[str, int | None], nn.Module] = {}
+
+    def remembering(name: str, *rest: object) -> object:
+        architecture = zoo_architecture(name, *rest)  # type: ignore[arg-type]
+        build = architecture.build
+
+        def remember(num_classes: int | None) -> nn.Module:
+            return built.setdefault((name, num_classes), build(num_classes))
+
+        object.__setattr__(architecture, "build", remember)
+        return architecture
+
+    monkeypatch.setattr(architecture_index, "zoo_architecture", remembering)
+    assert lzma.decompress(architecture_index.FILE.read_bytes()).decode() == architecture_index.text()
+
+    for at, ((name, num_classes), module) in enumerate(built.items()):
+        prefix = ("", "module.", "_orig_mod.module.", "net.", "model.")[at % 5]
+        expected = LOOK_ALIKE if name in LOOK_ALIKE else (name,)
+        found = identify(shapes_of(module, prefix))
+        assert found.candidates == expected
+        assert (found.score, found.missing, found.unexpected, found.prefix) == (1.0, (), (), prefix)
+        assert found.num_classes == num_classes
+        assert found.name == (name if len(expected) == 1 else None)
+        path = half_precision_file(tmp_path / "half.safetensors", module)
+        assert identify(read_contents(path).shapes()).candidates == expected
+
+
+def half_precision_file(path: Path, module: nn.Module) -> Path:
+    """Write a safetensors file of float16 zeros, as a hole: it takes no room."""
+    header, at = {}, 0
+    for key, tensor in module.state_dict().items():
+        end = at + 2 * tensor.numel()
+        header[key] = {"dtype": "F16", "shape": list(tensor.shape), "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text)
+    with path.open("r+b") as file:
+        file.truncate(8 + len(text) + at)
+    return path
+
+
+def test_published_densenets_have_older_names() -> None:
+    shapes = {
+        key.replace("norm1", "norm.1").replace("conv2", "conv.2"): shape
+        for key, shape in shapes_of(skeleton("densenet121")).items()
+    }
+    assert identify(shapes).name == "densenet121"
+
+
+def test_heads_for_training_may_be_missing() -> None:
+    for name, head in [
+        ("fcn_resnet50", "aux_classifier"),
+        ("googlenet", "aux1"),
+        ("inception_v3", "AuxLogits"),
+    ]:
+        shapes = {key: shape for key, shape in shapes_of(skeleton(name)).items() if not key.startswith(head)}
+        assert identify(shapes).name == name
+
+
+def test_a_near_miss_says_what_differs() -> None:
+    shapes = shapes_of(skeleton("resnet18"))
+    del shapes["layer1.0.conv1.weight"]
+    shapes["extra.weight"] = (3,)
+    shapes["layer2.0.bn1.bias"] = (7,)
+    found = identify(shapes)
+    assert (found.name, found.nearest, found.candidates) == (None, "resnet18", ())
+    assert 0.9 < found.score < 1
+    assert found.missing == ("layer1.0.conv1.weight",)
+    assert found.unexpected == ("extra.weight",)
+    assert found.misshaped == ("layer2.0.bn1.bias 7 for 128",)
+
+
+@pytest.mark.parametrize(
+    "shapes", [{}, {"a": (1,)}, {"conv1.weight": ()}, {f"n{n}.w": (1,) for n in range(9999)}]
+)
+def test_other_state_dicts_are_of_no_model(shapes: dict[str, tuple[int, ...]]) -> None:
+    assert identify(shapes).name is None
+
+
+def test_a_file_for_a_model_is_loaded_into_what_it_is_of(tmp_path: Path) -> None:
+    module = zoo_architecture("squeezenet1_1", default_weights("squeezenet1_1"), {}, 3).build(5)
+    state = {f"module.{key}": tensor for key, tensor in module.state_dict().items()}
+    torch.save({"state_dict": state, "epoch": 1}, tmp_path / "best.pth")
+    request = ModelRequest(str(tmp_path / "best.pth"), device="cpu")
+    for loaded in (load_model(request), load_skeleton(request)):
+        assert loaded.info.name == "squeezenet1_1"
+        assert f"model: squeezenet1_1, by the names and shapes in '{tmp_path / 'best.pth'}'" in loaded.notes
+        assert "num classes: 5, as in the checkpoint" in loaded.notes
+    torch.testing.assert_close(load_model(request).module.state_dict(), module.state_dict())
+
+
+def test_a_transformer_for_larger_pictures(tmp_path: Path) -> None:
+    request = ModelRequest("vit_b_16", weights="none", model_args=("image_size=384",))
+    path = half_precision_file(tmp_path / "large.safetensors", load_skeleton(request).module)
+    recognised, _ = recognise(ModelRequest(str(path)))
+    assert (recognised.model, recognised.model_args) == ("vit_b_16", ("image_size=384",))
+
+
+def test_what_cannot_be_told_apart_is_asked_for(tmp_path: Path) -> None:
+    path = half_precision_file(tmp_path / "a.safetensors", skeleton(LOOK_ALIKE[0], 91))
+    with pytest.raises(UsageError) as caught:
+        recognise(ModelRequest(str(path)))
+    assert all(name in caught.value.message for name in LOOK_ALIKE)
+    assert caught.value.hint == f"--model {LOOK_ALIKE[0]} --checkpoint {path}"
+
+
+def test_metadata_decides_between_look_alikes(tmp_path: Path) -> None:
+    path = half_precision_file(tmp_path / "a.safetensors", skeleton(LOOK_ALIKE[0], 91))
+    whole = path.read_bytes()
+    n = struct.unpack("<Q", whole[:8])[0]
+    header = {"__metadata__": {"architecture": LOOK_ALIKE[1]}, **json.loads(whole[8 : 8 + n])}
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + whole[8 + n :])
+    assert recognise(ModelRequest(str(path)))[0].model == LOOK_ALIKE[1]
+
+
+def test_of_no_model_and_of_nearly_one(tmp_path: Path) -> None:
+    torch.save({"a": torch.ones(1)}, tmp_path / "own.pt")
+    with pytest.raises(CannotRunError, match="holds the weights of no torchvision model"):
+        recognise(ModelRequest(str(tmp_path / "own.pt")))
+    module = skeleton("resnet18")
+    module.fc = nn.Identity()
+    path = half_precision_file(tmp_path / "headless.safetensors", module)
+    with pytest.raises(CannotRunError, match=r"nearest is resnet18, missing: fc\.weight, fc\.bias") as caught:
+        recognise(ModelRequest(str(path)))
+    assert caught.value.hint == f"--model resnet18 --checkpoint {path} --no-strict"
+    assert recognise(ModelRequest(str(path), strict=False))[0].model == "resnet18"

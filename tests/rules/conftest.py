@@ -1,0 +1,71 @@
+"""The healthy sample network and ten pictures, one of each class."""
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from modelscope_cli.analysis.checkup import gather, is_untrained
+from modelscope_cli.inputs.batch import Batch, Inputs
+from modelscope_cli.models.load import LoadedModel, load_model
+from modelscope_cli.models.request import ModelRequest
+from modelscope_cli.records import Evidence, Finding, InputInfo
+from modelscope_cli.rules.judge import judge, needs_of
+from modelscope_cli.rules.registry import RULES
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+
+
+@pytest.fixture(scope="session")
+def pictures() -> Tensor:
+    """(10, 3, 224, 224), normalised as for ImageNet."""
+    spec = importlib.util.spec_from_file_location("shapes_dataset", SAMPLES / "dataset.py")
+    dataset = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(dataset)
+    raw = torch.stack([dataset.render(label, 900 + label, 224) for label in range(10)])
+    mean, deviation = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+    return (raw - mean[:, None, None]) / deviation[:, None, None]
+
+
+@pytest.fixture
+def healthy() -> LoadedModel:
+    model, checkpoint = f"{SAMPLES}/tiny_resnet.py:TinyResNet", SAMPLES / "tiny_resnet.safetensors"
+    return load_model(ModelRequest(model=model, checkpoint=checkpoint, device="cpu"))
+
+
+Examine = Callable[..., Evidence]
+
+
+@pytest.fixture
+def examine(pictures: Tensor) -> Examine:
+    """Gather all the evidence there is about a model on the pictures."""
+
+    def look(loaded: LoadedModel, module=None, x: Tensor = pictures, needs=None) -> Evidence:
+        loaded = replace(loaded, module=loaded.module if module is None else module)
+        batches = list(x.split(5))
+        inputs = Inputs(
+            info=InputInfo("image", (tuple(batches[0].shape),)),
+            n_images=len(x),
+            n_batches=len(batches),
+            make_batches=lambda: (Batch((part,), len(part)) for part in batches),
+        )
+        every = frozenset().union(*(rule.needs for rule in RULES))
+        is_training = is_untrained(loaded)
+        return gather(loaded, inputs, needs or every, is_training=is_training, is_real=True)
+
+    return look
+
+
+@pytest.fixture
+def findings() -> Callable[..., tuple[Finding, ...]]:
+    """Judge evidence by every rule; budgets only where they are given."""
+
+    def find(evidence: Evidence, **thresholds: float | str) -> tuple[Finding, ...]:
+        assert needs_of(RULES, thresholds)
+        return judge(RULES, thresholds, evidence)[0]
+
+    return find

@@ -1,0 +1,42 @@
+"""Every rule fires on a network injured in its way, alone; none fires on the healthy one."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from modelscope_cli.rules.registry import RULES
+
+_spec = importlib.util.spec_from_file_location("sick_variants", Path(__file__).with_name("sick.py"))
+_sick = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_sick)
+VARIANTS = _sick.VARIANTS
+IDS = [f"{code}-{injure.__name__}" for code, injure, *_ in VARIANTS]
+BUDGETS_MET = {"MS501": 100_000, "MS502": 1e9, "MS503": 50e6, "MS504": "1,10"}
+
+
+def test_there_is_a_sick_variant_for_every_rule():
+    assert [rule.code for rule in RULES] == sorted({code for code, *_ in VARIANTS})
+
+
+def test_nothing_is_found_in_the_healthy_network(healthy, examine, findings):
+    evidence = examine(healthy)
+    assert not evidence.missing
+    assert findings(evidence, **BUDGETS_MET) == ()
+
+
+@pytest.mark.parametrize(("code", "injure", "layer", "thresholds"), VARIANTS, ids=IDS)
+def test_a_sick_variant_breaks_exactly_its_rule(healthy, examine, findings, code, injure, layer, thresholds):
+    evidence = examine(healthy, injure(healthy.module))
+    found = findings(evidence, **thresholds)
+    assert {finding.code for finding in found} == {code}
+    assert found[0].layer == layer
+    # The threshold decides: just beyond what was found, nothing is.
+    values = [finding.value for finding in found]
+    if code == "MS504":
+        beyond = "1,10"
+    elif code == "MS302":
+        beyond = min(values)
+    else:
+        beyond = max(values) + (code == "MS601")
+    assert code not in {finding.code for finding in findings(evidence, **{code: beyond})}

@@ -1,0 +1,76 @@
+"""Thresholds as people write them, and the evidence they are held against."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from modelscope_cli.errors import UsageError
+from modelscope_cli.rules.judge import fails, judge, needs_of
+from modelscope_cli.rules.registry import RULES, choose_rules
+from modelscope_cli.rules.thresholds import read, write
+
+
+@pytest.mark.parametrize(
+    ("typed", "kind", "value"),
+    [
+        *[("0.5", "number", 0.5), (3, "number", 3.0), ("1e-6", "number", 1e-6)],
+        *[("25M", "count", 25e6), ("5g", "count", 5e9), ("1.5k", "count", 1500.0), (1000, "count", 1000.0)],
+        *[("500MB", "bytes", 5e8), ("500MiB", "bytes", 500 * 2**20), ("1 GB", "bytes", 1e9)],
+        *[("1,1000", "shape", "1,1000"), ("1x3x8x8", "shape", "1,3,8,8"), ([1, 10], "shape", "1,10")],
+    ],
+)
+def test_what_can_be_written(typed, kind, value):
+    assert read(typed, kind, "--set X=") == value
+
+
+@pytest.mark.parametrize("kind", ["number", "count", "bytes", "shape"])
+@pytest.mark.parametrize("typed", ["", "x", "-1", "nan", "inf", "1..2", "1,,2", "5Q", True])
+def test_what_cannot(typed, kind):
+    with pytest.raises(UsageError, match="--set X="):
+        read(typed, kind, "--set X=")
+
+
+@given(st.floats(0, 1e15), st.sampled_from(["number", "count", "bytes"]))
+def test_what_is_shown_can_be_typed_again(value, kind):
+    assert read(write(value, kind), kind, "") == pytest.approx(value, rel=1e-3)
+
+
+def test_only_what_is_needed_is_gathered(healthy, examine):
+    weights = examine(healthy, needs=needs_of(choose_rules(["MS1"], []), {}))
+    assert weights.tensors
+    assert (weights.forward, weights.structure, weights.backward, weights.train) == (None,) * 4
+    assert needs_of(choose_rules(["MS5"], []), {}) == frozenset()
+    assert needs_of(choose_rules(["MS5"], []), {"MS501": 1.0}) == {"structure"}
+
+
+def test_the_model_is_left_as_it_was(healthy, examine):
+    model = healthy.module
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    random = torch.random.get_rng_state()
+    examine(healthy)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert torch.equal(torch.random.get_rng_state(), random)
+    assert not any(m.training or m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+    assert all(p.grad is None and p.requires_grad for p in model.parameters())
+
+
+def test_the_input_can_be_what_is_not_finite(healthy, examine, findings, pictures):
+    broken = pictures.clone()
+    broken[7, 0, 3, 3] = torch.inf
+    (finding,) = findings(examine(healthy, x=broken))
+    assert (finding.code, finding.layer) == ("MS201", None)
+    assert finding.message == "the input itself holds NaN or infinite values"
+
+
+def test_passing_on_is_counted_and_is_no_finding(healthy, examine):
+    healthy.module.block3.conv1.weight.data[0] = torch.nan
+    evidence = examine(healthy)
+    assert [f.code for f in judge(RULES, {}, evidence)[0]] == ["MS101"]
+    # Without the rule that explains it, the layer itself is named, and nothing behind it.
+    (finding,), _ = judge(choose_rules(["MS201"], []), {}, evidence)
+    assert finding.layer == "block3.conv1"
+    behind = ["bn1", "relu", "conv2", "bn2", "relu"]  # and the head; the shortcut does not see any of it
+    assert finding.value == 1 + len(behind) + 1
+    assert "6 calls after it pass it on (block3.bn1, block3.relu and 4 more)" in finding.message
+    assert fails([finding], "error")
