@@ -55,9 +55,9 @@ def packages(modules: set[str]) -> set[str]:
 
 
 PLAINEST = [
-    *("errors", "hooks/patterns", "models/names", "analysis/histogram", "analysis/moments"),
+    *("errors", "hooks/patterns", "hooks/spec", "hooks/vocabulary", "models/names"),
+    *("analysis/histogram", "analysis/moments", "analysis/marks"),
     *(f"analysis/{name}_request" for name in ("grads", "prune", "attack", "diff")),
-    "analysis/marks",
     *(
         f"{room}/{path.stem}"
         for room in ("records", "checkpoints", "rules")

@@ -1,6 +1,6 @@
 """`stats`: what the activations of every layer look like, over any number of images, keeping none of them."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -15,7 +15,7 @@ from modelscope_cli.analysis.targets import training_args
 from modelscope_cli.hooks.channels import ChannelFinder
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.selection import Selection
-from modelscope_cli.hooks.session import Call, HookSession, Observer
+from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
 from modelscope_cli.records import ActivationStats, Counts, Redundancy
 
 
@@ -136,6 +136,7 @@ def observe_activations(
     wanted: Wanted,
     *,
     with_correlation: bool = False,
+    interventions: Sequence[Intervention] = (),
     batch_norms: BatchNormObserver | None = None,
     family: str = "custom",
     track: Callable[[Iterable[Batch], str], Iterator[Batch]] = lambda batches, what: iter(batches),
@@ -147,6 +148,7 @@ def observe_activations(
 
     Args:
         batches: can be iterated twice and gives the same both times.
+        interventions: change what flows, in both passes.
         batch_norms: where given, the model runs in train mode, and this looks at its batch norms too.
         family: as in `LoadedModel`; detection models need something to find in train mode.
         track: wraps an iteration to show its progress.
@@ -161,7 +163,14 @@ def observe_activations(
 
     def open_session(*observers: Observer) -> HookSession:
         wanted, names = selection.wanted, selection.names
-        return HookSession(model, observers, wanted=wanted, names=names, is_training=is_training)
+        return HookSession(
+            model,
+            observers,
+            wanted=wanted,
+            names=names,
+            is_training=is_training,
+            interventions=interventions,
+        )
 
     def arguments(batch: Batch) -> tuple[Any, ...]:
         return training_args(model, family, batch.args) if is_training else batch.args
@@ -174,6 +183,8 @@ def observe_activations(
             n_batches += 1
     if wanted.mad and n_batches > 1:
         second = _DeviationObserver(observer.activations)
+        for intervention in interventions:
+            intervention.repeat()
         with open_session(second) as session:
             for batch in track(batches, "mean absolute deviation"):
                 session.run(arguments(batch))

@@ -29,6 +29,10 @@ def backward_pass() -> Iterator[None]:
         hint = "modelscope stats   needs no gradients"
         if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in reason:
             reason, hint = "out of memory", "--batch 1, a smaller --size, or --device cpu"
+        elif "modified by an inplace operation" in reason:
+            hint = (
+                "return a new tensor from the function of --hook instead of writing to the one it was given"
+            )
         raise CannotRunError(f"backward raised {type(error).__name__}: {reason}", hint) from error
 
 

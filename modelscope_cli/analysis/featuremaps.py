@@ -1,6 +1,7 @@
 """`featuremaps`: keep the outputs of the selected calls for one image, as maps that can be looked at."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from modelscope_cli.hooks.channels import ChannelFinder
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.selection import Selection
-from modelscope_cli.hooks.session import Call, HookSession, Observer
+from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
 from modelscope_cli.records import FeatureMap
 
 
@@ -126,18 +127,22 @@ def capture_maps(
     image_size: tuple[int, int] | None = None,
     n_channels: int = 64,
     is_top: bool = False,
+    interventions: Sequence[Intervention] = (),
 ) -> list[Exhibit]:
     """Run the model once and return the selected outputs in execution order; cut short after the last.
 
     Args:
         image_size: height and width of the picture, for the proportions of token maps.
         n_channels: show at most this many, evenly spread or, with `is_top`, the most active.
+        interventions: change what flows; then the forward is not cut short.
 
     Raises:
         ForwardError: the model raised (exit 4).
     """
     capturer = _Capturer(image_size, is_innermost_only=selection.is_innermost_only)
-    with HookSession(model, [capturer], wanted=selection.wanted, names=selection.names) as session:
+    with HookSession(
+        model, [capturer], wanted=selection.wanted, names=selection.names, interventions=interventions
+    ) as session:
         session.run(args)
     exhibits = []
     for record, maps, part in sorted(capturer.captured, key=lambda captured: captured[0].order):

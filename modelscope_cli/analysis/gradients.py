@@ -21,7 +21,7 @@ from modelscope_cli.analysis.targets import training_args
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import list_layers
 from modelscope_cli.hooks.selection import Selection
-from modelscope_cli.hooks.session import ForwardError, HookSession, Observer
+from modelscope_cli.hooks.session import ForwardError, HookSession, Intervention, Observer
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.records import (
     ActivationGradient,
@@ -60,6 +60,7 @@ def measure_gradients(
     selection: Selection,
     request: GradsRequest,
     *,
+    interventions: Sequence[Intervention] = (),
     track: Callable[[Iterable[Batch], str], Iterator[Batch]] = lambda batches, what: iter(batches),
 ) -> Gradients:
     """Run every batch forward and backward and return what its gradients were; the model is left as it was.
@@ -67,17 +68,25 @@ def measure_gradients(
     Args:
         selection: the layers whose activations are shown; with `clip.kind == "activations"` those that are
             clipped, and all are shown.
+        interventions: change what flows, forward and backward.
         track: wraps an iteration to show its progress.
 
     Raises:
         UsageError: the loss, its target or a pattern does not fit the model (exit 2).
         CannotRunError: nothing to differentiate, or the forward or backward pass raised (exit 4).
     """
-    return _Measurement(loaded, selection, request).run(batches, track)
+    return _Measurement(loaded, selection, request, interventions).run(batches, track)
 
 
 class _Measurement:
-    def __init__(self, loaded: LoadedModel, selection: Selection, request: GradsRequest) -> None:
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        selection: Selection,
+        request: GradsRequest,
+        interventions: Sequence[Intervention],
+    ) -> None:
+        self._interventions = interventions
         self._loaded = loaded
         self._model = loaded.module
         self._request = request
@@ -115,7 +124,8 @@ class _Measurement:
                 saving = self._measure_saving(next(iter(batches)).args, was_trainable)
             gathered = ParameterGradients(model, request.clip, request.loss.weight_decay)
             loss, n_passes = None, 0
-            with self._session([self._activations, self._batch_norms]) as session, gathered.hooked():
+            observers = [self._activations, self._batch_norms]
+            with self._session(observers, self._interventions) as session, gathered.hooked():
                 for batch in track(batches, "gradients"):
                     loss = self._run_pass(session, batch.args, gathered)
                     n_passes += 1
@@ -123,7 +133,9 @@ class _Measurement:
             assert loss is not None  # there is always a batch
             return self._conclude(gathered, orders, loss, n_passes, saving)
 
-    def _session(self, observers: Sequence[Observer]) -> HookSession:
+    def _session(
+        self, observers: Sequence[Observer], interventions: Sequence[Intervention] = ()
+    ) -> HookSession:
         return HookSession(
             self._model,
             observers,
@@ -131,6 +143,7 @@ class _Measurement:
             names=self._shown.names,
             is_training=self._request.is_training,
             with_gradients=True,
+            interventions=interventions,
         )
 
     def _measure_saving(self, args: tuple[Any, ...], was_trainable: list[bool]) -> Saving | None:
@@ -175,7 +188,7 @@ class _Measurement:
             with torch.enable_grad():
                 return self._criterion(session.run(args))
         except ForwardError as error:
-            if self._request.full_backward and "modified inplace" in str(error.__cause__):
+            if "BackwardHookFunction" in str(error.__cause__) and "modified inplace" in str(error.__cause__):
                 raise _forbidden_in_place(error) from error
             if is_searching and isinstance(error.__cause__, IndexError):
                 message = f"target {label} is out of range: {str(error.__cause__).rstrip('.')}"
@@ -288,7 +301,7 @@ def _forbidden_in_place(error: ForwardError) -> CannotRunError:
     return CannotRunError(
         f"full backward hooks cannot be used here: {where} changes the output of a hooked layer in place, "
         "which torch forbids",
-        "leave out --full-backward: tensor hooks on the outputs see the same gradients",
+        "leave out --full-backward, and take grad: for full-backward: in --hook   (tensor hooks on the outputs)",
     )
 
 

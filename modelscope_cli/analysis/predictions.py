@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
-from modelscope_cli.hooks.session import HookSession
+from modelscope_cli.hooks.session import HookSession, Intervention
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.records import Guess, Prediction
 
@@ -80,13 +80,18 @@ def name_guesses(guesses: Sequence[tuple[Guess, ...]], batch: Batch, first: int)
     return tuple(map(Prediction, names, guesses))
 
 
-def stream_logits(model: nn.Module, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Tensor]]:
+def stream_logits(
+    model: nn.Module, batches: Iterable[Batch], interventions: Sequence[Intervention] = ()
+) -> Iterator[tuple[Batch, Tensor]]:
     """Run every batch and give its logits, `(N, classes)`; nothing is kept from one batch to the next.
+
+    Args:
+        interventions: change what flows.
 
     Raises:
         CannotRunError: the model raised, or is no classifier (exit 4).
     """
-    with HookSession(model) as session:
+    with HookSession(model, interventions=interventions) as session:
         for batch in batches:
             yield batch, class_scores(session.run(batch.args), batch.n_images)
 

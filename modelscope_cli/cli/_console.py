@@ -77,6 +77,11 @@ def note(text: str) -> None:
         sys.stderr.write(text + "\n")
 
 
+def say(text: str) -> None:
+    """Write to stderr what was asked for by name, also under --quiet."""
+    sys.stderr.write(text + "\n")
+
+
 def warn(text: str) -> None:
     """Say on stderr what may make the result mean less than it seems."""
     _styled("warning: ", "yellow", text)

@@ -177,6 +177,18 @@ ExcludeOpt = Annotated[
     list[str] | None,
     typer.Option("--exclude", metavar="PATTERN", help="Take layers away again.", rich_help_panel=_LAYERS),
 ]
+HookOpt = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--hook",
+        metavar="HOOK",
+        help="Change what flows (repeatable, in order): ACTION=ARGS@PATTERN, or KIND:ACTION... "
+        "zero@layer3, 'zero[3,7]@conv1', pre:add=10@fc, grad:clamp=-1,1@conv, call=hooks.py:fn@relu. "
+        "ACTION: zero, scale, add, clamp, noise, mean, keep, shuffle, print, save, nan-to-num, raise-on-nan, call. "
+        "KIND: forward, pre, grad, param-grad, full-backward.",
+        rich_help_panel=_LAYERS,
+    ),
+]
 ColumnsOpt = Annotated[
     str | None,
     typer.Option(

@@ -9,6 +9,7 @@ import typer
 from modelscope_cli.cli import _console
 from modelscope_cli.cli import _options as opt
 from modelscope_cli.cli._emit import destination, emit
+from modelscope_cli.cli._hooks import bind, conclude, read_hooks
 from modelscope_cli.cli._run import load, make_run, open_for, read_options, set_up, tell
 from modelscope_cli.errors import CannotRunError, UsageError
 
@@ -47,6 +48,7 @@ def featuremaps(
         Path | None,
         typer.Option("--save-tensors", metavar="FILE", help="Save the whole outputs as .safetensors."),
     ] = None,
+    hook: opt.HookOpt = None,
     model: opt.ModelOpt = "resnet34",
     weights: opt.WeightsOpt = "auto",
     checkpoint: opt.CheckpointOpt = None,
@@ -94,6 +96,7 @@ def featuremaps(
     set_up(quiet, debug)
     where = destination(format, json, output)
     request, given = read_options(options)
+    hooks = read_hooks(hook, "featuremaps")
     make_palette(cmap)
     choose_columns(COLUMNS, columns)
     if len(given.files) > 1:
@@ -122,6 +125,7 @@ def featuremaps(
         loaded.module, layer or (), exclude or (), batch.args, is_feedforward=loaded.is_feedforward
     )
     tell(selection.notes, ())
+    bound = bind(hooks, loaded, batch.args, seed)
     exhibits = capture_maps(
         loaded.module,
         batch.args,
@@ -129,20 +133,24 @@ def featuremaps(
         image_size=image_size,
         n_channels=channels,
         is_top=top,
+        interventions=bound.interventions,
     )
+    hook_reports, hook_warnings = conclude(bound)
     if not any(exhibit.maps is not None for exhibit in exhibits):
         raise CannotRunError(
             "no selected layer gave anything that can be drawn", f"modelscope summary {model}"
         )
     look = gallery.Look(scale.value, cmap, cell, picture if overlay else None)
+    warnings = (*loaded.warnings, *inputs.warnings, *hook_warnings)
     with folder.open() as stage:
         record = FeatureMapsRecord(
-            run=make_run("featuremaps", loaded, inputs.info, seed, (*loaded.warnings, *inputs.warnings)),
+            run=make_run("featuremaps", loaded, inputs.info, seed, warnings),
             maps=tuple(gallery.save_gallery(exhibits, look, stage)),
             contact_sheet=gallery.CONTACT_SHEET,
             out_dir=str(folder.path),
             tensors=str(save_tensors) if save_tensors else None,
             not_called=uncalled(loaded.module, selection, [exhibit.record.name for exhibit in exhibits]),
+            hooks=hook_reports,
         )
         write_text(stage / "report.json", render_json(record.to_dict()))
         if save_tensors is not None:

@@ -9,6 +9,7 @@ import typer
 from modelscope_cli.cli import _console
 from modelscope_cli.cli import _options as opt
 from modelscope_cli.cli._emit import destination, emit
+from modelscope_cli.cli._hooks import bind, conclude, read_hooks
 from modelscope_cli.cli._run import fit_batch, load, make_run, open_for, read_options, set_up, tell
 from modelscope_cli.errors import UsageError
 
@@ -27,6 +28,7 @@ def grads(
     images: opt.ImagesArg = None,
     layer: opt.LayersOpt = None,
     exclude: opt.ExcludeOpt = None,
+    hook: opt.HookOpt = None,
     loss: Annotated[
         str,
         typer.Option(
@@ -166,6 +168,8 @@ def grads(
       modelscope grads samples/star.png -m samples/tiny_resnet.py:TinyResNet -c samples/sick.safetensors -t star
 
       modelscope grads --model resnet18 --weights none --train-only fc --num-classes 10 --mode train --no-save
+
+      modelscope grads samples/harbour.jpg -m resnet34 -w none --hook 'grad:clamp=-1,1@conv' --no-save
     """
     options = locals()
     from modelscope_cli.analysis.grads_request import (
@@ -185,6 +189,7 @@ def grads(
     set_up(quiet, debug)
     where = destination(format, json, output)
     request, given = read_options(options)
+    hooks = read_hooks(hook, "grads", has_backward=True)
     choose_columns(grads_columns(table), columns)
     asked = GradsRequest(
         loss=LossRequest(loss, target, label_smoothing, weight_decay),
@@ -196,10 +201,7 @@ def grads(
     )
     check_loss(asked.loss)
     check_thresholds(asked.thresholds)
-    if full_backward and clip_activations is not None:
-        raise UsageError(
-            "--clip-activations works by tensor hooks, not --full-backward", "leave out --full-backward"
-        )
+    _check_clip(clip_activations, full_backward)
     if (out or force) and not save:
         raise UsageError("--no-save writes no folder", "leave out --no-save, or --out and --force")
     folder = OutputFolder(out or free_folder("grads", model), force) if save else None
@@ -219,23 +221,21 @@ def grads(
     if table == Table.batch_norm:
         check_drift(is_training)
     inputs = open_for(fit_batch(given, is_training), loaded)
-    selection = select(
-        loaded.module,
-        layer or (),
-        exclude or (),
-        next(iter(inputs)).args,
-        is_feedforward=loaded.is_feedforward,
-    )
+    first = next(iter(inputs)).args
+    selection = select(loaded.module, layer or (), exclude or (), first, is_feedforward=loaded.is_feedforward)
     tell(selection.notes, ())
+    bound = bind(hooks, loaded, first, seed)
     gradients = measure_gradients(
         loaded,
         inputs,
         selection,
         replace(asked, is_training=is_training),
+        interventions=bound.interventions,
         track=lambda batches, what: _console.track(what, batches, inputs.n_batches),
     )
     tell((), gradients.warnings)
-    warnings = (*loaded.warnings, *inputs.warnings, *gradients.warnings)
+    hook_reports, hook_warnings = conclude(bound)
+    warnings = (*loaded.warnings, *inputs.warnings, *gradients.warnings, *hook_warnings)
     record = GradsRecord(
         run=make_run("grads", loaded, inputs.info, seed, warnings),
         loss=gradients.loss,
@@ -250,6 +250,7 @@ def grads(
         batch_norm=gradients.batch_norm,
         saving=gradients.saving,
         not_called=uncalled(loaded.module, selection, [row.name for row in gradients.activations]),
+        hooks=hook_reports,
     )
     if folder is not None:
         from modelscope_cli.report.grads_report import FILES, save_report
@@ -259,3 +260,10 @@ def grads(
             save_report(record, stage)
         _console.note(f"wrote {folder.path}")
     emit(where, grads_sheet(record, table, columns), record.to_dict())
+
+
+def _check_clip(clip_activations: float | None, full_backward: bool) -> None:
+    if full_backward and clip_activations is not None:
+        raise UsageError(
+            "--clip-activations works by tensor hooks, not --full-backward", "leave out --full-backward"
+        )

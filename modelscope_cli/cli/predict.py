@@ -10,6 +10,7 @@ import typer
 from modelscope_cli.cli import _console
 from modelscope_cli.cli import _options as opt
 from modelscope_cli.cli._emit import destination, emit, emit_parts, is_streamed
+from modelscope_cli.cli._hooks import HookFindings, bind, conclude, read_hooks
 from modelscope_cli.cli._run import load, make_run, open_for, read_options, set_up
 from modelscope_cli.errors import UsageError
 
@@ -62,6 +63,7 @@ def predict(
         float,
         typer.Option("--temperature", metavar="T", help="Divide the logits by this; above 1 is less sure."),
     ] = 1.0,
+    hook: opt.HookOpt = None,
     model: opt.ModelOpt = "resnet34",
     weights: opt.WeightsOpt = "auto",
     checkpoint: opt.CheckpointOpt = None,
@@ -105,6 +107,7 @@ def predict(
     set_up(quiet, debug)
     where = destination(format, json, output)
     request, given = read_options(options)
+    hooks = read_hooks(hook, "predict")
     choose_columns(predict_columns(), columns)
     if not 0 < temperature < float("inf"):
         raise UsageError(f"'--temperature {temperature:g}' is no number above 0", "--temperature 2")
@@ -117,12 +120,14 @@ def predict(
 
     loaded = load(request)
     inputs = open_for(given, loaded)
+    bound = bind(hooks, loaded, next(iter(inputs)).args, seed)
     n_classes = 0
 
     def predictions() -> Iterator[tuple[Prediction, ...]]:
         nonlocal n_classes
         n_done = 0
-        for part, logits in stream_logits(loaded.module, _console.track("images", inputs, inputs.n_batches)):
+        images = _console.track("images", inputs, inputs.n_batches)
+        for part, logits in stream_logits(loaded.module, images, bound.interventions):
             n_classes = logits.shape[1]
             if named is not None:
                 check_labels(named, n_classes, str(labels))
@@ -130,18 +135,24 @@ def predict(
             yield name_guesses(guesses, part, n_done)
             n_done += len(guesses)
 
-    def record(some: tuple[Prediction, ...]) -> PredictRecord:
+    def record(some: tuple[Prediction, ...], found: HookFindings = ((), ())) -> PredictRecord:
+        reports, warnings = found
         return PredictRecord(
-            run=make_run("predict", loaded, inputs.info, seed, (*loaded.warnings, *inputs.warnings)),
+            run=make_run(
+                "predict", loaded, inputs.info, seed, (*loaded.warnings, *inputs.warnings, *warnings)
+            ),
             predictions=some,
             activation=activation.value,
             temperature=temperature,
             classes=n_classes,
             threshold=(0.5 if threshold is None else threshold) if is_sigmoid else None,
+            hooks=reports,
         )
 
     if is_streamed(where):
         emit_parts(where, (predict_sheet(record(some), columns) for some in predictions()))
+        conclude(bound)
         return
-    result = record(tuple(prediction for some in predictions() for prediction in some))
+    whole = tuple(prediction for some in predictions() for prediction in some)
+    result = record(whole, conclude(bound))
     emit(where, predict_sheet(result, columns), result.to_dict())

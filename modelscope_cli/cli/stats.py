@@ -9,6 +9,7 @@ import typer
 from modelscope_cli.cli import _console
 from modelscope_cli.cli import _options as opt
 from modelscope_cli.cli._emit import destination, emit
+from modelscope_cli.cli._hooks import bind, conclude, read_hooks
 from modelscope_cli.cli._run import fit_batch, load, make_run, open_for, read_options, set_up, tell
 from modelscope_cli.errors import UsageError
 
@@ -40,6 +41,7 @@ def stats(
             "--correlation", help="Correlate the channels of each --layer; a picture each, in --out."
         ),
     ] = False,
+    hook: opt.HookOpt = None,
     mode: opt.ModeOpt = opt.Mode.auto,
     model: opt.ModelOpt = "resnet34",
     weights: opt.WeightsOpt = "auto",
@@ -85,12 +87,14 @@ def stats(
       modelscope stats 'photos/*.jpg' --layer type:ReLU --columns name,mean,std,zero,dead
 
       modelscope stats samples/star.png -m samples/tiny_resnet.py:TinyResNet -c samples/sick.safetensors
+
+      modelscope stats samples/harbour.jpg -m resnet34 -w none --hook 'zero[3,7]@conv1' --hook print@fc
     """
     options = locals()
     from modelscope_cli.records import StatsRecord
     from modelscope_cli.report.batch_norm_sheet import COLUMNS as BATCH_NORM_COLUMNS
     from modelscope_cli.report.batch_norm_sheet import check_drift
-    from modelscope_cli.report.folder import OutputFolder, check_file, free_folder, write_text
+    from modelscope_cli.report.folder import OutputFolder, free_folder, write_text
     from modelscope_cli.report.json import render_json
     from modelscope_cli.report.sheet import choose_columns
     from modelscope_cli.report.stats_sheet import FIGURES, needed_figures, stats_sheet
@@ -98,12 +102,13 @@ def stats(
     set_up(quiet, debug)
     where = destination(format, json, output)
     request, given = read_options(options)
+    hooks = read_hooks(hook, "stats")
     is_training = mode == opt.Mode.train
     if table == Table.batch_norm:
         check_drift(is_training)
         choose_columns(BATCH_NORM_COLUMNS, columns)
     figures = needed_figures(columns) if plot is None and table == Table.layers else frozenset(FIGURES)
-    _check_correlation(correlation, layer, out)
+    _check_pictures(correlation, layer, out, plot)
     folder = OutputFolder(out or free_folder("stats", model), force) if correlation else None
     if folder is not None:
         folder.check()
@@ -114,14 +119,12 @@ def stats(
     from modelscope_cli.hooks.selection import select, uncalled
     from modelscope_cli.report import plots
 
-    if plot is not None:
-        plots.check_suffix(plot)
-        check_file(plot)
     loaded = load(request)
     inputs = open_for(fit_batch(given, is_training), loaded)
     first = next(iter(inputs)).args
     selection = select(loaded.module, layer or (), exclude or (), first, is_feedforward=loaded.is_feedforward)
     tell(selection.notes, ())
+    bound = bind(hooks, loaded, first, seed)
     batch_norms = BatchNormObserver() if is_training else None
     activations = observe_activations(
         loaded.module,
@@ -129,13 +132,14 @@ def stats(
         selection,
         Wanted(threshold=near_zero, **{figure: figure in figures for figure in FIGURES}),
         with_correlation=correlation,
+        interventions=bound.interventions,
         batch_norms=batch_norms,
         family=loaded.family,
         track=lambda batches, what: _console.track(what, batches, inputs.n_batches),
     )
     rows = tuple(to_row(activation) for activation in activations)
-
-    warnings = (*loaded.warnings, *inputs.warnings)
+    hook_reports, hook_warnings = conclude(bound)
+    warnings = (*loaded.warnings, *inputs.warnings, *hook_warnings)
 
     def record() -> StatsRecord:
         return StatsRecord(
@@ -144,6 +148,7 @@ def stats(
             images=inputs.n_images,
             near_zero=near_zero,
             not_called=uncalled(loaded.module, selection, [row.name for row in rows]),
+            hooks=hook_reports,
             mode="train" if is_training else "eval",
             batch_norm=batch_norms.rows() if batch_norms else (),
         )
@@ -162,9 +167,15 @@ def stats(
     emit(where, stats_sheet(result, columns, table), result.to_dict())
 
 
-def _check_correlation(is_wanted: bool, layers: list[str] | None, out: Path | None) -> None:
-    if is_wanted and not layers:
+def _check_pictures(correlation: bool, layers: list[str] | None, out: Path | None, plot: Path | None) -> None:
+    from modelscope_cli.report.folder import check_file
+    from modelscope_cli.report.plots import check_suffix
+
+    if correlation and not layers:
         raise UsageError("--correlation needs to know which layers", "--correlation --layer conv")
-    if out and not is_wanted:
+    if out and not correlation:
         message = f"--out '{out}' is for the pictures of --correlation"
         raise UsageError(message, "--plot FILE or --output FILE")
+    if plot is not None:
+        check_suffix(plot)
+        check_file(plot)

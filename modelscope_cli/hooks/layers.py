@@ -1,7 +1,8 @@
 """The layers of a model and the tensors in their inputs and outputs."""
 
+import copy
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -59,6 +60,40 @@ def _walk(value: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:
         for keys, child in children:
             if child is not value:
                 yield from _walk(child, _join(path, *(_key(key) for key in keys)))
+
+
+def map_tensors(value: Any, change: Callable[[str, torch.Tensor], torch.Tensor], path: str = "") -> Any:
+    """Return `value` with every tensor in it replaced by `change(path, tensor)`, in the order of `tensors_in`.
+
+    Tuples, lists, dicts, named tuples and dataclasses stay what they were, and where nothing is replaced the very
+    same object comes back. A nested tensor is handed over whole.
+    """
+    if isinstance(value, torch.Tensor):
+        return change(path, value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in dataclasses.fields(value)]
+        fields = [getattr(value, name) for name in names]
+        changed = [
+            map_tensors(old, change, _join(path, name)) for name, old in zip(names, fields, strict=True)
+        ]
+        if all(new is old for new, old in zip(changed, fields, strict=True)):
+            return value
+        made = copy.copy(value)
+        for name, new in zip(names, changed, strict=True):
+            try:
+                setattr(made, name, new)  # some dataclasses are dicts as well, and keep both alike here
+            except dataclasses.FrozenInstanceError:
+                object.__setattr__(made, name, new)
+        return made
+    children, tree = pytree.tree_flatten_with_path(value, is_leaf=lambda node: node is not value)
+    if any(child is value for _, child in children):
+        return value
+    changed = [
+        map_tensors(child, change, _join(path, *(_key(key) for key in keys))) for keys, child in children
+    ]
+    if all(new is old for new, (_, old) in zip(changed, children, strict=True)):
+        return value
+    return pytree.tree_unflatten(changed, tree)
 
 
 def _key(key: Any) -> str:

@@ -79,6 +79,10 @@ class Intervention(Observer):
         """Return what the layer gives instead."""
         return output
 
+    def repeat(self) -> None:
+        """Called before a second session over the same inputs: change everything as before, but count and collect
+        nothing."""
+
 
 class ForwardError(CannotRunError):
     """The model's own forward raised.

@@ -36,6 +36,7 @@ from modelscope_cli.records.grads import (
     ParameterGradient,
     Saving,
 )
+from modelscope_cli.records.hooks import HookReport
 from modelscope_cli.records.models import Catalogue, ModelEntry
 from modelscope_cli.records.predict import Guess, Prediction, PredictRecord
 from modelscope_cli.records.prune import Drift, PrunedLayer, PruneRecord, PruneTotals
@@ -85,6 +86,7 @@ __all__ = [
     "GradTotals",
     "GradsRecord",
     "Guess",
+    "HookReport",
     "Identified",
     "InputInfo",
     "LayerDifference",

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from modelscope_cli.records.hooks import HookReport
 from modelscope_cli.records.run import Record, Shape
 
 
@@ -41,3 +42,4 @@ class FeatureMapsRecord(Record):
     out_dir: str
     tensors: str | None = None
     not_called: tuple[str, ...] = ()
+    hooks: tuple[HookReport, ...] = ()

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from modelscope_cli.records.hooks import HookReport
 from modelscope_cli.records.run import Record, Shape
 from modelscope_cli.records.stats import BatchNormDrift
 
@@ -175,3 +176,4 @@ class GradsRecord(Record):
     not_called: tuple[str, ...] = ()
     out_dir: str | None = None
     files: tuple[str, ...] = ()
+    hooks: tuple[HookReport, ...] = ()

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from modelscope_cli.records.hooks import HookReport
 from modelscope_cli.records.run import Record
 
 
@@ -42,3 +43,4 @@ class PredictRecord(Record):
     temperature: float
     classes: int
     threshold: float | None = None
+    hooks: tuple[HookReport, ...] = ()

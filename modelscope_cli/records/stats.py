@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from modelscope_cli.records.hooks import HookReport
 from modelscope_cli.records.run import Record, Shape
 
 
@@ -115,3 +116,4 @@ class StatsRecord(Record):
     not_called: tuple[str, ...] = ()
     mode: str = "eval"
     batch_norm: tuple[BatchNormDrift, ...] = ()
+    hooks: tuple[HookReport, ...] = ()

@@ -2,6 +2,7 @@
 
 from modelscope_cli.records import FeatureMap, FeatureMapsRecord
 from modelscope_cli.report import figures
+from modelscope_cli.report.hook_facts import hook_facts
 from modelscope_cli.report.names import label_of
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
@@ -20,6 +21,7 @@ COLUMNS = (
 def featuremaps_sheet(record: FeatureMapsRecord, columns: str | None = None) -> Sheet:
     """List the pictures that were written, in execution order."""
     facts = [("folder", record.out_dir), ("all at a glance", f"{record.out_dir}/{record.contact_sheet}")]
+    facts += hook_facts(record.hooks)
     if record.not_called:
         facts.append(("not called", ", ".join(record.not_called)))
     return Sheet(

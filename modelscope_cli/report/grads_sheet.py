@@ -7,6 +7,7 @@ from modelscope_cli.records import ActivationGradient, GradsRecord, ParameterGra
 from modelscope_cli.report import figures
 from modelscope_cli.report.batch_norm_sheet import COLUMNS as BATCH_NORM_COLUMNS
 from modelscope_cli.report.batch_norm_sheet import batch_norm_sheet, worst_drift
+from modelscope_cli.report.hook_facts import hook_facts
 from modelscope_cli.report.names import label_of
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
@@ -144,6 +145,7 @@ def _facts(record: GradsRecord, rows: Sequence[Row]) -> tuple[tuple[str, str], .
     facts.append(("marks", f"vanishing below {low:g} x, exploding above {high:g} x |g| at the output"))
     if record.batch_norm:
         facts.append(worst_drift(record.batch_norm))
+    facts += hook_facts(record.hooks)
     if record.not_called:
         facts.append(("not called", ", ".join(record.not_called)))
     if record.out_dir:

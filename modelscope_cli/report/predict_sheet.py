@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from modelscope_cli.records import Guess, PredictRecord
 from modelscope_cli.report import figures
+from modelscope_cli.report.hook_facts import hook_facts
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
 
@@ -65,4 +66,4 @@ def _facts(record: PredictRecord) -> list[tuple[str, str]]:
     facts = [("score", words)]
     if record.temperature != 1:
         facts.append(("temperature", f"logits divided by {record.temperature:g} before that"))
-    return facts
+    return [*facts, *hook_facts(record.hooks)]

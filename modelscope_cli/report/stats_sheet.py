@@ -3,6 +3,7 @@
 from modelscope_cli.records import ActivationStats, StatsRecord
 from modelscope_cli.report import figures
 from modelscope_cli.report.batch_norm_sheet import batch_norm_sheet, worst_drift
+from modelscope_cli.report.hook_facts import hook_facts
 from modelscope_cli.report.names import label_of
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
@@ -122,6 +123,7 @@ def _facts(record: StatsRecord) -> tuple[tuple[str, str], ...]:
         )
     else:
         facts.append(("histogram", "log counts"))
+    facts += hook_facts(record.hooks)
     if record.batch_norm:
         facts.append(worst_drift(record.batch_norm))
     if record.not_called:

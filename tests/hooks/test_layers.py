@@ -1,6 +1,6 @@
 """What counts as a layer, and which tensors its output holds."""
 
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict, defaultdict, namedtuple
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from modelscope_cli.hooks.layers import list_layers, tensors_in
+from modelscope_cli.hooks.layers import list_layers, map_tensors, tensors_in
 
 A, B = torch.zeros(1), torch.ones(2)
 Pair = namedtuple("Pair", "left right")
@@ -44,6 +44,70 @@ def test_every_tensor_is_found_under_its_path(value: Any, paths: list[str]) -> N
     found = tensors_in(value)
     assert sorted(path for path, _ in found) == sorted(paths)
     assert all(isinstance(tensor, torch.Tensor) for _, tensor in found)
+
+
+class Output(OrderedDict):
+    """A dataclass that is a dict, too, as Hugging Face's outputs are."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self:
+            super().__setitem__(name, value)
+        super().__setattr__(name, value)
+
+
+@dataclass
+class Logits(Output):
+    logits: torch.Tensor
+
+    def __post_init__(self) -> None:
+        self["logits"] = self.logits
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.logits,)
+
+
+@dataclass(frozen=True)
+class Frozen:
+    boxes: torch.Tensor
+    n: int = 3
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        A,
+        (A, [B, None], "text", 3),
+        {"out": A, "aux": {"x": B}},
+        OrderedDict(out=A, aux=B),
+        defaultdict(list, out=A),
+        Pair(A, [B]),
+        Found(A, {"x": (B,)}),
+        Frozen(A),
+        torch.max(torch.eye(2), 0),
+        Logits(A),
+        None,
+    ],
+)
+def test_replaced_tensors_lie_in_the_same_structure(value: Any) -> None:
+    seen: list[str] = []
+
+    def add(path: str, tensor: torch.Tensor) -> torch.Tensor:
+        seen.append(path)
+        return tensor + 1
+
+    before = [(path, tensor.clone()) for path, tensor in tensors_in(value)]
+    made = map_tensors(value, add)
+    assert type(made) is type(value)
+    assert seen == [path for path, _ in before]
+    for (path, old), (other, new), (_, untouched) in zip(
+        before, tensors_in(made), tensors_in(value), strict=True
+    ):
+        assert path == other
+        assert torch.equal(new, old + 1)
+        assert torch.equal(untouched, old)
+    if isinstance(value, Logits):
+        assert made["logits"] is made.logits
+    assert map_tensors(value, lambda path, tensor: tensor) is value
 
 
 def test_paths_lead_to_the_right_tensor() -> None:

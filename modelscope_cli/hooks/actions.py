@@ -1,0 +1,148 @@
+"""What the actions of `--hook` make of one tensor. Nothing here works in place, and gradients flow through."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from modelscope_cli.hooks.spec import HookSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What an action has to know of the tensor it is given.
+
+    Attributes:
+        channel_dim: where its channels are; None where it has none.
+        has_images: whether its first dimension counts images, as that of a parameter does not.
+        seed: of whatever is random; another one for every call.
+    """
+
+    channel_dim: int | None
+    has_images: bool
+    seed: int
+
+
+class LeftAloneError(Exception):
+    """The action means nothing for this tensor; the message says why."""
+
+
+def change(spec: HookSpec, tensor: Tensor, place: Place) -> Tensor:
+    """Return what an action that changes makes of `tensor`: same shape, dtype and device.
+
+    Raises:
+        LeftAloneError: integers have no noise, a list of numbers no channels.
+    """
+    _refuse_unusual(tensor)
+    if spec.action not in _ANY_DTYPE and not tensor.is_floating_point():
+        raise LeftAloneError(f"it is of {str(tensor.dtype).removeprefix('torch.')}")
+    act = _ACTIONS[spec.action]
+    if not spec.channels:
+        return act(tensor, place, *spec.arguments)
+    dim, chosen = _chosen(spec, tensor, place)
+    part = tensor.index_select(dim, chosen)
+    return tensor.index_copy(dim, chosen, act(part, place, *spec.arguments))
+
+
+def part_of(spec: HookSpec, tensor: Tensor, place: Place) -> Tensor:
+    """Return the channels a hook is limited to, for those actions that only look.
+
+    Raises:
+        LeftAloneError: there are no channels, or no plain values.
+    """
+    _refuse_unusual(tensor)
+    return tensor.index_select(*_chosen(spec, tensor, place)) if spec.channels else tensor
+
+
+def _refuse_unusual(tensor: Tensor) -> None:
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
+        raise LeftAloneError("it is sparse, quantized or nested")
+
+
+def _chosen(spec: HookSpec, tensor: Tensor, place: Place) -> tuple[int, Tensor]:
+    if place.channel_dim is None:
+        raise LeftAloneError("it has no channels")
+    chosen = sorted({channel for first, last in spec.channels for channel in range(first, last + 1)})
+    return place.channel_dim, torch.tensor(chosen, device=tensor.device)
+
+
+def _zero(x: Tensor, place: Place) -> Tensor:
+    # Not zeros: the graph goes on, with a gradient of zero. Not 0 * x: that is NaN where x is infinite.
+    return x.masked_fill(torch.ones((), dtype=torch.bool, device=x.device), 0)
+
+
+def _scale(x: Tensor, place: Place, factor: float) -> Tensor:
+    return x * factor
+
+
+def _add(x: Tensor, place: Place, value: float) -> Tensor:
+    return x + value
+
+
+def _clamp(x: Tensor, place: Place, low: float, high: float) -> Tensor:
+    return x.clamp(low, high)
+
+
+def _noise(x: Tensor, place: Place, std: float) -> Tensor:
+    # On the CPU, so that every device gets the same numbers.
+    drawn = torch.randn(x.shape, generator=_generator(place))
+    return x + std * drawn.to(x.device, x.dtype)
+
+
+def _mean(x: Tensor, place: Place) -> Tensor:
+    dims = _positions(x, place)
+    # A copy: a layer that works in place cannot write to one value that stands for many.
+    return x.mean(dims, keepdim=True).expand_as(x).clone() if dims else x
+
+
+def _keep(x: Tensor, place: Place, n: int) -> Tensor:
+    if place.channel_dim is None:
+        raise LeftAloneError("it has no channels")
+    others = [dim for dim in range(x.ndim) if dim != place.channel_dim]
+    strength = x.detach().float().nan_to_num().abs()
+    strength = strength.mean(others) if others else strength
+    is_kept = torch.zeros_like(strength, dtype=torch.bool)
+    is_kept[strength.topk(min(n, len(strength))).indices] = True
+    shape = [-1 if dim == place.channel_dim else 1 for dim in range(x.ndim)]
+    return x.masked_fill(~is_kept.reshape(shape), 0)
+
+
+def _shuffle(x: Tensor, place: Place) -> Tensor:
+    dims = _positions(x, place)
+    order = torch.randperm(math.prod(x.shape[dim] for dim in dims), generator=_generator(place))
+    last = tuple(range(-len(dims), 0))
+    there = x.movedim(dims, last)
+    mixed = there.flatten(-len(dims))[..., order.to(x.device)] if dims else there
+    return mixed.reshape(there.shape).movedim(last, dims).contiguous()
+
+
+def _nan_to_num(x: Tensor, place: Place) -> Tensor:
+    return torch.nan_to_num(x)
+
+
+def _positions(x: Tensor, place: Place) -> tuple[int, ...]:
+    """Return the dimensions that are neither images nor channels; where there are none, all but images."""
+    images = {0} if place.has_images and x.ndim > 1 else set()
+    every = set(range(x.ndim)) - images
+    return tuple(sorted(every - {place.channel_dim} or every))
+
+
+def _generator(place: Place) -> torch.Generator:
+    return torch.Generator().manual_seed(place.seed)
+
+
+_ANY_DTYPE = frozenset({"zero", "shuffle"})
+_ACTIONS: dict[str, Callable[..., Any]] = {
+    "zero": _zero,
+    "scale": _scale,
+    "add": _add,
+    "clamp": _clamp,
+    "noise": _noise,
+    "mean": _mean,
+    "keep": _keep,
+    "shuffle": _shuffle,
+    "nan-to-num": _nan_to_num,
+}

@@ -1,0 +1,137 @@
+"""Who else reads a tensor that a user's function has changed in place.
+
+The classic trap: `Identity`, `Flatten` or dropout in eval mode hand on their input, and both branches of an
+addition get the very same gradient. What is written to one is written to the other.
+"""
+
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import Node, get_gradient_edge
+from torch.utils.hooks import RemovableHandle
+
+from modelscope_cli.hooks.layers import tensors_in
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    layer: str
+    words: str
+    tensor: "weakref.ref[Tensor]"
+    version: int
+
+
+class SharedValues:
+    """Remembers where tensors were seen in a pass, by the memory they lie in, and keeps none of them alive."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, list[_Sight]] = {}
+
+    def clear(self) -> None:
+        self._seen.clear()
+
+    def see(self, layer: str, words: str, value: Any) -> None:
+        """Remember the tensors in `value`, which is `words` (an input, an output) of a layer."""
+        for _, tensor in tensors_in(value):
+            if memory := memory_of(tensor):
+                sight = _Sight(layer, f"{words} of {layer}", weakref.ref(tensor), version_of(tensor))
+                self._seen.setdefault(memory, []).append(sight)
+
+    def others(self, layer: str, tensor: Tensor, version: int) -> Iterable[str]:
+        """Name what shares the memory of a tensor that was changed at `layer` when it was at `version`.
+
+        Left out: what an operation of the model had overwritten before, what nobody holds any more, and what lies
+        inside the layer, whose output is its own.
+        """
+        for sight in self._seen.get(memory_of(tensor), ()):
+            other = sight.tensor()
+            is_intact = (
+                other is not None and sight.version == version and memory_of(other) == memory_of(tensor)
+            )
+            if is_intact and not sight.layer.startswith(f"{layer}."):
+                yield sight.words
+
+
+class SharedGradients:
+    """Follows the gradients of a backward pass from operation to operation, and knows which of them are handed
+    to several.
+
+    A gradient is kept only while somebody who was given it has yet to use it.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._parameters = {id(p): name for name, p in model.named_parameters()}
+        self._nodes: dict[Node, str] = {}
+        self._waiting: dict[int, tuple[Tensor, dict[Node, None]]] = {}
+        self._handles: list[RemovableHandle] = []
+
+    def clear(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self._nodes.clear()
+        self._waiting.clear()
+
+    def see(self, layer: str, words: str, value: Any) -> None:
+        """Remember which operations gave the tensors in `value`; the first name wins, that of an output."""
+        for _, tensor in tensors_in(value):
+            node = node_of(tensor)
+            if node is not None:
+                self._nodes.setdefault(node, f"{words} of {layer}")
+
+    def follow(self, output: Any) -> None:
+        """Attach to every operation that led to a model's output."""
+        todo = [node for _, tensor in tensors_in(output) if (node := node_of(tensor)) is not None]
+        found: set[Node] = set()
+        while todo:
+            node = todo.pop()
+            if node not in found:
+                found.add(node)
+                todo += [before for before, _ in node.next_functions if before is not None]
+        for node in found:
+            self._handles.append(node.register_hook(partial(self._pass_on, node)))
+
+    def _pass_on(self, node: Node, given: tuple[Tensor | None, ...], arrived: object) -> None:
+        """Note that an operation has used the gradient that arrived, and hands on `given`."""
+        for memory in list(self._waiting):
+            _, nodes = self._waiting[memory]
+            nodes.pop(node, None)
+            if not nodes:
+                del self._waiting[memory]
+        for grad, (target, _) in zip(given, node.next_functions, strict=False):
+            if grad is not None and target is not None and memory_of(grad):
+                _, nodes = self._waiting.setdefault(memory_of(grad), (grad, {}))
+                nodes[target] = None
+
+    def others(self, grad: Tensor, own: frozenset[Node]) -> Iterable[str]:
+        """Name who waits for a gradient that was changed, besides the operations `own`."""
+        _, nodes = self._waiting.get(memory_of(grad), (grad, {}))
+        for node in nodes:
+            if node not in own and "BackwardHookFunction" not in node.name():
+                yield f"the gradient at {self._name(node)}"
+
+    def _name(self, node: Node) -> str:
+        if node in self._nodes:
+            return self._nodes[node]
+        parameter = self._parameters.get(id(getattr(node, "variable", None)))
+        return f"the parameter {parameter}" if parameter else f"the operation {node.name()}"
+
+
+def node_of(tensor: Tensor) -> Node | None:
+    """Return the operation that takes the gradient of a tensor, None where it has none."""
+    return get_gradient_edge(tensor).node if tensor.requires_grad else None
+
+
+def version_of(tensor: Tensor) -> int:
+    """Return how often a tensor was written to in place, as far as torch counts it."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
+def memory_of(tensor: Tensor) -> int:
+    """Return where a tensor's values lie; 0 where it has none that another could share."""
+    return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else 0

@@ -1,0 +1,222 @@
+"""The grammar of `--hook`: `[KIND:]ACTION[=ARGS][CHANNELS](INDEX)@PATTERN`. Pure text work, standard library only.
+
+zero@layer3                   the outputs of layer3 become 0
+pre:add=10@linear             10 is added to the inputs of every linear layer
+zero[3,7]@conv1  [0..15]      only these channels
+pre:add=2(0)@fuse             only the first of several inputs
+grad:clamp=-1,1@conv          the gradients that arrive at convolutions are clamped
+call=path/to/hooks.py:fn@fc   a function of one's own, with PyTorch's signature for that kind
+
+Everything after the first `@` is a layer pattern.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NoReturn
+
+from modelscope_cli.errors import UsageError, nearest
+from modelscope_cli.hooks.patterns import parse_pattern
+from modelscope_cli.hooks.vocabulary import ACTIONS, BACKWARD_KINDS, KINDS, LOOKING, Argument
+
+
+@dataclass(frozen=True, slots=True)
+class HookSpec:
+    """One parsed `--hook`; `str()` gives text that parses to the same again.
+
+    Attributes:
+        channels: `(first, last)` ranges, both included; empty for all channels.
+        index: which tensor of several, counted from 0; None for all of them.
+        pattern: which layers, as in `--layer`.
+    """
+
+    kind: str
+    action: str
+    arguments: tuple[Argument, ...]
+    channels: tuple[tuple[int, int], ...]
+    index: int | None
+    pattern: str
+
+    def __str__(self) -> str:
+        return f"{self.head}@{self.pattern}"
+
+    @property
+    def head(self) -> str:
+        """What stands before the `@`."""
+        kind = "" if self.kind == "forward" else f"{self.kind}:"
+        arguments = f"={','.join(map(_as_text, self.arguments))}" if self.arguments else ""
+        ranges = (f"{first}" if first == last else f"{first}..{last}" for first, last in self.channels)
+        channels = f"[{','.join(ranges)}]" if self.channels else ""
+        index = "" if self.index is None else f"({self.index})"
+        return f"{kind}{self.action}{arguments}{channels}{index}"
+
+    @property
+    def is_backward(self) -> bool:
+        """Whether it needs a backward pass."""
+        return self.kind in BACKWARD_KINDS
+
+    @property
+    def is_looking(self) -> bool:
+        """Whether it only looks and changes nothing."""
+        return self.action in LOOKING
+
+
+def _as_text(argument: Argument) -> str:
+    return repr(argument).removesuffix(".0") if isinstance(argument, float) else str(argument)
+
+
+def parse_hook(text: str) -> HookSpec:
+    """Parse one `--hook` value.
+
+    Raises:
+        UsageError: not of the grammar; names the character where it goes wrong (exit 2).
+    """
+    return _Parser(text).parse()
+
+
+_NAME = re.compile(r"[^=\[(]*")
+_SUFFIX = re.compile(r"\[[^\[\]]*\]|\([^()]*\)")
+_SUFFIXES = re.compile(rf"(?:{_SUFFIX.pattern})*\Z")
+_RANGE = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9}))?\Z", re.ASCII)
+
+
+class _Parser:
+    """Reads from left to right; places are counted from 0 here and from 1 in messages."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def parse(self) -> HookSpec:
+        head, at, pattern = self._text.partition("@")
+        if not at or not pattern:
+            what = "no layer after '@'" if at else "no '@LAYER'"
+            self._fail(what, len(self._text), _example(head if head in ACTIONS else "zero"))
+        start, kind = self._kind(head)
+        found = _NAME.match(head, start)
+        assert found is not None  # it may be empty
+        action, end = found.group(), found.end()
+        if action not in ACTIONS:
+            self._unknown("action", action, start, ACTIONS)
+        suffixes = _suffixes_start(head, end)
+        if end < suffixes and head[end] != "=":
+            self._bad_suffix(head, end, action)
+        arguments = self._arguments(action, head, end, suffixes)
+        channels, index = self._suffixes(head, suffixes)
+        if action == "call" and suffixes < len(head):
+            self._fail(
+                f"call takes no '{head[suffixes:]}': its function sees everything",
+                suffixes,
+                _example(action),
+            )
+        self._check_pattern(pattern, len(head) + 1)
+        return HookSpec(kind, action, arguments, channels, index, pattern)
+
+    def _fail(self, what: str, place: int, example: str, near: str = "") -> NoReturn:
+        where = f"at character {place + 1}" if place < len(self._text) else "at the end"
+        near = f": {near}" if near else ""
+        raise UsageError(f"--hook '{self._text}': {what} {where}{near}", f"--hook '{example}'")
+
+    def _unknown(self, what: str, word: str, place: int, known: Iterable[str]) -> NoReturn:
+        near = nearest(word, known, n=1)
+        if not near:
+            self._fail(f"unknown {what} '{word}'", place, "zero@conv1", f"there are {', '.join(known)}")
+        meant = near.rpartition(" ")[2]
+        corrected = self._text[:place] + meant + self._text[place + len(word) :]
+        self._fail(f"unknown {what} '{word}'", place, corrected, near)
+
+    def _kind(self, head: str) -> tuple[int, str]:
+        """Return where the action begins, and the kind; `call=file.py:fn` has its colon behind the `=`."""
+        kind, colon, _ = head.partition("=")[0].partition(":")
+        if not colon:
+            return 0, "forward"
+        if kind not in KINDS:
+            self._unknown("kind", kind, 0, KINDS)
+        return len(kind) + 1, kind
+
+    def _bad_suffix(self, head: str, place: int, action: str) -> NoReturn:
+        found = _SUFFIX.match(head, place)
+        if found and head.startswith("=", found.end()):
+            moved = f"{head[:place]}{head[found.end() :]}{found.group()}{self._text[len(head) :]}"
+            self._fail(f"the argument of {action} stands before '{found.group()}'", found.end(), moved)
+        if found:
+            what = f"'{head[found.end() :]}' is neither [channels] nor (index)"
+            self._fail(what, found.end(), f"{head[: found.end()]}@conv1")
+        self._fail(f"'{head[place]}' is not closed", place, f"{action}[3,7]@conv1")
+
+    def _arguments(self, action: str, head: str, start: int, end: int) -> tuple[Argument, ...]:
+        parts = _split(head, start + 1, end) if start < end else []
+        read = ACTIONS[action].reads
+        if action in ("call", "save"):  # a path may hold commas
+            parts = [(head[start + 1 : end], start + 1)] if start < end else []
+        if len(parts) != len(read):
+            takes = f"{len(read) or 'no'} argument" + ("s" if len(read) != 1 else "")
+            place = start if len(parts) < len(read) else parts[len(read)][1]
+            self._fail(f"{action} takes {takes}, not {len(parts)},", place, _example(action))
+        values = []
+        for reader, (part, place) in zip(read, parts, strict=True):
+            try:
+                values.append(reader(part))
+            except ValueError as error:
+                self._fail(f"'{part}' is {error}", place, _example(action))
+        if action == "clamp" and float(values[0]) > float(values[1]):
+            self._fail(
+                f"{_as_text(values[0])} is above {_as_text(values[1])}", parts[0][1], "clamp=-1,1@conv1"
+            )
+        return tuple(values)
+
+    def _suffixes(self, head: str, start: int) -> tuple[tuple[tuple[int, int], ...], int | None]:
+        channels: tuple[tuple[int, int], ...] = ()
+        index = None
+        for found in _SUFFIX.finditer(head, start):
+            place, inside = found.start() + 1, found.group()[1:-1]
+            is_channels = found.group()[0] == "["
+            if channels if is_channels else index is not None:
+                self._fail(f"a second '{found.group()}'", found.start(), "zero[3,7](0)@conv1")
+            if is_channels:
+                channels = tuple(self._range(*part) for part in _split(head, place, found.end() - 1))
+            elif not (inside.isascii() and inside.isdecimal() and len(inside) < 10):
+                self._fail(f"'{inside}' is no number of an input or output", place, "pre:add=2(0)@fuse")
+            else:
+                index = int(inside)
+        return channels, index
+
+    def _range(self, part: str, place: int) -> tuple[int, int]:
+        found = _RANGE.match(part)
+        if not found:
+            self._fail(f"'{part}' is no channel such as 3 or 0..15", place, "zero[3,7]@conv1")
+        first, last = int(found[1]), int(found[2] or found[1])
+        if first > last:
+            self._fail(f"'{part}' counts backwards", place, f"zero[{last}..{first}]@conv1")
+        return first, last
+
+    def _check_pattern(self, pattern: str, place: int) -> None:
+        try:
+            parse_pattern(pattern)
+        except UsageError as error:
+            raise about_pattern(self._text, error, place) from None
+
+
+def _example(action: str) -> str:
+    return f"{ACTIONS[action].example}@conv1"
+
+
+def about_pattern(text: str, error: UsageError, place: int | None = None) -> UsageError:
+    """Say of what is wrong with the layer pattern of a hook that it is the hook's."""
+    where = f" at character {place + 1}" if place is not None else ""
+    hint = (error.hint or "").replace("--layer '", f"--hook '{text.partition('@')[0]}@")
+    return UsageError(f"--hook '{text}'{where}: {error.message}", hint)
+
+
+def _suffixes_start(head: str, start: int) -> int:
+    """Return where the brackets at the end begin. Those inside a path are part of the path."""
+    found = _SUFFIXES.search(head, start)
+    assert found is not None  # it may be empty, at the end
+    return found.start()
+
+
+def _split(text: str, start: int, end: int) -> list[tuple[str, int]]:
+    parts = []
+    for part in text[start:end].split(","):
+        parts.append((part, start))
+        start += len(part) + 1
+    return parts

@@ -1,0 +1,31 @@
+"""The lines under a table that say what every `--hook` did."""
+
+from collections.abc import Iterator, Sequence
+
+from modelscope_cli.records import HookReport
+from modelscope_cli.report import figures
+
+
+def hook_facts(reports: Sequence[HookReport]) -> Iterator[tuple[str, str]]:
+    """Give one line a hook."""
+    for report in reports:
+        yield "hook", f"{report.spec}: {_what_it_did(report)}"
+
+
+def _what_it_did(report: HookReport) -> str:
+    n = len(report.layers)
+    where = report.layers[0] if n == 1 else f"{n} layers"
+    if not report.fired:
+        return f"never fired at {where}"
+    times = "once" if report.fired == 1 else f"{figures.count(report.fired)} times"
+    parts = [f"fired {times} at {where}"]
+    if report.never_fired:
+        parts.append(f"{len(report.never_fired)} of them not reached")
+    if report.changed_fraction is not None:
+        gap = figures.number(report.max_abs_difference)
+        parts.append(f"{figures.percent(report.changed_fraction)} of the values changed, by at most {gap}")
+    if report.file:
+        parts.append(f"wrote {report.file}")
+    if report.moved:
+        parts.append("in place, see the warning")
+    return ", ".join(parts)

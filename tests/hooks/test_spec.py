@@ -1,0 +1,145 @@
+"""The grammar of `--hook`: what it means, that it prints back, and where it says it went wrong."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from modelscope_cli.errors import UsageError
+from modelscope_cli.hooks.spec import HookSpec, parse_hook
+from modelscope_cli.hooks.vocabulary import ACTIONS, KINDS
+
+MEANINGS = {
+    "zero@layer3": HookSpec("forward", "zero", (), (), None, "layer3"),
+    "pre:add=10@linear1": HookSpec("pre", "add", (10.0,), (), None, "linear1"),
+    "zero[3,7]@layer1.0.conv1": HookSpec("forward", "zero", (), ((3, 3), (7, 7)), None, "layer1.0.conv1"),
+    "pre:add=2(0)@fuse": HookSpec("pre", "add", (2.0,), (), 0, "fuse"),
+    "grad:clamp=-1,1@conv": HookSpec("grad", "clamp", (-1.0, 1.0), (), None, "conv"),
+    "clamp=-inf,1e-3@conv": HookSpec("forward", "clamp", (float("-inf"), 0.001), (), None, "conv"),
+    "param-grad:keep=5[0..15](1)@conv@16": HookSpec("param-grad", "keep", (5,), ((0, 15),), 1, "conv@16"),
+    "zero(1)[3]@relu#1": HookSpec("forward", "zero", (), ((3, 3),), 1, "relu#1"),
+    "full-backward:call=a/b.py:fn@type:*Norm": HookSpec(
+        "full-backward", "call", ("a/b.py:fn",), (), None, "type:*Norm"
+    ),
+    "call=package.module:Class.method@re:a@b:c": HookSpec(
+        "forward", "call", ("package.module:Class.method",), (), None, "re:a@b:c"
+    ),
+    "save=maps(1),x[2].safetensors[3]@conv": HookSpec(
+        "forward", "save", ("maps(1),x[2].safetensors",), ((3, 3),), None, "conv"
+    ),
+    "forward:nan-to-num@conv@1..4": HookSpec("forward", "nan-to-num", (), (), None, "conv@1..4"),
+}
+
+
+@pytest.mark.parametrize("text", MEANINGS)
+def test_it_means_what_it_says(text: str) -> None:
+    spec = parse_hook(text)
+    assert spec == MEANINGS[text]
+    assert parse_hook(str(spec)) == spec
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("example", [action.example for action in ACTIONS.values()])
+def test_every_kind_takes_every_action(kind: str, example: str) -> None:
+    text = f"{kind}:{example}@conv"
+    assert str(parse_hook(text)) == text.removeprefix("forward:")
+
+
+number = st.floats(allow_nan=False)
+size = st.floats(min_value=0, allow_infinity=False, allow_nan=False)
+name = st.text("abcXYZ/_-.()[]=:,#é 0123", min_size=1, max_size=12)
+ranges = st.tuples(st.integers(0, 999), st.integers(0, 999)).map(lambda pair: (min(pair), max(pair)))
+pattern = st.sampled_from(["conv", "layer1.0.relu#1", "conv@-1", "re:a@b", "type:*Norm@1..4", "*.bn?", "2"])
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> HookSpec:
+    action = draw(st.sampled_from(list(ACTIONS)))
+    arguments = {
+        "scale": st.tuples(number),
+        "add": st.tuples(number),
+        "clamp": st.tuples(number, number).map(lambda pair: tuple(sorted(pair))),
+        "noise": st.tuples(size),
+        "keep": st.tuples(st.integers(1, 999_999_999)),
+        "save": st.tuples(name.map(lambda file: f"{file}.safetensors")),
+        "call": st.tuples(st.sampled_from(["hooks.py:fn", "a/b(1)/c,d.py:A.b", "p.q:r"])),
+    }.get(action, st.just(()))
+    is_call = action == "call"
+    return HookSpec(
+        draw(st.sampled_from(KINDS)),
+        action,
+        draw(arguments),
+        () if is_call else draw(st.lists(ranges, max_size=3).map(tuple)),
+        None if is_call else draw(st.none() | st.integers(0, 99)),
+        draw(pattern),
+    )
+
+
+@given(specs())
+def test_what_is_printed_parses_to_the_same(spec: HookSpec) -> None:
+    assert parse_hook(str(spec)) == spec
+
+
+@given(st.text("zeroadscl-mpint=[](),.:@#019", max_size=20) | st.text(max_size=8))
+def test_any_text_is_a_hook_or_a_usage_error(text: str) -> None:
+    try:
+        spec = parse_hook(text)
+    except UsageError:
+        return
+    assert parse_hook(str(spec)) == spec
+
+
+# What is typed; the rest of the message behind what was typed; the hint.
+WRONG = [
+    ("", ": no '@LAYER' at the end", "--hook 'zero@conv1'"),
+    ("zero", ": no '@LAYER' at the end", "--hook 'zero@conv1'"),
+    ("zero@", ": no layer after '@' at the end", "--hook 'zero@conv1'"),
+    ("@conv", ": unknown action '' at character 1: there are zero, scale", "--hook 'zero@conv1'"),
+    ("zreo@conv1", ": unknown action 'zreo' at character 1: did you mean zero", "--hook 'zero@conv1'"),
+    ("Zero@c", ": unknown action 'Zero' at character 1: did you mean zero", "--hook 'zero@c'"),
+    ("grad:scal=2@c", ": unknown action 'scal' at character 6: did you mean scale", "--hook 'grad:scale=2@c'"),
+    ("wibble=3@c", ": unknown action 'wibble' at character 1: there are zero", "--hook 'zero@conv1'"),
+    ("prr:zero@c", ": unknown kind 'prr' at character 1: did you mean pre", "--hook 'pre:zero@c'"),
+    (":zero@c", ": unknown kind '' at character 1: there are forward, pre", "--hook 'zero@conv1'"),
+    ("scale@c", ": scale takes 1 argument, not 0, at character 6", "--hook 'scale=2@conv1'"),
+    ("zero=3@c", ": zero takes no arguments, not 1, at character 6", "--hook 'zero@conv1'"),
+    ("clamp=1@c", ": clamp takes 2 arguments, not 1, at character 6", "--hook 'clamp=-1,1@conv1'"),
+    ("clamp=1,2,3@c", ": clamp takes 2 arguments, not 3, at character 11", "--hook 'clamp=-1,1@conv1'"),
+    ("scale=two@c", ": 'two' is not a number at character 7", "--hook 'scale=2@conv1'"),
+    ("scale=@c", ": '' is not a number at character 7", "--hook 'scale=2@conv1'"),
+    ("clamp=0,nan@c", ": 'nan' is not a number at character 9", "--hook 'clamp=-1,1@conv1'"),
+    ("clamp=2,1@c", ": 2 is above 1 at character 7", "--hook 'clamp=-1,1@conv1'"),
+    ("noise=-1@c", ": '-1' is not a number from 0 up at character 7", "--hook 'noise=0.1@conv1'"),
+    ("noise=inf@c", ": 'inf' is not a number from 0 up at character 7", "--hook 'noise=0.1@conv1'"),
+    ("keep=0@c", ": '0' is not a whole number from 1 at character 6", "--hook 'keep=5@conv1'"),
+    ("keep=1.5@c", ": '1.5' is not a whole number from 1 at character 6", "--hook 'keep=5@conv1'"),
+    ("save=x.pt@c", ": 'x.pt' is not a file that ends in .safetensors at character 6", "--hook 'save=FILE."),
+    ("call=fn@c", ": 'fn' is not of the form path/to/file.py:function at character 6", "--hook 'call=path"),
+    ("call=:fn@c", ": ':fn' is not of the form", "--hook 'call=path/to/hooks.py:fn@conv1'"),
+    ("call=a.py:f[3]@c", ": call takes no '[3]': its function sees everything at character 12", "--hook 'call="),
+    ("zero[3@c", ": '[' is not closed at character 5", "--hook 'zero[3,7]@conv1'"),
+    ("zero[3]x@c", ": 'x' is neither [channels] nor (index) at character 8", "--hook 'zero[3]@conv1'"),
+    ("scale[3]=2@c", ": the argument of scale stands before '[3]' at character 9", "--hook 'scale=2[3]@c'"),
+    ("zero[]@c", ": '' is no channel such as 3 or 0..15 at character 6", "--hook 'zero[3,7]@conv1'"),
+    ("zero[1,-3]@c", ": '-3' is no channel such as 3 or 0..15 at character 8", "--hook 'zero[3,7]@conv1'"),
+    ("zero[5..3]@c", ": '5..3' counts backwards at character 6", "--hook 'zero[3..5]@conv1'"),
+    ("zero[1][2]@c", ": a second '[2]' at character 8", "--hook 'zero[3,7](0)@conv1'"),
+    ("zero(0)(1)@c", ": a second '(1)' at character 8", "--hook 'zero[3,7](0)@conv1'"),
+    ("zero(out)@c", ": 'out' is no number of an input or output at character 6", "--hook 'pre:add=2(0)@fuse'"),
+    ("zero@conv@0", " at character 6: layer pattern 'conv@0': positions", "--hook 'zero@conv@1'"),
+    ("pre:zero@re:[", " at character 10: layer pattern 're:[' is no regular", "--hook 'pre:zero@re:"),
+    ("zero(1)@conv@x", " at character 9: layer pattern 'conv@x': what follows '@'", "--hook 'zero(1)@conv@1'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "rest", "hint"), WRONG, ids=[text for text, _, _ in WRONG])
+def test_what_is_wrong_is_pointed_at(text: str, rest: str, hint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_hook(text)
+    error = caught.value
+    assert error.message.startswith(f"--hook '{text}'{rest}")
+    assert "\n" not in error.message
+    assert not error.message.endswith(".")
+    assert error.hint is not None
+    assert error.hint.startswith(hint)
+    if "path/to" not in error.hint:
+        parse_hook(error.hint.removeprefix("--hook '").removesuffix("'"))
