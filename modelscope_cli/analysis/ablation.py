@@ -101,6 +101,7 @@ class _Ablating:
         self._module, self._family, self._categories = loaded.module, loaded.family, loaded.categories
         self._request = request
         self._finder = CandidateFinder(selection)
+        self._interventions = interventions
         self._replay = Replay(skips_blocks=not interventions)
         self.session = HookSession(
             loaded.module, [self._finder], interventions=[*interventions, self._replay]
@@ -132,7 +133,7 @@ class _Ablating:
         for number, batch in enumerate(inputs):
             self._replay.forget()
             holdings = Holdings(self._module)
-            before = self._run_whole(batch)
+            before = self._run_whole(batch, is_again=number == 0)  # it was the trial
             if [candidate.call for candidate in self._finder.found] != self._calls:
                 raise took_another_way()
             if number == 0:
@@ -143,8 +144,13 @@ class _Ablating:
                 effect.add(before, self._run_ablated(batch, effect), targets)
                 yield
 
-    def _run_whole(self, batch: Batch) -> Tensor:
+    def _begin(self, *, is_again: bool) -> None:
+        for intervention in self._interventions:
+            intervention.begin(is_again=is_again)
+
+    def _run_whole(self, batch: Batch, *, is_again: bool = False) -> Tensor:
         """Return the logits of the model as it is, `(N, classes)` on the CPU."""
+        self._begin(is_again=is_again)
         self._finder.look()
         logits = class_scores(self.session.run(_fresh(batch.args))).cpu()
         self._finder.is_looking = False
@@ -161,6 +167,7 @@ class _Ablating:
             request, dims = self._request, effect.candidate.channel_dims
             return replace_output(output, dims, request.how, request.seed, effect.channel)
 
+        self._begin(is_again=True)
         place = effect.candidate.call.order
         return class_scores(self._replay.rerun(self.session, _fresh(batch.args), place, change)).cpu()
 

@@ -1,6 +1,7 @@
 """`attack`: one picture, one model, and what came of it."""
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from modelscope_cli.analysis.attack_request import AttackRequest
 from modelscope_cli.analysis.losses import class_index
 from modelscope_cli.analysis.predictions import class_scores, probabilities, top_guesses
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.hooks.session import HookSession
+from modelscope_cli.hooks.session import HookSession, Intervention
 from modelscope_cli.inputs.batch import Inputs
 from modelscope_cli.inputs.files import PictureFile
 from modelscope_cli.inputs.picture import decode
@@ -61,16 +62,23 @@ class ReadBack:
 
 
 @contextmanager
-def function_of_pixels(loaded: LoadedModel, preprocessing: Preprocessing) -> Iterator[ScoresOf]:
+def function_of_pixels(
+    loaded: LoadedModel, preprocessing: Preprocessing, interventions: Sequence[Intervention] = ()
+) -> Iterator[ScoresOf]:
     """Give the model as a function from pixels of 0..1 to logits, with the normalisation inside.
 
-    Only the pixels are differentiated: no parameter asks for a gradient while this is open.
+    Only the pixels are differentiated: no parameter asks for a gradient while this is open. `interventions` change
+    every pass alike.
     """
-    with HookSession(loaded.module, with_gradients=True) as session:
+    with HookSession(loaded.module, with_gradients=True, interventions=interventions) as session:
+        is_again = itertools.chain([False], itertools.repeat(True))
         for parameter in loaded.module.parameters():
             parameter.requires_grad_(False)
 
         def scores_of(pixels: Tensor) -> Tensor:
+            repeats = next(is_again)
+            for intervention in interventions:
+                intervention.begin(is_again=repeats)
             with torch.enable_grad():
                 prepared = preprocessing.normalize(pixels).to(loaded.dtype)
                 return class_scores(session.run((prepared,)))
@@ -108,7 +116,11 @@ def check_inputs(inputs: Inputs, typed: str) -> None:
 
 
 def attack_picture(
-    loaded: LoadedModel, inputs: Inputs, request: AttackRequest, tick: Callable[[], object] = lambda: None
+    loaded: LoadedModel,
+    inputs: Inputs,
+    request: AttackRequest,
+    tick: Callable[[], object] = lambda: None,
+    interventions: Sequence[Intervention] = (),
 ) -> Attacked:
     """Attack the one picture of `inputs`; the model is left as it was. `tick` is called after every step.
 
@@ -119,20 +131,28 @@ def attack_picture(
     plan = _plan(inputs)
     levels = next(iter(inputs)).pictures[0][: len(plan.mean)]
     pixels = as_pixels(levels, loaded.device)[None]
-    with function_of_pixels(loaded, plan) as scores_of:
+    with function_of_pixels(loaded, plan, interventions) as scores_of:
         before = scores_of(pixels)
         goal = choose_goal(request.target, before, loaded.categories)
         return Attacked(goal, levels, before, search(scores_of, pixels, goal, request, tick))
 
 
-def save_and_ask(loaded: LoadedModel, inputs: Inputs, found: Found, file: Path) -> ReadBack:
+def save_and_ask(
+    loaded: LoadedModel,
+    inputs: Inputs,
+    found: Found,
+    file: Path,
+    interventions: Sequence[Intervention] = (),
+) -> ReadBack:
     """Write what was found to a PNG file, read that as any picture is read, and ask the model about it."""
     plan = _plan(inputs)
     to_pil_image(found.levels[0]).save(file)
     image = decode(PictureFile(str(file)), plan.mode)
     levels = pil_to_tensor(image)
     prepared = plan.picture(plan.apply(image, file.name))[: len(plan.mean)]
-    with function_of_pixels(loaded, plan) as scores_of:
+    for intervention in interventions:
+        intervention.repeat()
+    with function_of_pixels(loaded, plan, interventions) as scores_of:
         answers = [scores_of(as_pixels(x, loaded.device)[None]) for x in (levels, prepared)]
     return ReadBack(levels, *answers)
 

@@ -12,7 +12,7 @@ from modelscope_cli.analysis.predictions import class_scores, kl_divergence, nam
 from modelscope_cli.analysis.prune_request import PruneRequest
 from modelscope_cli.analysis.pruning_masks import Prunable, make_masks
 from modelscope_cli.hooks.masks import Masks, WeightMasks, masked_weight
-from modelscope_cli.hooks.session import HookSession
+from modelscope_cli.hooks.session import HookSession, Intervention
 from modelscope_cli.hooks.snapshot import RandomState
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.records import Drift, Prediction, PrunedLayer, PruneTotals
@@ -68,6 +68,7 @@ def measure_pruning(
     *,
     importance: Mapping[nn.Parameter, Tensor] | None = None,
     categories: Sequence[str] | None = None,
+    interventions: Sequence[Intervention] = (),
     track: Track = lambda batches, what: iter(batches),
 ) -> Pruning:
     """Run every batch whole and with each amount cut, and compare the answers.
@@ -76,6 +77,7 @@ def measure_pruning(
 
     Args:
         importance: of the channels of each weight, for the method `activation`.
+        interventions: change every pass, the whole model's too.
 
     Raises:
         CannotRunError: the model raised, or is no classifier (exit 4).
@@ -85,10 +87,12 @@ def measure_pruning(
     before: list[Prediction] = []
     after: list[Prediction] = []
     weight_masks = WeightMasks()
-    with HookSession(model, interventions=[weight_masks]) as session:
+    with HookSession(model, interventions=[weight_masks, *interventions]) as session:
         random = RandomState(model)
 
-        def answer(batch: Batch, masks: Masks) -> Tensor:
+        def answer(batch: Batch, masks: Masks, *, is_again: bool) -> Tensor:
+            for intervention in interventions:
+                intervention.begin(is_again=is_again)
             # Every run has the same random numbers and the same input, which a model may write into.
             weight_masks.masks = masks
             random.restore()
@@ -96,12 +100,12 @@ def measure_pruning(
             return class_scores(session.run(args), batch.n_images)
 
         for batch in track(batches, "images"):
-            whole = answer(batch, {})
+            whole = answer(batch, {}, is_again=False)
             # Ranking takes a while; a model that cannot be asked has been refused by now.
             plans = plans or {share: make_masks(prunables, share, request, importance) for share in sums}
             before += name_guesses(top_guesses(whole, _N_GUESSES, categories), batch, len(before))
             for amount, masks in plans.items():
-                logits = answer(batch, masks)
+                logits = answer(batch, masks, is_again=True)
                 sums[amount].add(whole, logits)
                 if amount == request.amount:
                     after += name_guesses(top_guesses(logits, _N_GUESSES, categories), batch, len(after))

@@ -22,6 +22,10 @@ BDtypeOpt = Annotated[
     str | None, typer.Option("--b-dtype", metavar="DTYPE", help="Dtype of B.", rich_help_panel=_B)
 ]
 BModeOpt = Annotated[Mode | None, typer.Option("--b-mode", help="Mode of B.", rich_help_panel=_B)]
+BHookOpt = Annotated[
+    list[str] | None,
+    typer.Option("--b-hook", metavar="HOOK", help="Change what flows in B (repeatable).", rich_help_panel=_B),
+]
 BSeedOpt = Annotated[
     int | None,
     typer.Option(

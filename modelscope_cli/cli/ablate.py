@@ -9,6 +9,7 @@ import typer
 from modelscope_cli.cli import _console
 from modelscope_cli.cli import _options as opt
 from modelscope_cli.cli._emit import destination, emit
+from modelscope_cli.cli._hooks import bind, conclude, read_hooks
 from modelscope_cli.cli._run import load, make_run, open_for, read_options, set_up, tell
 from modelscope_cli.errors import UsageError
 
@@ -48,6 +49,7 @@ def ablate(
     top: Annotated[
         int | None, typer.Option("--top", min=1, metavar="N", help="Print only the N largest effects.")
     ] = None,
+    hook: opt.HookOpt = None,
     model: opt.ModelOpt = "resnet34",
     weights: opt.WeightsOpt = "auto",
     checkpoint: opt.CheckpointOpt = None,
@@ -99,6 +101,7 @@ def ablate(
     set_up(quiet, debug)
     where = destination(format, json, output)
     request, given = read_options(options)
+    hooks = read_hooks(hook, "ablate")
     choose_columns(ablate_columns(), columns)
     if channels and not layer:
         raise UsageError("--channels needs to know of which layers", "--channels --layer conv@-1")
@@ -118,17 +121,20 @@ def ablate(
         loaded.module, layer or (), exclude or (), first.args, is_feedforward=loaded.is_feedforward
     )
     tell(selection.notes, ())
+    bound = bind(hooks, loaded, first.args, seed)
     ablations = ablate(
         loaded,
         inputs,
         selection,
         AblationRequest(how.value, channels, target, seed),
+        interventions=bound.interventions,
         track=lambda passes, what, total: _console.track(what, passes, total),
     )
     if not ablations.is_replayed:
         _console.note("every pass runs the whole model, which keeps something of the one before")
     tell((), ablations.warnings)
-    warnings = (*loaded.warnings, *inputs.warnings, *ablations.warnings)
+    hook_reports, hook_warnings = conclude(bound)
+    warnings = (*loaded.warnings, *inputs.warnings, *ablations.warnings, *hook_warnings)
     record = AblateRecord(
         run=make_run("ablate", loaded, inputs.info, seed, warnings),
         baseline=ablations.baseline,
@@ -137,6 +143,7 @@ def ablate(
         images=len(ablations.baseline.predictions),
         classes=ablations.classes,
         not_called=uncalled(loaded.module, selection, ablations.called),
+        hooks=hook_reports,
     )
     if folder is not None:
         from modelscope_cli.analysis.featuremaps import capture_maps

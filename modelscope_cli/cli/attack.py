@@ -8,6 +8,7 @@ import typer
 from modelscope_cli.cli import _console
 from modelscope_cli.cli import _options as opt
 from modelscope_cli.cli._emit import destination, emit
+from modelscope_cli.cli._hooks import bind, conclude, read_hooks
 from modelscope_cli.cli._run import load, make_run, open_for, read_options, set_up, tell
 from modelscope_cli.errors import UsageError
 
@@ -98,6 +99,7 @@ def attack(
             rich_help_panel=_ATTACK,
         ),
     ] = None,
+    hook: opt.HookOpt = None,
     model: opt.ModelOpt = "resnet34",
     weights: opt.WeightsOpt = "auto",
     checkpoint: opt.CheckpointOpt = None,
@@ -144,6 +146,7 @@ def attack(
     set_up(quiet, debug)
     where = destination(format, json, output)
     request, given = read_options(options)
+    hooks = read_hooks(hook, "attack", has_backward=True)
     choose_columns(COLUMNS, columns)
     asked = make_request(
         method=method.value,
@@ -167,21 +170,34 @@ def attack(
     pictures.check_family(loaded)
     inputs = open_for(given, loaded)
     pictures.check_inputs(inputs, images[0])
+    bound = bind(hooks, loaded, next(iter(inputs)).args, seed)
     with _console.progress("steps", asked.restarts * (asked.steps + 1)) as bar:
         attacked = pictures.attack_picture(
-            loaded, inputs, asked, lambda: bar.advance(bar.task_ids[0]) if bar else None
+            loaded,
+            inputs,
+            asked,
+            lambda: bar.advance(bar.task_ids[0]) if bar else None,
+            bound.interventions,
         )
+    hook_reports, hook_warnings = conclude(bound)
     with folder.open() as stage:
-        read = pictures.save_and_ask(loaded, inputs, attacked.found, stage / attack_report.ADVERSARIAL)
+        read = pictures.save_and_ask(
+            loaded, inputs, attacked.found, stage / attack_report.ADVERSARIAL, bound.interventions
+        )
         warnings = pictures.notices(attacked, read, asked)
         tell((), warnings)
         record = AttackRecord(
             run=make_run(
-                "attack", loaded, inputs.info, seed, (*loaded.warnings, *inputs.warnings, *warnings)
+                "attack",
+                loaded,
+                inputs.info,
+                seed,
+                (*loaded.warnings, *inputs.warnings, *hook_warnings, *warnings),
             ),
             image=images[0],
             out_dir=str(folder.path),
             files=attack_report.FILES,
+            hooks=hook_reports,
             **pictures.describe(attacked, read, asked, loaded.categories),
         )
         attack_report.save_report(record, attacked.levels, read.levels, stage)

@@ -1,5 +1,6 @@
 """`modelscope diff`."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,6 +10,7 @@ from modelscope_cli.cli import _b_options as b_opt
 from modelscope_cli.cli import _console
 from modelscope_cli.cli import _options as opt
 from modelscope_cli.cli._emit import destination, emit
+from modelscope_cli.cli._hooks import ReadHook, bind, conclude, read_hooks
 from modelscope_cli.cli._run import read_options, set_up, tell
 from modelscope_cli.cli._sides import describe, head, load_both, open_shared, open_weights
 from modelscope_cli.errors import CannotRunError, UsageError
@@ -52,6 +54,7 @@ def diff(
     show_all: Annotated[
         bool, typer.Option("--all", help="Show what is the same, too.", rich_help_panel="Output")
     ] = False,
+    hook: opt.HookOpt = None,
     mode: opt.ModeOpt = opt.Mode.auto,
     model: Annotated[
         str | None,
@@ -73,6 +76,7 @@ def diff(
     b_dtype: b_opt.BDtypeOpt = None,
     b_mode: b_opt.BModeOpt = None,
     b_seed: b_opt.BSeedOpt = None,
+    b_hook: b_opt.BHookOpt = None,
     offline: opt.OfflineOpt = False,
     input_shape: opt.InputShapeOpt = None,
     size: opt.SizeOpt = None,
@@ -139,7 +143,7 @@ def _refuse_idle(options: dict[str, Any], asked: "DiffRequest") -> None:
     """Refuse what would have no effect: what is typed is obeyed or an error."""
     from modelscope_cli.analysis.diff_request import refuse_given
 
-    setting = {f"--b-{name}": options[f"b_{name}"] for name in _B_SETTINGS}
+    setting = {f"--b-{name}": options[f"b_{name}"] for name in (*_B_SETTINGS, "hook")}
     if asked.is_left_out and all(value is None for value in setting.values()):
         message = f"there is nothing to compare '{options['a']}' with"
         raise UsageError(
@@ -148,6 +152,7 @@ def _refuse_idle(options: dict[str, Any], asked: "DiffRequest") -> None:
     if not asked.is_run:
         running = {
             **{"--mode": _unless(options["mode"], opt.Mode.auto), "--b-mode": options["b_mode"]},
+            **{"--hook": options["hook"], "--b-hook": options["b_hook"]},
             **{f"--{name}": options[name] for name in ("layer", "exclude", "size", "mean", "std", "batch")},
             "--no-normalize": not options["normalize"],
         }
@@ -232,12 +237,20 @@ def _run_both(
     from modelscope_cli.records.diff import DiffRecord, count_up, first_divergence
 
     modes = _modes(options)
+    hooks = _hooks(options)
     loaded = load_both(ours, theirs)
     inputs = open_shared(given, loaded[0])
-    # An intervention of a person's own (--hook, --b-hook) is one more argument of these two.
     sides = [
         Side(label, model, is_training=mode == opt.Mode.train, seed=request.seed)
         for label, model, mode, request in zip("AB", loaded, modes, (ours, theirs), strict=True)
+    ]
+    first = next(iter(inputs)).args
+    bound = [
+        bind(typed, side.loaded, side.place(first), side.seed)
+        for side, typed in zip(sides, hooks, strict=True)
+    ]
+    sides = [
+        replace(side, interventions=tuple(one.interventions)) for side, one in zip(sides, bound, strict=True)
     ]
     a, b = (describe(side.loaded, side.seed, mode) for side, mode in zip(sides, modes, strict=True))
     tolerance, reason = choose_tolerance(options["tolerance"], [a.dtype, b.dtype])
@@ -251,8 +264,10 @@ def _run_both(
         track=lambda batches: _console.track("activations", batches, inputs.n_batches),
     )
     tell((), kept)
+    (a_hooks, a_notices), (b_hooks, b_notices) = (conclude(one) for one in bound)
+    warnings = (*loaded[0].warnings, *loaded[1].warnings, *inputs.warnings, *kept, *a_notices, *b_notices)
     return DiffRecord(
-        run=head(a, inputs.info, (*loaded[0].warnings, *loaded[1].warnings, *inputs.warnings, *kept)),
+        run=head(a, inputs.info, warnings),
         b=b,
         mode=a.mode,
         tolerance=tolerance,
@@ -261,7 +276,21 @@ def _run_both(
         totals=count_up(rows),
         images=inputs.n_images,
         layers=rows,
+        hooks=a_hooks,
+        b_hooks=b_hooks,
     )
+
+
+def _hooks(options: dict[str, Any]) -> "tuple[list[ReadHook], list[ReadHook]]":
+    """Read the hooks of A and of B, which are those of A where B has none of its own."""
+    ours = read_hooks(options["hook"], "diff")
+    if options["b_hook"]:
+        return ours, read_hooks(options["b_hook"], "diff")
+    for spec, _ in ours:
+        if spec.action == "save":
+            message = f"--hook '{spec}' would write the same file for A and for B"
+            raise UsageError(message, f"--b-hook 'save=b.safetensors@{spec.pattern}'")
+    return ours, read_hooks(options["hook"], "diff")
 
 
 def _modes(options: dict[str, Any]) -> tuple[opt.Mode, opt.Mode]:

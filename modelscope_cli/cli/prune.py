@@ -11,6 +11,7 @@ import typer
 from modelscope_cli.cli import _console
 from modelscope_cli.cli import _options as opt
 from modelscope_cli.cli._emit import destination, emit
+from modelscope_cli.cli._hooks import bind, conclude, read_hooks
 from modelscope_cli.cli._run import load, make_run, open_for, read_options, set_up, tell
 
 _CUT = "What is cut"
@@ -81,6 +82,7 @@ def prune(
             rich_help_panel="Output",
         ),
     ] = None,
+    hook: opt.HookOpt = None,
     model: opt.ModelOpt = "resnet34",
     weights: opt.WeightsOpt = "auto",
     checkpoint: opt.CheckpointOpt = None,
@@ -133,6 +135,7 @@ def prune(
     set_up(quiet, debug)
     where = destination(format, json, output)
     request, given = read_options(options)
+    hooks = read_hooks(hook, "prune")
     choose_columns(prune_columns(table), columns)
     asked = PruneRequest(amount, read_sweep(sweep), method.value, channels, is_global, seed)
     check_request(asked, bool(given.files))
@@ -147,6 +150,7 @@ def prune(
 
     loaded = load(request)
     inputs = open_for(given, loaded)
+    bound = bind(hooks, loaded, next(iter(inputs)).args, seed)
     prunables = find_prunable(loaded.module, layer or (), exclude or ())
 
     def track(batches: Any, what: str) -> Iterator[Any]:
@@ -167,8 +171,11 @@ def prune(
         asked,
         importance=importance,
         categories=loaded.categories,
+        interventions=bound.interventions,
         track=track,
     )
+    hook_reports, hook_warnings = conclude(bound)
+    found += hook_warnings
     record = PruneRecord(
         run=make_run("prune", loaded, inputs.info, seed, (*loaded.warnings, *inputs.warnings, *found)),
         layers=pruning.layers,
@@ -182,6 +189,7 @@ def prune(
         structured=channels,
         scope="global" if is_global else "layer",
         images=inputs.n_images,
+        hooks=hook_reports,
         out_dir=str(folder.path),
         files=FILES,
     )

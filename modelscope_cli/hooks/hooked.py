@@ -36,6 +36,10 @@ class Pass(Intervention):
         self._seed = seed
         self._is_watching = is_watching
 
+    def begin(self, *, is_again: bool) -> None:
+        if is_again:
+            self.number -= 1  # noise and shuffling are drawn by the number of the pass
+
     def change_inputs(
         self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -137,6 +141,9 @@ class Hooked(Intervention):
         self.spec = target.spec
         self.tally = self.counted = Tally()
         self.current = current
+
+    def begin(self, *, is_again: bool) -> None:
+        self.counted = Tally() if is_again else self.tally
 
     def repeat(self) -> None:
         self.counted = Tally()

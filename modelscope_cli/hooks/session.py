@@ -79,6 +79,10 @@ class Intervention(Observer):
         """Return what the layer gives instead."""
         return output
 
+    def begin(self, *, is_again: bool) -> None:
+        """Called before a pass by who runs an input several times. `is_again`: over the input of the pass before;
+        then change everything as before, but count and collect nothing."""
+
     def repeat(self) -> None:
         """Called before a second session over the same inputs: change everything as before, but count and collect
         nothing."""

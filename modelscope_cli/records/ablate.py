@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from modelscope_cli.records.hooks import HookReport
 from modelscope_cli.records.predict import Prediction
 from modelscope_cli.records.run import Record
 
@@ -77,3 +78,4 @@ class AblateRecord(Record):
     not_called: tuple[str, ...] = ()
     out_dir: str | None = None
     files: tuple[str, ...] = ()
+    hooks: tuple[HookReport, ...] = ()

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from modelscope_cli.records.hooks import HookReport
 from modelscope_cli.records.predict import Guess
 from modelscope_cli.records.run import Record
 
@@ -81,3 +82,4 @@ class AttackRecord(Record):
     magnification: int
     out_dir: str
     files: tuple[str, ...]
+    hooks: tuple[HookReport, ...] = ()

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from modelscope_cli.records.hooks import HookReport
 from modelscope_cli.records.run import ModelInfo, Record, Shape
 
 
@@ -112,6 +113,7 @@ class DiffRecord(Record):
         tolerance: on `rel_l2`; more than this is a change. `tolerance_reason` says where it comes from.
         first_divergence: label of the first row, in execution order, that both have and that is not the same.
         renamings: the prefixes that make names fit.
+        hooks, b_hooks: what was hooked into A and into B, and what it did.
         layers: where something was run, in execution order; else None.
         tensors: where nothing was run, in A's order; else None.
     """
@@ -124,6 +126,8 @@ class DiffRecord(Record):
     totals: DiffTotals
     renamings: tuple[Renaming, ...] = ()
     images: int | None = None
+    hooks: tuple[HookReport, ...] = ()
+    b_hooks: tuple[HookReport, ...] = ()
     layers: tuple[LayerDifference, ...] | None = None
     tensors: tuple[TensorDifference, ...] | None = None
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from modelscope_cli.records.hooks import HookReport
 from modelscope_cli.records.predict import Prediction
 from modelscope_cli.records.run import Record, Shape
 
@@ -86,3 +87,4 @@ class PruneRecord(Record):
     file_bytes: int | None = None
     out_dir: str | None = None
     files: tuple[str, ...] = ()
+    hooks: tuple[HookReport, ...] = ()

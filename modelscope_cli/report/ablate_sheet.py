@@ -5,6 +5,7 @@ from pathlib import Path
 
 from modelscope_cli.records import AblateRecord, Ablation
 from modelscope_cli.report import figures
+from modelscope_cli.report.hook_facts import hook_facts
 from modelscope_cli.report.names import label_of
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
@@ -103,6 +104,7 @@ def _facts(record: AblateRecord, top: int | None) -> tuple[tuple[str, str], ...]
     ]
     if top is not None and top < len(rows):
         facts.append(("shown", f"{top} of {len(rows)}"))
+    facts += hook_facts(record.hooks)
     if record.not_called:
         facts.append(("not called", ", ".join(record.not_called)))
     if record.out_dir:

@@ -2,6 +2,7 @@
 
 from modelscope_cli.records import Answer, AttackRecord
 from modelscope_cli.report import figures
+from modelscope_cli.report.hook_facts import hook_facts
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
 COLUMNS = (
@@ -50,6 +51,7 @@ def _facts(record: AttackRecord) -> tuple[tuple[str, str], ...]:
         ("distance", f"linf {in_levels(record.linf)}, l2 {figures.number(record.l2)}"),
         ("saved as PNG", f"linf {in_levels(record.linf_saved)}, l2 {figures.number(record.l2_saved)}"),
         ("prepared again", f"resized and cropped it is {prepared}"),
+        *hook_facts(record.hooks),
         ("folder", record.out_dir),
         ("at a glance", f"{record.out_dir}/comparison.png"),
     )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from modelscope_cli.records import Difference, DiffRecord, DiffSide, LayerDifference, TensorDifference
 from modelscope_cli.report import figures
+from modelscope_cli.report.hook_facts import hook_facts
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
 
@@ -131,6 +132,8 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
     if within:
         most = max(within, key=lambda row: row.rel_l2 or 0.0)
         facts.append(("within it", f"{len(within)} not bit for bit; at most {_describe(most)}"))
+    for side, hooks in (("A", record.hooks), ("B", record.b_hooks)):
+        facts += [(f"{label} in {side}", text) for label, text in hook_facts(hooks)]
     for renaming in record.renamings:
         text = f"'{renaming.prefix}' is '{renaming.b_prefix}' in B: {renaming.tensors} tensors fit"
         facts.append(("prefix", text))

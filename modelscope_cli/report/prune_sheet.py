@@ -2,6 +2,7 @@
 
 from modelscope_cli.records import Drift, PrunedLayer, PruneRecord
 from modelscope_cli.report import figures
+from modelscope_cli.report.hook_facts import hook_facts
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
 
@@ -96,6 +97,7 @@ def _facts(record: PruneRecord) -> list[tuple[str, str]]:
             )
         )
     facts.append(("zeros alone", "make no file smaller and no forward faster"))
+    facts += hook_facts(record.hooks)
     if record.file is not None:
         facts.append(("weights", f"{record.file} ({figures.memory(record.file_bytes or 0)})"))
     if record.out_dir:

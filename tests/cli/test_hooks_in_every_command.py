@@ -1,0 +1,77 @@
+"""`--hook` where a command runs the model many times: every pass is changed alike, and counted once."""
+
+import pytest
+
+NOISE = "--hook noise=0.5@conv --hook scale=2@block1"
+
+
+@pytest.fixture
+def predicted(run):
+    """What the hooked model says, asked in the plainest way."""
+    (prediction,) = run(f"predict {{star}} {{healthy}} {NOISE} --json").json["predictions"]
+    return prediction["top"][0]
+
+
+def test_the_hooks_matter(run, predicted):
+    (plain,) = run("predict {star} {healthy} --json").json["predictions"]
+    assert plain["top"][0]["logit"] != predicted["logit"]
+
+
+def test_ablate_starts_from_the_hooked_model(run, predicted):
+    document = run(f"ablate {{star}} {{healthy}} -l block3.conv2 -l head {NOISE} --no-save --json").json
+    baseline = document["baseline"]
+    assert baseline["target_index"] == predicted["index"]
+    assert baseline["target_logit"] == pytest.approx(predicted["logit"], rel=1e-6)
+    assert [hook["fired"] for hook in document["hooks"]] == [1, 1]
+
+
+def test_ablating_what_a_hook_has_zeroed_changes_nothing(run):
+    line = "ablate {star} {healthy} -l block2.relu#1 --hook zero@block2.relu#1 --no-save --json"
+    (row,) = run(line).json["rows"]
+    assert row["target_logit_change"] == row["kl_divergence"] == row["output_l2"] == 0
+
+
+def test_prune_compares_with_the_hooked_model(run, predicted):
+    line = f"prune {{star}} {{healthy}} --sweep 0.001 --amount 0 {NOISE} --json"
+    document = run(line).json
+    assert document["before"][0]["top"][0]["logit"] == pytest.approx(predicted["logit"], rel=1e-6)
+    nothing = next(row for row in document["sweep"] if row["amount"] == 0)
+    assert nothing["max_logit_change"] == nothing["kl_divergence"] == 0  # the same noise in every pass
+    assert [hook["fired"] for hook in document["hooks"]] == [1, 1]
+
+
+def test_attack_fools_the_hooked_model(run, predicted):
+    document = run(f"attack {{star}} {{healthy}} --method fgsm {NOISE} --json").json
+    best = document["before"]["top"][0]
+    assert best["index"] == predicted["index"]
+    assert best["logit"] == pytest.approx(predicted["logit"], rel=1e-3)  # from 8-bit pixels
+    assert [hook["fired"] for hook in document["hooks"]] == [1, 1]
+
+
+def test_diff_finds_the_layer_that_is_hooked_in_b(run):
+    outcome = run("diff {TINY} {star} -w none --b-hook add=1@block2.conv1 --json", expect=1)
+    assert outcome.json["first_divergence"] == "block2.conv1"
+    assert outcome.json["hooks"] == []
+    assert [hook["spec"] for hook in outcome.json["b_hooks"]] == ["add=1@block2.conv1"]
+
+
+def test_diff_of_two_sides_hooked_alike(run):
+    line = "diff {TINY} {star} -w none --hook noise=0.1@conv --b-hook noise=0.1@conv"
+    assert run(f"{line} --json").json["first_divergence"] is None
+
+
+@pytest.mark.parametrize(
+    ("line", "quoted", "hint"),
+    [
+        ("prune {star} {tiny} --hook grad:zero@conv", "prune runs no backward pass", "modelscope grads"),
+        ("ablate {star} {tiny} --hook zero@nothing", "'nothing' matches nothing", "types present"),
+        ("attack {star} {tiny} --hook zreo@conv", "unknown action 'zreo'", "zero@"),
+        ("diff {TINY} {TINY} --hook zero@conv", "'--hook", "--input-shape"),
+        ("diff {TINY} {star} --hook zero@conv", "nothing to compare", "--b-"),
+        ("diff {TINY} {star} --b-seed 1 --hook save=a.safetensors@conv", "the same file", "--b-hook 'save=b"),
+    ],
+)
+def test_refusals(refused, cwd, line, quoted, hint):
+    message, suggested = refused(line, 2)
+    assert quoted in message
+    assert hint in suggested
