@@ -17,6 +17,7 @@ from modelscope_cli.records.grads import (
     ParameterGradient,
     Saving,
 )
+from modelscope_cli.records.lrfind import LrfindRecord, Restored, Suggestion
 from modelscope_cli.records.models import Catalogue, ModelEntry
 from modelscope_cli.records.predict import Guess, Prediction, PredictRecord
 from modelscope_cli.records.prune import Drift, PrunedLayer, PruneRecord, PruneTotals
@@ -33,10 +34,24 @@ from modelscope_cli.records.run import (
 )
 from modelscope_cli.records.stats import ActivationStats, BatchNormDrift, Counts, Redundancy, StatsRecord
 from modelscope_cli.records.summary import LayerShape, SummaryRecord, SummaryTotals
+from modelscope_cli.records.train import (
+    ActivationCurves,
+    Curve,
+    DataInfo,
+    Happening,
+    LayerCurves,
+    Measurement,
+    Onset,
+    ParameterCurves,
+    Training,
+    TrainRecord,
+    WeightCurves,
+)
 
 __all__ = [
     "AblateRecord",
     "Ablation",
+    "ActivationCurves",
     "ActivationGradient",
     "ActivationStats",
     "Answer",
@@ -47,6 +62,8 @@ __all__ = [
     "ClassShift",
     "ClipInfo",
     "Counts",
+    "Curve",
+    "DataInfo",
     "Drift",
     "FeatureMap",
     "FeatureMapsRecord",
@@ -54,12 +71,18 @@ __all__ = [
     "GradTotals",
     "GradsRecord",
     "Guess",
+    "Happening",
     "InputInfo",
+    "LayerCurves",
     "LayerShape",
     "LossInfo",
+    "LrfindRecord",
+    "Measurement",
     "ModelEntry",
     "ModelInfo",
     "Notice",
+    "Onset",
+    "ParameterCurves",
     "ParameterGradient",
     "PredictRecord",
     "Prediction",
@@ -68,12 +91,17 @@ __all__ = [
     "PrunedLayer",
     "Record",
     "Redundancy",
+    "Restored",
     "Run",
     "Saving",
     "Shape",
     "StatsRecord",
+    "Suggestion",
     "SummaryRecord",
     "SummaryTotals",
+    "TrainRecord",
+    "Training",
+    "WeightCurves",
     "WeightsInfo",
     "to_plain",
     "versions",

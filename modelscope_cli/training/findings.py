@@ -1,0 +1,83 @@
+"""What the curves of a training show to be wrong: pure functions of numbers. Standard library."""
+
+from collections.abc import Iterator, Sequence
+
+from modelscope_cli.records import LayerCurves, Onset
+
+_DEAD_SHARE = 0.5
+_BLOW_UP = 3.0
+_RECTIFIERS = ("ReLU", "ReLU6")
+
+
+def find_onsets(
+    losses: Sequence[float | None], layers: Sequence[LayerCurves], variant: str = ""
+) -> tuple[Onset, ...]:
+    """Judge a training by its losses and layers.
+
+    Dead: more than half of the channels of a ReLU are zero everywhere, and stay so to the end (the threshold of
+    SageMaker Debugger's DeadRelu). Diverged: the last tenth of the losses lies above three times the first loss.
+    """
+    return (*_judge_loss(losses, variant), *_judge_layers(layers, variant))
+
+
+def _judge_loss(losses: Sequence[float | None], variant: str) -> Iterator[Onset]:
+    strange = next((step for step, loss in enumerate(losses) if loss is None), None)
+    if strange is not None:
+        yield Onset(
+            code="MS501",
+            rule="non-finite-loss",
+            severity="error",
+            layer=None,
+            since_step=strange,
+            value=None,
+            threshold=None,
+            message=f"the loss is NaN or infinite at step {strange}",
+            hint="a lower --lr, --clip-norm 1, or modelscope lrfind for a rate that holds",
+            variant=variant,
+        )
+        return
+    last = [loss for loss in losses[-max(1, len(losses) // 10) :] if loss is not None]
+    first = losses[0] if losses else None
+    if first and last and sum(last) / len(last) > _BLOW_UP * first:
+        end = sum(last) / len(last)
+        since = next(i for i, loss in enumerate(losses) if loss is not None and loss > _BLOW_UP * first)
+        yield Onset(
+            code="MS502",
+            rule="diverged",
+            severity="error",
+            layer=None,
+            since_step=since,
+            value=end / first,
+            threshold=_BLOW_UP,
+            message=f"the loss rose from {first:.3g} to {end:.3g}",
+            hint="a lower --lr, or modelscope lrfind for a rate that holds",
+            variant=variant,
+        )
+
+
+def _judge_layers(layers: Sequence[LayerCurves], variant: str) -> Iterator[Onset]:
+    for layer in layers:
+        shares = layer.series.dead_fraction
+        if layer.type not in _RECTIFIERS or not shares or not _is_dead(shares[-1]):
+            continue
+        alive = [i for i, share in enumerate(shares) if not _is_dead(share)]
+        first = alive[-1] + 1 if alive else 0
+        name = layer.name + (f"#{layer.call}" if layer.call else "")
+        share = shares[-1]
+        assert share is not None
+        yield Onset(
+            code="MS202",
+            rule="dead-channels",
+            severity="warning",
+            layer=name,
+            since_step=layer.series.step[first],
+            value=share,
+            threshold=_DEAD_SHARE,
+            message=f"{share:.0%} of the channels are zero for every picture of the batch",
+            hint="a lower --lr, --schedule one-cycle, --init kaiming-normal, or --activation leaky",
+            variant=variant,
+        )
+
+
+def _is_dead(share: float | None) -> bool:
+    return share is not None and share > _DEAD_SHARE
