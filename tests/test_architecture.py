@@ -20,6 +20,7 @@ COMMANDS = get_command(app).commands
 DRAWING = {
     *("grids", "gallery", "plots", "palette", "correlations", "flow", "ablation_plot", "ablation_gallery"),
     *("prune_plot", "prune_report", "attack_pictures", "attack_report"),
+    *("train_plot", "train_report", "lrfind_plot"),
 }
 HEAVY = {"torch", "torchvision", "PIL", "numpy", "matplotlib", "safetensors", "scipy"}
 
@@ -57,6 +58,7 @@ def packages(modules: set[str]) -> set[str]:
 PLAINEST = [
     *("errors", "hooks/patterns", "models/names", "analysis/histogram", "analysis/moments"),
     *("analysis/grads_request", "analysis/marks", "analysis/prune_request", "analysis/attack_request"),
+    *("training/request", "training/suggest", "training/findings"),
     *(f"records/{path.stem}" for path in sorted((PACKAGE / "records").glob("*.py"))),
 ]
 
@@ -79,6 +81,7 @@ ALLOWED = {
     "models": {"models", "inputs", "records", "errors", "lean"},
     "inputs": {"inputs", "records", "errors", "lean"},
     "analysis": {"analysis", "hooks", "models", "inputs", "records", "errors", "lean"},
+    "training": {"training", "hooks", "models", "inputs", "analysis", "records", "errors", "lean"},
     "report": {"report", "records", "errors"},
 }
 

@@ -12,11 +12,13 @@ from modelscope_cli.cli.ablate import ablate
 from modelscope_cli.cli.attack import attack
 from modelscope_cli.cli.featuremaps import featuremaps
 from modelscope_cli.cli.grads import grads
+from modelscope_cli.cli.lrfind import lrfind
 from modelscope_cli.cli.models import models
 from modelscope_cli.cli.predict import predict
 from modelscope_cli.cli.prune import prune
 from modelscope_cli.cli.stats import stats
 from modelscope_cli.cli.summary import summary
+from modelscope_cli.cli.train import train
 from modelscope_cli.errors import ModelscopeError
 
 USAGE, BUG, INTERRUPTED = 2, 3, 130
@@ -29,7 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (summary, stats, featuremaps, grads, predict, ablate, prune, attack, models):
+for command in (summary, stats, featuremaps, grads, predict, ablate, prune, attack, train, lrfind, models):
     app.command()(command)
 
 

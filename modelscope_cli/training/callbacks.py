@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
+from modelscope_cli.analysis.predictions import class_scores
 from modelscope_cli.errors import UsageError
 from modelscope_cli.models.importspec import import_object
 from modelscope_cli.models.usercode import user_code_failed
-from modelscope_cli.training.model import scores_of
 from modelscope_cli.training.runner import Batch, Callback, CancelBatch, CancelEpoch, CancelFit, Runner
 
 
@@ -95,7 +95,7 @@ class HeldOut(Callback):
         loss, hits, seen = 0.0, 0, 0
         run.model.eval()
         for inputs, targets in self.batches:
-            scores = scores_of(run.model(inputs.to(self.device)))
+            scores = class_scores(run.model(inputs.to(self.device)))
             right = targets.to(self.device)
             loss += float(F.cross_entropy(scores, right, reduction="sum"))
             hits += int((scores.argmax(1) == right).sum())

@@ -74,7 +74,7 @@ def _judge_layers(layers: Sequence[LayerCurves], variant: str) -> Iterator[Onset
             value=share,
             threshold=_DEAD_SHARE,
             message=f"{share:.0%} of the channels are zero for every picture of the batch",
-            hint="a lower --lr, --schedule one-cycle, --init kaiming-normal, or --activation leaky",
+            hint="a lower --lr, a --norm, --schedule one-cycle, or --activation leaky",
             variant=variant,
         )
 

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from modelscope_cli.analysis.predictions import class_scores
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.session import ForwardError, HookSession
 from modelscope_cli.models.seeding import seeded
@@ -17,7 +18,7 @@ from modelscope_cli.records import Happening, Measurement, Training
 from modelscope_cli.training import callbacks as cb
 from modelscope_cli.training.data import TrainingData
 from modelscope_cli.training.findings import find_onsets
-from modelscope_cli.training.model import scores_of, trainable
+from modelscope_cli.training.model import trainable
 from modelscope_cli.training.optim import make_optimizer, make_schedule
 from modelscope_cli.training.recorder import Recorder
 from modelscope_cli.training.request import Variant
@@ -76,7 +77,7 @@ def train_once(
             batches,
             classification_loss(request.label_smoothing, len(data.classes)),
             parts,
-            forward=lambda inputs: _forward(session, inputs),
+            forward=lambda inputs: run_forward(session, inputs),
         )
         runner.fit(epochs=sys.maxsize)
     name = type(optimizer).__name__
@@ -105,11 +106,7 @@ def classification_loss(label_smoothing: float, n_classes: int | None) -> Callab
     """Return the cross-entropy of what a classifier gives."""
 
     def loss(output: Any, targets: Tensor) -> Tensor:
-        try:
-            scores = scores_of(output)
-        except TypeError as error:
-            hint = "modelscope summary MODEL   shows the shape of its output"
-            raise CannotRunError(str(error), hint) from error
+        scores = class_scores(output, len(targets))
         if n_classes is not None and scores.shape[1] < n_classes:
             message = f"the model gives {scores.shape[1]} scores, the data have {n_classes} classes"
             raise CannotRunError(message, f"a model that takes num_classes={n_classes}")
@@ -118,7 +115,12 @@ def classification_loss(label_smoothing: float, n_classes: int | None) -> Callab
     return loss
 
 
-def _forward(session: HookSession, inputs: Tensor) -> Any:
+def run_forward(session: HookSession, inputs: Tensor) -> Any:
+    """Run the model; of a batch of one that batch norm cannot take, say what would help.
+
+    Raises:
+        CannotRunError: the forward raised (exit 4).
+    """
     try:
         return session.run((inputs,))
     except ForwardError as error:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Sequence
 
-import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.freezing import set_trainable
@@ -148,16 +147,3 @@ def trainable(model: nn.Module) -> list[nn.Parameter]:
     if not parameters:
         raise UsageError("nothing is left to train: every parameter is frozen", "leave out --freeze")
     return parameters
-
-
-def scores_of(output: object) -> Tensor:
-    """Return the scores `(N, classes)` in what a classifier gives; of several heads, the main one.
-
-    Raises:
-        TypeError: it gives something else.
-    """
-    main = getattr(output, "logits", output)
-    if not isinstance(main, torch.Tensor) or main.ndim != 2:
-        shape = "x".join(map(str, main.shape)) if isinstance(main, torch.Tensor) else type(main).__name__
-        raise TypeError(f"the model's output is {shape}, not a row of scores a picture")
-    return main
