@@ -88,6 +88,10 @@ def draw_pictures() -> None:
         cut = ["--global", "--amount", "0.2", "--sweep", "0.05,0.1,0.3,0.4,0.5,0.6,0.7,0.8,0.9"]
         on_terminal(["prune", *pictures, *SAMPLE, *cut, "--out", str(Path(folder, "cut"))])
         shutil.copy(Path(folder, "cut", "drift.png"), PICTURES)
+        study = ["--size", "48", "--vary", "init=default,kaiming-normal", "--vary", "norm=batch,none"]
+        on_terminal(["train", *HEALTHY[:2], *study, "--out", str(Path(folder, "study"))])
+        compared = Image.open(Path(folder, "study", "comparison.png")).convert("RGB").quantize(64)
+        compared.save(PICTURES / "comparison.png", optimize=True)
     on_terminal(["stats", "samples/star.png", *SICK, "--plot", str(PICTURES / "sick.png")])
 
 

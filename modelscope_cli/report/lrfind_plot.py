@@ -37,8 +37,9 @@ def save_lrfind_plot(record: LrfindRecord, path: Path) -> None:
     if record.sweep == "exponential":
         axes.set_xscale("log")
     if smoothed:
-        low, high = min(smoothed), min(max(smoothed), 2.5 * smoothed[0])
-        axes.set_ylim(low - 0.12 * (high - low) - 0.01, high + 0.05 * (high - low) + 0.01)
+        low, first = min(smoothed), smoothed[0]
+        room = max(first - low, 0.05 * abs(first))  # as much above the start as below: the rise needs no more
+        axes.set_ylim(low - 0.3 * room, first + room)
     axes.set_xlabel("learning rate")
     axes.set_ylabel("loss")
     axes.grid(lw=0.4, alpha=0.5)

@@ -4,6 +4,8 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from torch import Tensor
+
 from modelscope_cli.errors import UsageError
 from modelscope_cli.models.importspec import import_object
 from modelscope_cli.models.usercode import user_code_failed
@@ -50,8 +52,8 @@ class UserBatches:
                         f"'{self._spec}' gives no batches", "an iterable that starts anew each time"
                     )
                 return
-            if not isinstance(batch, (tuple, list)) or len(batch) != 2:
-                message = f"'{self._spec}' gives a {type(batch).__name__}, not batches of (inputs, targets)"
+            if not _is_batch(batch):
+                message = f"'{self._spec}' gives a {type(batch).__name__}, not two tensors (inputs, targets)"
                 raise UsageError(message, "yield inputs, targets")
             yield batch[0], batch[1]
 
@@ -60,3 +62,8 @@ class UserBatches:
             return call()
         except Exception as error:
             raise user_code_failed(f"loaders '{self._spec}'", error) from error
+
+
+def _is_batch(batch: Any) -> bool:
+    is_pair = isinstance(batch, (tuple, list)) and len(batch) == 2
+    return is_pair and all(isinstance(part, Tensor) for part in batch)

@@ -89,8 +89,8 @@ def _swap(
     """Replace every module of exactly one of `kinds`; one that stands in several places stays one. Count them."""
     made: dict[nn.Module, nn.Module] = {}
     for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
-            if type(child) in kinds:
+        for name, child in list(parent._modules.items()):  # named_children() leaves out the second place
+            if child is not None and type(child) in kinds:
                 if child not in made:
                     made[child] = make(child)
                 setattr(parent, name, made[child])
