@@ -39,17 +39,21 @@ def sheet_of(record: Any) -> Sheet:
         AblateRecord,
         AttackRecord,
         GradsRecord,
+        LrfindRecord,
         PredictRecord,
         PruneRecord,
         SummaryRecord,
+        TrainRecord,
     )
     from modelscope_cli.report.ablate_sheet import ablate_sheet
     from modelscope_cli.report.attack_sheet import attack_sheet
     from modelscope_cli.report.grads_sheet import grads_sheet
+    from modelscope_cli.report.lrfind_sheet import lrfind_sheet
     from modelscope_cli.report.predict_sheet import predict_sheet
     from modelscope_cli.report.prune_sheet import prune_sheet
     from modelscope_cli.report.stats_sheet import stats_sheet
     from modelscope_cli.report.summary_sheet import summary_sheet
+    from modelscope_cli.report.train_sheet import train_sheet
 
     sheets: dict[type, Callable[[Any], Sheet]] = {
         SummaryRecord: summary_sheet,
@@ -58,5 +62,7 @@ def sheet_of(record: Any) -> Sheet:
         AblateRecord: ablate_sheet,
         PredictRecord: predict_sheet,
         PruneRecord: prune_sheet,
+        TrainRecord: train_sheet,
+        LrfindRecord: lrfind_sheet,
     }
     return sheets.get(type(record), stats_sheet)(record)

@@ -116,7 +116,7 @@ def classification_loss(label_smoothing: float, n_classes: int | None) -> Callab
 
 
 def run_forward(session: HookSession, inputs: Tensor) -> Any:
-    """Run the model; of a batch of one that batch norm cannot take, say what would help.
+    """Run the model; where its forward raises, say which option of a training would help.
 
     Raises:
         CannotRunError: the forward raised (exit 4).
@@ -124,9 +124,13 @@ def run_forward(session: HookSession, inputs: Tensor) -> Any:
     try:
         return session.run((inputs,))
     except ForwardError as error:
-        if len(inputs) > 1 or error.hint is None or "batch norm in train mode" not in error.hint:
-            raise
-        hint = "--batch 2, or --norm group   (batch norm in train mode needs more than one value a channel)"
+        hint = "--size 224, the size most models are made for"
+        if "more than 1 value per channel" in error.message:
+            hint = (
+                "--batch 2, or --norm group   (batch norm in train mode needs more than one value a channel)"
+            )
+        elif "out of memory" in error.message:
+            hint = "a smaller --batch or --size, or --device cpu"
         raise CannotRunError(error.message, hint) from error
 
 
