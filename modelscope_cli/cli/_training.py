@@ -125,11 +125,13 @@ def describe_data(data: "TrainingData") -> "DataInfo":
     )
 
 
-def input_of(shape: tuple[int, ...]) -> "InputInfo":
-    """Describe one batch for the header of the record."""
+def input_of(shape: tuple[int, ...], data: "TrainingData | None") -> "InputInfo":
+    """Describe one batch for the header of the record; without `data` it came from the user's own loaders."""
     from modelscope_cli.records import InputInfo
 
-    return InputInfo("image", (shape,), (), "resize, centre crop, ImageNet mean and deviation")
+    if data is None:
+        return InputInfo("tensor", (shape,))
+    return InputInfo("image", (shape,), (), data.preprocessing)
 
 
 def warn_of_skipped(data: "TrainingData") -> tuple["Notice", ...]:

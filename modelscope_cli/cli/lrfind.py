@@ -155,7 +155,7 @@ def lrfind(
         run=make_run(
             "lrfind",
             loaded,
-            shared.input_of(tuple(inputs.shape)),
+            shared.input_of(tuple(inputs.shape), pool),
             seed,
             (*loaded.warnings, *notices, *skipped),
         ),

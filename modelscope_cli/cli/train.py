@@ -193,7 +193,7 @@ def train(
             )
         found += shared.warn_of_skipped(pool)
         record = TrainRecord(
-            run=make_run("train", loaded, shared.input_of(tuple(inputs.shape)), seed, tuple(found)),
+            run=make_run("train", loaded, shared.input_of(tuple(inputs.shape), pool), seed, tuple(found)),
             trainings=tuple(trainings),
             data=shared.describe_data(pool),
             near_zero=NEAR_ZERO,

@@ -17,13 +17,21 @@ from modelscope_cli.training.runner import Batch, Callback, CancelBatch, CancelE
 
 
 class StepLimit(Callback):
-    """Ends the training after so many steps."""
+    """Ends the training after so many steps, or after an epoch without any: every batch was cancelled."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
+        self._step_before = 0
+
+    def begin_epoch(self, run: Runner) -> None:
+        self._step_before = run.step
 
     def after_batch(self, run: Runner) -> None:
         if run.step >= self.steps:
+            raise CancelFit
+
+    def after_epoch(self, run: Runner) -> None:
+        if run.step == self._step_before:
             raise CancelFit
 
 

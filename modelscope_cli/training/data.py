@@ -22,6 +22,7 @@ with without_dynamo():
     from torchvision.transforms import functional as transforms
 
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+_NORMALISED = f"mean {_MEAN}, std {_STD}"
 _HELD_OUT_SHARE = 0.1
 Example = tuple[Tensor, int] | None
 
@@ -76,11 +77,13 @@ class TrainingData:
     """Pictures to train on and pictures to measure on.
 
     Attributes:
+        preprocessing: in words and numbers.
         classes: their names, in the order of the labels.
         unreadable: of the files met so far, those that were skipped; grows while the data are read.
     """
 
     source: str
+    preprocessing: str
     size: int
     classes: tuple[str, ...]
     training: Dataset[Example]
@@ -137,6 +140,7 @@ def open_drawn(count: int, size: int, seed: int) -> TrainingData:
     n_held_out = max(1, round(count * _HELD_OUT_SHARE))
     return TrainingData(
         source="drawn shapes",
+        preprocessing=f"drawn at {size}x{size}, {_NORMALISED}",
         size=size,
         classes=CLASSES,
         training=DrawnPictures(count, 2 * seed, size),
@@ -177,6 +181,7 @@ def open_folder(folder: Path, size: int, seed: int) -> TrainingData:
     n_held_out = max(1, round(len(files) * _HELD_OUT_SHARE))
     return TrainingData(
         source=str(folder),
+        preprocessing=f"short side to {size}, centre crop {size}x{size}, {_NORMALISED}",
         size=size,
         classes=tuple(found.classes[label] for label in filled),
         training=Subset(pictures, sorted(order[n_held_out:])),

@@ -1,11 +1,12 @@
 """What the curves of a training show to be wrong: pure functions of numbers. Standard library."""
 
+import statistics
 from collections.abc import Iterator, Sequence
 
 from modelscope_cli.records import LayerCurves, Onset
 
 _DEAD_SHARE = 0.5
-_BLOW_UP = 3.0
+_RISE, _MIN_STEPS = 2.0, 8
 _RECTIFIERS = ("ReLU", "ReLU6")
 
 
@@ -15,7 +16,8 @@ def find_onsets(
     """Judge a training by its losses and layers.
 
     Dead: more than half of the channels of a ReLU are zero everywhere, and stay so to the end (the threshold of
-    SageMaker Debugger's DeadRelu). Diverged: the last tenth of the losses lies above three times the first loss.
+    SageMaker Debugger's DeadRelu). Diverging: the median of the last quarter of the losses is more than twice the
+    least median of as many in a row.
     """
     return (*_judge_loss(losses, variant), *_judge_layers(layers, variant))
 
@@ -24,8 +26,8 @@ def _judge_loss(losses: Sequence[float | None], variant: str) -> Iterator[Onset]
     strange = next((step for step, loss in enumerate(losses) if loss is None), None)
     if strange is not None:
         yield Onset(
-            code="MS501",
-            rule="non-finite-loss",
+            code="MS701",
+            rule="loss-not-finite",
             severity="error",
             layer=None,
             since_step=strange,
@@ -36,20 +38,24 @@ def _judge_loss(losses: Sequence[float | None], variant: str) -> Iterator[Onset]
             variant=variant,
         )
         return
-    last = [loss for loss in losses[-max(1, len(losses) // 10) :] if loss is not None]
-    first = losses[0] if losses else None
-    if first and last and sum(last) / len(last) > _BLOW_UP * first:
-        end = sum(last) / len(last)
-        since = next(i for i, loss in enumerate(losses) if loss is not None and loss > _BLOW_UP * first)
+    values = [loss for loss in losses if loss is not None]
+    if len(values) < _MIN_STEPS:
+        return
+    quarter = max(len(values) // 4, 2)
+    least = min(statistics.median(values[i : i + quarter]) for i in range(len(values) - quarter + 1))
+    last = statistics.median(values[-quarter:])
+    limit = _RISE * max(least, 1e-3)
+    if last > limit:
+        lowest = values.index(min(values))
         yield Onset(
-            code="MS502",
-            rule="diverged",
+            code="MS704",
+            rule="loss-diverges",
             severity="error",
             layer=None,
-            since_step=since,
-            value=end / first,
-            threshold=_BLOW_UP,
-            message=f"the loss rose from {first:.3g} to {end:.3g}",
+            since_step=next((i for i in range(lowest, len(values)) if values[i] > limit), lowest),
+            value=last / max(least, 1e-3),
+            threshold=_RISE,
+            message=f"the loss was {least:.3g} and is {last:.3g} at the end",
             hint="a lower --lr, or modelscope lrfind for a rate that holds",
             variant=variant,
         )

@@ -128,7 +128,7 @@ def test_a_loss_that_is_nan_from_the_first_step_is_said_and_nothing_is_trained(r
     document = run(f"train {SMALL} -c nan.safetensors --steps 5 --json").json
     assert document["steps"] == 0
     assert [(one["rule"], one["severity"], one["since_step"]) for one in document["findings"]] == [
-        ("non-finite-loss", "error", 0)
+        ("loss-not-finite", "error", 0)
     ]
     assert [one["kind"] for one in document["events"]] == ["non-finite-loss"]
     assert document["held_out"][-1]["loss"] is None

@@ -140,10 +140,12 @@ def test_dead_channels_are_found_with_the_step_since_when(dead, since):
     ("losses", "rule", "since"),
     [
         ([2.3, 2.0, 1.5], None, None),
-        ([2.3, 50.0, 2.0], None, None),  # a bump
-        ([2.3, 5.0, 8.0, 9.0], "diverged", 2),
-        ([2.3, None], "non-finite-loss", 1),
-        ([None], "non-finite-loss", 0),
+        ([2.3, 50.0, 2.0, 2.0, 1.9, 1.8, 1.7, 1.6], None, None),  # a bump
+        ([2.3, 2.0, 1.9, 2.0, 3.9, 5.0, 8.0, 9.0], "loss-diverges", 5),
+        ([2.3, 2.0, 1.9, 2.0, 3.9, 5.0, 3.9, 3.0], None, None),  # not twice the 1.95 it was
+        ([2.3, 9.0, 9.0], None, None),  # too few to tell
+        ([2.3, None], "loss-not-finite", 1),
+        ([None], "loss-not-finite", 0),
         ([], None, None),
     ],
 )

@@ -174,3 +174,17 @@ def test_a_class_of_the_users_own_needs_no_base_class(tmp_path):
     run = runner([UserCallback(f"{tmp_path}/mine.py:Stop")])
     run.fit(5)
     assert run.step == 1  # the second step was taken, but cancelled before it counted
+
+
+@pytest.mark.parametrize(("event", "cancel"), [("begin_batch", CancelBatch), ("begin_epoch", CancelEpoch)])
+def test_a_training_whose_every_batch_is_cancelled_comes_to_an_end(event, cancel):
+    class Never(Callback):
+        pass
+
+    def refuse(self, run):
+        raise cancel
+
+    setattr(Never, event, refuse)
+    run = runner([StepLimit(5), Never()])
+    run.fit(1_000_000_000)
+    assert run.step == 0
