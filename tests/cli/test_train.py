@@ -1,6 +1,7 @@
 """`modelscope train`: the contract, the study, and what it leaves behind."""
 
 import json
+import re
 
 import pytest
 import torch
@@ -160,15 +161,11 @@ def test_a_folder_of_pictures_with_an_unreadable_one(run, cwd):
     assert document["held_out"][-1]["accuracy"] == 1
 
 
-def test_a_callback_of_ones_own_is_told_and_can_end_the_training(run, cwd):
-    (cwd / "mine.py").write_text(
-        "from modelscope_cli.training.runner import CancelFit\n"
-        "class Stop:\n"
-        "    def begin_batch(self, run):\n"
-        "        if run.step == 2:\n"
-        "            raise CancelFit\n"
-    )
-    assert run(f"train {SMALL} --steps 9 --callback mine.py:Stop --json").json["steps"] == 2
+def test_a_callback_of_ones_own_is_told_and_can_end_the_training(run, cwd, samples):
+    """The class of the README, with another limit: a loss that every first step is below."""
+    (source,) = re.findall(r"```py\n(.*?)```", (samples.parent / "README.md").read_text(), re.DOTALL)
+    (cwd / "mine.py").write_text(source.replace("run.loss < 1", "run.loss < 99 and run.step == 2"))
+    assert run(f"train {SMALL} --steps 9 --callback mine.py:StopAtOne --json").json["steps"] == 2
 
 
 def test_a_single_row_a_layer_and_a_row_a_variant(run):
