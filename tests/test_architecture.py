@@ -20,6 +20,7 @@ COMMANDS = get_command(app).commands
 DRAWING = {
     *("grids", "gallery", "plots", "palette", "correlations", "flow", "ablation_plot", "ablation_gallery"),
     *("prune_plot", "prune_report", "attack_pictures", "attack_report", "diff_plot"),
+    *("train_plot", "train_report", "lrfind_plot"),
 }
 HEAVY = {"torch", "torchvision", "PIL", "numpy", "matplotlib", "safetensors", "scipy"}
 
@@ -58,6 +59,7 @@ PLAINEST = [
     *("errors", "hooks/patterns", "hooks/spec", "hooks/vocabulary", "models/names"),
     *("analysis/histogram", "analysis/moments", "analysis/marks"),
     *(f"analysis/{name}_request" for name in ("grads", "prune", "attack", "diff")),
+    *("training/request", "training/suggest", "training/findings"),
     *(
         f"{room}/{path.stem}"
         for room in ("records", "checkpoints", "rules")
@@ -85,6 +87,7 @@ ALLOWED = {
     "models": {"models", "checkpoints", "inputs", "records", "errors", "lean"},
     "inputs": {"inputs", "records", "errors", "lean"},
     "analysis": {"analysis", "checkpoints", "hooks", "models", "inputs", "records", "errors", "lean"},
+    "training": {"training", "hooks", "models", "inputs", "analysis", "records", "errors", "lean"},
     "report": {"report", "records", "errors"},
     "rules": {"rules", "records", "errors"},
 }

@@ -15,12 +15,14 @@ from modelscope_cli.cli.check import check
 from modelscope_cli.cli.diff import diff
 from modelscope_cli.cli.featuremaps import featuremaps
 from modelscope_cli.cli.grads import grads
+from modelscope_cli.cli.lrfind import lrfind
 from modelscope_cli.cli.models import models
 from modelscope_cli.cli.predict import predict
 from modelscope_cli.cli.prune import prune
 from modelscope_cli.cli.rules import rules
 from modelscope_cli.cli.stats import stats
 from modelscope_cli.cli.summary import summary
+from modelscope_cli.cli.train import train
 from modelscope_cli.cli.weights import weights
 from modelscope_cli.errors import ModelscopeError
 
@@ -37,6 +39,7 @@ app = typer.Typer(
 _COMMANDS: tuple[Callable[..., object], ...] = (
     *(summary, stats, featuremaps, grads),
     *(predict, ablate, prune, attack),
+    *(train, lrfind),
     *(check, rules, diff, weights, models),
 )
 for command in _COMMANDS:

@@ -37,6 +37,7 @@ from modelscope_cli.records.grads import (
     Saving,
 )
 from modelscope_cli.records.hooks import HookReport
+from modelscope_cli.records.lrfind import LrfindRecord, Restored, Suggestion
 from modelscope_cli.records.models import Catalogue, ModelEntry
 from modelscope_cli.records.predict import Guess, Prediction, PredictRecord
 from modelscope_cli.records.prune import Drift, PrunedLayer, PruneRecord, PruneTotals
@@ -53,11 +54,25 @@ from modelscope_cli.records.run import (
 )
 from modelscope_cli.records.stats import ActivationStats, BatchNormDrift, Counts, Redundancy, StatsRecord
 from modelscope_cli.records.summary import LayerShape, SummaryRecord, SummaryTotals
+from modelscope_cli.records.train import (
+    ActivationCurves,
+    Curve,
+    DataInfo,
+    Happening,
+    LayerCurves,
+    Measurement,
+    Onset,
+    ParameterCurves,
+    Training,
+    TrainRecord,
+    WeightCurves,
+)
 from modelscope_cli.records.weights import DtypeTotal, Identified, TensorRow, WeightsRecord, WeightTotals
 
 __all__ = [
     "AblateRecord",
     "Ablation",
+    "ActivationCurves",
     "ActivationGradient",
     "ActivationStats",
     "Answer",
@@ -72,6 +87,8 @@ __all__ = [
     "ClassShift",
     "ClipInfo",
     "Counts",
+    "Curve",
+    "DataInfo",
     "DiffRecord",
     "DiffSide",
     "Difference",
@@ -86,15 +103,21 @@ __all__ = [
     "GradTotals",
     "GradsRecord",
     "Guess",
+    "Happening",
     "HookReport",
     "Identified",
     "InputInfo",
+    "LayerCurves",
     "LayerDifference",
     "LayerShape",
     "LossInfo",
+    "LrfindRecord",
+    "Measurement",
     "ModelEntry",
     "ModelInfo",
     "Notice",
+    "Onset",
+    "ParameterCurves",
     "ParameterGradient",
     "PredictRecord",
     "Prediction",
@@ -104,6 +127,7 @@ __all__ = [
     "Record",
     "Redundancy",
     "Renaming",
+    "Restored",
     "RuleInfo",
     "RuleList",
     "Run",
@@ -111,12 +135,16 @@ __all__ = [
     "Shape",
     "StatsRecord",
     "Structure",
+    "Suggestion",
     "SummaryRecord",
     "SummaryTotals",
     "TensorDifference",
     "TensorHealth",
     "TensorRow",
     "TrainMode",
+    "TrainRecord",
+    "Training",
+    "WeightCurves",
     "WeightTotals",
     "WeightsInfo",
     "WeightsRecord",

@@ -15,7 +15,7 @@ from modelscope_cli.cli import app
 from modelscope_cli.cli.app import run as run_argv
 
 ALL, LOOK, ASK = "summary|stats|featuremaps|grads|ablate", "stats|featuremaps|grads|ablate", "predict|prune"
-PICTURE = f"{LOOK}|attack"
+PICTURE, LEARN = f"{LOOK}|attack", "train|lrfind"
 
 # (commands, arguments, exit code, part of the error, part of the hint). `<X>` is the model X: an argument of
 # `summary`, the option --model elsewhere.
@@ -243,6 +243,54 @@ TABLE = [
     ("attack", "{dot} <{bad}/broken.py:NoClasses> -w none", 4, "is 1x4x222x222, not a row", "modelscope summary"),
     ("attack", "{dot} <{bad}/broken.py:Detached> -w none", 4, "send no gradient to the", "modelscope stats"),
     ("attack", "{dot} <tiny> -c {bad}/nan.safetensors", 4, "scores of this picture are NaN", "modelscope stats"),
+    # train, lrfind
+    (LEARN, "<resnet3>", 2, "'resnet3': did you mean resnet34", "modelscope models resnet"),
+    (LEARN, "<tiny> -d cudda", 2, "'cudda' is not a device: did you mean cuda", "--device auto"),
+    (LEARN, "<tiny> --optimizer sdg", 2, "unknown optimizer 'sdg': did you mean sgd", "--optimizer sgd|momentum"),
+    (LEARN, "<tiny> --init he", 2, "unknown init 'he'", "--init default|kaiming-normal"),
+    (LEARN, "<tiny> --norm bach", 2, "unknown norm 'bach': did you mean batch", "--norm batch|layer"),
+    (LEARN, "<tiny> --activation gelu", 2, "unknown activation 'gelu'", "--activation relu|leaky|general"),
+    (LEARN, "<tiny> --batch 0", 2, "'--batch 0' is not 1 or more", "--batch 32"),
+    (LEARN, "<tiny> --label-smoothing 2", 2, "'--label-smoothing 2' is not between", "--label-smoothing 0.1"),
+    (LEARN, "<tiny> --weight-decay -1", 2, "'--weight-decay -1' is not 0 or more", "--weight-decay 0"),
+    (LEARN, "<tiny> --columns lable", 2, "unknown column 'lable'", "--columns "),
+    (LEARN, "<tiny> --data {bad}/missing", 4, "'--data {bad}/missing' does not exist", "ls {bad}"),
+    (LEARN, "<tiny> --data {dot}", 4, "'--data {dot}' is a file, not a folder", "ls {bad}"),
+    (LEARN, "<tiny> --data {bad}/two", 4, "'--data {bad}/two' holds no folders", "ls {bad}/two"),
+    (LEARN, "<tiny> --data {bad}/classes", 4, "in '--data {bad}/classes' hold no pictures", "ls {bad}/classes"),
+    (LEARN, "<tiny> --data {bad}/alone", 4, "pictures of one class only, 'cat'", "ls {bad}/alone"),
+    (LEARN, "<tiny> --size 64 --pictures 20 --freeze re:.*", 2, "nothing is left to train", "leave out --freeze"),
+    (LEARN, "<tiny> --freeze nothing", 2, "'nothing' matches nothing", "types present: BatchNorm2d"),
+    (LEARN, "<resnet18> --size 32 --batch 1 --pictures 20", 4, "more than 1 value per channel", "--batch 2, or"),
+    (LEARN, "<alexnet> --norm group", 2, "'--norm group': this model has no batch norm", "--norm batch"),
+    (LEARN, "<fcn_resnet50>", 4, "'fcn_resnet50' is a model for segmentation", "modelscope models"),
+    (LEARN, "<{bad}/broken.py:Maps>", 4, "the model's output is 32x4x62x62, not a row", "modelscope summary"),
+    (LEARN, "<{bad}/broken.py:Few> --size 8", 4, "gives 4 scores, the data have 10 classes", "num_classes=10"),
+    (LEARN, "<{bad}/broken.py:Unlucky>", 4, "no luck today", ""),
+    (LEARN, "<tiny> -c {trained} --init lsuv", 2, "'--init lsuv' would overwrite", "--init default"),
+    (LEARN, "<tiny> --out {bad}", 2, "'{bad}' is not empty", "--out {bad} --force"),
+    ("train", "<tiny> --schedule cosin", 2, "'cosin': did you mean cosine", "--schedule constant|"),
+    ("train", "<tiny> --steps 0", 2, "'--steps'", "modelscope train --help"),
+    ("train", "<tiny> --lr 0", 2, "'--lr 0' is not more than 0", "--lr 0.05"),
+    ("train", "<tiny> --lr nan", 2, "'--lr nan' is not more than 0", "--lr 0.05"),
+    ("train", "<tiny> --clip-norm 0", 2, "'--clip-norm 0'", "--clip-norm 1"),
+    ("train", "<tiny> --vary inti=lsuv", 2, "'--vary inti=lsuv' names no option that can be", "--vary optimizer|"),
+    ("train", "<tiny> --vary init", 2, "'--vary init' names no values", "--vary init=default,kaiming-normal"),
+    ("train", "<tiny> --vary lr=0.1,x", 2, "'x' is not a number for '--vary lr'", "--vary lr=0.01,0.1"),
+    ("train", "<tiny> --vary norm=batch,grup", 2, "unknown norm 'grup': did you mean group", "--norm batch|"),
+    ("train", "<tiny> --vary lr=0.1 --vary lr=1", 2, "'--vary lr' is given twice", "one --vary"),
+    ("train", "<tiny> --vary lr=1,2 --save-every 5", 2, "'--save-every' and '--vary'", "leave out --save-every"),
+    ("train", "<tiny> --callback {bad}/no.py:C", 2, "no file '{bad}/no.py'", "ls {bad}"),
+    ("train", "<tiny> --callback {bad}/mine.py:number", 2, "is a int, not a class", "--callback path/to/file.py:"),
+    ("train", "<tiny> --callback {bad}/mine.py:Fails", 4, "ValueError: not now at {bad}/mine.py:4", ""),
+    ("lrfind", "<tiny> --from 1 --to 0.1", 2, "'--from 1 --to 0.1' is no rising range", "--from 1e-5 --to 10"),
+    ("lrfind", "<tiny> --smoothing 1", 2, "'--smoothing 1'", "--smoothing 0.9"),
+    ("lrfind", "<tiny> --diverged 1", 2, "'--diverged 1'", "--diverged 4"),
+    ("lrfind", "<tiny> --loaders {bad}/mine.py:empty", 2, "gives no batches", "starts anew"),
+    ("lrfind", "<tiny> --loaders {bad}/mine.py:number", 2, "gives a int, nothing to take", "return a DataLoader"),
+    ("lrfind", "<tiny> --loaders {bad}/mine.py:words", 2, "a str, not two tensors", "yield inputs, targets"),
+    ("lrfind", "<tiny> --loaders {bad}/mine.py:fails", 4, "raised ValueError: no data at", "python {bad}/mine.py"),
+    ("lrfind", "<tiny> --loaders x.py:words --data {bad}", 2, "'--loaders' and '--data'", "leave out --data"),
     # where the result goes
     ("featuremaps|attack", "{dot} <tiny> --out {bad}", 2, "'{bad}' is not empty", "--out {bad} --force"),
     ("featuremaps|attack", "{dot} <tiny> --out {dot}", 4, "'--out {dot}' is a file", "--out {dot}-pictures"),
@@ -310,6 +358,12 @@ class Boxes(Maps):
 class Tokens(Maps):
     def forward(self, x):
         return super().forward(x)[:, :, 0, :5].transpose(1, 2).flatten(0, 1)
+
+class Few(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.LazyLinear(4))
+        self(__import__("torch").zeros(1, 3, 8, 8))
+
 class NoClasses(nn.Sequential):
     def __init__(self):
         super().__init__(nn.Conv2d(3, 4, 3))
@@ -323,6 +377,19 @@ class Detached(nn.Sequential):
 class Unbuildable(nn.Module):
     def __init__(self):
         raise KeyError('init')
+"""
+
+
+MINE = """
+class Fails:
+    def after_loss(self, run):
+        raise ValueError("not now")
+
+number = 3
+words = ["once", "upon"]
+empty = []
+def fails():
+    raise ValueError("no data")
 """
 
 
@@ -368,6 +435,10 @@ def bad(tmp_path_factory, samples):
     (folder / "raises.py").write_text("1 / 0\n")
     (folder / "syntax.py").write_text("def (\n")
     (folder / "broken.py").write_text(BROKEN)
+    (folder / "mine.py").write_text(MINE)
+    (folder / "classes" / "cat").mkdir(parents=True)
+    (folder / "alone" / "cat").mkdir(parents=True)
+    Image.new("RGB", (9, 9), "teal").save(folder / "alone" / "cat" / "1.png")
     return folder
 
 

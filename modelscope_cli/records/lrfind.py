@@ -1,0 +1,54 @@
+"""What `lrfind` returns."""
+
+from dataclasses import dataclass
+
+from modelscope_cli.records.run import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """Learning rates to try; None where the loss never fell.
+
+    Attributes:
+        steepest: where the smoothed loss falls fastest over the logarithm of the rate.
+        valley: two thirds down the longest descent.
+        minimum: a tenth of the rate where the smoothed loss is least.
+    """
+
+    steepest: float | None
+    valley: float | None
+    minimum: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """Whether each is again what it was before, by the hash of its bytes."""
+
+    weights: bool
+    buffers: bool
+    optimizer: bool
+    rng: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LrfindRecord(Record):
+    """What `lrfind` returns.
+
+    Attributes:
+        lr, loss, smoothed: of every step; a loss is None where it was not finite.
+        stopped: why the sweep ended, in words.
+        hashes: of the weights, buffers, optimizer and random state, before and after: 16 digits of SHA-256.
+    """
+
+    lr: tuple[float, ...]
+    loss: tuple[float | None, ...]
+    smoothed: tuple[float | None, ...]
+    suggestion: Suggestion
+    stopped: str
+    restored: Restored
+    hashes: dict[str, tuple[str, str]]
+    optimizer: str
+    sweep: str
+    data: str
+    out_dir: str | None = None
+    files: tuple[str, ...] = ()

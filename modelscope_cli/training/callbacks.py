@@ -1,0 +1,189 @@
+"""The callbacks a training of `modelscope train` is made of."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.optim.lr_scheduler import LRScheduler
+
+from modelscope_cli.analysis.predictions import class_scores
+from modelscope_cli.errors import UsageError
+from modelscope_cli.models.importspec import import_object
+from modelscope_cli.models.usercode import user_code_failed
+from modelscope_cli.training.runner import Batch, Callback, CancelBatch, CancelEpoch, CancelFit, Runner
+
+
+class StepLimit(Callback):
+    """Ends the training after so many steps, or after an epoch without any: every batch was cancelled."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self._step_before = 0
+
+    def begin_epoch(self, run: Runner) -> None:
+        self._step_before = run.step
+
+    def after_batch(self, run: Runner) -> None:
+        if run.step >= self.steps:
+            raise CancelFit
+
+    def after_epoch(self, run: Runner) -> None:
+        if run.step == self._step_before:
+            raise CancelFit
+
+
+class ToDevice(Callback):
+    """Moves every batch to the device of the model."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def begin_batch(self, run: Runner) -> None:
+        run.inputs, run.targets = run.inputs.to(self.device), run.targets.to(self.device)
+
+
+class Clip(Callback):
+    """Scales all gradients together to a norm, where theirs is greater."""
+
+    def __init__(self, norm: float) -> None:
+        self.norm = norm
+
+    def begin_step(self, run: Runner) -> None:
+        nn.utils.clip_grad_norm_(run.model.parameters(), self.norm)
+
+
+class Schedule(Callback):
+    """Moves the learning rate on after every step."""
+
+    def __init__(self, schedule: LRScheduler) -> None:
+        self.schedule = schedule
+
+    def after_step(self, run: Runner) -> None:
+        self.schedule.step()
+
+
+class StopAtNonFinite(Callback):
+    """Ends the training at the first loss that is NaN or infinite, before it spoils the weights.
+
+    Attributes:
+        at: the step it was; None where there was none.
+    """
+
+    at: int | None = None
+
+    def after_loss(self, run: Runner) -> None:
+        if not torch.isfinite(run.loss.detach()):
+            self.at = run.step
+            raise CancelFit
+
+
+class HeldOut(Callback):
+    """Measures loss and accuracy on the held-out pictures after every epoch and at the end.
+
+    Attributes:
+        results: `(step, loss, accuracy)` of every measurement.
+    """
+
+    def __init__(self, batches: Iterable[Batch], device: torch.device) -> None:
+        self.batches, self.device = batches, device
+        self.results: list[tuple[int, float, float]] = []
+
+    def after_epoch(self, run: Runner) -> None:
+        self._measure(run)
+
+    def after_fit(self, run: Runner) -> None:
+        if not self.results or self.results[-1][0] != run.step:
+            self._measure(run)
+
+    @torch.no_grad()
+    def _measure(self, run: Runner) -> None:
+        loss, hits, seen = 0.0, 0, 0
+        run.model.eval()
+        for inputs, targets in self.batches:
+            scores = class_scores(run.model(inputs.to(self.device)))
+            right = targets.to(self.device)
+            loss += float(F.cross_entropy(scores, right, reduction="sum"))
+            hits += int((scores.argmax(1) == right).sum())
+            seen += len(right)
+        run.model.train()
+        if seen:
+            self.results.append((run.step, loss / seen, hits / seen))
+
+
+class EarlyStopping(Callback):
+    """Ends the training once the held-out loss has not fallen for `patience` epochs. Stands behind `HeldOut`.
+
+    Attributes:
+        at: the step it stopped at; None where it did not.
+    """
+
+    at: int | None = None
+
+    def __init__(self, held_out: HeldOut, patience: int) -> None:
+        self.held_out, self.patience = held_out, patience
+
+    def after_epoch(self, run: Runner) -> None:
+        losses = [loss for _, loss, _ in self.held_out.results]
+        if len(losses) > self.patience and min(losses[-self.patience :]) >= min(losses[: -self.patience]):
+            self.at = run.step
+            raise CancelFit
+
+
+class Checkpoints(Callback):
+    """Saves the weights every so many steps.
+
+    Attributes:
+        files: names of those written.
+    """
+
+    def __init__(self, every: int, save: Callable[[nn.Module, Path], None], folder: Path) -> None:
+        self.every, self.save, self.folder = every, save, folder
+        self.files: list[str] = []
+
+    def after_batch(self, run: Runner) -> None:
+        name = f"step-{run.step:06d}.safetensors"
+        if run.step and run.step % self.every == 0 and name not in self.files:
+            self.save(run.model, self.folder / name)
+            self.files.append(name)
+
+
+class Progress(Callback):
+    """Tells somebody after every step."""
+
+    def __init__(self, advance: Callable[[], None]) -> None:
+        self.advance = advance
+
+    def after_step(self, run: Runner) -> None:
+        self.advance()
+
+
+class UserCallback:
+    """A class of the user's own; it need not have every method, and what it raises is explained."""
+
+    def __init__(self, spec: str) -> None:
+        self._spec = spec
+        found = import_object(spec, "--callback")
+        if not isinstance(found, type):
+            raise UsageError(
+                f"callback '{spec}' is a {type(found).__name__}, not a class",
+                "--callback path/to/file.py:Class",
+            )
+        self._own = self._guarded(found)()
+
+    def __getattr__(self, event: str) -> Callable[..., Any]:
+        method = getattr(self._own, event, None)
+        return self._guarded(method) if method else lambda run: None
+
+    def _guarded(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def guarded(*args: Any) -> Any:
+            try:
+                return call(*args)
+            except (CancelBatch, CancelEpoch, CancelFit):
+                raise
+            except Exception as error:
+                raise user_code_failed(f"callback '{self._spec}'", error) from error
+
+        return guarded

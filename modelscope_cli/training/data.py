@@ -1,0 +1,196 @@
+"""What there is to train on: a folder of pictures, one folder a class, or the drawn sample set."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Subset
+
+from modelscope_cli.errors import CannotRunError
+from modelscope_cli.inputs.files import PICTURE_SUFFIXES, PictureFile
+from modelscope_cli.inputs.picture import decode
+from modelscope_cli.lean import without_dynamo
+from modelscope_cli.training.runner import Batch
+from modelscope_cli.training.shapes import CLASSES, SEEDS_APART, render
+
+with without_dynamo():
+    from torchvision.datasets import ImageFolder
+    from torchvision.transforms import functional as transforms
+
+_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+_NORMALISED = f"mean {_MEAN}, std {_STD}"
+_HELD_OUT_SHARE = 0.1
+Example = tuple[Tensor, int] | None
+
+
+def normalise(picture: Tensor) -> Tensor:
+    """Shift and scale a picture `(3, H, W)` of 0..1 as ImageNet's models expect it."""
+    mean, std = (torch.tensor(values)[:, None, None] for values in (_MEAN, _STD))
+    return (picture - mean) / std
+
+
+class DrawnPictures(Dataset[Example]):
+    """The sample set as normalised tensors `(3, size, size)`; the same pictures as `shapes.Shapes`."""
+
+    def __init__(self, count: int, seed: int, size: int) -> None:
+        self.count, self.seed, self.size = count, seed, size
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> Example:
+        label = index % len(CLASSES)
+        return normalise(render(label, self.seed * SEEDS_APART + index, self.size)), label
+
+
+class FolderPictures(Dataset[Example]):
+    """Pictures from disk, resized and cropped in the middle to `(3, size, size)`; None where one is unreadable.
+
+    Attributes:
+        unreadable: the files that were met and could not be decoded.
+    """
+
+    def __init__(self, files: Sequence[tuple[str, int]], size: int) -> None:
+        self.files, self.size = files, size
+        self.unreadable: dict[str, str] = {}
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> Example:
+        path, label = self.files[index]
+        try:
+            picture = decode(PictureFile(path), "RGB")
+        except CannotRunError as error:
+            self.unreadable[path] = error.message
+            return None
+        picture = transforms.center_crop(transforms.resize(picture, [self.size]), [self.size])
+        return normalise(transforms.to_tensor(picture)), label
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingData:
+    """Pictures to train on and pictures to measure on.
+
+    Attributes:
+        preprocessing: in words and numbers.
+        classes: their names, in the order of the labels.
+        unreadable: of the files met so far, those that were skipped; grows while the data are read.
+    """
+
+    source: str
+    preprocessing: str
+    size: int
+    classes: tuple[str, ...]
+    training: Dataset[Example]
+    held_out: Dataset[Example]
+    n_training: int
+    n_held_out: int
+    unreadable: dict[str, str] = field(default_factory=dict)
+
+    def batches(self, batch: int, seed: int) -> "Batches":
+        """Return the training pictures in seeded order, another one every time round."""
+        return Batches(self.training, min(batch, self.n_training), seed)
+
+    def held_out_batches(self) -> "Batches":
+        return Batches(self.held_out, 100, None)
+
+
+class Batches:
+    """Batches `((N, 3, H, W), (N,))` of a data set; shuffled where there is a seed. A rest that fills no batch is
+    left out then: a batch of one is what batch norm cannot take."""
+
+    def __init__(self, examples: Dataset[Example], batch: int, seed: int | None) -> None:
+        is_shuffled = seed is not None
+        self._loader: DataLoader[Batch | None] = DataLoader(
+            cast("Dataset[Any]", examples),
+            batch_size=batch,
+            shuffle=is_shuffled,
+            drop_last=is_shuffled,
+            collate_fn=_collate,
+            generator=torch.Generator().manual_seed(seed or 0),
+        )
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[Batch]:
+        is_empty = True
+        for batch in self._loader:
+            if batch is not None:
+                is_empty = False
+                yield batch
+        if is_empty:
+            raise CannotRunError("not one picture could be read", "--data ANOTHER-FOLDER")
+
+
+def _collate(examples: list[Example]) -> Batch | None:
+    found = [example for example in examples if example is not None]
+    if not found:
+        return None
+    return torch.stack([picture for picture, _ in found]), torch.tensor([label for _, label in found])
+
+
+def open_drawn(count: int, size: int, seed: int) -> TrainingData:
+    """Return the drawn sample set of `count` pictures, and a tenth as many of another seed to measure on."""
+    n_held_out = max(1, round(count * _HELD_OUT_SHARE))
+    return TrainingData(
+        source="drawn shapes",
+        preprocessing=f"drawn at {size}x{size}, {_NORMALISED}",
+        size=size,
+        classes=CLASSES,
+        training=DrawnPictures(count, 2 * seed, size),
+        held_out=DrawnPictures(n_held_out, 2 * seed + 1, size),
+        n_training=count,
+        n_held_out=n_held_out,
+    )
+
+
+def open_folder(folder: Path, size: int, seed: int) -> TrainingData:
+    """Open a folder that holds one folder of pictures a class; a tenth of the pictures is held out, by the seed.
+
+    Raises:
+        CannotRunError: no such folder, no class folders, no pictures, or one class only (exit 4).
+    """
+    here = f"ls {shlex.quote(str(folder))}"
+    if not folder.is_dir():
+        what = "is a file, not a folder" if folder.exists() else "does not exist"
+        raise CannotRunError(f"'--data {folder}' {what}", f"ls {shlex.quote(str(folder.parent))}")
+    try:
+        found = ImageFolder(str(folder), is_valid_file=_is_picture, allow_empty=True)
+    except FileNotFoundError as error:
+        message = f"'--data {folder}' holds no folders: one for each class is needed, with its pictures"
+        raise CannotRunError(message, here) from error
+    files = found.samples
+    filled = sorted({label for _, label in files})
+    if not files:
+        raise CannotRunError(f"the folders in '--data {folder}' hold no pictures", here)
+    if len(filled) == 1:
+        name = found.classes[filled[0]]
+        message = (
+            f"'--data {folder}' holds pictures of one class only, '{name}': there is nothing to tell apart"
+        )
+        raise CannotRunError(message, here)
+    labels = {old: new for new, old in enumerate(filled)}  # empty folders are no classes
+    pictures = FolderPictures([(path, labels[label]) for path, label in files], size)
+    order = torch.randperm(len(files), generator=torch.Generator().manual_seed(seed)).tolist()
+    n_held_out = max(1, round(len(files) * _HELD_OUT_SHARE))
+    return TrainingData(
+        source=str(folder),
+        preprocessing=f"short side to {size}, centre crop {size}x{size}, {_NORMALISED}",
+        size=size,
+        classes=tuple(found.classes[label] for label in filled),
+        training=Subset(pictures, sorted(order[n_held_out:])),
+        held_out=Subset(pictures, sorted(order[:n_held_out])),
+        n_training=len(files) - n_held_out,
+        n_held_out=n_held_out,
+        unreadable=pictures.unreadable,
+    )
+
+
+def _is_picture(path: str) -> bool:
+    return Path(path).suffix.lower() in PICTURE_SUFFIXES

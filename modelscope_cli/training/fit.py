@@ -1,0 +1,147 @@
+"""Train one model once, with everything that was asked for, and return what happened."""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from modelscope_cli.analysis.predictions import class_scores
+from modelscope_cli.errors import CannotRunError
+from modelscope_cli.hooks.session import ForwardError, HookSession
+from modelscope_cli.models.seeding import seeded
+from modelscope_cli.records import Happening, Measurement, Training
+from modelscope_cli.training import callbacks as cb
+from modelscope_cli.training.data import TrainingData
+from modelscope_cli.training.findings import find_onsets
+from modelscope_cli.training.model import trainable
+from modelscope_cli.training.optim import make_optimizer, make_schedule
+from modelscope_cli.training.recorder import Recorder
+from modelscope_cli.training.request import Variant
+from modelscope_cli.training.runner import Runner
+
+NEAR_ZERO = 0.05
+
+
+def train_once(
+    model: nn.Module,
+    data: TrainingData,
+    variant: Variant,
+    device: torch.device,
+    own_callbacks: Sequence[Any] = (),
+    advance: Callable[[], None] = lambda: None,
+    checkpoints: cb.Checkpoints | None = None,
+) -> Training:
+    """Train `model` in place, as `variant` says, and return the curves. The same seed gives the same bits.
+
+    Args:
+        own_callbacks: the user's; told last.
+        advance: called after every step.
+
+    Raises:
+        CannotRunError: the forward raised, or its output is no row of scores for these classes (exit 4).
+        UsageError: nothing is left to train (exit 2).
+    """
+    request = variant.request
+    optimizer = make_optimizer(trainable(model), request)
+    schedule = make_schedule(optimizer, request)
+    recorder = Recorder(request.looks_every, NEAR_ZERO)
+    non_finite = cb.StopAtNonFinite()
+    held_out = cb.HeldOut(data.held_out_batches(), device)
+    stopping = cb.EarlyStopping(held_out, request.patience) if request.patience else None
+    parts: list[Any] = [
+        cb.ToDevice(device),
+        *([cb.Clip(request.clip_norm)] if request.clip_norm else []),
+        recorder,
+        non_finite,
+        *([cb.Schedule(schedule)] if schedule else []),
+        cb.Progress(advance),
+        *([checkpoints] if checkpoints else []),
+        *own_callbacks,
+        cb.StepLimit(request.steps),
+        held_out,
+        *([stopping] if stopping else []),
+    ]
+    batches = data.batches(request.batch, request.seed)
+    with (
+        all_seeded(request.seed, device),
+        HookSession(model, [recorder], is_restoring=False, with_gradients=True) as session,
+    ):
+        runner = Runner(
+            model,
+            optimizer,
+            batches,
+            classification_loss(request.label_smoothing, len(data.classes)),
+            parts,
+            forward=lambda inputs: run_forward(session, inputs),
+        )
+        runner.fit(epochs=sys.maxsize)
+    name = type(optimizer).__name__
+    layers, losses = recorder.layers(), recorder.loss(name)
+    events = []
+    if non_finite.at is not None:
+        events.append(Happening(non_finite.at, "non-finite-loss", "the loss was NaN or infinite: stopped"))
+    if stopping is not None and stopping.at is not None:
+        message = f"the held-out loss did not fall for {stopping.patience} epochs: stopped"
+        events.append(Happening(stopping.at, "early-stop", message))
+    return Training(
+        name=variant.name,
+        settings=asdict(request),
+        steps=runner.step,
+        layers=layers,
+        parameters=recorder.parameters(),
+        loss=losses,
+        lr=recorder.lr(name),
+        held_out=tuple(Measurement(step, _finite(loss), share) for step, loss, share in held_out.results),
+        findings=find_onsets(losses[0].value, layers, variant.name),
+        events=tuple(events),
+    )
+
+
+def classification_loss(label_smoothing: float, n_classes: int | None) -> Callable[[Any, Tensor], Tensor]:
+    """Return the cross-entropy of what a classifier gives."""
+
+    def loss(output: Any, targets: Tensor) -> Tensor:
+        scores = class_scores(output, len(targets))
+        if n_classes is not None and scores.shape[1] < n_classes:
+            message = f"the model gives {scores.shape[1]} scores, the data have {n_classes} classes"
+            raise CannotRunError(message, f"a model that takes num_classes={n_classes}")
+        return F.cross_entropy(scores, targets, label_smoothing=label_smoothing)
+
+    return loss
+
+
+def run_forward(session: HookSession, inputs: Tensor) -> Any:
+    """Run the model; where its forward raises, say which option of a training would help.
+
+    Raises:
+        CannotRunError: the forward raised (exit 4).
+    """
+    try:
+        return session.run((inputs,))
+    except ForwardError as error:
+        hint = "--size 224, the size most models are made for"
+        if "more than 1 value per channel" in error.message:
+            hint = (
+                "--batch 2, or --norm group   (batch norm in train mode needs more than one value a channel)"
+            )
+        elif "out of memory" in error.message:
+            hint = "a smaller --batch or --size, or --device cpu"
+        raise CannotRunError(error.message, hint) from error
+
+
+@contextmanager
+def all_seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Seed every generator that a training may draw from while open; then restore them."""
+    devices = [device] if device.type not in ("cpu", "meta") else []
+    with seeded(seed), torch.random.fork_rng(devices, device_type=device.type if devices else "cuda"):
+        torch.manual_seed(seed)
+        yield
+
+
+def _finite(value: float) -> float | None:
+    return value if abs(value) < float("inf") else None

@@ -1,0 +1,129 @@
+"""The learning-rate range test: raise the rate from step to step, watch the loss, put everything back."""
+
+import math
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from modelscope_cli.records import Restored, Suggestion
+from modelscope_cli.training.proof import PARTS, Keepsake, hashes_of
+from modelscope_cli.training.runner import Batch, Callback, CancelFit, LossFunction, Runner
+from modelscope_cli.training.suggest import suggest
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """How the rate rises.
+
+    Attributes:
+        low, high: first and last learning rate.
+        smoothing: weight of the past in the smoothed loss, 0..1.
+        diverged: stop once the smoothed loss is so many times its least value.
+    """
+
+    low: float = 1e-5
+    high: float = 10.0
+    steps: int = 100
+    is_linear: bool = False
+    smoothing: float = 0.9
+    diverged: float = 4.0
+
+    def rate(self, step: int) -> float:
+        """Return the learning rate of a step, counted from 0."""
+        share = step / max(self.steps - 1, 1)
+        if self.is_linear:
+            return self.low + (self.high - self.low) * share
+        return self.low * (self.high / self.low) ** share
+
+
+class LrSweep(Callback):
+    """Sets the learning rate of every step and ends the training where the loss diverges.
+
+    The smoothed loss is the exponential average, divided by `1 - smoothing^n` for its start at 0 (as in Adam,
+    Kingma & Ba 2015).
+
+    Attributes:
+        lr, losses, smoothed: of every step.
+        stopped: why it ended.
+    """
+
+    def __init__(self, sweep: Sweep) -> None:
+        self.sweep = sweep
+        self.lr: list[float] = []
+        self.losses: list[float] = []
+        self.smoothed: list[float] = []
+        self.stopped = ""
+        self._average = 0.0
+
+    def begin_batch(self, run: Runner) -> None:
+        for group in run.optimizer.param_groups:
+            group["lr"] = self.sweep.rate(run.step)
+
+    def after_loss(self, run: Runner) -> None:
+        loss, smoothing = float(run.loss.detach()), self.sweep.smoothing
+        self.lr.append(self.sweep.rate(run.step))
+        self.losses.append(loss)
+        if not math.isfinite(loss):
+            self.stopped = f"the loss was not finite at step {run.step}"
+            raise CancelFit
+        self._average = smoothing * self._average + (1 - smoothing) * loss
+        self.smoothed.append(self._average / (1 - smoothing ** len(self.losses)))
+        if self.smoothed[-1] > self.sweep.diverged * min(self.smoothed):
+            self.stopped = f"diverged: the smoothed loss is {self.sweep.diverged:g} times its least value"
+            raise CancelFit
+
+    def after_batch(self, run: Runner) -> None:
+        if run.step >= self.sweep.steps:
+            self.stopped = "the end of the range"
+            raise CancelFit
+
+
+@dataclass(frozen=True, slots=True)
+class RangeTest:
+    """What a range test gave; fields as in `LrfindRecord`."""
+
+    lr: tuple[float, ...]
+    loss: tuple[float | None, ...]
+    smoothed: tuple[float | None, ...]
+    suggestion: Suggestion
+    stopped: str
+    restored: Restored
+    hashes: dict[str, tuple[str, str]]
+
+
+def find_lr(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    batches: Iterable[Batch],
+    loss_function: LossFunction,
+    sweep: Sweep,
+    callbacks: Iterable[Any] = (),
+    forward: Callable[[Any], Any] | None = None,
+) -> RangeTest:
+    """Run the range test (L. N. Smith, "Cyclical Learning Rates", 2017, section 3.3) and put everything back.
+
+    Weights, buffers, gradients, training flags, optimizer and random states are what they were, also after an
+    error; `hashes` of both moments show it.
+    """
+    kept = Keepsake(model, optimizer)
+    swept = LrSweep(sweep)
+    try:
+        Runner(model, optimizer, batches, loss_function, [*callbacks, swept], forward).fit(sys.maxsize)
+    finally:
+        kept.restore()
+    after = hashes_of(model, optimizer)
+    n = len(swept.smoothed)
+    strange = (None,) * (len(swept.losses) - n)
+    return RangeTest(
+        lr=tuple(swept.lr),
+        loss=(*swept.losses[:n], *strange),
+        smoothed=(*swept.smoothed, *strange),
+        suggestion=suggest(swept.lr[:n], swept.smoothed),
+        stopped=swept.stopped,
+        restored=Restored(*(kept.hashes[part] == after[part] for part in PARTS)),
+        hashes={part: (kept.hashes[part], after[part]) for part in PARTS},
+    )

@@ -1,0 +1,162 @@
+"""Looks into the model while it learns: a hook observer and a callback in one."""
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from modelscope_cli.analysis.moments import Moments, Wanted
+from modelscope_cli.analysis.reduce import reduce_tensor
+from modelscope_cli.hooks.channels import ChannelFinder
+from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.hooks.session import Call, Observer
+from modelscope_cli.records import ActivationCurves, Curve, LayerCurves, ParameterCurves, WeightCurves
+from modelscope_cli.training.runner import Callback, Runner
+
+Row = tuple[Moments, float | None]  # of the activations; norm of their gradient
+
+
+class Recorder(Callback, Observer):
+    """Records the innermost layers and the trained parameters at every so many steps, the loss at each.
+
+    It is among the observers of a `HookSession` around the training and among the callbacks of its runner.
+    Gradients are read once the optimizer has had them: clipped.
+
+    Args:
+        every: look at steps 0, every, 2 every ...
+        near_zero: below this, |x| counts as near zero.
+    """
+
+    def __init__(self, every: int, near_zero: float) -> None:
+        self.every = every
+        self._wanted = Wanted(mad=False, threshold=near_zero, histogram=False)
+        self._channels = ChannelFinder()
+        self._is_on = self._is_looking = False  # during the forward pass; during the whole batch
+        self._calls: dict[tuple[str, int], Call] = {}
+        self._rows: dict[tuple[str, int], dict[int, Row]] = {}  # by step: a cancelled batch is done again
+        self._pending: dict[tuple[str, int], Callable[[], Moments]] = {}
+        self._gradients: dict[tuple[str, int], Tensor] = {}
+        self._weights: dict[str, Tensor] = {}
+        self._updates: dict[str, list[tuple[int, float | None, float, float]]] = {}
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._losses: dict[int, float] = {}
+        self._rates: dict[int, float] = {}
+
+    def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
+        if not (self._is_on and is_innermost):
+            return
+        tensors = tensors_in(output)
+        if not tensors:
+            return
+        tensor = tensors[0][1]
+        key = (call.name, call.index)
+        try:
+            self._pending[key] = reduce_tensor(tensor, self._channels.find(module, tensor), self._wanted)
+        except (TypeError, RuntimeError, NotImplementedError):
+            return  # a tensor without statistics has no curves
+        self._calls.setdefault(key, call)
+        if tensor.requires_grad:
+            tensor.register_hook(lambda gradient: self._take_gradient(key, gradient))
+
+    def pass_by(self, module: nn.Module, output: Any) -> None:
+        self._channels.see(module, output)
+
+    def _take_gradient(self, key: tuple[str, int], gradient: Tensor) -> None:
+        self._gradients[key] = torch.linalg.vector_norm(gradient.detach())
+
+    def begin_batch(self, run: Runner) -> None:
+        self._is_on = self._is_looking = run.step % self.every == 0
+        self._pending.clear()
+        self._gradients.clear()
+
+    def begin_loss(self, run: Runner) -> None:
+        self._is_on = False
+
+    def after_loss(self, run: Runner) -> None:
+        self._losses[run.step] = float(run.loss.detach())
+        self._rates[run.step] = float(run.optimizer.param_groups[0]["lr"])
+
+    def begin_step(self, run: Runner) -> None:
+        if self._is_looking:
+            self._weights = {
+                name: parameter.detach().clone()
+                for name, parameter in run.model.named_parameters()
+                if parameter.requires_grad
+            }
+
+    def after_step(self, run: Runner) -> None:
+        if not self._is_looking:
+            return
+        for name, parameter in run.model.named_parameters():
+            if (before := self._weights.get(name)) is not None:
+                self._shapes[name] = tuple(parameter.shape)
+                self._updates.setdefault(name, []).append((run.step, *_update(parameter, before)))
+        self._weights = {}
+
+    def after_batch(self, run: Runner) -> None:
+        step = max(self._losses, default=0)
+        for key, finish in self._pending.items():
+            gradient = self._gradients.get(key)
+            norm = float(gradient) if gradient is not None else None
+            self._rows.setdefault(key, {})[step] = finish(), norm
+        self._pending.clear()
+
+    after_fit = after_batch  # a training that ends within a batch
+
+    def layers(self) -> tuple[LayerCurves, ...]:
+        """Return the curves of every call, in the order they run."""
+        calls = sorted(self._calls.items(), key=lambda item: item[1].order)
+        return tuple(
+            LayerCurves(call.name, call.type, call.order, call.index, _curves(self._rows[key]))
+            for key, call in calls
+            if key in self._rows
+        )
+
+    def parameters(self) -> tuple[ParameterCurves, ...]:
+        return tuple(
+            ParameterCurves(name, self._shapes[name], _weight_curves(rows))
+            for name, rows in self._updates.items()
+        )
+
+    def loss(self, optimizer: str) -> tuple[Curve, ...]:
+        return (Curve(optimizer, tuple(self._losses), _finite(self._losses.values())),)
+
+    def lr(self, optimizer: str) -> tuple[Curve, ...]:
+        return (Curve(optimizer, tuple(self._rates), _finite(self._rates.values())),)
+
+
+def _update(parameter: nn.Parameter, before: Tensor) -> tuple[float | None, float, float]:
+    """Return the norms of the gradient, of the weights before, and of the change."""
+    gradient = None if parameter.grad is None else float(torch.linalg.vector_norm(parameter.grad))
+    change = torch.linalg.vector_norm(parameter.detach() - before)
+    return gradient, float(torch.linalg.vector_norm(before)), float(change)
+
+
+def _curves(rows: dict[int, Row]) -> ActivationCurves:
+    moments = [found for found, _ in rows.values()]
+    return ActivationCurves(
+        step=tuple(rows),
+        mean=tuple(m.mean if m.n else None for m in moments),
+        std=tuple(m.std if m.n else None for m in moments),
+        zero_fraction=tuple((m.n_zero or 0) / m.n if m.n else None for m in moments),
+        near_zero_fraction=tuple((m.n_near_zero or 0) / m.n if m.n else None for m in moments),
+        dead_fraction=tuple(m.alive.count(False) / len(m.alive) if m.alive else None for m in moments),
+        nan_count=tuple(m.n_nan for m in moments),
+        inf_count=tuple(m.n_inf for m in moments),
+        grad_norm=_finite([norm for _, norm in rows.values()]),
+    )
+
+
+def _weight_curves(rows: list[tuple[int, float | None, float, float]]) -> WeightCurves:
+    return WeightCurves(
+        step=tuple(step for step, *_ in rows),
+        grad_norm=_finite([gradient for _, gradient, _, _ in rows]),
+        weight_norm=_finite([weight for _, _, weight, _ in rows]),
+        update_ratio=_finite([change / weight if weight else None for _, _, weight, change in rows]),
+    )
+
+
+def _finite(values: Iterable[float | None]) -> tuple[float | None, ...]:
+    return tuple(value if value is not None and math.isfinite(value) else None for value in values)

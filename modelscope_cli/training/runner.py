@@ -1,0 +1,144 @@
+"""A short training loop that tells callbacks what it is about to do, and lets them change or cancel it."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+Batch = tuple[Any, Any]
+LossFunction = Callable[[Any, Any], Tensor]
+
+
+class CancelBatch(Exception):  # noqa: N818 - not an error: it is how a callback says "enough"
+    """Raised by a callback: go on with the next batch."""
+
+
+class CancelEpoch(Exception):  # noqa: N818
+    """Raised by a callback: go on with the next epoch."""
+
+
+class CancelFit(Exception):  # noqa: N818
+    """Raised by a callback: the training is over."""
+
+
+class Callback:
+    """What can be told of a training; every method gets the `Runner` and may change its attributes.
+
+    A cancelled batch, epoch or fit still gets its `after_...`; after an error nothing is called any more.
+    """
+
+    def begin_fit(self, run: "Runner") -> None:
+        """Before the first batch."""
+
+    def begin_epoch(self, run: "Runner") -> None:
+        """Before a walk through the data."""
+
+    def begin_batch(self, run: "Runner") -> None:
+        """`run.inputs` and `run.targets` are there."""
+
+    def begin_loss(self, run: "Runner") -> None:
+        """The forward pass is done: `run.outputs` is there."""
+
+    def after_loss(self, run: "Runner") -> None:
+        """`run.loss` is there, with its graph."""
+
+    def begin_backward(self, run: "Runner") -> None:
+        """Before the backward pass."""
+
+    def after_backward(self, run: "Runner") -> None:
+        """The gradients are there."""
+
+    def begin_step(self, run: "Runner") -> None:
+        """Before the optimizer changes the weights: the last chance to change a gradient."""
+
+    def after_step(self, run: "Runner") -> None:
+        """After it did. `run.step` still is the number of this step."""
+
+    def after_batch(self, run: "Runner") -> None:
+        """After a batch, also a cancelled one."""
+
+    def after_epoch(self, run: "Runner") -> None:
+        """After a walk through the data, also a cancelled one."""
+
+    def after_fit(self, run: "Runner") -> None:
+        """At the end, also of a cancelled training."""
+
+
+class Runner:
+    """Everything a training consists of, in the open for its callbacks.
+
+    Args:
+        model, optimizer, batches, loss_function: `loss_function(outputs, targets)` gives a scalar.
+        callbacks: told in this order.
+        forward: runs the model; its `__call__` where left out.
+
+    Attributes:
+        epoch, step: counted from 0; a step is one change of the weights, so a cancelled batch is none.
+        inputs, targets, outputs, loss: of the current batch.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        batches: Iterable[Batch],
+        loss_function: LossFunction,
+        callbacks: Sequence[Any] = (),
+        forward: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self.model = model
+        self.optimizer = optimizer
+        self.batches = batches
+        self.loss_function = loss_function
+        self.callbacks = list(callbacks)
+        self.forward = forward or model
+        self.epoch = self.step = 0
+        self.inputs: Any = None
+        self.targets: Any = None
+        self.outputs: Any = None
+        self.loss = torch.tensor(0.0)
+
+    def fit(self, epochs: int) -> None:
+        """Walk through the batches `epochs` times, in train mode."""
+        try:
+            self._tell("begin_fit")
+            for self.epoch in range(epochs):
+                self._run_epoch()
+        except CancelFit:
+            pass
+        self._tell("after_fit")
+
+    def _run_epoch(self) -> None:
+        try:
+            self._tell("begin_epoch")
+            self.model.train()
+            for batch in self.batches:
+                self.inputs, self.targets = batch
+                self._run_batch()
+        except CancelEpoch:
+            pass
+        self._tell("after_epoch")
+
+    def _run_batch(self) -> None:
+        try:
+            self.optimizer.zero_grad()
+            self._tell("begin_batch")
+            self.outputs = self.forward(self.inputs)
+            self._tell("begin_loss")
+            self.loss = self.loss_function(self.outputs, self.targets)
+            self._tell("after_loss")
+            self._tell("begin_backward")
+            self.loss.backward()
+            self._tell("after_backward")
+            self._tell("begin_step")
+            self.optimizer.step()
+            self._tell("after_step")
+            self.step += 1
+        except CancelBatch:
+            pass
+        self._tell("after_batch")
+
+    def _tell(self, event: str) -> None:
+        for callback in self.callbacks:
+            getattr(callback, event)(self)

@@ -1,0 +1,176 @@
+"""`modelscope train`: the contract, the study, and what it leaves behind."""
+
+import json
+import re
+
+import pytest
+import torch
+from PIL import Image
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from modelscope_cli.training.shapes import CLASSES
+
+SMALL = "--model {TINY} --size 32 --pictures 40 --batch 8"
+STUDY = "--vary init=default,kaiming-normal --vary norm=batch,none"
+
+
+def test_the_document_holds_the_contract(run, cwd):
+    document = run(f"train {SMALL} --steps 7 --every 3 --schedule cosine --json").json
+    assert document["schema"] == "modelscope/train/1"
+    assert {"steps", "layers", "parameters", "loss", "lr", "findings", "events"} <= document.keys()
+    assert document["steps"] == 7
+    conv = document["layers"][0]
+    assert (conv["name"], conv["call"]) == ("conv", 0)
+    keys = {"step", "mean", "std", "zero_fraction", "near_zero_fraction", "grad_norm"}
+    assert keys <= conv["series"].keys()
+    assert conv["series"]["step"] == [0, 3, 6]
+    assert {len(values) for values in conv["series"].values()} == {3}
+    names = {(row["name"], row["call"]) for row in document["layers"]}
+    assert {("block1.relu", 0), ("block1.relu", 1)} <= names
+    weight = next(row for row in document["parameters"] if row["name"] == "head.weight")
+    assert {"grad_norm", "weight_norm", "update_ratio"} <= weight["series"].keys()
+    assert len(document["loss"][0]["value"]) == len(document["lr"][0]["value"]) == 7
+    assert document["lr"][0]["value"][0] == 0.05
+    assert document["lr"][0]["value"][-1] < 0.005
+    assert document["held_out"][-1]["step"] == 7
+    assert document["data"]["training_pictures"] == 40
+
+    folder = cwd / document["out_dir"]
+    assert folder.name == "train-tiny_resnet.py-TinyResNet"
+    assert {file.name for file in folder.iterdir()} == set(document["files"])
+    assert json.loads((folder / "report.json").read_text()) == document
+    with Image.open(folder / "curves.png") as picture:
+        assert len(picture.convert("RGB").getcolors(1 << 21)) > 500
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_seed_others(run, cwd):
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        run(f"train {SMALL} --steps 6 --seed {seed} --out {name} -q")
+    a, b, c = ((cwd / name / "model.safetensors").read_bytes() for name in "abc")
+    assert a == b
+    assert a != c
+
+
+def test_the_weights_it_saves_are_those_the_report_speaks_of(run, cwd):
+    run(f"train {SMALL} --steps 6 --save-every 3 --out a -q")
+    with safe_open(cwd / "a" / "model.safetensors", "pt") as file:
+        assert json.loads(file.metadata()["categories"])[3] == "star"
+    final, middle, last = (
+        load_file(cwd / "a" / f"{name}.safetensors") for name in ("model", "step-000003", "step-000006")
+    )
+    assert all(torch.equal(final[key], last[key]) for key in final)
+    assert not torch.equal(final["conv.weight"], middle["conv.weight"])
+    assert final["bn.num_batches_tracked"] == 6  # measuring on held-out pictures moved no statistics
+    rows = run("predict {star} --model {TINY} --checkpoint a/model.safetensors --json").json["predictions"]
+    assert {guess["label"] for guess in rows[0]["top"]} <= set(CLASSES)
+
+
+def test_only_what_is_to_be_trained_moves(run, cwd, samples):
+    before = load_file(samples / "tiny_resnet.safetensors")
+    line = f"train {SMALL} -c {samples}/tiny_resnet.safetensors --train-only head --steps 3 --out a"
+    outcome = run(line)
+    assert "warning: 7 frozen batch norms" in outcome.err
+    after = load_file(cwd / "a" / "model.safetensors")
+    learned = {name for name in before if "running" not in name and "num_batches" not in name}
+    assert {name for name in learned if not torch.equal(before[name], after[name])} == {
+        "head.weight",
+        "head.bias",
+    }
+
+
+def test_a_study_sees_the_same_pictures_and_finds_the_one_that_dies(run, cwd):
+    """The same data, default initialisation against Kaiming, with and without batch norm."""
+    outcome = run(f"train --model {{TINY}} --size 48 --steps 40 {STUDY} --json")
+    document = outcome.json
+    assert [one["name"] for one in document["variants"]] == [
+        f"init={init} norm={norm}" for init in ("default", "kaiming-normal") for norm in ("batch", "none")
+    ]
+    dead = {finding["variant"] for finding in document["findings"] if finding["rule"] == "dead-channels"}
+    assert dead == {"init=kaiming-normal norm=none"}
+    first = {one["name"]: one["layers"][0]["series"] for one in document["variants"]}
+    # The norm stands behind the first layer, so before the first step only the initialisation tells.
+    assert first["init=default norm=batch"]["std"][0] == first["init=default norm=none"]["std"][0]
+    assert first["init=kaiming-normal norm=none"]["std"][0] > 2 * first["init=default norm=none"]["std"][0]
+    folder = cwd / document["out_dir"]
+    assert {file.name for file in folder.iterdir()} == {"comparison.png", "variants.csv", "report.json"}
+    with Image.open(folder / "comparison.png") as picture:
+        assert len(picture.convert("RGB").getcolors(1 << 21)) > 500
+
+
+def test_a_variant_is_what_it_would_be_alone(run):
+    study = run(f"train {SMALL} --steps 4 --vary lr=0.01,0.1 --vary optimizer=adamw,sgd --json").json
+    alone = run(f"train {SMALL} --steps 4 --lr 0.1 --optimizer adamw --json").json
+    (same,) = [one for one in study["variants"] if one["name"] == "lr=0.1 optimizer=adamw"]
+    assert same["loss"] == alone["loss"]
+    assert same["layers"] == alone["layers"]
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "--init lsuv",
+        "--activation general --leak 0.1 --subtract 0.4 --maximum 6",
+        "--norm running",
+        "--norm instance --activation leaky",
+        "--schedule one-cycle --optimizer adamw --lr 0.01 --weight-decay 0.1 --label-smoothing 0.1 --clip-norm 1",
+    ],
+)
+def test_every_change_of_the_model_trains(run, how):
+    document = run(f"train {SMALL} --steps 3 {how} --json").json
+    assert all(value is not None for value in document["loss"][0]["value"])
+    assert document["steps"] == 3
+
+
+def test_a_loss_that_is_nan_from_the_first_step_is_said_and_nothing_is_trained(run, cwd, samples):
+    state = load_file(samples / "tiny_resnet.safetensors")
+    state["conv.weight"][0] = float("nan")
+    save_file(state, cwd / "nan.safetensors")
+    document = run(f"train {SMALL} -c nan.safetensors --steps 5 --json").json
+    assert document["steps"] == 0
+    assert [(one["rule"], one["severity"], one["since_step"]) for one in document["findings"]] == [
+        ("loss-not-finite", "error", 0)
+    ]
+    assert [one["kind"] for one in document["events"]] == ["non-finite-loss"]
+    assert document["held_out"][-1]["loss"] is None
+    after = load_file(cwd / document["out_dir"] / "model.safetensors")
+    assert torch.equal(after["head.weight"], state["head.weight"])
+
+
+def test_it_stops_early_once_the_held_out_loss_does_not_fall(run):
+    document = run(f"train {SMALL} --steps 100 --lr 1e-9 --optimizer sgd --patience 2 --json").json
+    (event,) = document["events"]
+    assert event["kind"] == "early-stop"
+    losses = [row["loss"] for row in document["held_out"]]
+    assert event["step"] == document["steps"] == document["held_out"][-1]["step"] < 100
+    assert min(losses[-2:]) >= min(losses[:-2])
+    assert all(min(losses[i - 2 : i]) < min(losses[: i - 2]) for i in range(3, len(losses)))
+
+
+def test_a_folder_of_pictures_with_an_unreadable_one(run, cwd):
+    for colour in ("red", "green", "blue"):
+        (cwd / "data" / colour).mkdir(parents=True)
+        for n in range(10):
+            Image.new("RGB", (40, 40), colour).save(cwd / "data" / colour / f"{n}.png")
+    (cwd / "data" / "red" / "3.png").write_bytes(b"nothing")
+    outcome = run("train --model {TINY} --size 32 --batch 8 --data data --steps 20 --json")
+    assert "warning: 1 of 30 pictures could not be read and were skipped: 'data/red/3.png'" in outcome.err
+    document = outcome.json
+    assert document["data"]["classes"] == ["blue", "green", "red"]
+    assert document["data"]["skipped"] == ["data/red/3.png"]
+    assert document["held_out"][-1]["accuracy"] == 1
+
+
+def test_a_callback_of_ones_own_is_told_and_can_end_the_training(run, cwd, samples):
+    """The class of the README, with another limit: a loss that every first step is below."""
+    (source,) = re.findall(r"```py\n(.*?)```", (samples.parent / "README.md").read_text(), re.DOTALL)
+    (cwd / "mine.py").write_text(source.replace("run.loss < 1", "run.loss < 99 and run.step == 2"))
+    assert run(f"train {SMALL} --steps 9 --callback mine.py:StopAtOne --json").json["steps"] == 2
+
+
+def test_a_single_row_a_layer_and_a_row_a_variant(run):
+    single = run(f"train {SMALL} --steps 2 --format tsv")
+    assert single.column("name")[:3] == ["conv", "bn", "relu"]
+    study = run(f"train {SMALL} --steps 2 --vary norm=batch,none --format tsv")
+    assert study.column("variant") == ["norm=batch", "norm=none"]
+    assert study.column("findings") == ["fine", "fine"]

@@ -1,0 +1,177 @@
+"""The range test: the sweep, the smoothing, the suggestions, and that nothing is left of it."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from modelscope_cli.records import Restored
+from modelscope_cli.training.lr_range import LrSweep, Sweep, find_lr
+from modelscope_cli.training.proof import Keepsake, hashes_of
+from modelscope_cli.training.runner import Callback
+from modelscope_cli.training.suggest import suggest
+
+
+def small():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.03, momentum=0.9)
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(40, 32, 4, generator=generator)
+    batches = [(inputs, (inputs[:, 0] > 0).long() + (inputs[:, 1] > 0).long()) for inputs in x]
+    return model, optimizer, batches
+
+
+def step(model, optimizer, batch):
+    F.cross_entropy(model(batch[0]), batch[1]).backward()
+    optimizer.step()
+
+
+def test_everything_is_put_back_to_the_bit(unchanged):
+    model, optimizer, batches = small()
+    step(model, optimizer, batches[0])  # so that there are momenta and gradients
+    momenta = [optimizer.state[p]["momentum_buffer"].clone() for p in model.parameters()]
+    check = unchanged(model)
+    test = find_lr(model, optimizer, batches, F.cross_entropy, Sweep(1e-4, 100, 60))
+    check()
+    assert all(a == b for a, b in test.hashes.values())
+    assert test.restored == Restored(True, True, True, True)
+    assert optimizer.param_groups[0]["lr"] == 0.03
+    for parameter, momentum in zip(model.parameters(), momenta, strict=True):
+        assert torch.equal(optimizer.state[parameter]["momentum_buffer"], momentum)
+
+
+def test_everything_is_put_back_after_an_error(unchanged):
+    class Trouble(Callback):
+        def after_step(self, run):
+            if run.step == 3:
+                raise ZeroDivisionError
+
+    model, optimizer, batches = small()
+    check = unchanged(model)
+    before = hashes_of(model, optimizer)
+    with pytest.raises(ZeroDivisionError):
+        find_lr(model, optimizer, batches, F.cross_entropy, Sweep(), [Trouble()])
+    check()
+    assert hashes_of(model, optimizer) == before
+
+
+@pytest.mark.parametrize("part", ["weights", "buffers", "optimizer", "rng"])
+def test_each_hash_sees_its_part(part):
+    model, optimizer, batches = small()
+    step(model, optimizer, batches[0])
+    before = Keepsake(model, optimizer).hashes
+    with torch.no_grad():
+        if part == "weights":
+            model[0].weight[0, 0] += 1e-6
+        elif part == "buffers":
+            model[1].num_batches_tracked += 1
+        elif part == "optimizer":
+            next(iter(optimizer.state.values()))["momentum_buffer"][0] += 1
+        else:
+            torch.rand(1)
+    after = hashes_of(model, optimizer)
+    assert {name for name in before if before[name] != after[name]} == {part}
+
+
+def test_rates_rise_from_end_to_end():
+    log = Sweep(1e-5, 10, 7)
+    assert [log.rate(i) for i in range(7)] == pytest.approx(np.geomspace(1e-5, 10, 7))
+    even = Sweep(0.1, 0.7, 7, is_linear=True)
+    assert [even.rate(i) for i in range(7)] == pytest.approx(np.linspace(0.1, 0.7, 7))
+
+
+def test_the_model_is_trained_at_the_rate_of_each_step():
+    """With SGD the first change of the weights is the rate times the gradient."""
+
+    class Changes(Callback):
+        seen: tuple = ()
+
+        def begin_step(self, run):
+            self.before = run.model[0].weight.detach().clone()
+
+        def after_step(self, run):
+            change = (self.before - run.model[0].weight.detach()).norm() / run.model[0].weight.grad.norm()
+            self.seen = (*self.seen, change.item())
+
+    model, _, batches = small()
+    optimizer, changes = torch.optim.SGD(model.parameters(), lr=7.0), Changes()
+    test = find_lr(model, optimizer, batches, F.cross_entropy, Sweep(1e-2, 1, 10, diverged=99), [changes])
+    assert changes.seen == pytest.approx(np.geomspace(1e-2, 1, 10), rel=1e-3)
+    assert test.lr == pytest.approx(np.geomspace(1e-2, 1, 10))
+    assert test.stopped == "the end of the range"
+
+
+def test_it_stops_where_the_loss_diverges_or_is_not_finite():
+    model, optimizer, batches = small()
+    test = find_lr(model, optimizer, batches, F.cross_entropy, Sweep(1e-4, 1e6, 60, smoothing=0.5))
+    assert len(test.lr) < 60
+    assert test.stopped.startswith(("diverged", "the loss was not finite"))
+
+    strange = [(torch.full((8, 4), math.nan), torch.zeros(8, dtype=torch.long))]
+    test = find_lr(model, optimizer, strange, F.cross_entropy, Sweep())
+    assert test.stopped == "the loss was not finite at step 0"
+    assert (test.loss, test.smoothed, test.suggestion.valley) == ((None,), (None,), None)
+    assert test.restored.weights
+
+
+@given(st.floats(0.1, 10), st.integers(2, 30), st.sampled_from([0.0, 0.5, 0.9, 0.98]))
+def test_the_smoothed_loss_of_a_constant_is_the_constant(loss, n, smoothing):
+    class Run:
+        step = 0
+
+    swept = LrSweep(Sweep(smoothing=smoothing))
+    run = Run()
+    run.loss = torch.tensor(loss, dtype=torch.float64)
+    for run.step in range(n):
+        swept.after_loss(run)
+    assert swept.smoothed == pytest.approx([loss] * n)
+
+
+RATES = np.geomspace(1e-5, 10, 121)
+
+
+def test_suggestions_of_a_curve_known_in_closed_form():
+    """A logistic fall around 1e-2, then a parabola up from 1."""
+    x = np.log10(RATES)
+    curve = 3 - 2 / (1 + np.exp(-4 * (x + 2))) + np.where(x > 0, 5 * x**2, 0)
+    found = suggest(RATES.tolist(), curve.tolist())
+    assert found.steepest == pytest.approx(1e-2, rel=0.01)
+    assert found.minimum == pytest.approx(RATES[curve.argmin()] / 10)
+    falling = int(curve.argmin()) + 1  # all points up to the minimum are the longest falling subsequence
+    assert found.valley == pytest.approx(RATES[2 * falling // 3])
+
+
+def test_a_loss_that_never_falls_has_no_suggestion():
+    assert suggest(RATES.tolist(), np.linspace(2, 9, 121).tolist()).valley is None
+    assert suggest([0.1, 0.2], [2, 1]).valley is None
+
+
+def longest_fall(values):
+    """The length of the longest strictly falling subsequence, by patience sorting."""
+    import bisect
+
+    piles: list[float] = []
+    for value in values:
+        place = bisect.bisect_left(piles, -value)
+        piles[place : place + 1] = [-value]
+    return len(piles)
+
+
+@given(st.lists(st.floats(0, 9).map(lambda v: round(v, 1)), min_size=3, max_size=40))
+def test_the_valley_lies_on_a_longest_fall(losses):
+    found = suggest(RATES[: len(losses)].tolist(), losses)
+    if found.valley is None:
+        assert min(losses[1:]) >= losses[0]
+        return
+    at = RATES.tolist().index(found.valley)
+    whole = longest_fall(losses)
+    wanted = min(2 * whole // 3, whole - 1)
+    assert longest_fall(losses[: at + 1]) >= wanted + 1
+    assert longest_fall(losses[at:]) >= whole - wanted
+    assert found.steepest <= found.minimum * 10 * (1 + 1e-9) or found.steepest == RATES[1]

@@ -1,0 +1,154 @@
+"""The curves of a training against the same figures computed by hand; findings of curves made up."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from modelscope_cli.hooks.session import HookSession
+from modelscope_cli.records import ActivationCurves, LayerCurves
+from modelscope_cli.training.findings import find_onsets
+from modelscope_cli.training.recorder import Recorder
+from modelscope_cli.training.runner import Callback, CancelBatch, Runner
+
+
+def tiny():
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Conv2d(3, 6, 3), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(6 * 36, 4))
+    with torch.no_grad():
+        model[0].bias[:2] = -100.0  # two dead channels
+    generator = torch.Generator().manual_seed(4)
+    batches = [(torch.randn(5, 3, 8, 8, generator=generator), torch.arange(5) % 4) for _ in range(6)]
+    return model, batches
+
+
+def record(every, callbacks=()):
+    model, batches = tiny()
+    recorder = Recorder(every, 0.05)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    with HookSession(model, [recorder], is_restoring=False, with_gradients=True) as session:
+        forward = lambda x: session.run((x,))  # noqa: E731
+        Runner(model, optimizer, batches, F.cross_entropy, [recorder, *callbacks], forward).fit(1)
+    return recorder, model
+
+
+def by_hand():
+    """The same training in a plain loop, looking at every step."""
+    model, batches = tiny()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    for inputs, targets in batches:
+        conv = F.conv2d(inputs, model[0].weight, model[0].bias)
+        conv.retain_grad()
+        relu = conv.relu()
+        loss = F.cross_entropy(model[3](relu.flatten(1)), targets)
+        optimizer.zero_grad()
+        loss.backward()
+        weight = model[3].weight.detach().clone()
+        optimizer.step()
+        yield {
+            "loss": loss.item(),
+            "conv_mean": conv.mean().item(),
+            "conv_std": conv.std(unbiased=False).item(),
+            "conv_grad": conv.grad.norm().item(),
+            "near": (conv.abs() < 0.05).float().mean().item(),
+            "zero": (relu == 0).float().mean().item(),
+            "grad": model[3].weight.grad.norm().item(),
+            "norm": weight.norm().item(),
+            "ratio": ((model[3].weight.detach() - weight).norm() / weight.norm()).item(),
+        }
+
+
+@pytest.mark.parametrize("every", [1, 2, 4])
+def test_curves_are_what_a_plain_loop_computes(every):
+    recorder, _ = record(every)
+    truth = list(by_hand())
+    assert recorder.loss("SGD")[0].value == pytest.approx([row["loss"] for row in truth])
+    assert recorder.lr("SGD")[0].value == (0.05,) * 6
+    conv, relu, flat, linear = recorder.layers()
+    assert [row.name for row in (conv, relu, flat, linear)] == ["0", "1", "2", "3"]
+    looked = truth[::every]
+
+    def close(curve, key):
+        assert list(curve) == pytest.approx([row[key] for row in looked], rel=1e-4, abs=1e-7)
+
+    assert conv.series.step == tuple(range(0, 6, every))
+    close(conv.series.mean, "conv_mean")  # not of what the in-place ReLU makes of it
+    close(conv.series.std, "conv_std")
+    close(conv.series.grad_norm, "conv_grad")
+    close(conv.series.near_zero_fraction, "near")
+    close(relu.series.zero_fraction, "zero")
+    assert set(relu.series.dead_fraction) == {2 / 6}
+    assert set(conv.series.dead_fraction) == {0}
+    weight = next(row for row in recorder.parameters() if row.name == "3.weight")
+    close(weight.series.grad_norm, "grad")
+    close(weight.series.weight_norm, "norm")
+    close(weight.series.update_ratio, "ratio")
+
+
+def test_recording_changes_nothing_of_the_training():
+    _, watched = record(1)
+    model, batches = tiny()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    Runner(model, optimizer, batches, F.cross_entropy).fit(1)
+    for a, b in zip(watched.parameters(), model.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in watched.modules())
+
+
+def test_a_cancelled_batch_is_recorded_once_more_under_the_same_step():
+    class Skip(Callback):
+        times = 0
+
+        def begin_backward(self, run):
+            self.times += 1
+            if self.times == 2:
+                raise CancelBatch
+
+    recorder, _ = record(1, [Skip()])
+    assert recorder.loss("SGD")[0].step == (0, 1, 2, 3, 4)
+    assert recorder.layers()[0].series.step == (0, 1, 2, 3, 4)
+    assert recorder.parameters()[0].series.step == (0, 1, 2, 3, 4)
+
+
+def curves(dead, kind="ReLU", call=0):
+    n = len(dead)
+    blank = ActivationCurves(
+        *[tuple(range(0, 10 * n, 10))], *[(0.0,) * n] * 4, tuple(dead), *[(0,) * n] * 2, (0.0,) * n
+    )
+    return LayerCurves("relu", kind, 1, call, blank)
+
+
+@pytest.mark.parametrize(
+    ("dead", "since"),
+    [
+        ([0.0, 0.4, 0.6, 0.9], 20),
+        ([0.9, 0.9, 0.9, 0.9], 0),
+        ([0.9, 0.9, 0.1, 0.9], 30),
+        ([0.9, 0.9, 0.9, 0.5], None),  # came back
+        ([0.0, 0.0, 0.0, 0.0], None),
+    ],
+)
+def test_dead_channels_are_found_with_the_step_since_when(dead, since):
+    found = find_onsets([1.0] * 4, [curves(dead, call=1)], "a=b")
+    assert [(one.rule, one.layer, one.since_step, one.variant) for one in found] == (
+        [] if since is None else [("dead-channels", "relu#1", since, "a=b")]
+    )
+    assert find_onsets([1.0] * 4, [curves(dead, "LeakyReLU")]) == ()
+
+
+@pytest.mark.parametrize(
+    ("losses", "rule", "since"),
+    [
+        ([2.3, 2.0, 1.5], None, None),
+        ([2.3, 50.0, 2.0, 2.0, 1.9, 1.8, 1.7, 1.6], None, None),  # a bump
+        ([2.3, 2.0, 1.9, 2.0, 3.9, 5.0, 8.0, 9.0], "loss-diverges", 5),
+        ([2.3, 2.0, 1.9, 2.0, 3.9, 5.0, 3.9, 3.0], None, None),  # not twice the 1.95 it was
+        ([2.3, 9.0, 9.0], None, None),  # too few to tell
+        ([2.3, None], "loss-not-finite", 1),
+        ([None], "loss-not-finite", 0),
+        ([], None, None),
+    ],
+)
+def test_losses_are_judged(losses, rule, since):
+    found = find_onsets(losses, [])
+    assert [(one.rule, one.since_step) for one in found] == ([(rule, since)] if rule else [])

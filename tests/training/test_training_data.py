@@ -1,0 +1,93 @@
+"""What is trained on: the drawn set, folders of pictures, and what is wrong with them."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from modelscope_cli.errors import CannotRunError
+from modelscope_cli.training.data import open_drawn, open_folder
+from modelscope_cli.training.shapes import CLASSES, Shapes, draw
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Three classes of twelve pictures, each class of one colour; and a class without any."""
+    for label, colour in enumerate(["red", "green", "blue"]):
+        (tmp_path / f"{label}_{colour}").mkdir()
+        for n in range(12):
+            Image.new("RGB", (30 + n, 40), colour).save(tmp_path / f"{label}_{colour}" / f"{n}.png")
+    (tmp_path / "none_yet").mkdir()
+    (tmp_path / "0_red" / "notes.txt").write_text("no picture")
+    return tmp_path
+
+
+def test_the_drawn_set_is_the_one_the_samples_were_made_from(samples):
+    drawn = np.asarray(draw(CLASSES.index("star"), seed=8, size=224)).astype(int)
+    kept = np.asarray(Image.open(samples / "star.png")).astype(int)
+    assert np.abs(drawn - kept).max() <= 1  # another processor may round otherwise
+
+
+def test_drawn_pictures_are_normalised_shapes_and_held_out_ones_are_others():
+    data = open_drawn(50, 32, seed=0)
+    assert data.classes == CLASSES
+    assert (data.n_training, data.n_held_out) == (50, 5)
+    picture, label = data.training[13]
+    mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+    shown = (picture * std[:, None, None] + mean[:, None, None]) * 255
+    drawn, drawn_label = Shapes(50, 0, 32)[13]
+    assert label == drawn_label == 3
+    assert torch.equal(
+        shown.round().byte().permute(1, 2, 0).flatten(),
+        torch.tensor(list(drawn.tobytes()), dtype=torch.uint8),
+    )
+    assert not torch.equal(data.held_out[3][0], data.training[3][0])
+
+
+def test_a_folder_is_split_and_its_empty_class_is_none(folder):
+    data = open_folder(folder, 16, seed=0)
+    assert data.classes == ("0_red", "1_green", "2_blue")
+    assert (data.n_training, data.n_held_out) == (32, 4)
+    pictures = [example for part in (data.training, data.held_out) for example in part]
+    assert len(pictures) == 36
+    for picture, label in pictures:
+        assert picture.shape == (3, 16, 16)
+        assert picture.mean((1, 2)).argmax() == label  # red, green, blue
+    again = open_folder(folder, 16, seed=0)
+    assert again.training.indices == data.training.indices
+    assert open_folder(folder, 16, seed=1).training.indices != data.training.indices
+
+
+def test_unreadable_pictures_are_skipped_and_counted(folder):
+    (folder / "1_green" / "5.png").write_bytes(b"")
+    whole = (folder / "2_blue" / "7.png").read_bytes()
+    (folder / "2_blue" / "7.png").write_bytes(whole[: len(whole) // 2])
+    data = open_folder(folder, 16, seed=0)
+    seen = sum(len(labels) for part in (data.batches(8, 0), data.held_out_batches()) for _, labels in part)
+    assert seen == 36 - 2
+    assert sorted(data.unreadable) == [str(folder / "1_green" / "5.png"), str(folder / "2_blue" / "7.png")]
+
+
+def test_not_one_readable_picture_is_an_error(folder):
+    for path in folder.rglob("*.png"):
+        path.write_bytes(b"")
+    with pytest.raises(CannotRunError, match="not one picture could be read"):
+        list(open_folder(folder, 16, seed=0).batches(8, 0))
+
+
+def test_the_order_follows_from_the_seed_and_changes_from_epoch_to_epoch():
+    data = open_drawn(40, 16, seed=0)
+    before = torch.get_rng_state()
+    batches = data.batches(10, seed=5)
+    first, second = ([label for _, labels in batches for label in labels.tolist()] for _ in range(2))
+    assert sorted(first) == sorted(second)
+    assert first != second
+    again = [label for _, labels in data.batches(10, seed=5) for label in labels.tolist()]
+    assert again == first
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_rest_that_fills_no_batch_is_left_out_and_a_batch_is_at_most_everything():
+    data = open_drawn(21, 16, seed=0)
+    assert [len(labels) for _, labels in data.batches(10, 0)] == [10, 10]
+    assert [len(labels) for _, labels in data.batches(500, 0)] == [21]
