@@ -17,6 +17,7 @@ from modelscope_cli.cli.predict import predict
 from modelscope_cli.cli.prune import prune
 from modelscope_cli.cli.stats import stats
 from modelscope_cli.cli.summary import summary
+from modelscope_cli.cli.watch import watch
 from modelscope_cli.errors import ModelscopeError
 
 USAGE, BUG, INTERRUPTED = 2, 3, 130
@@ -31,6 +32,8 @@ app = typer.Typer(
 )
 for command in (summary, stats, featuremaps, grads, predict, ablate, prune, attack, models):
     app.command()(command)
+# What follows the script belongs to the script.
+app.command(context_settings={"allow_interspersed_args": False})(watch)
 
 
 def _show_version(is_wanted: bool) -> None:

@@ -33,6 +33,17 @@ from modelscope_cli.records.run import (
 )
 from modelscope_cli.records.stats import ActivationStats, BatchNormDrift, Counts, Redundancy, StatsRecord
 from modelscope_cli.records.summary import LayerShape, SummaryRecord, SummaryTotals
+from modelscope_cli.records.watch import (
+    Event,
+    LayerSeries,
+    Magnitudes,
+    ParameterSeries,
+    ScalarSeries,
+    TrainingFinding,
+    WatchedLayer,
+    WatchedParameter,
+    WatchRecord,
+)
 
 __all__ = [
     "AblateRecord",
@@ -48,6 +59,7 @@ __all__ = [
     "ClipInfo",
     "Counts",
     "Drift",
+    "Event",
     "FeatureMap",
     "FeatureMapsRecord",
     "GradThresholds",
@@ -55,12 +67,15 @@ __all__ = [
     "GradsRecord",
     "Guess",
     "InputInfo",
+    "LayerSeries",
     "LayerShape",
     "LossInfo",
+    "Magnitudes",
     "ModelEntry",
     "ModelInfo",
     "Notice",
     "ParameterGradient",
+    "ParameterSeries",
     "PredictRecord",
     "Prediction",
     "PruneRecord",
@@ -70,10 +85,15 @@ __all__ = [
     "Redundancy",
     "Run",
     "Saving",
+    "ScalarSeries",
     "Shape",
     "StatsRecord",
     "SummaryRecord",
     "SummaryTotals",
+    "TrainingFinding",
+    "WatchRecord",
+    "WatchedLayer",
+    "WatchedParameter",
     "WeightsInfo",
     "to_plain",
     "versions",
