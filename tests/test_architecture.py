@@ -19,6 +19,7 @@ COMMANDS = get_command(app).commands
 
 DRAWING = {
     *("grids", "gallery", "plots", "palette", "correlations", "flow", "ablation_plot", "ablation_gallery"),
+    *("watch_plots", "watch_report"),
     *("prune_plot", "prune_report", "attack_pictures", "attack_report"),
 }
 HEAVY = {"torch", "torchvision", "PIL", "numpy", "matplotlib", "safetensors", "scipy"}
@@ -79,6 +80,8 @@ ALLOWED = {
     "models": {"models", "inputs", "records", "errors", "lean"},
     "inputs": {"inputs", "records", "errors", "lean"},
     "analysis": {"analysis", "hooks", "models", "inputs", "records", "errors", "lean"},
+    "watching": {"watching", "hooks", "analysis", "rules", "records", "errors"},
+    "rules": {"rules", "records", "errors"},
     "report": {"report", "records", "errors"},
 }
 

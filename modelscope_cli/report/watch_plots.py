@@ -12,6 +12,7 @@ from modelscope_cli.report.watch_sheet import layer_label
 INK, ALARM = "#1f2430", "#d1495b"
 _MOST_STRIPS = 48
 _MOST_ROWS = 160
+_ZERO_ROWS = 4  # of a strip, for what lies below the lowest bin
 _RECTIFIERS = ("ReLU",)
 
 
@@ -126,6 +127,7 @@ def _draw_histograms(record: WatchRecord) -> Any:
     for axes, row in zip(panels.flat, rows, strict=False):
         counts = np.asarray(row.series.histogram.counts, dtype=float).T
         shares = counts / np.maximum(counts.sum(0), 1)
+        shares = np.concatenate([np.repeat(shares[:1], _ZERO_ROWS - 1, axis=0), shares])
         shade = np.log10(np.maximum(shares, 1e-5))
         image = axes.imshow(
             shade, origin="lower", aspect="auto", cmap="magma", vmin=-5, vmax=0, interpolation="nearest"
@@ -144,10 +146,12 @@ def _draw_histograms(record: WatchRecord) -> Any:
 
 
 def _mark_powers(axes: Any, edges: Sequence[float]) -> None:
-    """Row 0 is what lies below the first edge, zeros for the most part; the last row lies above the last."""
+    """The first rows are what lies below the first edge, most of it zeros; the last row what lies above the last."""
     wanted = [1e-4, 1e-2, 1.0, 100.0]
-    places = [1 + min(range(len(edges)), key=lambda i: abs(math.log(edges[i] / w))) - 0.5 for w in wanted]
-    axes.set_yticks([0, *places], ["0", "1e-4", "0.01", "1", "100"])
+    places = [
+        _ZERO_ROWS + min(range(len(edges)), key=lambda i: abs(math.log(edges[i] / w))) - 0.5 for w in wanted
+    ]
+    axes.set_yticks([(_ZERO_ROWS - 1) / 2, *places], ["0", "1e-4", "0.01", "1", "100"])
 
 
 def _thinned(rows: Sequence[Any], most: int) -> list[Any]:

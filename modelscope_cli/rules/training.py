@@ -140,15 +140,21 @@ def _diverging(record: WatchRecord, threshold: float) -> Iterator[Sighting]:
 
 
 def _dead(record: WatchRecord, threshold: float) -> Iterator[Sighting]:
+    """The first ReLU to die; one that is given nothing but zeros dies of it."""
+    dead = []
     for layer in record.layers:
-        if layer.type not in _RECTIFIERS:
-            continue
-        shares = layer.series.zero_fraction
-        start = _lasting(shares, lambda share: share > threshold)
-        if start is not None:
-            last, step = shares[-1] or 0.0, layer.series.step[start]
-            words = f"{last:.1%} of what it gives is zero, over {threshold:.0%} since step {step}"
-            yield Sighting(_label(record, layer), step, last, words)
+        if layer.type in _RECTIFIERS:
+            start = _lasting(layer.series.zero_fraction, lambda share: share > threshold)
+            if start is not None:
+                dead.append((layer.series.step[start], layer.order, layer))
+    if dead:
+        dead.sort(key=lambda one: one[:2])
+        step, _, layer = dead[0]
+        last = layer.series.zero_fraction[-1] or 0.0
+        labels = [_label(record, other) for *_, other in dead[1:]]
+        then = f", then {_some(labels)}" if labels else ""
+        words = f"{last:.1%} of what it gives is zero, over {threshold:.0%} since step {step}{then}"
+        yield Sighting(_label(record, layer), step, last, words)
 
 
 def _exploding(record: WatchRecord, threshold: float) -> Iterator[Sighting]:
@@ -269,7 +275,7 @@ RULES = (
         severity=ERROR,
         sentence="the loss is far above what it had been",
         threshold=2,
-        source="own measurement: at most 1.3 over healthy runs of the samples",
+        source="own choice: a loss twice as high as it had been for a quarter of the run",
         hint="lower the learning rate, warm it up, or clip the gradients (clip_grad_norm_)",
         judge=_diverging,
     ),
@@ -279,7 +285,7 @@ RULES = (
         severity=WARNING,
         sentence="a ReLU gives next to nothing but zeros, and keeps doing so",
         threshold=0.9,
-        source="a ReLU of a symmetric input is zero half of the time; own measurement: at most 0.75 when healthy",
+        source="a ReLU of a symmetric input is zero half of the time; own choice: nine tenths",
         hint="lower the learning rate, initialise by kaiming_normal_, add a norm, or use a leaky activation",
         judge=_dead,
     ),
@@ -289,7 +295,7 @@ RULES = (
         severity=WARNING,
         sentence="the values of a layer keep growing",
         threshold=100,
-        source="own measurement: at most 15 times over healthy runs of the samples, at the scores",
+        source="own measurement: 7 times, at the scores, over a healthy run of samples/train.py",
         hint="lower the learning rate, add a norm behind the layer, or weight decay",
         judge=_exploding,
     ),

@@ -76,6 +76,9 @@ class Roster:
         known = self.find(root)
         model = known[0] if known and not known[1] else self._new(root)
         for layer, module in list_layers(root):
+            part = self.find(module)
+            if part is not None and part[0] is not model and not part[1]:
+                self.models.remove(part[0])  # it ran by itself before, and was taken for a model
             self._places[id(module)] = (weakref.ref(module), model, layer.name)
         return model
 

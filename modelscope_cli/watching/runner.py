@@ -38,7 +38,7 @@ class Script:
             assert self.spec.origin is not None
             self.file = self.spec.origin
         else:
-            self.file = str(_find_file(target))
+            self.file = str(_find_file(target).absolute())
             self._folder = str(Path(target).resolve().parent)
         self.name = target if is_module else Path(target).name
         self.argv = [self.file if is_module else target, *arguments]
@@ -112,7 +112,7 @@ def _find_module(name: str, folder: str) -> importlib.machinery.ModuleSpec:
 
 def _compile(file: str, target: str) -> types.CodeType:
     try:
-        with io.open_code(str(Path(file).absolute())) as source:
+        with io.open_code(file) as source:
             return compile(source.read(), file, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         line = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
