@@ -146,7 +146,7 @@ def _draw_histograms(record: WatchRecord) -> Any:
 
 
 def _mark_powers(axes: Any, edges: Sequence[float]) -> None:
-    """The first rows are what lies below the first edge, most of it zeros; the last row what lies above the last."""
+    """The first rows are what lies below the first edge, mostly zeros; the last what lies above the last."""
     wanted = [1e-4, 1e-2, 1.0, 100.0]
     places = [
         _ZERO_ROWS + min(range(len(edges)), key=lambda i: abs(math.log(edges[i] / w))) - 0.5 for w in wanted

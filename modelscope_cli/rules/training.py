@@ -201,7 +201,7 @@ def _vanishing(record: WatchRecord, threshold: float) -> Iterator[Sighting]:
 
 
 def _exploding_gradients(record: WatchRecord, threshold: float) -> Iterator[Sighting]:
-    return _gradients(record, lambda norm: norm > threshold, f"the gradient's norm is over {threshold:g}")
+    return _gradients(record, lambda norm: threshold < norm < math.inf, f"the gradient's norm is over {threshold:g}")
 
 
 def _large_updates(record: WatchRecord, threshold: float) -> Iterator[Sighting]:

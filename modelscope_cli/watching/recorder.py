@@ -114,6 +114,8 @@ class Recorder:
         now = self._pass
         if isinstance(module, torch.jit.ScriptModule) or getattr(module, "_is_replica", False):
             return
+        if now.open and type(module).__name__ == "GraphModule" and self.roster.find(module) is None:
+            return  # what the compiler made of the model
         if not now.open:
             now.calls.clear()
             now.model = self._begin_pass(module)

@@ -47,7 +47,7 @@ def test_exit_code_and_words_are_the_scripts_own_and_the_report_is_written(run, 
     assert report["exit_code"] == code
 
 
-@pytest.mark.parametrize("line", ["1 / 0", "    if i == 3: model(torch.ones(3)).backward()"])
+@pytest.mark.parametrize("line", ["1 / 0", "    if i == 3: model(torch.ones(3, 4)).backward()"])
 def test_a_traceback_is_the_one_python_prints(cwd, line):
     (cwd / "loop.py").write_text(LOOP.rstrip() + "\n" + line)
     bare = subprocess.run([sys.executable, "loop.py"], capture_output=True, text=True, check=False)
