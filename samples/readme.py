@@ -83,6 +83,11 @@ def draw_pictures() -> None:
         on_terminal(["ablate", "samples/star.png", *SAMPLE, "--layer", "conv", "--out", str(ablated)])
         shutil.copy(ablated / "ablation.png", PICTURES)
         shutil.copy(ablated / "contact_sheet.png", PICTURES / "ablated.png")
+        run = Path(folder, "run")
+        on_terminal(["watch", "--out", str(run), "samples/train.py", "--variant", "sick"])
+        for name in ("histograms.png", "dead_units.png"):
+            picture = Image.open(run / name).convert("RGB").quantize(96)
+            picture.save(PICTURES / f"watch_{name}", optimize=True)
     with tempfile.TemporaryDirectory() as folder:
         pictures = ["samples/star.png", "samples/composition.jpg", "samples/harbour.jpg"]
         cut = ["--global", "--amount", "0.2", "--sweep", "0.05,0.1,0.3,0.4,0.5,0.6,0.7,0.8,0.9"]
