@@ -201,7 +201,8 @@ def _vanishing(record: WatchRecord, threshold: float) -> Iterator[Sighting]:
 
 
 def _exploding_gradients(record: WatchRecord, threshold: float) -> Iterator[Sighting]:
-    return _gradients(record, lambda norm: threshold < norm < math.inf, f"the gradient's norm is over {threshold:g}")
+    words = f"the gradient's norm is over {threshold:g}"
+    return _gradients(record, lambda norm: threshold < norm < math.inf, words)
 
 
 def _large_updates(record: WatchRecord, threshold: float) -> Iterator[Sighting]:

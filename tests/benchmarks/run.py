@@ -33,6 +33,7 @@ BENCHMARKS = (
     "early_stop",
     "ablation",
     "attack_success",
+    "watch_cost",
 )
 
 
