@@ -90,6 +90,10 @@ def draw_pictures(folder: Path) -> None:
     cut = ["--global", "--amount", "0.2", "--sweep", "0.05,0.1,0.3,0.4,0.5,0.6,0.7,0.8,0.9"]
     on_terminal(["prune", *pictures, *SAMPLE, *cut, "--out", str(folder / "cut")])
     keep(folder / "cut" / "drift.png", "drift.png")
+    watched = folder / "run"
+    on_terminal(["watch", "--out", str(watched), "samples/train.py", "--variant", "sick"])
+    for name in ("histograms.png", "dead_units.png"):
+        keep(watched / name, f"watch_{name}")
     study = ["--size", "48", "--vary", "init=default,kaiming-normal", "--vary", "norm=batch,none"]
     on_terminal(["train", *HEALTHY[:2], *study, "--out", str(folder / "study")])
     keep(folder / "study" / "comparison.png", "comparison.png")

@@ -20,7 +20,7 @@ COMMANDS = get_command(app).commands
 DRAWING = {
     *("grids", "gallery", "plots", "palette", "correlations", "flow", "ablation_plot", "ablation_gallery"),
     *("prune_plot", "prune_report", "attack_pictures", "attack_report", "diff_plot"),
-    *("train_plot", "train_report", "lrfind_plot"),
+    *("train_plot", "train_report", "lrfind_plot", "watch_plots", "watch_report"),
 }
 HEAVY = {"torch", "torchvision", "PIL", "numpy", "matplotlib", "safetensors", "scipy"}
 
@@ -88,6 +88,7 @@ ALLOWED = {
     "inputs": {"inputs", "records", "errors", "lean"},
     "analysis": {"analysis", "checkpoints", "hooks", "models", "inputs", "records", "errors", "lean"},
     "training": {"training", "hooks", "models", "inputs", "analysis", "records", "errors", "lean"},
+    "watching": {"watching", "hooks", "analysis", "rules", "records", "errors"},
     "report": {"report", "records", "errors"},
     "rules": {"rules", "records", "errors"},
 }

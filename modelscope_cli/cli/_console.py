@@ -3,10 +3,11 @@
 import contextlib
 import io
 import os
+import shutil
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO, TYPE_CHECKING, Any
 
 from modelscope_cli.errors import ModelscopeError
@@ -63,6 +64,12 @@ def write(text: str) -> None:
     """Write a finished result to stdout as it is."""
     sys.stdout.write(text)
     sys.stdout.flush()
+
+
+def write_error(text: str) -> None:
+    """Write what is not ours, such as a script's traceback, to stderr as it is."""
+    sys.stderr.write(text)
+    sys.stderr.flush()
 
 
 def show(renderable: "RenderableType") -> None:
@@ -141,3 +148,53 @@ def abandon_stdout() -> None:
     """After the reader of a pipe has gone, let nothing more be written to it, not even at exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class _LiveLine:
+    """One line that is drawn over itself, at most a few times a second, and steps aside for other output."""
+
+    _INTERVAL_S = 0.2
+
+    def __init__(self) -> None:
+        self._drawn_at = 0.0
+        self._is_drawn = False
+
+    def draw(self, text: str) -> None:
+        now = time.monotonic()
+        if now - self._drawn_at < self._INTERVAL_S:
+            return
+        self._drawn_at, self._is_drawn = now, True
+        # Carriage return first and last: whoever writes next begins at the start of the line.
+        sys.stderr.write(f"\r\x1b[2K{text[: shutil.get_terminal_size().columns - 1]}\r")
+        sys.stderr.flush()
+
+    def clear(self) -> None:
+        if self._is_drawn:
+            self._is_drawn = False
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()
+
+
+@contextlib.contextmanager
+def live_line() -> Iterator[Callable[[str], None] | None]:
+    """Give a function that shows one line on stderr, None where that is no terminal or under --quiet.
+
+    What a script writes to stdout or stderr meanwhile first clears the line; the streams stay the objects they are.
+    """
+    if settings.is_quiet or not sys.stderr.isatty():
+        yield None
+        return
+    line = _LiveLine()
+    write_out = sys.stdout.write
+
+    def clear_and_write(text: str) -> int:
+        line.clear()
+        return write_out(text)
+
+    stdout: Any = sys.stdout
+    stdout.write = clear_and_write
+    try:
+        yield line.draw
+    finally:
+        line.clear()
+        del stdout.write

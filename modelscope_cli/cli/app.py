@@ -23,6 +23,7 @@ from modelscope_cli.cli.rules import rules
 from modelscope_cli.cli.stats import stats
 from modelscope_cli.cli.summary import summary
 from modelscope_cli.cli.train import train
+from modelscope_cli.cli.watch import watch
 from modelscope_cli.cli.weights import weights
 from modelscope_cli.errors import ModelscopeError
 
@@ -37,13 +38,15 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _COMMANDS: tuple[Callable[..., object], ...] = (
-    *(summary, stats, featuremaps, grads),
+    *(watch, summary, stats, featuremaps, grads),
     *(predict, ablate, prune, attack),
     *(train, lrfind),
     *(check, rules, diff, weights, models),
 )
 for command in _COMMANDS:
     app.command()(command)
+# What follows the script belongs to the script.
+app.command(context_settings={"allow_interspersed_args": False})(watch)
 
 
 def _show_version(is_wanted: bool) -> None:

@@ -64,6 +64,18 @@ def check_file(path: Path) -> None:
         raise CannotRunError(f"cannot write '{path}': '{path.parent}' is not writable", f"ls -ld {folder}")
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder that is written to while a command runs.
+
+    Raises:
+        CannotRunError: it cannot be made (exit 4).
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CannotRunError(f"cannot write to '{path}': {error.strerror}", "--out ANOTHER-FOLDER") from error
+
+
 class OutputFolder:
     """The folder of a command that writes pictures.
 

@@ -7,14 +7,15 @@ from typing import Any
 
 def render_json(document: dict[str, Any]) -> str:
     """Return `document` as indented JSON that any parser takes."""
-    return json.dumps(_strict(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(strict(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _strict(value: Any) -> Any:
+def strict(value: Any) -> Any:
+    """Return `value` with null for what is not finite."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {key: _strict(item) for key, item in value.items()}
+        return {key: strict(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_strict(item) for item in value]
+        return [strict(item) for item in value]
     return value

@@ -35,6 +35,7 @@ BENCHMARKS = (
     "ablation",
     "attack_success",
     "weights_cost",
+    "watch_cost",
 )
 
 

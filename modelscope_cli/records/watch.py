@@ -1,0 +1,152 @@
+"""What `watch` returns: series over the steps of a training run."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from modelscope_cli.records.run import Record
+
+Series = tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Magnitudes:
+    """A histogram of |x| at every recorded step.
+
+    Attributes:
+        edges: of the bins, the same at every step.
+        counts: a row a step: first what lies below the first edge (zeros too), then the bins, last what lies
+            above; NaN and infinite values are counted elsewhere. Large tensors give an even sample, scaled up.
+    """
+
+    edges: tuple[float, ...]
+    counts: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSeries:
+    """What a layer's output looked like; every figure is of its finite values.
+
+    Attributes:
+        step: the recorded steps of its optimizer, counted from 0.
+        grad_norm: of the loss with respect to the output; None where none arrived.
+    """
+
+    step: tuple[int, ...]
+    mean: Series
+    std: Series
+    zero_fraction: Series
+    near_zero_fraction: Series
+    nan_count: tuple[int, ...]
+    inf_count: tuple[int, ...]
+    grad_norm: Series
+    histogram: Magnitudes
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedLayer:
+    """One call of a layer in one model, over time.
+
+    Attributes:
+        name: qualified name from the model's root; empty for the model itself.
+        order: place among the calls in the order they were first seen, from 0.
+    """
+
+    model: str
+    name: str
+    type: str
+    order: int
+    call: int
+    series: LayerSeries
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterSeries:
+    """How a parameter was trained.
+
+    Attributes:
+        grad_norm: as the optimizer received it: averaged over ranks, unscaled, clipped; None where there was none.
+        update_ratio: norm of the change by the step over the norm before it; None where that is 0.
+    """
+
+    step: tuple[int, ...]
+    grad_norm: Series
+    weight_norm: Series
+    update_ratio: Series
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedParameter:
+    """A parameter over time; `shape` tells weights from biases."""
+
+    model: str
+    name: str
+    shape: tuple[int, ...]
+    series: ParameterSeries
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarSeries:
+    """A number of one optimizer at every recorded step: the loss, a learning rate, milliseconds."""
+
+    optimizer: str
+    step: tuple[int, ...]
+    value: Series
+    group: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened: a skipped step, a compiled model, a rank that disagrees."""
+
+    step: int | None
+    kind: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingFinding:
+    """One violation of a rule of training: a `Finding` with the step since when.
+
+    Attributes:
+        layer: the call or parameter it was seen at; None for the run as a whole.
+    """
+
+    code: str
+    rule: str
+    severity: str
+    layer: str | None
+    since_step: int | None
+    value: float | None
+    threshold: float | None
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class WatchRecord(Record):
+    """What `watch` returns.
+
+    Attributes:
+        steps: optimizer steps taken, those of the busiest optimizer.
+        recorded: how many of them were looked at closely.
+        layers: by model, in the order they first ran. `parameters`: in the order of the optimizers.
+        exit_code: the script's own; None where it was killed.
+        ranks: processes that took part.
+    """
+
+    steps: int
+    recorded: int
+    exit_code: int | None
+    ranks: int
+    near_zero: float
+    layers: tuple[WatchedLayer, ...]
+    parameters: tuple[WatchedParameter, ...]
+    loss: tuple[ScalarSeries, ...]
+    lr: tuple[ScalarSeries, ...]
+    step_ms: tuple[ScalarSeries, ...]
+    events: tuple[Event, ...]
+    findings: tuple[TrainingFinding, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document; the seed is the script's own affair."""
+        return {**super(WatchRecord, self).to_dict(), "seed": None}

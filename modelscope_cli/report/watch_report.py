@@ -1,0 +1,27 @@
+"""What `watch` leaves behind beside its log: the report and the figures."""
+
+import json
+from pathlib import Path
+
+from modelscope_cli.records import WatchRecord
+from modelscope_cli.report.delimited import render_csv
+from modelscope_cli.report.folder import write_text
+from modelscope_cli.report.json import strict
+from modelscope_cli.report.watch_plots import save_figures
+from modelscope_cli.report.watch_sheet import watch_sheet
+
+
+def save_watch_report(record: WatchRecord, stage: Path) -> None:
+    """Write the report, its table and the figures into a folder.
+
+    Raises:
+        CannotRunError: a file cannot be written (exit 4).
+    """
+    # On one line: a number a line would make long series many times larger.
+    document = json.dumps(
+        strict(record.to_dict()), ensure_ascii=False, allow_nan=False, separators=(",", ":")
+    )
+    write_text(stage / "report.json", document + "\n")
+    write_text(stage / "layers.csv", render_csv(watch_sheet(record)))
+    if record.recorded:
+        save_figures(record, stage)

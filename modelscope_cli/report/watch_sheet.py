@@ -1,0 +1,136 @@
+"""The table of `watch`: a row a layer, how it began and how it ended, and the verdict below."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from modelscope_cli.records import LayerSeries, TrainingFinding, WatchedLayer, WatchRecord
+from modelscope_cli.report.figures import number, percent
+from modelscope_cli.report.names import label_of
+from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+
+_FIGURES = (("mean", "mean", number), ("std", "std", number), ("zero", "zero_fraction", percent))
+
+
+def watch_sheet(record: WatchRecord, columns: str | None = None) -> Sheet:
+    """Lay out a record.
+
+    Raises:
+        UsageError: `columns` holds an unknown key (exit 2).
+    """
+    findings = _by_layer(record)
+    own = f"{record.run.model.class_name}, {record.steps} steps, {record.run.device}"
+    return Sheet(
+        title=f"{record.run.model.name} ({own})" if record.layers else record.run.model.name,
+        columns=choose_columns(_columns(partial(layer_label, record), findings, _any_nan(record)), columns),
+        rows=record.layers,
+        facts=_facts(record),
+        is_bad=lambda row: bool(findings.get(layer_label(record, row))),
+    )
+
+
+def check_columns(wanted: str | None) -> None:
+    """Refuse an unknown column before anything runs.
+
+    Raises:
+        UsageError: names the near ones and lists all (exit 2).
+    """
+    choose_columns(_columns(lambda row: row.name, {}, False), wanted)
+
+
+def layer_label(record: WatchRecord, row: WatchedLayer) -> str:
+    """Return `relu#1`, or `Generator/relu#1` where there are several models."""
+    several = len({layer.model for layer in record.layers}) > 1
+    name = label_of(row) if row.name else row.model
+    return f"{row.model}/{name}" if several and row.name else name
+
+
+def _by_layer(record: WatchRecord) -> dict[str, list[TrainingFinding]]:
+    found: dict[str, list[TrainingFinding]] = {}
+    for finding in record.findings:
+        if finding.layer is not None:
+            found.setdefault(finding.layer, []).append(finding)
+    return found
+
+
+def _first(values: Sequence[Any]) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
+def _last(values: Sequence[Any]) -> Any:
+    return _first(values[::-1])
+
+
+def _columns(
+    label: Callable[[WatchedLayer], str], findings: dict[str, list[TrainingFinding]], has_strange: bool
+) -> tuple[Column, ...]:
+    def codes(row: WatchedLayer) -> str:
+        return " ".join(f"{f.code}@{f.since_step}" for f in findings.get(label(row), ()))
+
+    def reader(field: str, pick: Any) -> Any:
+        return lambda row: pick(getattr(_series(row), field))
+
+    def shown(field: str, pick: Any, text: Any) -> Any:
+        return lambda row: text(pick(getattr(_series(row), field)))
+
+    figures = []
+    for key, field, text in _FIGURES:
+        for when, pick in (("first", _first), ("last", _last)):
+            title = key if when == "first" else "at end"
+            figures.append(
+                Column(f"{key}_{when}", title, reader(field, pick), shown(field, pick, text), rank=1)
+            )
+    return (
+        Column("name", "layer", label, is_number=False, rank=0),
+        Column("type", "type", lambda row: row.type, is_number=False, rank=5),
+        *figures,
+        Column(
+            "near_zero_last",
+            "near 0",
+            reader("near_zero_fraction", _last),
+            shown("near_zero_fraction", _last, percent),
+            rank=4,
+        ),
+        Column(
+            "grad_norm_last",
+            "gradient",
+            reader("grad_norm", _last),
+            shown("grad_norm", _last, number),
+            rank=2,
+        ),
+        Column("nan", "NaN", lambda row: sum(_series(row).nan_count), is_shown=has_strange),
+        Column("inf", "inf", lambda row: sum(_series(row).inf_count), is_shown=has_strange),
+        Column("findings", "findings", codes, is_number=False, rank=0),
+    )
+
+
+def _series(row: WatchedLayer) -> LayerSeries:
+    return row.series
+
+
+def _any_nan(record: WatchRecord) -> bool:
+    return any(sum(row.series.nan_count) + sum(row.series.inf_count) for row in record.layers)
+
+
+def _facts(record: WatchRecord) -> tuple[tuple[str, str], ...]:
+    facts = []
+    for series in record.loss:
+        name = "loss" if len(record.loss) == 1 else f"loss ({series.optimizer})"
+        first, last = _first(series.value), _last(series.value)
+        facts.append((name, f"{number(first) or first} at first, {number(last) or last} at the end"))
+    if record.ranks > 1:
+        facts.append(("ranks", f"{record.ranks}, merged"))
+    if record.steps:
+        facts.append(("steps", f"{record.steps}, {record.recorded} of them looked at closely"))
+    return (*facts, *_verdict(record))
+
+
+def _verdict(record: WatchRecord) -> list[tuple[str, str]]:
+    if not record.findings:
+        return [("verdict", "nothing wrong found" if record.recorded else "nothing was seen to judge")]
+    lines = []
+    for finding in record.findings:
+        where = f"{finding.layer}: " if finding.layer else ""
+        lines.append((f"{finding.severity} {finding.code}", f"{where}{finding.message}"))
+        lines.append(("", f"try: {finding.hint}"))
+    return lines

@@ -1,0 +1,55 @@
+"""Ranks that should hold the same weights, and do not. Standard library only."""
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from modelscope_cli.records import Event
+
+_TOLERANCE = 1e-4  # relative; an all-reduce gives every rank the very same sum
+
+
+class Rank(Protocol):
+    """What is known of one rank: figures of each parameter by step, and how far it came."""
+
+    @property
+    def parameters(self) -> dict[tuple[str, str], dict[int, list[float | None]]]: ...
+    @property
+    def n_steps(self) -> int: ...
+
+
+def find_disagreements(ranks: Sequence[Rank]) -> Iterator[Event]:
+    """Name every rank whose gradients or weights, as the optimizer sees them, are not those of most others."""
+    if len(ranks) < 2:
+        return
+    usual = statistics.median_low(sorted(rank.n_steps for rank in ranks))
+    for number, rank in enumerate(ranks):
+        if rank.n_steps != usual:
+            yield Event(rank.n_steps, "rank", f"rank {number} took {rank.n_steps} steps, the others {usual}")
+    named: set[int] = set()
+    places = [(step, key) for key, steps in ranks[0].parameters.items() for step in steps]
+    for step, key in sorted(places):
+        rows = [rank.parameters.get(key, {}).get(step) for rank in ranks]
+        for what, column in (("gradient", 0), ("weight", 1)):
+            norms = [None if row is None else row[column] for row in rows]
+            for number in _odd_ones(norms):
+                if number not in named:
+                    named.add(number)
+                    message = (
+                        f"rank {number} disagrees: from step {step} on its {what} of {key[1]} is another"
+                    )
+                    yield Event(step, "rank", message)
+
+
+def _odd_ones(norms: list[float | None]) -> list[int]:
+    finite = [norm for norm in norms if norm is not None and math.isfinite(norm)]
+    # Of two that differ nobody knows which is right; the first one's word counts.
+    middle = norms[0] if len(norms) == 2 else statistics.median_low(finite) if finite else None
+    return [i for i, norm in enumerate(norms) if not _is_same(norm, middle)]
+
+
+def _is_same(a: float | None, b: float | None) -> bool:
+    if a is None or b is None or not (math.isfinite(a) and math.isfinite(b)):
+        return a == b or str(a) == str(b)
+    return math.isclose(a, b, rel_tol=_TOLERANCE, abs_tol=1e-12)

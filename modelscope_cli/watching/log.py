@@ -1,0 +1,64 @@
+"""The log of a run: one JSON document a line, only ever appended to, readable up to wherever a run was killed.
+
+{"begin": {...}}     what was typed, which rank of how many
+{"layer": {...}}     gives a call of a layer its number, before its first use; so does {"parameter": {...}}
+{"step": {...}}      what one optimizer step showed, as sums
+{"event": {...}}     something that happened
+{"end": {...}}       the run's last word; missing where it was killed
+"""
+
+import json
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+def log_file(folder: Path, rank: int = 0) -> Path:
+    return folder / (f"log.{rank}.jsonl" if rank else "log.jsonl")
+
+
+class Log:
+    """Writes each line at once and whole, past any buffer of Python's."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+
+    def write(self, line: str, **fields: Any) -> None:
+        text = json.dumps({line: _rounded(fields)}, separators=(",", ":"), ensure_ascii=False)
+        os.write(self._file, text.encode(errors="replace") + b"\n")
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+def _rounded(value: Any) -> Any:
+    """Nine digits hold a float32 exactly. What is not finite becomes a string: JSON has no word for it."""
+    if isinstance(value, float):
+        return float(f"{value:.9g}") if math.isfinite(value) else str(value)
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_rounded(item) for item in value]
+    return value
+
+
+def read_log(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield `(kind, fields)` of every whole line; a last one that was cut off is left out."""
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            try:
+                document = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(document, dict) and len(document) == 1:
+                kind, fields = next(iter(document.items()))
+                if isinstance(fields, dict):
+                    yield kind, fields
+
+
+def number(value: Any) -> float | None:
+    """Return a number of the log as it was, NaN and infinities too."""
+    return None if value is None else float(value)

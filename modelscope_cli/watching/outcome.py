@@ -1,0 +1,77 @@
+"""The record of a run, from its logs: what `watch` returns."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from modelscope_cli.records import ModelInfo, Notice, Run, WatchRecord, WeightsInfo, versions
+from modelscope_cli.rules.training import judge_training
+from modelscope_cli.watching.gather import Gathered, RankLog, gather
+from modelscope_cli.watching.tally import NEAR_ZERO
+
+
+def read_outcome(folder: Path, world: int | None = None, elapsed_ms: float = 0.0) -> WatchRecord:
+    """Read the logs in a folder, of a run that ended or was killed or still goes on, and judge it.
+
+    Raises:
+        UsageError: there is no log (exit 2).
+    """
+    gathered = gather(folder, world)
+    first = gathered.ranks[0]
+    steps = max(rank.n_steps for rank in gathered.ranks)
+    models = list(dict.fromkeys(row.model for row in gathered.layers))
+    script = str(first.begin.get("script", ""))
+    weights = WeightsInfo("script", "in training", "the script's own")
+    run = Run(
+        command="watch",
+        argv=tuple(first.begin.get("argv", ())),
+        model=ModelInfo("script", script, ", ".join(models), weights),
+        input=None,
+        device=first.device,
+        dtype=first.dtype,
+        seed=0,
+        versions=versions(),
+        warnings=tuple(_notices(gathered, first, script)),
+        elapsed_ms=elapsed_ms or float((first.end or {}).get("elapsed_ms", 0.0)),
+    )
+    record = WatchRecord(
+        run=run,
+        steps=steps,
+        recorded=gathered.recorded,
+        exit_code=None if first.end is None else first.end["code"],
+        ranks=len(gathered.ranks),
+        near_zero=NEAR_ZERO,
+        layers=gathered.layers,
+        parameters=gathered.parameters,
+        loss=gathered.loss,
+        lr=gathered.lr,
+        step_ms=gathered.step_ms,
+        events=gathered.events,
+    )
+    return replace(record, findings=judge_training(record))
+
+
+def _notices(gathered: Gathered, first: RankLog, script: str) -> Iterator[Notice]:
+    end = first.end
+    if end is None:
+        yield Notice(
+            "killed", f"the log ends at step {first.n_steps} without a last word: the run was killed"
+        )
+    elif not first.steps and end["backward"]:
+        missing = "losses by step, learning rates, update ratios and the series of the layers are missing"
+        yield Notice(
+            "no-optimizer",
+            f"{script} ran backward {end['backward']} times, but no optimizer of torch.optim "
+            f"ever stepped: {missing}",
+        )
+    elif not first.steps:
+        yield Notice(
+            "never-trained", f"{script} never trained: no optimizer stepped and nothing ran backward"
+        )
+    kinds = Counter(event.kind for event in gathered.events)
+    if kinds["skipped"]:
+        yield Notice("skipped", f"{kinds['skipped']} steps were skipped by the gradient scaler")
+    for event in gathered.events:
+        if event.kind != "skipped":
+            yield Notice(event.kind, event.message)

@@ -1,0 +1,66 @@
+"""What one optimizer step does to the parameters: norms before it, and the size of the change."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+# A larger parameter gives its relative change from an even sample of this many elements: no second model in memory.
+_SAMPLE = 1 << 16
+
+
+@dataclass(slots=True)
+class _Before:
+    parameter: Tensor
+    sample: Tensor
+    norms: list[Tensor]  # of the gradient (-1: there is none), of the weights, of the sample
+
+
+class StepWatch:
+    """Look at an optimizer's parameters before a step, and again after it."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        # A fused optimizer under AMP is handed scaled gradients and divides by the scale itself.
+        scale = getattr(optimizer, "grad_scale", None)
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self.ids = [id(parameter) for parameter in parameters]
+        with torch.no_grad():
+            self._before = [_look(parameter, scale) for parameter in parameters]
+
+    def finish(self) -> list[tuple[float | None, float, float | None]]:
+        """Return gradient norm, weight norm and relative change of every parameter, in the optimizer's order."""
+        with torch.no_grad():
+            changes = [_norm(_sample(one.parameter) - one.sample) for one in self._before]
+        # One transfer a device: nothing waits for an accelerator before the end.
+        columns = [
+            torch.stack([norm.to("cpu", torch.float32, non_blocking=False) for norm in (*one.norms, change)])
+            for one, change in zip(self._before, changes, strict=True)
+        ]
+        rows = torch.stack(columns).tolist() if columns else []
+        return [
+            (None if grad == -1 else grad, weight, change / sampled if sampled else None)
+            for grad, weight, sampled, change in rows
+        ]
+
+
+def _look(parameter: Tensor, scale: Tensor | None) -> _Before:
+    sample = _sample(parameter).clone()
+    gradient = parameter.grad
+    if gradient is None:
+        grad_norm = parameter.new_tensor(-1.0, dtype=torch.float32)
+    else:
+        values = gradient.coalesce().values() if gradient.is_sparse else gradient
+        grad_norm = _norm(values) if scale is None else _norm(values) / scale.to(values.device)
+    weight_norm = _norm(parameter)
+    sampled_norm = weight_norm if sample.numel() == parameter.numel() else _norm(sample)
+    return _Before(parameter, sample, [grad_norm, weight_norm, sampled_norm])
+
+
+def _sample(x: Tensor) -> Tensor:
+    flat = x.detach().reshape(-1)
+    return flat[:: max(flat.numel() // _SAMPLE, 1)]
+
+
+def _norm(x: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(x.detach(), dtype=torch.float32)

@@ -1,0 +1,104 @@
+"""Several processes of one run, as torchrun starts them. They meet in the folder, never inside the training."""
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.watching.log import log_file
+
+_POLL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """Which process this is, of how many."""
+
+    rank: int = 0
+    world: int = 1
+
+    @property
+    def is_first(self) -> bool:
+        return self.rank == 0
+
+
+def find_ranks() -> Ranks:
+    """Return what torchrun says; one process of one where it did not start us."""
+    try:
+        return Ranks(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+    except (KeyError, ValueError):
+        return Ranks()
+
+
+def check_ranks(ranks: Ranks, has_folder: bool) -> None:
+    """Refuse several machines that have not been told a folder they share.
+
+    Raises:
+        UsageError: no `--out` (exit 2).
+    """
+    if int(os.environ.get("GROUP_WORLD_SIZE", "1")) > 1 and ranks.world > 1 and not has_folder:
+        raise UsageError("several machines need a folder they share", "--out /shared/folder")
+
+
+def share_folder(ranks: Ranks, choose: Path | None) -> Path:
+    """Let every process on this machine write to the folder that the first one chose.
+
+    Args:
+        choose: the folder; None in the others, who wait for it.
+
+    Raises:
+        CannotRunError: the first process chose none within half a minute (exit 4).
+    """
+    sign = _sign()
+    if choose is not None:
+        if ranks.world > 1:
+            sign.parent.mkdir(exist_ok=True)
+            part = sign.with_suffix(".part")
+            part.write_text(str(choose.absolute()), encoding="utf-8")
+            part.replace(sign)
+        return choose
+    for _ in _until(30.0):
+        if sign.exists():
+            return Path(sign.read_text(encoding="utf-8"))
+    raise CannotRunError("the first process has not said where to write", "--out FOLDER")
+
+
+def forget_folder(ranks: Ranks) -> None:
+    """Take the sign of `share_folder` down again."""
+    if ranks.world > 1:
+        _sign().unlink(missing_ok=True)
+
+
+def _sign() -> Path:
+    # The agent that started all of us is the same, and its port is taken while it lives.
+    return Path("runs") / f".watch-{os.getppid()}-{os.environ.get('MASTER_PORT', '0')}"
+
+
+def wait_for_others(folder: Path, ranks: Ranks, seconds: float) -> list[int]:
+    """Wait until every other process has written its last word; return those that have not in time."""
+    missing = set(range(1, ranks.world))
+    for _ in _until(seconds):
+        missing = {rank for rank in missing if not _has_ended(log_file(folder, rank))}
+        if not missing:
+            break
+    return sorted(missing)
+
+
+def _until(seconds: float) -> Iterator[None]:
+    """Look at once, then again and again until the time is up."""
+    end = time.monotonic() + seconds
+    yield
+    while time.monotonic() < end:
+        time.sleep(_POLL_S)
+        yield
+
+
+def _has_ended(path: Path) -> bool:
+    try:
+        with path.open("rb") as log:
+            log.seek(max(path.stat().st_size - 4096, 0))
+            return b'\n{"end":' in log.read()
+    except OSError:
+        return False

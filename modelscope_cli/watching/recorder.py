@@ -1,0 +1,249 @@
+"""The recorder: global hooks that look at every module and optimizer of a process, and change nothing.
+
+What may be recorded is decided by the optimizers: forward passes since the last step of the one that owns a
+model's weights belong to the next one.
+"""
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules import module as hooks
+from torch.optim import Optimizer
+from torch.optim import optimizer as optim
+
+from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.watching.losses import LossWatch, watched_losses
+from modelscope_cli.watching.parameters import StepWatch
+from modelscope_cli.watching.roster import Roster, WatchedModel, is_wrapper, peel
+from modelscope_cli.watching.schedule import is_recorded
+from modelscope_cli.watching.steps import Clock, StepReport
+from modelscope_cli.watching.tally import Tally
+
+
+class Listener(Protocol):
+    """Who is told what was seen."""
+
+    def on_step(self, report: StepReport) -> None:
+        """Called after every optimizer step; may raise to stop the script."""
+
+    def on_event(self, step: int | None, kind: str, message: str) -> None:
+        """Called when something is worth a word."""
+
+
+class _Pass(threading.local):
+    """The calls that are open in this thread."""
+
+    def __init__(self) -> None:
+        self.open: list[tuple[nn.Module, bool]] = []  # a module, and whether no other was called inside
+        self.model: WatchedModel | None = None  # None: nothing of this pass is recorded
+        self.calls: Counter[str] = Counter()
+
+
+class Recorder:
+    """Everything that is seen in one process.
+
+    Args:
+        every: record every so many steps; None for the schedule of `is_recorded`.
+        patterns: `--layer`, checked when the first model is trained.
+    """
+
+    def __init__(self, listener: Listener, every: int | None, patterns: tuple[str, ...]) -> None:
+        self.roster = Roster(patterns)
+        self.n_steps = 0
+        self._listener = listener
+        self._every = every
+        self.losses = LossWatch()
+        self._pass = _Pass()
+        self._clocks: dict[int, Clock] = {}
+        self._stepping: list[tuple[Optimizer, StepWatch | None]] = []
+        self._pid = os.getpid()
+        self._is_broken = False
+        self._told: set[str] = set()
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Look on while open."""
+        with ExitStack() as stack:
+            handles = [
+                hooks.register_module_forward_pre_hook(self._enter),
+                hooks.register_module_forward_hook(self._leave, always_call=True),
+                optim.register_optimizer_step_pre_hook(self._before_step),
+                optim.register_optimizer_step_post_hook(self._after_step),
+            ]
+            for handle in handles:
+                stack.callback(handle.remove)
+            stack.enter_context(
+                watched_losses(self.losses, self._is_ours, self._step_skipped, lambda: self.n_steps)
+            )
+            yield
+
+    def _is_ours(self) -> bool:
+        return not self._is_broken and os.getpid() == self._pid
+
+    def _guard(self, look: Callable[..., None], *args: Any) -> None:
+        """A mistake of ours must not end a training: say so once, and look no further."""
+        try:
+            look(*args)
+        except Exception as error:
+            self._is_broken = True
+            what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            message = f"recording stopped, the training goes on; this is a bug in modelscope: {what}"
+            self._listener.on_event(self.n_steps, "broken", message)
+
+    def _tell_once(self, kind: str, message: str) -> None:
+        if message not in self._told:
+            self._told.add(message)
+            self._listener.on_event(self.n_steps, kind, message)
+
+    # Forward passes. Under torch.compile both hooks vanish: a graph that has to show its inside is another graph.
+
+    def _enter(self, module: nn.Module, args: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        if self._is_ours() and torch._C._current_graph_task_id() == -1:
+            self._guard(self._open, module)
+
+    def _open(self, module: nn.Module) -> None:
+        now = self._pass
+        if isinstance(module, torch.jit.ScriptModule) or getattr(module, "_is_replica", False):
+            return
+        if now.open and type(module).__name__ == "GraphModule" and self.roster.find(module) is None:
+            return  # what the compiler made of the model
+        if not now.open:
+            now.calls.clear()
+            now.model = self._begin_pass(module)
+        else:
+            now.open[-1] = now.open[-1][0], False
+        now.open.append((module, True))
+
+    def _begin_pass(self, module: nn.Module) -> WatchedModel | None:
+        root = peel(module)
+        found = self.roster.find(root)
+        model = found[0] if found else self.roster.enrol(root)
+        if type(module).__name__ == "OptimizedModule":
+            message = "the model is compiled: its layers run as one and cannot be seen, its parameters can"
+            self._tell_once("compiled", f"{message} (TORCH_COMPILE_DISABLE=1 shows the layers)")
+        is_training = root.training and torch.is_grad_enabled()
+        return model if model is not None and model.is_recording and is_training else None
+
+    def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        if self._is_ours() and torch._C._current_graph_task_id() == -1:
+            self._guard(self._close, module, output)
+
+    def _close(self, module: nn.Module, output: Any) -> None:
+        now = self._pass
+        if not any(one is module for one, _ in now.open):
+            return  # a pre-hook of the user's own raised before ours was called
+        while now.open:
+            opened, is_innermost = now.open.pop()
+            if opened is module:
+                break
+        model = now.model
+        if model is None or (is_wrapper(module) and not is_innermost):
+            return
+        module = peel(module)
+        found = self.roster.find(module)
+        if found is None:  # a layer that was added since
+            root = model.root()
+            if root is None or self.roster.enrol(root) is None or (found := self.roster.find(module)) is None:
+                return
+        if found[0] is model and model.means(found[1], is_innermost):
+            index = now.calls[found[1]]
+            now.calls[found[1]] += 1
+            self._look_at(model, found[1], index, type(module).__name__, output)
+
+    def _look_at(self, model: WatchedModel, name: str, index: int, kind: str, output: Any) -> None:
+        tensors = [tensor for _, tensor in tensors_in(output) if tensor.is_floating_point()]
+        if not tensors:
+            return
+        x, key = tensors[0], (name, index)
+        tally = model.tallies.get(key) or Tally()
+        try:
+            tally.add_output(x)
+        except (TypeError, RuntimeError, NotImplementedError) as error:
+            self._tell_once("unmeasured", f"{name or kind} has no statistics: {error}")
+            return
+        model.tallies[key] = tally
+        model.types[key] = kind
+        if x.requires_grad:
+            x.register_hook(lambda gradient: self._arrived(tally, gradient))
+
+    def _arrived(self, tally: Tally, gradient: Tensor) -> None:
+        if self._is_ours():
+            self._guard(tally.add_gradient, gradient, self.losses.scale)
+
+    # Steps. An optimizer may call another one's step, or its parent class's: the outermost counts.
+
+    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if torch.compiler.is_compiling() or not self._is_ours():
+            return
+        self._stepping.append((optimizer, None))
+        if len(self._stepping) == 1:
+            self._guard(self._begin_step, optimizer)
+
+    def _begin_step(self, optimizer: Optimizer) -> None:
+        clock = self._clock(optimizer)
+        if is_recorded(clock.step, self._every):
+            self._stepping[0] = optimizer, StepWatch(optimizer)
+
+    def _clock(self, optimizer: Optimizer) -> Clock:
+        clock = self._clocks.get(id(optimizer))
+        if clock is None or clock.optimizer() is not optimizer:
+            clock = self._clocks[id(optimizer)] = Clock.of(optimizer, len(self._clocks))
+        return clock
+
+    def _step_skipped(self) -> None:
+        message = "the gradient scaler skipped the step: gradients were infinite"
+        self._listener.on_event(self.n_steps, "skipped", message)
+
+    def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if torch.compiler.is_compiling() or not self._is_ours() or not self._stepping:
+            return
+        _, watch = self._stepping.pop()
+        if self._stepping:
+            return
+        reports: list[StepReport] = []
+        self._guard(lambda: reports.append(self._end_step(optimizer, watch)))
+        for report in reports:
+            self._listener.on_step(report)
+
+    def _end_step(self, optimizer: Optimizer, watch: StepWatch | None) -> StepReport:
+        clock = self._clock(optimizer)
+        now = time.perf_counter()
+        report = StepReport(
+            optimizer=clock.label,
+            index=clock.index,
+            step=clock.step,
+            loss=self.losses.take(),
+            lr=[float(group["lr"]) for group in optimizer.param_groups if "lr" in group],
+            ms=(now - clock.ended) * 1000 if clock.ended else None,
+            is_recorded=watch is not None,
+        )
+        owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        for model in self.roster.models:
+            root = model.root()
+            if root is None or not any(id(parameter) in owned for parameter in root.parameters()):
+                continue
+            if watch is not None:
+                report.layers += [
+                    (model.label, name, call, model.types[name, call], tally.row())
+                    for (name, call), tally in model.tallies.items()
+                ]
+            model.tallies = {}
+            model.step = clock.step + 1
+            model.is_recording = is_recorded(model.step, self._every)
+        if watch is not None:
+            report.parameters = clock.name_rows(watch, self.roster)
+        clock.step += 1
+        clock.ended = time.perf_counter()
+        self.n_steps = max(self.n_steps, clock.step)
+        return report

@@ -1,0 +1,189 @@
+"""Run a script as Python itself would: its own `argv`, `sys.path` and `__main__`, its exit code and traceback."""
+
+import importlib.machinery
+import importlib.util
+import io
+import signal
+import sys
+import threading
+import traceback
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from modelscope_cli.errors import CannotRunError, UsageError, nearest
+
+_OURS = str(Path(__file__).parents[1])
+INTERRUPTED, TERMINATED = 130, 143
+
+
+class Script:
+    """A script or module that was found and compiled; nothing of it has run.
+
+    Args:
+        target: a file, or with `is_module` the dotted name of a module or of a package with a `__main__`.
+
+    Raises:
+        UsageError: there is no such file or module (exit 2).
+        CannotRunError: it is not Python, or cannot be read (exit 4).
+    """
+
+    def __init__(self, target: str, arguments: list[str], is_module: bool) -> None:
+        self.spec: importlib.machinery.ModuleSpec | None = None
+        if is_module:
+            self._folder = str(Path.cwd())
+            self.spec = _find_module(target, self._folder)
+            assert self.spec.origin is not None
+            self.file = self.spec.origin
+        else:
+            self.file = str(_find_file(target).absolute())
+            self._folder = str(Path(target).resolve().parent)
+        self.name = target if is_module else Path(target).name
+        self.argv = [self.file if is_module else target, *arguments]
+        self._code = _compile(self.file, target)
+
+    def run(self, report: Callable[[str], object]) -> int:
+        """Run it and return its exit code; a traceback goes to `report`, without our frames.
+
+        A `SystemExit` of ours passes through.
+        """
+        with _as_main(self._module(), self.argv, self._folder), _sigterm_as_exit():
+            try:
+                exec(self._code, sys.modules["__main__"].__dict__)
+            except SystemExit as left:
+                if type(left).__name__ == "StopScript":
+                    raise
+                return _code_of(left, report)
+            except KeyboardInterrupt as error:
+                report(_traceback_of(error))
+                return INTERRUPTED
+            except BaseException as error:
+                report(_traceback_of(error))
+                return 1
+        return 0
+
+    def _module(self) -> types.ModuleType:
+        module = types.ModuleType("__main__")
+        module.__file__ = self.file
+        module.__spec__ = self.spec
+        module.__dict__["__builtins__"] = __builtins__
+        module.__dict__["__cached__"] = None
+        if self.spec is not None:
+            module.__package__ = self.spec.parent
+            module.__loader__ = self.spec.loader
+        else:
+            module.__package__ = None
+            module.__loader__ = importlib.machinery.SourceFileLoader("__main__", self.file)
+        return module
+
+
+def _find_file(target: str) -> Path:
+    path = Path(target)
+    if path.is_dir():
+        path = path / "__main__.py"
+    if not path.is_file():
+        beside = (
+            [str(one) for one in Path(target).parent.glob("*.py")] if Path(target).parent.is_dir() else []
+        )
+        near = nearest(target, beside)
+        message = f"there is no script '{target}'" + (f": {near}" if near else "")
+        raise UsageError(
+            message, "modelscope watch train.py   or, for a module, modelscope watch -m package.train"
+        )
+    return path
+
+
+def _find_module(name: str, folder: str) -> importlib.machinery.ModuleSpec:
+    sys.path.insert(0, folder)
+    try:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.submodule_search_locations is not None:
+            spec = importlib.util.find_spec(f"{name}.__main__")
+    except (ImportError, ValueError, AttributeError):
+        spec = None
+    finally:
+        sys.path.remove(folder)
+    if spec is None or spec.origin is None or not spec.has_location:
+        raise UsageError(f"there is no module '{name}' to run", f"python -m {name}")
+    return spec
+
+
+def _compile(file: str, target: str) -> types.CodeType:
+    try:
+        with io.open_code(file) as source:
+            return compile(source.read(), file, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        line = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
+        what = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise CannotRunError(f"'{target}' is not Python: {what}{line}", f"python {target}") from error
+    except OSError as error:
+        raise CannotRunError(f"'{target}' cannot be read: {error.strerror}", f"ls -l {target}") from error
+
+
+@contextmanager
+def _as_main(module: types.ModuleType, argv: list[str], folder: str) -> Iterator[None]:
+    """Be the main module while open. What the script did to `sys.argv` and `sys.path` goes with it."""
+    before: tuple[Any, ...] = sys.modules["__main__"], sys.argv, sys.path
+    sys.modules["__main__"], sys.argv, sys.path = module, list(argv), [folder, *_without_our_entry()]
+    try:
+        yield
+    finally:
+        sys.modules["__main__"], sys.argv, sys.path = before
+
+
+def _without_our_entry() -> list[str]:
+    """Python puts where `modelscope` itself was started from first; the script's own folder takes that place."""
+    main = sys.modules["__main__"]
+    started_from = getattr(main, "__file__", None)
+    is_script = started_from is not None and getattr(main, "__spec__", None) is None
+    if is_script and sys.path and sys.path[0] == str(Path(str(started_from)).resolve().parent):
+        return sys.path[1:]
+    return list(sys.path)
+
+
+@contextmanager
+def _sigterm_as_exit() -> Iterator[None]:
+    """Turn SIGTERM into an exit that passes through `finally`, unless somebody already deals with it."""
+    is_ours = threading.current_thread() is threading.main_thread()
+    is_ours = is_ours and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+    def leave(number: int, frame: Any) -> None:
+        raise SystemExit(TERMINATED)
+
+    if is_ours:
+        signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        if is_ours and signal.getsignal(signal.SIGTERM) is leave:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _code_of(left: SystemExit, report: Callable[[str], object]) -> int:
+    """Return the exit code Python would end with, and say what it would say."""
+    if left.code is None:
+        return 0
+    if isinstance(left.code, int):
+        return left.code & 0xFF
+    report(f"{left.code}\n")
+    return 1
+
+
+def _traceback_of(error: BaseException) -> str:
+    shown = traceback.TracebackException.from_exception(error)
+    _strip(shown, set())
+    return "".join(shown.format())
+
+
+def _strip(shown: traceback.TracebackException, seen: set[int]) -> None:
+    """Take our frames out, also of what led to the error."""
+    if id(shown) in seen:
+        return
+    seen.add(id(shown))
+    kept = [frame for frame in shown.stack if not frame.filename.startswith(_OURS)]
+    shown.stack = traceback.StackSummary.from_list(kept)
+    for other in (shown.__cause__, shown.__context__, *(shown.exceptions or ())):
+        if other is not None:
+            _strip(other, seen)

@@ -1,0 +1,144 @@
+"""Writes down what the recorder sees, and stops the script when that was asked for."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from modelscope_cli.errors import UsageError
+from modelscope_cli.watching.log import Log
+from modelscope_cli.watching.recorder import Recorder
+from modelscope_cli.watching.steps import StepReport
+from modelscope_cli.watching.tally import Sums
+
+
+class StopScript(SystemExit):
+    """Raised inside the script's own `optimizer.step()`; its `finally` blocks run, its `except Exception` do not.
+
+    Attributes:
+        exit_code: what the command ends with.
+        reason: why, in words.
+        refusal: what was typed wrongly, where that shows only now.
+    """
+
+    def __init__(self, code: int, reason: str, refusal: UsageError | None = None) -> None:
+        super().__init__(code)
+        self.exit_code = code
+        self.reason = reason
+        self.refusal = refusal
+
+
+class Watcher:
+    """One process of a run.
+
+    Args:
+        steps: stop after so many; None for no end.
+        is_stopped_by_nan: stop at the first loss, output, gradient or weight that is not finite.
+        judge: called after each recorded step, says what the rules find so far; None not to ask.
+        show: the live line, given `(step, loss, worst layer)` in words.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        every: int | None,
+        patterns: tuple[str, ...],
+        *,
+        steps: int | None = None,
+        is_stopped_by_nan: bool = False,
+        judge: Callable[[], str | None] | None = None,
+        show: Callable[[str], object] | None = None,
+        warn: Callable[[str], object] | None = None,
+    ) -> None:
+        self.recorder = Recorder(self, every, patterns)
+        self._log = log
+        self._steps = steps
+        self._is_stopped_by_nan = is_stopped_by_nan
+        self._judge = judge
+        self._show = show
+        self._warn = warn
+        self._numbers: dict[tuple[Any, ...], int] = {}
+        self._worst = ""
+
+    def on_event(self, step: int | None, kind: str, message: str) -> None:
+        self._log.write("event", step=step, kind=kind, message=message)
+        if self._warn is not None and kind == "broken":
+            self._warn(message)
+
+    def on_step(self, report: StepReport) -> None:
+        if report.step == 0:
+            self._check_layers()
+        is_finite = report.loss is None or math.isfinite(report.loss)
+        if report.is_recorded or not is_finite:
+            self._write(report)
+        if report.is_recorded:
+            self._worst = worst_of(report)
+        if self._show is not None:
+            loss = "" if report.loss is None else f"  loss {report.loss:.4g}"
+            self._show(f"step {report.step + 1}{loss}  {self._worst}".rstrip())
+        if self._is_stopped_by_nan and not (is_finite and all_finite(report)):
+            raise StopScript(1, f"stopped at step {report.step}: something is not finite")
+        if self._judge is not None and report.is_recorded and (found := self._judge()):
+            raise StopScript(1, f"stopped at step {report.step}: {found}")
+        if self._steps is not None and self.recorder.n_steps >= self._steps:
+            raise StopScript(0, f"stopped after {self._steps} steps, as asked")
+
+    def _check_layers(self) -> None:
+        try:
+            self.recorder.roster.check_patterns()
+        except UsageError as refusal:
+            raise StopScript(refusal.exit_code, "", refusal) from None
+
+    def _write(self, report: StepReport) -> None:
+        layers = {
+            self._number("layer", model, name, call, type=kind): sums.to_list()
+            for model, name, call, kind, sums in report.layers
+        }
+        parameters = {
+            self._number("parameter", model, name, **_describe(tensor)): figures
+            for model, name, tensor, figures in report.parameters
+        }
+        self._log.write(
+            "step",
+            optimizer=report.optimizer,
+            step=report.step,
+            loss=report.loss,
+            lr=report.lr,
+            ms=report.ms,
+            recorded=report.is_recorded,
+            layers=layers,
+            parameters=parameters,
+        )
+
+    def _number(self, kind: str, *key: Any, **more: Any) -> int:
+        number = self._numbers.get((kind, *key))
+        if number is None:
+            number = self._numbers[kind, *key] = len(self._numbers)
+            self._log.write(kind, id=number, key=key, **more)
+        return number
+
+
+def _describe(x: Tensor) -> dict[str, Any]:
+    return {"shape": list(x.shape), "device": str(x.device), "dtype": str(x.dtype).removeprefix("torch.")}
+
+
+def all_finite(report: StepReport) -> bool:
+    """Tell whether nothing that was looked at is NaN or infinite."""
+    outputs = (sums.moments.n_nan + sums.moments.n_inf for *_, sums in report.layers)
+    norms = (norm for *_, figures in report.parameters for norm in figures[:2] if norm is not None)
+    return not any(outputs) and all(map(math.isfinite, norms))
+
+
+def worst_of(report: StepReport) -> str:
+    """Say in a few words which layer deserves a look: one that is not finite, else the one with the most zeros."""
+    rows = [(name or kind, sums) for _, name, _, kind, sums in report.layers]
+    for name, sums in rows:
+        if sums.moments.n_nan + sums.moments.n_inf:
+            return f"{name} is not finite"
+    share, name = max(((_zeros(sums), name) for name, sums in rows), default=(0.0, ""))
+    return f"{name} {share:.0%} zero" if share > 0 else ""
+
+
+def _zeros(sums: Sums) -> float:
+    return (sums.moments.n_zero or 0) / max(sums.moments.n, 1)

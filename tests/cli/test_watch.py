@@ -1,0 +1,246 @@
+"""`modelscope watch`: the script is left alone, and what is wrong with it is said."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+LOOP = """
+import sys, time, pathlib, torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+def step(i):
+    loss = model(torch.randn(16, 4)).square().mean()
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+for i in range(int(sys.argv[1]) if len(sys.argv) > 1 else 5):
+    step(i)
+"""
+
+# name: (what is added to the loop, exit code, what is written to stdout, to stderr)
+ENDINGS = {
+    "ends": ("print('done')", 0, "done\n", ""),
+    "exits": ("sys.exit(5)", 5, "", ""),
+    "exits with words": ("sys.exit('no more')", 1, "", "no more\n"),
+    "terminated": ("import os, signal; os.kill(os.getpid(), signal.SIGTERM); time.sleep(9)", 143, "", ""),
+}
+
+
+def report_of(folder):
+    return json.loads((folder / "report.json").read_text())
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_exit_code_and_words_are_the_scripts_own_and_the_report_is_written(run, cwd, ending):
+    code_at_end, code, out, err = ENDINGS[ending]
+    (cwd / "loop.py").write_text(LOOP + code_at_end)
+    outcome = run("watch -o table.tsv loop.py", expect=code)
+    assert outcome.out == out
+    assert outcome.err.startswith(err)
+    report = report_of(cwd / "runs" / "watch-loop")
+    assert report["steps"] == 5
+    assert report["exit_code"] == code
+
+
+@pytest.mark.parametrize("line", ["1 / 0", "    if i == 3: model(torch.ones(3, 4)).backward()"])
+def test_a_traceback_is_the_one_python_prints(cwd, line):
+    (cwd / "loop.py").write_text(LOOP.rstrip() + "\n" + line)
+    bare = subprocess.run([sys.executable, "loop.py"], capture_output=True, text=True, check=False)
+    ours = [sys.executable, "-m", "modelscope_cli", "watch", "-o", "table.tsv", "loop.py"]
+    watched = subprocess.run(ours, capture_output=True, text=True, check=False)
+    assert bare.returncode == watched.returncode == 1
+    assert "Traceback" in bare.stderr
+    assert watched.stderr.startswith(bare.stderr)
+    assert report_of(cwd / "runs" / "watch-loop")["steps"] in (4, 5)
+
+
+def test_module_arguments_path_and_main(run, cwd):
+    (cwd / "package").mkdir()
+    (cwd / "package" / "__init__.py").touch()
+    (cwd / "package" / "train.py").write_text(
+        "import sys, pickle\nfrom . import other\nclass Own: pass\n"
+        "assert pickle.loads(pickle.dumps(Own())) and __name__ == '__main__'\n"
+        "print(sys.argv[1:], other.__name__)\nsys.argv[:] = ['replaced']\n"
+    )
+    (cwd / "package" / "other.py").touch()
+    outcome = run("watch --out o -o t.tsv -m package.train --every 3 --json")
+    assert outcome.out == "['--every', '3', '--json'] package.other\n"
+    assert "package.train never trained" in outcome.err
+
+
+def test_the_sick_sample_is_found_out(run, cwd, samples):
+    outcome = run("watch --out sick --fail-on warning {samples}/train.py --variant sick", expect=1)
+    found = {finding["code"]: finding for finding in report_of(cwd / "sick")["findings"]}
+    assert {"MS705", "MS707"} <= set(found)
+    assert found["MS705"]["layer"].startswith("block")
+    assert 5 < found["MS705"]["since_step"] < 55
+    assert "learning rate" in found["MS705"]["hint"]
+    assert "MS705@" in outcome.out
+    names = {
+        "activations.png",
+        "histograms.png",
+        "dead_units.png",
+        "gradients.png",
+        "layers.csv",
+        "log.jsonl",
+    }
+    assert names <= {path.name for path in (cwd / "sick").iterdir()}
+
+
+def test_nothing_is_wrong_with_the_healthy_sample_and_its_weights_are_the_same(run, cwd, samples):
+    run("watch --out healthy --fail-on warning {samples}/train.py --save watched.pt")
+    assert report_of(cwd / "healthy")["findings"] == []
+    command = [sys.executable, str(samples / "train.py"), "--save", "bare.pt"]
+    subprocess.run(command, check=True, capture_output=True)
+    bare, watched = torch.load("bare.pt"), torch.load("watched.pt")
+    assert all(torch.equal(bare[key], watched[key]) for key in bare)
+
+
+def test_keys_of_the_contract(run, cwd):
+    (cwd / "loop.py").write_text(LOOP)
+    document = run("watch --json loop.py").json
+    assert document["schema"] == "modelscope/watch/1"
+    layer = document["layers"][0]
+    assert {"model", "name", "call", "series"} <= set(layer)
+    series = {"step", "mean", "std", "zero_fraction", "near_zero_fraction", "grad_norm"}
+    assert series <= set(layer["series"])
+    assert {"step", "grad_norm", "weight_norm", "update_ratio"} == set(document["parameters"][0]["series"])
+    assert len(document["loss"][0]["value"]) == document["steps"] == 5
+    assert document["lr"][0]["value"] == [0.05] * 5
+    assert document["events"] == document["findings"] == []
+
+
+def test_killed_at_step_150_leaves_at_least_140(run, cwd):
+    kill = "    if i == 150: import os, signal; os.kill(os.getpid(), signal.SIGKILL)\n"
+    (cwd / "loop.py").write_text(LOOP.rstrip() + "\n" + kill)
+    ours = [sys.executable, "-m", "modelscope_cli", "watch", "--out", "killed", "loop.py", "1000"]
+    assert subprocess.run(ours, capture_output=True, check=False).returncode == -signal.SIGKILL
+    outcome = run("watch --report killed")
+    report = report_of(cwd / "killed")
+    assert report["steps"] >= 140
+    assert max(report["layers"][0]["series"]["step"]) >= 140
+    assert report["exit_code"] is None
+    assert "killed" in outcome.err
+
+
+def test_ctrl_c_from_outside(cwd):
+    (cwd / "loop.py").write_text(LOOP + "pathlib.Path('reached').touch(); time.sleep(60)")
+    ours = [sys.executable, "-m", "modelscope_cli", "watch", "--out", "o", "loop.py"]
+    with subprocess.Popen(ours, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        end = time.monotonic() + 60
+        while not (cwd / "reached").exists():
+            assert process.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        err = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert "modelscope_cli" not in err
+    assert report_of(cwd / "o")["steps"] == 5
+
+
+def test_stops_after_as_many_steps_as_asked(run, cwd):
+    (cwd / "loop.py").write_text(LOOP + "raise SystemError('not reached')")
+    run("watch --steps 3 --out o loop.py 50")
+    assert report_of(cwd / "o")["steps"] == 3
+
+
+def test_aborts_on_nan_at_the_step_where_it_comes(run, cwd):
+    (cwd / "loop.py").write_text(
+        LOOP.replace("step(i)\n", "step(i)\n").replace(
+            "loss = model", "loss = (float('nan') if i == 7 else 1) * model"
+        )
+    )
+    run("watch --abort-on nan --out o loop.py 50", expect=1)
+    report = report_of(cwd / "o")
+    assert report["steps"] == 8
+    assert [f["since_step"] for f in report["findings"] if f["code"] == "MS701"] == [7]
+
+
+def test_aborts_on_findings(run, cwd):
+    (cwd / "loop.py").write_text(LOOP.replace("lr=0.05", "lr=1e-9"))
+    outcome = run("watch --abort-on findings --out o loop.py 500", expect=1)
+    assert report_of(cwd / "o")["steps"] == 8
+    assert "MS710" in outcome.err
+
+
+WITHOUT_OPTIMIZER = LOOP.replace(
+    "optimizer.zero_grad(); loss.backward(); optimizer.step()", "loss.backward()"
+)
+STRANGE = {
+    "never trains": ("print('hello')", "never trained: no optimizer stepped and nothing ran backward"),
+    "without an optimizer": (WITHOUT_OPTIMIZER, "no optimizer of torch.optim ever stepped"),
+}
+
+
+@pytest.mark.parametrize("kind", STRANGE)
+def test_says_what_is_missing(run, cwd, kind):
+    script, words = STRANGE[kind]
+    (cwd / "odd.py").write_text(script)
+    assert words in run("watch --out o odd.py").err
+
+
+WORKERS = """
+import torch, multiprocessing
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+class Noisy(torch.utils.data.Dataset):
+    net = nn.Linear(4, 4)
+    def __len__(self): return 8
+    def __getitem__(self, i): return self.net(torch.ones(4)).detach()
+def double(x): return 2 * x
+if __name__ == "__main__":
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for x in DataLoader(Noisy(), 4, num_workers=2, multiprocessing_context="fork"):
+        model(x).square().mean().backward(); optimizer.step(); optimizer.zero_grad()
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(pool.map(double, [1, 2]))
+"""
+
+
+def test_workers_that_are_forked_or_spawned(cwd):
+    (cwd / "loop.py").write_text(WORKERS)
+    ours = [sys.executable, "-m", "modelscope_cli", "watch", "--out", "o", "-o", "t.tsv", "loop.py"]
+    done = subprocess.run(ours, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "[2, 4]\n"), done.stderr
+    report = report_of(cwd / "o")
+    assert report["steps"] == 2
+    assert [layer["model"] for layer in report["layers"]] == ["Linear"]
+
+
+# command line, exit code, what the error quotes, a word of the hint
+REFUSED = [
+    ("watch", 2, "no script", "samples/train.py"),
+    ("watch missing.py", 2, "'missing.py'", "modelscope watch"),
+    ("watch lop.py", 2, "loop.py", "modelscope watch"),
+    ("watch -m no.such", 2, "'no.such'", "python -m no.such"),
+    ("watch {star}", 4, "is not Python", "python"),
+    ("watch wrong.py", 4, "line 1", "python wrong.py"),
+    ("watch --layer cnov loop.py", 2, "'cnov'", "types present"),
+    ("watch --layer conv@1 loop.py", 2, "'conv@1'", "--layer 'conv'"),
+    ("watch --out full loop.py", 2, "'full' is not empty", "--force"),
+    ("watch --report empty", 2, "'empty'", "modelscope watch"),
+    ("watch --report full loop.py", 2, "'loop.py'", "leave it out"),
+    ("watch --every 0 loop.py", 2, "--every", "--help"),
+    ("watch --abort-on nun loop.py", 2, "nun", "--help"),
+    ("watch --format jsno loop.py", 2, "'jsno'", "--format"),
+    ("watch --columns maen loop.py", 2, "'maen'", "--columns"),
+]
+
+
+@pytest.mark.parametrize(("line", "code", "quoted", "hint"), REFUSED)
+def test_refusals(refused, cwd, line, code, quoted, hint):
+    (cwd / "loop.py").write_text(LOOP)
+    (cwd / "wrong.py").write_text("def (")
+    (cwd / "full").mkdir()
+    (cwd / "full" / "mine").touch()
+    (cwd / "empty").mkdir()
+    message, said = refused(line, code)
+    assert quoted in message
+    assert hint in said

@@ -1,0 +1,49 @@
+"""Watch code of a test in this process."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from modelscope_cli.watching.recorder import Recorder
+
+
+class Heard:
+    """A listener that keeps what it is told."""
+
+    def __init__(self):
+        self.reports = []
+        self.events = []
+
+    def on_step(self, report):
+        self.reports.append(report)
+
+    def on_event(self, step, kind, message):
+        self.events.append((step, kind, message))
+
+    def sums(self, name, step=0, call=0):
+        """Return what was seen of one call at one step."""
+        (found,) = [
+            row[4] for r in self.reports if r.step == step for row in r.layers if row[1:3] == (name, call)
+        ]
+        return found
+
+    def names(self, step=0):
+        return [(row[0], row[1], row[2]) for r in self.reports if r.step == step for row in r.layers]
+
+
+@pytest.fixture
+def watching() -> Callable[..., Heard]:
+    """Run a function under the recorder and return what was heard."""
+
+    def watch(function, every=1, patterns=()):
+        heard = Heard()
+        recorder = Recorder(heard, every, patterns)
+        torch.manual_seed(0)
+        with recorder.installed():
+            function()
+        heard.recorder = recorder
+        assert not [event for event in heard.events if event[1] == "broken"]
+        return heard
+
+    return watch

@@ -1,0 +1,34 @@
+"""The log and what is read out of it."""
+
+import math
+
+import pytest
+
+from modelscope_cli.errors import UsageError
+from modelscope_cli.watching.gather import gather
+from modelscope_cli.watching.log import Log, log_file, number, read_log
+
+
+def test_what_was_written_comes_back_also_what_is_not_finite(tmp_path):
+    log = Log(log_file(tmp_path))
+    log.write("step", values=[1, 0.1, math.nan, math.inf, None], name="Schöne Grüße")
+    log.close()
+    ((kind, fields),) = read_log(log_file(tmp_path))
+    assert kind == "step"
+    assert fields["name"] == "Schöne Grüße"
+    one, tenth, nan, inf, none = fields["values"]
+    assert (one, tenth, none) == (1, 0.1, None)
+    assert math.isnan(number(nan))
+    assert number(inf) == math.inf
+
+
+@pytest.mark.parametrize("rest", ['{"step": {"opt', "[1]", '{"a": 1, "b": 2}', "\x00\x00", '"end"'])
+def test_a_line_that_was_cut_off_is_left_out(tmp_path, rest):
+    log_file(tmp_path).write_text('{"begin":{"script":"a.py","world":1}}\n' + rest)
+    assert list(read_log(log_file(tmp_path))) == [("begin", {"script": "a.py", "world": 1})]
+    assert gather(tmp_path).ranks[0].n_steps == 0
+
+
+def test_no_log_is_a_usage_error(tmp_path):
+    with pytest.raises(UsageError, match=r"log\.jsonl"):
+        gather(tmp_path)

@@ -1,0 +1,82 @@
+"""Several ranks: their sums, and who disagrees."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from modelscope_cli.errors import UsageError
+from modelscope_cli.watching.gather import gather
+from modelscope_cli.watching.ranks import Ranks, check_ranks, wait_for_others
+
+SCRIPT = """
+import os, sys, torch, torch.distributed as dist
+from torch import nn
+world, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+torch.set_num_threads(1)
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+pictures, labels = torch.randn(6, 16, 4), torch.randint(3, (6, 16))
+if world > 1:
+    dist.init_process_group("gloo")
+    model = nn.parallel.DistributedDataParallel(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for i in range(6):
+    scores = model(pictures[i].chunk(world)[rank])
+    loss = nn.functional.cross_entropy(scores, labels[i].chunk(world)[rank])
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if rank == 1 and i == 3 and "--drift" in sys.argv:
+        with torch.no_grad():
+            model.module[0].weight.add_(1)
+if world > 1:
+    dist.destroy_process_group()
+"""
+
+
+def watched(folder, *launcher, arguments=()):
+    (folder.parent / "loop.py").write_text(SCRIPT)
+    watch = ["-m", "modelscope_cli", "watch", "--out", str(folder), "--json", "loop.py", *arguments]
+    done = subprocess.run([*launcher, *watch], cwd=folder.parent, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return gather(folder), done
+
+
+def test_two_ranks_under_torchrun_give_what_one_process_gives(tmp_path):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    one, _ = watched(tmp_path / "one", sys.executable)
+    two, done = watched(tmp_path / "two", *torchrun)
+    assert done.stdout.count('"schema"') == 1
+    assert len(two.ranks) == 2
+    assert two.events == ()
+    assert [row.name for row in two.layers] == [row.name for row in one.layers] == ["0", "1", "2"]
+    for a, b in zip(one.layers, two.layers, strict=True):
+        assert a.series.histogram.counts == b.series.histogram.counts
+        for key in ("mean", "std", "zero_fraction", "near_zero_fraction", "grad_norm"):
+            assert getattr(a.series, key) == pytest.approx(getattr(b.series, key), rel=1e-4, abs=1e-6)
+    for a, b in zip(one.parameters, two.parameters, strict=True):
+        assert a.series.grad_norm == pytest.approx(b.series.grad_norm, rel=1e-4)
+        assert a.series.update_ratio == pytest.approx(b.series.update_ratio, rel=1e-3)
+    assert one.loss[0].value == pytest.approx(two.loss[0].value, rel=1e-5)
+
+
+def test_a_rank_that_disagrees_is_named(tmp_path):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    gathered, done = watched(tmp_path / "odd", *torchrun, arguments=["--drift"])
+    (event,) = gathered.events
+    assert (event.kind, event.step) == ("rank", 4)
+    assert "rank 1 disagrees" in event.message
+    assert "rank 1 disagrees" in done.stderr
+
+
+def test_waiting_for_a_rank_has_an_end(tmp_path):
+    (tmp_path / "log.1.jsonl").write_text('{"begin":{}}\n{"end":{"steps":1}}\n')
+    assert wait_for_others(tmp_path, Ranks(0, 3), seconds=0.1) == [2]
+
+
+def test_several_machines_need_a_folder(monkeypatch):
+    monkeypatch.setitem(os.environ, "GROUP_WORLD_SIZE", "2")
+    with pytest.raises(UsageError, match="share"):
+        check_ranks(Ranks(1, 4), has_folder=False)

@@ -1,0 +1,281 @@
+"""What the recorder sees, held against torch's own numbers."""
+
+import copy
+import io
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.modules import module as hooks
+from torch.optim import optimizer as optim
+from torch.utils.checkpoint import checkpoint
+
+
+def net():
+    return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3))
+
+
+def step(model, optimizer, x):
+    loss = model(x).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
+def test_figures_of_a_step_are_torchs_own(watching):
+    seen = {}
+
+    def script():
+        model, x = net(), torch.randn(32, 6)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        hidden = model[0](x).detach()
+        weight = model[0].weight.detach().clone()
+        seen["loss"] = step(model, optimizer, x).item()
+        seen["relu"] = hidden.clamp_min(0).numpy().astype(float)
+        seen["grad"] = model[0].weight.grad.norm().item()
+        seen["weight"] = weight.norm().item()
+        seen["ratio"] = ((model[0].weight.detach() - weight).norm() / weight.norm()).item()
+
+    heard = watching(script)
+    (report,) = heard.reports
+    moments = heard.sums("1").moments
+    assert moments.mean == pytest.approx(seen["relu"].mean(), rel=1e-6)
+    assert moments.std == pytest.approx(seen["relu"].std(), rel=1e-6)
+    assert moments.n_zero == int((seen["relu"] == 0).sum())
+    assert moments.n_near_zero == int((np.abs(seen["relu"]) < 0.05).sum())
+    assert sum(heard.sums("1").counts) == moments.n == 32 * 16
+    assert report.loss == pytest.approx(seen["loss"])
+    assert report.lr == [0.1]
+    assert report.parameters[0][1] == "0.weight"
+    assert report.parameters[0][3] == pytest.approx((seen["grad"], seen["weight"], seen["ratio"]), rel=1e-5)
+
+
+def test_gradient_at_an_output_is_what_retain_grad_gives(watching):
+    seen = {}
+
+    def script():
+        model, x = net(), torch.randn(8, 6)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        hidden = model[0](x)
+        hidden.retain_grad()
+        model[2](model[1](hidden)).square().mean().backward()
+        seen["norm"] = hidden.grad.norm().item()
+        model.zero_grad()
+        step(model, optimizer, x)
+
+    heard = watching(script)
+    assert math.sqrt(heard.sums("0").grad_squares) == pytest.approx(seen["norm"], rel=1e-5)
+
+
+def test_accumulated_passes_count_as_one_step_of_the_whole_batch(watching):
+    whole, halves = torch.randn(2, 16, 6), []
+
+    def at_once():
+        model = net()
+        step(model, torch.optim.SGD(model.parameters(), lr=0.1), whole.flatten(0, 1))
+
+    def in_parts():
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for half in whole:
+            loss = model(half).square().mean() / 2
+            halves.append(loss.item())
+            loss.backward()
+        optimizer.step()
+
+    one, two = watching(at_once), watching(in_parts)
+    assert len(two.reports) == 1
+    assert two.reports[0].loss == pytest.approx(sum(halves))
+    for name in "012":
+        a, b = one.sums(name), two.sums(name)
+        assert a.counts == b.counts
+        assert a.moments.mean == pytest.approx(b.moments.mean, rel=1e-5, abs=1e-7)
+        assert a.moments.m2 == pytest.approx(b.moments.m2, rel=1e-5)
+        assert a.grad_squares == pytest.approx(b.grad_squares, rel=1e-5)
+
+
+def test_evaluation_passes_are_not_part_of_a_step(watching):
+    def script():
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with torch.no_grad():
+            model(torch.full((4, 6), 100.0))
+        model.eval()
+        model(torch.full((4, 6), 100.0))
+        model.train()
+        step(model, optimizer, torch.randn(4, 6))
+
+    assert watching(script).sums("0").moments.n == 4 * 16
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_recomputation_of_a_checkpoint_does_not_count(watching, use_reentrant):
+    class Checkpointed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.head = net(), nn.Linear(3, 2)
+
+        def forward(self, x):
+            return self.head(checkpoint(self.inner, x, use_reentrant=use_reentrant))
+
+    def script():
+        model = Checkpointed()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            step(model, optimizer, torch.randn(4, 6, requires_grad=True))
+
+    heard = watching(script)
+    assert [r.step for r in heard.reports] == [0, 1]
+    for at in (0, 1):
+        assert heard.sums("inner.0", at).moments.n == 4 * 16
+        assert (("Checkpointed", "inner.1", 1)) not in heard.names(at)
+
+
+def test_reused_layer_has_a_row_for_each_call(watching):
+    class Reuse(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.relu = nn.Linear(4, 4), nn.Linear(4, 4), nn.ReLU(inplace=True)
+
+        def forward(self, x):
+            return self.relu(self.b(self.relu(self.a(x))))
+
+    def script():
+        model = Reuse()
+        step(model, torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(64, 4))
+
+    heard = watching(script)
+    assert [row[1:] for row in heard.names()] == [("a", 0), ("relu", 0), ("b", 0), ("relu", 1)]
+    assert heard.sums("a").moments.n_zero == 0  # looked at before the in-place ReLU rewrote it
+
+
+def test_several_models_and_optimizers_are_kept_apart(watching):
+    def script():
+        first, second = net(), net()
+        one, two = torch.optim.SGD(first.parameters(), lr=0.1), torch.optim.Adam(second.parameters(), lr=0.01)
+        for _ in range(3):
+            step(first, one, torch.randn(4, 6))
+            step(second, two, torch.randn(4, 6))
+
+    heard = watching(script)
+    assert [(r.optimizer, r.step) for r in heard.reports[:3]] == [("SGD", 0), ("Adam#2", 0), ("SGD", 1)]
+    assert {row[0] for r in heard.reports if r.optimizer == "SGD" for row in r.layers} == {"Sequential"}
+    assert {row[0] for r in heard.reports if r.optimizer != "SGD" for row in r.layers} == {"Sequential#2"}
+
+
+def test_optimizer_that_calls_its_parent_or_another_steps_once(watching):
+    class Twice(torch.optim.SGD):
+        def step(self, closure=None):
+            return super().step(closure)
+
+    def script():
+        model = net()
+        step(model, Twice(model.parameters(), lr=0.1), torch.randn(4, 6))
+
+    assert [r.step for r in watching(script).reports] == [0]
+
+
+def test_learning_rate_is_that_of_the_step(watching):
+    def script():
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+        for _ in range(3):
+            step(model, optimizer, torch.randn(4, 6))
+            schedule.step()
+
+    assert [r.lr for r in watching(script).reports] == [[1.0], [0.5], [0.25]]
+
+
+def test_gradient_scaler_unscaled_figures_and_skipped_steps(watching):
+    seen = {}
+
+    def script():
+        model, x = net(), torch.randn(8, 6)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(x).square().mean().backward()
+        seen["grad"] = model[0].weight.grad.norm().item()
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        for factor in (1.0, math.inf):
+            optimizer.zero_grad()
+            loss = model(x).square().mean() * factor
+            seen.setdefault("loss", loss.item())
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+    heard = watching(script)
+    (report,) = heard.reports
+    # The loss of the first, unscaled backward is in it as well: nothing stepped in between.
+    assert report.loss == pytest.approx(2 * seen["loss"])
+    assert report.parameters[0][3][0] == pytest.approx(seen["grad"], rel=1e-4)
+    assert [event[1] for event in heard.events] == ["skipped"]
+
+
+def test_exception_in_a_forward_leaves_nothing_open(watching):
+    class Fragile(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(6, 4), nn.Linear(4, 2)
+
+        def forward(self, x, is_broken=False):
+            return self.b(self.a(x)[:, :3] if is_broken else self.a(x))
+
+    def script():
+        model = Fragile()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with pytest.raises(RuntimeError):
+            model(torch.randn(2, 6), is_broken=True)
+        step(model, optimizer, torch.randn(4, 6))
+
+    heard = watching(script)
+    assert [row[1] for row in heard.names()] == ["a", "b"]
+    assert not heard.recorder._pass.open
+
+
+def test_users_hooks_pickles_and_copies_work_and_nothing_is_left(watching):
+    fired = []
+
+    def script():
+        model = net()
+        model[0].register_forward_hook(lambda *_: fired.append(1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        step(model, optimizer, torch.randn(4, 6))
+        twin = copy.deepcopy(model)
+        del twin[0]._forward_hooks
+        twin[0]._forward_hooks = {}
+        torch.save(twin, io.BytesIO())
+
+    before = torch.autograd.backward, torch.amp.GradScaler.step, torch.amp.GradScaler.scale
+    watching(script)
+    assert fired == [1]
+    assert not hooks._global_forward_hooks
+    assert not hooks._global_forward_pre_hooks
+    assert not optim._global_optimizer_pre_hooks
+    assert not optim._global_optimizer_post_hooks
+    assert before == (torch.autograd.backward, torch.amp.GradScaler.step, torch.amp.GradScaler.scale)
+
+
+def test_patterns_choose_layers(watching):
+    def script():
+        model = net()
+        step(model, torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(4, 6))
+
+    assert [row[1] for row in watching(script, patterns=("relu",)).names()] == ["1"]
+
+
+def test_strange_values_are_counted(watching):
+    def script():
+        model = nn.Sequential(nn.Identity(), nn.Linear(3, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        x = torch.tensor([[math.nan, 1.0, 0.0], [math.inf, -math.inf, 2.0]])
+        F.mse_loss(model(x), torch.zeros(2, 1)).backward()
+        optimizer.step()
+
+    moments = watching(script).sums("0").moments
+    assert (moments.n, moments.n_nan, moments.n_inf, moments.n_zero) == (3, 1, 2, 1)
+    assert moments.mean == 1.0
