@@ -1,4 +1,4 @@
-"""Train a resnet18 on the drawn data set: a script that knows nothing of who looks on. Takes the number of steps."""
+"""Train a resnet18 on the drawn data set, knowing nothing of who looks on. Takes the number of steps."""
 
 import sys
 from pathlib import Path
