@@ -1,5 +1,6 @@
 """The one line that `watch` shows while a script runs."""
 
+import io
 import sys
 
 import pytest
@@ -7,31 +8,40 @@ import pytest
 from modelscope_cli.cli import _console
 
 
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
 @pytest.fixture
-def terminal(monkeypatch, capsys):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+def terminal(monkeypatch):
+    """Stand-ins for stdout and stderr, both on a terminal."""
     monkeypatch.setattr(_console.settings, "is_quiet", False)
-    return capsys
+
+    def set_up():
+        monkeypatch.setattr(sys, "stdout", Terminal())
+        monkeypatch.setattr(sys, "stderr", Terminal())
+        return sys.stdout, sys.stderr
+
+    return set_up
 
 
 def test_other_output_clears_the_line_and_the_stream_is_left_as_it_was(terminal):
-    stream = sys.stdout
+    out, err = terminal()
     with _console.live_line() as draw:
-        assert sys.stdout is stream
+        assert sys.stdout is out
         draw("step 1  loss 2.3")
         draw("too soon after the first")
-        sys.stdout.write("epoch 1\n")
-    assert "write" not in vars(stream)
-    out, err = terminal.readouterr()
-    assert out == "epoch 1\n"
-    assert err == "\r\x1b[2Kstep 1  loss 2.3\r" + "\r\x1b[2K"
+        out.write("epoch 1\n")
+    assert "write" not in vars(out)
+    assert out.getvalue() == "epoch 1\n"
+    assert err.getvalue() == "\r\x1b[2Kstep 1  loss 2.3\r" + "\r\x1b[2K"
 
 
-def test_no_line_under_quiet_or_without_a_terminal(terminal, monkeypatch):
-    monkeypatch.setattr(_console.settings, "is_quiet", True)
-    with _console.live_line() as draw:
-        assert draw is None
-    monkeypatch.setattr(_console.settings, "is_quiet", False)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
+@pytest.mark.parametrize(("is_quiet", "is_terminal"), [(True, True), (False, False)])
+def test_no_line_under_quiet_or_without_a_terminal(terminal, monkeypatch, is_quiet, is_terminal):
+    _, err = terminal()
+    monkeypatch.setattr(_console.settings, "is_quiet", is_quiet)
+    monkeypatch.setattr(err, "isatty", lambda: is_terminal)
     with _console.live_line() as draw:
         assert draw is None
