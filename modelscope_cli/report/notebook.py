@@ -42,6 +42,7 @@ def sheet_of(record: Any) -> Sheet:
         PredictRecord,
         PruneRecord,
         SummaryRecord,
+        WatchRecord,
     )
     from modelscope_cli.report.ablate_sheet import ablate_sheet
     from modelscope_cli.report.attack_sheet import attack_sheet
@@ -50,9 +51,11 @@ def sheet_of(record: Any) -> Sheet:
     from modelscope_cli.report.prune_sheet import prune_sheet
     from modelscope_cli.report.stats_sheet import stats_sheet
     from modelscope_cli.report.summary_sheet import summary_sheet
+    from modelscope_cli.report.watch_sheet import watch_sheet
 
     sheets: dict[type, Callable[[Any], Sheet]] = {
         SummaryRecord: summary_sheet,
+        WatchRecord: watch_sheet,
         GradsRecord: grads_sheet,
         AttackRecord: attack_sheet,
         AblateRecord: ablate_sheet,
