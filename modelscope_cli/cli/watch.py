@@ -193,16 +193,19 @@ def _watch(
 
 def _open_folder(ranks: "Ranks", out: Path | None, force: bool, name: str) -> Path:
     from modelscope_cli.report.folder import OutputFolder, free_folder, make_folder
-    from modelscope_cli.watching.ranks import check_ranks, share_folder
+    from modelscope_cli.watching.ranks import check_ranks, share_folder, wait_for_first
 
     check_ranks(ranks, out is not None)
-    folder = out
     if ranks.is_first:
         folder = out or free_folder("watch", Path(name).stem if name.endswith(".py") else name)
         OutputFolder(folder, force).check()
-    folder = out if out is not None and not ranks.is_first else share_folder(ranks, folder)
-    make_folder(folder)
-    return folder
+        make_folder(folder)
+        share_folder(ranks, folder)
+        return folder
+    if out is None:
+        return share_folder(ranks, None)
+    wait_for_first(out, ranks, force)
+    return out
 
 
 def _finish(

@@ -4,12 +4,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from modelscope_cli.records import LayerSeries, TrainingFinding, WatchedLayer, WatchRecord
+from modelscope_cli.records import TrainingFinding, WatchedLayer, WatchRecord
 from modelscope_cli.report.figures import number, percent
 from modelscope_cli.report.names import label_of
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
-
-_FIGURES = (("mean", "mean", number), ("std", "std", number), ("zero", "zero_fraction", percent))
 
 
 def watch_sheet(record: WatchRecord, columns: str | None = None) -> Sheet:
@@ -67,45 +65,37 @@ def _columns(
     def codes(row: WatchedLayer) -> str:
         return " ".join(f"{f.code}@{f.since_step}" for f in findings.get(label(row), ()))
 
-    def reader(field: str, pick: Any) -> Any:
-        return lambda row: pick(getattr(_series(row), field))
-
-    def shown(field: str, pick: Any, text: Any) -> Any:
-        return lambda row: text(pick(getattr(_series(row), field)))
-
-    figures = []
-    for key, field, text in _FIGURES:
-        for when, pick in (("first", _first), ("last", _last)):
-            title = key if when == "first" else "at end"
-            figures.append(
-                Column(f"{key}_{when}", title, reader(field, pick), shown(field, pick, text), rank=1)
-            )
     return (
         Column("name", "layer", label, is_number=False, rank=0),
-        Column("type", "type", lambda row: row.type, is_number=False, rank=5),
-        *figures,
-        Column(
-            "near_zero_last",
-            "near 0",
-            reader("near_zero_fraction", _last),
-            shown("near_zero_fraction", _last, percent),
-            rank=4,
-        ),
-        Column(
-            "grad_norm_last",
-            "gradient",
-            reader("grad_norm", _last),
-            shown("grad_norm", _last, number),
-            rank=2,
-        ),
-        Column("nan", "NaN", lambda row: sum(_series(row).nan_count), is_shown=has_strange),
-        Column("inf", "inf", lambda row: sum(_series(row).inf_count), is_shown=has_strange),
+        Column("type", "type", lambda row: row.type, is_number=False, rank=6),
+        _figure("mean_first", "mean", "mean", _first, number, rank=4),
+        _figure("mean_last", "mean end", "mean", _last, number, rank=4),
+        _figure("std_first", "std", "std", _first, number, rank=2),
+        _figure("std_last", "std end", "std", _last, number, rank=2),
+        _figure("zero_first", "zero", "zero_fraction", _first, percent, rank=1),
+        _figure("zero_last", "zero end", "zero_fraction", _last, percent, rank=1),
+        _figure("near_zero_last", "near 0", "near_zero_fraction", _last, percent, rank=5),
+        _figure("grad_norm_last", "gradient", "grad_norm", _last, number, rank=3),
+        Column("nan", "NaN", lambda row: sum(row.series.nan_count), is_shown=has_strange),
+        Column("inf", "inf", lambda row: sum(row.series.inf_count), is_shown=has_strange),
         Column("findings", "findings", codes, is_number=False, rank=0),
     )
 
 
-def _series(row: WatchedLayer) -> LayerSeries:
-    return row.series
+def _figure(
+    key: str,
+    title: str,
+    field: str,
+    pick: Callable[[Sequence[Any]], Any],
+    text: Callable[[float | None], str],
+    rank: int,
+) -> Column:
+    """Make a column of one value of a series, such as its first."""
+
+    def value(row: WatchedLayer) -> float | None:
+        return pick(getattr(row.series, field))
+
+    return Column(key, title, value, lambda row: text(value(row)), rank=rank)
 
 
 def _any_nan(record: WatchRecord) -> bool:

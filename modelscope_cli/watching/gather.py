@@ -1,6 +1,7 @@
 """From the logs of all ranks to the series of a record."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,7 +65,9 @@ class Gathered:
 
     @property
     def recorded(self) -> int:
-        return sum(fields["recorded"] for fields in self.ranks[0].steps.values())
+        """Steps that were looked at, by the optimizer that had most of them."""
+        counts = Counter(key[0] for key, fields in self.ranks[0].steps.items() if fields["recorded"])
+        return max(counts.values(), default=0)
 
 
 def gather(folder: Path, world: int | None = None) -> Gathered:

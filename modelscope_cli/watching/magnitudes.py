@@ -12,7 +12,7 @@ EDGES: tuple[float, ...] = (
     math.ldexp(1, HIGHEST),
 )
 _SAMPLE = 1 << 15  # at least so many values of a large tensor
-_EXACT = 1 << 17  # elements up to which every value counts
+_EXACT = 1 << 16  # elements up to which every value counts
 _BELOW_FIRST = 2 * (LOWEST + 127) - 1
 
 

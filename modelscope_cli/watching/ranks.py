@@ -9,7 +9,7 @@ from pathlib import Path
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.watching.log import log_file
 
-_POLL_S = 0.05
+_POLL_S, _PATIENCE_S = 0.05, 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +59,23 @@ def share_folder(ranks: Ranks, choose: Path | None) -> Path:
             part.write_text(str(choose.absolute()), encoding="utf-8")
             part.replace(sign)
         return choose
-    for _ in _until(30.0):
+    for _ in _until(_PATIENCE_S):
         if sign.exists():
             return Path(sign.read_text(encoding="utf-8"))
     raise CannotRunError("the first process has not said where to write", "--out FOLDER")
+
+
+def wait_for_first(folder: Path, ranks: Ranks, is_forced: bool) -> None:
+    """Let the first process have its say about a folder that was given, before another one writes into it.
+
+    Raises:
+        UsageError: the log of another run is there, and nobody said --force (exit 2).
+        CannotRunError: the first process did not begin within half a minute (exit 4).
+    """
+    if not is_forced and log_file(folder, ranks.rank).exists():
+        raise UsageError(f"folder '{folder}' is not empty", f"--out {folder} --force")
+    if not any(log_file(folder).exists() for _ in _until(_PATIENCE_S)):
+        raise CannotRunError(f"the first process has not begun to write to '{folder}'", "--out FOLDER")
 
 
 def forget_folder(ranks: Ranks) -> None:

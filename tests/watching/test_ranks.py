@@ -8,7 +8,8 @@ import pytest
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.watching.gather import gather
-from modelscope_cli.watching.ranks import Ranks, check_ranks, wait_for_others
+from modelscope_cli.watching.log import log_file
+from modelscope_cli.watching.ranks import Ranks, check_ranks, wait_for_first, wait_for_others
 
 SCRIPT = """
 import os, sys, torch, torch.distributed as dist
@@ -74,6 +75,14 @@ def test_a_rank_that_disagrees_is_named(tmp_path):
 def test_waiting_for_a_rank_has_an_end(tmp_path):
     (tmp_path / "log.1.jsonl").write_text('{"begin":{}}\n{"end":{"steps":1}}\n')
     assert wait_for_others(tmp_path, Ranks(0, 3), seconds=0.1) == [2]
+
+
+def test_another_rank_writes_nothing_before_the_first_has_its_say(tmp_path):
+    log_file(tmp_path, 1).write_text("of an earlier run")
+    with pytest.raises(UsageError, match="not empty"):
+        wait_for_first(tmp_path, Ranks(1, 2), is_forced=False)
+    log_file(tmp_path).touch()
+    wait_for_first(tmp_path, Ranks(1, 2), is_forced=True)
 
 
 def test_several_machines_need_a_folder(monkeypatch):
