@@ -10,6 +10,7 @@ Shape = tuple[int, ...]
 
 # Python keywords cannot be field names; these keys differ from their field.
 _KEYS = {"class_name": "class"}
+_PLAIN = frozenset({bool, int, float, str, type(None)})
 
 
 def to_plain(value: Any) -> Any:
@@ -20,7 +21,8 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [to_plain(item) for item in value]
+        # Series hold very many numbers: no call for each.
+        return [item if type(item) in _PLAIN else to_plain(item) for item in value]
     return value
 
 

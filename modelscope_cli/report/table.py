@@ -28,11 +28,12 @@ def render_table(sheet: Sheet, width: int | None) -> RenderableType:
     if sheet.rows:
         parts += [Text(), table]
     if sheet.facts:
-        label_width = max(cell_len(label) for label, _ in sheet.facts)
-        parts.append(Text())
-        parts += [
-            Text.assemble((label.ljust(label_width + _GAP), "dim"), text) for label, text in sheet.facts
-        ]
+        facts = Table.grid(padding=(0, _GAP, 0, 0))
+        facts.add_column(style="dim", no_wrap=True)
+        facts.add_column(overflow="fold")
+        for label, text in sheet.facts:
+            facts.add_row(Text(label), Text(text))
+        parts += [Text(), facts]
     if dropped:
         keys = ", ".join(column.key for column in dropped)
         parts += [

@@ -13,6 +13,8 @@ INK, ALARM = "#1f2430", "#d1495b"
 _MOST_STRIPS = 48
 _MOST_ROWS = 160
 _ZERO_ROWS = 4  # of a strip, for what lies below the lowest bin
+_GAP_ROWS = 14  # above a strip, for its name
+_MARGIN = 0.1  # inches
 _RECTIFIERS = ("ReLU",)
 
 
@@ -34,10 +36,31 @@ def _figure(width: float, height: float, title: str) -> Any:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(width, height))
     FigureCanvasAgg(figure)
-    figure.suptitle(title, x=0.01, ha="left", color=INK, fontsize=11)
+    figure.suptitle(title, x=_MARGIN / width, y=1 - 0.1 / height, ha="left", va="top", color=INK, fontsize=11)
     return figure
+
+
+def _place(figure: Any, left: float, bottom: float, right: float, top: float, **gaps: float) -> None:
+    """Keep margins, in inches. A layout engine would draw everything twice to find them."""
+    width, height = figure.get_size_inches()
+    figure.subplots_adjust(
+        left=left / width, bottom=bottom / height, right=1 - right / width, top=1 - top / height, **gaps
+    )
+
+
+def _label_width(labels: Sequence[str], points: float) -> float:
+    """Return about how many inches the longest label takes."""
+    return 0.2 + max(map(len, labels), default=0) * points * 0.62 / 72
+
+
+def _key_axes(figure: Any, right: float, bottom: float, top: float, width: float = 0.14) -> Any:
+    """Make room for a colour key that ends so many inches from the right, the bottom and the top."""
+    across, up = figure.get_size_inches()
+    return figure.add_axes(
+        ((across - right - width) / across, bottom / up, width / across, (up - bottom - top) / up)
+    )
 
 
 def _save(figure: Any, path: Path) -> None:
@@ -65,23 +88,22 @@ def _floats(values: Sequence[float | None]) -> list[float]:
 
 def _draw_activations(record: WatchRecord) -> Any:
     """Means and deviations of every layer, and the loss."""
-    from matplotlib import colormaps
-
     rows, steps = record.layers, _all_steps(record.layers)
     place = {step: i for i, step in enumerate(steps)}
-    figure = _figure(10.0, 8.6, _title(record, "means and deviations of what each layer gives"))
+    labels = [layer_label(record, row) for row in rows]
+    figure = _figure(10.4, 8.6, _title(record, "means and deviations of what each layer gives"))
     panels = figure.subplots(3, 1, sharex=True, height_ratios=[3, 3, 1.6])
-    colours = colormaps["viridis"].resampled(max(len(rows), 2))
+    right = _label_width(labels, 7) + 0.4
+    _place(figure, 0.85, 0.55, right, 0.45, hspace=0.07)
+    colours = _depth_colours()
     for row in rows:
         x = [place[step] for step in row.series.step]
-        colour = colours(row.order)
+        colour = colours(row.order / max(len(rows) - 1, 1))
         panels[0].plot(x, _floats(row.series.mean), color=colour, lw=1.1, alpha=0.9)
         panels[1].plot(x, [v if v > 0 else math.nan for v in _floats(row.series.std)], color=colour, lw=1.1)
-    sizes = [abs(v) for row in rows for v in row.series.std if v and math.isfinite(v)]
-    usual = sorted(sizes)[len(sizes) // 2] if sizes else 1.0
-    panels[0].set_yscale("symlog", linthresh=10.0 ** math.ceil(math.log10(usual)), linscale=1.2)
-    panels[1].set_yscale("log")
-    panels[0].set_ylabel("mean (linear near 0)")
+    _scale_means(panels[0], rows)
+    panels[1].set_yscale("log", subs=(2, 5))
+    panels[0].set_ylabel("mean")
     panels[1].set_ylabel("standard deviation")
     for series in record.loss:
         at = [place[step] for step in series.step if step in place]
@@ -93,65 +115,124 @@ def _draw_activations(record: WatchRecord) -> Any:
     for axes in panels:
         axes.grid(lw=0.4, alpha=0.5)
         axes.set_xlim(-0.5, len(steps) - 0.5)
+        if axes.get_yscale() != "linear":
+            axes.yaxis.set_major_formatter("{x:g}")
+            axes.yaxis.set_minor_formatter(_few(axes, "{x:g}"))
+            axes.tick_params(which="minor", labelsize=7)
         for finding in record.findings:
             if finding.since_step in place:
                 axes.axvline(place[finding.since_step], color=ALARM, lw=0.8, ls=":")
-    _colour_key(figure, panels[:2], [layer_label(record, row) for row in rows])
+    lowest = panels[1].get_position().y0 * figure.get_size_inches()[1]
+    _name_depths(figure, _key_axes(figure, right - 0.25, lowest, 0.45), labels)
     return figure
 
 
-def _colour_key(figure: Any, panels: Any, labels: list[str]) -> None:
+def _scale_means(axes: Any, rows: Sequence[WatchedLayer]) -> None:
+    """Where some means are far beyond the usual deviation, show those as powers and the others as they are."""
+    sizes = sorted(v for row in rows for v in row.series.std if v and math.isfinite(v))
+    means = [abs(v) for row in rows for v in row.series.mean if v is not None and math.isfinite(v)]
+    usual = 10.0 ** math.ceil(math.log10(sizes[len(sizes) // 2])) if sizes else 1.0
+    if means and max(means) > 10 * usual:
+        axes.set_yscale("symlog", linthresh=usual, linscale=1.2)
+        axes.axhspan(-usual, usual, color="#f0f0f0", zorder=0)
+        axes.annotate(
+            "linear", (0.995, usual), xycoords=("axes fraction", "data"), ha="right", va="top", fontsize=7
+        )
+
+
+def _few(axes: Any, format: str) -> str:
+    """Return the format of the numbers between powers of ten: none where there are powers enough."""
+    low, high = axes.get_ylim()
+    return format if low > 0 and high < 1000 * low else ""
+
+
+def _depth_colours() -> Any:
+    """Colours from the first layer to the last; the palest would be lost on white."""
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap
+
+    return ListedColormap([colormaps["viridis"](i / 280) for i in range(256)])
+
+
+def _name_depths(figure: Any, axes: Any, labels: list[str]) -> None:
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
-    key = figure.colorbar(
-        ScalarMappable(Normalize(0, max(len(labels) - 1, 1)), "viridis"), ax=list(panels), aspect=40, pad=0.01
-    )
+    key = figure.colorbar(ScalarMappable(Normalize(0, max(len(labels) - 1, 1)), _depth_colours()), cax=axes)
     stride = -(-len(labels) // 28)
     key.set_ticks(list(range(0, len(labels), stride)), labels=labels[::stride], fontsize=7)
     key.ax.invert_yaxis()
 
 
 def _draw_histograms(record: WatchRecord) -> Any:
-    """One strip a layer: time to the right, |x| upwards by powers of two, the logarithm of the count as colour."""
+    """One strip a layer: time to the right, |x| upwards by powers of two, the logarithm of the count as colour.
+
+    The strips of a column are one image, with blank rows in between: thirty small plots take ten times as long.
+    """
     import numpy as np
 
     rows = _thinned(record.layers, _MOST_STRIPS)
+    steps = _all_steps(rows)
     n_columns = min(3, len(rows))
-    n_rows = -(-len(rows) // n_columns)
+    n_lines = -(-len(rows) // n_columns)
+    edges = rows[0].series.histogram.edges
+    size = _ZERO_ROWS + len(edges) + _GAP_ROWS
     figure = _figure(
-        4.2 * n_columns + 0.4, 1.35 * n_rows + 1.0, _title(record, "how large the values are, over time")
+        4.2 * n_columns + 1.2, 1.3 * n_lines + 1.0, _title(record, "how large the values are, over time")
     )
-    panels = figure.subplots(n_rows, n_columns, squeeze=False)
+    panels = figure.subplots(1, n_columns, squeeze=False, sharey=True)[0]
+    _place(figure, 0.55, 0.5, 0.95, 0.4, wspace=0.04)
     image = None
-    for axes, row in zip(panels.flat, rows, strict=False):
-        counts = np.asarray(row.series.histogram.counts, dtype=float).T
-        shares = counts / np.maximum(counts.sum(0), 1)
-        shares = np.concatenate([np.repeat(shares[:1], _ZERO_ROWS - 1, axis=0), shares])
-        shade = np.log10(np.maximum(shares, 1e-5))
+    for column, axes in enumerate(panels):
+        canvas = np.full((n_lines * size, len(steps)), math.nan)
+        for line, row in enumerate(rows[column::n_columns]):
+            bottom = (n_lines - 1 - line) * size
+            shade = _shades(row, steps)
+            canvas[bottom : bottom + len(shade)] = shade
+            axes.text(
+                -0.5, bottom + len(shade), " " + layer_label(record, row), fontsize=8, color=INK, va="bottom"
+            )
         image = axes.imshow(
-            shade, origin="lower", aspect="auto", cmap="magma", vmin=-5, vmax=0, interpolation="nearest"
+            canvas, origin="lower", aspect="auto", cmap="magma", vmin=-5, vmax=0, interpolation="nearest"
         )
-        axes.set_title(layer_label(record, row), fontsize=8, loc="left", pad=2, color=INK)
-        _mark_powers(axes, row.series.histogram.edges)
-        _mark_steps(axes, list(row.series.step))
         axes.tick_params(labelsize=6, length=2)
-    for axes in panels.flat[len(rows) :]:
-        axes.set_axis_off()
-    key = figure.colorbar(image, ax=panels.ravel().tolist(), aspect=60, pad=0.01, shrink=0.9)
+        axes.spines[:].set_visible(False)
+        _mark_steps(axes, steps)
+        axes.set_xlabel("step", fontsize=8)
+    _mark_powers(panels[0], edges, [line * size for line in range(n_lines)])
+    for axes in panels[1:]:
+        axes.tick_params(axis="y", length=0)
+    key = figure.colorbar(image, cax=_key_axes(figure, 0.62, 0.5, 0.4))
     key.set_ticks(
         [-5, -4, -3, -2, -1, 0], labels=["none", "0.01 %", "0.1 %", "1 %", "10 %", "all"], fontsize=7
     )
     return figure
 
 
-def _mark_powers(axes: Any, edges: Sequence[float]) -> None:
+def _shades(row: WatchedLayer, steps: list[int]) -> Any:
+    """Return the logarithm of the share of each bin, `(bins, steps)`; the bin of zeros is several rows high."""
+    import numpy as np
+
+    counts = np.asarray(row.series.histogram.counts, dtype=float).T
+    shares = counts / np.maximum(counts.sum(0), 1)
+    shares = np.concatenate([np.repeat(shares[:1], _ZERO_ROWS - 1, axis=0), shares])
+    shade = np.full((len(shares), len(steps)), math.nan)
+    place = {step: i for i, step in enumerate(steps)}
+    shade[:, [place[step] for step in row.series.step]] = np.log10(np.maximum(shares, 1e-5))
+    return shade
+
+
+def _mark_powers(axes: Any, edges: Sequence[float], bottoms: list[int]) -> None:
     """The first rows are what lies below the first edge, mostly zeros; the last what lies above the last."""
     wanted = [1e-4, 1e-2, 1.0, 100.0]
     places = [
         _ZERO_ROWS + min(range(len(edges)), key=lambda i: abs(math.log(edges[i] / w))) - 0.5 for w in wanted
     ]
-    axes.set_yticks([(_ZERO_ROWS - 1) / 2, *places], ["0", "1e-4", "0.01", "1", "100"])
+    ticks = [(_ZERO_ROWS - 1) / 2, *places]
+    axes.set_yticks(
+        [bottom + tick for bottom in bottoms for tick in ticks],
+        ["0", "1e-4", "0.01", "1", "100"] * len(bottoms),
+    )
 
 
 def _thinned(rows: Sequence[Any], most: int) -> list[Any]:
@@ -186,9 +267,10 @@ def _draw_dead(record: WatchRecord) -> Any:
     steps = _all_steps(rows)
     grid = _grid(rows, steps, lambda series: series.zero_fraction)
     what = "zeros among what the ReLUs give" if rectifiers else "zeros among what each layer gives"
-    figure = _figure(10.0, 1.8 + 0.28 * len(rows), _title(record, what))
+    figure = _figure(10.0, 1.1 + 0.28 * len(rows), _title(record, what))
     axes = figure.subplots()
     labels = [layer_label(record, row) for row in rows]
+    _place(figure, _label_width(labels, 7), 0.5, 1.0, 0.45)
     image = _heat(axes, 100 * grid, labels, steps, cmap="RdYlBu_r", vmin=0, vmax=100)
     dead = [
         (column, line)
@@ -197,7 +279,7 @@ def _draw_dead(record: WatchRecord) -> Any:
         if grid[line, column] > 0.9
     ]
     axes.plot([x for x, _ in dead], [y for _, y in dead], "x", color="white", ms=3, mew=0.7)
-    figure.colorbar(image, ax=axes, aspect=30, pad=0.01, label="percent zero (x: over 90)")
+    figure.colorbar(image, cax=_key_axes(figure, 0.7, 0.5, 0.45), label="percent zero (x: over 90)")
     return figure
 
 
@@ -209,8 +291,9 @@ def _draw_updates(record: WatchRecord) -> Any:
     rows = _thinned(weights, _MOST_ROWS)
     steps = _all_steps(rows)
     labels = [one.name for one in rows]
-    figure = _figure(13.0, 2.0 + 0.24 * len(rows), _title(record, "gradients and updates of the weights"))
+    figure = _figure(13.0, 1.4 + 0.24 * len(rows), _title(record, "gradients and updates of the weights"))
     left, right = figure.subplots(1, 2, sharey=True)
+    _place(figure, _label_width(labels, 7), 0.5, 0.2, 0.65, wspace=0.03)
     with np.errstate(all="ignore"):
         norms = np.log10(_grid(rows, steps, lambda series: series.grad_norm))
         ratios = np.log10(_grid(rows, steps, lambda series: series.update_ratio))
