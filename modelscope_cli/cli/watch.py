@@ -223,11 +223,12 @@ def _finish(
     from modelscope_cli.watching.outcome import read_outcome
 
     record = read_outcome(folder, elapsed_ms=elapsed_ms or 0.0)
+    document = record.to_dict()
     with OutputFolder(folder, is_forced=True).open() as stage:
-        save_watch_report(record, stage)
+        save_watch_report(record, document, stage)
     tell((), record.run.warnings)
     _console.note(f"wrote {folder}")
-    emit(where, watch_sheet(record, columns), record.to_dict())
+    emit(where, watch_sheet(record, columns), document)
     return code or (1 if _is_failed(record, fail_on) else 0)
 
 

@@ -17,5 +17,5 @@ def strict(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: strict(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [strict(item) for item in value]
+        return [item if type(item) is int else strict(item) for item in value]
     return value

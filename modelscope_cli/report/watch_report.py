@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from modelscope_cli.records import WatchRecord
 from modelscope_cli.report.delimited import render_csv
@@ -11,17 +12,18 @@ from modelscope_cli.report.watch_plots import save_figures
 from modelscope_cli.report.watch_sheet import watch_sheet
 
 
-def save_watch_report(record: WatchRecord, stage: Path) -> None:
+def save_watch_report(record: WatchRecord, document: dict[str, Any], stage: Path) -> None:
     """Write the report, its table and the figures into a folder.
+
+    Args:
+        document: the record as it goes into JSON.
 
     Raises:
         CannotRunError: a file cannot be written (exit 4).
     """
     # On one line: a number a line would make long series many times larger.
-    document = json.dumps(
-        strict(record.to_dict()), ensure_ascii=False, allow_nan=False, separators=(",", ":")
-    )
-    write_text(stage / "report.json", document + "\n")
+    text = json.dumps(strict(document), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    write_text(stage / "report.json", text + "\n")
     write_text(stage / "layers.csv", render_csv(watch_sheet(record)))
     if record.recorded:
         save_figures(record, stage)

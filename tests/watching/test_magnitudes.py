@@ -36,10 +36,10 @@ def test_large_tensors_give_a_scaled_sample():
 
 @given(st.integers(0, 10**7))
 def test_records_come_ever_more_seldom_but_never_too_seldom(step):
-    window = range(step, step + max(step // 8, 1) + 1)
+    window = range(step, step + step // 8 + 2)
     assert any(is_recorded(one, None) for one in window)
     assert is_recorded(step, 5) == (step % 5 == 0)
 
 
 def test_a_hundred_thousand_steps_have_few_records():
-    assert sum(is_recorded(step, None) for step in range(100_000)) < 125
+    assert sum(is_recorded(step, None) for step in range(100_000)) < 100
