@@ -19,14 +19,9 @@ from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.load import LoadedModel, load_model
 from modelscope_cli.models.request import ModelRequest
-from modelscope_cli.records import (
-    ModelInfo,
-    Run,
-    StatsRecord,
-    SummaryRecord,
-    WeightsInfo,
-    versions,
-)
+from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo, versions
+from modelscope_cli.records.stats import StatsRecord
+from modelscope_cli.records.summary import SummaryRecord
 
 
 def load(

@@ -21,7 +21,9 @@ from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import HookSession, Intervention
 from modelscope_cli.inputs.batch import Batch, Inputs
 from modelscope_cli.models.load import LoadedModel
-from modelscope_cli.records import Ablation, Baseline, Notice, Prediction
+from modelscope_cli.records.ablate import Ablation, Baseline
+from modelscope_cli.records.predict import Prediction
+from modelscope_cli.records.run import Notice
 
 _TOP = 5  # guesses kept of the whole model's answer
 Track = Callable[[Iterator[None], str, int], Iterable[None]]

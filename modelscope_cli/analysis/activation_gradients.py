@@ -16,7 +16,7 @@ from modelscope_cli.analysis.marks import mark_gradient
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, Observer
-from modelscope_cli.records import ActivationGradient
+from modelscope_cli.records.grads import ActivationGradient
 
 _NOTHING = "no gradient arrived: the loss does not depend on it"
 _DETACHED = "takes no gradient: frozen up to here, detached, or under no_grad"

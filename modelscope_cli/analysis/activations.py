@@ -16,7 +16,7 @@ from modelscope_cli.hooks.channels import ChannelFinder
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
-from modelscope_cli.records import ActivationStats, Counts, Redundancy
+from modelscope_cli.records.stats import ActivationStats, Counts, Redundancy
 
 
 class Batch(Protocol):

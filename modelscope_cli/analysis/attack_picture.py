@@ -22,7 +22,8 @@ from modelscope_cli.inputs.picture import decode
 from modelscope_cli.inputs.preprocess import Preprocessing
 from modelscope_cli.lean import without_dynamo
 from modelscope_cli.models.load import LoadedModel
-from modelscope_cli.records import Answer, ClassShift, Notice
+from modelscope_cli.records.attack import Answer, ClassShift
+from modelscope_cli.records.run import Notice
 
 with without_dynamo():
     from torchvision.transforms.functional import pil_to_tensor, to_pil_image

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from modelscope_cli.hooks.session import Call, Observer
-from modelscope_cli.records import BatchNormDrift, Notice
+from modelscope_cli.records.run import Notice
+from modelscope_cli.records.stats import BatchNormDrift
 
 _N_NAMED = 5
 

@@ -12,7 +12,7 @@ from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import Call, HookSession, Observer
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.models.fit import listed
-from modelscope_cli.records import Notice
+from modelscope_cli.records.run import Notice
 
 
 class _MeanActivation(Observer):

@@ -24,7 +24,7 @@ from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.models.seeding import seeded
-from modelscope_cli.records import Backward, Evidence, Forward, Structure, TrainMode
+from modelscope_cli.records.evidence import Backward, Evidence, Forward, Structure, TrainMode
 
 # Below this an activation counts as near zero: rule MS205.
 NEAR_ZERO = 1e-3

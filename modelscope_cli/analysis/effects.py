@@ -10,7 +10,7 @@ from torch import Tensor
 
 from modelscope_cli.analysis.candidates import Candidate
 from modelscope_cli.analysis.predictions import kl_divergence
-from modelscope_cli.records import Ablation
+from modelscope_cli.records.ablate import Ablation
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from modelscope_cli.hooks.channels import ChannelFinder
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
-from modelscope_cli.records import FeatureMap
+from modelscope_cli.records.featuremaps import FeatureMap
 
 
 @dataclass(frozen=True, slots=True)

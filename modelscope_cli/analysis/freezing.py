@@ -12,7 +12,7 @@ from modelscope_cli.analysis.backward import run_backward
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import list_layers
 from modelscope_cli.hooks.selection import names_of
-from modelscope_cli.records import Saving
+from modelscope_cli.records.grads import Saving
 
 _N_PAIRS = 3
 

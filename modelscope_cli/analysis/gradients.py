@@ -23,17 +23,17 @@ from modelscope_cli.hooks.layers import list_layers
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import ForwardError, HookSession, Intervention, Observer
 from modelscope_cli.models.load import LoadedModel
-from modelscope_cli.records import (
+from modelscope_cli.records.grads import (
     ActivationGradient,
-    BatchNormDrift,
     ClipInfo,
     GradThresholds,
     GradTotals,
     LossInfo,
-    Notice,
     ParameterGradient,
     Saving,
 )
+from modelscope_cli.records.run import Notice
+from modelscope_cli.records.stats import BatchNormDrift
 
 _QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.nn.quantized")
 

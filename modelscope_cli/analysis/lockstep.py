@@ -19,7 +19,8 @@ from modelscope_cli.hooks.session import ForwardError, HookSession, Intervention
 from modelscope_cli.hooks.stream import Output, OutputStream
 from modelscope_cli.inputs.batch import Batch, Target
 from modelscope_cli.models.load import LoadedModel
-from modelscope_cli.records import LayerDifference, Notice
+from modelscope_cli.records.diff import LayerDifference
+from modelscope_cli.records.run import Notice
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from torch.utils.hooks import RemovableHandle
 from modelscope_cli.analysis.gathered import Mean, dense, figures_of, norm_of
 from modelscope_cli.analysis.grads_request import Clip, Thresholds
 from modelscope_cli.analysis.marks import mark_gradient
-from modelscope_cli.records import ParameterGradient
+from modelscope_cli.records.grads import ParameterGradient
 
 
 @dataclass(slots=True)

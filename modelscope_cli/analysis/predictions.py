@@ -10,7 +10,7 @@ from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import HookSession, Intervention
 from modelscope_cli.inputs.batch import Batch
-from modelscope_cli.records import Guess, Prediction
+from modelscope_cli.records.predict import Guess, Prediction
 
 
 def class_scores(output: Any, n_images: int | None = None) -> Tensor:

@@ -15,7 +15,8 @@ from modelscope_cli.hooks.masks import Masks, WeightMasks, masked_weight
 from modelscope_cli.hooks.session import HookSession, Intervention
 from modelscope_cli.hooks.snapshot import RandomState
 from modelscope_cli.inputs.batch import Batch
-from modelscope_cli.records import Drift, Prediction, PrunedLayer, PruneTotals
+from modelscope_cli.records.predict import Prediction
+from modelscope_cli.records.prune import Drift, PrunedLayer, PruneTotals
 
 _N_GUESSES = 5
 Track = Callable[[Iterable[Batch], str], Iterator[Batch]]

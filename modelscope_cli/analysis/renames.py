@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from modelscope_cli.records import Renaming
+from modelscope_cli.records.diff import Renaming
 
 _MOST_RENAMINGS = 8
 

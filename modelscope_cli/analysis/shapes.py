@@ -11,7 +11,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from modelscope_cli.hooks.layers import list_layers, tensors_in
 from modelscope_cli.hooks.patterns import Layer
 from modelscope_cli.hooks.session import Call, ForwardError, HookSession, Observer
-from modelscope_cli.records import LayerShape, Shape, SummaryTotals
+from modelscope_cli.records.run import Shape
+from modelscope_cli.records.summary import LayerShape, SummaryTotals
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.lean import without_dynamo
 from modelscope_cli.models.load import LoadedModel, load_model, load_skeleton
 from modelscope_cli.models.request import ModelRequest
-from modelscope_cli.records import InputInfo, LayerShape, Notice, Run, SummaryRecord
+from modelscope_cli.records.run import InputInfo, Notice, Run
+from modelscope_cli.records.summary import LayerShape, SummaryRecord
 
 # Proposals and anchors depend on the values in the picture, which a tensor without data does not have.
 _NEEDS_VALUES = frozenset({"detection"})

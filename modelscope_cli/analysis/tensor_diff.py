@@ -7,7 +7,7 @@ from torch import Tensor
 
 from modelscope_cli.analysis.distance import sum_up, to_distance, traits
 from modelscope_cli.analysis.renames import pair_names
-from modelscope_cli.records import Renaming, TensorDifference
+from modelscope_cli.records.diff import Renaming, TensorDifference
 
 
 def diff_tensors(

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from modelscope_cli.records import BatchNormState, TensorHealth
+from modelscope_cli.records.evidence import BatchNormState, TensorHealth
 
 
 def tensor_health(model: nn.Module) -> tuple[TensorHealth, ...]:

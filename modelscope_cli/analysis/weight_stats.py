@@ -9,7 +9,7 @@ from modelscope_cli.analysis.moments import Wanted
 from modelscope_cli.analysis.reduce import reduce_tensor
 from modelscope_cli.checkpoints.entries import TensorEntry
 from modelscope_cli.models.tensor_values import read_values
-from modelscope_cli.records import TensorRow
+from modelscope_cli.records.weights import TensorRow
 
 _WANTED = Wanted(mad=False, near_zero=False, channels=False, histogram=False)
 _PLAIN = {torch.float64, torch.float32, torch.float16, torch.bfloat16}

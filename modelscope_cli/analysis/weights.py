@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 
 from modelscope_cli.checkpoints.entries import Contents, TensorEntry
 from modelscope_cli.errors import UsageError, nearest
-from modelscope_cli.records import DtypeTotal, TensorRow, WeightTotals
+from modelscope_cli.records.weights import DtypeTotal, TensorRow, WeightTotals
 
 
 def select_tensors(tensors: Sequence[TensorEntry], patterns: Sequence[str]) -> tuple[TensorEntry, ...]:

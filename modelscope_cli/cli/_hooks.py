@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from modelscope_cli.hooks.binding import BoundHooks
     from modelscope_cli.hooks.spec import HookSpec
     from modelscope_cli.models.load import LoadedModel
-    from modelscope_cli.records import HookReport, Notice
+    from modelscope_cli.records.hooks import HookReport
+    from modelscope_cli.records.run import Notice
 
 ReadHook = tuple["HookSpec", Callable[..., Any] | None]  # the function of a `call`
 HookFindings = tuple[tuple["HookReport", ...], tuple["Notice", ...]]
@@ -153,7 +154,7 @@ def conclude(bound: "BoundHooks") -> HookFindings:
 
 
 def _warnings(report: "HookReport") -> list["Notice"]:
-    from modelscope_cli.records import Notice
+    from modelscope_cli.records.run import Notice
 
     hook = f"--hook '{report.spec}'"
     found = []

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from modelscope_cli.inputs.request import InputRequest
     from modelscope_cli.models.load import LoadedModel
     from modelscope_cli.models.request import ModelRequest
-    from modelscope_cli.records import InputInfo, Notice, Run
+    from modelscope_cli.records.run import InputInfo, Notice, Run
 
 
 def set_up(quiet: bool, debug: bool) -> None:
@@ -107,7 +107,7 @@ def make_run(
     command: str, loaded: "LoadedModel", given: "InputInfo | None", seed: int, warnings: tuple["Notice", ...]
 ) -> "Run":
     """Fill the header that every record begins with."""
-    from modelscope_cli.records import Run, versions
+    from modelscope_cli.records.run import Run, versions
 
     return Run(
         command=command,

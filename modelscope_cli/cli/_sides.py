@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from modelscope_cli.inputs.request import InputRequest
     from modelscope_cli.models.load import LoadedModel
     from modelscope_cli.models.request import ModelRequest
-    from modelscope_cli.records import DiffSide, InputInfo, Notice, Run
+    from modelscope_cli.records.diff import DiffSide
+    from modelscope_cli.records.run import InputInfo, Notice, Run
 
 
 def load_both(a: "ModelRequest", b: "ModelRequest") -> tuple["LoadedModel", "LoadedModel"]:
@@ -61,7 +62,8 @@ def open_weights(request: "ModelRequest | None", path: "Path | None") -> Weights
     from torch import Tensor
 
     from modelscope_cli.models.checkpoint import read_checkpoint
-    from modelscope_cli.records import DiffSide, ModelInfo, WeightsInfo
+    from modelscope_cli.records.diff import DiffSide
+    from modelscope_cli.records.run import ModelInfo, WeightsInfo
 
     if request is not None:
         loaded = load(request)
@@ -89,7 +91,7 @@ def _in_order(name: str) -> list[tuple[bool, int, str]]:
 
 def describe(loaded: "LoadedModel", seed: int, mode: str | None) -> "DiffSide":
     """Say what a side is."""
-    from modelscope_cli.records import DiffSide
+    from modelscope_cli.records.diff import DiffSide
 
     dtype = str(loaded.dtype).removeprefix("torch.")
     return DiffSide(loaded.info, str(loaded.device), dtype, seed, mode)
@@ -97,7 +99,7 @@ def describe(loaded: "LoadedModel", seed: int, mode: str | None) -> "DiffSide":
 
 def head(a: "DiffSide", given: "InputInfo | None", warnings: tuple["Notice", ...]) -> "Run":
     """Fill the header, which tells of A."""
-    from modelscope_cli.records import Run, versions
+    from modelscope_cli.records.run import Run, versions
 
     return Run(
         command="diff",

@@ -13,7 +13,8 @@ from modelscope_cli.errors import CannotRunError, UsageError
 if TYPE_CHECKING:
     from modelscope_cli.models.load import LoadedModel
     from modelscope_cli.models.request import ModelRequest
-    from modelscope_cli.records import DataInfo, InputInfo, Notice
+    from modelscope_cli.records.run import InputInfo, Notice
+    from modelscope_cli.records.train import DataInfo
     from modelscope_cli.training.data import TrainingData
     from modelscope_cli.training.request import TrainRequest
 
@@ -113,7 +114,7 @@ def open_data(folder: Path | None, pictures: int, size: int, seed: int) -> "Trai
 
 def describe_data(data: "TrainingData") -> "DataInfo":
     """Describe the data for the record, with what could not be read of them so far."""
-    from modelscope_cli.records import DataInfo
+    from modelscope_cli.records.train import DataInfo
 
     return DataInfo(
         source=data.source,
@@ -127,7 +128,7 @@ def describe_data(data: "TrainingData") -> "DataInfo":
 
 def input_of(shape: tuple[int, ...], data: "TrainingData | None") -> "InputInfo":
     """Describe one batch for the header of the record; without `data` it came from the user's own loaders."""
-    from modelscope_cli.records import InputInfo
+    from modelscope_cli.records.run import InputInfo
 
     if data is None:
         return InputInfo("tensor", (shape,))
@@ -136,7 +137,7 @@ def input_of(shape: tuple[int, ...], data: "TrainingData | None") -> "InputInfo"
 
 def warn_of_skipped(data: "TrainingData") -> tuple["Notice", ...]:
     """Warn of files that could not be read."""
-    from modelscope_cli.records import Notice
+    from modelscope_cli.records.run import Notice
 
     if not data.unreadable:
         return ()

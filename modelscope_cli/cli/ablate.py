@@ -93,7 +93,7 @@ def ablate(
       modelscope ablate 'photos/*.jpg' --how shuffle --target 281 --top 10 --no-save
     """
     options = locals()
-    from modelscope_cli.records import AblateRecord
+    from modelscope_cli.records.ablate import AblateRecord
     from modelscope_cli.report.ablate_sheet import ablate_columns, ablate_sheet
     from modelscope_cli.report.folder import OutputFolder, free_folder
     from modelscope_cli.report.sheet import choose_columns

@@ -138,7 +138,7 @@ def attack(
     """
     options = {**locals(), "input_shape": None}
     from modelscope_cli.analysis.attack_request import make_request
-    from modelscope_cli.records import AttackRecord
+    from modelscope_cli.records.attack import AttackRecord
     from modelscope_cli.report.attack_sheet import COLUMNS, attack_sheet
     from modelscope_cli.report.folder import OutputFolder, free_folder
     from modelscope_cli.report.sheet import choose_columns

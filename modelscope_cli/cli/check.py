@@ -171,7 +171,7 @@ def check(
     request, given = read_options(options)
 
     from modelscope_cli.analysis.checkup import gather, is_untrained
-    from modelscope_cli.records import CheckRecord
+    from modelscope_cli.records.check import CheckRecord
 
     loaded = load(request)
     is_training = mode == opt.Mode.train

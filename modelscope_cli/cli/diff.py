@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from modelscope_cli.analysis.diff_request import DiffRequest
     from modelscope_cli.inputs.request import InputRequest
     from modelscope_cli.models.request import ModelRequest
-    from modelscope_cli.records import DiffRecord
+    from modelscope_cli.records.diff import DiffRecord
 
 DIFFERENT = 1
 _B_SETTINGS = ("weights", "checkpoint", "device", "dtype", "mode", "seed")

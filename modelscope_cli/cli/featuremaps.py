@@ -86,7 +86,7 @@ def featuremaps(
       modelscope featuremaps photo.jpg -m vit_b_16 -l 'encoder.layers.*.mlp' --cmap magma
     """
     options = locals()
-    from modelscope_cli.records import FeatureMapsRecord
+    from modelscope_cli.records.featuremaps import FeatureMapsRecord
     from modelscope_cli.report.featuremaps_sheet import COLUMNS, featuremaps_sheet
     from modelscope_cli.report.folder import OutputFolder, check_file, free_folder, write_text
     from modelscope_cli.report.json import render_json

@@ -180,7 +180,7 @@ def grads(
         check_thresholds,
         choose_clip,
     )
-    from modelscope_cli.records import GradsRecord
+    from modelscope_cli.records.grads import GradsRecord
     from modelscope_cli.report.batch_norm_sheet import check_drift
     from modelscope_cli.report.folder import OutputFolder, free_folder
     from modelscope_cli.report.grads_sheet import grads_columns, grads_sheet

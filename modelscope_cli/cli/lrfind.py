@@ -97,7 +97,7 @@ def lrfind(
       modelscope lrfind --loaders train.py:loaders -m train.py:Net --linear --from 0.001 --to 0.5
     """
     options = locals()
-    from modelscope_cli.records import LrfindRecord
+    from modelscope_cli.records.lrfind import LrfindRecord
     from modelscope_cli.report.folder import OutputFolder, free_folder, write_text
     from modelscope_cli.report.json import render_json
     from modelscope_cli.report.lrfind_plot import save_lrfind_plot

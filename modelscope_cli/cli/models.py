@@ -33,7 +33,8 @@ def models(
       modelscope models 'vit_*' --columns name,params,gmacs
     """
     from modelscope_cli.models.catalogue import list_models, match_names
-    from modelscope_cli.records import Catalogue, versions
+    from modelscope_cli.records.models import Catalogue
+    from modelscope_cli.records.run import versions
     from modelscope_cli.report.models_sheet import models_sheet
 
     set_up(quiet, debug)

@@ -100,7 +100,7 @@ def predict(
     """
     options = {**locals(), "input_shape": None}
     from modelscope_cli.inputs.labels import read_labels
-    from modelscope_cli.records import Prediction, PredictRecord
+    from modelscope_cli.records.predict import Prediction, PredictRecord
     from modelscope_cli.report.predict_sheet import predict_columns, predict_sheet
     from modelscope_cli.report.sheet import choose_columns
 

@@ -126,7 +126,8 @@ def prune(
     """
     options = locals()
     from modelscope_cli.analysis.prune_request import PruneRequest, check_request, read_sweep
-    from modelscope_cli.records import Notice, PruneRecord
+    from modelscope_cli.records.prune import PruneRecord
+    from modelscope_cli.records.run import Notice
     from modelscope_cli.report.folder import OutputFolder, free_folder, write_bytes
     from modelscope_cli.report.prune_report import FILES, check_weights_file, pack_weights, save_report
     from modelscope_cli.report.prune_sheet import prune_columns, prune_sheet

@@ -22,7 +22,8 @@ def rules(
 
       modelscope rules --columns code,name,threshold,source --format markdown
     """
-    from modelscope_cli.records import RuleList, versions
+    from modelscope_cli.records.check import RuleList
+    from modelscope_cli.records.run import versions
     from modelscope_cli.report.rules_sheet import rules_sheet
     from modelscope_cli.rules.registry import RULES
 

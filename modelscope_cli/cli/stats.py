@@ -91,7 +91,7 @@ def stats(
       modelscope stats samples/harbour.jpg -m resnet34 -w none --hook 'zero[3,7]@conv1' --hook print@fc
     """
     options = locals()
-    from modelscope_cli.records import StatsRecord
+    from modelscope_cli.records.stats import StatsRecord
     from modelscope_cli.report.batch_norm_sheet import COLUMNS as BATCH_NORM_COLUMNS
     from modelscope_cli.report.batch_norm_sheet import check_drift
     from modelscope_cli.report.folder import OutputFolder, free_folder, write_text

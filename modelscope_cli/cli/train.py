@@ -129,7 +129,8 @@ def train(
       modelscope train --data flowers/ -m resnet18 -w DEFAULT --train-only fc --schedule one-cycle --steps 300
     """  # fmt: skip
     options = locals()
-    from modelscope_cli.records import Notice, Training, TrainRecord
+    from modelscope_cli.records.run import Notice
+    from modelscope_cli.records.train import Training, TrainRecord
     from modelscope_cli.report.folder import OutputFolder, free_folder
     from modelscope_cli.report.sheet import choose_columns
     from modelscope_cli.report.train_report import (

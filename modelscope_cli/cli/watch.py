@@ -14,7 +14,7 @@ from modelscope_cli.cli._run import set_up, tell
 from modelscope_cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from modelscope_cli.records import WatchRecord
+    from modelscope_cli.records.watch import WatchRecord
     from modelscope_cli.watching.ranks import Ranks
     from modelscope_cli.watching.runner import Script
 

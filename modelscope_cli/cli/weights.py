@@ -15,7 +15,7 @@ from modelscope_cli.errors import CannotRunError, UsageError
 
 if TYPE_CHECKING:
     from modelscope_cli.checkpoints.entries import Contents, TensorEntry
-    from modelscope_cli.records import Notice
+    from modelscope_cli.records.run import Notice
 
 _N_NAMED = 8
 
@@ -75,7 +75,8 @@ def weights(
     from modelscope_cli.analysis.weights import describe_tensors, select_tensors, total_weights
     from modelscope_cli.checkpoints.reading import read_contents
     from modelscope_cli.models.identify import identify
-    from modelscope_cli.records import WeightsRecord, versions
+    from modelscope_cli.records.run import versions
+    from modelscope_cli.records.weights import WeightsRecord
     from modelscope_cli.report.weights_sheet import check_columns, weights_sheet
 
     set_up(quiet, debug)
@@ -122,7 +123,7 @@ def _warnings(contents: "Contents") -> tuple["Notice", ...]:
         CannotRunError: no tensors (exit 4).
     """
     from modelscope_cli.checkpoints.entries import printable
-    from modelscope_cli.records import Notice
+    from modelscope_cli.records.run import Notice
 
     names = [printable(name) for name in contents.foreign]
     run = ", ".join(names[:_N_NAMED]) + (

@@ -16,7 +16,7 @@ from torch.utils.hooks import RemovableHandle
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import list_layers, tensors_in
 from modelscope_cli.hooks.snapshot import Snapshot
-from modelscope_cli.records import Shape
+from modelscope_cli.records.run import Shape
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.inputs.preprocess import Preprocessing
-from modelscope_cli.records import InputInfo, Notice, Shape
+from modelscope_cli.records.run import InputInfo, Notice, Shape
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from modelscope_cli.inputs.grammar import ShapeSpec, by, parse_shape, parse_size
 from modelscope_cli.inputs.natural import natural_shapes
 from modelscope_cli.inputs.noise import count_codes, count_values, make_noise
 from modelscope_cli.inputs.request import InputRequest
-from modelscope_cli.records import InputInfo, Shape
+from modelscope_cli.records.run import InputInfo, Shape
 
 
 def open_noise(

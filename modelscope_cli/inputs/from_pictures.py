@@ -11,7 +11,7 @@ from modelscope_cli.inputs.files import find_pictures
 from modelscope_cli.inputs.picture import decode
 from modelscope_cli.inputs.plan import plan_preprocessing
 from modelscope_cli.inputs.request import InputRequest
-from modelscope_cli.records import InputInfo
+from modelscope_cli.records.run import InputInfo
 
 
 def open_pictures(

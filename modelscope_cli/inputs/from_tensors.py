@@ -9,7 +9,7 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.batch import Batch, Inputs, Target, count_images, shapes_of
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.inputs.tensorfile import read_tensors
-from modelscope_cli.records import InputInfo
+from modelscope_cli.records.run import InputInfo
 
 
 def open_tensors(request: InputRequest, target: Target) -> Inputs:

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from modelscope_cli.errors import UsageError, nearest
-from modelscope_cli.records import Shape
+from modelscope_cli.records.run import Shape
 
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 INTEGERS = ("int64", "int32", "int16", "int8", "uint8", "bool")

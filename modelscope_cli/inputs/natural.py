@@ -5,7 +5,7 @@ from typing import Any
 from torch import nn
 from torch.nn.modules.lazy import LazyModuleMixin
 
-from modelscope_cli.records import Shape
+from modelscope_cli.records.run import Shape
 
 # Every published figure of torchvision's video and flow models was computed at these.
 CLIP_FRAMES = 16

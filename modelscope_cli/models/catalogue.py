@@ -4,7 +4,7 @@ from fnmatch import fnmatchcase
 
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.models.names import model_names
-from modelscope_cli.records import ModelEntry
+from modelscope_cli.records.models import ModelEntry
 
 
 def match_names(pattern: str | None) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from torch.nn.parameter import is_lazy
 
 from modelscope_cli.checkpoints.prefixes import without_prefixes
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.records import Notice
+from modelscope_cli.records.run import Notice
 
 _N_NAMED = 5
 # Below this share of fitting keys the checkpoint is of another model, and a list of keys says nothing.

@@ -11,7 +11,8 @@ from functools import cache
 from pathlib import Path
 
 from modelscope_cli.checkpoints.prefixes import without_prefixes
-from modelscope_cli.records import Identified, Shape
+from modelscope_cli.records.run import Shape
+from modelscope_cli.records.weights import Identified
 
 _INDEX = Path(__file__).with_name("architectures.txt.xz")
 # Heads that only training needs: whole groups of them may be missing.

@@ -15,7 +15,7 @@ from modelscope_cli.models.request import ModelRequest, check_request, is_import
 from modelscope_cli.models.values import Filled, fill_from_checkpoint, fill_pretrained, fill_randomly
 from modelscope_cli.models.weights import choose_weights, default_weights, is_quantized
 from modelscope_cli.models.zoo import WeightsEnum, zoo_architecture
-from modelscope_cli.records import ModelInfo, Notice, WeightsInfo
+from modelscope_cli.records.run import ModelInfo, Notice, WeightsInfo
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
 from modelscope_cli.models.identify import identify, picture_side
 from modelscope_cli.models.request import ModelRequest, is_checkpoint
-from modelscope_cli.records import Identified
+from modelscope_cli.records.weights import Identified
 
 # Below this share of fitting tensors the nearest model is no help.
 _MIN_SCORE = 0.5

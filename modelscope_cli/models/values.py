@@ -17,7 +17,7 @@ from modelscope_cli.models.graft import graft
 from modelscope_cli.models.request import ModelRequest, parse_model_args
 from modelscope_cli.models.weights import WeightsUnavailableError, find_weights, is_quantized, promised_hash
 from modelscope_cli.models.zoo import WeightsEnum, build_pretrained
-from modelscope_cli.records import Notice, WeightsInfo
+from modelscope_cli.records.run import Notice, WeightsInfo
 
 
 @dataclass(frozen=True, slots=True)

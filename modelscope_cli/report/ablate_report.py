@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from modelscope_cli.records import AblateRecord
+from modelscope_cli.records.ablate import AblateRecord
 from modelscope_cli.report.ablate_sheet import ablate_sheet
 from modelscope_cli.report.ablation_gallery import save_contact_sheet
 from modelscope_cli.report.ablation_plot import save_ablation_plot

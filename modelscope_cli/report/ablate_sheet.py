@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from modelscope_cli.records import AblateRecord, Ablation
+from modelscope_cli.records.ablate import AblateRecord, Ablation
 from modelscope_cli.report import figures
 from modelscope_cli.report.hook_facts import hook_facts
 from modelscope_cli.report.names import label_of

@@ -9,7 +9,8 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from modelscope_cli.records import AblateRecord, Ablation, Guess
+from modelscope_cli.records.ablate import AblateRecord, Ablation
+from modelscope_cli.records.predict import Guess
 from modelscope_cli.report import figures, gallery, grids
 from modelscope_cli.report.ablate_sheet import answer_of, signed
 from modelscope_cli.report.folder import write_with

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from modelscope_cli.records import AblateRecord, Ablation
+from modelscope_cli.records.ablate import AblateRecord, Ablation
 from modelscope_cli.report.ablate_sheet import answer_of, picture_title
 from modelscope_cli.report.folder import write_with
 from modelscope_cli.report.names import label_of

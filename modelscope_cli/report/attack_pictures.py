@@ -7,7 +7,7 @@ import torch
 from PIL import Image, PngImagePlugin
 from torch import Tensor
 
-from modelscope_cli.records import Answer, AttackRecord
+from modelscope_cli.records.attack import Answer, AttackRecord
 from modelscope_cli.report import figures
 from modelscope_cli.report.attack_sheet import attack_words, best, in_levels, loss_class, name
 from modelscope_cli.report.folder import write_with

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from modelscope_cli.records import AttackRecord
+from modelscope_cli.records.attack import AttackRecord
 from modelscope_cli.report.attack_pictures import save_comparison, save_losses, save_perturbation
 from modelscope_cli.report.folder import write_text
 from modelscope_cli.report.json import render_json

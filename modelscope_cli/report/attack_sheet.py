@@ -1,6 +1,6 @@
 """The columns of `attack`."""
 
-from modelscope_cli.records import Answer, AttackRecord
+from modelscope_cli.records.attack import Answer, AttackRecord
 from modelscope_cli.report import figures
 from modelscope_cli.report.hook_facts import hook_facts
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records import BatchNormDrift
+from modelscope_cli.records.stats import BatchNormDrift
 from modelscope_cli.report import figures
 from modelscope_cli.report.names import label_of
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns

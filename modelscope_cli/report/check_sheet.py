@@ -1,6 +1,6 @@
 """The table of `check`: what was found, and what was not judged."""
 
-from modelscope_cli.records import CheckRecord, Finding
+from modelscope_cli.records.check import CheckRecord, Finding
 from modelscope_cli.report import figures
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from modelscope_cli.records import ActivationStats
+from modelscope_cli.records.stats import ActivationStats
 from modelscope_cli.report import figures, grids, palette
 from modelscope_cli.report.names import file_stems, label_of
 

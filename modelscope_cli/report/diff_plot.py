@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from modelscope_cli.records import Difference, DiffRecord
+from modelscope_cli.records.diff import Difference, DiffRecord
 from modelscope_cli.report.folder import write_with
 
 INK, LINE, FAINT, ALARM = "#1f2430", "#3f5f8f", "#9fb3cf", "#d1495b"

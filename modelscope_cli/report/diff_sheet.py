@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 
-from modelscope_cli.records import Difference, DiffRecord, DiffSide, LayerDifference, TensorDifference
+from modelscope_cli.records.diff import Difference, DiffRecord, DiffSide, LayerDifference, TensorDifference
 from modelscope_cli.report import figures
 from modelscope_cli.report.hook_facts import hook_facts
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns

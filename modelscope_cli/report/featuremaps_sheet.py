@@ -1,6 +1,6 @@
 """The columns of `featuremaps`."""
 
-from modelscope_cli.records import FeatureMap, FeatureMapsRecord
+from modelscope_cli.records.featuremaps import FeatureMap, FeatureMapsRecord
 from modelscope_cli.report import figures
 from modelscope_cli.report.hook_facts import hook_facts
 from modelscope_cli.report.names import label_of

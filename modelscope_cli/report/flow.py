@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from modelscope_cli.records import ActivationGradient, GradsRecord, ParameterGradient
+from modelscope_cli.records.grads import ActivationGradient, GradsRecord, ParameterGradient
 from modelscope_cli.report.folder import write_with
 from modelscope_cli.report.names import label_of
 

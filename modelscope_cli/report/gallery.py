@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from modelscope_cli.records import FeatureMap
+from modelscope_cli.records.featuremaps import FeatureMap
 from modelscope_cli.report import figures, grids
 from modelscope_cli.report.folder import write_bytes
 from modelscope_cli.report.names import file_stems, label_of

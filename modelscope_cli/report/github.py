@@ -1,6 +1,6 @@
 """Findings as GitHub Actions shows them beside a change: workflow commands, one a line."""
 
-from modelscope_cli.records import CheckRecord, Finding
+from modelscope_cli.records.check import CheckRecord, Finding
 
 
 def render_github(record: CheckRecord) -> str:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from modelscope_cli.records import GradsRecord
+from modelscope_cli.records.grads import GradsRecord
 from modelscope_cli.report.delimited import render_csv
 from modelscope_cli.report.flow import save_gradient_flow
 from modelscope_cli.report.folder import write_text

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from modelscope_cli.records import ActivationGradient, GradsRecord, ParameterGradient
+from modelscope_cli.records.grads import ActivationGradient, GradsRecord, ParameterGradient
 from modelscope_cli.report import figures
 from modelscope_cli.report.batch_norm_sheet import COLUMNS as BATCH_NORM_COLUMNS
 from modelscope_cli.report.batch_norm_sheet import batch_norm_sheet, worst_drift

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from modelscope_cli.records import HookReport
+from modelscope_cli.records.hooks import HookReport
 from modelscope_cli.report import figures
 
 

@@ -3,7 +3,7 @@
 import re
 from xml.etree import ElementTree as ET
 
-from modelscope_cli.records import CheckRecord, Finding, RuleInfo
+from modelscope_cli.records.check import CheckRecord, Finding, RuleInfo
 
 # What XML 1.0 has no place for, section 2.2; layer names are anybody's.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

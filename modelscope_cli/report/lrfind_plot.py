@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from modelscope_cli.records import LrfindRecord
+from modelscope_cli.records.lrfind import LrfindRecord
 from modelscope_cli.report.folder import write_with
 from modelscope_cli.report.lrfind_sheet import WAYS, loss_at
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from modelscope_cli.records import LrfindRecord
+from modelscope_cli.records.lrfind import LrfindRecord
 from modelscope_cli.report import figures
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 

@@ -1,6 +1,6 @@
 """The columns of `models`."""
 
-from modelscope_cli.records import Catalogue, ModelEntry
+from modelscope_cli.records.models import Catalogue, ModelEntry
 from modelscope_cli.report import figures
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 

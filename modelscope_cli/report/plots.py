@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records import ActivationStats, StatsRecord
+from modelscope_cli.records.stats import ActivationStats, StatsRecord
 from modelscope_cli.report.folder import write_with
 from modelscope_cli.report.names import label_of
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from modelscope_cli.records import Guess, PredictRecord
+from modelscope_cli.records.predict import Guess, PredictRecord
 from modelscope_cli.report import figures
 from modelscope_cli.report.hook_facts import hook_facts
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns

@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from modelscope_cli.records import PruneRecord
+from modelscope_cli.records.prune import PruneRecord
 from modelscope_cli.report.figures import short
 from modelscope_cli.report.folder import write_with
 from modelscope_cli.report.prune_sheet import weight_label, what_is_cut

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records import PruneRecord
+from modelscope_cli.records.prune import PruneRecord
 from modelscope_cli.report.delimited import render_csv
 from modelscope_cli.report.folder import check_file, write_text
 from modelscope_cli.report.json import render_json

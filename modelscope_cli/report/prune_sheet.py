@@ -1,6 +1,6 @@
 """The columns of `prune`: the drift at every amount, and the layers."""
 
-from modelscope_cli.records import Drift, PrunedLayer, PruneRecord
+from modelscope_cli.records.prune import Drift, PrunedLayer, PruneRecord
 from modelscope_cli.report import figures
 from modelscope_cli.report.hook_facts import hook_facts
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns

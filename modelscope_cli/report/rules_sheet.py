@@ -1,6 +1,6 @@
 """The columns of `rules`."""
 
-from modelscope_cli.records import RuleInfo, RuleList
+from modelscope_cli.records.check import RuleInfo, RuleList
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
 

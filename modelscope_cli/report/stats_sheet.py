@@ -1,6 +1,6 @@
 """The columns of `stats`."""
 
-from modelscope_cli.records import ActivationStats, StatsRecord
+from modelscope_cli.records.stats import ActivationStats, StatsRecord
 from modelscope_cli.report import figures
 from modelscope_cli.report.batch_norm_sheet import batch_norm_sheet, worst_drift
 from modelscope_cli.report.hook_facts import hook_facts

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from modelscope_cli.records import LayerShape, SummaryRecord
+from modelscope_cli.records.summary import LayerShape, SummaryRecord
 from modelscope_cli.report import figures
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from modelscope_cli.records import LayerCurves, ParameterCurves, Training, TrainRecord
+from modelscope_cli.records.train import LayerCurves, ParameterCurves, Training, TrainRecord
 from modelscope_cli.report.folder import write_with
 from modelscope_cli.report.names import label_of
 from modelscope_cli.report.train_sheet import first_layer, settings_of

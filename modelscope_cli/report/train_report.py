@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from modelscope_cli.records import TrainRecord
+from modelscope_cli.records.train import TrainRecord
 from modelscope_cli.report.delimited import render_csv
 from modelscope_cli.report.folder import write_bytes, write_text
 from modelscope_cli.report.json import render_json

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from modelscope_cli.records import LayerCurves, Training, TrainRecord
+from modelscope_cli.records.train import LayerCurves, Training, TrainRecord
 from modelscope_cli.report import figures
 from modelscope_cli.report.names import label_of
 from modelscope_cli.report.sheet import Column, Sheet, Value, choose_columns

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from modelscope_cli.records import WatchedLayer, WatchedParameter, WatchRecord
+from modelscope_cli.records.watch import WatchedLayer, WatchedParameter, WatchRecord
 from modelscope_cli.report.folder import write_with
 from modelscope_cli.report.watch_sheet import layer_label
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from modelscope_cli.records import WatchRecord
+from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.report.delimited import render_csv
 from modelscope_cli.report.folder import write_text
 from modelscope_cli.report.json import strict

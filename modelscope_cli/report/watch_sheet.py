@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from modelscope_cli.records import TrainingFinding, WatchedLayer, WatchRecord
+from modelscope_cli.records.watch import TrainingFinding, WatchedLayer, WatchRecord
 from modelscope_cli.report.figures import number, percent
 from modelscope_cli.report.names import label_of
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from modelscope_cli.records import Identified, TensorRow, WeightsRecord
+from modelscope_cli.records.weights import Identified, TensorRow, WeightsRecord
 from modelscope_cli.report import figures
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 

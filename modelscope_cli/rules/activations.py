@@ -4,7 +4,8 @@ import math
 import statistics
 from collections.abc import Iterator
 
-from modelscope_cli.records import ActivationStats, CallFlow, Evidence
+from modelscope_cli.records.evidence import CallFlow, Evidence
+from modelscope_cli.records.stats import ActivationStats
 from modelscope_cli.rules.rule import ERROR, WARNING, Rule, Sighting, label, some
 
 _RECTIFIERS = ("ReLU", "ReLU6")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.records import Finding
+from modelscope_cli.records.check import Finding
 
 _SCHEMA = "modelscope/baseline/1"
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from modelscope_cli.records import Evidence
+from modelscope_cli.records.evidence import Evidence
 from modelscope_cli.rules.rule import ERROR, WARNING, Rule, Sighting
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from modelscope_cli.records import Evidence, Structure
+from modelscope_cli.records.evidence import Evidence, Structure
 from modelscope_cli.rules.rule import ERROR, Rule, Sighting
 from modelscope_cli.rules.thresholds import write
 

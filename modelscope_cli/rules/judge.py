@@ -4,7 +4,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from modelscope_cli.records import Evidence, Finding, RuleInfo
+from modelscope_cli.records.check import Finding, RuleInfo
+from modelscope_cli.records.evidence import Evidence
 from modelscope_cli.rules.rule import SEVERITIES, Rule
 
 Threshold = float | str | None

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from modelscope_cli.records import Evidence, RuleInfo
+from modelscope_cli.records.check import RuleInfo
+from modelscope_cli.records.evidence import Evidence
 
 ERROR, WARNING = "error", "warning"
 SEVERITIES = (WARNING, ERROR)

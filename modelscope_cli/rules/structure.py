@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from modelscope_cli.records import Evidence, LayerShape
+from modelscope_cli.records.evidence import Evidence
+from modelscope_cli.records.summary import LayerShape
 from modelscope_cli.rules.rule import WARNING, Rule, Sighting, some
 
 _LEGITIMATE = ("the attention uses its weight directly", "auxiliary head, for training")

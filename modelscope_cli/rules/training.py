@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from modelscope_cli.records import TrainingFinding, WatchedLayer, WatchedParameter, WatchRecord
+from modelscope_cli.records.watch import TrainingFinding, WatchedLayer, WatchedParameter, WatchRecord
 
 ERROR, WARNING = "error", "warning"
 _RECTIFIERS = ("ReLU", "ReLU6")

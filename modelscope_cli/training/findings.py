@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Iterator, Sequence
 
-from modelscope_cli.records import LayerCurves, Onset
+from modelscope_cli.records.train import LayerCurves, Onset
 
 _DEAD_SHARE = 0.5
 _RISE, _MIN_STEPS = 2.0, 8

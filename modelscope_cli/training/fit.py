@@ -14,7 +14,7 @@ from modelscope_cli.analysis.predictions import class_scores
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.session import ForwardError, HookSession
 from modelscope_cli.models.seeding import seeded
-from modelscope_cli.records import Happening, Measurement, Training
+from modelscope_cli.records.train import Happening, Measurement, Training
 from modelscope_cli.training import callbacks as cb
 from modelscope_cli.training.data import TrainingData
 from modelscope_cli.training.findings import find_onsets

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from modelscope_cli.records import Restored, Suggestion
+from modelscope_cli.records.lrfind import Restored, Suggestion
 from modelscope_cli.training.proof import PARTS, Keepsake, hashes_of
 from modelscope_cli.training.runner import Batch, Callback, CancelFit, LossFunction, Runner
 from modelscope_cli.training.suggest import suggest

@@ -9,7 +9,7 @@ from modelscope_cli.analysis.freezing import set_trainable
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import list_layers
 from modelscope_cli.models.seeding import seeded
-from modelscope_cli.records import Notice
+from modelscope_cli.records.run import Notice
 from modelscope_cli.training.layers import GeneralReLU, RunningBatchNorm
 from modelscope_cli.training.lsuv import init_lsuv
 from modelscope_cli.training.request import TrainRequest

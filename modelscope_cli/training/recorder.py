@@ -12,7 +12,7 @@ from modelscope_cli.analysis.reduce import reduce_tensor
 from modelscope_cli.hooks.channels import ChannelFinder
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import Call, Observer
-from modelscope_cli.records import ActivationCurves, Curve, LayerCurves, ParameterCurves, WeightCurves
+from modelscope_cli.records.train import ActivationCurves, Curve, LayerCurves, ParameterCurves, WeightCurves
 from modelscope_cli.training.runner import Callback, Runner
 
 Row = tuple[Moments, float | None]  # of the activations; norm of their gradient

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from modelscope_cli.records import Suggestion
+from modelscope_cli.records.lrfind import Suggestion
 
 
 def suggest(lr: Sequence[float], smoothed: Sequence[float]) -> Suggestion:

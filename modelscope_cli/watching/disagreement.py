@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from modelscope_cli.records import Event
+from modelscope_cli.records.watch import Event
 
 _TOLERANCE = 1e-4  # relative; an all-reduce gives every rank the very same sum
 

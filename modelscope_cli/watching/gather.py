@@ -9,7 +9,7 @@ from typing import Any
 
 from modelscope_cli.analysis.moments import Moments
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records import (
+from modelscope_cli.records.watch import (
     Event,
     LayerSeries,
     Magnitudes,

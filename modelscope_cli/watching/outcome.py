@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from modelscope_cli.records import ModelInfo, Notice, Run, WatchRecord, WeightsInfo, versions
+from modelscope_cli.records.run import ModelInfo, Notice, Run, WeightsInfo, versions
+from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.rules.training import judge_training
 from modelscope_cli.watching.gather import Gathered, RankLog, gather
 from modelscope_cli.watching.tally import NEAR_ZERO

@@ -16,7 +16,7 @@ from modelscope_cli.analysis.parameter_gradients import ParameterGradients
 from modelscope_cli.hooks.selection import select
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.models.load import LoadedModel
-from modelscope_cli.records import ModelInfo, WeightsInfo
+from modelscope_cli.records.run import ModelInfo, WeightsInfo
 
 Measure = Callable[..., Gradients]
 

@@ -16,7 +16,7 @@ from modelscope_cli.hooks.selection import Selection, select
 from modelscope_cli.hooks.session import Call, Intervention
 from modelscope_cli.inputs.batch import Batch, Inputs
 from modelscope_cli.models.load import LoadedModel
-from modelscope_cli.records import InputInfo, ModelInfo, WeightsInfo
+from modelscope_cli.records.run import InputInfo, ModelInfo, WeightsInfo
 
 LABELS = ("circle", "square", "triangle", "star")
 

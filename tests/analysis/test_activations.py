@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from modelscope_cli.analysis.activations import observe_activations, to_row
 from modelscope_cli.analysis.moments import Wanted
 from modelscope_cli.hooks.selection import Selection, select
-from modelscope_cli.records import ActivationStats
+from modelscope_cli.records.stats import ActivationStats
 
 
 @dataclass

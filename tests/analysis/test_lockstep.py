@@ -18,7 +18,7 @@ from modelscope_cli.hooks.session import Call, ForwardError, HookSession, Interv
 from modelscope_cli.hooks.stream import Output, OutputStream
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.models.load import LoadedModel
-from modelscope_cli.records import ModelInfo, WeightsInfo
+from modelscope_cli.records.run import ModelInfo, WeightsInfo
 
 
 class Net(nn.Module):

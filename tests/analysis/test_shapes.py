@@ -7,7 +7,7 @@ from torchvision.models import googlenet, resnet18, vit_b_16
 
 from modelscope_cli.analysis.shapes import Structure, measure_shapes
 from modelscope_cli.hooks.session import ForwardError
-from modelscope_cli.records import LayerShape
+from modelscope_cli.records.summary import LayerShape
 
 
 def rows(structure: Structure) -> dict[tuple[str, int], LayerShape]:

@@ -7,8 +7,7 @@ from hypothesis.extra import numpy as hnp
 
 from modelscope_cli.analysis.distance import merge, sum_up, to_distance
 from modelscope_cli.analysis.tensor_diff import diff_tensors
-from modelscope_cli.records import Renaming
-from modelscope_cli.records.diff import count_up, first_divergence
+from modelscope_cli.records.diff import Renaming, count_up, first_divergence
 
 FLOATS = st.floats(-1e6, 1e6, width=32)
 PAIRS = hnp.array_shapes(max_dims=3, max_side=6).flatmap(

@@ -13,7 +13,7 @@ from modelscope_cli.analysis.ablation import AblationRequest, ablate
 from modelscope_cli.hooks.selection import select
 from modelscope_cli.inputs.batch import Batch, Inputs
 from modelscope_cli.models.load import LoadedModel
-from modelscope_cli.records import InputInfo, ModelInfo, WeightsInfo
+from modelscope_cli.records.run import InputInfo, ModelInfo, WeightsInfo
 
 _LAYER = "layer4.1.conv2"
 

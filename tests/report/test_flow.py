@@ -8,17 +8,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from modelscope_cli.records import (
+from modelscope_cli.records.grads import (
     ActivationGradient,
     GradsRecord,
     GradThresholds,
     GradTotals,
     LossInfo,
-    ModelInfo,
     ParameterGradient,
-    Run,
-    WeightsInfo,
 )
+from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo
 from modelscope_cli.report import flow
 from modelscope_cli.report.flow import ALARM, save_gradient_flow
 from modelscope_cli.report.grads_report import FILES, save_report

@@ -4,17 +4,15 @@ import math
 
 import pytest
 
-from modelscope_cli.records import (
+from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo
+from modelscope_cli.records.watch import (
     LayerSeries,
     Magnitudes,
-    ModelInfo,
     ParameterSeries,
-    Run,
     ScalarSeries,
     WatchedLayer,
     WatchedParameter,
     WatchRecord,
-    WeightsInfo,
 )
 from modelscope_cli.rules.training import RULES, judge_training
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from modelscope_cli.records import Restored
+from modelscope_cli.records.lrfind import Restored
 from modelscope_cli.training.lr_range import LrSweep, Sweep, find_lr
 from modelscope_cli.training.proof import Keepsake, hashes_of
 from modelscope_cli.training.runner import Callback

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from modelscope_cli.hooks.session import HookSession
-from modelscope_cli.records import ActivationCurves, LayerCurves
+from modelscope_cli.records.train import ActivationCurves, LayerCurves
 from modelscope_cli.training.findings import find_onsets
 from modelscope_cli.training.recorder import Recorder
 from modelscope_cli.training.runner import Callback, CancelBatch, Runner
