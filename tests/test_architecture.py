@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from modelscope_cli.cli.app import app
+from modelscope_cli.cli.app import make_app
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "modelscope_cli"
 FILES = sorted(PACKAGE.rglob("*.py"))
 NAMES = [str(path.relative_to(ROOT)) for path in FILES]
-COMMANDS = get_command(app).commands
+COMMANDS = get_command(make_app()).commands
 
 DRAWING = {
     *("grids", "gallery", "plots", "palette", "correlations", "flow", "ablation_plot", "ablation_gallery"),

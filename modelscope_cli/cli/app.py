@@ -1,52 +1,29 @@
 """The app object and the one error boundary."""
 
 import errno
+import os
 import sys
-from collections.abc import Callable
-from typing import Annotated
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 
 from modelscope_cli import __version__
 from modelscope_cli.cli import _console
-from modelscope_cli.cli.ablate import ablate
-from modelscope_cli.cli.attack import attack
-from modelscope_cli.cli.check import check
-from modelscope_cli.cli.diff import diff
-from modelscope_cli.cli.featuremaps import featuremaps
-from modelscope_cli.cli.grads import grads
-from modelscope_cli.cli.lrfind import lrfind
-from modelscope_cli.cli.models import models
-from modelscope_cli.cli.predict import predict
-from modelscope_cli.cli.prune import prune
-from modelscope_cli.cli.rules import rules
-from modelscope_cli.cli.stats import stats
-from modelscope_cli.cli.summary import summary
-from modelscope_cli.cli.train import train
-from modelscope_cli.cli.watch import watch
-from modelscope_cli.cli.weights import weights
 from modelscope_cli.errors import ModelscopeError
 
 USAGE, BUG, INTERRUPTED = 2, 3, 130
 
-app = typer.Typer(
-    name="modelscope",
-    help="See what happens inside a PyTorch vision model.",
-    no_args_is_help=True,
-    add_completion=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+# In the order in which --help lists them; each is the function of its name in the module of its name.
+COMMANDS = (
+    *("watch", "summary", "stats", "featuremaps", "grads"),
+    *("predict", "ablate", "prune", "attack"),
+    *("train", "lrfind"),
+    *("check", "rules", "diff", "weights", "models"),
 )
-_COMMANDS: tuple[Callable[..., object], ...] = (
-    *(watch, summary, stats, featuremaps, grads),
-    *(predict, ablate, prune, attack),
-    *(train, lrfind),
-    *(check, rules, diff, weights, models),
-)
-for command in _COMMANDS:
-    app.command()(command)
 # What follows the script belongs to the script.
-app.command(context_settings={"allow_interspersed_args": False})(watch)
+_SETTINGS: dict[str, dict[str, Any]] = {"watch": {"allow_interspersed_args": False}}
 
 
 def _show_version(is_wanted: bool) -> None:
@@ -55,13 +32,36 @@ def _show_version(is_wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
-def main(
+def _main(
     version: Annotated[
         bool, typer.Option("--version", "-V", help="Show the version.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
     """See what happens inside a PyTorch vision model."""
+
+
+def make_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
+    """Return the application with these commands; whoever runs one need not pay for reading the others."""
+    app = typer.Typer(
+        name="modelscope",
+        help="See what happens inside a PyTorch vision model.",
+        no_args_is_help=True,
+        add_completion=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_main)
+    for name in names:
+        command = getattr(import_module(f"modelscope_cli.cli.{name}"), name)
+        app.command(name, context_settings=_SETTINGS.get(name))(command)
+    return app
+
+
+def _typed(argv: list[str]) -> Iterable[str]:
+    """Return the one command that is run, or whose words the shell wants completed; all where that is not clear."""
+    words = os.environ.get("_TYPER_COMPLETE_ARGS", os.environ.get("COMP_WORDS", "")).split()
+    first = (argv or words[1:])[:1]
+    return first if first and first[0] in COMMANDS else COMMANDS
 
 
 # Typer brings its own copy of Click's exceptions; BadParameter is the one it exports.
@@ -77,7 +77,7 @@ def run(argv: list[str]) -> int:
     """
     _console.begin(tuple(argv))
     try:
-        code = app(args=argv, prog_name="modelscope", standalone_mode=False)
+        code = make_app(_typed(argv))(args=argv, prog_name="modelscope", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except ModelscopeError as error:
