@@ -221,7 +221,8 @@ OutDirOpt = Annotated[
     typer.Option(
         "--out",
         metavar="DIR",
-        help="Folder for the pictures.  [default: runs/COMMAND-MODEL]",
+        help="Folder for the report and the pictures.",
+        show_default="runs/COMMAND-MODEL",
         rich_help_panel=_OUTPUT,
     ),
 ]

@@ -1,7 +1,9 @@
 """The app object and the one error boundary."""
 
 import errno
+import inspect
 import os
+import re
 import sys
 from collections.abc import Iterable
 from importlib import import_module
@@ -53,8 +55,13 @@ def make_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
     app.callback()(_main)
     for name in names:
         command = getattr(import_module(f"modelscope_cli.cli.{name}"), name)
-        app.command(name, context_settings=_SETTINGS.get(name))(command)
+        app.command(name, help=_paragraphs(command.__doc__), context_settings=_SETTINGS.get(name))(command)
     return app
+
+
+def _paragraphs(doc: str) -> str:
+    """Return a docstring that a terminal of any width can wrap: one line a paragraph."""
+    return re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(doc))
 
 
 def _typed(argv: list[str]) -> Iterable[str]:

@@ -43,7 +43,8 @@ def check(
         typer.Option(
             "--fail-on",
             metavar="SEVERITY",
-            help="The least severity that makes the exit code 1: error or warning.  [default: error]",
+            help="The least severity that makes the exit code 1: error or warning.",
+            show_default="error",
             rich_help_panel=_RULES,
         ),
     ] = None,

@@ -41,8 +41,9 @@ def diff(
             "--tolerance",
             "-t",
             metavar="T",
-            help="Largest relative L2 that is no difference.  [default: 0 for tensors; for activations what "
-            "torch.testing.assert_close allows the coarser dtype: 1.3e-6, 1e-3 float16, 1.6e-2 bfloat16]",
+            help="Largest relative L2 that is no difference.",
+            show_default="0 for tensors; for activations what torch.testing.assert_close allows the coarser "
+            "dtype: 1.3e-6, 1e-3 float16, 1.6e-2 bfloat16",
         ),
     ] = None,
     layer: opt.LayersOpt = None,

@@ -40,7 +40,12 @@ def featuremaps(
     cell: Annotated[
         int | None,
         typer.Option(
-            "--cell", min=1, max=2048, metavar="PIXELS", help="Long side of a map; default: at least 96."
+            "--cell",
+            min=1,
+            max=2048,
+            metavar="PIXELS",
+            help="Long side of a map.",
+            show_default="at least 96",
         ),
     ] = None,
     overlay: Annotated[bool, typer.Option("--overlay", help="Blend the maps over the picture.")] = False,

@@ -51,7 +51,8 @@ def watch(
             "--every",
             min=1,
             metavar="K",
-            help="Look at every K-th step.  [default: every one at first, then ever fewer]",
+            help="Look at every K-th step.",
+            show_default="every one at first, then ever fewer",
         ),
     ] = None,
     steps: Annotated[
