@@ -81,7 +81,7 @@ def load_state(
         CannotRunError: keys differ and `strict`, or hardly any key fits (exit 4).
     """
     own = _tensors_of(module)
-    misshaped = {key for key, tensor in state.items() if key in own and not _is_alike(tensor, own[key])}
+    misshaped = {key for key, tensor in state.items() if key in own and not _is_alike(key, tensor, own[key])}
     fitting = copy(state)  # with the `_metadata` it may carry
     for key in misshaped:
         del fitting[key]
@@ -134,9 +134,13 @@ def _copy_into(module: nn.Module, state: dict[str, Tensor]) -> Any:
         return module.load_state_dict(known, strict=False)
 
 
-def _is_alike(tensor: Tensor, own: Tensor) -> bool:
-    """Whether `tensor` can be copied into `own` and mean the same: integers are no weights."""
-    return tensor.shape == own.shape and tensor.is_floating_point() == own.is_floating_point()
+def _is_alike(key: str, tensor: Tensor, own: Tensor) -> bool:
+    """Whether `tensor` can be copied into `own` and mean the same: integers are no weights.
+
+    Whoever writes `{key: value.half() ...}` halves the counters of batch norms too.
+    """
+    is_same_kind = tensor.is_floating_point() == own.is_floating_point()
+    return tensor.shape == own.shape and (is_same_kind or _is_counter(key))
 
 
 def _is_counter(key: str) -> bool:

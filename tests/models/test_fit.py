@@ -171,6 +171,11 @@ def test_missing_batch_counters_are_no_difference(tmp_path: Path) -> None:
     assert codes(loaded) == []
 
 
+def test_counters_in_half_precision_are_counters(tmp_path: Path) -> None:
+    halves = {key: value.half() for key, value in models.mnasnet0_5().state_dict().items()}
+    assert codes(load(saved(tmp_path, halves), "mnasnet0_5")) == []
+
+
 def test_half_precision_is_loaded_into_float32(tmp_path: Path, state: State) -> None:
     halves = {key: value.half() for key, value in state.items()}
     loaded = load(saved(tmp_path, halves))
