@@ -73,6 +73,9 @@ def emit(
     def render(format: str) -> str:
         return more[format]() if more and format in more else _render(format, sheet, document)
 
+    if _resolved(where) in ("tsv", "csv"):  # rows and nothing else
+        for label, text in sheet.facts:
+            _console.note(f"{label}: {text}" if label else text)
     if where.file is not None:
         from modelscope_cli.report.folder import write_text
 

@@ -81,6 +81,7 @@ def test_the_sick_sample_is_found_out(run, cwd, samples):
     assert 5 < found["MS705"]["since_step"] < 55
     assert "learning rate" in found["MS705"]["hint"]
     assert "MS705@" in outcome.out
+    assert "warning MS705: block" in outcome.err  # the verdict, which has no place among the rows of a pipe
     names = {
         "activations.png",
         "histograms.png",
@@ -93,7 +94,8 @@ def test_the_sick_sample_is_found_out(run, cwd, samples):
 
 
 def test_nothing_is_wrong_with_the_healthy_sample_and_its_weights_are_the_same(run, cwd, samples):
-    run("watch --out healthy --fail-on warning {samples}/train.py --save watched.pt")
+    outcome = run("watch --out healthy --fail-on warning {samples}/train.py --save watched.pt")
+    assert "verdict: nothing wrong found" in outcome.err
     assert report_of(cwd / "healthy")["findings"] == []
     command = [sys.executable, str(samples / "train.py"), "--save", "bare.pt"]
     subprocess.run(command, check=True, capture_output=True)
