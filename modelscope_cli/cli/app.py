@@ -42,8 +42,12 @@ def _main(
     """See what happens inside a PyTorch vision model."""
 
 
-def make_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
-    """Return the application with these commands; whoever runs one need not pay for reading the others."""
+def make_app(names: Iterable[str] = COMMANDS, *, has_options: bool = True) -> typer.Typer:
+    """Return the application with these commands; whoever runs one need not pay for reading the others.
+
+    Args:
+        has_options: whether the commands have theirs; to list the commands nobody needs them.
+    """
     app = typer.Typer(
         name="modelscope",
         help="See what happens inside a PyTorch vision model.",
@@ -55,7 +59,10 @@ def make_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
     app.callback()(_main)
     for name in names:
         command = getattr(import_module(f"modelscope_cli.cli.{name}"), name)
-        app.command(name, help=_paragraphs(command.__doc__), context_settings=_SETTINGS.get(name))(command)
+        registered = app.command(
+            name, help=_paragraphs(command.__doc__), context_settings=_SETTINGS.get(name)
+        )
+        registered(command if has_options else lambda: None)
     return app
 
 
@@ -84,7 +91,8 @@ def run(argv: list[str]) -> int:
     """
     _console.begin(tuple(argv))
     try:
-        code = make_app(_typed(argv))(args=argv, prog_name="modelscope", standalone_mode=False)
+        app = make_app(_typed(argv), has_options=argv not in (["--help"], ["-h"]))
+        code = app(args=argv, prog_name="modelscope", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except ModelscopeError as error:
