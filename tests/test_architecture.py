@@ -87,7 +87,7 @@ ALLOWED = {
     "models": {"models", "checkpoints", "inputs", "records", "errors", "lean"},
     "inputs": {"inputs", "records", "errors", "lean"},
     "analysis": {"analysis", "checkpoints", "hooks", "models", "inputs", "records", "errors", "lean"},
-    "training": {"training", "hooks", "models", "inputs", "analysis", "records", "errors", "lean"},
+    "training": {"training", "hooks", "models", "inputs", "analysis", "records", "rules", "errors", "lean"},
     "watching": {"watching", "hooks", "analysis", "rules", "records", "errors"},
     "report": {"report", "records", "errors"},
     "rules": {"rules", "records", "errors"},

@@ -10,6 +10,7 @@ from modelscope_cli.cli import _options as opt
 from modelscope_cli.cli import _training as shared
 from modelscope_cli.cli._emit import destination, emit
 from modelscope_cli.cli._run import make_run, read_options, set_up, tell
+from modelscope_cli.cli._verdict import FailOnOpt, is_failed
 from modelscope_cli.errors import UsageError
 
 _HOW = shared.HOW
@@ -107,6 +108,7 @@ def train(
             rich_help_panel="Output",
         ),
     ] = None,
+    fail_on: FailOnOpt = None,
     out: opt.OutDirOpt = None,
     force: opt.ForceOpt = False,
     columns: opt.ColumnsOpt = None,
@@ -115,7 +117,7 @@ def train(
     output: opt.OutputOpt = None,
     quiet: opt.QuietOpt = False,
     debug: opt.DebugOpt = False,
-) -> None:
+) -> int:
     """Train a classifier for a few steps and show what happens inside it; or compare ways to train it.
 
     Prints every layer as it was at the first and at the last step, or, with --vary, one row a variant; all of them
@@ -207,3 +209,4 @@ def train(
             save_weights(loaded.module.state_dict(), stage / WEIGHTS, pool.classes)
     _console.note(f"wrote {folder.path}")
     emit(where, train_sheet(record, columns), record.to_dict())
+    return int(is_failed(record.findings, fail_on))

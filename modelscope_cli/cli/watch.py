@@ -11,10 +11,10 @@ from modelscope_cli.cli import _console
 from modelscope_cli.cli import _options as opt
 from modelscope_cli.cli._emit import Destination, destination, emit
 from modelscope_cli.cli._run import set_up, tell
+from modelscope_cli.cli._verdict import FailOn, FailOnOpt, is_failed
 from modelscope_cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from modelscope_cli.records.watch import WatchRecord
     from modelscope_cli.watching.ranks import Ranks
     from modelscope_cli.watching.runner import Script
 
@@ -26,13 +26,6 @@ class AbortOn(StrEnum):
 
     nan = "nan"
     findings = "findings"
-
-
-class FailOn(StrEnum):
-    """Which findings make the exit code 1."""
-
-    warning = "warning"
-    error = "error"
 
 
 def watch(
@@ -62,10 +55,7 @@ def watch(
         AbortOn | None,
         typer.Option("--abort-on", help="Stop the script, with exit code 1, once this is seen."),
     ] = None,
-    fail_on: Annotated[
-        FailOn | None,
-        typer.Option("--fail-on", help="Exit with 1 where the verdict holds such a finding or a worse one."),
-    ] = None,
+    fail_on: FailOnOpt = None,
     report: Annotated[
         Path | None,
         typer.Option(
@@ -230,9 +220,4 @@ def _finish(
     tell((), record.run.warnings)
     _console.note(f"wrote {folder}")
     emit(where, watch_sheet(record, columns), document)
-    return code or (1 if _is_failed(record, fail_on) else 0)
-
-
-def _is_failed(record: "WatchRecord", fail_on: FailOn | None) -> bool:
-    wanted = {None: (), FailOn.error: ("error",), FailOn.warning: ("error", "warning")}[fail_on]
-    return any(finding.severity in wanted for finding in record.findings)
+    return code or int(is_failed(record.findings, fail_on))

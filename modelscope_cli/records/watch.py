@@ -1,4 +1,4 @@
-"""What `watch` returns: series over the steps of a training run."""
+"""What `watch` returns: series over the steps of a training run, which `train` has as well."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +29,9 @@ class LayerSeries:
     Attributes:
         step: the recorded steps of its optimizer, counted from 0.
         grad_norm: of the loss with respect to the output; None where none arrived.
+        histogram: None in `train`.
+        dead_fraction: share of channels that are zero at every place of every picture, None without channels;
+            not in `watch`, which knows no channels.
     """
 
     step: tuple[int, ...]
@@ -39,7 +42,8 @@ class LayerSeries:
     nan_count: tuple[int, ...]
     inf_count: tuple[int, ...]
     grad_norm: Series
-    histogram: Magnitudes
+    histogram: Magnitudes | None = None
+    dead_fraction: Series | None = None
 
 
 @dataclass(frozen=True, slots=True)

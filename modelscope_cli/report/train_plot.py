@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from modelscope_cli.records.train import LayerCurves, ParameterCurves, Training, TrainRecord
+from modelscope_cli.records.train import Training, TrainRecord
+from modelscope_cli.records.watch import WatchedLayer, WatchedParameter
 from modelscope_cli.report.folder import write_with
 from modelscope_cli.report.names import label_of
 from modelscope_cli.report.train_sheet import first_layer, settings_of
@@ -34,7 +35,7 @@ def save_curves(record: TrainRecord, path: Path) -> None:
     ):
         _draw_layers(figure.add_subplot(grid[0, column]), training.layers, key, title)
     zero = {label_of(row): row.series.zero_fraction for row in training.layers if _has_zeros(row)}
-    dead = {label_of(row): row.series.dead_fraction for row in training.layers if "ReLU" in row.type}
+    dead = {label_of(row): row.series.dead_fraction or () for row in training.layers if "ReLU" in row.type}
     steps = training.layers[0].series.step if training.layers else ()
     _heat(figure, grid[1, 0], zero, steps, "zeros, %", 100.0, "magma", (0, 100))
     _heat(figure, grid[1, 1], dead, steps, "dead channels, %", 100.0, "magma", (0, 100))
@@ -90,12 +91,12 @@ def save_comparison(record: TrainRecord, path: Path) -> None:
 
 def _draw_loss(axes: Any, training: Training) -> None:
     curve = training.loss[0]
-    axes.plot(curve.step, _floats(curve.value), color=LINE, lw=0.7, alpha=0.45)
-    axes.plot(curve.step, _floats(_smooth(curve.value)), color=LINE, lw=1.8, label="training, smoothed")
+    axes.plot(curve.step, _floats(training.losses), color=LINE, lw=0.7, alpha=0.45)
+    axes.plot(curve.step, _floats(_smooth(training.losses)), color=LINE, lw=1.8, label="training, smoothed")
     measured = [row for row in training.held_out if row.loss is not None]
     places = [row.step for row in measured]
     axes.plot(places, [row.loss for row in measured], "o-", ms=4, color=ACCENT, lw=1, label="held out")
-    _robust(axes, [value for value in curve.value if value is not None])
+    _robust(axes, [value for value in training.losses if value is not None])
     rate = axes.twinx()
     rate.plot(
         training.lr[0].step, _floats(training.lr[0].value), color=INK, lw=0.8, ls=":", label="learning rate"
@@ -109,7 +110,7 @@ def _draw_loss(axes: Any, training: Training) -> None:
     axes.set_xlabel("step")
 
 
-def _draw_layers(axes: Any, layers: Sequence[LayerCurves], key: str, title: str) -> None:
+def _draw_layers(axes: Any, layers: Sequence[WatchedLayer], key: str, title: str) -> None:
     from matplotlib import colormaps
 
     for number, row in enumerate(layers):
@@ -127,11 +128,11 @@ def _draw_layers(axes: Any, layers: Sequence[LayerCurves], key: str, title: str)
     axes.set_xlabel("step")
 
 
-def _has_zeros(row: LayerCurves) -> bool:
+def _has_zeros(row: WatchedLayer) -> bool:
     return any(share is not None and share > 0.005 for share in row.series.zero_fraction)
 
 
-def _draw_updates(figure: Any, place: Any, weights: Sequence[ParameterCurves]) -> None:
+def _draw_updates(figure: Any, place: Any, weights: Sequence[WatchedParameter]) -> None:
     ratios = {
         row.name: tuple(math.log10(value) if value else None for value in row.series.update_ratio)
         for row in weights
@@ -177,9 +178,9 @@ def _heat(
     figure.colorbar(image, ax=axes, shrink=0.8, pad=0.02).ax.tick_params(labelsize=7)
 
 
-def _mean_dead(layers: Sequence[LayerCurves]) -> list[float | None]:
+def _mean_dead(layers: Sequence[WatchedLayer]) -> list[float | None]:
     """Average the dead shares of all ReLUs at every step."""
-    curves = [row.series.dead_fraction for row in layers if row.type == "ReLU"]
+    curves = [row.series.dead_fraction or () for row in layers if row.type == "ReLU"]
     at_step = ([share for share in shares if share is not None] for shares in zip(*curves, strict=False))
     return [sum(shares) / len(shares) if shares else None for shares in at_step]
 

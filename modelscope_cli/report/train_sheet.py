@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from typing import Any
 
-from modelscope_cli.records.train import LayerCurves, Training, TrainRecord
+from modelscope_cli.records.train import Training, TrainRecord
+from modelscope_cli.records.watch import WatchedLayer
 from modelscope_cli.report import figures
 from modelscope_cli.report.names import label_of
 from modelscope_cli.report.sheet import Column, Sheet, Value, choose_columns
 
 
-def _end(row: LayerCurves, key: str, end: int) -> float | None:
+def _end(row: WatchedLayer, key: str, end: int) -> float | None:
     values = getattr(row.series, key)
     return values[end] if values else None
 
@@ -37,7 +38,7 @@ LAYER_COLUMNS = (
 )
 
 
-def first_layer(training: Training) -> LayerCurves | None:
+def first_layer(training: Training) -> WatchedLayer | None:
     """Return the first layer that ran."""
     return training.layers[0] if training.layers else None
 
@@ -89,7 +90,7 @@ def train_columns(is_study: bool) -> tuple[Column, ...]:
 
 def train_sheet(record: TrainRecord, columns: str | None = None) -> Sheet:
     """Lay out the variants of a study, or the layers of a single training in execution order."""
-    rows: tuple[Training, ...] | tuple[LayerCurves, ...]
+    rows: tuple[Training, ...] | tuple[WatchedLayer, ...]
     rows = record.trainings if record.is_study else record.trainings[0].layers
     bad = {finding.layer for finding in record.findings}
     return Sheet(
@@ -142,14 +143,15 @@ def _facts(record: TrainRecord) -> list[tuple[str, str]]:
     for training in record.trainings:
         at = _at(training.name)
         facts += [("stopped", f"{at}step {event.step}: {event.message}") for event in training.events]
-    for finding in record.findings:
-        where = f"{finding.layer}, " if finding.layer else ""
-        facts.append(
-            (finding.code, f"{_at(finding.variant)}{where}since step {finding.since_step}: {finding.message}")
-        )
+    for training in record.trainings:
+        for finding in training.findings:
+            where = f"{finding.layer}: " if finding.layer else ""
+            facts.append(
+                (f"{finding.severity} {finding.code}", f"{_at(training.name)}{where}{finding.message}")
+            )
     facts += [("try", hint) for hint in dict.fromkeys(finding.hint for finding in record.findings)]
     if not record.findings:
-        facts.append(("findings", "none"))
+        facts.append(("verdict", "nothing wrong found"))
     if record.out_dir:
         facts.append(("report", f"{record.out_dir} ({', '.join(record.files)})"))
     return facts

@@ -213,6 +213,7 @@ def _shades(row: WatchedLayer, steps: list[int]) -> Any:
     """Return the logarithm of the share of each bin, `(bins, steps)`; the bin of zeros is several rows high."""
     import numpy as np
 
+    assert row.series.histogram is not None
     counts = np.asarray(row.series.histogram.counts, dtype=float).T
     shares = counts / np.maximum(counts.sum(0), 1)
     shares = np.concatenate([np.repeat(shares[:1], _ZERO_ROWS - 1, axis=0), shares])

@@ -4,14 +4,26 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from modelscope_cli.records.watch import TrainingFinding, WatchedLayer, WatchedParameter, WatchRecord
+from modelscope_cli.records.watch import ScalarSeries, TrainingFinding, WatchedLayer, WatchedParameter
 
 ERROR, WARNING = "error", "warning"
 _RECTIFIERS = ("ReLU", "ReLU6")
 _LASTING = 3  # records in a row, the last of the run among them, before something is called a state
 _MIN_RECORDS = 8  # fewer tell nothing about a course
 _SHOWN = 3  # names in one message
+
+
+class Course(Protocol):
+    """What is judged: how a training went, be it watched or our own."""
+
+    @property
+    def layers(self) -> tuple[WatchedLayer, ...]: ...
+    @property
+    def parameters(self) -> tuple[WatchedParameter, ...]: ...
+    @property
+    def loss(self) -> tuple[ScalarSeries, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +47,10 @@ class TrainingRule:
     threshold: float
     source: str
     hint: str
-    judge: Callable[[WatchRecord, float], Iterator[Sighting]]
+    judge: Callable[[Course, float], Iterator[Sighting]]
 
 
-def judge_training(record: WatchRecord) -> tuple[TrainingFinding, ...]:
+def judge_training(course: Course) -> tuple[TrainingFinding, ...]:
     """Return what the rules find: errors first, then in the order of the rules."""
     found = [
         TrainingFinding(
@@ -53,14 +65,14 @@ def judge_training(record: WatchRecord) -> tuple[TrainingFinding, ...]:
             rule.hint,
         )
         for rule in RULES
-        for s in rule.judge(record, rule.threshold)
+        for s in rule.judge(course, rule.threshold)
     ]
     return tuple(sorted(found, key=lambda finding: finding.severity != ERROR))
 
 
-def _label(record: WatchRecord, row: WatchedLayer | WatchedParameter) -> str:
+def _label(course: Course, row: WatchedLayer | WatchedParameter) -> str:
     """Return `relu#1`, or `Generator/relu#1` where there are several models."""
-    models = {layer.model for layer in record.layers} | {one.model for one in record.parameters}
+    models = {layer.model for layer in course.layers} | {one.model for one in course.parameters}
     name = row.name or row.model
     if isinstance(row, WatchedLayer) and row.call:
         name += f"#{row.call}"
@@ -80,18 +92,18 @@ def _lasting(values: Sequence[float | None], is_wrong: Callable[[float], bool]) 
     return start if len(values) - start >= _LASTING else None
 
 
-def _loss_not_finite(record: WatchRecord, threshold: float) -> Iterator[Sighting]:
-    for series in record.loss:
+def _loss_not_finite(course: Course, threshold: float) -> Iterator[Sighting]:
+    for series in course.loss:
         for step, value in zip(series.step, series.value, strict=True):
             if value is not None and not math.isfinite(value):
                 yield Sighting(None, step, None, f"the loss is {value} from step {step} on")
                 return
 
 
-def _output_not_finite(record: WatchRecord, threshold: float) -> Iterator[Sighting]:
+def _output_not_finite(course: Course, threshold: float) -> Iterator[Sighting]:
     first: tuple[int, int, WatchedLayer] | None = None
     spoilt = []
-    for layer in record.layers:
+    for layer in course.layers:
         counts = zip(layer.series.step, layer.series.nan_count, layer.series.inf_count, strict=True)
         step = next((step for step, nan, inf in counts if nan + inf > threshold), None)
         if step is not None:
@@ -104,25 +116,25 @@ def _output_not_finite(record: WatchRecord, threshold: float) -> Iterator[Sighti
         count = layer.series.nan_count[at] + layer.series.inf_count[at]
         others = f"; {len(spoilt) - 1} layers with it or after it" if len(spoilt) > 1 else ""
         words = f"the first values that are not finite appear here at step {step}: {count} of them{others}"
-        yield Sighting(_label(record, layer), step, count, words)
+        yield Sighting(_label(course, layer), step, count, words)
 
 
-def _gradient_not_finite(record: WatchRecord, threshold: float) -> Iterator[Sighting]:
+def _gradient_not_finite(course: Course, threshold: float) -> Iterator[Sighting]:
     found: dict[int, list[WatchedParameter]] = {}
-    for one in record.parameters:
+    for one in course.parameters:
         norms = zip(one.series.step, one.series.grad_norm, strict=True)
         step = next((s for s, norm in norms if norm is not None and not math.isfinite(norm)), None)
         if step is not None:
             found.setdefault(step, []).append(one)
     if found:
         step = min(found)
-        labels = [_label(record, one) for one in found[step]]
+        labels = [_label(course, one) for one in found[step]]
         words = f"gradients are not finite from step {step} on: {_some(labels)}"
         yield Sighting(labels[0], step, len(labels), words)
 
 
-def _diverging(record: WatchRecord, threshold: float) -> Iterator[Sighting]:
-    for series in record.loss:
+def _diverging(course: Course, threshold: float) -> Iterator[Sighting]:
+    for series in course.loss:
         values = [value for value in series.value if value is not None and math.isfinite(value)]
         if len(values) < _MIN_RECORDS:
             continue
@@ -139,10 +151,10 @@ def _diverging(record: WatchRecord, threshold: float) -> Iterator[Sighting]:
             yield Sighting(None, series.step[at], (last - least) / scale + 1, words)
 
 
-def _dead(record: WatchRecord, threshold: float) -> Iterator[Sighting]:
+def _dead(course: Course, threshold: float) -> Iterator[Sighting]:
     """The first ReLU to die; one that is given nothing but zeros dies of it."""
     dead = []
-    for layer in record.layers:
+    for layer in course.layers:
         if layer.type in _RECTIFIERS:
             start = _lasting(layer.series.zero_fraction, lambda share: share > threshold)
             if start is not None:
@@ -151,16 +163,16 @@ def _dead(record: WatchRecord, threshold: float) -> Iterator[Sighting]:
         dead.sort(key=lambda one: one[:2])
         step, _, layer = dead[0]
         last = layer.series.zero_fraction[-1] or 0.0
-        labels = [_label(record, other) for *_, other in dead[1:]]
+        labels = [_label(course, other) for *_, other in dead[1:]]
         then = f", then {_some(labels)}" if labels else ""
         words = f"{last:.1%} of what it gives is zero, over {threshold:.0%} since step {step}{then}"
-        yield Sighting(_label(record, layer), step, last, words)
+        yield Sighting(_label(course, layer), step, last, words)
 
 
-def _exploding(record: WatchRecord, threshold: float) -> Iterator[Sighting]:
+def _exploding(course: Course, threshold: float) -> Iterator[Sighting]:
     """The first layer of those whose outputs have grown so much; the ones after it only pass it on."""
     grown = []
-    for layer in record.layers:
+    for layer in course.layers:
         sizes = [
             None if mean is None or std is None else math.hypot(mean, std)
             for mean, std in zip(layer.series.mean, layer.series.std, strict=True)
@@ -175,39 +187,39 @@ def _exploding(record: WatchRecord, threshold: float) -> Iterator[Sighting]:
         step, _, layer, factor = min(grown, key=lambda one: one[:2])
         more = f"; {len(grown) - 1} more layers likewise" if len(grown) > 1 else ""
         words = f"its values have grown {factor:.3g} times, over {threshold:g} times since step {step}{more}"
-        yield Sighting(_label(record, layer), step, factor, words)
+        yield Sighting(_label(course, layer), step, factor, words)
 
 
-def _weights(record: WatchRecord) -> list[WatchedParameter]:
+def _weights(course: Course) -> list[WatchedParameter]:
     """Weights; biases and scales of norms live on another scale and may start at zero."""
-    return [one for one in record.parameters if len(one.shape) > 1]
+    return [one for one in course.parameters if len(one.shape) > 1]
 
 
-def _gradients(record: WatchRecord, is_wrong: Callable[[float], bool], words: str) -> Iterator[Sighting]:
+def _gradients(course: Course, is_wrong: Callable[[float], bool], words: str) -> Iterator[Sighting]:
     rows = []
-    for one in _weights(record):
+    for one in _weights(course):
         start = _lasting(one.series.grad_norm, is_wrong)
         if start is not None:
             rows.append((one.series.step[start], one, one.series.grad_norm[-1] or 0.0))
     if rows:
         step = min(step for step, _, _ in rows)
-        labels = [_label(record, one) for _, one, _ in rows]
+        labels = [_label(course, one) for _, one, _ in rows]
         worst = min((norm for *_, norm in rows), key=lambda norm: (not is_wrong(norm), norm))
         yield Sighting(labels[0], step, worst, f"{words} since step {step}: {_some(labels)} ({worst:.2g})")
 
 
-def _vanishing(record: WatchRecord, threshold: float) -> Iterator[Sighting]:
-    return _gradients(record, lambda norm: norm < threshold, f"the gradient's norm is below {threshold:g}")
+def _vanishing(course: Course, threshold: float) -> Iterator[Sighting]:
+    return _gradients(course, lambda norm: norm < threshold, f"the gradient's norm is below {threshold:g}")
 
 
-def _exploding_gradients(record: WatchRecord, threshold: float) -> Iterator[Sighting]:
+def _exploding_gradients(course: Course, threshold: float) -> Iterator[Sighting]:
     words = f"the gradient's norm is over {threshold:g}"
-    return _gradients(record, lambda norm: threshold < norm < math.inf, words)
+    return _gradients(course, lambda norm: threshold < norm < math.inf, words)
 
 
-def _large_updates(record: WatchRecord, threshold: float) -> Iterator[Sighting]:
+def _large_updates(course: Course, threshold: float) -> Iterator[Sighting]:
     rows = []
-    for one in _weights(record):
+    for one in _weights(course):
         ratios = [ratio for ratio in one.series.update_ratio if ratio is not None]
         wrong = [
             i for i, ratio in enumerate(one.series.update_ratio) if ratio is not None and ratio > threshold
@@ -217,7 +229,7 @@ def _large_updates(record: WatchRecord, threshold: float) -> Iterator[Sighting]:
             rows.append((one.series.step[wrong[0]], statistics.median(ratios), one))
     if rows:
         step = min(step for step, _, _ in rows)
-        labels = [_label(record, one) for *_, one in rows]
+        labels = [_label(course, one) for *_, one in rows]
         worst = max(ratio for _, ratio, _ in rows)
         words = (
             f"a single step changes weights by more than {threshold:.0%} of their size, first at step {step}"
@@ -225,15 +237,15 @@ def _large_updates(record: WatchRecord, threshold: float) -> Iterator[Sighting]:
         yield Sighting(labels[0], step, worst, f"{words}: {_some(labels)}")
 
 
-def _small_updates(record: WatchRecord, threshold: float) -> Iterator[Sighting]:
+def _small_updates(course: Course, threshold: float) -> Iterator[Sighting]:
     """Small all the time: at the end of a schedule they are meant to be."""
     rows = []
-    for one in _weights(record):
+    for one in _weights(course):
         ratios = [ratio for ratio in one.series.update_ratio if ratio is not None]
         if len(ratios) >= _MIN_RECORDS and max(ratios) < threshold:
             rows.append((one, max(ratios)))
     if rows:
-        labels = [_label(record, one) for one, _ in rows]
+        labels = [_label(course, one) for one, _ in rows]
         worst = min(ratio for _, ratio in rows)
         words = f"no step changes these weights by {threshold:g} of their size: {_some(labels)}"
         yield Sighting(labels[0], rows[0][0].series.step[0], worst, words)
@@ -257,7 +269,7 @@ RULES = (
         sentence="a layer gives NaN or infinite values",
         threshold=0,
         source="IEEE 754: NaN passes through every sum",
-        hint="modelscope watch --abort-on nan --every 1 ...   stops where it begins",
+        hint="look for a division, a logarithm or an overflow in it, or a learning rate that is too high",
         judge=_output_not_finite,
     ),
     TrainingRule(

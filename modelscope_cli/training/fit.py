@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -14,10 +14,11 @@ from modelscope_cli.analysis.predictions import class_scores
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.session import ForwardError, HookSession
 from modelscope_cli.models.seeding import seeded
-from modelscope_cli.records.train import Happening, Measurement, Training
+from modelscope_cli.records.train import Measurement, Training
+from modelscope_cli.records.watch import Event
+from modelscope_cli.rules.training import judge_training
 from modelscope_cli.training import callbacks as cb
 from modelscope_cli.training.data import TrainingData
-from modelscope_cli.training.findings import find_onsets
 from modelscope_cli.training.model import trainable
 from modelscope_cli.training.optim import make_optimizer, make_schedule
 from modelscope_cli.training.recorder import Recorder
@@ -49,7 +50,7 @@ def train_once(
     request = variant.request
     optimizer = make_optimizer(trainable(model), request)
     schedule = make_schedule(optimizer, request)
-    recorder = Recorder(request.looks_every, NEAR_ZERO)
+    recorder = Recorder(type(model).__name__, request.looks_every, NEAR_ZERO)
     non_finite = cb.StopAtNonFinite()
     held_out = cb.HeldOut(data.held_out_batches(), device)
     stopping = cb.EarlyStopping(held_out, request.patience) if request.patience else None
@@ -81,25 +82,24 @@ def train_once(
         )
         runner.fit(epochs=sys.maxsize)
     name = type(optimizer).__name__
-    layers, losses = recorder.layers(), recorder.loss(name)
     events = []
     if non_finite.at is not None:
-        events.append(Happening(non_finite.at, "non-finite-loss", "the loss was NaN or infinite: stopped"))
+        events.append(Event(non_finite.at, "non-finite-loss", "the loss was NaN or infinite: stopped"))
     if stopping is not None and stopping.at is not None:
         message = f"the held-out loss did not fall for {stopping.patience} epochs: stopped"
-        events.append(Happening(stopping.at, "early-stop", message))
-    return Training(
+        events.append(Event(stopping.at, "early-stop", message))
+    training = Training(
         name=variant.name,
         settings=asdict(request),
         steps=runner.step,
-        layers=layers,
+        layers=recorder.layers(),
         parameters=recorder.parameters(),
-        loss=losses,
+        loss=recorder.loss(name),
         lr=recorder.lr(name),
         held_out=tuple(Measurement(step, _finite(loss), share) for step, loss, share in held_out.results),
-        findings=find_onsets(losses[0].value, layers, variant.name),
         events=tuple(events),
     )
+    return replace(training, findings=judge_training(training))
 
 
 def classification_loss(label_smoothing: float, n_classes: int | None) -> Callable[[Any, Tensor], Tensor]:

@@ -1,7 +1,6 @@
 """Looks into the model while it learns: a hook observer and a callback in one."""
 
-import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,7 +11,13 @@ from modelscope_cli.analysis.reduce import reduce_tensor
 from modelscope_cli.hooks.channels import ChannelFinder
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import Call, Observer
-from modelscope_cli.records.train import ActivationCurves, Curve, LayerCurves, ParameterCurves, WeightCurves
+from modelscope_cli.records.watch import (
+    LayerSeries,
+    ParameterSeries,
+    ScalarSeries,
+    WatchedLayer,
+    WatchedParameter,
+)
 from modelscope_cli.training.runner import Callback, Runner
 
 Row = tuple[Moments, float | None]  # of the activations; norm of their gradient
@@ -25,11 +30,13 @@ class Recorder(Callback, Observer):
     Gradients are read once the optimizer has had them: clipped.
 
     Args:
+        model: the class of the model.
         every: look at steps 0, every, 2 every ...
         near_zero: below this, |x| counts as near zero.
     """
 
-    def __init__(self, every: int, near_zero: float) -> None:
+    def __init__(self, model: str, every: int, near_zero: float) -> None:
+        self._model = model
         self.every = every
         self._wanted = Wanted(mad=False, threshold=near_zero, histogram=False)
         self._channels = ChannelFinder()
@@ -105,26 +112,28 @@ class Recorder(Callback, Observer):
 
     after_fit = after_batch  # a training that ends within a batch
 
-    def layers(self) -> tuple[LayerCurves, ...]:
-        """Return the curves of every call, in the order they run."""
+    def layers(self) -> tuple[WatchedLayer, ...]:
+        """Return the series of every call, in the order they run."""
         calls = sorted(self._calls.items(), key=lambda item: item[1].order)
         return tuple(
-            LayerCurves(call.name, call.type, call.order, call.index, _curves(self._rows[key]))
+            WatchedLayer(
+                self._model, call.name, call.type, call.order, call.index, _layer_series(self._rows[key])
+            )
             for key, call in calls
             if key in self._rows
         )
 
-    def parameters(self) -> tuple[ParameterCurves, ...]:
+    def parameters(self) -> tuple[WatchedParameter, ...]:
         return tuple(
-            ParameterCurves(name, self._shapes[name], _weight_curves(rows))
+            WatchedParameter(self._model, name, self._shapes[name], _parameter_series(rows))
             for name, rows in self._updates.items()
         )
 
-    def loss(self, optimizer: str) -> tuple[Curve, ...]:
-        return (Curve(optimizer, tuple(self._losses), _finite(self._losses.values())),)
+    def loss(self, optimizer: str) -> tuple[ScalarSeries, ...]:
+        return (ScalarSeries(optimizer, tuple(self._losses), tuple(self._losses.values())),)
 
-    def lr(self, optimizer: str) -> tuple[Curve, ...]:
-        return (Curve(optimizer, tuple(self._rates), _finite(self._rates.values())),)
+    def lr(self, optimizer: str) -> tuple[ScalarSeries, ...]:
+        return (ScalarSeries(optimizer, tuple(self._rates), tuple(self._rates.values())),)
 
 
 def _update(parameter: nn.Parameter, before: Tensor) -> tuple[float | None, float, float]:
@@ -134,29 +143,25 @@ def _update(parameter: nn.Parameter, before: Tensor) -> tuple[float | None, floa
     return gradient, float(torch.linalg.vector_norm(before)), float(change)
 
 
-def _curves(rows: dict[int, Row]) -> ActivationCurves:
+def _layer_series(rows: dict[int, Row]) -> LayerSeries:
     moments = [found for found, _ in rows.values()]
-    return ActivationCurves(
+    return LayerSeries(
         step=tuple(rows),
         mean=tuple(m.mean if m.n else None for m in moments),
         std=tuple(m.std if m.n else None for m in moments),
         zero_fraction=tuple((m.n_zero or 0) / m.n if m.n else None for m in moments),
         near_zero_fraction=tuple((m.n_near_zero or 0) / m.n if m.n else None for m in moments),
-        dead_fraction=tuple(m.alive.count(False) / len(m.alive) if m.alive else None for m in moments),
         nan_count=tuple(m.n_nan for m in moments),
         inf_count=tuple(m.n_inf for m in moments),
-        grad_norm=_finite([norm for _, norm in rows.values()]),
+        grad_norm=tuple(norm for _, norm in rows.values()),
+        dead_fraction=tuple(m.alive.count(False) / len(m.alive) if m.alive else None for m in moments),
     )
 
 
-def _weight_curves(rows: list[tuple[int, float | None, float, float]]) -> WeightCurves:
-    return WeightCurves(
+def _parameter_series(rows: list[tuple[int, float | None, float, float]]) -> ParameterSeries:
+    return ParameterSeries(
         step=tuple(step for step, *_ in rows),
-        grad_norm=_finite([gradient for _, gradient, _, _ in rows]),
-        weight_norm=_finite([weight for _, _, weight, _ in rows]),
-        update_ratio=_finite([change / weight if weight else None for _, _, weight, change in rows]),
+        grad_norm=tuple(gradient for _, gradient, _, _ in rows),
+        weight_norm=tuple(weight for _, _, weight, _ in rows),
+        update_ratio=tuple(change / weight if weight else None for _, _, weight, change in rows),
     )
-
-
-def _finite(values: Iterable[float | None]) -> tuple[float | None, ...]:
-    return tuple(value if value is not None and math.isfinite(value) else None for value in values)

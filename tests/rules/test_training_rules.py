@@ -94,6 +94,7 @@ def test_a_healthy_course_has_no_findings():
         {"ratio": (0.5, *(1e-3,) * (N - 1))},  # the first step of Adam
         {"ratio": from_step(12, 1e-3, 1e-7)},  # the end of a schedule
         {"loss": (1.0,) * 10 + (5.0,) + (1.0,) * 9},  # one bad batch
+        {"loss": (2.0,) * 15 + (3.9,) * 5},  # not twice what it was
     ],
 )
 def test_what_passes_is_no_finding(passing):

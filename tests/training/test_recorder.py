@@ -1,4 +1,4 @@
-"""The curves of a training against the same figures computed by hand; findings of curves made up."""
+"""The series of a training against the same figures computed by hand."""
 
 import pytest
 import torch
@@ -6,8 +6,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from modelscope_cli.hooks.session import HookSession
-from modelscope_cli.records.train import ActivationCurves, LayerCurves
-from modelscope_cli.training.findings import find_onsets
 from modelscope_cli.training.recorder import Recorder
 from modelscope_cli.training.runner import Callback, CancelBatch, Runner
 
@@ -24,7 +22,7 @@ def tiny():
 
 def record(every, callbacks=()):
     model, batches = tiny()
-    recorder = Recorder(every, 0.05)
+    recorder = Recorder("Sequential", every, 0.05)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     with HookSession(model, [recorder], is_restoring=False, with_gradients=True) as session:
         forward = lambda x: session.run((x,))  # noqa: E731
@@ -108,47 +106,3 @@ def test_a_cancelled_batch_is_recorded_once_more_under_the_same_step():
     assert recorder.loss("SGD")[0].step == (0, 1, 2, 3, 4)
     assert recorder.layers()[0].series.step == (0, 1, 2, 3, 4)
     assert recorder.parameters()[0].series.step == (0, 1, 2, 3, 4)
-
-
-def curves(dead, kind="ReLU", call=0):
-    n = len(dead)
-    blank = ActivationCurves(
-        *[tuple(range(0, 10 * n, 10))], *[(0.0,) * n] * 4, tuple(dead), *[(0,) * n] * 2, (0.0,) * n
-    )
-    return LayerCurves("relu", kind, 1, call, blank)
-
-
-@pytest.mark.parametrize(
-    ("dead", "since"),
-    [
-        ([0.0, 0.4, 0.6, 0.9], 20),
-        ([0.9, 0.9, 0.9, 0.9], 0),
-        ([0.9, 0.9, 0.1, 0.9], 30),
-        ([0.9, 0.9, 0.9, 0.5], None),  # came back
-        ([0.0, 0.0, 0.0, 0.0], None),
-    ],
-)
-def test_dead_channels_are_found_with_the_step_since_when(dead, since):
-    found = find_onsets([1.0] * 4, [curves(dead, call=1)], "a=b")
-    assert [(one.rule, one.layer, one.since_step, one.variant) for one in found] == (
-        [] if since is None else [("dead-channels", "relu#1", since, "a=b")]
-    )
-    assert find_onsets([1.0] * 4, [curves(dead, "LeakyReLU")]) == ()
-
-
-@pytest.mark.parametrize(
-    ("losses", "rule", "since"),
-    [
-        ([2.3, 2.0, 1.5], None, None),
-        ([2.3, 50.0, 2.0, 2.0, 1.9, 1.8, 1.7, 1.6], None, None),  # a bump
-        ([2.3, 2.0, 1.9, 2.0, 3.9, 5.0, 8.0, 9.0], "loss-diverges", 5),
-        ([2.3, 2.0, 1.9, 2.0, 3.9, 5.0, 3.9, 3.0], None, None),  # not twice the 1.95 it was
-        ([2.3, 9.0, 9.0], None, None),  # too few to tell
-        ([2.3, None], "loss-not-finite", 1),
-        ([None], "loss-not-finite", 0),
-        ([], None, None),
-    ],
-)
-def test_losses_are_judged(losses, rule, since):
-    found = find_onsets(losses, [])
-    assert [(one.rule, one.since_step) for one in found] == ([(rule, since)] if rule else [])
