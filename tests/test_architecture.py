@@ -59,7 +59,7 @@ PLAINEST = [
     *("errors", "hooks/patterns", "hooks/spec", "hooks/vocabulary", "models/names"),
     *("analysis/histogram", "analysis/moments", "analysis/marks"),
     *(f"analysis/{name}_request" for name in ("grads", "prune", "attack", "diff")),
-    *("training/request", "training/suggest", "training/findings"),
+    *("training/request", "training/suggest"),
     *(
         f"{room}/{path.stem}"
         for room in ("records", "checkpoints", "rules")
