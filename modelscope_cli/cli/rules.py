@@ -14,7 +14,7 @@ def rules(
     quiet: opt.QuietOpt = False,
     debug: opt.DebugOpt = False,
 ) -> None:
-    """List the rules of `modelscope check` with their thresholds and where those come from.
+    """List the rules, of `check` and of `watch` and `train`, with their thresholds and where those come from.
 
     Examples:
 
@@ -25,10 +25,11 @@ def rules(
     from modelscope_cli.records.check import RuleList
     from modelscope_cli.records.run import versions
     from modelscope_cli.report.rules_sheet import rules_sheet
+    from modelscope_cli.rules import training
     from modelscope_cli.rules.registry import RULES
 
     set_up(quiet, debug)
     where = destination(format, json, output)
-    infos = tuple(rule.info(rule.threshold) for rule in RULES)
+    infos = (*(rule.info(rule.threshold) for rule in RULES), *(rule.info() for rule in training.RULES))
     listed = RuleList(versions(), _console.settings.argv, infos)
     emit(where, rules_sheet(listed, columns), listed.to_dict())

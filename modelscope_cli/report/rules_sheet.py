@@ -25,10 +25,10 @@ COLUMNS = (
 
 
 def rules_sheet(listed: RuleList, columns: str | None = None) -> Sheet:
-    """List the rules of `check`."""
+    """List the rules."""
     return Sheet(
-        title=f"{len(listed.rules)} rules of modelscope check",
+        title=f"{len(listed.rules)} rules: MS1 to MS6 of check, MS7 of watch and train",
         columns=choose_columns(COLUMNS, columns),
         rows=listed.rules,
-        facts=(("threshold", "--set CODE=threshold changes it; a budget is yours to set"),),
+        facts=(("threshold", "check --set CODE=threshold changes one; a budget is yours to set"),),
     )

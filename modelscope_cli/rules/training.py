@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from modelscope_cli.records.check import RuleInfo
 from modelscope_cli.records.watch import ScalarSeries, TrainingFinding, WatchedLayer, WatchedParameter
 
 ERROR, WARNING = "error", "warning"
@@ -45,9 +46,23 @@ class TrainingRule:
     severity: str
     sentence: str
     threshold: float
+    measure: str
     source: str
     hint: str
     judge: Callable[[Course, float], Iterator[Sighting]]
+
+    def info(self) -> RuleInfo:
+        """Return the rule as it is listed."""
+        return RuleInfo(
+            code=self.code,
+            name=self.name,
+            severity=self.severity,
+            sentence=self.sentence,
+            threshold=self.threshold,
+            measure=self.measure,
+            source=self.source,
+            hint=self.hint,
+        )
 
 
 def judge_training(course: Course) -> tuple[TrainingFinding, ...]:
@@ -258,6 +273,7 @@ RULES = (
         severity=ERROR,
         sentence="the loss becomes NaN or infinite",
         threshold=0,
+        measure="losses that are not finite",
         source="IEEE 754: NaN passes through every sum, and into every weight",
         hint="lower the learning rate, clip the gradients; look for log, sqrt or a division in the loss",
         judge=_loss_not_finite,
@@ -268,6 +284,7 @@ RULES = (
         severity=ERROR,
         sentence="a layer gives NaN or infinite values",
         threshold=0,
+        measure="values that are not finite in one output",
         source="IEEE 754: NaN passes through every sum",
         hint="look for a division, a logarithm or an overflow in it, or a learning rate that is too high",
         judge=_output_not_finite,
@@ -278,6 +295,7 @@ RULES = (
         severity=ERROR,
         sentence="an optimizer is given gradients that are NaN or infinite",
         threshold=0,
+        measure="parameters whose gradient is not finite",
         source="IEEE 754: NaN passes through every sum, and into every weight",
         hint="clip the gradients; with float16 use a gradient scaler, which skips such steps",
         judge=_gradient_not_finite,
@@ -288,6 +306,7 @@ RULES = (
         severity=ERROR,
         sentence="the loss is far above what it had been",
         threshold=2,
+        measure="times the least loss that was kept for a quarter of the run",
         source="own choice: a loss twice as high as it had been for a quarter of the run",
         hint="lower the learning rate, warm it up, or clip the gradients (clip_grad_norm_)",
         judge=_diverging,
@@ -298,6 +317,7 @@ RULES = (
         severity=WARNING,
         sentence="a ReLU gives next to nothing but zeros, and keeps doing so",
         threshold=0.9,
+        measure="share of zeros in what a ReLU gives, to the end",
         source="a ReLU of a symmetric input is zero half of the time; own choice: nine tenths",
         hint="lower the learning rate, initialise by kaiming_normal_, add a norm, or use a leaky activation",
         judge=_dead,
@@ -308,6 +328,7 @@ RULES = (
         severity=WARNING,
         sentence="the values of a layer keep growing",
         threshold=100,
+        measure="times the size of its first values, to the end",
         source="own measurement: 7 times, at the scores, over a healthy run of samples/train.py",
         hint="lower the learning rate, add a norm behind the layer, or weight decay",
         judge=_exploding,
@@ -318,6 +339,7 @@ RULES = (
         severity=WARNING,
         sentence="next to no gradient arrives at a weight",
         threshold=1e-7,
+        measure="norm of a weight's gradient, to the end",
         source="float32 has 2**-23, about 1.2e-7: added to a weight near 1, nothing changes",
         hint="add shortcuts or norms, look for dead or saturated activations behind it, or freeze it if meant",
         judge=_vanishing,
@@ -328,6 +350,7 @@ RULES = (
         severity=WARNING,
         sentence="the gradient of a weight is very large",
         threshold=1e3,
+        measure="norm of a weight's gradient, to the end",
         source="Pascanu, Mikolov, Bengio 2013, section 3.2: clip at 0.5 to 10 times the usual norm, near 1",
         hint="torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0) before the step, or a lower learning rate",
         judge=_exploding_gradients,
@@ -338,6 +361,7 @@ RULES = (
         severity=WARNING,
         sentence="single steps change a weight by a large share of its size",
         threshold=0.1,
+        measure="|change| / |weight|, in a quarter of the steps",
         source="A. Karpathy, CS231n, Ratio of weights:updates: about 1e-3; 1e-1 is a hundred times that",
         hint="lower the learning rate, or warm it up",
         judge=_large_updates,
@@ -348,6 +372,7 @@ RULES = (
         severity=WARNING,
         sentence="no step of the whole run changes a weight to speak of",
         threshold=1e-5,
+        measure="|change| / |weight|, in every step",
         source="A. Karpathy, CS231n, Ratio of weights:updates: about 1e-3; 1e-5 is a hundredth of that",
         hint="raise the learning rate, or freeze these weights if that is meant",
         judge=_small_updates,
