@@ -64,8 +64,9 @@ def top_guesses(
     temperature: float = 1.0,
 ) -> tuple[tuple[Guess, ...], ...]:
     """Return the `n` likeliest classes of every image, likeliest first."""
-    scores, indices = probabilities(logits, activation, temperature).topk(min(n, logits.shape[1]))
-    chosen = logits.gather(1, indices)
+    chosen, indices = logits.sort(dim=1, descending=True, stable=True)  # scores are equal sooner than logits
+    chosen, indices = chosen[:, :n], indices[:, :n]
+    scores = probabilities(logits, activation, temperature).gather(1, indices)
     return tuple(
         tuple(
             Guess(index, categories[index] if categories and index < len(categories) else None, score, logit)
