@@ -12,13 +12,14 @@ from modelscope_cli.analysis.candidates import CandidateFinder
 from modelscope_cli.analysis.effects import Effect, at, by_effect, label_of_class
 from modelscope_cli.analysis.grads_request import PREDICTED
 from modelscope_cli.analysis.losses import class_index
-from modelscope_cli.analysis.predictions import class_scores, top_guesses
+from modelscope_cli.analysis.predictions import class_scores, top_guesses, undecided
 from modelscope_cli.analysis.replacement import replace_output
 from modelscope_cli.analysis.replay import Replay, took_another_way
 from modelscope_cli.analysis.steadiness import Holdings
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import HookSession, Intervention
+from modelscope_cli.hooks.snapshot import RandomState
 from modelscope_cli.inputs.batch import Batch, Inputs
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.records.ablate import Ablation, Baseline
@@ -51,14 +52,14 @@ class Ablations:
     """Everything `ablate` found out; `rows` by effect.
 
     Attributes:
-        is_replayed: whether passes began at the changed layer; not where the model keeps something of a pass.
+        why_whole: what the model does that lets no pass begin at the changed layer; None where they all do.
         called: every layer that ran.
     """
 
     baseline: Baseline
     rows: tuple[Ablation, ...]
     classes: int
-    is_replayed: bool
+    why_whole: str | None
     called: frozenset[str]
     warnings: tuple[Notice, ...]
 
@@ -111,9 +112,11 @@ class _Ablating:
         self._answers: list[tuple[Tensor, Tensor]] = []  # logits and target classes of the whole model
         self._predictions: list[Prediction] = []
         self._warnings: list[Notice] = []
+        self._why_whole: str | None = None
 
     def prepare(self, batch: Batch) -> int:
         """Run the first batch once, to learn what there is; return how many ablations a batch takes."""
+        self._random = RandomState(self._module)
         self._trial = self._run_whole(batch)
         self._called = frozenset(self.session.first_calls)
         candidates = self._finder.found
@@ -149,6 +152,7 @@ class _Ablating:
     def _begin(self, *, is_again: bool) -> None:
         for intervention in self._interventions:
             intervention.begin(is_again=is_again)
+        self._random.restore()  # a model that draws numbers draws the same ones in every pass
 
     def _run_whole(self, batch: Batch, *, is_again: bool = False) -> Tensor:
         """Return the logits of the model as it is, `(N, classes)` on the CPU."""
@@ -175,7 +179,11 @@ class _Ablating:
 
     def _judge(self, again: Tensor, holdings: Holdings) -> None:
         """Compare the first batch's second pass with its first."""
-        self._replay.is_whole = not holdings.are_same()
+        if self._random.has_moved():
+            self._why_whole = "draws random numbers"
+        elif not holdings.are_same():
+            self._why_whole = "keeps something of the one before"
+        self._replay.is_whole = self._why_whole is not None
         if not torch.equal(again, self._trial):
             gap = float((again - self._trial).abs().max())
             message = (
@@ -200,9 +208,9 @@ class _Ablating:
             baseline=self._baseline(),
             rows=by_effect(rows),
             classes=self._trial.shape[1],
-            is_replayed=not self._replay.is_whole,
+            why_whole=self._why_whole,
             called=self._called,
-            warnings=tuple(self._warnings),
+            warnings=(*self._warnings, *undecided(self._predictions)),
         )
 
     def _baseline(self) -> Baseline:

@@ -9,7 +9,7 @@ from modelscope_cli.analysis.pruning_masks import Prunable
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.channels import ChannelFinder
 from modelscope_cli.hooks.layers import tensors_in
-from modelscope_cli.hooks.session import Call, HookSession, Observer
+from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.models.fit import listed
 from modelscope_cli.records.run import Notice
@@ -37,6 +37,8 @@ def channel_importance(
     model: nn.Module,
     batches: Iterable[Batch],
     prunables: Sequence[Prunable],
+    *,
+    interventions: Sequence[Intervention] = (),
     track: Callable[[Iterable[Batch], str], Iterator[Batch]] = lambda batches, what: iter(batches),
 ) -> dict[nn.Parameter, Tensor]:
     """Return the sum of |activation| of every output channel over all images, `(C,)` on the CPU, for each weight.
@@ -45,12 +47,17 @@ def channel_importance(
     Convolutional Neural Networks for Resource Efficient Inference", section 2.2, with the layer's own output as
     the activation. Weights whose layer was not seen to run are left out.
 
+    Args:
+        interventions: change every pass; what they do here is not counted.
+
     Raises:
         ForwardError: the model raised (exit 4).
     """
     observer = _MeanActivation(prunables)
     names = frozenset(prunable.layer for prunable in prunables)
-    with HookSession(model, [observer], names=names) as session:
+    for intervention in interventions:
+        intervention.repeat()
+    with HookSession(model, [observer], names=names, interventions=interventions) as session:
         for batch in track(batches, "activations"):
             session.run(batch.args)
     return {weight: total.cpu() for weight, total in observer.sums.items()}

@@ -247,9 +247,10 @@ def class_index(target: str, n_classes: int | None, categories: Sequence[str] | 
     found = [i for i, label in enumerate(categories) if label.lower() == target.lower()]
     if not found:
         near = nearest(target, categories)
+        likeliest = nearest(target, categories, n=1).removeprefix("did you mean ") or categories[0]
         raise UsageError(
             f"unknown target '{target}'" + (f": {near}" if near else ""),
-            f"--target '{categories[0]}', or an index",
+            f"--target '{likeliest}', or an index",
         )
     if len(found) > 1:
         raise UsageError(

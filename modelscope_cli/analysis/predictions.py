@@ -11,6 +11,7 @@ from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import HookSession, Intervention
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.records.predict import Guess, Prediction
+from modelscope_cli.records.run import Notice
 
 
 def class_scores(output: Any, n_images: int | None = None) -> Tensor:
@@ -63,8 +64,9 @@ def top_guesses(
     temperature: float = 1.0,
 ) -> tuple[tuple[Guess, ...], ...]:
     """Return the `n` likeliest classes of every image, likeliest first."""
-    scores, indices = probabilities(logits, activation, temperature).topk(min(n, logits.shape[1]))
-    chosen = logits.gather(1, indices)
+    chosen, indices = logits.sort(dim=1, descending=True, stable=True)  # scores are equal sooner than logits
+    chosen, indices = chosen[:, :n], indices[:, :n]
+    scores = probabilities(logits, activation, temperature).gather(1, indices)
     return tuple(
         tuple(
             Guess(index, categories[index] if categories and index < len(categories) else None, score, logit)
@@ -78,6 +80,14 @@ def name_guesses(guesses: Sequence[tuple[Guess, ...]], batch: Batch, first: int)
     """Join the guesses for a batch to its file names, or to numbers from `first` where it has none."""
     names = batch.names or tuple(str(first + i) for i in range(len(guesses)))
     return tuple(map(Prediction, names, guesses))
+
+
+def undecided(predictions: Iterable[Prediction]) -> tuple[Notice, ...]:
+    """Warn of a model whose best classes have the same logit for every image, as a head of zeros makes it."""
+    if any(len({guess.logit for guess in prediction.top}) > 1 for prediction in predictions):
+        return ()
+    message = "the model gives its best classes the same logit, so its answer means nothing: is it trained?"
+    return (Notice("undecided", message),)
 
 
 def stream_logits(

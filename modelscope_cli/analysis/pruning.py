@@ -8,7 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from modelscope_cli.analysis.predictions import class_scores, kl_divergence, name_guesses, top_guesses
+from modelscope_cli.analysis.predictions import (
+    class_scores,
+    kl_divergence,
+    name_guesses,
+    top_guesses,
+    undecided,
+)
 from modelscope_cli.analysis.prune_request import PruneRequest
 from modelscope_cli.analysis.pruning_masks import Prunable, make_masks
 from modelscope_cli.hooks.masks import Masks, WeightMasks, masked_weight
@@ -17,6 +23,7 @@ from modelscope_cli.hooks.snapshot import RandomState
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.records.predict import Prediction
 from modelscope_cli.records.prune import Drift, PrunedLayer, PruneTotals
+from modelscope_cli.records.run import Notice
 
 _N_GUESSES = 5
 Track = Callable[[Iterable[Batch], str], Iterator[Batch]]
@@ -24,7 +31,7 @@ Track = Callable[[Iterable[Batch], str], Iterator[Batch]]
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """What pruning does to a model; the fields are those of `PruneRecord`, and the masks at `amount`."""
+    """What pruning does to a model; the fields are those of `PruneRecord`, the masks those at `amount`."""
 
     layers: tuple[PrunedLayer, ...]
     totals: PruneTotals
@@ -32,6 +39,7 @@ class Pruning:
     before: tuple[Prediction, ...]
     after: tuple[Prediction, ...]
     masks: Masks
+    warnings: tuple[Notice, ...]
 
 
 class _DriftSum:
@@ -119,6 +127,7 @@ def measure_pruning(
         before=tuple(before),
         after=tuple(after),
         masks=plans[request.amount],
+        warnings=undecided(before),
     )
 
 

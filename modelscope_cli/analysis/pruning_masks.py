@@ -45,10 +45,12 @@ def find_prunable(model: nn.Module, layers: Sequence[str], exclude: Sequence[str
                     dim = 1 if isinstance(module, nn.modules.conv._ConvTransposeNd) else 0
                     found.setdefault(weight, Prunable(layer.name, layer.type, name, weight, dim))
     if not found:
-        what = f"layer pattern '{layers[0]}' matches" if layers else "the model has"
-        what, hint = (
-            (f"--exclude '{exclude[0]}' leaves", "leave out --exclude") if exclude else (what, "--layer conv")
-        )
+        if exclude:
+            what, hint = f"--exclude '{exclude[0]}' leaves", "leave out --exclude"
+        elif layers:
+            what, hint = f"layer pattern '{layers[0]}' matches", "--layer conv"
+        else:
+            what, hint = "the model has", "modelscope summary MODEL   shows what it has"
         raise UsageError(f"{what} no layer with weights that can be pruned (2 dimensions or more)", hint)
     return list(found.values())
 

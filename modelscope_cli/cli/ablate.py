@@ -130,8 +130,8 @@ def ablate(
         interventions=bound.interventions,
         track=lambda passes, what, total: _console.track(what, passes, total),
     )
-    if not ablations.is_replayed:
-        _console.note("every pass runs the whole model, which keeps something of the one before")
+    if ablations.why_whole:
+        _console.note(f"every pass runs the whole model, which {ablations.why_whole}")
     tell((), ablations.warnings)
     hook_reports, hook_warnings = conclude(bound)
     warnings = (*loaded.warnings, *inputs.warnings, *ablations.warnings, *hook_warnings)

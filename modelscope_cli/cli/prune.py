@@ -160,7 +160,9 @@ def prune(
     importance = None
     found: list[Notice] = []
     if method == Method.activation:
-        importance = channel_importance(loaded.module, inputs, prunables, track)
+        importance = channel_importance(
+            loaded.module, inputs, prunables, interventions=bound.interventions, track=track
+        )
         found += unranked(prunables, importance)
     if not given.files:
         found.append(Notice("drift_on_noise", "the drift is measured on noise, which no picture looks like"))
@@ -175,8 +177,9 @@ def prune(
         interventions=bound.interventions,
         track=track,
     )
+    tell((), pruning.warnings)
     hook_reports, hook_warnings = conclude(bound)
-    found += hook_warnings
+    found += (*pruning.warnings, *hook_warnings)
     record = PruneRecord(
         run=make_run("prune", loaded, inputs.info, seed, (*loaded.warnings, *inputs.warnings, *found)),
         layers=pruning.layers,
@@ -199,8 +202,7 @@ def prune(
             content = pack_weights(record, pruned_state(loaded.module, pruning.masks), loaded.categories)
             record = replace(record, file=str(save), file_bytes=len(content))
             write_bytes(save, content)
+            _console.note(f"wrote {save}")
         save_report(record, stage)
-    if save is not None:
-        _console.note(f"wrote {save}")
     _console.note(f"wrote {folder.path}")
     emit(where, prune_sheet(record, table, columns), record.to_dict())

@@ -84,7 +84,7 @@ class Intervention(Observer):
         then change everything as before, but count and collect nothing."""
 
     def repeat(self) -> None:
-        """Called before a second session over the same inputs: change everything as before, but count and collect
+        """Called before another session over the same inputs: change everything as there, but count and collect
         nothing."""
 
 

@@ -71,8 +71,14 @@ class RandomState:
     def __init__(self, model: nn.Module) -> None:
         self._cpu = torch.random.get_rng_state()
         tensors: list[Any] = [*model.parameters(), *model.buffers()]
-        self._devices = {t.device for t in tensors if t.device.type not in ("cpu", "meta")}
-        self._states = {d: torch.get_device_module(d).get_rng_state(d) for d in self._devices}
+        devices = {t.device for t in tensors if t.device.type not in ("cpu", "meta")}
+        self._states = {d: torch.get_device_module(d).get_rng_state(d) for d in devices}
+
+    def has_moved(self) -> bool:
+        """Tell whether random numbers were drawn since."""
+        now = {device: torch.get_device_module(device).get_rng_state(device) for device in self._states}
+        is_cpu_same = torch.equal(torch.random.get_rng_state(), self._cpu)
+        return not is_cpu_same or any(not torch.equal(now[d], state) for d, state in self._states.items())
 
     def restore(self) -> None:
         torch.random.set_rng_state(self._cpu)

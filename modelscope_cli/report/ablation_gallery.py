@@ -40,8 +40,9 @@ class _Tile:
         centre = (x + (_SIDE - self.image.width) // 2, y + (_SIDE - self.image.height) // 2)
         sheet.paste(self.image, centre)
         colours = (_INK, _FAINT, _ALARM if self.is_alarming else _FAINT)
-        for i, (text, colour) in enumerate(zip(self.lines, colours, strict=True)):
-            pen.text((x, y + _SIDE + 6 + i * _LINE), _cut(text), fill=colour, font=_font())
+        lines = (_end_of(self.lines[0]), *map(_start_of, self.lines[1:]))
+        for i, (text, colour) in enumerate(zip(lines, colours, strict=True)):
+            pen.text((x, y + _SIDE + 6 + i * _LINE), text, fill=colour, font=_font())
 
 
 def rows_shown(record: AblateRecord) -> tuple[Ablation, ...]:
@@ -129,11 +130,15 @@ def _fitted(image: Image.Image, how: Image.Resampling = Image.Resampling.NEAREST
     return image.resize(size, how)
 
 
-def _cut(text: str) -> str:
-    font = _font()
-    while font.getlength(text) > _SIDE:
-        text = text[:-2].rstrip("…") + "…"
-    return text
+def _start_of(text: str) -> str:
+    """As much of a line as fits from its start."""
+    fitting = next(n for n in range(len(text), -1, -1) if _font().getlength(text[:n] + "…") <= _SIDE)
+    return text if _font().getlength(text) <= _SIDE else text[:fitting] + "…"
+
+
+def _end_of(text: str) -> str:
+    """As much as fits up to its end, where a layer's name says most."""
+    return _start_of(text[::-1])[::-1]
 
 
 def _font() -> ImageFont.FreeTypeFont | ImageFont.ImageFont:

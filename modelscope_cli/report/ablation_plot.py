@@ -120,7 +120,7 @@ def _mixed(fraction: float) -> tuple[float, float, float]:
 def _explain(axes: Any, record: AblateRecord) -> None:
     from matplotlib.patches import Patch
 
-    changed = "another answer" if record.images == 1 else "another answer for every image"
+    changed = "another answer" if record.images == 1 else "another answer; the redder, the more images"
     patches = [Patch(color=CALM, label="the same answer")]
     if any(row.prediction_changed for row in record.rows):
         patches.append(Patch(color=ALARM, label=changed))

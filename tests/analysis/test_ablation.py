@@ -1,5 +1,6 @@
 """What is put in a layer's place, and what is said of it, against formulas written out and whole reruns."""
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -171,7 +172,7 @@ def test_every_call_against_a_whole_run(residual: nn.Module, how: str) -> None:
     with torch.no_grad():
         before = residual(x)
     found = ablations(residual, x, how=how)
-    assert found.is_replayed
+    assert found.why_whole is None
     assert {(row.name, row.call) for row in found.rows} == {
         ("conv1", 0), ("relu", 0), ("conv2", 0), ("norm", 0), ("relu", 1), ("head", 0),
     }  # fmt: skip
@@ -242,7 +243,7 @@ def test_a_model_that_keeps_something_runs_whole() -> None:
     torch.manual_seed(0)
     model, xs = Remembering().eval(), noise(4, 3, 8, 8).split(2)
     found = ablations(model, *xs)
-    assert not found.is_replayed
+    assert found.why_whole == "keeps something of the one before"
     with torch.no_grad():
         before = torch.cat([model(x) for x in xs])
     for row in found.rows:
@@ -264,17 +265,47 @@ class Caching(nn.Linear):
 def test_a_cache_filled_once_is_no_obstacle() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(Caching(3, 4), nn.Linear(4, 4))
-    assert ablations(model, noise(2, 3)).is_replayed
+    assert ablations(model, noise(2, 3)).why_whole is None
     assert model[0].table is None
 
 
-def test_a_model_that_rolls_dice_is_called_unsteady() -> None:
+class Dropping(Residual):
+    """Drops at random in eval mode too."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.dropout(self.relu(self.conv1(x)), 0.3)
+        return self.head(F.dropout(self.relu(self.norm(self.conv2(x)) + x), 0.3).mean((2, 3)))
+
+
+def test_a_model_that_draws_numbers_draws_the_same_in_every_pass() -> None:
+    torch.manual_seed(0)
+    model, x = Dropping().eval(), noise(2, 3, 8, 8)
+    with torch.random.fork_rng(), torch.no_grad():
+        before = model(x)
+    found = ablations(model, x)
+    assert (found.why_whole, found.warnings) == ("draws random numbers", ())
+    for row in found.rows:
+        with torch.random.fork_rng():
+            after = by_hand(model, x, row.name, row.call, HOW["zero"])
+        assert row.output_l2 == pytest.approx((after - before).double().norm(dim=1).mean().item(), rel=1e-6)
+
+
+def test_a_model_that_is_another_each_time_is_called_unsteady() -> None:
     class Dice(nn.Linear):
         def forward(self, x: Tensor) -> Tensor:
-            return super().forward(x) + torch.randn(1)
+            return super().forward(x) + next(numbers)
 
+    numbers = itertools.count()
     (warning,) = ablations(nn.Sequential(Dice(3, 4)), noise(2, 3)).warnings
     assert warning.code == "unsteady"
+
+
+def test_a_head_of_zeros_has_nothing_to_say() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 4))
+    nn.init.zeros_(model[1].weight)
+    nn.init.zeros_(model[1].bias)
+    (warning,) = ablations(model, noise(2, 3)).warnings
+    assert warning.code == "undecided"
 
 
 def test_an_answer_that_is_no_number_comes_first() -> None:

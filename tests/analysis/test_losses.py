@@ -91,7 +91,7 @@ def test_the_prediction_of_one_picture_is_named():
         ("5", LABELS, "target 5 is out of range: the classes are 0..4", "--target 4"),
         ("-1", LABELS, "target -1 is out of range: the classes are 0..4", "--target 4"),
         ("5", None, "target 5 is out of range: the classes are 0..4", "--target 4"),
-        ("doge", LABELS, "unknown target 'doge': did you mean dog", "--target 'cat', or an index"),
+        ("doge", LABELS, "unknown target 'doge': did you mean dog", "--target 'dog', or an index"),
         ("crane", LABELS, "target 'crane' is the label of 2 classes: [2, 3]", "--target 2"),
         ("dog", None, "target 'dog' is no class index, and this model's labels are not known", "--target 0"),
         ("+-1", None, "target '+-1' is no class index, and this model's labels are not known", "--target 0"),

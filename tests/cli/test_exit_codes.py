@@ -65,7 +65,7 @@ TABLE = [
     ("ablate", "<tiny> -w none -q --target 10", 2, "target 10 is out of range: the classes are 0..9", "--target 9"),
     ("ablate", "<tiny> -w none -q --target=-1", 2, "target -1 is out of range", "--target 9"),
     ("ablate", "<tiny> -w none -q --target star", 2, "'star' is no class index", "--target 0"),
-    ("ablate", "<tiny> -q -c {trained} --target stra", 2, "'stra': did you mean star", "--target 'circle'"),
+    ("ablate", "<tiny> -q -c {trained} --target stra", 2, "'stra': did you mean star", "--target 'star'"),
     ("ablate", "<tiny> -q -c {bad}/nan.safetensors", 4, "NaN or infinite logits", "modelscope stats"),
     ("ablate", "<fcn_resnet50> -w none -q --size 64", 4, "1x21x64x64, not a row of scores", "modelscope summary"),
     ("ablate", "<ssdlite320_mobilenet_v3_large> -w none -q", 4, "it is no classifier", "modelscope summary"),

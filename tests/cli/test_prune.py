@@ -119,7 +119,8 @@ def test_an_attention_keeps_what_is_not_seen(run):
         rows["self_attention.in_proj_weight"]["zeros"] == rows["self_attention.out_proj.weight"]["zeros"] == 0
     )
     assert rows["mlp.0.weight"]["zeros"] == round(0.3 * 3072) * 768
-    assert [notice["code"] for notice in outcome.json["warnings"]] == ["unranked_weights"]
+    # Without pretrained weights its head is zero.
+    assert [notice["code"] for notice in outcome.json["warnings"]] == ["unranked_weights", "undecided"]
 
 
 def test_on_noise_it_says_so(run):
