@@ -98,7 +98,8 @@ def _draw_angle(axes: Any, rows: Sequence[Difference]) -> None:
     axes.set_yscale("log")
     axes.plot(angles, ".-", ms=4, lw=1.0, color=LINE)
     drawn = [angle for angle in angles if angle > 0] or [1.0]
-    axes.set_ylim(0.3 * min(drawn), 3 * max(drawn))
+    axes.set_ylim(10 ** math.floor(math.log10(0.5 * min(drawn))), 10 ** math.ceil(math.log10(2 * max(drawn))))
+    axes.yaxis.set_minor_formatter(lambda value, _: "")
     axes.set_ylabel("1 - cosine")
     axes.grid(axis="y", lw=0.4, alpha=0.5)
 
