@@ -136,7 +136,7 @@ def _facts(record: TrainRecord) -> list[tuple[str, str]]:
             facts.append(("loss", ends))
         if first.held_out:
             last = first.held_out[-1]
-            share, loss = figures.percent(last.accuracy), figures.number(last.loss)
+            share, loss = figures.percent(last.accuracy), figures.number(last.loss) or "not finite"
             facts.append(
                 ("held out", f"{share} right, loss {loss}, {record.data.held_out_pictures} pictures")
             )
