@@ -112,6 +112,8 @@ def fill_from_checkpoint(architecture: Architecture, request: ModelRequest, path
             state[key] = state[key].to("meta")
     warnings = load_state(state, module, strict=request.strict, name=architecture.name, file=str(path))
     categories, category_warnings = _categories(checkpoint)
+    if categories and request.num_classes not in (None, len(categories)):
+        categories = None  # a fresh head has classes of its own
     info = WeightsInfo(request.weights, path.name, "checkpoint", checkpoint.sha256)
     warnings += category_warnings + nonfinite_weights(module)
     return Filled(module, info, categories, tuple(notes), warnings)
@@ -136,7 +138,8 @@ def _check_num_classes(architecture: Architecture, num_classes: int | None) -> N
 def _classes_in(
     state: dict[str, torch.Tensor], trial: nn.Module, architecture: Architecture, request: ModelRequest
 ) -> int | None:
-    """Return the number of classes that makes the architecture fit `state`, if that is all that differs."""
+    """Return the number of classes that makes the architecture fit `state`, if that is all that differs and
+    nobody asked for another."""
     if not architecture.takes_num_classes:
         return None
     for num_classes in classes_of(state, trial):
@@ -147,8 +150,10 @@ def _classes_in(
         if not classes_of(state, rebuilt):
             if request.num_classes is None:
                 return num_classes
-            has = f"has {num_classes} classes, not '{request.num_classes}'"
-            raise CannotRunError(f"checkpoint '{request.checkpoint}' {has}", f"--num-classes {num_classes}")
+            if request.strict:
+                has = f"has {num_classes} classes, not '{request.num_classes}'"
+                hint = f"--num-classes {num_classes}, or --no-strict for a fresh head"
+                raise CannotRunError(f"checkpoint '{request.checkpoint}' {has}", hint)
     return None
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from modelscope_cli.records.ablate import AblateRecord, Ablation
 from modelscope_cli.report.ablate_sheet import answer_of, picture_title
 from modelscope_cli.report.folder import write_with
-from modelscope_cli.report.names import label_of
+from modelscope_cli.report.names import label_of, shortened
 
 INK, CALM, ALARM = "#1f2430", "#3f5f8f", "#d1495b"
 _MOST_PANELS = 8  # of channels
@@ -53,7 +53,7 @@ def _draw_layers(figure: Any, record: AblateRecord) -> None:
     _explain(upper, record)
     lower.legend(**_LEGEND)
     step = -(-len(rows) // _MOST_LABELS)
-    labels = [label_of(row) for row in rows]
+    labels = [shortened(label_of(row)) for row in rows]
     lower.set_xticks(range(len(rows))[::step], labels[::step], rotation=90, fontsize=7)
     lower.set_xlim(-0.7, len(rows) - 0.3)
 
@@ -73,7 +73,7 @@ def _draw_channels(figure: Any, record: AblateRecord) -> None:
                 _name_channel(axes, row, row.target_logit_change)
         axes.margins(y=0.18)
         axes.set_xlim(-0.7, len(rows) - 0.3)
-        axes.set_ylabel(key[1], fontsize=8)
+        axes.set_ylabel(shortened(key[1]), fontsize=8)
     panels[-1].set_xlabel("channel; the bar is the change of the target's logit")
     _explain(panels[0], record)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from modelscope_cli.records.grads import ActivationGradient, GradsRecord, ParameterGradient
 from modelscope_cli.report.folder import write_with
-from modelscope_cli.report.names import label_of
+from modelscope_cli.report.names import label_of, shortened
 
 INK, WEIGHTS, ACTIVATIONS, ALARM = "#1f2430", "#3f5f8f", "#c98a2b", "#d1495b"
 # Where a legend covers no data: above the axes, to the right.
@@ -18,15 +18,16 @@ _LEGEND: dict[str, Any] = {
     "fontsize": 8,
     "ncols": 4,
 }
-_MARKERS = {"zero": "x", "vanishing": "v", "exploding": "^", "non-finite": "s"}
+_NON_FINITE = "non-finite"
+_MARKERS = {"zero": "x", "vanishing": "v", "exploding": "^", _NON_FINITE: "s"}
 _MOST_LABELS = 160
 
 
 def save_gradient_flow(record: GradsRecord, path: Path) -> None:
     """Draw the norm of every gradient in execution order on a logarithmic scale, activations above, weights below.
 
-    Where gradients were clipped, a fainter line shows them before. Marked layers are red; a gradient of exactly
-    zero, which such a scale has no place for, stands on the lower edge.
+    Where gradients were clipped, a fainter line shows them before. Marked layers are red. What such a scale has no
+    place for stands on its edges: a gradient of exactly zero below, one with NaN or infinities above.
 
     Raises:
         CannotRunError: the file cannot be written (exit 4).
@@ -34,8 +35,8 @@ def save_gradient_flow(record: GradsRecord, path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    activations = [row for row in record.activations if row.grad_norm is not None]
-    parameters = [row for row in record.parameters if row.grad_norm is not None]
+    activations = [row for row in record.activations if _has_gradient(row)]
+    parameters = [row for row in record.parameters if _has_gradient(row)]
     width = min(max(8.0, 0.16 * max(len(activations), len(parameters)) + 2.0), 40.0)
     figure = Figure(figsize=(width, 8.4), layout="constrained")
     FigureCanvasAgg(figure)
@@ -56,6 +57,10 @@ def save_gradient_flow(record: GradsRecord, path: Path) -> None:
     write_with(path, lambda beside: figure.savefig(beside, format="png", dpi=130))
 
 
+def _has_gradient(row: ActivationGradient | ParameterGradient) -> bool:
+    return row.grad_norm is not None or row.mark == _NON_FINITE  # no norm where all of it is
+
+
 def _draw(
     axes: Any,
     rows: Sequence[ActivationGradient | ParameterGradient],
@@ -63,7 +68,7 @@ def _draw(
     is_joined: list[bool],
     colour: str,
 ) -> None:
-    norms = [row.grad_norm or 0.0 for row in rows]
+    norms = [math.nan if row.mark == _NON_FINITE else row.grad_norm or 0.0 for row in rows]
     before = [row.norm_before_clip for row in rows]
     positive = [
         value for value in (*norms, *(b or 0.0 for b in before)) if value > 0 and math.isfinite(value)
@@ -71,9 +76,10 @@ def _draw(
     low, high = (min(positive), max(positive)) if positive else (1e-3, 1.0)
     floor = low / 10 ** max(0.05 * math.log10(high / low), 0.3)
     axes.set_yscale("log")
-    axes.set_ylim(floor, high * (high / floor) ** 0.06)
+    ceiling = high * (high / floor) ** 0.06
+    axes.set_ylim(floor, ceiling)
     places = range(len(rows))
-    heights = [max(value, floor) for value in norms]
+    heights = [value if math.isnan(value) else max(value, floor) for value in norms]
     if any(value is not None for value in before):
         unclipped = [max(value or 0.0, floor) for value in before]
         _line(axes, unclipped, is_joined, colour, 0.35, " before clipping")
@@ -81,12 +87,14 @@ def _draw(
     for mark, marker in _MARKERS.items():
         marked = [x for x in places if rows[x].mark == mark]
         if marked:
-            found = [heights[x] for x in marked]
+            found = [ceiling if mark == _NON_FINITE else heights[x] for x in marked]
             axes.plot(marked, found, marker, ms=6, color=ALARM, label=mark, clip_on=False, zorder=3)
     axes.grid(axis="y", lw=0.4, alpha=0.5)
     axes.set_xlim(-0.7, max(len(rows) - 0.3, 0.7))
     step = -(-len(rows) // _MOST_LABELS) if rows else 1
-    axes.set_xticks(list(places)[::step], labels[::step], rotation=90, fontsize=6.5)
+    axes.set_xticks(
+        list(places)[::step], [shortened(label) for label in labels[::step]], rotation=90, fontsize=6.5
+    )
     if rows:
         axes.legend(**_LEGEND)
     else:

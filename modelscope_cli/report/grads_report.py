@@ -1,5 +1,6 @@
 """The folder `grads` leaves behind: figures for people, tables for programs."""
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def _markdown(record: GradsRecord) -> str:
     troubled = replace(troubled, rows=tuple(row for row in parameters.rows if parameters.is_bad(row)))
     parts = [
         f"# Gradients of {Path(record.run.model.name).name}",
-        f"    modelscope {' '.join(record.run.argv)}" if record.run.argv else "",
+        f"    modelscope {shlex.join(record.run.argv)}" if record.run.argv else "",
         f"![Gradient flow]({PICTURE})",
         render_markdown(troubled) if troubled.rows else "No parameter is marked.",
         "## Parameters",

@@ -182,6 +182,10 @@ def _norm(value: float | None) -> str:
 def _saving(record: GradsRecord) -> str:
     saving = record.saving
     assert saving is not None
-    times = f"backward {saving.backward_ms_unfrozen:.0f} -> {saving.backward_ms:.0f} ms"
+    times = " -> ".join(map(_milliseconds, (saving.backward_ms_unfrozen, saving.backward_ms)))
     before, after = figures.memory(saving.kept_bytes_unfrozen), figures.memory(saving.kept_bytes)
-    return f"{times}, memory kept for it {before} -> {after} (measured here)"
+    return f"backward {times} ms, memory kept for it {before} -> {after} (measured here)"
+
+
+def _milliseconds(value: float) -> str:
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"

@@ -1,4 +1,4 @@
-"""File names for layers: in execution order, and safe on every file system."""
+"""Names of layers for people, and for files: in execution order, and safe on every file system."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -27,6 +27,11 @@ class Named(Called, Protocol):
 def label_of(row: Called) -> str:
     """Return the name a pattern understands, `relu#1` for a second call; the type for the model itself."""
     return (row.name or row.type) + (f"#{row.call}" if row.call else "")
+
+
+def shortened(name: str, most: int = 34) -> str:
+    """Return the end of a long name: there a layer's says most."""
+    return name if len(name) <= most else "…" + name[1 - most :]
 
 
 def file_stems(rows: Sequence[Named]) -> list[str]:

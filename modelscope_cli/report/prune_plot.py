@@ -7,10 +7,11 @@ from typing import Any
 from modelscope_cli.records.prune import PruneRecord
 from modelscope_cli.report.figures import short
 from modelscope_cli.report.folder import write_with
+from modelscope_cli.report.names import shortened
 from modelscope_cli.report.prune_sheet import weight_label, what_is_cut
 
 INK, ACCENT, BARS, PALE = "#1f2430", "#d1495b", "#3f5f8f", "#cfd8e4"
-_MOST_LABELS, _LONGEST_LABEL = 60, 34
+_MOST_LABELS = 60
 
 
 def save_prune_plot(record: PruneRecord, path: Path) -> None:
@@ -71,17 +72,13 @@ def _draw_layers(axes: Any, record: PruneRecord) -> None:
         row = rows[place]
         share = f"{100 * row.sparsity:.1f} %"
         axes.text(row.numel + 0.01 * longest, place, share, va="center", fontsize=7, color=INK)
-    axes.set_yticks(places[::step], [_shortened(weight_label(row)) for row in rows][::step], fontsize=7)
+    axes.set_yticks(places[::step], [shortened(weight_label(row)) for row in rows][::step], fontsize=7)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(0, 1.12 * longest)
     axes.xaxis.set_major_formatter(lambda value, _: short(value))
     axes.spines[["top", "right"]].set_visible(False)
     total = f"{100 * record.totals.sparsity:.1f} % in all"
     axes.set_xlabel(f"weights of each layer; dark: zero at {record.amount:g} ({total})")
-
-
-def _shortened(name: str) -> str:
-    return name if len(name) <= _LONGEST_LABEL else "…" + name[-_LONGEST_LABEL:]
 
 
 def _title(record: PruneRecord) -> str:

@@ -93,8 +93,23 @@ def test_heads_of_every_kind_are_recognised(tmp_path: Path, name: str, kwargs: A
 def test_another_number_of_classes_than_asked_for(tmp_path: Path, state: State) -> None:
     error = rejected(saved(tmp_path, state), num_classes=12)
     assert "has 10 classes, not '12'" in error.message
-    assert error.hint == "--num-classes 10"
+    assert error.hint == "--num-classes 10, or --no-strict for a fresh head"
     assert_holds(load(tmp_path / "a.pt", num_classes=10), state)
+
+
+def test_a_fresh_head_for_other_classes(tmp_path: Path, state: State) -> None:
+    save_file(state, tmp_path / "a.safetensors", metadata={"categories": json.dumps(list("abcdefghij"))})
+    loaded, again = (load(tmp_path / "a.safetensors", num_classes=12, strict=False, seed=3) for _ in range(2))
+    assert (codes(loaded), loaded.categories) == (["misshaped_keys"], None)
+    own = dict(loaded.module.state_dict())
+    assert_holds(again, own)
+    assert own["classifier.1.weight"].shape == (12, 512, 1, 1)
+    assert {
+        name for name in state if own[name].shape != state[name].shape or own[name].ne(state[name]).any()
+    } == {
+        "classifier.1.weight",
+        "classifier.1.bias",
+    }
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,20 @@ def test_marked_layers_are_red(drawn, mark):
     assert has_colour(pixels, ALARM)
 
 
+def test_what_is_all_nan_stands_on_the_upper_edge(drawn):
+    strange = [activation(k, norm, nan_count=9, mark="non-finite") for k, norm in enumerate([0.0, None])]
+    upper, _, _ = drawn(record([], [*strange, activation(2, 1.0)]))
+    assert lines(upper)["non-finite"] == [upper.get_ylim()[1]] * 2
+    assert np.isnan(lines(upper)["gradient"][:2]).all()
+
+
+def test_long_names_keep_their_end(drawn):
+    row = replace(activation(0, 1.0), name="encoder.layers.encoder_layer_11.self_attention.out_proj")
+    upper, _, _ = drawn(record([], [row]))
+    (label,) = [text.get_text() for text in upper.get_xticklabels()]
+    assert label == "…_layer_11.self_attention.out_proj"
+
+
 @pytest.mark.parametrize(
     "what",
     [
