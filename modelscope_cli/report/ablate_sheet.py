@@ -5,6 +5,7 @@ from pathlib import Path
 
 from modelscope_cli.records.ablate import AblateRecord, Ablation
 from modelscope_cli.report import figures
+from modelscope_cli.report.headline import headline
 from modelscope_cli.report.hook_facts import hook_facts
 from modelscope_cli.report.names import label_of
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
@@ -71,22 +72,11 @@ def answer_of(row: Ablation) -> str:
 def ablate_sheet(record: AblateRecord, columns: str | None = None, top: int | None = None) -> Sheet:
     """List what was taken out, the largest effect first; `top` rows of it."""
     return Sheet(
-        title=_title(record),
+        title=headline(record.run, record.images),
         columns=choose_columns(ablate_columns(record), columns),
         rows=record.rows[:top],
         facts=_facts(record, top),
         is_bad=lambda row: row.prediction_changed or row.kl_divergence is None,
-    )
-
-
-def _title(record: AblateRecord) -> str:
-    model = record.run.model
-    given = record.run.input
-    what = f"{record.images} image" + ("s" if record.images != 1 else "")
-    if given and given.source != "image":
-        what = f"{given.source} {figures.shapes(given.shape)}"
-    return (
-        f"{model.name} ({model.class_name}, weights {model.weights.resolved}) on {what}, {record.run.device}"
     )
 
 

@@ -7,6 +7,7 @@ from modelscope_cli.records.grads import ActivationGradient, GradsRecord, Parame
 from modelscope_cli.report import figures
 from modelscope_cli.report.batch_norm_sheet import COLUMNS as BATCH_NORM_COLUMNS
 from modelscope_cli.report.batch_norm_sheet import batch_norm_sheet, worst_drift
+from modelscope_cli.report.headline import headline
 from modelscope_cli.report.hook_facts import hook_facts
 from modelscope_cli.report.names import label_of
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
@@ -115,14 +116,8 @@ def _label(row: ActivationGradient) -> str:
 
 
 def _title(record: GradsRecord) -> str:
-    model = record.run.model
-    given = record.run.input
-    what = f"{record.images} image" + ("s" if record.images != 1 else "")
-    if given and given.source != "image":
-        what = f"{given.source} {figures.shapes(given.shape)}"
-    times = f", {record.passes} passes" if record.passes > 1 else ""
-    place = f"{record.mode} mode, {record.run.device}"
-    return f"{model.name} ({model.class_name}, weights {model.weights.resolved}) on {what}{times}, {place}"
+    passes = f"{record.passes} passes" if record.passes > 1 else ""
+    return headline(record.run, record.images, passes, f"{record.mode} mode")
 
 
 def _facts(record: GradsRecord, rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:

@@ -7,6 +7,7 @@ from typing import Any
 from modelscope_cli.records.prune import PruneRecord
 from modelscope_cli.report.figures import short
 from modelscope_cli.report.folder import write_with
+from modelscope_cli.report.headline import given
 from modelscope_cli.report.names import shortened
 from modelscope_cli.report.prune_sheet import weight_label, what_is_cut
 
@@ -84,8 +85,5 @@ def _draw_layers(axes: Any, record: PruneRecord) -> None:
 def _title(record: PruneRecord) -> str:
     model = record.run.model
     name = Path(model.name).name if model.source == "import" else model.name
-    what = f"{record.images} image" + ("s" if record.images != 1 else "")
-    given = record.run.input
-    if given and given.source != "image":
-        what = given.source
+    what = given(record.run, record.images)
     return f"{name}, {model.weights.resolved} weights, on {what}: cutting {what_is_cut(record)}"

@@ -2,6 +2,7 @@
 
 from modelscope_cli.records.prune import Drift, PrunedLayer, PruneRecord
 from modelscope_cli.report import figures
+from modelscope_cli.report.headline import headline
 from modelscope_cli.report.hook_facts import hook_facts
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
@@ -48,7 +49,7 @@ def prune_sheet(record: PruneRecord, table: str = "drift", columns: str | None =
     """Lay out one of the tables: the drift in rising amounts, or the layers in the order of the model."""
     rows: tuple[Drift | PrunedLayer, ...] = record.layers if table == "layers" else record.sweep
     return Sheet(
-        title=_title(record),
+        title=headline(record.run, record.images),
         columns=choose_columns(prune_columns(table), columns),
         rows=rows,
         facts=tuple(_facts(record)),
@@ -68,16 +69,6 @@ def what_is_cut(record: PruneRecord) -> str:
     }[record.method]
     where = "of all layers together" if record.scope == "global" else "in each layer"
     return f"{unit} of the {which} {where}" if which else f"{unit} at random {where}"
-
-
-def _title(record: PruneRecord) -> str:
-    model, given = record.run.model, record.run.input
-    what = f"{record.images} image" + ("s" if record.images != 1 else "")
-    if given and given.source != "image":
-        what = f"{given.source} {figures.shapes(given.shape)}"
-    return (
-        f"{model.name} ({model.class_name}, weights {model.weights.resolved}) on {what}, {record.run.device}"
-    )
 
 
 def _facts(record: PruneRecord) -> list[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from modelscope_cli.records.stats import ActivationStats, StatsRecord
 from modelscope_cli.report import figures
 from modelscope_cli.report.batch_norm_sheet import batch_norm_sheet, worst_drift
+from modelscope_cli.report.headline import headline
 from modelscope_cli.report.hook_facts import hook_facts
 from modelscope_cli.report.names import label_of
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
@@ -29,14 +30,15 @@ def needed_figures(columns: str | None) -> frozenset[str]:
 
 def stats_sheet(record: StatsRecord, columns: str | None = None, table: str = "layers") -> Sheet:
     """Lay out the statistics, one row per output of each call in execution order; or the table `batch-norm`."""
+    title = headline(record.run, record.images, "train mode" if record.mode == "train" else "")
     if table == "batch-norm":
-        return batch_norm_sheet(_title(record), record.batch_norm, columns)
+        return batch_norm_sheet(title, record.batch_norm, columns)
     rows = record.layers
     has_strange = any(row.nan_count or row.inf_count for row in rows)
     has_dead = any(row.dead_channels for row in rows)
     every = stats_columns(has_strange, has_dead, any(row.correlation for row in rows))
     return Sheet(
-        title=_title(record),
+        title=title,
         columns=choose_columns(every, columns),
         rows=rows,
         facts=_facts(record),
@@ -98,18 +100,6 @@ def _correlation(row: ActivationStats) -> float | None:
 
 def _corr_text(row: ActivationStats) -> str:
     return figures.number(_correlation(row))
-
-
-def _title(record: StatsRecord) -> str:
-    model, given = record.run.model, record.run.input
-    images = f"{record.images} image" + ("s" if record.images != 1 else "")
-    what = (
-        images
-        if given and given.source == "image"
-        else f"{given.source if given else ''} {figures.shapes(given.shape) if given else ''}"
-    )
-    place = f"train mode, {record.run.device}" if record.mode == "train" else record.run.device
-    return f"{model.name} ({model.class_name}, weights {model.weights.resolved}) on {what}, {place}"
 
 
 def _facts(record: StatsRecord) -> tuple[tuple[str, str], ...]:
