@@ -33,6 +33,7 @@ for i in range(6):
         with torch.no_grad():
             model.module[0].weight.add_(1)
 if world > 1:
+    dist.barrier()  # gloo aborts a process now and then that leaves while the other is still talking
     dist.destroy_process_group()
 """
 
