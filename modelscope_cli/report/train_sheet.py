@@ -67,7 +67,7 @@ def _last_loss(training: Training) -> float | None:
 
 
 def _verdict(training: Training) -> Value:
-    return ", ".join(dict.fromkeys(finding.rule for finding in training.findings)) or "fine"
+    return " ".join(dict.fromkeys(finding.code for finding in training.findings)) or "fine"
 
 
 VARIANT_COLUMNS = (
