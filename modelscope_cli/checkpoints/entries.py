@@ -1,6 +1,7 @@
 """What there is to say about the content of a checkpoint. Standard library."""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,10 @@ BITS = {
     **{"qint8": 8, "quint8": 8, "qint32": 32},
 }
 MAX_DIMENSIONS = 64
+# Far beyond any real name; many long ones would fill the memory, built as they are from parts that a file repeats.
+_MAX_NAME = 500
 _MAX_NUMEL = 2**60
+_NUMBER = re.compile(r"[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +32,6 @@ class Storage:
         key: tells it from the other storages of the file.
         position: where in `file` it begins, in bytes; the header of a zip entry where `is_zipped`.
         is_zipped: the local header of a zip entry stands before the bytes, and only there says how long it is.
-        is_saved: the bytes are themselves a file that `torch.save` wrote: a chunk of a distributed checkpoint.
     """
 
     file: Path
@@ -36,12 +39,14 @@ class Storage:
     position: int
     nbytes: int
     is_zipped: bool = False
-    is_saved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A part of a tensor that lies in several storages: its first index and its shape."""
+    """A part of a tensor that lies in several storages: its first index and its shape.
+
+    The bytes of `storage` are themselves a file that `torch.save` wrote.
+    """
 
     storage: Storage
     start: Shape
@@ -129,6 +134,22 @@ def checked_sizes(value: Any) -> Shape:
     if not isinstance(value, Sequence) or len(value) > MAX_DIMENSIONS or not all(map(_is_size, value)):
         raise ValueError("sizes that are none")
     return tuple(value)
+
+
+def checked_name(name: str) -> str:
+    """Return a name that a tensor may have.
+
+    Raises:
+        ValueError: too long for one.
+    """
+    if len(name) > _MAX_NAME:
+        raise ValueError(f"a name of more than {_MAX_NAME} characters")
+    return name
+
+
+def in_order(name: str) -> str:
+    """Return a key that sorts names as people count: `features.3` before `features.10`."""
+    return _NUMBER.sub(lambda match: match[0].zfill(20), name)
 
 
 def _is_size(value: Any) -> bool:

@@ -14,8 +14,8 @@ from typing import IO, Any, cast
 MAX_BYTES = 32 << 20
 # Some 15,000 tensors; each operation makes at most one small object.
 MAX_OPERATIONS = 600_000
-_MAX_KEY_PARTS = 8
 _MAX_KEY_LENGTH = 1 << 16
+_MAX_GLOBAL_LENGTH = 250
 _MAX_MEMO = 1 << 24
 
 
@@ -26,14 +26,20 @@ class Global:
     name: str
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Opaque:
-    """What `name` would have made of `args`, and what it would have been given afterwards."""
+    """What `name` would have made of `args`, and what it would have been given afterwards.
+
+    It is written as its name: what is in it may be nested without end.
+    """
 
     name: str
     args: Any = ()
     state: Any = None
     items: dict[Any, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +96,16 @@ class Machine:
         self._memo: dict[int, Any] = {}
         try:
             for operation, argument, _ in pickletools.genops(cast("IO[bytes]", _Bounded(self._file))):
-                self._n_operations += 1
-                if self._n_operations > MAX_OPERATIONS:
-                    raise ValueError(f"a pickle of more than {MAX_OPERATIONS} operations")
+                self._count(1)
                 self._do(operation.name, argument)
             return self._stack.pop()
         except (IndexError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise ValueError(f"a pickle that contradicts itself ({type(error).__name__})") from error
+
+    def _count(self, n: int) -> None:
+        self._n_operations += n
+        if self._n_operations > MAX_OPERATIONS:
+            raise ValueError(f"a pickle of more than {MAX_OPERATIONS} operations")
 
     def _do(self, name: str, argument: Any) -> None:
         stack = self._stack
@@ -198,12 +207,18 @@ class Machine:
         attribute, module = self._stack.pop(), self._stack.pop()
         if not (isinstance(attribute, str) and isinstance(module, str)):
             raise TypeError("a global without a name")
+        if len(attribute) + len(module) > _MAX_GLOBAL_LENGTH:
+            raise ValueError(f"a global whose name has more than {_MAX_GLOBAL_LENGTH} characters")
         self._global(f"{module} {attribute}")
 
     def _reduce(self, _: Any) -> None:
         args, function = self._stack.pop(), self._stack.pop()
         name = function.name if isinstance(function, Global | Opaque) else type(function).__name__
-        made = self._call(name, args) if isinstance(function, Global) else None
+        made = None
+        if isinstance(function, Global) and isinstance(args, tuple):
+            # What makes a dict goes through all it is given, each time.
+            self._count(sum(len(arg) for arg in args[:1] if isinstance(arg, list | dict)))
+            made = self._call(name, args)
         self._stack.append(Opaque(name, args) if made is None else made)
 
     _newobj = _reduce
@@ -255,17 +270,13 @@ _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 
 
 def _hashable(key: Any) -> Any:
-    """Keep a key that is quick to hash and compare; tuples within tuples would recurse as deep as the file says."""
-    if isinstance(key, Global | Opaque) or _is_plain(key):
-        return key
-    if isinstance(key, tuple) and len(key) <= _MAX_KEY_PARTS and all(map(_is_plain, key)):
-        return key
-    return Opaque(type(key).__name__)
+    """Keep a key that is quick to hash, compare and print; a tuple would recurse as deep as the file says."""
+    return key if isinstance(key, Global | Opaque) or _is_plain(key) else Opaque(type(key).__name__)
 
 
 def _is_plain(value: Any) -> bool:
     if isinstance(value, int):
         return value.bit_length() <= 64
-    if isinstance(value, str | bytes):
+    if isinstance(value, str):
         return len(value) <= _MAX_KEY_LENGTH
     return isinstance(value, float) or value is None

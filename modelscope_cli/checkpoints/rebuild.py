@@ -1,10 +1,11 @@
 """What the functions that torch names in its pickles would have built. Standard library."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from modelscope_cli.checkpoints.entries import BITS, Shape, checked_shape, checked_sizes
+from modelscope_cli.checkpoints.entries import BITS, Shape, checked_name, checked_shape, checked_sizes
 from modelscope_cli.checkpoints.machine import Global, Opaque, Persistent
 
 _STORAGES = {
@@ -13,8 +14,11 @@ _STORAGES = {
     **{"ComplexFloat": "complex64", "ComplexDouble": "complex128"},
     **{"QInt8": "qint8", "QUInt8": "quint8", "QInt32": "qint32", "Untyped": "uint8"},
 }
-_MAX_PREFIX = 1000
-_MAX_PARAMETERS = 200_000
+# Of pickled modules; more only where a file repeats the same ones without end.
+_MAX_ENTRIES = 60_000
+_MAX_ARGUMENTS = 20
+# Elements of a tensor that shows the same values again and again, as `expand` makes them.
+_MAX_REPEATED = 1 << 28
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,8 @@ def is_known(name: str) -> bool:
 
 def rebuild(name: str, args: Any) -> Any:
     """Describe what the function `name` would return for `args`; None where it is not known."""
-    return _CALLS[name](*args) if name in _CALLS else None
+    is_call = name in _CALLS and isinstance(args, tuple) and len(args) <= _MAX_ARGUMENTS
+    return _CALLS[name](*args) if is_call else None
 
 
 def dtype_of(value: Any) -> str:
@@ -70,12 +75,12 @@ def storage_of(value: Any) -> StorageRef:
         ValueError: it is none.
     """
     match value:
-        case Persistent(id=("storage", Global(name=name), str(key), str(), int(n), *rest)) if _is_storage(
+        case Persistent(id=("storage", Global(name=name), str(key), str(), int(n), *view)) if _is_storage(
             name
         ):
             dtype = _STORAGES[name.rpartition(".")[2].removesuffix("Storage")]
             (n,) = checked_sizes([n])
-            match rest:
+            match view:
                 case [] | [None]:
                     return StorageRef(key, dtype, n * BITS[dtype] // 8)
                 case [(str(), int(offset), int())]:
@@ -98,6 +103,8 @@ def _tensor(storage: Any, offset: int, size: Any, stride: Any, *_: Any, dtype: A
     offset += ref.offset
     if len(steps) != len(shape):
         raise ValueError("a stride of another length than the shape")
+    if math.prod(shape) > max(_MAX_REPEATED, ref.nbytes):
+        raise ValueError(f"a tensor of shape {list(shape)} that repeats the few values of its storage")
     last = offset + sum((n - 1) * step for n, step in zip(shape, steps, strict=True))
     if 0 not in shape and (last + 1) * BITS[kind] // 8 > ref.nbytes:
         raise ValueError(f"a tensor of shape {list(shape)} beyond the end of its storage")
@@ -124,7 +131,8 @@ def _first(value: Any, *_: Any) -> Any:
 
 
 def _by_type(function: Any, kind: Any, args: Any, state: Any) -> Any:
-    return rebuild(function.name, args) if isinstance(function, Global) else None
+    is_tensor = isinstance(function, Global) and function.name.startswith(_UTILS)
+    return rebuild(function.name, args) if is_tensor else None
 
 
 def _mapping(pairs: Any = (), *_: Any) -> Any:
@@ -135,8 +143,8 @@ def _mapping(pairs: Any = (), *_: Any) -> Any:
     return {key: value for key, value in pairs if isinstance(key, str)} if is_pairs else {}
 
 
-def _size(dimensions: Any = ()) -> tuple[Any, ...]:
-    return tuple(dimensions)
+def _size(dimensions: Any = ()) -> Shape:
+    return checked_sizes(dimensions)
 
 
 _UTILS = "torch._utils._rebuild"
@@ -165,24 +173,30 @@ _HARMLESS = {
 
 
 def state_of_module(value: Any) -> Any:
-    """Return the state dict of a pickled `nn.Module`, or what it is where it is none."""
+    """Return the state dict of a pickled `nn.Module`, or what it is where it is none.
+
+    Raises:
+        ValueError: it goes on without end, or has names that do.
+    """
     if not isinstance(value, Opaque) or not isinstance(value.state, dict) or "_modules" not in value.state:
         return value
     found: dict[str, Any] = {}
     seen: set[int] = set()
     waiting: list[tuple[str, Any]] = [("", value)]
+    n_entries = 0
     while waiting:
-        if len(found) > _MAX_PARAMETERS:
-            raise ValueError(f"a module of more than {_MAX_PARAMETERS:,} parameters")
         prefix, module = waiting.pop()
         if not isinstance(module, Opaque) or not isinstance(module.state, dict) or id(module) in seen:
             continue
         seen.add(id(module))
-        for kind in ("_parameters", "_buffers"):
-            own = module.state.get(kind)
-            if isinstance(own, dict):
-                found.update({f"{prefix}{key}": item for key, item in own.items() if item is not None})
-        inner = module.state.get("_modules")
-        if isinstance(inner, dict) and len(prefix) <= _MAX_PREFIX:
-            waiting += [(f"{prefix}{key}.", item) for key, item in reversed(inner.items())]
+        parts = [module.state.get(kind) for kind in ("_parameters", "_buffers", "_modules")]
+        parameters, buffers, inner = (part if isinstance(part, dict) else {} for part in parts)
+        n_entries += len(parameters) + len(buffers) + len(inner)
+        if n_entries > _MAX_ENTRIES:
+            raise ValueError(f"a module of more than {_MAX_ENTRIES:,} parts")
+        for own in (parameters, buffers):
+            found.update(
+                {checked_name(f"{prefix}{key}"): item for key, item in own.items() if item is not None}
+            )
+        waiting += [(checked_name(f"{prefix}{key}."), item) for key, item in reversed(inner.items())]
     return found

@@ -7,7 +7,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-from modelscope_cli.checkpoints.entries import Contents, Storage, TensorEntry, checked_shape, checked_sizes
+from modelscope_cli.checkpoints.entries import (
+    Contents,
+    Storage,
+    TensorEntry,
+    checked_name,
+    checked_shape,
+    checked_sizes,
+    in_order,
+)
 from modelscope_cli.checkpoints.sniff import damaged, guess, read_head, remedy
 from modelscope_cli.errors import CannotRunError
 
@@ -50,7 +58,7 @@ def read_safetensors(path: Path) -> Contents:
             raise ValueError("metadata that is not text")
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
         raise damaged(path, f"its header has {_words(error)}") from error
-    tensors.sort(key=_in_order)
+    tensors.sort(key=lambda tensor: in_order(tensor.name))  # the file has no order of its own
     return Contents(path, "safetensors", tuple(tensors), metadata=metadata, files=(path,))
 
 
@@ -66,7 +74,7 @@ def _entry(path: Path, name: str, value: dict[str, Any], base: int) -> TensorEnt
         raise ValueError(f"the unknown dtype '{value['dtype']}'")
     dtype, shape = _DTYPES[value["dtype"]], checked_shape(value["shape"])
     begin, end = checked_sizes(value["data_offsets"])
-    entry = TensorEntry(name, shape, dtype, Storage(path, name, base + begin, end - begin))
+    entry = TensorEntry(checked_name(name), shape, dtype, Storage(path, name, base + begin, end - begin))
     if end - begin != entry.nbytes:
         raise ValueError(f"{end - begin} bytes for '{name}', whose shape needs {entry.nbytes}")
     return entry
@@ -81,11 +89,6 @@ def _check_layout(tensors: list[TensorEntry], base: int, n_data: int) -> None:
         at += storage.nbytes
     if at != base + n_data:
         raise ValueError(f"{at - base} bytes of tensors for {n_data} in the file")
-
-
-def _in_order(tensor: TensorEntry) -> list[tuple[int, int, str]]:
-    """Sort as people count, for the file has no order of its own: `features.3` before `features.10`."""
-    return [(1, int(w), "") if w.isdecimal() and len(w) < 20 else (0, 0, w) for w in tensor.name.split(".")]
 
 
 def _words(error: Exception) -> str:

@@ -1,6 +1,7 @@
 """Checkpoints of several files: shards with an index, and the folders of torch.distributed. Standard library."""
 
 import json
+import math
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -9,6 +10,7 @@ from modelscope_cli.checkpoints.entries import (
     Contents,
     Storage,
     TensorEntry,
+    checked_name,
     checked_shape,
     checked_sizes,
 )
@@ -20,6 +22,7 @@ from modelscope_cli.checkpoints.torch_file import read_torch
 from modelscope_cli.errors import CannotRunError
 
 METADATA = ".metadata"
+_MAX_CHUNKS = 100_000
 _OWN_MODULES = ("torch.distributed.checkpoint.", "pathlib.", "torch.serialization.")
 
 
@@ -91,10 +94,13 @@ def read_distributed(folder: Path) -> Contents:
             machine = Machine(file, rebuild)
             fields = _state(machine.read())
         storages = _storages(folder, fields["storage_data"])
-        tensors, beside = [], {}
+        tensors, beside, n_chunks = [], {}, 0
         for name, entry in fields["state_dict_metadata"].items():
             if entry.name.endswith(".TensorStorageMetadata"):
-                tensors.append(_tensor(str(name), _state(entry), storages))
+                tensors.append(_tensor(checked_name(str(name)), _state(entry), storages))
+                n_chunks += len(tensors[-1].chunks)
+                if n_chunks > _MAX_CHUNKS:
+                    raise ValueError(f"tensors in more than {_MAX_CHUNKS:,} parts")
             else:
                 beside[str(name)] = "an object, pickled"
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
@@ -130,8 +136,10 @@ def _storages(folder: Path, data: dict[Any, Any]) -> dict[tuple[Any, ...], Stora
             raise ValueError(
                 f"'{file.name}' is missing" if sizes[file] < 0 else f"'{file.name}' is cut short"
             )
-        place = (index["fqn"], tuple(index.get("offset") or ()))
-        found[place] = Storage(file, f"{index['fqn']} {place[1]}", begin, length, is_saved=True)
+        name, start = index["fqn"], checked_sizes(index.get("offset") or ())
+        if not isinstance(name, str):
+            raise ValueError("values that have no name")
+        found[name, start] = Storage(file, f"{name} {start}", begin, length)
     return found
 
 
@@ -141,11 +149,16 @@ def _tensor(name: str, fields: dict[str, Any], storages: dict[tuple[Any, ...], S
     dtype = state["dtype"] if isinstance(state, dict) else state[0] if isinstance(state, tuple) else None
     if not isinstance(dtype, Global):
         raise ValueError(f"no dtype for '{name}'")
+    shape = checked_shape(fields["size"])
     chunks = []
-    for chunk in map(_state, fields["chunks"]):
-        start = checked_sizes(chunk["offsets"])
+    for chunk in map(_state, fields["chunks"][:_MAX_CHUNKS]):
+        start, part = checked_sizes(chunk["offsets"]), checked_shape(chunk["sizes"])
         storage = storages.get((name, start)) or storages.get((name, ()))
         if storage is None:
             raise ValueError(f"no values for '{name}'")
-        chunks.append(Chunk(storage, start, checked_shape(chunk["sizes"])))
-    return TensorEntry(name, checked_shape(fields["size"]), dtype_of(dtype), None, chunks=tuple(chunks))
+        if any(at + n > size for at, n, size in zip(start, part, shape, strict=True)):
+            raise ValueError(f"values beyond the end of '{name}'")
+        chunks.append(Chunk(storage, start, part))
+    if sum(math.prod(chunk.shape) for chunk in chunks) != math.prod(shape):
+        raise ValueError(f"values for other than the whole of '{name}'")
+    return TensorEntry(name, shape, dtype_of(dtype), None, chunks=tuple(chunks))

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import IO, Any
 
-from modelscope_cli.checkpoints.entries import BITS, Contents, Storage
+from modelscope_cli.checkpoints.entries import BITS, Contents, Storage, TensorEntry
 from modelscope_cli.checkpoints.machine import MAX_BYTES, Machine
 from modelscope_cli.checkpoints.rebuild import StorageRef, is_known, rebuild, storage_of
 from modelscope_cli.checkpoints.sniff import damaged
@@ -29,6 +29,19 @@ def read_torch(path: Path) -> Contents:
         raise damaged(path, error) from error
     foreign = tuple(name for name in machine.names if not is_known(name))
     return Contents(path, kind, tensors, beside, foreign=foreign, note=note, files=(path,))
+
+
+def read_saved_tensor(path: Path, file: IO[bytes]) -> TensorEntry:
+    """Describe the one tensor that `torch.save` wrote into a part of `path`, given as a file of its own.
+
+    Raises:
+        ValueError: there is none, or it contradicts itself.
+    """
+    _, content, _, locate = _read_zip(path, file)
+    tensors, _, _ = lay_out(content, locate)
+    if len(tensors) != 1:
+        raise ValueError(f"{len(tensors)} tensors where one was saved")
+    return tensors[0]
 
 
 def _read_zip(path: Path, file: IO[bytes]) -> tuple[str, Any, Machine, Locate]:
@@ -80,12 +93,14 @@ def _storages_behind(path: Path, file: IO[bytes], machine: Machine, keys: Any) -
     n_file = path.stat().st_size
     found: dict[str, Storage] = {}
     at = file.tell()
-    for key in keys if isinstance(keys, list) else ():
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+        raise ValueError("storages that have no names")
+    for key in keys:
         file.seek(at)
         length = file.read(8)
         nbytes = int.from_bytes(length, "little") * bits.get(key, 8) // 8
         if len(length) < 8 or at + 8 + nbytes > n_file:
-            raise ValueError(f"storage '{key}' beyond the end of the file"[:80])
+            raise ValueError(f"storage '{key[:40]}' beyond the end of the file")
         found[key] = Storage(path, key, at + 8, nbytes)
         at += 8 + nbytes
     return found

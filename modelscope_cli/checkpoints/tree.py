@@ -5,12 +5,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from modelscope_cli.checkpoints.entries import Storage, TensorEntry, printable
+from modelscope_cli.checkpoints.entries import Storage, TensorEntry, checked_name, printable
 from modelscope_cli.checkpoints.machine import Global, Opaque
 from modelscope_cli.checkpoints.rebuild import StorageRef, TensorRef, state_of_module
 from modelscope_cli.checkpoints.unwrap import find_state, tensors_in, took
 
 Locate = Callable[[StorageRef], Storage]
+# The way to something: the way to what holds it, and its key there. To write each out would take much memory.
+Path = tuple["Path", Any] | None
 
 _MAX_DEPTH = 32
 _MAX_TEXT = 60
@@ -25,14 +27,14 @@ def lay_out(content: Any, locate: Locate) -> tuple[tuple[TensorEntry, ...], dict
     """Return the tensors, what stands beside them, and where the state dict stood.
 
     Raises:
-        ValueError: a tensor whose storage is not there or too small.
+        ValueError: a tensor whose storage is not there or too small, or whose name is too long.
     """
     content = _with_states(content)
-    path, holder, beside = find_state(content, _is_tensor)
+    taken, holder, beside = find_state(content, _is_tensor)
     named = tensors_in(holder, _is_tensor)
     if not named:  # no state dict: whatever tensors there are
-        named = {name or "tensor": value for name, value in _walk(content, _MAX_STEPS) if _is_tensor(value)}
-        path = []
+        named = {_name(path): value for path, value in _walk(content, _MAX_STEPS) if _is_tensor(value)}
+        taken = []
     located: dict[StorageRef, Storage] = {}
     tensors = []
     for name, ref in named.items():
@@ -41,13 +43,22 @@ def lay_out(content: Any, locate: Locate) -> tuple[tuple[TensorEntry, ...], dict
             storage = located.get(ref.storage) or locate(ref.storage)
             located[ref.storage] = storage
         tensors.append(
-            TensorEntry(name, ref.shape, ref.dtype, storage, ref.offset, ref.stride, (), ref.is_quantized)
+            TensorEntry(
+                checked_name(name),
+                ref.shape,
+                ref.dtype,
+                storage,
+                ref.offset,
+                ref.stride,
+                (),
+                ref.is_quantized,
+            )
         )
     others = [(name, value) for name, value in beside if not _is_tensor(value)]
     words = {printable(name)[:_MAX_TEXT]: describe(value) for name, value in others[:_MAX_BESIDE]}
     if len(others) > _MAX_BESIDE:
         words["..."] = f"{len(others) - _MAX_BESIDE:,} more"
-    return tuple(tensors), words, took(path, beside, len(tensors)) if path else None
+    return tuple(tensors), words, took(taken, beside, len(tensors)) if taken else None
 
 
 def describe(value: Any) -> str:
@@ -83,10 +94,10 @@ def _with_states(content: Any) -> Any:
     return {key: states.get(id(value), value) for key, value in content.items()}
 
 
-def _walk(value: Any, limit: int) -> Iterator[tuple[str, Any]]:
+def _walk(value: Any, limit: int) -> Iterator[tuple[Path, Any]]:
     """Go through all that is not a container, each container once, with the path to it; `limit` steps at most."""
     seen: set[int] = set()
-    waiting: list[tuple[str, int, Any]] = [("", 0, value)]
+    waiting: list[tuple[Path, int, Any]] = [(None, 0, value)]
     while waiting and limit > 0:
         limit -= 1
         path, depth, value = waiting.pop()
@@ -95,7 +106,7 @@ def _walk(value: Any, limit: int) -> Iterator[tuple[str, Any]]:
         elif id(value) not in seen and depth <= _MAX_DEPTH:
             seen.add(id(value))
             below = itertools.islice(_items(value), limit)
-            waiting += reversed([(_join(path, key), depth + 1, item) for key, item in below])
+            waiting += reversed([((path, key), depth + 1, item) for key, item in below])
 
 
 def _items(value: Any) -> Iterable[tuple[Any, Any]]:
@@ -105,6 +116,9 @@ def _items(value: Any) -> Iterable[tuple[Any, Any]]:
     return value.items() if isinstance(value, dict) else enumerate(value)
 
 
-def _join(path: str, key: Any) -> str:
-    name = str(key) if isinstance(key, str | int) else type(key).__name__
-    return f"{path}.{name}" if path else name
+def _name(path: Path) -> str:
+    keys: list[str] = []
+    while path is not None:
+        path, key = path
+        keys.append(str(key))
+    return checked_name(".".join(reversed(keys))) or "tensor"

@@ -61,6 +61,7 @@ def open_weights(request: "ModelRequest | None", path: "Path | None") -> Weights
     """Load a model and take its state dict; without a request, map the tensors of the checkpoint at `path`."""
     from torch import Tensor
 
+    from modelscope_cli.checkpoints.entries import in_order
     from modelscope_cli.models.checkpoint import read_checkpoint
     from modelscope_cli.records.diff import DiffSide
     from modelscope_cli.records.run import ModelInfo, WeightsInfo
@@ -74,19 +75,12 @@ def open_weights(request: "ModelRequest | None", path: "Path | None") -> Weights
     held = read_checkpoint(path)
     tell(held.notes, ())
     state = held.state
-    if (
-        path.suffix.lower() == ".safetensors"
-    ):  # which is sorted by size; layers are numbered in the order they run
-        state = {name: state[name] for name in sorted(state, key=_in_order)}
+    if path.suffix.lower() == ".safetensors":  # which has no order of its own
+        state = {name: state[name] for name in sorted(state, key=in_order)}
     dtypes = {str(tensor.dtype).removeprefix("torch.") for tensor in state.values()}
     weights = WeightsInfo(str(path), path.name, "checkpoint", held.sha256)
     side = DiffSide(ModelInfo("file", str(path), "", weights), "cpu", ", ".join(sorted(dtypes)), 0, None)
     return Weights(side, state)
-
-
-def _in_order(name: str) -> list[tuple[bool, int, str]]:
-    """Sort `layer.2` before `layer.10`."""
-    return [(not part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in name.split(".")]
 
 
 def describe(loaded: "LoadedModel", seed: int, mode: str | None) -> "DiffSide":

@@ -1,11 +1,8 @@
 """Explain a pickle that holds more than tensors: what it would run, and how to convert it."""
 
-import contextlib
 import json
-import pickletools
 import re
 import shlex
-import zipfile
 from pathlib import Path
 
 from modelscope_cli.checkpoints.reading import read_contents
@@ -23,48 +20,21 @@ _CONVERT = (
 
 def refused(path: Path, reason: str) -> CannotRunError:
     """Return the error for a file that torch, for `reason`, would not load as weights only."""
+    try:
+        contents = read_contents(path)
+        has_tensors, foreign = bool(contents.tensors), contents.foreign
+    except CannotRunError:
+        has_tensors, foreign = False, ()
     named = re.search(r"GLOBAL ([\w.]+)", reason)
-    name = named[1] if named else _first_global(path)
+    name = named[1] if named else next(iter(foreign), None)
     if "TorchScript" in reason:
         what = "it is a TorchScript program"
     else:
         what = f"it would run '{name}'" if name else "it holds more than tensors"
     target = path.with_name(f"{path.stem}-converted.safetensors")
-    if _has_tensors(path):
+    if has_tensors:
         safely = f"modelscope weights {shlex.quote(str(path))} --convert {shlex.quote(str(target))}"
         return CannotRunError(f"checkpoint '{path}' is not loaded: {what}", safely)
     script = _CONVERT.format(source=json.dumps(str(path)), target=json.dumps(str(target)))
     hint = f"only if you trust where it came from: python -c {shlex.quote(script)}"
     return CannotRunError(f"checkpoint '{path}' is not loaded: {what}", hint)
-
-
-def _has_tensors(path: Path) -> bool:
-    """Tell whether there is a state dict in it that can be read without running anything."""
-    try:
-        return bool(read_contents(path).tensors)
-    except CannotRunError:
-        return False
-
-
-def _first_global(path: Path) -> str | None:
-    """Return the first function or class outside torch that a pickle names, without loading it."""
-    strings: list[str] = []
-    with contextlib.suppress(Exception):  # a damaged pickle names nothing
-        for operation, argument, _ in pickletools.genops(_pickle_bytes(path)):
-            name = None
-            if operation.name == "GLOBAL":
-                name = str(argument).replace(" ", ".")
-            elif operation.name == "STACK_GLOBAL":
-                name = ".".join(strings[-2:])
-            elif isinstance(argument, str):
-                strings.append(argument)
-            if name and not name.startswith(("torch.", "collections.")):
-                return name
-    return None
-
-
-def _pickle_bytes(path: Path) -> bytes:
-    if not zipfile.is_zipfile(path):
-        return path.read_bytes()
-    with zipfile.ZipFile(path) as archive:
-        return archive.read(next(name for name in archive.namelist() if name.endswith("data.pkl")))
