@@ -276,6 +276,9 @@ class Recorder:
             model.begin_step(clock.step + 1, is_recorded(clock.step + 1, self._every))
         if watch is not None:
             report.parameters = clock.name_rows(watch.finish(has_closure), self.roster)
+            if all(model == clock.label for model, *_ in report.parameters):
+                what = f"no model that {clock.label} trains was seen to run, so its layers are missing"
+                self._tell_once("unseen", f"{what} (it is compiled by model.compile(), or is no nn.Module)")
         clock.step += 1
         clock.ended = time.perf_counter()
         self.n_steps = max(self.n_steps, clock.step)
