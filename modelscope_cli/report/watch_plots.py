@@ -113,10 +113,9 @@ def _draw_activations(record: WatchRecord) -> Any:
     panels[0].set_ylabel("mean")
     panels[1].set_ylabel("standard deviation")
     for number, series in enumerate(record.loss):
-        shade = dict(color=INK, ls=("-", "--", ":")[number % 3])
-        panels[2].plot(
-            _between(steps, series.step), _floats(series.value), lw=1.1, label=series.optimizer, **shade
-        )
+        line = ("-", "--", ":")[number % 3]
+        at, values = _between(steps, series.step), _floats(series.value)
+        panels[2].plot(at, values, color=INK, lw=1.1, ls=line, label=series.optimizer)
     if len(record.loss) > 1:
         panels[2].legend(fontsize=7, loc="upper right")
     panels[2].set_ylabel("loss")
