@@ -156,23 +156,30 @@ class _LiveLine:
     _INTERVAL_S = 0.2
 
     def __init__(self) -> None:
+        self._write = sys.stderr.write  # past whatever watches for other output
         self._drawn_at = 0.0
         self._is_drawn = False
+        self._is_free = True  # no unfinished line of others stands there, such as a progress bar
 
     def draw(self, text: str) -> None:
         now = time.monotonic()
-        if now - self._drawn_at < self._INTERVAL_S:
+        if now - self._drawn_at < self._INTERVAL_S or not self._is_free:
             return
         self._drawn_at, self._is_drawn = now, True
-        # Carriage return first and last: whoever writes next begins at the start of the line.
-        sys.stderr.write(f"\r\x1b[2K{text[: shutil.get_terminal_size().columns - 1]}\r")
+        self._write(f"\r\x1b[2K{text[: shutil.get_terminal_size().columns - 1]}\r")
         sys.stderr.flush()
 
     def clear(self) -> None:
         if self._is_drawn:
             self._is_drawn = False
-            sys.stderr.write("\r\x1b[2K")
+            self._write("\r\x1b[2K")
             sys.stderr.flush()
+
+    def make_way(self, text: str) -> None:
+        """Clear the line for what others are about to write."""
+        self.clear()
+        if text:
+            self._is_free = text.endswith("\n")
 
 
 @contextlib.contextmanager
@@ -185,16 +192,20 @@ def live_line() -> Iterator[Callable[[str], None] | None]:
         yield None
         return
     line = _LiveLine()
-    write_out = sys.stdout.write
-
-    def clear_and_write(text: str) -> int:
-        line.clear()
-        return write_out(text)
-
-    stdout: Any = sys.stdout
-    stdout.write = clear_and_write
+    streams: list[Any] = [stream for stream in (sys.stdout, sys.stderr) if stream.isatty()]
+    for stream in streams:
+        stream.write = _after(line.make_way, stream.write)
     try:
         yield line.draw
     finally:
         line.clear()
-        del stdout.write
+        for stream in streams:
+            del stream.write
+
+
+def _after(first: Callable[[str], object], write: Callable[[str], int]) -> Callable[[str], int]:
+    def write_after(text: str) -> int:
+        first(text)
+        return write(text)
+
+    return write_after

@@ -1,6 +1,8 @@
 """`modelscope watch`."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +11,7 @@ import typer
 
 from modelscope_cli.cli import _console
 from modelscope_cli.cli import _options as opt
-from modelscope_cli.cli._emit import Destination, destination, emit
+from modelscope_cli.cli._emit import Destination, destination, emit, is_read_at_once
 from modelscope_cli.cli._run import set_up, tell
 from modelscope_cli.cli._verdict import FailOn, FailOnOpt, is_failed
 from modelscope_cli.errors import UsageError
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from modelscope_cli.watching.ranks import Ranks
     from modelscope_cli.watching.runner import Script
 
-_WAIT_FOR_RANKS_S = 30.0
+_WAIT_FOR_RANKS_S = 20.0  # torchrun gives half a minute to those it ends
 
 
 class AbortOn(StrEnum):
@@ -124,11 +126,11 @@ def _watch(
     columns: str | None,
 ) -> int:
     import os
-    import warnings
 
     from modelscope_cli.watching.log import Log, log_file
     from modelscope_cli.watching.outcome import read_outcome
     from modelscope_cli.watching.ranks import find_ranks, forget_folder, wait_for_others
+    from modelscope_cli.watching.runner import gentle_sigterm
     from modelscope_cli.watching.watcher import StopScript, Watcher
 
     ranks = find_ranks()
@@ -143,43 +145,53 @@ def _watch(
 
     process = os.getpid()
     refusal = None
-    with _console.live_line() as show, warnings.catch_warnings():
-        # Of torch.compile: our hooks count its wrapper once, as they should.
+    with gentle_sigterm() as hold_off:
+        with _console.live_line() as show, _without_compile_warning():
+            watcher = Watcher(
+                log,
+                every,
+                patterns,
+                steps=steps,
+                is_stopped_by_nan=abort_on == AbortOn.nan,
+                judge=judge if abort_on == AbortOn.findings else None,
+                show=show if ranks.is_first else None,
+                warn=_console.warn,
+            )
+            try:
+                with watcher.recorder.installed():
+                    code = script.run(_console.write_error)
+            except StopScript as stop:
+                code, refusal = stop.exit_code, stop.refusal
+                if stop.reason and ranks.is_first:
+                    _console.note(stop.reason)
+        if os.getpid() != process:  # forked off by the script, and come back here
+            return code
+        hold_off()
+        elapsed = round((time.monotonic() - _console.settings.started) * 1000, 1)
+        n_backward = watcher.recorder.losses.n_backward
+        log.write("end", code=code, steps=watcher.recorder.n_steps, backward=n_backward, elapsed_ms=elapsed)
+        log.close()
+        if not ranks.is_first:
+            return code
+        late = wait_for_others(folder, ranks, _WAIT_FOR_RANKS_S)
+        for rank in late:
+            _console.warn(f"rank {rank} has not finished; what it wrote so far is in the report")
+        forget_folder(ranks)
+        if refusal is not None:
+            raise refusal
+        return _finish(folder, where, columns, fail_on, code, elapsed)
+
+
+@contextmanager
+def _without_compile_warning() -> Iterator[None]:
+    """Torch warns that global hooks count a compiled model's wrapper as well; ours count it once."""
+    import warnings
+
+    with warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", message=r"Using `torch.compile\(module\)` when there are global hooks"
         )
-        watcher = Watcher(
-            log,
-            every,
-            patterns,
-            steps=steps,
-            is_stopped_by_nan=abort_on == AbortOn.nan,
-            judge=judge if abort_on == AbortOn.findings else None,
-            show=show if ranks.is_first else None,
-            warn=_console.warn,
-        )
-        try:
-            with watcher.recorder.installed():
-                code = script.run(_console.write_error)
-        except StopScript as stop:
-            code, refusal = stop.exit_code, stop.refusal
-            if stop.reason and ranks.is_first:
-                _console.note(stop.reason)
-    if os.getpid() != process:  # forked off by the script, and come back here
-        return code
-    elapsed = round((time.monotonic() - _console.settings.started) * 1000, 1)
-    n_backward = watcher.recorder.losses.n_backward
-    log.write("end", code=code, steps=watcher.recorder.n_steps, backward=n_backward, elapsed_ms=elapsed)
-    log.close()
-    if not ranks.is_first:
-        return code
-    late = wait_for_others(folder, ranks, _WAIT_FOR_RANKS_S)
-    for rank in late:
-        _console.warn(f"rank {rank} has not finished; what it wrote so far is in the report")
-    forget_folder(ranks)
-    if refusal is not None:
-        raise refusal
-    return _finish(folder, where, columns, fail_on, code, elapsed)
+        yield
 
 
 def _open_folder(ranks: "Ranks", out: Path | None, force: bool, name: str) -> Path:
@@ -210,7 +222,7 @@ def _finish(
     """Write the report from the log and say what was found; return the exit code."""
     from modelscope_cli.report.folder import OutputFolder
     from modelscope_cli.report.watch_report import save_watch_report
-    from modelscope_cli.report.watch_sheet import watch_sheet
+    from modelscope_cli.report.watch_sheet import verdict, watch_sheet
     from modelscope_cli.watching.outcome import read_outcome
 
     record = read_outcome(folder, elapsed_ms=elapsed_ms or 0.0)
@@ -219,5 +231,8 @@ def _finish(
         save_watch_report(record, document, stage)
     tell((), record.run.warnings)
     _console.note(f"wrote {folder}")
+    if not is_read_at_once(where):
+        for label, text in verdict(record):
+            _console.note(f"{label}  {text}" if label else f"  {text}")
     emit(where, watch_sheet(record, columns), document)
     return code or int(is_failed(record.findings, fail_on))

@@ -80,17 +80,18 @@ class ParameterSeries:
 
 @dataclass(frozen=True, slots=True)
 class WatchedParameter:
-    """A parameter over time; `shape` tells weights from biases."""
+    """A parameter over time; `shape` tells weights from biases, `optimizer` who trains it."""
 
     model: str
     name: str
+    optimizer: str
     shape: tuple[int, ...]
     series: ParameterSeries
 
 
 @dataclass(frozen=True, slots=True)
 class ScalarSeries:
-    """A number of one optimizer at every recorded step: the loss, a learning rate, milliseconds."""
+    """A number of one optimizer over time, at more steps than are recorded: loss, learning rate, milliseconds."""
 
     optimizer: str
     step: tuple[int, ...]

@@ -82,6 +82,13 @@ def _mark_steps(axes: Any, steps: list[int]) -> None:
     axes.set_xticks(places, [str(steps[place]) for place in places], fontsize=8)
 
 
+def _between(steps: list[int], wanted: Sequence[int]) -> list[float]:
+    """Return where steps belong among the columns, which are evenly spaced while the recorded steps are not."""
+    import numpy as np
+
+    return [float(at) for at in np.interp(wanted, steps, range(len(steps)))]
+
+
 def _floats(values: Sequence[float | None]) -> list[float]:
     return [math.nan if value is None else value for value in values]
 
@@ -105,10 +112,12 @@ def _draw_activations(record: WatchRecord) -> Any:
     panels[1].set_yscale("log", subs=(2, 5))
     panels[0].set_ylabel("mean")
     panels[1].set_ylabel("standard deviation")
-    for series in record.loss:
-        at = [place[step] for step in series.step if step in place]
-        values = [v for s, v in zip(series.step, _floats(series.value), strict=True) if s in place]
-        panels[2].plot(at, values, color=INK, lw=1.2, label=series.optimizer)
+    for number, series in enumerate(record.loss):
+        line = ("-", "--", ":")[number % 3]
+        at, values = _between(steps, series.step), _floats(series.value)
+        panels[2].plot(at, values, color=INK, lw=1.1, ls=line, label=series.optimizer)
+    if len(record.loss) > 1:
+        panels[2].legend(fontsize=7, loc="upper right")
     panels[2].set_ylabel("loss")
     panels[2].set_xlabel("step")
     _mark_steps(panels[2], steps)
@@ -119,9 +128,9 @@ def _draw_activations(record: WatchRecord) -> Any:
             axes.yaxis.set_major_formatter("{x:g}")
             axes.yaxis.set_minor_formatter(_few(axes, "{x:g}"))
             axes.tick_params(which="minor", labelsize=7)
-        for finding in record.findings:
-            if finding.since_step in place:
-                axes.axvline(place[finding.since_step], color=ALARM, lw=0.8, ls=":")
+        since = {finding.since_step for finding in record.findings if finding.since_step is not None}
+        for since_step in _between(steps, sorted(since)):
+            axes.axvline(since_step, color=ALARM, lw=0.8, ls=":")
     lowest = panels[1].get_position().y0 * figure.get_size_inches()[1]
     _name_depths(figure, _key_axes(figure, right - 0.25, lowest, 0.45), labels)
     return figure

@@ -1,10 +1,11 @@
 """The table of `watch`: a row a layer, how it began and how it ended, and the verdict below."""
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from modelscope_cli.records.watch import TrainingFinding, WatchedLayer, WatchRecord
+from modelscope_cli.records.watch import ScalarSeries, TrainingFinding, WatchedLayer, WatchRecord
 from modelscope_cli.report.figures import number, percent
 from modelscope_cli.report.names import label_of
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
@@ -105,17 +106,37 @@ def _any_nan(record: WatchRecord) -> bool:
 def _facts(record: WatchRecord) -> tuple[tuple[str, str], ...]:
     facts = []
     for series in record.loss:
-        name = "loss" if len(record.loss) == 1 else f"loss ({series.optimizer})"
-        first, last = _first(series.value), _last(series.value)
-        facts.append((name, f"{number(first) or first} at first, {number(last) or last} at the end"))
+        name = "loss" if len(record.loss) == 1 else f"loss ({_who(record, series.optimizer)})"
+        facts.append((name, _course(series)))
     if record.ranks > 1:
         facts.append(("ranks", f"{record.ranks}, merged"))
     if record.steps:
         facts.append(("steps", f"{record.steps}, {record.recorded} of them looked at closely"))
-    return (*facts, *_verdict(record))
+    return (*facts, *verdict(record))
 
 
-def _verdict(record: WatchRecord) -> list[tuple[str, str]]:
+def _who(record: WatchRecord, optimizer: str) -> str:
+    """Return `Adam of Generator`: with two optimizers their classes tell little."""
+    models = dict.fromkeys(one.model for one in record.parameters if one.optimizer == optimizer)
+    return f"{optimizer} of {', '.join(models)}" if models else optimizer
+
+
+def _course(series: ScalarSeries) -> str:
+    at_ends = f"{_figure_of(series.value[0])} at first, {_figure_of(series.value[-1])} at the end"
+    pairs = zip(series.value, series.step, strict=True)
+    finite = [(value, step) for value, step in pairs if value is not None and math.isfinite(value)]
+    if not finite:
+        return at_ends
+    low, step = min(finite)
+    return f"{at_ends}; lowest {number(low)}, at step {step}"
+
+
+def _figure_of(value: float | None) -> str:
+    return number(value) or str(value)
+
+
+def verdict(record: WatchRecord) -> list[tuple[str, str]]:
+    """Return what was found, in `(label, text)` lines."""
     if not record.findings:
         return [("verdict", "nothing wrong found" if record.recorded else "nothing was seen to judge")]
     lines = []

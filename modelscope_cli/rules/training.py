@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from modelscope_cli.records.check import RuleInfo
-from modelscope_cli.records.watch import ScalarSeries, TrainingFinding, WatchedLayer, WatchedParameter
+from modelscope_cli.records.watch import (
+    Event,
+    ScalarSeries,
+    TrainingFinding,
+    WatchedLayer,
+    WatchedParameter,
+)
 
 ERROR, WARNING = "error", "warning"
 _RECTIFIERS = ("ReLU", "ReLU6")
@@ -25,6 +31,8 @@ class Course(Protocol):
     def parameters(self) -> tuple[WatchedParameter, ...]: ...
     @property
     def loss(self) -> tuple[ScalarSeries, ...]: ...
+    @property
+    def events(self) -> tuple[Event, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +74,7 @@ class TrainingRule:
 
 
 def judge_training(course: Course) -> tuple[TrainingFinding, ...]:
-    """Return what the rules find: errors first, then in the order of the rules."""
+    """Return what the rules find: errors first, then as they happened, for one thing leads to the next."""
     found = [
         TrainingFinding(
             rule.code,
@@ -82,7 +90,7 @@ def judge_training(course: Course) -> tuple[TrainingFinding, ...]:
         for rule in RULES
         for s in rule.judge(course, rule.threshold)
     ]
-    return tuple(sorted(found, key=lambda finding: finding.severity != ERROR))
+    return tuple(sorted(found, key=lambda finding: (finding.severity != ERROR, finding.since_step or 0)))
 
 
 def _label(course: Course, row: WatchedLayer | WatchedParameter) -> str:
@@ -109,28 +117,33 @@ def _lasting(values: Sequence[float | None], is_wrong: Callable[[float], bool]) 
 
 def _loss_not_finite(course: Course, threshold: float) -> Iterator[Sighting]:
     for series in course.loss:
-        for step, value in zip(series.step, series.value, strict=True):
-            if value is not None and not math.isfinite(value):
-                yield Sighting(None, step, None, f"the loss is {value} from step {step} on")
-                return
+        values = [math.nan if value is None else value for value in series.value]
+        place = next((i for i, value in enumerate(values) if not math.isfinite(value)), None)
+        if place is not None:
+            step = series.step[place]
+            is_over = any(map(math.isfinite, values[place:]))
+            when = f"at step {step}" if is_over else f"from step {step} on"
+            yield Sighting(None, step, None, f"the loss is {values[place]} {when}")
+            return
+    for event in course.events:
+        if event.kind == "loss":
+            yield Sighting(None, event.step or 0, None, event.message)
+            return
 
 
 def _output_not_finite(course: Course, threshold: float) -> Iterator[Sighting]:
-    first: tuple[int, int, WatchedLayer] | None = None
     spoilt = []
     for layer in course.layers:
         counts = zip(layer.series.step, layer.series.nan_count, layer.series.inf_count, strict=True)
-        step = next((step for step, nan, inf in counts if nan + inf > threshold), None)
-        if step is not None:
-            spoilt.append(layer)
-            if first is None or (step, layer.order) < first[:2]:
-                first = step, layer.order, layer
-    if first is not None:
-        step, _, layer = first
-        at = layer.series.step.index(step)
-        count = layer.series.nan_count[at] + layer.series.inf_count[at]
-        others = f"; {len(spoilt) - 1} layers with it or after it" if len(spoilt) > 1 else ""
-        words = f"the first values that are not finite appear here at step {step}: {count} of them{others}"
+        first = next(((step, nan + inf) for step, nan, inf in counts if nan + inf > threshold), None)
+        if first is not None:
+            spoilt.append((first[0], layer.order, layer, first[1]))
+    if spoilt:
+        step, _, layer, count = min(spoilt, key=lambda one: one[:2])
+        is_first = layer.order == min(one.order for one in course.layers if one.model == layer.model)
+        cause = "; it is the first layer: look at its input and its weights" if is_first else ""
+        more = f"; {len(spoilt) - 1} more layers then or later" if len(spoilt) > 1 else ""
+        words = f"the first NaN or infinite values appear here, {count} of them at step {step}{more}{cause}"
         yield Sighting(_label(course, layer), step, count, words)
 
 
@@ -143,9 +156,9 @@ def _gradient_not_finite(course: Course, threshold: float) -> Iterator[Sighting]
             found.setdefault(step, []).append(one)
     if found:
         step = min(found)
-        labels = [_label(course, one) for one in found[step]]
-        words = f"gradients are not finite from step {step} on: {_some(labels)}"
-        yield Sighting(labels[0], step, len(labels), words)
+        label, *others = [_label(course, one) for one in found[step]]
+        words = f"its gradient is not finite at step {step}{_likewise(others)}"
+        yield Sighting(label, step, 1 + len(others), words)
 
 
 def _diverging(course: Course, threshold: float) -> Iterator[Sighting]:
@@ -179,8 +192,8 @@ def _dead(course: Course, threshold: float) -> Iterator[Sighting]:
         step, _, layer = dead[0]
         last = layer.series.zero_fraction[-1] or 0.0
         labels = [_label(course, other) for *_, other in dead[1:]]
-        then = f", then {_some(labels)}" if labels else ""
-        words = f"{last:.1%} of what it gives is zero, over {threshold:.0%} since step {step}{then}"
+        then = f"; then {_some(labels)}" if labels else ""
+        words = f"{last:.1%} of its output is zero, over {threshold:.0%} since step {step}{then}"
         yield Sighting(_label(course, layer), step, last, words)
 
 
@@ -201,8 +214,12 @@ def _exploding(course: Course, threshold: float) -> Iterator[Sighting]:
     if grown:
         step, _, layer, factor = min(grown, key=lambda one: one[:2])
         more = f"; {len(grown) - 1} more layers likewise" if len(grown) > 1 else ""
-        words = f"its values have grown {factor:.3g} times, over {threshold:g} times since step {step}{more}"
+        words = f"its values have grown {_times(factor)}, over {_times(threshold)} since step {step}{more}"
         yield Sighting(_label(course, layer), step, factor, words)
+
+
+def _times(factor: float) -> str:
+    return f"{factor:,.0f} times" if factor < 1e6 else f"{factor:.2g} times"
 
 
 def _weights(course: Course) -> list[WatchedParameter]:
@@ -210,46 +227,51 @@ def _weights(course: Course) -> list[WatchedParameter]:
     return [one for one in course.parameters if len(one.shape) > 1]
 
 
-def _gradients(course: Course, is_wrong: Callable[[float], bool], words: str) -> Iterator[Sighting]:
+def _likewise(labels: Sequence[str]) -> str:
+    return f"; likewise {_some(labels)}" if labels else ""
+
+
+def _gradients(
+    course: Course, is_wrong: Callable[[float], bool], words: str, sign: int
+) -> Iterator[Sighting]:
+    """The first weight; of those that begin at the same step the one furthest off, upwards where `sign` is 1."""
     rows = []
     for one in _weights(course):
         start = _lasting(one.series.grad_norm, is_wrong)
         if start is not None:
-            rows.append((one.series.step[start], one, one.series.grad_norm[-1] or 0.0))
+            rows.append((one.series.step[start], -sign * (one.series.grad_norm[-1] or 0.0), one))
     if rows:
-        step = min(step for step, _, _ in rows)
-        labels = [_label(course, one) for _, one, _ in rows]
-        worst = min((norm for *_, norm in rows), key=lambda norm: (not is_wrong(norm), norm))
-        yield Sighting(labels[0], step, worst, f"{words} since step {step}: {_some(labels)} ({worst:.2g})")
+        (step, last, one), *others = sorted(rows, key=lambda row: row[:2])
+        labels = [_label(course, other) for *_, other in others]
+        text = f"its gradient's norm is {abs(last):.2g}, {words} since step {step}{_likewise(labels)}"
+        yield Sighting(_label(course, one), step, abs(last), text)
 
 
 def _vanishing(course: Course, threshold: float) -> Iterator[Sighting]:
-    return _gradients(course, lambda norm: norm < threshold, f"the gradient's norm is below {threshold:g}")
+    return _gradients(course, lambda norm: norm < threshold, f"below {threshold:g}", -1)
 
 
 def _exploding_gradients(course: Course, threshold: float) -> Iterator[Sighting]:
-    words = f"the gradient's norm is over {threshold:g}"
-    return _gradients(course, lambda norm: threshold < norm < math.inf, words)
+    return _gradients(course, lambda norm: threshold < norm < math.inf, f"over {threshold:g}", 1)
 
 
 def _large_updates(course: Course, threshold: float) -> Iterator[Sighting]:
+    """The first weight; of those that begin at the same step the one that changes most."""
     rows = []
     for one in _weights(course):
-        ratios = [ratio for ratio in one.series.update_ratio if ratio is not None]
-        wrong = [
-            i for i, ratio in enumerate(one.series.update_ratio) if ratio is not None and ratio > threshold
-        ]
+        pairs = zip(one.series.step, one.series.update_ratio, strict=True)
+        known = [(step, ratio) for step, ratio in pairs if ratio is not None]
+        large = [(step, ratio) for step, ratio in known if ratio > threshold]
         # One large step, as the first of Adam may be, is no state.
-        if len(ratios) >= _LASTING and len(wrong) >= max(_LASTING, len(ratios) / 4):
-            rows.append((one.series.step[wrong[0]], statistics.median(ratios), one))
+        if len(large) >= max(_LASTING, len(known) / 4):
+            rows.append((large[0][0], -statistics.median(ratio for _, ratio in large), one))
     if rows:
-        step = min(step for step, _, _ in rows)
-        labels = [_label(course, one) for *_, one in rows]
-        worst = max(ratio for _, ratio, _ in rows)
+        (step, change, one), *others = sorted(rows, key=lambda row: row[:2])
+        labels = [_label(course, other) for *_, other in others]
         words = (
-            f"a single step changes weights by more than {threshold:.0%} of their size, first at step {step}"
+            f"single steps change it by {-change:.0%} of its size, over {threshold:.0%} first at step {step}"
         )
-        yield Sighting(labels[0], step, worst, f"{words}: {_some(labels)}")
+        yield Sighting(_label(course, one), step, -change, words + _likewise(labels))
 
 
 def _small_updates(course: Course, threshold: float) -> Iterator[Sighting]:
@@ -258,12 +280,12 @@ def _small_updates(course: Course, threshold: float) -> Iterator[Sighting]:
     for one in _weights(course):
         ratios = [ratio for ratio in one.series.update_ratio if ratio is not None]
         if len(ratios) >= _MIN_RECORDS and max(ratios) < threshold:
-            rows.append((one, max(ratios)))
+            rows.append((max(ratios), one))
     if rows:
-        labels = [_label(course, one) for one, _ in rows]
-        worst = min(ratio for _, ratio in rows)
-        words = f"no step changes these weights by {threshold:g} of their size: {_some(labels)}"
-        yield Sighting(labels[0], rows[0][0].series.step[0], worst, words)
+        most, one = min(rows, key=lambda row: row[0])
+        others = [_label(course, other) for _, other in rows if other is not one]
+        words = f"no step changes it by more than {most:.1g} of its size, {threshold:g} at least is usual"
+        yield Sighting(_label(course, one), one.series.step[0], most, words + _likewise(others))
 
 
 RULES = (

@@ -93,7 +93,7 @@ def train_once(
         settings=asdict(request),
         steps=runner.step,
         layers=recorder.layers(),
-        parameters=recorder.parameters(),
+        parameters=recorder.parameters(name),
         loss=recorder.loss(name),
         lr=recorder.lr(name),
         held_out=tuple(Measurement(step, _finite(loss), share) for step, loss, share in held_out.results),

@@ -123,9 +123,9 @@ class Recorder(Callback, Observer):
             if key in self._rows
         )
 
-    def parameters(self) -> tuple[WatchedParameter, ...]:
+    def parameters(self, optimizer: str) -> tuple[WatchedParameter, ...]:
         return tuple(
-            WatchedParameter(self._model, name, self._shapes[name], _parameter_series(rows))
+            WatchedParameter(self._model, name, optimizer, self._shapes[name], _parameter_series(rows))
             for name, rows in self._updates.items()
         )
 

@@ -17,6 +17,8 @@ class Rank(Protocol):
     def parameters(self) -> dict[tuple[str, str], dict[int, list[float | None]]]: ...
     @property
     def n_steps(self) -> int: ...
+    @property
+    def exit_code(self) -> int | None: ...
 
 
 def find_disagreements(ranks: Sequence[Rank]) -> Iterator[Event]:
@@ -25,6 +27,9 @@ def find_disagreements(ranks: Sequence[Rank]) -> Iterator[Event]:
         return
     usual = statistics.median_low(sorted(rank.n_steps for rank in ranks))
     for number, rank in enumerate(ranks):
+        if rank.exit_code not in (0, ranks[0].exit_code):
+            how = "without a last word" if rank.exit_code is None else f"with exit code {rank.exit_code}"
+            yield Event(rank.n_steps, "rank", f"rank {number} ended {how}, after {rank.n_steps} steps")
         if rank.n_steps != usual:
             yield Event(rank.n_steps, "rank", f"rank {number} took {rank.n_steps} steps, the others {usual}")
     named: set[int] = set()

@@ -37,11 +37,16 @@ class RankLog:
     device: str = "cpu"
     dtype: str = "float32"
     types: dict[LayerKey, str] = field(default_factory=dict)
-    shapes: dict[ParameterKey, tuple[int, ...]] = field(default_factory=dict)
+    trained: dict[ParameterKey, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
     layers: dict[LayerKey, dict[int, Sums]] = field(default_factory=dict)
     parameters: dict[ParameterKey, dict[int, list[float | None]]] = field(default_factory=dict)
     steps: dict[StepKey, dict[str, Any]] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> int | None:
+        """The script's own; None where it was killed."""
+        return None if self.end is None else int(self.end["code"])
 
     @property
     def n_steps(self) -> int:
@@ -90,7 +95,7 @@ def gather(folder: Path, world: int | None = None) -> Gathered:
     return Gathered(
         ranks=ranks,
         layers=tuple(_layer(key, order, ranks) for order, key in enumerate(names)),
-        parameters=tuple(_parameter(key, first) for key in first.shapes),
+        parameters=tuple(_parameter(key, first) for key in first.trained),
         loss=_scalars(ranks, lambda fields: [fields["loss"]]),
         lr=_scalars(ranks[:1], lambda fields: fields["lr"]),
         step_ms=_scalars(ranks[:1], lambda fields: [fields["ms"]]),
@@ -113,7 +118,7 @@ def _read(path: Path) -> RankLog:
             log.types[key] = fields["type"]
         elif kind == "parameter":
             key = by_id[fields["id"]] = tuple(fields["key"])
-            log.shapes[key] = tuple(fields["shape"])
+            log.trained[key] = fields["optimizer"], tuple(fields["shape"])
             log.device, log.dtype = fields["device"], fields["dtype"]
         elif kind == "step":
             step = fields["step"]
@@ -185,7 +190,8 @@ def _parameter(key: ParameterKey, log: RankLog) -> WatchedParameter:
     rows = log.parameters.get(key, {})
     columns = list(zip(*rows.values(), strict=True)) or [(), (), ()]
     series = ParameterSeries(tuple(rows), *columns)
-    return WatchedParameter(model=key[0], name=key[1], shape=log.shapes[key], series=series)
+    optimizer, shape = log.trained[key]
+    return WatchedParameter(model=key[0], name=key[1], optimizer=optimizer, shape=shape, series=series)
 
 
 def _scalars(ranks: list[RankLog], read: Any) -> tuple[ScalarSeries, ...]:

@@ -1,13 +1,17 @@
 """See the loss: the scalar that `backward` is called on, and what a gradient scaler made of it."""
 
 import functools
-import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
+
+_SCALED = "modelscope_scaled"  # in the metadata of a node of the graph: the scale and the loss before it
+_NEAR = 32  # nodes of the graph between a loss and what a scaler made
+_MOST_PENDING = 64
 
 
 class LossWatch:
@@ -17,44 +21,86 @@ class LossWatch:
         self.n_backward = 0
         self.scale = 1.0  # of the backward pass that runs now, by a gradient scaler
         self._pending: list[Tensor] = []
-        self._scaled: tuple[weakref.ref[Tensor], Tensor] | None = None
+        self._sum: float | None = None  # of those that were pending before
+        self._has_scaler = False
+        self._seen_by_step: int | None = None  # backward passes before the step that runs now
+
+    @property
+    def is_reevaluated(self) -> bool:
+        """Whether a step runs that has called its closure before: only the first time counts."""
+        return self._seen_by_step is not None and self.n_backward > self._seen_by_step
+
+    def begin_step(self) -> None:
+        self._seen_by_step = self.n_backward
+
+    def end_step(self) -> bool:
+        """Tell whether the step called a closure that ran backward."""
+        has_closure = self.is_reevaluated
+        self._seen_by_step = None
+        return has_closure
 
     def take(self) -> float | None:
         """Return the loss since the last step, None where none was seen, and begin anew."""
-        losses, self._pending = self._pending, []
-        return sum(loss.item() for loss in losses) if losses else None
+        self._add_up()
+        loss, self._sum = self._sum, None
+        return loss
+
+    def _add_up(self) -> None:
+        if self._pending:
+            self._sum = (self._sum or 0.0) + sum(loss.item() for loss in self._pending)
+            self._pending = []
 
     def remember_scaled(self, scaled: Any, plain: Any, scale: float) -> None:
-        """Note that `scaled` is `scale` times the loss `plain`."""
-        if isinstance(scaled, Tensor) and isinstance(plain, Tensor):
-            self._scaled = weakref.ref(scaled), plain.detach()
-            self.scale = scale
+        """Note in the graph that `scaled` is `scale` times the loss `plain`."""
+        self._has_scaler = True
+        if isinstance(scaled, Tensor) and isinstance(plain, Tensor) and scaled.grad_fn is not None:
+            _metadata(scaled.grad_fn)[_SCALED] = scale, plain.detach()
 
     def see(self, tensors: Any) -> None:
         """Take in what `backward` is called on."""
+        is_counted = not self.is_reevaluated
         self.n_backward += 1
         for tensor in (tensors,) if isinstance(tensors, Tensor) else tuple(tensors):
-            if not isinstance(tensor, Tensor) or tensor.numel() != 1:
+            if not isinstance(tensor, Tensor):
                 continue
-            is_scaled = self._scaled is not None and self._scaled[0]() is tensor
-            loss = self._scaled[1] if is_scaled and self._scaled else tensor.detach()
-            self.scale = self.scale if is_scaled else 1.0
-            # A copy: scripts go on to divide and add to what they hold.
-            self._pending.append(loss.reshape(()).clone())
+            self.scale, loss = self._unscaled(tensor)
+            if loss.numel() == 1 and is_counted:
+                # A copy: scripts go on to divide and add to what they hold.
+                self._pending.append(loss.reshape(()).clone())
+        if len(self._pending) >= _MOST_PENDING:
+            self._add_up()
+
+    def _unscaled(self, tensor: Tensor) -> tuple[float, Tensor]:
+        """Return the scale in a loss, and the loss without it: `scaler.scale(loss) / 4` is no less scaled."""
+        if self._has_scaler and tensor.grad_fn is not None:
+            near: deque[Any] = deque([tensor.grad_fn])
+            for _ in range(_NEAR):
+                if not near:
+                    break
+                node = near.popleft()
+                if _SCALED in _metadata(node):
+                    scale, plain = _metadata(node)[_SCALED]
+                    return scale, plain if node is tensor.grad_fn else tensor.detach() / scale
+                near.extend(other for other, _ in node.next_functions if other is not None)
+        return 1.0, tensor.detach()
+
+
+def _metadata(node: Any) -> dict[str, Any]:
+    return node.metadata  # torch's stubs call it a method
 
 
 @contextmanager
 def watched_losses(
     watch: LossWatch,
     is_ours: Callable[[], bool],
-    skipped: Callable[[], object],
+    skipped: Callable[[Any], object],
     count_steps: Callable[[], int],
 ) -> Iterator[None]:
     """Look on while `torch.autograd.backward` (which `Tensor.backward` calls) and gradient scalers are used.
 
     Args:
         is_ours: False in a process that was forked off.
-        skipped: called when a scaler left out a step because of infinite gradients.
+        skipped: called with the optimizer when a scaler left out its step because of infinite gradients.
         count_steps: how many steps there were so far.
     """
     backward, scale, step = torch.autograd.backward, torch.amp.GradScaler.scale, torch.amp.GradScaler.step
@@ -69,7 +115,10 @@ def watched_losses(
     def watched_scale(self: Any, outputs: Any) -> Any:
         scaled = scale(self, outputs)
         if is_ours() and self.is_enabled():
-            watch.remember_scaled(scaled, outputs, self.get_scale())
+            several = isinstance(outputs, (list, tuple))
+            pairs = zip(scaled, outputs, strict=True) if several else [(scaled, outputs)]
+            for made, plain in pairs:
+                watch.remember_scaled(made, plain, self.get_scale())
         return scaled
 
     @functools.wraps(step)
@@ -77,7 +126,7 @@ def watched_losses(
         before = count_steps()
         result = step(self, optimizer, *args, **kwargs)
         if is_ours() and count_steps() == before:
-            skipped()
+            skipped(optimizer)
         return result
 
     patches: list[tuple[Any, str, Any, Any]] = [

@@ -40,7 +40,7 @@ def read_outcome(folder: Path, world: int | None = None, elapsed_ms: float = 0.0
         run=run,
         steps=steps,
         recorded=gathered.recorded,
-        exit_code=None if first.end is None else first.end["code"],
+        exit_code=first.exit_code,
         ranks=len(gathered.ranks),
         near_zero=NEAR_ZERO,
         layers=gathered.layers,
@@ -55,24 +55,29 @@ def read_outcome(folder: Path, world: int | None = None, elapsed_ms: float = 0.0
 
 def _notices(gathered: Gathered, first: RankLog, script: str) -> Iterator[Notice]:
     end = first.end
+    kinds = Counter(event.kind for event in gathered.events)
     if end is None:
         yield Notice(
             "killed", f"the log ends at step {first.n_steps} without a last word: the run was killed"
         )
+    elif not first.steps and kinds["skipped"]:
+        yield Notice("all-skipped", "no step was taken: the gradients were never finite")
     elif not first.steps and end["backward"]:
         missing = "losses by step, learning rates, update ratios and the series of the layers are missing"
         yield Notice(
             "no-optimizer",
-            f"{script} ran backward {end['backward']} times, but no optimizer of torch.optim "
-            f"ever stepped: {missing}",
+            f"{script} ran backward {end['backward']} times, but no optimizer of torch.optim was seen to step (it "
+            f"is another library's, or its step is compiled): {missing}",
         )
     elif not first.steps:
         yield Notice(
-            "never-trained", f"{script} never trained: no optimizer stepped and nothing ran backward"
+            "never-trained",
+            f"{script} never trained: no optimizer stepped and nothing ran backward; processes that it starts "
+            "itself are not watched, those of torchrun are",
         )
-    kinds = Counter(event.kind for event in gathered.events)
-    if kinds["skipped"]:
-        yield Notice("skipped", f"{kinds['skipped']} steps were skipped by the gradient scaler")
+    if n := kinds["skipped"]:
+        were = "step was" if n == 1 else "steps were"
+        yield Notice("skipped", f"{n} {were} skipped by the gradient scaler: gradients were not finite")
     for event in gathered.events:
-        if event.kind != "skipped":
+        if event.kind not in ("skipped", "loss"):  # the latter is a finding
             yield Notice(event.kind, event.message)

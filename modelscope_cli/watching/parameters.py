@@ -24,13 +24,19 @@ class StepWatch:
         # A fused optimizer under AMP is handed scaled gradients and divides by the scale itself.
         scale = getattr(optimizer, "grad_scale", None)
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        self.ids = [id(parameter) for parameter in parameters]
         with torch.no_grad():
             self._before = [_look(parameter, scale) for parameter in parameters]
 
-    def finish(self) -> list[tuple[float | None, float, float | None]]:
-        """Return gradient norm, weight norm and relative change of every parameter, in the optimizer's order."""
+    def finish(self, has_closure: bool) -> list[tuple[float | None, float, float | None]]:
+        """Return gradient norm, weight norm and relative change of every parameter, in the optimizer's order.
+
+        Args:
+            has_closure: the gradients were computed by the step itself, so they are those that are there now.
+        """
         with torch.no_grad():
+            if has_closure:
+                for one in self._before:
+                    one.norms[0] = _gradient_norm(one.parameter, None)
             changes = [_norm(_sample(one.parameter) - one.sample) for one in self._before]
         # One transfer a device: nothing waits for an accelerator before the end.
         columns = [
@@ -46,15 +52,17 @@ class StepWatch:
 
 def _look(parameter: Tensor, scale: Tensor | None) -> _Before:
     sample = _sample(parameter).clone()
-    gradient = parameter.grad
-    if gradient is None:
-        grad_norm = parameter.new_tensor(-1.0, dtype=torch.float32)
-    else:
-        values = gradient.coalesce().values() if gradient.is_sparse else gradient
-        grad_norm = _norm(values) if scale is None else _norm(values) / scale.to(values.device)
     weight_norm = _norm(parameter)
     sampled_norm = weight_norm if sample.numel() == parameter.numel() else _norm(sample)
-    return _Before(parameter, sample, [grad_norm, weight_norm, sampled_norm])
+    return _Before(parameter, sample, [_gradient_norm(parameter, scale), weight_norm, sampled_norm])
+
+
+def _gradient_norm(parameter: Tensor, scale: Tensor | None) -> Tensor:
+    gradient = parameter.grad
+    if gradient is None:
+        return parameter.new_tensor(-1.0, dtype=torch.float32)
+    values = gradient.coalesce().values() if gradient.is_sparse else gradient
+    return _norm(values) if scale is None else _norm(values) / scale.to(values.device)
 
 
 def _sample(x: Tensor) -> Tensor:

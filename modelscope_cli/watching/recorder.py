@@ -4,9 +4,12 @@ What may be recorded is decided by the optimizers: forward passes since the last
 model's weights belong to the next one.
 """
 
+import math
 import os
+import sys
 import threading
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,8 +26,10 @@ from modelscope_cli.watching.losses import LossWatch, watched_losses
 from modelscope_cli.watching.parameters import StepWatch
 from modelscope_cli.watching.roster import Roster, WatchedModel, is_wrapper, peel
 from modelscope_cli.watching.schedule import is_recorded
-from modelscope_cli.watching.steps import Clock, StepReport
+from modelscope_cli.watching.steps import Clock, OpenStep, StepReport
 from modelscope_cli.watching.tally import Tally
+
+_MOST_PASSES = 512  # to one step; a model that no optimizer ever steps is not looked at for ever
 
 
 class Listener(Protocol):
@@ -57,12 +62,14 @@ class Recorder:
     def __init__(self, listener: Listener, every: int | None, patterns: tuple[str, ...]) -> None:
         self.roster = Roster(patterns)
         self.n_steps = 0
+        self._n_counted = 0  # of all optimizers together
         self._listener = listener
         self._every = every
         self.losses = LossWatch()
         self._pass = _Pass()
         self._clocks: dict[int, Clock] = {}
-        self._stepping: list[tuple[Optimizer, StepWatch | None]] = []
+        self._kinds: Counter[str] = Counter()
+        self._stepping: list[OpenStep] = []
         self._pid = os.getpid()
         self._is_broken = False
         self._told: set[str] = set()
@@ -80,7 +87,7 @@ class Recorder:
             for handle in handles:
                 stack.callback(handle.remove)
             stack.enter_context(
-                watched_losses(self.losses, self._is_ours, self._step_skipped, lambda: self.n_steps)
+                watched_losses(self.losses, self._is_ours, self._step_skipped, lambda: self._n_counted)
             )
             yield
 
@@ -131,7 +138,12 @@ class Recorder:
             message = "the model is compiled: its layers run as one and cannot be seen, its parameters can"
             self._tell_once("compiled", f"{message} (TORCH_COMPILE_DISABLE=1 shows the layers)")
         is_training = root.training and torch.is_grad_enabled()
-        return model if model is not None and model.is_recording and is_training else None
+        if model is None or not model.is_recording or not is_training:
+            return None
+        if model.n_passes == _MOST_PASSES or self.losses.is_reevaluated:
+            return None
+        model.n_passes += 1
+        return model
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
         if torch.compiler.is_compiling():
@@ -186,64 +198,89 @@ class Recorder:
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if torch.compiler.is_compiling() or not self._is_ours():
             return
-        self._stepping.append((optimizer, None))
+        self._stepping = [step for step in self._stepping if step.is_running()]
+        self._stepping.append(OpenStep(sys._getframe(1)))
         if len(self._stepping) == 1:
+            self.losses.begin_step()
             self._guard(self._begin_step, optimizer)
 
     def _begin_step(self, optimizer: Optimizer) -> None:
         clock = self._clock(optimizer)
         if is_recorded(clock.step, self._every):
-            self._stepping[0] = optimizer, StepWatch(optimizer)
+            self._stepping[0].watch = StepWatch(optimizer)
 
     def _clock(self, optimizer: Optimizer) -> Clock:
         clock = self._clocks.get(id(optimizer))
         if clock is None or clock.optimizer() is not optimizer:
-            clock = self._clocks[id(optimizer)] = Clock.of(optimizer, len(self._clocks))
+            kind = type(optimizer).__name__
+            self._kinds[kind] += 1
+            label = f"{kind}#{self._kinds[kind]}" if self._kinds[kind] > 1 else kind
+            clock = self._clocks[id(optimizer)] = Clock(weakref.ref(optimizer), label)
         return clock
 
-    def _step_skipped(self) -> None:
-        message = "the gradient scaler skipped the step: gradients were infinite"
-        self._listener.on_event(self.n_steps, "skipped", message)
+    def _step_skipped(self, optimizer: Optimizer) -> None:
+        self._guard(self._forget_step, optimizer)
+
+    def _forget_step(self, optimizer: Optimizer) -> None:
+        """What led to a step that a scaler left out is no part of the next one."""
+        step = self._clock(optimizer).step
+        for model in self._models_of(optimizer):
+            model.begin_step(model.step, model.is_recording)
+        loss = self.losses.take()
+        message = "the gradient scaler skipped a step: gradients were not finite"
+        self._listener.on_event(step, "skipped", message)
+        if loss is not None and not math.isfinite(loss):
+            self._listener.on_event(step, "loss", f"the loss was {loss} where a step was skipped")
+
+    def _models_of(self, optimizer: Optimizer) -> list[WatchedModel]:
+        """Return the models some of whose weights an optimizer holds."""
+        owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        return [
+            model
+            for model in self.roster.models
+            if (root := model.root()) is not None and any(id(p) in owned for p in root.parameters())
+        ]
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if torch.compiler.is_compiling() or not self._is_ours() or not self._stepping:
             return
-        _, watch = self._stepping.pop()
+        watch = self._stepping.pop().watch
         if self._stepping:
             return
+        has_closure = self.losses.end_step()
+        found_inf = getattr(optimizer, "found_inf", None)
+        if isinstance(found_inf, Tensor) and found_inf.any():
+            return  # a fused optimizer leaves out by itself what a scaler says, which calls `_step_skipped`
         reports: list[StepReport] = []
-        self._guard(lambda: reports.append(self._end_step(optimizer, watch)))
+        self._guard(lambda: reports.append(self._end_step(optimizer, watch, has_closure)))
         for report in reports:
             self._listener.on_step(report)
 
-    def _end_step(self, optimizer: Optimizer, watch: StepWatch | None) -> StepReport:
+    def _end_step(self, optimizer: Optimizer, watch: StepWatch | None, has_closure: bool) -> StepReport:
         clock = self._clock(optimizer)
         now = time.perf_counter()
         report = StepReport(
             optimizer=clock.label,
-            index=clock.index,
             step=clock.step,
             loss=self.losses.take(),
             lr=[float(group["lr"]) for group in optimizer.param_groups if "lr" in group],
             ms=(now - clock.ended) * 1000 if clock.ended else None,
             is_recorded=watch is not None,
         )
-        owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        for model in self.roster.models:
-            root = model.root()
-            if root is None or not any(id(parameter) in owned for parameter in root.parameters()):
-                continue
+        for model in self._models_of(optimizer):
             if watch is not None:
                 report.layers += [
                     (model.label, name, call, model.types[name, call], tally.row())
                     for (name, call), tally in model.tallies.items()
                 ]
-            model.tallies = {}
-            model.step = clock.step + 1
-            model.is_recording = is_recorded(model.step, self._every)
+            model.begin_step(clock.step + 1, is_recorded(clock.step + 1, self._every))
         if watch is not None:
-            report.parameters = clock.name_rows(watch, self.roster)
+            report.parameters = clock.name_rows(watch.finish(has_closure), self.roster)
+            if all(model == clock.label for model, *_ in report.parameters):
+                what = f"no model that {clock.label} trains was seen to run, so its layers are missing"
+                self._tell_once("unseen", f"{what} (it is compiled by model.compile(), or is no nn.Module)")
         clock.step += 1
         clock.ended = time.perf_counter()
         self.n_steps = max(self.n_steps, clock.step)
+        self._n_counted += 1
         return report

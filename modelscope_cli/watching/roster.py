@@ -24,7 +24,8 @@ class WatchedModel:
         label: its class, with `#2` for the second of that class.
         step: optimizer steps its weights have seen.
         is_recording: whether the step that is being prepared is recorded.
-        tallies: what the forward passes since the last step gave, in the order of calls.
+        n_passes: recorded forward passes since the last step.
+        tallies: what they gave, in the order of calls.
         wanted: names of layers that `--layer` means; None for every innermost call.
     """
 
@@ -33,8 +34,13 @@ class WatchedModel:
     wanted: frozenset[str] | None = None
     step: int = 0
     is_recording: bool = True
+    n_passes: int = 0
     tallies: dict[CallKey, Tally] = field(default_factory=dict)
     types: dict[CallKey, str] = field(default_factory=dict)
+
+    def begin_step(self, step: int, is_recording: bool) -> None:
+        """Forget the passes so far: those to come belong to this step."""
+        self.step, self.is_recording, self.n_passes, self.tallies = step, is_recording, 0, {}
 
     def means(self, name: str, is_innermost: bool) -> bool:
         return is_innermost if self.wanted is None else name in self.wanted

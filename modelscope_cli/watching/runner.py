@@ -49,19 +49,16 @@ class Script:
 
         A `SystemExit` of ours passes through.
         """
-        with _as_main(self._module(), self.argv, self._folder), _sigterm_as_exit():
+        with _as_main(self._module(), self.argv, self._folder):
             try:
                 exec(self._code, sys.modules["__main__"].__dict__)
             except SystemExit as left:
                 if type(left).__name__ == "StopScript":
                     raise
                 return _code_of(left, report)
-            except KeyboardInterrupt as error:
-                report(_traceback_of(error))
-                return INTERRUPTED
             except BaseException as error:
-                report(_traceback_of(error))
-                return 1
+                _show(error, report)
+                return INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
         return 0
 
     def _module(self) -> types.ModuleType:
@@ -124,13 +121,17 @@ def _compile(file: str, target: str) -> types.CodeType:
 
 @contextmanager
 def _as_main(module: types.ModuleType, argv: list[str], folder: str) -> Iterator[None]:
-    """Be the main module while open. What the script did to `sys.argv` and `sys.path` goes with it."""
-    before: tuple[Any, ...] = sys.modules["__main__"], sys.argv, sys.path
+    """Be the main module while open. What the script did to `sys.argv`, the streams and such goes with it."""
+    before = {name: getattr(sys, name) for name in ("argv", "path", "stdout", "stderr", "excepthook")}
+    main = sys.modules["__main__"]
     sys.modules["__main__"], sys.argv, sys.path = module, list(argv), [folder, *_without_our_entry()]
+    sys.excepthook = sys.__excepthook__
     try:
         yield
     finally:
-        sys.modules["__main__"], sys.argv, sys.path = before
+        sys.modules["__main__"] = main
+        for name, value in before.items():
+            setattr(sys, name, value)
 
 
 def _without_our_entry() -> list[str]:
@@ -144,18 +145,29 @@ def _without_our_entry() -> list[str]:
 
 
 @contextmanager
-def _sigterm_as_exit() -> Iterator[None]:
-    """Turn SIGTERM into an exit that passes through `finally`, unless somebody already deals with it."""
+def gentle_sigterm() -> Iterator[Callable[[], None]]:
+    """Turn SIGTERM into an exit that passes through `finally`, unless somebody already deals with it.
+
+    After the first one, or a call of what is given here, more of them are ignored while open: what is left to do
+    is to write the report, and torchrun sends them to every process once one has failed.
+    """
     is_ours = threading.current_thread() is threading.main_thread()
     is_ours = is_ours and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    is_over = False
+
+    def hold_off() -> None:
+        nonlocal is_over
+        is_over = True
 
     def leave(number: int, frame: Any) -> None:
-        raise SystemExit(TERMINATED)
+        if not is_over:
+            hold_off()
+            raise SystemExit(TERMINATED)
 
     if is_ours:
         signal.signal(signal.SIGTERM, leave)
     try:
-        yield
+        yield hold_off
     finally:
         if is_ours and signal.getsignal(signal.SIGTERM) is leave:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -171,19 +183,30 @@ def _code_of(left: SystemExit, report: Callable[[str], object]) -> int:
     return 1
 
 
-def _traceback_of(error: BaseException) -> str:
-    shown = traceback.TracebackException.from_exception(error)
-    _strip(shown, set())
-    return "".join(shown.format())
+def _show(error: BaseException, report: Callable[[str], object]) -> None:
+    """Print the traceback as Python would, or in the way the script has put in place, without our frames."""
+    _strip(error, set())
+    if sys.excepthook is sys.__excepthook__:
+        report("".join(traceback.format_exception(error)))
+    else:
+        sys.excepthook(type(error), error, error.__traceback__)
 
 
-def _strip(shown: traceback.TracebackException, seen: set[int]) -> None:
+def _strip(error: BaseException, seen: set[int]) -> None:
     """Take our frames out, also of what led to the error."""
-    if id(shown) in seen:
+    if id(error) in seen:
         return
-    seen.add(id(shown))
-    kept = [frame for frame in shown.stack if not frame.filename.startswith(_OURS)]
-    shown.stack = traceback.StackSummary.from_list(kept)
-    for other in (shown.__cause__, shown.__context__, *(shown.exceptions or ())):
+    seen.add(id(error))
+    kept, frames = None, []
+    frame = error.__traceback__
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.tb_next
+    for frame in reversed(frames):
+        if not frame.tb_frame.f_code.co_filename.startswith(_OURS):
+            kept = types.TracebackType(kept, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    error.__traceback__ = kept
+    parts = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+    for other in (error.__cause__, error.__context__, *parts):
         if other is not None:
             _strip(other, seen)

@@ -1,7 +1,9 @@
 """One optimizer and its steps."""
 
+import sys
 import weakref
 from dataclasses import dataclass, field
+from types import FrameType
 
 from torch import Tensor
 from torch.optim import Optimizer
@@ -11,8 +13,8 @@ from modelscope_cli.watching.roster import Roster
 from modelscope_cli.watching.tally import Sums
 
 LayerRow = tuple[str, str, int, str, Sums]  # model, layer, call, type, what was seen
-# model, name, the tensor itself, and its gradient norm, weight norm and relative change
-ParameterRow = tuple[str, str, Tensor, tuple[float | None, float, float | None]]
+Figures = tuple[float | None, float, float | None]  # gradient norm, weight norm, relative change
+ParameterRow = tuple[str, str, Tensor, Figures]  # model, name, the tensor itself
 
 
 @dataclass(slots=True)
@@ -26,7 +28,6 @@ class StepReport:
     """
 
     optimizer: str
-    index: int
     step: int
     loss: float | None
     lr: list[float]
@@ -37,26 +38,34 @@ class StepReport:
 
 
 @dataclass(slots=True)
+class OpenStep:
+    """A step that has begun, called by `frame`; one that raises never ends."""
+
+    frame: FrameType
+    watch: StepWatch | None = None
+
+    def is_running(self) -> bool:
+        frame: FrameType | None = sys._getframe()
+        while frame is not None and frame is not self.frame:
+            frame = frame.f_back
+        return frame is not None
+
+
+@dataclass(slots=True)
 class Clock:
-    """An optimizer that has stepped; its label is its class, with `#2` for a second one."""
+    """An optimizer that has stepped; its label is its class, with `#2` for the second of that class."""
 
     optimizer: "weakref.ref[Optimizer]"
     label: str
-    index: int
     step: int = 0
     ended: float = 0.0
 
-    @classmethod
-    def of(cls, optimizer: Optimizer, index: int) -> "Clock":
-        kind = type(optimizer).__name__
-        return cls(weakref.ref(optimizer), f"{kind}#{index + 1}" if index else kind, index)
-
-    def name_rows(self, watch: StepWatch, roster: Roster) -> list[ParameterRow]:
+    def name_rows(self, figures: list[Figures], roster: Roster) -> list[ParameterRow]:
         """Return the rows of a step with the names of the parameters; `group0.3` where no model ran that has it."""
         optimizer = self.optimizer()
         assert optimizer is not None
         names = roster.parameter_names()
-        rows = iter(watch.finish())
+        rows = iter(figures)
         return [
             (
                 *names.get(id(parameter), (self.label, f"group{number}.{place}")),

@@ -1,5 +1,6 @@
 """The sums of one call of one layer between two optimizer steps, over all forward passes in between."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -11,6 +12,7 @@ from modelscope_cli.analysis.reduce import reduce_tensor
 from modelscope_cli.watching.magnitudes import count_magnitudes
 
 NEAR_ZERO = 0.05
+_MOST_PENDING = 16  # passes; then there is one transfer after all
 _WANTED = Wanted(mad=False, channels=False, histogram=False, threshold=NEAR_ZERO)
 
 
@@ -25,6 +27,9 @@ class Tally:
     def add_output(self, x: Tensor) -> None:
         """Take in one output, at hook time: what comes after may rewrite it."""
         self.moments.append(reduce_tensor(x, None, _WANTED))
+        if len(self.moments) == _MOST_PENDING:
+            merged = self._merged()
+            self.moments = [lambda: merged]
         counts = count_magnitudes(x)
         self.counts = counts if self.counts is None else self.counts + counts
 
@@ -36,12 +41,12 @@ class Tally:
 
     def row(self) -> "Sums":
         """Fetch the numbers; call once the step is over."""
-        first, *others = (finish() for finish in self.moments)
-        for other in others:
-            first = first.merge(other)
         assert self.counts is not None
         squares = None if self.grad_squares is None else float(self.grad_squares)
-        return Sums(first, tuple(self.counts.tolist()), squares)
+        return Sums(self._merged(), tuple(self.counts.tolist()), squares)
+
+    def _merged(self) -> Moments:
+        return functools.reduce(Moments.merge, (finish() for finish in self.moments))
 
 
 @dataclass(frozen=True, slots=True)

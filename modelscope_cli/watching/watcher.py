@@ -9,6 +9,7 @@ from torch import Tensor
 from modelscope_cli.errors import UsageError
 from modelscope_cli.watching.log import Log
 from modelscope_cli.watching.recorder import Recorder
+from modelscope_cli.watching.schedule import is_noted
 from modelscope_cli.watching.steps import StepReport
 from modelscope_cli.watching.tally import Sums
 
@@ -59,18 +60,24 @@ class Watcher:
         self._show = show
         self._warn = warn
         self._numbers: dict[tuple[Any, ...], int] = {}
+        self._strange: set[str] = set()  # optimizers whose loss is no longer finite
         self._worst = ""
 
     def on_event(self, step: int | None, kind: str, message: str) -> None:
         self._log.write("event", step=step, kind=kind, message=message)
         if self._warn is not None and kind == "broken":
             self._warn(message)
+        if self._is_stopped_by_nan and kind == "loss":
+            raise StopScript(1, f"stopped at step {step}: {message}")
 
     def on_step(self, report: StepReport) -> None:
         if report.step == 0:
             self._check_layers()
         is_finite = report.loss is None or math.isfinite(report.loss)
-        if report.is_recorded or not is_finite:
+        is_first_strange = not is_finite and report.optimizer not in self._strange
+        if not is_finite:
+            self._strange.add(report.optimizer)
+        if report.is_recorded or is_noted(report.step) or is_first_strange:
             self._write(report)
         if report.is_recorded:
             self._worst = worst_of(report)
@@ -96,7 +103,7 @@ class Watcher:
             for model, name, call, kind, sums in report.layers
         }
         parameters = {
-            self._number("parameter", model, name, **_describe(tensor)): figures
+            self._number("parameter", model, name, optimizer=report.optimizer, **_describe(tensor)): figures
             for model, name, tensor, figures in report.parameters
         }
         self._log.write(

@@ -1,47 +1,60 @@
-"""The one line that `watch` shows while a script runs."""
+"""The live line of `watch` on a terminal: there, and never in the way of what a script writes."""
 
-import io
+import os
+import pty
+import re
+import subprocess
 import sys
 
-import pytest
-
+SCRIPT = """
+import sys
 from modelscope_cli.cli import _console
+with _console.live_line() as draw:
+    draw.__self__._INTERVAL_S = 0
+    draw("step 1 with a long tail")
+    print("out")
+    draw("step 2 with a long tail")
+    print("err", file=sys.stderr)
+    draw("step 3")
+    sys.stderr.write("\\r50 %")
+    sys.stderr.flush()
+    draw("hidden by the progress bar")
+    print(" done", file=sys.stderr)
+    draw("step 4")
+print("after")
+"""
 
 
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
+def on_a_terminal(code):
+    here, there = pty.openpty()
+    with subprocess.Popen([sys.executable, "-c", code], stdout=there, stderr=there) as process:
+        os.close(there)
+        raw = b""
+        try:
+            while part := os.read(here, 4096):
+                raw += part
+        except OSError:  # Linux says so at the end
+            pass
+    os.close(here)
+    assert process.returncode == 0
+    return raw.decode()
 
 
-@pytest.fixture
-def terminal(monkeypatch):
-    """Stand-ins for stdout and stderr, both on a terminal."""
-    monkeypatch.setattr(_console.settings, "is_quiet", False)
-
-    def set_up():
-        monkeypatch.setattr(sys, "stdout", Terminal())
-        monkeypatch.setattr(sys, "stderr", Terminal())
-        return sys.stdout, sys.stderr
-
-    return set_up
-
-
-def test_other_output_clears_the_line_and_the_stream_is_left_as_it_was(terminal):
-    out, err = terminal()
-    with _console.live_line() as draw:
-        assert sys.stdout is out
-        draw("step 1  loss 2.3")
-        draw("too soon after the first")
-        out.write("epoch 1\n")
-    assert "write" not in vars(out)
-    assert out.getvalue() == "epoch 1\n"
-    assert err.getvalue() == "\r\x1b[2Kstep 1  loss 2.3\r" + "\r\x1b[2K"
+def screen(raw):
+    """Return the lines that a terminal would show."""
+    lines = []
+    for line in raw.replace("\r\n", "\n").split("\n"):
+        shown = ""
+        for part in re.split(r"\x1b\[2K", line):
+            for piece in part.split("\r"):
+                shown = piece + shown[len(piece) :]
+            last, shown = shown, ""
+        lines.append(last)
+    return lines
 
 
-@pytest.mark.parametrize(("is_quiet", "is_terminal"), [(True, True), (False, False)])
-def test_no_line_under_quiet_or_without_a_terminal(terminal, monkeypatch, is_quiet, is_terminal):
-    _, err = terminal()
-    monkeypatch.setattr(_console.settings, "is_quiet", is_quiet)
-    monkeypatch.setattr(err, "isatty", lambda: is_terminal)
-    with _console.live_line() as draw:
-        assert draw is None
+def test_it_is_drawn_and_gone_before_anything_else_is_written():
+    raw = on_a_terminal(SCRIPT)
+    assert all(f"step {i}" in raw for i in (1, 2, 3, 4))
+    assert "hidden" not in raw
+    assert screen(raw) == ["out", "err", "50 % done", "after", ""]

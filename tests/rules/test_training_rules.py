@@ -42,7 +42,10 @@ def record(*, std=(1.0,) * N, zero=(0.5,) * N, nan=(0,) * N, grad=(0.1,) * N, ra
         ranks=1,
         near_zero=0.05,
         layers=(WatchedLayer("Net", "relu", "ReLU", 0, 0, layer),),
-        parameters=(WatchedParameter("Net", "w", (2, 2), weight), WatchedParameter("Net", "b", (2,), bias)),
+        parameters=(
+            WatchedParameter("Net", "w", "SGD", (2, 2), weight),
+            WatchedParameter("Net", "b", "SGD", (2,), bias),
+        ),
         loss=(ScalarSeries("SGD", steps, loss or tuple(2.0 - 0.05 * i for i in steps)),),
         lr=(),
         step_ms=(),

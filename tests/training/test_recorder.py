@@ -77,7 +77,7 @@ def test_curves_are_what_a_plain_loop_computes(every):
     close(relu.series.zero_fraction, "zero")
     assert set(relu.series.dead_fraction) == {2 / 6}
     assert set(conv.series.dead_fraction) == {0}
-    weight = next(row for row in recorder.parameters() if row.name == "3.weight")
+    weight = next(row for row in recorder.parameters("SGD") if row.name == "3.weight")
     close(weight.series.grad_norm, "grad")
     close(weight.series.weight_norm, "norm")
     close(weight.series.update_ratio, "ratio")
@@ -105,4 +105,4 @@ def test_a_cancelled_batch_is_recorded_once_more_under_the_same_step():
     recorder, _ = record(1, [Skip()])
     assert recorder.loss("SGD")[0].step == (0, 1, 2, 3, 4)
     assert recorder.layers()[0].series.step == (0, 1, 2, 3, 4)
-    assert recorder.parameters()[0].series.step == (0, 1, 2, 3, 4)
+    assert recorder.parameters("SGD")[0].series.step == (0, 1, 2, 3, 4)

@@ -34,7 +34,7 @@ def test_large_tensors_give_a_scaled_sample():
     assert (counts - exact).abs().max() / x.numel() < 0.01
 
 
-@given(st.integers(0, 10**7))
+@given(st.integers(0, 10**5))
 def test_records_come_ever_more_seldom_but_never_too_seldom(step):
     window = range(step, step + step // 8 + 2)
     assert any(is_recorded(one, None) for one in window)

@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.watching.gather import gather
+from modelscope_cli.watching.disagreement import find_disagreements
+from modelscope_cli.watching.gather import RankLog, gather
 from modelscope_cli.watching.log import log_file
 from modelscope_cli.watching.ranks import Ranks, check_ranks, wait_for_first, wait_for_others
 
@@ -71,6 +72,16 @@ def test_a_rank_that_disagrees_is_named(tmp_path):
     assert (event.kind, event.step) == ("rank", 4)
     assert "rank 1 disagrees" in event.message
     assert "rank 1 disagrees" in done.stderr
+
+
+def test_a_rank_that_ends_otherwise_is_named():
+    ends = {"code": 1, "steps": 7}, {"code": 3, "steps": 7}, None
+    messages = [event.message for event in find_disagreements([RankLog(end=end) for end in ends])]
+    assert messages == [
+        "rank 1 ended with exit code 3, after 7 steps",
+        "rank 2 ended without a last word, after 0 steps",
+        "rank 2 took 0 steps, the others 7",
+    ]
 
 
 def test_waiting_for_a_rank_has_an_end(tmp_path):

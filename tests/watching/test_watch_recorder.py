@@ -162,7 +162,7 @@ def test_several_models_and_optimizers_are_kept_apart(watching):
             step(second, two, torch.randn(4, 6))
 
     heard = watching(script)
-    assert [(r.optimizer, r.step) for r in heard.reports[:3]] == [("SGD", 0), ("Adam#2", 0), ("SGD", 1)]
+    assert [(r.optimizer, r.step) for r in heard.reports[:3]] == [("SGD", 0), ("Adam", 0), ("SGD", 1)]
     assert {row[0] for r in heard.reports if r.optimizer == "SGD" for row in r.layers} == {"Sequential"}
     assert {row[0] for r in heard.reports if r.optimizer != "SGD" for row in r.layers} == {"Sequential#2"}
 
@@ -191,29 +191,115 @@ def test_learning_rate_is_that_of_the_step(watching):
     assert [r.lr for r in watching(script).reports] == [[1.0], [0.5], [0.25]]
 
 
-def test_gradient_scaler_unscaled_figures_and_skipped_steps(watching):
-    seen = {}
+AMP = {
+    "plain": lambda scaler, loss: scaler.scale(loss),
+    "divided": lambda scaler, loss: scaler.scale(2 * loss) / 2,
+}
+
+
+@pytest.mark.parametrize("is_fused", [False, True])
+@pytest.mark.parametrize("kind", AMP)
+def test_gradient_scaler_unscaled_figures_and_skipped_steps(watching, kind, is_fused):
+    seen = {"losses": []}
 
     def script():
         model, x = net(), torch.randn(8, 6)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        model(x).square().mean().backward()
-        seen["grad"] = model[0].weight.grad.norm().item()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=is_fused)
+        hidden = model[0](x)
+        hidden.retain_grad()
+        model[2](model[1](hidden)).square().mean().backward()
+        seen["grad"], seen["hidden"] = model[0].weight.grad.norm().item(), hidden.grad.norm().item()
+        model.eval()
         scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
-        for factor in (1.0, math.inf):
+        for factor in (math.inf, 1.0):
+            model.train()
             optimizer.zero_grad()
             loss = model(x).square().mean() * factor
-            seen.setdefault("loss", loss.item())
-            scaler.scale(loss).backward()
+            seen["losses"].append(loss.item())
+            AMP[kind](scaler, loss).backward()
             scaler.step(optimizer)
             scaler.update()
 
     heard = watching(script)
     (report,) = heard.reports
-    # The loss of the first, unscaled backward is in it as well: nothing stepped in between.
-    assert report.loss == pytest.approx(2 * seen["loss"])
+    assert report.loss == pytest.approx(
+        seen["losses"][1]
+    )  # the loss of the step that was skipped is no part of it
     assert report.parameters[0][3][0] == pytest.approx(seen["grad"], rel=1e-4)
-    assert [event[1] for event in heard.events] == ["skipped"]
+    assert heard.sums("0").moments.n == 8 * 16
+    assert math.sqrt(heard.sums("0").grad_squares) == pytest.approx(seen["hidden"], rel=1e-4)
+    assert [event[1] for event in heard.events] == ["skipped", "loss"]
+
+
+def test_scaled_losses_of_two_optimizers_are_kept_apart(watching):
+    losses = []
+
+    def script():
+        models = net(), net()
+        optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        both = [model(torch.randn(8, 6)).square().mean() for model in models]
+        losses.extend(loss.item() for loss in both)
+        for optimizer, scaled in zip(optimizers, scaler.scale(both), strict=True):
+            scaled.backward()
+            scaler.step(optimizer)
+        scaler.update()
+
+    heard = watching(script)
+    assert [(r.optimizer, r.loss) for r in heard.reports] == [
+        ("SGD", pytest.approx(losses[0])),
+        ("SGD#2", pytest.approx(losses[1])),
+    ]
+    assert heard.events == []
+
+
+@pytest.mark.parametrize("kind", ["SGD", "LBFGS"])
+def test_a_closure_counts_once_with_the_gradients_it_made(watching, kind):
+    seen = {}
+
+    def script():
+        model, x = net(), torch.randn(8, 6)
+        options = {"SGD": {}, "LBFGS": {"max_iter": 4}}[kind]
+        optimizer = getattr(torch.optim, kind)(model.parameters(), lr=0.1, **options)
+
+        def closure():
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            return loss
+
+        seen["loss"] = optimizer.step(closure).item()
+        seen["grad"] = model[0].weight.grad.norm().item()
+
+    heard = watching(script)
+    (report,) = heard.reports
+    assert report.loss == pytest.approx(seen["loss"])
+    assert report.parameters[0][3][0] == pytest.approx(seen["grad"], rel=1e-6)
+    assert heard.sums("0").moments.n == 8 * 16
+
+
+def test_a_step_that_raised_hides_none_that_come(watching):
+    def script():
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with pytest.raises(ZeroDivisionError):
+            optimizer.step(lambda: 1 / 0)
+        step(model, optimizer, torch.randn(4, 6))
+
+    assert [r.step for r in watching(script).reports] == [0]
+
+
+def test_a_model_that_is_never_stepped_is_not_recorded_for_ever(watching):
+    def script():
+        model, teacher = net(), net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(600):
+            teacher(torch.randn(1, 6)).sum().backward()
+        step(model, optimizer, torch.randn(4, 6))
+
+    student, teacher = watching(script).recorder.roster.models[::-1]
+    assert (student.n_passes, teacher.n_passes) == (0, 512)
+    assert all(len(tally.moments) < 16 for tally in teacher.tallies.values())
 
 
 def test_exception_in_a_forward_leaves_nothing_open(watching):
