@@ -1,0 +1,233 @@
+"""What is seen to go wrong in the course of a training: one function for each rule. Standard library only."""
+
+import math
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from modelscope_cli.records.watch import Event, ScalarSeries, WatchedLayer, WatchedParameter
+
+_RECTIFIERS = ("ReLU", "ReLU6")
+_LASTING = 3  # records in a row, the last of the run among them, before something is called a state
+_MIN_RECORDS = 8  # fewer tell nothing about a course
+_SHOWN = 3  # names in one message
+
+
+class Course(Protocol):
+    """What is judged: how a training went, be it watched or our own."""
+
+    @property
+    def layers(self) -> tuple[WatchedLayer, ...]: ...
+    @property
+    def parameters(self) -> tuple[WatchedParameter, ...]: ...
+    @property
+    def loss(self) -> tuple[ScalarSeries, ...]: ...
+    @property
+    def events(self) -> tuple[Event, ...]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """One place where a rule is broken, since when, the value, and what was seen in words."""
+
+    layer: str | None
+    step: int
+    value: float | None
+    message: str
+
+
+def _label(course: Course, row: WatchedLayer | WatchedParameter) -> str:
+    """Return `relu#1`, or `Generator/relu#1` where there are several models."""
+    models = {layer.model for layer in course.layers} | {one.model for one in course.parameters}
+    name = row.name or row.model
+    if isinstance(row, WatchedLayer) and row.call:
+        name += f"#{row.call}"
+    return f"{row.model}/{name}" if len(models) > 1 and row.name else name
+
+
+def _some(labels: Sequence[str]) -> str:
+    more = len(labels) - _SHOWN
+    return ", ".join(labels[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _lasting(values: Sequence[float | None], is_wrong: Callable[[float], bool]) -> int | None:
+    """Return where the last unbroken run of wrong values begins, None where there is none long enough."""
+    start = len(values)
+    while start > 0 and (value := values[start - 1]) is not None and is_wrong(value):
+        start -= 1
+    return start if len(values) - start >= _LASTING else None
+
+
+def loss_not_finite(course: Course, threshold: float) -> Iterator[Sighting]:
+    for series in course.loss:
+        values = [math.nan if value is None else value for value in series.value]
+        place = next((i for i, value in enumerate(values) if not math.isfinite(value)), None)
+        if place is not None:
+            step = series.step[place]
+            is_over = any(map(math.isfinite, values[place:]))
+            when = f"at step {step}" if is_over else f"from step {step} on"
+            yield Sighting(None, step, None, f"the loss is {values[place]} {when}")
+            return
+    for event in course.events:
+        if event.kind == "loss":
+            yield Sighting(None, event.step or 0, None, event.message)
+            return
+
+
+def output_not_finite(course: Course, threshold: float) -> Iterator[Sighting]:
+    spoilt = []
+    for layer in course.layers:
+        counts = zip(layer.series.step, layer.series.nan_count, layer.series.inf_count, strict=True)
+        first = next(((step, nan + inf) for step, nan, inf in counts if nan + inf > threshold), None)
+        if first is not None:
+            spoilt.append((first[0], layer.order, layer, first[1]))
+    if spoilt:
+        step, _, layer, count = min(spoilt, key=lambda one: one[:2])
+        is_first = layer.order == min(one.order for one in course.layers if one.model == layer.model)
+        cause = "; it is the first layer: look at its input and its weights" if is_first else ""
+        more = f"; {len(spoilt) - 1} more layers then or later" if len(spoilt) > 1 else ""
+        words = f"the first NaN or infinite values appear here, {count} of them at step {step}{more}{cause}"
+        yield Sighting(_label(course, layer), step, count, words)
+
+
+def gradient_not_finite(course: Course, threshold: float) -> Iterator[Sighting]:
+    found: dict[int, list[WatchedParameter]] = {}
+    for one in course.parameters:
+        norms = zip(one.series.step, one.series.grad_norm, strict=True)
+        step = next((s for s, norm in norms if norm is not None and not math.isfinite(norm)), None)
+        if step is not None:
+            found.setdefault(step, []).append(one)
+    if found:
+        step = min(found)
+        label, *others = [_label(course, one) for one in found[step]]
+        words = f"its gradient is not finite at step {step}{_likewise(others)}"
+        yield Sighting(label, step, 1 + len(others), words)
+
+
+def diverging(course: Course, threshold: float) -> Iterator[Sighting]:
+    for series in course.loss:
+        pairs = zip(series.step, series.value, strict=True)
+        finite = [(step, value) for step, value in pairs if value is not None and math.isfinite(value)]
+        if len(finite) < _MIN_RECORDS:
+            continue
+        values = [value for _, value in finite]
+        quarter = max(len(values) // 4, 2)
+        least = min(statistics.median(values[i : i + quarter]) for i in range(len(values) - quarter + 1))
+        last = statistics.median(values[-quarter:])
+        scale = max(abs(least), 1e-3)
+        if (last - least) / scale > threshold - 1:
+            lowest = values.index(min(values))
+            limit = least + (threshold - 1) * scale
+            since = next((step for step, value in finite[lowest:] if value > limit), finite[lowest][0])
+            words = f"the loss was {least:.3g} and is {last:.3g} at the end"
+            yield Sighting(None, since, (last - least) / scale + 1, words)
+
+
+def dead(course: Course, threshold: float) -> Iterator[Sighting]:
+    """The first ReLU to die; one that is given nothing but zeros dies of it."""
+    dead = []
+    for layer in course.layers:
+        if layer.type in _RECTIFIERS:
+            start = _lasting(layer.series.zero_fraction, lambda share: share > threshold)
+            if start is not None:
+                dead.append((layer.series.step[start], layer.order, layer))
+    if dead:
+        dead.sort(key=lambda one: one[:2])
+        step, _, layer = dead[0]
+        last = layer.series.zero_fraction[-1] or 0.0
+        labels = [_label(course, other) for *_, other in dead[1:]]
+        then = f"; then {_some(labels)}" if labels else ""
+        words = f"{last:.1%} of its output is zero, over {threshold:.0%} since step {step}{then}"
+        yield Sighting(_label(course, layer), step, last, words)
+
+
+def exploding(course: Course, threshold: float) -> Iterator[Sighting]:
+    """The first layer of those whose outputs have grown so much; the ones after it only pass it on."""
+    grown = []
+    for layer in course.layers:
+        sizes = [
+            None if mean is None or std is None else math.hypot(mean, std)
+            for mean, std in zip(layer.series.mean, layer.series.std, strict=True)
+        ]
+        first = next((size for size in sizes if size), None)
+        if first is None:
+            continue
+        start = _lasting(sizes, lambda size, limit=threshold * first: size > limit)  # type: ignore[misc]
+        if start is not None:
+            grown.append((layer.series.step[start], layer.order, layer, (sizes[-1] or 0.0) / first))
+    if grown:
+        step, _, layer, factor = min(grown, key=lambda one: one[:2])
+        more = f"; {len(grown) - 1} more layers likewise" if len(grown) > 1 else ""
+        words = f"its values have grown {_times(factor)}, over {_times(threshold)} since step {step}{more}"
+        yield Sighting(_label(course, layer), step, factor, words)
+
+
+def _times(factor: float) -> str:
+    return f"{factor:,.0f} times" if factor < 1e6 else f"{factor:.2g} times"
+
+
+def _weights(course: Course) -> list[WatchedParameter]:
+    """Weights; biases and scales of norms live on another scale and may start at zero."""
+    return [one for one in course.parameters if len(one.shape) > 1]
+
+
+def _likewise(labels: Sequence[str]) -> str:
+    return f"; likewise {_some(labels)}" if labels else ""
+
+
+def _gradients(
+    course: Course, is_wrong: Callable[[float], bool], words: str, sign: int
+) -> Iterator[Sighting]:
+    """The first weight; of those that begin at the same step the one furthest off, upwards where `sign` is 1."""
+    rows = []
+    for one in _weights(course):
+        start = _lasting(one.series.grad_norm, is_wrong)
+        if start is not None:
+            rows.append((one.series.step[start], -sign * (one.series.grad_norm[-1] or 0.0), one))
+    if rows:
+        (step, last, one), *others = sorted(rows, key=lambda row: row[:2])
+        labels = [_label(course, other) for *_, other in others]
+        text = f"its gradient's norm is {abs(last):.2g}, {words} since step {step}{_likewise(labels)}"
+        yield Sighting(_label(course, one), step, abs(last), text)
+
+
+def vanishing(course: Course, threshold: float) -> Iterator[Sighting]:
+    return _gradients(course, lambda norm: norm < threshold, f"below {threshold:g}", -1)
+
+
+def exploding_gradients(course: Course, threshold: float) -> Iterator[Sighting]:
+    return _gradients(course, lambda norm: threshold < norm < math.inf, f"over {threshold:g}", 1)
+
+
+def large_updates(course: Course, threshold: float) -> Iterator[Sighting]:
+    """The first weight; of those that begin at the same step the one that changes most."""
+    rows = []
+    for one in _weights(course):
+        pairs = zip(one.series.step, one.series.update_ratio, strict=True)
+        known = [(step, ratio) for step, ratio in pairs if ratio is not None]
+        large = [(step, ratio) for step, ratio in known if ratio > threshold]
+        # One large step, as the first of Adam may be, is no state.
+        if len(large) >= max(_LASTING, len(known) / 4):
+            rows.append((large[0][0], -statistics.median(ratio for _, ratio in large), one))
+    if rows:
+        (step, change, one), *others = sorted(rows, key=lambda row: row[:2])
+        labels = [_label(course, other) for *_, other in others]
+        words = (
+            f"single steps change it by {-change:.0%} of its size, over {threshold:.0%} first at step {step}"
+        )
+        yield Sighting(_label(course, one), step, -change, words + _likewise(labels))
+
+
+def small_updates(course: Course, threshold: float) -> Iterator[Sighting]:
+    """Small all the time: at the end of a schedule they are meant to be."""
+    rows = []
+    for one in _weights(course):
+        ratios = [ratio for ratio in one.series.update_ratio if ratio is not None]
+        if len(ratios) >= _MIN_RECORDS and max(ratios) < threshold:
+            rows.append((max(ratios), one))
+    if rows:
+        most, one = min(rows, key=lambda row: row[0])
+        others = [_label(course, other) for _, other in rows if other is not one]
+        words = f"no step changes it by more than {most:.1g} of its size, {threshold:g} at least is usual"
+        yield Sighting(_label(course, one), one.series.step[0], most, words + _likewise(others))
