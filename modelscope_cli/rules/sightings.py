@@ -4,7 +4,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from modelscope_cli.records.watch import Event, ScalarSeries, WatchedLayer, WatchedParameter
 
@@ -49,6 +49,17 @@ def _label(course: Course, row: WatchedLayer | WatchedParameter) -> str:
 def _some(labels: Sequence[str]) -> str:
     more = len(labels) - _SHOWN
     return ", ".join(labels[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _likewise(labels: Sequence[str]) -> str:
+    return f"; likewise {_some(labels)}" if labels else ""
+
+
+def _followed(course: Course, rows: Sequence[tuple[int, Any, WatchedLayer | WatchedParameter]]) -> str:
+    """Name what comes after the first of `(step, _, layer or parameter)`, sorted by step."""
+    labels = [_label(course, row) for _, _, row in rows[1:]]
+    is_later = rows[-1][0] > rows[0][0]
+    return f"; then {_some(labels)}" if labels and is_later else _likewise(labels)
 
 
 def _lasting(values: Sequence[float | None], is_wrong: Callable[[float], bool]) -> int | None:
@@ -136,10 +147,8 @@ def dead(course: Course, threshold: float) -> Iterator[Sighting]:
         dead.sort(key=lambda one: one[:2])
         step, _, layer = dead[0]
         last = layer.series.zero_fraction[-1] or 0.0
-        labels = [_label(course, other) for *_, other in dead[1:]]
-        then = f"; then {_some(labels)}" if labels else ""
-        words = f"{last:.1%} of its output is zero, over {threshold:.0%} since step {step}{then}"
-        yield Sighting(_label(course, layer), step, last, words)
+        words = f"{last:.1%} of its output is zero, over {threshold:.0%} since step {step}"
+        yield Sighting(_label(course, layer), step, last, words + _followed(course, dead))
 
 
 def exploding(course: Course, threshold: float) -> Iterator[Sighting]:
@@ -172,10 +181,6 @@ def _weights(course: Course) -> list[WatchedParameter]:
     return [one for one in course.parameters if len(one.shape) > 1]
 
 
-def _likewise(labels: Sequence[str]) -> str:
-    return f"; likewise {_some(labels)}" if labels else ""
-
-
 def _gradients(
     course: Course, is_wrong: Callable[[float], bool], words: str, sign: int
 ) -> Iterator[Sighting]:
@@ -186,10 +191,10 @@ def _gradients(
         if start is not None:
             rows.append((one.series.step[start], -sign * (one.series.grad_norm[-1] or 0.0), one))
     if rows:
-        (step, last, one), *others = sorted(rows, key=lambda row: row[:2])
-        labels = [_label(course, other) for *_, other in others]
-        text = f"its gradient's norm is {abs(last):.2g}, {words} since step {step}{_likewise(labels)}"
-        yield Sighting(_label(course, one), step, abs(last), text)
+        rows.sort(key=lambda row: row[:2])
+        step, last, one = rows[0]
+        text = f"its gradient's norm is {abs(last):.2g}, {words} since step {step}"
+        yield Sighting(_label(course, one), step, abs(last), text + _followed(course, rows))
 
 
 def vanishing(course: Course, threshold: float) -> Iterator[Sighting]:
@@ -211,12 +216,12 @@ def large_updates(course: Course, threshold: float) -> Iterator[Sighting]:
         if len(large) >= max(_LASTING, len(known) / 4):
             rows.append((large[0][0], -statistics.median(ratio for _, ratio in large), one))
     if rows:
-        (step, change, one), *others = sorted(rows, key=lambda row: row[:2])
-        labels = [_label(course, other) for *_, other in others]
+        rows.sort(key=lambda row: row[:2])
+        step, change, one = rows[0]
         words = (
             f"single steps change it by {-change:.0%} of its size, over {threshold:.0%} first at step {step}"
         )
-        yield Sighting(_label(course, one), step, -change, words + _likewise(labels))
+        yield Sighting(_label(course, one), step, -change, words + _followed(course, rows))
 
 
 def small_updates(course: Course, threshold: float) -> Iterator[Sighting]:
