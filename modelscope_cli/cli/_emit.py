@@ -91,11 +91,6 @@ def emit(
         _console.write(render(format))
 
 
-def is_read_at_once(where: Destination) -> bool:
-    """Whether the sheet goes to stdout with the facts below it, rather than to a file or as bare rows."""
-    return where.file is None and _resolved(where) in ("table", "markdown")
-
-
 def is_streamed(where: Destination) -> bool:
     """Whether rows can be written to stdout before the last one is known."""
     return where.file is None and _resolved(where) in ("tsv", "csv")

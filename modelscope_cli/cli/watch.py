@@ -11,7 +11,7 @@ import typer
 
 from modelscope_cli.cli import _console
 from modelscope_cli.cli import _options as opt
-from modelscope_cli.cli._emit import Destination, destination, emit, is_read_at_once
+from modelscope_cli.cli._emit import Destination, destination, emit
 from modelscope_cli.cli._run import set_up, tell
 from modelscope_cli.cli._verdict import FailOn, FailOnOpt, is_failed
 from modelscope_cli.errors import UsageError
@@ -222,7 +222,7 @@ def _finish(
     """Write the report from the log and say what was found; return the exit code."""
     from modelscope_cli.report.folder import OutputFolder
     from modelscope_cli.report.watch_report import save_watch_report
-    from modelscope_cli.report.watch_sheet import verdict, watch_sheet
+    from modelscope_cli.report.watch_sheet import watch_sheet
     from modelscope_cli.watching.outcome import read_outcome
 
     record = read_outcome(folder, elapsed_ms=elapsed_ms or 0.0)
@@ -231,8 +231,5 @@ def _finish(
         save_watch_report(record, document, stage)
     tell((), record.run.warnings)
     _console.note(f"wrote {folder}")
-    if not is_read_at_once(where):
-        for label, text in verdict(record):
-            _console.note(f"{label}  {text}" if label else f"  {text}")
     emit(where, watch_sheet(record, columns), document)
     return code or int(is_failed(record.findings, fail_on))

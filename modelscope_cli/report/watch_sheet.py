@@ -112,7 +112,7 @@ def _facts(record: WatchRecord) -> tuple[tuple[str, str], ...]:
         facts.append(("ranks", f"{record.ranks}, merged"))
     if record.steps:
         facts.append(("steps", f"{record.steps}, {record.recorded} of them looked at closely"))
-    return (*facts, *verdict(record))
+    return (*facts, *_verdict(record))
 
 
 def _who(record: WatchRecord, optimizer: str) -> str:
@@ -135,8 +135,7 @@ def _figure_of(value: float | None) -> str:
     return number(value) or str(value)
 
 
-def verdict(record: WatchRecord) -> list[tuple[str, str]]:
-    """Return what was found, in `(label, text)` lines."""
+def _verdict(record: WatchRecord) -> list[tuple[str, str]]:
     if not record.findings:
         return [("verdict", "nothing wrong found" if record.recorded else "nothing was seen to judge")]
     lines = []
