@@ -1,7 +1,7 @@
 """`diff` with an input: two models run side by side, one output of each in memory at a time."""
 
 import dataclasses
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Set
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any
@@ -79,6 +79,7 @@ def diff_activations(
     *,
     layers: tuple[str, ...] = (),
     exclude: tuple[str, ...] = (),
+    hooked: Set[str] = frozenset(),
     track: Callable[[Iterable[Batch]], Iterator[Batch]] = iter,
 ) -> tuple[tuple[LayerDifference, ...], tuple[Notice, ...]]:
     """Run both models over every batch and compare what each call of each layer gives.
@@ -90,7 +91,8 @@ def diff_activations(
     Args:
         batches: float32 on the CPU, as A wants them.
         tolerance: on the relative L2 over all batches.
-        layers, exclude: patterns; without any, the layers inside which no other runs, and the models themselves.
+        layers, exclude: patterns; without any, the layers inside which no other runs, the models themselves, and
+            those that are `hooked`, where the two part.
 
     Returns:
         the rows, in execution order; and a warning where outputs had to be kept.
@@ -104,7 +106,7 @@ def diff_activations(
     rows: dict[tuple[str, int, str], _Row] = {}
     pairing = Pairing(_names(a), _names(b))
     with ExitStack() as stack:
-        passes = [_open(side, wanted, stack) for side in (a, b)]
+        passes = [_open(side, wanted, hooked, stack) for side in (a, b)]
         for batch in track(batches):
             with closing(passes[0](batch.args)) as ours, closing(passes[1](batch.args)) as theirs:
                 for x, y in pairing.pairs(ours, theirs):
@@ -119,11 +121,11 @@ def diff_activations(
 
 
 def _open(
-    side: Side, wanted: frozenset[str] | None, stack: ExitStack
+    side: Side, wanted: frozenset[str] | None, hooked: Set[str], stack: ExitStack
 ) -> Callable[[tuple[Any, ...]], Generator[Output]]:
     """Open a session, to be closed by `stack`, and return what runs a pass of it."""
     module = side.loaded.module
-    stream = OutputStream(module, seed=side.seed, is_innermost_only=wanted is None)
+    stream = OutputStream(module, seed=side.seed, blocks={"", *hooked} if wanted is None else None)
     session = stack.enter_context(
         HookSession(
             module,

@@ -262,6 +262,7 @@ def _run_both(
         tolerance,
         layers=tuple(options["layer"] or ()),
         exclude=tuple(options["exclude"] or ()),
+        hooked={name for one in bound for hook in one.hooks for name in hook.target.names},
         track=lambda batches: _console.track("activations", batches, inputs.n_batches),
     )
     tell((), kept)

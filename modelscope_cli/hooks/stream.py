@@ -1,7 +1,7 @@
 """A forward pass as an iterator: the model waits in a thread of its own while somebody looks at each output."""
 
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Set
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
@@ -45,19 +45,19 @@ class OutputStream(Observer):
     Args:
         model: whose devices' random numbers it draws.
         seed: of the random numbers of the passes. They are this stream's own: while it waits, others may draw.
-        is_innermost_only: leave out calls inside which other layers ran, but for the model itself.
+        blocks: names of those handed over although other layers ran inside; None for all.
     """
 
-    def __init__(self, model: nn.Module, *, seed: int, is_innermost_only: bool) -> None:
+    def __init__(self, model: nn.Module, *, seed: int, blocks: Set[str] | None) -> None:
         self._model = model
         self._seed = seed
-        self._is_innermost_only = is_innermost_only
+        self._blocks = blocks
         self._random: RandomState | None = None
         self._handed: SimpleQueue[Output | BaseException | None] = SimpleQueue()
         self._may_go_on: SimpleQueue[bool] = SimpleQueue()
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
-        if self._is_innermost_only and not is_innermost and call.name:
+        if not is_innermost and self._blocks is not None and call.name not in self._blocks:
             return
         for path, tensor in tensors_in(output):
             self._random = RandomState(self._model)

@@ -64,7 +64,10 @@ def fill_pretrained(architecture: Architecture, request: ModelRequest, weights: 
         if request.weights.lower() != "auto":
             raise
         filled = fill_randomly(architecture, request)
-        message = f"'{architecture.name}' has random weights, its numbers mean little: {error.message}"
+        is_float = " and is not quantized" if is_quantized(weights) else ""
+        message = (
+            f"'{architecture.name}' has random weights{is_float}, its numbers mean little: {error.message}"
+        )
         return Filled(filled.module, filled.weights, warnings=(Notice("random_weights", message),))
     state, sha256 = _read_weights(path)
     try:

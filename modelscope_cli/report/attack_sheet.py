@@ -14,7 +14,7 @@ COLUMNS = (
         "change",
         "change",
         lambda r: r.after - r.before,
-        lambda r: f"{100 * (r.after - r.before):+.1f}",
+        lambda r: f"{100 * (r.after - r.before):+z.1f}",
         rank=3,
     ),
     Column("saved", "saved as PNG", lambda r: r.saved, lambda r: figures.percent(r.saved), rank=1),

@@ -84,7 +84,7 @@ def _cosine(row: Difference) -> str:
 
 
 def _decibels(row: Difference) -> str:
-    return "" if row.sqnr_db is None else f"{row.sqnr_db:.1f} dB"
+    return "" if row.sqnr_db is None else f"{row.sqnr_db:z.1f} dB"
 
 
 def _values(row: Difference) -> str:

@@ -1,6 +1,6 @@
 """The columns of `summary`."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from modelscope_cli.records.summary import LayerShape, SummaryRecord
 from modelscope_cli.report import figures
@@ -13,7 +13,7 @@ def summary_sheet(record: SummaryRecord, columns: str | None = None) -> Sheet:
     rows = record.layers if record.failed is None else tuple(row for row in record.layers if row.executed)
     return Sheet(
         title=_title(record),
-        columns=choose_columns(summary_columns(record.totals.params), columns),
+        columns=choose_columns(summary_columns(rows, record.totals.params), columns),
         rows=rows,
         facts=_facts(record),
         is_dim=lambda row: not row.executed,
@@ -21,14 +21,18 @@ def summary_sheet(record: SummaryRecord, columns: str | None = None) -> Sheet:
     )
 
 
-def summary_columns(total_params: int = 0) -> tuple[Column, ...]:
-    """All columns of `summary`; shares are of `total_params`."""
+def summary_columns(rows: Sequence[LayerShape] = (), total_params: int = 0) -> tuple[Column, ...]:
+    """All columns of `summary` for a tree of `rows`; shares are of `total_params`."""
+    shown = {row.name for row in rows}
+
+    def tree(row: LayerShape) -> str:
+        return _in_tree(row, shown)
 
     def share(row: LayerShape) -> float | None:
         return row.params / total_params if total_params and row.call == 0 else None
 
     return (
-        Column("name", "layer", _label, _tree, is_number=False, rank=0),
+        Column("name", "layer", _label, tree, is_number=False, rank=0),
         Column("type", "type", lambda r: r.type, is_number=False, rank=3),
         Column("kernel", "kernel", lambda r: _kernel(r) or None, _kernel, rank=6),
         Column("input", "input", lambda r: _all(r.input_shapes), _input, is_number=False, rank=5),
@@ -48,10 +52,13 @@ def _label(row: LayerShape) -> str:
     return f"{row.name}#{row.call}" if row.call else row.name or row.type
 
 
-def _tree(row: LayerShape) -> str:
-    last = row.name.rpartition(".")[2] or row.type
+def _in_tree(row: LayerShape, shown: Set[str]) -> str:
+    """Return `conv1`, indented, below the `layer1.0` it is in; the whole name where nothing it is in is shown."""
+    parts = row.name.split(".") if row.name else []
+    above = [name for n in range(len(parts)) if (name := ".".join(parts[:n])) in shown]
+    name = row.name.removeprefix(f"{above[-1]}.") if above else row.name
     call = f"#{row.call}" if row.calls > 1 else ""
-    return "  " * row.depth + last + call
+    return "  " * len(above) + (name or row.type) + call
 
 
 def _kernel(row: LayerShape) -> str:

@@ -72,14 +72,18 @@ def read_settings(
         if budget is not None:
             rule = find_rule(name, f"--{name}")
             typed[rule.code] = written.read(budget, rule.kind, f"--{name} ")
-            if settings.select:  # who types a budget wants it kept
-                settings = replace(settings, select=(*settings.select, rule.code))
+            settings = replace(settings, select=_with(rule.code, settings.select))
     settings = replace(settings, thresholds=typed)
     if fail_on is not None:
         settings = replace(settings, fail_on=_severity(fail_on, "--fail-on "))
     settings = replace(settings, baseline=baseline or settings.baseline)
     settings.rules()
     return settings
+
+
+def _with(budget: str, select: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what is selected and a budget beside it: who sets one wants it kept."""
+    return (*select, budget) if select else ()
 
 
 def _split(texts: Iterable[str]) -> tuple[str, ...]:
@@ -123,17 +127,20 @@ def _from_table(table: dict[str, Any], path: Path) -> Settings:
             message = f"unknown key '{key}' in {where}" + (f": {near}" if near else "")
             raise UsageError(message, f"keys: {', '.join(_KEYS)}")
     typed: dict[str, float | str] = {}
+    select = _strings(table, "select", where)
     given = table.get("thresholds", {})
     if not isinstance(given, dict):
         raise UsageError(f"'thresholds' in {where} is no table", "[tool.modelscope.thresholds]")
     for name, value in (*given.items(), *((key, table[key]) for key in BUDGETS if key in table)):
         rule = find_rule(name, where)
         typed[rule.code] = written.read(value, rule.kind, f"{name} = ")
+        if name in BUDGETS:
+            select = _with(rule.code, select)
     baseline = table.get("baseline")
     if baseline is not None and not isinstance(baseline, str):
         raise UsageError(f"'baseline = {baseline}' in {where} is no file name", 'baseline = "known.json"')
     settings = Settings(
-        select=_strings(table, "select", where),
+        select=select,
         ignore=_strings(table, "ignore", where),
         thresholds=typed,
         fail_on=_severity(table.get("fail-on", ERROR), "fail-on = "),

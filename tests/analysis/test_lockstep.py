@@ -314,7 +314,7 @@ def test_nothing_is_kept_where_one_only_has_less(names, missing):
 
 def test_a_pass_that_nobody_follows_to_its_end_is_ended():
     net, _ = twins()
-    stream = OutputStream(net, seed=0, is_innermost_only=True)
+    stream = OutputStream(net, seed=0, blocks={""})
     with HookSession(net, [stream]) as session:
         passing = stream.follow(lambda: session.run(BATCHES[0].args))
         assert next(passing).call.name == "conv"

@@ -64,6 +64,12 @@ def test_diff_finds_the_layer_that_is_hooked_in_b(run):
     assert [hook["spec"] for hook in outcome.json["b_hooks"]] == ["add=1@block2.conv1"]
 
 
+def test_diff_shows_a_hooked_block_among_the_layers(run):
+    outcome = run("diff {TINY} {star} -w none --b-hook zero@block2 --json", expect=1)
+    assert outcome.json["first_divergence"] == "block2"
+    assert "block1" not in [row["name"] for row in outcome.json["layers"]]
+
+
 def test_diff_of_two_sides_hooked_alike(run):
     line = "diff {TINY} {star} -w none --hook noise=0.1@conv --b-hook noise=0.1@conv"
     assert run(f"{line} --json").json["first_divergence"] is None

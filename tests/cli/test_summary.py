@@ -121,6 +121,15 @@ def test_depth_layer_and_exclude_choose_rows_and_leave_the_totals(document):
         assert found["totals"] == whole["totals"]
 
 
+def test_names_are_whole_where_what_a_layer_is_in_is_not_shown(run):
+    found = run(
+        "summary resnet18 -l 'layer1.0' -l 'layer1.0.conv?' -l layer2.0.conv1 --columns name --format table"
+    )
+    table = found.out.split("\n\n")[1]
+    names = [line.rstrip() for line in table.splitlines()[1:]]
+    assert names == ["layer1.0", "  conv1", "  conv2", "layer2.0.conv1"]
+
+
 def test_freeze(document):
     found = document("resnet18 --freeze layer1 --freeze conv1")
     frozen = {"conv1", "layer1"}
