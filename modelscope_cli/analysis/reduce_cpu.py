@@ -8,6 +8,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from modelscope_cli.analysis.flat import even_sample, in_memory_order
 from modelscope_cli.analysis.histogram import N_BINS, Histogram, grid
 from modelscope_cli.analysis.moments import Moments, Wanted
 
@@ -28,7 +29,7 @@ CANCELLATION = 20.0
 def reduce_on_cpu(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Moments:
     """Return the moments of a dense tensor of any dtype; see `reduce.reduce_tensor`."""
     x = x.to(_exact(x))
-    flat = _in_memory_order(x)
+    flat = in_memory_order(x)
     n_nan = n_inf = 0
     # Rows that are the places of one channel of one image tell of dead channels without a further walk.
     places = math.prod(x.shape[2:])
@@ -65,19 +66,11 @@ def reduce_on_cpu(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Moments
 
 def deviation_on_cpu(x: Tensor, centre: float) -> float:
     """Return the sum of |x - centre| over the finite values."""
-    flat = _in_memory_order(x.to(_exact(x)))
+    flat = in_memory_order(x.to(_exact(x)))
     total = _sum_of_deviations(flat, centre)
     if math.isfinite(total):
         return total
     return _sum_of_deviations(flat[flat.isfinite()].to(torch.float64), centre)
-
-
-def _in_memory_order(x: Tensor) -> Tensor:
-    """Return the elements of `x` in one dimension, in whichever order needs no copy."""
-    if x.is_contiguous():
-        return x.reshape(-1)
-    by_stride = sorted(range(x.ndim), key=x.stride, reverse=True)
-    return x.permute(by_stride).reshape(-1)
 
 
 def _chunks(flat: Tensor, dtype: torch.dtype | None = None) -> Iterator[Tensor]:
@@ -232,8 +225,7 @@ def _histogram(flat: Tensor, low: float, high: float) -> Histogram:
     if low == high:
         exponent, first = grid(low, high)
         return Histogram(low, high, exponent, first, (n,))
-    step = _sampling_step(n) if n > HISTOGRAM_EXACT else 1
-    values = flat[::step]
+    values, step = even_sample(flat, HISTOGRAM_SAMPLE) if n > HISTOGRAM_EXACT else (flat, 1)
     exponent, first = grid(low, high)
     counts = torch.zeros(_LANES, N_BINS, dtype=torch.int64)
     for chunk in _chunks(values, torch.float64 if exponent < -100 else None):
@@ -251,11 +243,3 @@ def _lanes() -> Tensor:
     """Return what to add to the bins of a chunk so that neighbours, often equal, count in different rows:
     adding to one counter twice in a row waits for the first to be done."""
     return torch.arange(CHUNK, dtype=torch.int32).remainder_(_LANES).mul_(N_BINS)
-
-
-def _sampling_step(n: int) -> int:
-    """A step that shares no factor with any dimension visits all channels, rows and columns alike."""
-    step = n // HISTOGRAM_SAMPLE
-    while math.gcd(step, n) > 1:
-        step -= 1
-    return step

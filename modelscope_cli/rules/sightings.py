@@ -37,7 +37,7 @@ class Sighting:
     message: str
 
 
-def _label(course: Course, row: WatchedLayer | WatchedParameter) -> str:
+def label_of(course: Course, row: WatchedLayer | WatchedParameter) -> str:
     """Return `relu#1`, or `Generator/relu#1` where there are several models."""
     models = {layer.model for layer in course.layers} | {one.model for one in course.parameters}
     name = row.name or row.model
@@ -57,7 +57,7 @@ def _likewise(labels: Sequence[str]) -> str:
 
 def _followed(course: Course, rows: Sequence[tuple[int, Any, WatchedLayer | WatchedParameter]]) -> str:
     """Name what comes after the first of `(step, _, layer or parameter)`, sorted by step."""
-    labels = [_label(course, row) for _, _, row in rows[1:]]
+    labels = [label_of(course, row) for _, _, row in rows[1:]]
     is_later = rows[-1][0] > rows[0][0]
     return f"; then {_some(labels)}" if labels and is_later else _likewise(labels)
 
@@ -99,7 +99,7 @@ def output_not_finite(course: Course, threshold: float) -> Iterator[Sighting]:
         cause = "; it is the first layer: look at its input and its weights" if is_first else ""
         more = f"; {len(spoilt) - 1} more layers then or later" if len(spoilt) > 1 else ""
         words = f"the first NaN or infinite values appear here, {count} of them at step {step}{more}{cause}"
-        yield Sighting(_label(course, layer), step, count, words)
+        yield Sighting(label_of(course, layer), step, count, words)
 
 
 def gradient_not_finite(course: Course, threshold: float) -> Iterator[Sighting]:
@@ -111,7 +111,7 @@ def gradient_not_finite(course: Course, threshold: float) -> Iterator[Sighting]:
             found.setdefault(step, []).append(one)
     if found:
         step = min(found)
-        label, *others = [_label(course, one) for one in found[step]]
+        label, *others = [label_of(course, one) for one in found[step]]
         words = f"its gradient is not finite at step {step}{_likewise(others)}"
         yield Sighting(label, step, 1 + len(others), words)
 
@@ -148,7 +148,7 @@ def dead(course: Course, threshold: float) -> Iterator[Sighting]:
         step, _, layer = dead[0]
         last = layer.series.zero_fraction[-1] or 0.0
         words = f"{last:.1%} of its output is zero, over {threshold:.0%} since step {step}"
-        yield Sighting(_label(course, layer), step, last, words + _followed(course, dead))
+        yield Sighting(label_of(course, layer), step, last, words + _followed(course, dead))
 
 
 def exploding(course: Course, threshold: float) -> Iterator[Sighting]:
@@ -169,7 +169,7 @@ def exploding(course: Course, threshold: float) -> Iterator[Sighting]:
         step, _, layer, factor = min(grown, key=lambda one: one[:2])
         more = f"; {len(grown) - 1} more layers likewise" if len(grown) > 1 else ""
         words = f"its values have grown {_times(factor)}, over {_times(threshold)} since step {step}{more}"
-        yield Sighting(_label(course, layer), step, factor, words)
+        yield Sighting(label_of(course, layer), step, factor, words)
 
 
 def _times(factor: float) -> str:
@@ -194,7 +194,7 @@ def _gradients(
         rows.sort(key=lambda row: row[:2])
         step, last, one = rows[0]
         text = f"its gradient's norm is {abs(last):.2g}, {words} since step {step}"
-        yield Sighting(_label(course, one), step, abs(last), text + _followed(course, rows))
+        yield Sighting(label_of(course, one), step, abs(last), text + _followed(course, rows))
 
 
 def vanishing(course: Course, threshold: float) -> Iterator[Sighting]:
@@ -221,7 +221,7 @@ def large_updates(course: Course, threshold: float) -> Iterator[Sighting]:
         words = (
             f"single steps change it by {-change:.0%} of its size, over {threshold:.0%} first at step {step}"
         )
-        yield Sighting(_label(course, one), step, -change, words + _followed(course, rows))
+        yield Sighting(label_of(course, one), step, -change, words + _followed(course, rows))
 
 
 def small_updates(course: Course, threshold: float) -> Iterator[Sighting]:
@@ -233,6 +233,6 @@ def small_updates(course: Course, threshold: float) -> Iterator[Sighting]:
             rows.append((max(ratios), one))
     if rows:
         most, one = min(rows, key=lambda row: row[0])
-        others = [_label(course, other) for _, other in rows if other is not one]
+        others = [label_of(course, other) for _, other in rows if other is not one]
         words = f"no step changes it by more than {most:.1g} of its size, {threshold:g} at least is usual"
-        yield Sighting(_label(course, one), one.series.step[0], most, words + _likewise(others))
+        yield Sighting(label_of(course, one), one.series.step[0], most, words + _likewise(others))

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from modelscope_cli.records.check import RuleInfo
-from modelscope_cli.records.watch import TrainingFinding
+from modelscope_cli.records.watch import TrainingFinding, WatchedLayer, WatchedParameter
 from modelscope_cli.rules import sightings
-from modelscope_cli.rules.sightings import Course, Sighting
+from modelscope_cli.rules.sightings import Course, Sighting, label_of
 
 ERROR, WARNING = "error", "warning"
 
@@ -40,7 +40,10 @@ class TrainingRule:
 
 
 def judge_training(course: Course) -> tuple[TrainingFinding, ...]:
-    """Return what the rules find: errors first, then as they happened, for one thing leads to the next."""
+    """Return what the rules find: errors first, then as it happened, step by step and layer by layer.
+
+    For one thing leads to the next.
+    """
     found = [
         TrainingFinding(
             rule.code,
@@ -56,7 +59,13 @@ def judge_training(course: Course) -> tuple[TrainingFinding, ...]:
         for rule in RULES
         for s in rule.judge(course, rule.threshold)
     ]
-    return tuple(sorted(found, key=lambda finding: (finding.severity != ERROR, finding.since_step or 0)))
+    rows: tuple[WatchedLayer | WatchedParameter, ...] = (*course.layers, *course.parameters)
+    places = {label_of(course, row): i for i, row in enumerate(rows)}
+
+    def place(finding: TrainingFinding) -> tuple[bool, int, int]:
+        return finding.severity != ERROR, finding.since_step or 0, places.get(finding.layer or "", -1)
+
+    return tuple(sorted(found, key=place))
 
 
 RULES = (

@@ -6,8 +6,10 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from modelscope_cli.analysis.flat import even_sample, in_memory_order
+
 # A larger parameter gives its relative change from an even sample of this many elements: no second model in memory.
-_SAMPLE = 1 << 16
+_SAMPLE = 1 << 14
 
 
 @dataclass(slots=True)
@@ -66,8 +68,7 @@ def _gradient_norm(parameter: Tensor, scale: Tensor | None) -> Tensor:
 
 
 def _sample(x: Tensor) -> Tensor:
-    flat = x.detach().reshape(-1)
-    return flat[:: max(flat.numel() // _SAMPLE, 1)]
+    return even_sample(in_memory_order(x.detach()), _SAMPLE)[0]
 
 
 def _norm(x: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ def test_there_are_64_bins():
 def test_large_tensors_give_a_scaled_sample():
     x = torch.randn(1 << 20, generator=torch.Generator().manual_seed(0))
     counts, exact = count_magnitudes(x), torch.zeros(N_BINS + 2)
-    for part in x.split(1 << 16):
+    for part in x.split(1 << 15):
         exact += count_magnitudes(part)
     assert abs(int(counts.sum()) / x.numel() - 1) < 0.01
     assert (counts - exact).abs().max() / x.numel() < 0.01
@@ -36,7 +36,7 @@ def test_large_tensors_give_a_scaled_sample():
 
 @given(st.integers(0, 10**5))
 def test_records_come_ever_more_seldom_but_never_too_seldom(step):
-    window = range(step, step + step // 8 + 2)
+    window = range(step, step + step // 6 + 2)
     assert any(is_recorded(one, None) for one in window)
     assert is_recorded(step, 5) == (step % 5 == 0)
 
