@@ -12,6 +12,7 @@ from torch import Tensor
 
 from modelscope_cli.analysis.attack import Found, Goal, ScoresOf, as_pixels, search
 from modelscope_cli.analysis.attack_request import AttackRequest
+from modelscope_cli.analysis.effects import label_of_class
 from modelscope_cli.analysis.losses import class_index
 from modelscope_cli.analysis.predictions import class_scores, probabilities, top_guesses
 from modelscope_cli.errors import CannotRunError, UsageError
@@ -203,7 +204,7 @@ def describe(
         "restarts": request.restarts,
         "targeted": goal.is_targeted,
         "target": goal.index if goal.is_targeted else None,
-        "target_label": label_of(goal.index, categories) if goal.is_targeted else None,
+        "target_label": label_of_class(goal.index, categories) if goal.is_targeted else None,
         "before": tops[0],
         "after": tops[1],
         "after_saved": tops[2],
@@ -247,10 +248,6 @@ def notices(attacked: Attacked, read: ReadBack, request: AttackRequest) -> tuple
     return tuple(notices)
 
 
-def label_of(index: int, categories: tuple[str, ...] | None) -> str | None:
-    return categories[index] if categories and index < len(categories) else None
-
-
 def _shifts(
     answers: list[Tensor], tops: list[Answer], goal: Goal, categories: tuple[str, ...] | None
 ) -> tuple[ClassShift, ...]:
@@ -258,6 +255,6 @@ def _shifts(
     scores = [probabilities(logits)[0] for logits in answers]
     indices = dict.fromkeys([*(guess.index for answer in tops for guess in answer.top), goal.index])
     return tuple(
-        ClassShift(index, label_of(index, categories), *(float(score[index]) for score in scores))
+        ClassShift(index, label_of_class(index, categories), *(float(score[index]) for score in scores))
         for index in indices
     )

@@ -25,5 +25,6 @@ FailOnOpt = Annotated[
 
 def is_failed(findings: Iterable["TrainingFinding"], fail_on: FailOn | None) -> bool:
     """Tell whether a finding is as severe as that; None lets everything pass."""
-    wanted = {None: (), FailOn.error: ("error",), FailOn.warning: ("error", "warning")}[fail_on]
-    return any(finding.severity in wanted for finding in findings)
+    from modelscope_cli.records.check import is_as_severe
+
+    return fail_on is not None and any(is_as_severe(finding.severity, fail_on) for finding in findings)

@@ -30,6 +30,6 @@ def rules(
 
     set_up(quiet, debug)
     where = destination(format, json, output)
-    infos = (*(rule.info(rule.threshold) for rule in RULES), *(rule.info() for rule in training.RULES))
+    infos = tuple(rule.info(rule.threshold) for rule in (*RULES, *training.RULES))
     listed = RuleList(versions(), _console.settings.argv, infos)
     emit(where, rules_sheet(listed, columns), listed.to_dict())

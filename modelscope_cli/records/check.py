@@ -29,6 +29,15 @@ class Finding:
     known: bool = False
 
 
+ERROR, WARNING = "error", "warning"
+SEVERITIES = (WARNING, ERROR)
+
+
+def is_as_severe(severity: str, least: str) -> bool:
+    """Tell whether a severity is at or above another."""
+    return SEVERITIES.index(severity) >= SEVERITIES.index(least)
+
+
 @dataclass(frozen=True, slots=True)
 class RuleInfo:
     """A rule as it is listed.

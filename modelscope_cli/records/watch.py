@@ -1,5 +1,6 @@
 """What `watch` returns: series over the steps of a training run, which `train` has as well."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,6 +88,24 @@ class WatchedParameter:
     optimizer: str
     shape: tuple[int, ...]
     series: ParameterSeries
+
+
+def labelling(
+    layers: Iterable[WatchedLayer], parameters: Iterable[WatchedParameter]
+) -> Callable[[WatchedLayer | WatchedParameter], str]:
+    """Return what names each of the rows of one training.
+
+    It gives `relu#1`, or `Generator/relu#1` where there are several models.
+    """
+    models = {layer.model for layer in layers} | {parameter.model for parameter in parameters}
+
+    def label(row: WatchedLayer | WatchedParameter) -> str:
+        name = row.name or row.model
+        if isinstance(row, WatchedLayer) and row.call:
+            name += f"#{row.call}"
+        return f"{row.model}/{name}" if len(models) > 1 and row.name else name
+
+    return label
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,10 @@
 import re
 from xml.etree import ElementTree as ET
 
-from modelscope_cli.records.check import CheckRecord, Finding, RuleInfo
+from modelscope_cli.records.check import CheckRecord, Finding, RuleInfo, is_as_severe
 
 # What XML 1.0 has no place for, section 2.2; layer names are anybody's.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_LEVELS = ("warning", "error")
 
 
 def render_junit(record: CheckRecord) -> str:
@@ -20,7 +19,8 @@ def render_junit(record: CheckRecord) -> str:
             suite, "testcase", classname=_clean(record.run.model.name), name=f"{rule.code} {rule.name}"
         )
         found = [finding for finding in record.findings if finding.code == rule.code]
-        failing = [finding for finding in found if not finding.known and _fails(finding, record.fail_on)]
+        new = [finding for finding in found if not finding.known]
+        failing = [finding for finding in new if is_as_severe(finding.severity, record.fail_on)]
         if not rule.judged:
             ET.SubElement(case, "skipped", message=_clean(rule.reason or ""))
             n_skipped += 1
@@ -36,10 +36,6 @@ def render_junit(record: CheckRecord) -> str:
     suite.set("skipped", str(n_skipped))
     ET.indent(suite)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(suite, encoding="unicode") + "\n"
-
-
-def _fails(finding: Finding, fail_on: str) -> bool:
-    return _LEVELS.index(finding.severity) >= _LEVELS.index(fail_on)
 
 
 def _line(finding: Finding) -> str:

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from modelscope_cli.records.watch import WatchedLayer, WatchedParameter, WatchRecord
+from modelscope_cli.records.watch import WatchedLayer, WatchedParameter, WatchRecord, labelling
 from modelscope_cli.report.folder import write_with
-from modelscope_cli.report.watch_sheet import layer_label
 
 INK, ALARM = "#1f2430", "#d1495b"
 _MOST_STRIPS = 48
@@ -97,7 +96,7 @@ def _draw_activations(record: WatchRecord) -> Any:
     """Means and deviations of every layer, and the loss."""
     rows, steps = record.layers, _all_steps(record.layers)
     place = {step: i for i, step in enumerate(steps)}
-    labels = [layer_label(record, row) for row in rows]
+    labels = list(map(labelling(record.layers, record.parameters), rows))
     figure = _figure(10.4, 8.6, _title(record, "means and deviations of what each layer gives"))
     panels = figure.subplots(3, 1, sharex=True, height_ratios=[3, 3, 1.6])
     right = _label_width(labels, 7) + 0.4
@@ -191,16 +190,14 @@ def _draw_histograms(record: WatchRecord) -> Any:
     )
     panels = figure.subplots(1, n_columns, squeeze=False, sharey=True)[0]
     _place(figure, 0.55, 0.5, 0.95, 0.4, wspace=0.04)
-    image = None
+    image, label = None, labelling(record.layers, record.parameters)
     for column, axes in enumerate(panels):
         canvas = np.full((n_lines * size, len(steps)), math.nan)
         for line, row in enumerate(rows[column::n_columns]):
             bottom = (n_lines - 1 - line) * size
             shade = _shades(row, steps)
             canvas[bottom : bottom + len(shade)] = shade
-            axes.text(
-                -0.5, bottom + len(shade), " " + layer_label(record, row), fontsize=8, color=INK, va="bottom"
-            )
+            axes.text(-0.5, bottom + len(shade), f" {label(row)}", fontsize=8, color=INK, va="bottom")
         image = axes.imshow(
             canvas, origin="lower", aspect="auto", cmap="magma", vmin=-5, vmax=0, interpolation="nearest"
         )
@@ -279,7 +276,7 @@ def _draw_dead(record: WatchRecord) -> Any:
     what = "zeros among what the ReLUs give" if rectifiers else "zeros among what each layer gives"
     figure = _figure(10.0, 1.1 + 0.28 * len(rows), _title(record, what))
     axes = figure.subplots()
-    labels = [layer_label(record, row) for row in rows]
+    labels = list(map(labelling(record.layers, record.parameters), rows))
     _place(figure, _label_width(labels, 7), 0.5, 1.0, 0.45)
     image = _heat(axes, 100 * grid, labels, steps, cmap="RdYlBu_r", vmin=0, vmax=100)
     dead = [

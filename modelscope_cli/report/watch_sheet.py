@@ -2,12 +2,16 @@
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
-from modelscope_cli.records.watch import ScalarSeries, TrainingFinding, WatchedLayer, WatchRecord
+from modelscope_cli.records.watch import (
+    ScalarSeries,
+    TrainingFinding,
+    WatchedLayer,
+    WatchRecord,
+    labelling,
+)
 from modelscope_cli.report.figures import number, percent
-from modelscope_cli.report.names import label_of
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
 
@@ -18,13 +22,14 @@ def watch_sheet(record: WatchRecord, columns: str | None = None) -> Sheet:
         UsageError: `columns` holds an unknown key (exit 2).
     """
     findings = _by_layer(record)
+    label = labelling(record.layers, record.parameters)
     own = f"{record.run.model.class_name}, {record.steps} steps, {record.run.device}"
     return Sheet(
         title=f"{record.run.model.name} ({own})" if record.layers else record.run.model.name,
-        columns=choose_columns(_columns(partial(layer_label, record), findings, _any_nan(record)), columns),
+        columns=choose_columns(_columns(label, findings, _any_nan(record)), columns),
         rows=record.layers,
         facts=_facts(record),
-        is_bad=lambda row: bool(findings.get(layer_label(record, row))),
+        is_bad=lambda row: bool(findings.get(label(row))),
     )
 
 
@@ -35,13 +40,6 @@ def check_columns(wanted: str | None) -> None:
         UsageError: names the near ones and lists all (exit 2).
     """
     choose_columns(_columns(lambda row: row.name, {}, False), wanted)
-
-
-def layer_label(record: WatchRecord, row: WatchedLayer) -> str:
-    """Return `relu#1`, or `Generator/relu#1` where there are several models."""
-    several = len({layer.model for layer in record.layers}) > 1
-    name = label_of(row) if row.name else row.model
-    return f"{row.model}/{name}" if several and row.name else name
 
 
 def _by_layer(record: WatchRecord) -> dict[str, list[TrainingFinding]]:

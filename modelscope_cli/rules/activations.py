@@ -4,9 +4,10 @@ import math
 import statistics
 from collections.abc import Iterator
 
+from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.evidence import CallFlow, Evidence
 from modelscope_cli.records.stats import ActivationStats
-from modelscope_cli.rules.rule import ERROR, WARNING, Rule, Sighting, label, some
+from modelscope_cli.rules.rule import Rule, Sighting, label, some
 
 _RECTIFIERS = ("ReLU", "ReLU6")
 _WEIGHTED = ("Conv", "Linear")

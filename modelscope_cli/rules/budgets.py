@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterator
 
+from modelscope_cli.records.check import ERROR
 from modelscope_cli.records.evidence import Evidence, Structure
-from modelscope_cli.rules.rule import ERROR, Rule, Sighting
+from modelscope_cli.rules.rule import Rule, Sighting
 from modelscope_cli.rules.thresholds import write
 
 _SUMMARY = "set by you; counted as `modelscope summary` counts"

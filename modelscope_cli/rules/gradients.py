@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterator
 from itertools import groupby
 
+from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.evidence import Backward, Evidence
 from modelscope_cli.records.grads import ParameterGradient
-from modelscope_cli.rules.rule import ERROR, WARNING, Rule, Sighting, label
+from modelscope_cli.rules.rule import Rule, Sighting, label
 
 Weight = tuple[ParameterGradient, float]  # with the norm of its gradient relative to the one at the output
 

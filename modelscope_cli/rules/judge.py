@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from modelscope_cli.records.check import Finding, RuleInfo
+from modelscope_cli.records.check import SEVERITIES, Finding, RuleInfo, is_as_severe
 from modelscope_cli.records.evidence import Evidence
-from modelscope_cli.rules.rule import SEVERITIES, Rule
+from modelscope_cli.rules.rule import Rule
 
 Threshold = float | str | None
 
@@ -66,5 +66,4 @@ def _why_not(rule: Rule, threshold: Threshold, evidence: Evidence) -> str | None
 
 def fails(findings: Iterable[Finding], fail_on: str) -> bool:
     """Return whether there is a new finding at or above a severity."""
-    least = SEVERITIES.index(fail_on)
-    return any(SEVERITIES.index(finding.severity) >= least for finding in findings if not finding.known)
+    return any(is_as_severe(finding.severity, fail_on) for finding in findings if not finding.known)

@@ -7,9 +7,6 @@ from typing import Any
 from modelscope_cli.records.check import RuleInfo
 from modelscope_cli.records.evidence import Evidence
 
-ERROR, WARNING = "error", "warning"
-SEVERITIES = (WARNING, ERROR)
-
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
@@ -25,8 +22,8 @@ def _always(evidence: Evidence, threshold: Any) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """A named check with a threshold.
+class ListedRule:
+    """What `modelscope rules` tells of a rule.
 
     Attributes:
         code: stable, `MS203`; the hundreds are the group.
@@ -34,12 +31,6 @@ class Rule:
         threshold: a finding lies beyond it; None for a budget, which is only judged once somebody sets it.
         measure: of what the threshold is.
         source: where it comes from.
-        needs: the fields of `Evidence` it looks at.
-        wants: the same, where it can be judged without.
-        yields_to: codes of rules before it whose finding in a layer explains one of this rule there.
-        judge: gives every place where it is broken.
-        kind: how a threshold is written: `number`, `count` (25M), `bytes` (500MB), `shape` (1,1000).
-        excuse: says why it cannot be judged here, None where it can.
     """
 
     code: str
@@ -50,12 +41,6 @@ class Rule:
     measure: str
     source: str
     hint: str
-    needs: frozenset[str]
-    judge: Callable[[Evidence, Any], Iterable[Sighting]]
-    kind: str = "number"
-    wants: frozenset[str] = frozenset()
-    yields_to: tuple[str, ...] = ()
-    excuse: Callable[[Evidence, Any], str | None] = _always
 
     def info(self, threshold: float | str | None) -> RuleInfo:
         """Return the rule as it is listed, with the threshold in force."""
@@ -69,6 +54,27 @@ class Rule:
             source=self.source,
             hint=self.hint,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Rule(ListedRule):
+    """A named check of a model.
+
+    Attributes:
+        needs: the fields of `Evidence` it looks at.
+        wants: the same, where it can be judged without.
+        yields_to: codes of rules before it whose finding in a layer explains one of this rule there.
+        judge: gives every place where it is broken.
+        kind: how a threshold is written: `number`, `count` (25M), `bytes` (500MB), `shape` (1,1000).
+        excuse: says why it cannot be judged here, None where it can.
+    """
+
+    needs: frozenset[str]
+    judge: Callable[[Evidence, Any], Iterable[Sighting]]
+    kind: str = "number"
+    wants: frozenset[str] = frozenset()
+    yields_to: tuple[str, ...] = ()
+    excuse: Callable[[Evidence, Any], str | None] = _always
 
 
 def label(row: Any) -> str:

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli.errors import UsageError, nearest
+from modelscope_cli.records.check import ERROR, SEVERITIES
 from modelscope_cli.rules import thresholds as written
 from modelscope_cli.rules.registry import choose_rules, find_rule
-from modelscope_cli.rules.rule import ERROR, SEVERITIES, Rule
+from modelscope_cli.rules.rule import Rule
 
 BUDGETS = ("max-params", "max-macs", "max-memory", "expect-output")
 _KEYS = ("select", "ignore", "thresholds", "fail-on", "baseline", *BUDGETS)

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from modelscope_cli.records.watch import Event, ScalarSeries, WatchedLayer, WatchedParameter
+from modelscope_cli.records.watch import Event, ScalarSeries, WatchedLayer, WatchedParameter, labelling
+from modelscope_cli.rules.rule import some
 
 _RECTIFIERS = ("ReLU", "ReLU6")
 _LASTING = 3  # records in a row, the last of the run among them, before something is called a state
 _MIN_RECORDS = 8  # fewer tell nothing about a course
-_SHOWN = 3  # names in one message
+
+Row = WatchedLayer | WatchedParameter
 
 
 class Course(Protocol):
@@ -29,37 +31,23 @@ class Course(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """One place where a rule is broken, since when, the value, and what was seen in words."""
+    """One place where a rule is broken (None: the training), since when, the value, and what was seen in words."""
 
-    layer: str | None
+    row: Row | None
     step: int
     value: float | None
     message: str
 
 
-def label_of(course: Course, row: WatchedLayer | WatchedParameter) -> str:
-    """Return `relu#1`, or `Generator/relu#1` where there are several models."""
-    models = {layer.model for layer in course.layers} | {one.model for one in course.parameters}
-    name = row.name or row.model
-    if isinstance(row, WatchedLayer) and row.call:
-        name += f"#{row.call}"
-    return f"{row.model}/{name}" if len(models) > 1 and row.name else name
+def _likewise(course: Course, rows: Sequence[Row], word: str = "likewise") -> str:
+    label = labelling(course.layers, course.parameters)
+    return f"; {word} {some(map(label, rows))}" if rows else ""
 
 
-def _some(labels: Sequence[str]) -> str:
-    more = len(labels) - _SHOWN
-    return ", ".join(labels[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
-
-
-def _likewise(labels: Sequence[str]) -> str:
-    return f"; likewise {_some(labels)}" if labels else ""
-
-
-def _followed(course: Course, rows: Sequence[tuple[int, Any, WatchedLayer | WatchedParameter]]) -> str:
+def _followed(course: Course, rows: Sequence[tuple[int, Any, Row]]) -> str:
     """Name what comes after the first of `(step, _, layer or parameter)`, sorted by step."""
-    labels = [label_of(course, row) for _, _, row in rows[1:]]
-    is_later = rows[-1][0] > rows[0][0]
-    return f"; then {_some(labels)}" if labels and is_later else _likewise(labels)
+    word = "then" if rows[-1][0] > rows[0][0] else "likewise"
+    return _likewise(course, [row for _, _, row in rows[1:]], word)
 
 
 def _lasting(values: Sequence[float | None], is_wrong: Callable[[float], bool]) -> int | None:
@@ -99,7 +87,7 @@ def output_not_finite(course: Course, threshold: float) -> Iterator[Sighting]:
         cause = "; it is the first layer: look at its input and its weights" if is_first else ""
         more = f"; {len(spoilt) - 1} more layers then or later" if len(spoilt) > 1 else ""
         words = f"the first NaN or infinite values appear here, {count} of them at step {step}{more}{cause}"
-        yield Sighting(label_of(course, layer), step, count, words)
+        yield Sighting(layer, step, count, words)
 
 
 def gradient_not_finite(course: Course, threshold: float) -> Iterator[Sighting]:
@@ -111,9 +99,9 @@ def gradient_not_finite(course: Course, threshold: float) -> Iterator[Sighting]:
             found.setdefault(step, []).append(one)
     if found:
         step = min(found)
-        label, *others = [label_of(course, one) for one in found[step]]
-        words = f"its gradient is not finite at step {step}{_likewise(others)}"
-        yield Sighting(label, step, 1 + len(others), words)
+        one, *others = found[step]
+        words = f"its gradient is not finite at step {step}{_likewise(course, others)}"
+        yield Sighting(one, step, 1 + len(others), words)
 
 
 def diverging(course: Course, threshold: float) -> Iterator[Sighting]:
@@ -137,18 +125,18 @@ def diverging(course: Course, threshold: float) -> Iterator[Sighting]:
 
 def dead(course: Course, threshold: float) -> Iterator[Sighting]:
     """The first ReLU to die; one that is given nothing but zeros dies of it."""
-    dead = []
+    silent = []
     for layer in course.layers:
         if layer.type in _RECTIFIERS:
             start = _lasting(layer.series.zero_fraction, lambda share: share > threshold)
             if start is not None:
-                dead.append((layer.series.step[start], layer.order, layer))
-    if dead:
-        dead.sort(key=lambda one: one[:2])
-        step, _, layer = dead[0]
+                silent.append((layer.series.step[start], layer.order, layer))
+    if silent:
+        silent.sort(key=lambda one: one[:2])
+        step, _, layer = silent[0]
         last = layer.series.zero_fraction[-1] or 0.0
         words = f"{last:.1%} of its output is zero, over {threshold:.0%} since step {step}"
-        yield Sighting(label_of(course, layer), step, last, words + _followed(course, dead))
+        yield Sighting(layer, step, last, words + _followed(course, silent))
 
 
 def exploding(course: Course, threshold: float) -> Iterator[Sighting]:
@@ -169,7 +157,7 @@ def exploding(course: Course, threshold: float) -> Iterator[Sighting]:
         step, _, layer, factor = min(grown, key=lambda one: one[:2])
         more = f"; {len(grown) - 1} more layers likewise" if len(grown) > 1 else ""
         words = f"its values have grown {_times(factor)}, over {_times(threshold)} since step {step}{more}"
-        yield Sighting(label_of(course, layer), step, factor, words)
+        yield Sighting(layer, step, factor, words)
 
 
 def _times(factor: float) -> str:
@@ -194,7 +182,7 @@ def _gradients(
         rows.sort(key=lambda row: row[:2])
         step, last, one = rows[0]
         text = f"its gradient's norm is {abs(last):.2g}, {words} since step {step}"
-        yield Sighting(label_of(course, one), step, abs(last), text + _followed(course, rows))
+        yield Sighting(one, step, abs(last), text + _followed(course, rows))
 
 
 def vanishing(course: Course, threshold: float) -> Iterator[Sighting]:
@@ -221,7 +209,7 @@ def large_updates(course: Course, threshold: float) -> Iterator[Sighting]:
         words = (
             f"single steps change it by {-change:.0%} of its size, over {threshold:.0%} first at step {step}"
         )
-        yield Sighting(label_of(course, one), step, -change, words + _followed(course, rows))
+        yield Sighting(one, step, -change, words + _followed(course, rows))
 
 
 def small_updates(course: Course, threshold: float) -> Iterator[Sighting]:
@@ -233,6 +221,6 @@ def small_updates(course: Course, threshold: float) -> Iterator[Sighting]:
             rows.append((max(ratios), one))
     if rows:
         most, one = min(rows, key=lambda row: row[0])
-        others = [label_of(course, other) for _, other in rows if other is not one]
+        others = [other for _, other in rows if other is not one]
         words = f"no step changes it by more than {most:.1g} of its size, {threshold:g} at least is usual"
-        yield Sighting(label_of(course, one), one.series.step[0], most, words + _likewise(others))
+        yield Sighting(one, one.series.step[0], most, words + _likewise(course, others))

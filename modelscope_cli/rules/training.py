@@ -3,40 +3,19 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from modelscope_cli.records.check import RuleInfo
-from modelscope_cli.records.watch import TrainingFinding, WatchedLayer, WatchedParameter
+from modelscope_cli.records.check import ERROR, WARNING
+from modelscope_cli.records.watch import TrainingFinding, labelling
 from modelscope_cli.rules import sightings
-from modelscope_cli.rules.sightings import Course, Sighting, label_of
-
-ERROR, WARNING = "error", "warning"
+from modelscope_cli.rules.rule import ListedRule
+from modelscope_cli.rules.sightings import Course, Sighting
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingRule:
-    """A named check of a run: a finding lies beyond `threshold`, and `source` says where that comes from."""
+class TrainingRule(ListedRule):
+    """A named check of a run: `judge` gives every place where it lies beyond `threshold`."""
 
-    code: str
-    name: str
-    severity: str
-    sentence: str
     threshold: float
-    measure: str
-    source: str
-    hint: str
     judge: Callable[[Course, float], Iterator[Sighting]]
-
-    def info(self) -> RuleInfo:
-        """Return the rule as it is listed."""
-        return RuleInfo(
-            code=self.code,
-            name=self.name,
-            severity=self.severity,
-            sentence=self.sentence,
-            threshold=self.threshold,
-            measure=self.measure,
-            source=self.source,
-            hint=self.hint,
-        )
 
 
 def judge_training(course: Course) -> tuple[TrainingFinding, ...]:
@@ -44,28 +23,24 @@ def judge_training(course: Course) -> tuple[TrainingFinding, ...]:
 
     For one thing leads to the next.
     """
-    found = [
+    found = [(rule, seen) for rule in RULES for seen in rule.judge(course, rule.threshold)]
+    places = {id(row): place for place, row in enumerate((*course.layers, *course.parameters))}
+    found.sort(key=lambda one: (one[0].severity != ERROR, one[1].step, places.get(id(one[1].row), -1)))
+    label = labelling(course.layers, course.parameters)
+    return tuple(
         TrainingFinding(
-            rule.code,
-            rule.name,
-            rule.severity,
-            s.layer,
-            s.step,
-            s.value,
-            rule.threshold,
-            s.message,
-            rule.hint,
+            code=rule.code,
+            rule=rule.name,
+            severity=rule.severity,
+            layer=label(seen.row) if seen.row else None,
+            since_step=seen.step,
+            value=seen.value,
+            threshold=rule.threshold,
+            message=seen.message,
+            hint=rule.hint,
         )
-        for rule in RULES
-        for s in rule.judge(course, rule.threshold)
-    ]
-    rows: tuple[WatchedLayer | WatchedParameter, ...] = (*course.layers, *course.parameters)
-    places = {label_of(course, row): i for i, row in enumerate(rows)}
-
-    def place(finding: TrainingFinding) -> tuple[bool, int, int]:
-        return finding.severity != ERROR, finding.since_step or 0, places.get(finding.layer or "", -1)
-
-    return tuple(sorted(found, key=place))
+        for rule, seen in found
+    )
 
 
 RULES = (

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from modelscope_cli.records.check import ERROR
 from modelscope_cli.records.evidence import Evidence
-from modelscope_cli.rules.rule import ERROR, Rule, Sighting
+from modelscope_cli.rules.rule import Rule, Sighting
 
 
 def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:

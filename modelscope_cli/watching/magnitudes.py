@@ -13,8 +13,7 @@ EDGES: tuple[float, ...] = (
     *(math.ldexp(1 + half / 2, power) for power in range(LOWEST, HIGHEST) for half in (0, 1)),
     math.ldexp(1, HIGHEST),
 )
-_SAMPLE = 1 << 14  # at least so many values of a large tensor
-_EXACT = 1 << 15  # elements up to which every value counts
+_SAMPLE = 1 << 14  # at least so many values of a large tensor; up to twice as many, every one counts
 _N_CODES = 512  # nine bits
 _FIRST = 2 * (LOWEST + 127)  # code of the lowest bin; 127 is what an exponent of zero is stored as
 _STRANGE = 2 * 255  # codes from here on are infinite or NaN
@@ -26,8 +25,7 @@ def count_magnitudes(x: Tensor) -> Tensor:
     The first ten bits of a float32 are its sign, its exponent and whether it lies in the upper half of its power
     of two: shifting them down is the bin. What is not finite counts nowhere. Nothing here waits for a device.
     """
-    flat = in_memory_order(x.detach())
-    values, step = even_sample(flat, _SAMPLE) if flat.numel() > _EXACT else (flat, 1)
+    values, step = even_sample(in_memory_order(x.detach()), _SAMPLE)
     bits = values.to(torch.float32).contiguous().view(torch.int32)
     code = (bits & 0x7FFFFFFF) >> 22
     if x.device.type == "cpu":

@@ -1,6 +1,7 @@
 """Each rule of training fires on the course it is made for, and on no healthy one."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -14,6 +15,7 @@ from modelscope_cli.records.watch import (
     WatchedParameter,
     WatchRecord,
 )
+from modelscope_cli.report.watch_sheet import watch_sheet
 from modelscope_cli.rules.training import RULES, judge_training
 
 N = 20
@@ -102,3 +104,15 @@ def test_a_healthy_course_has_no_findings():
 )
 def test_what_passes_is_no_finding(passing):
     assert judge_training(record(**passing)) == ()
+
+
+def test_a_finding_is_beside_its_layer_also_where_another_model_was_never_seen_to_run():
+    sick = record(zero=(0.95,) * N)
+    stranger = replace(sick.parameters[0], model="Adam", name="group0.0")
+    sick = replace(sick, parameters=(*sick.parameters, stranger))
+    sick = replace(sick, findings=judge_training(sick))
+    assert [finding.layer for finding in sick.findings] == ["Net/relu"]
+    sheet = watch_sheet(sick, "name,findings")
+    (row,) = sheet.rows
+    assert [column.value(row) for column in sheet.columns] == ["Net/relu", "MS705@0"]
+    assert sheet.is_bad(row)
