@@ -1,6 +1,7 @@
 """Settings for the whole suite, and seeing everything about a model that a command might change."""
 
 import os
+import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,12 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="Rewrite the files of tests/golden.")
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C work in what the tests start: a shell that runs us in the background has it ignored, for all."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def picture(model: "nn.Module") -> dict[str, Any]:
