@@ -5,7 +5,7 @@ import sys
 
 def main() -> None:
     try:
-        from modelscope_cli.cli.app import run
+        from modelscope_cli.shell.app import run
 
         sys.exit(run(sys.argv[1:]))
     except KeyboardInterrupt:  # before `run` could catch it

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.activations import ActivationObserver, to_row
-from modelscope_cli.analysis.moments import Wanted
-from modelscope_cli.analysis.summary import summarize, summarize_module
+from modelscope_cli.analysis.activations.observer import ActivationObserver, to_row
+from modelscope_cli.analysis.statistics.moments import Wanted
+from modelscope_cli.analysis.summary.summarize import summarize, summarize_module
 from modelscope_cli.hooks.selection import names_of
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.request import InputRequest

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from modelscope_cli.cli.app import make_app
+from modelscope_cli.shell.app import make_app
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "modelscope_cli"

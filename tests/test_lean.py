@@ -135,7 +135,7 @@ def test_without_dynamo_nests() -> None:
     "line", ["summary resnet18", "stats --input-shape 1,3,32,32 -m resnet18 -w none", "models resnet18"]
 )
 def test_no_command_on_a_torchvision_model_imports_dynamo(line: str) -> None:
-    code = "import sys; from modelscope_cli.cli.app import run; run(sys.argv[1:])"
+    code = "import sys; from modelscope_cli.shell.app import run; run(sys.argv[1:])"
     code += "; sys.exit('torch._dynamo' in sys.modules)"
     command = [sys.executable, "-c", code, *line.split(), "--quiet"]
     assert subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode == 0

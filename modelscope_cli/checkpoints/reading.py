@@ -4,9 +4,9 @@ import shlex
 from pathlib import Path
 
 from modelscope_cli.checkpoints.entries import Contents
+from modelscope_cli.checkpoints.file_type import CHECKPOINT_SUFFIXES, guess, read_head, remedy
 from modelscope_cli.checkpoints.safetensors_header import read_safetensors
 from modelscope_cli.checkpoints.several_files import METADATA, read_distributed, read_shards
-from modelscope_cli.checkpoints.sniff import CHECKPOINT_SUFFIXES, guess, read_head, remedy
 from modelscope_cli.checkpoints.torch_file import read_torch
 from modelscope_cli.errors import CannotRunError
 

@@ -16,7 +16,7 @@ from modelscope_cli.checkpoints.entries import (
     checked_sizes,
     in_order,
 )
-from modelscope_cli.checkpoints.sniff import damaged, guess, read_head, remedy
+from modelscope_cli.checkpoints.file_type import damaged, guess, read_head, remedy
 from modelscope_cli.errors import CannotRunError
 
 # Room for some 60,000 tensors; parsed JSON takes up to 25 times the memory of its text.

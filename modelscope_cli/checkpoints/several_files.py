@@ -14,11 +14,11 @@ from modelscope_cli.checkpoints.entries import (
     checked_shape,
     checked_sizes,
 )
-from modelscope_cli.checkpoints.machine import Global, Machine, Opaque
-from modelscope_cli.checkpoints.rebuild import dtype_of, is_known, rebuild
+from modelscope_cli.checkpoints.file_type import damaged, read_head
+from modelscope_cli.checkpoints.pickle_machine import Global, Machine, Opaque
 from modelscope_cli.checkpoints.safetensors_header import MAX_HEADER_BYTES, read_safetensors
-from modelscope_cli.checkpoints.sniff import damaged, read_head
 from modelscope_cli.checkpoints.torch_file import read_torch
+from modelscope_cli.checkpoints.torch_reducers import dtype_of, is_known, rebuild
 from modelscope_cli.errors import CannotRunError
 
 METADATA = ".metadata"

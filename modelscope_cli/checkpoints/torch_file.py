@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from modelscope_cli.checkpoints.entries import BITS, Contents, Storage, TensorEntry
-from modelscope_cli.checkpoints.machine import MAX_BYTES, Machine
-from modelscope_cli.checkpoints.rebuild import StorageRef, is_known, rebuild, storage_of
-from modelscope_cli.checkpoints.sniff import damaged
+from modelscope_cli.checkpoints.file_type import damaged
+from modelscope_cli.checkpoints.pickle_machine import MAX_BYTES, Machine
+from modelscope_cli.checkpoints.torch_reducers import StorageRef, is_known, rebuild, storage_of
 from modelscope_cli.checkpoints.tree import Locate, lay_out
 from modelscope_cli.checkpoints.zip_directory import read_directory, read_entry
 

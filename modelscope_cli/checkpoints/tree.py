@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from modelscope_cli.checkpoints.entries import Storage, TensorEntry, checked_name, printable
-from modelscope_cli.checkpoints.machine import Global, Opaque
-from modelscope_cli.checkpoints.rebuild import StorageRef, TensorRef, state_of_module
+from modelscope_cli.checkpoints.pickle_machine import Global, Opaque
+from modelscope_cli.checkpoints.torch_reducers import StorageRef, TensorRef, state_of_module
 from modelscope_cli.checkpoints.unwrap import find_state, tensors_in, took
 
 Locate = Callable[[StorageRef], Storage]

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.actions import LeftAloneError, Place, change, part_of
 from modelscope_cli.hooks.channels import ChannelFinder
+from modelscope_cli.hooks.inspect_tensor import describe, refuse_nan
 from modelscope_cli.hooks.layers import map_tensors, tensors_in
-from modelscope_cli.hooks.looks import describe, refuse_nan
 from modelscope_cli.hooks.session import Call, Intervention
 from modelscope_cli.hooks.sharing import SharedGradients, SharedValues
 from modelscope_cli.hooks.spec import HookSpec

@@ -6,9 +6,9 @@ from typing import Any
 from torch import Tensor, stack
 
 from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.inputs.default_shape import CLIP_FRAMES
 from modelscope_cli.inputs.files import PictureFile
 from modelscope_cli.inputs.grammar import by
-from modelscope_cli.inputs.natural import CLIP_FRAMES
 
 # Pictures per forward where `--batch` is not given.
 _FIXED_SIZE_BATCH, _OWN_SIZE_BATCH = 8, 1

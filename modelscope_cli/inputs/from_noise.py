@@ -8,8 +8,8 @@ from torch import nn
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.batch import Batch, Inputs, Target, count_images, shapes_of
+from modelscope_cli.inputs.default_shape import natural_shapes
 from modelscope_cli.inputs.grammar import ShapeSpec, by, parse_shape, parse_size
-from modelscope_cli.inputs.natural import natural_shapes
 from modelscope_cli.inputs.noise import count_codes, count_values, make_noise
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.records.run import InputInfo, Shape

@@ -6,8 +6,8 @@ from typing import Any
 from torch import nn
 
 from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.inputs.default_shape import first_layer
 from modelscope_cli.inputs.grammar import by, parse_channels, parse_size
-from modelscope_cli.inputs.natural import first_layer
 from modelscope_cli.inputs.preprocess import FLOW_MIN_SIDE, FLOW_STEP, Preprocessing
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.lean import without_dynamo

@@ -27,8 +27,8 @@ def match_names(pattern: str | None) -> tuple[str, ...]:
 
 def list_models(names: tuple[str, ...]) -> tuple[ModelEntry, ...]:
     """Return what is published about the default weights of each name."""
-    from modelscope_cli.inputs.natural import natural_shapes
-    from modelscope_cli.models.weights import default_weights, weights_of
+    from modelscope_cli.inputs.default_shape import natural_shapes
+    from modelscope_cli.models.pretrained import default_weights, weights_of
     from modelscope_cli.models.zoo import family_of
 
     entries = []

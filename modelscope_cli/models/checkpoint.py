@@ -12,8 +12,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from modelscope_cli.checkpoints.file_type import guess, read_head, remedy
 from modelscope_cli.checkpoints.reading import is_several, read_contents
-from modelscope_cli.checkpoints.sniff import guess, read_head, remedy
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.models.refusal import refused
 from modelscope_cli.models.tensor_values import read_values

@@ -10,10 +10,10 @@ from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.models.architecture import Architecture
 from modelscope_cli.models.device import resolve_device, resolve_dtype
 from modelscope_cli.models.importspec import imported_architecture
+from modelscope_cli.models.initialise import Filled, fill_from_checkpoint, fill_pretrained, fill_randomly
+from modelscope_cli.models.pretrained import choose_weights, default_weights, is_quantized
 from modelscope_cli.models.recognise import recognise
 from modelscope_cli.models.request import ModelRequest, check_request, is_import, parse_model_args
-from modelscope_cli.models.values import Filled, fill_from_checkpoint, fill_pretrained, fill_randomly
-from modelscope_cli.models.weights import choose_weights, default_weights, is_quantized
 from modelscope_cli.models.zoo import WeightsEnum, zoo_architecture
 from modelscope_cli.records.run import ModelInfo, Notice, WeightsInfo
 

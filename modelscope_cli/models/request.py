@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from modelscope_cli.checkpoints.sniff import CHECKPOINT_SUFFIXES
+from modelscope_cli.checkpoints.file_type import CHECKPOINT_SUFFIXES
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.models.names import model_names
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.checkpoints.entries import BITS, Chunk, TensorEntry
-from modelscope_cli.checkpoints.sniff import damaged
+from modelscope_cli.checkpoints.file_type import damaged
 from modelscope_cli.checkpoints.torch_file import read_saved_tensor
 from modelscope_cli.checkpoints.zip_directory import data_start
 

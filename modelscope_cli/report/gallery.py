@@ -10,9 +10,9 @@ from PIL import Image
 from torch import Tensor
 
 from modelscope_cli.records.featuremaps import FeatureMap
-from modelscope_cli.report import figures, grids
+from modelscope_cli.report import grids, numbers
 from modelscope_cli.report.folder import write_bytes
-from modelscope_cli.report.names import file_stems, label_of
+from modelscope_cli.report.labels import file_stems, label_of
 
 CONTACT_SHEET = "contact_sheet.png"
 TILE_CHANNELS = 9  # of a layer on the contact sheet
@@ -87,8 +87,8 @@ def _title(exhibit: Exhibit) -> str:
     record = exhibit.record
     n_shown = len(record.shown)
     which = f"{n_shown} of {record.channels} channels" if n_shown < record.channels else f"{n_shown} channels"
-    low, high = figures.number(record.min) or "none", figures.number(record.max) or "none"
-    parts = [label_of(record), record.type, figures.shape(record.shape), which, f"{low} .. {high}"]
+    low, high = numbers.number(record.min) or "none", numbers.number(record.max) or "none"
+    parts = [label_of(record), record.type, numbers.shape(record.shape), which, f"{low} .. {high}"]
     return "   ".join(filter(None, [*parts, exhibit.part]))
 
 

@@ -1,7 +1,7 @@
 """The line above a table: which model, on what, and where."""
 
 from modelscope_cli.records.run import Run
-from modelscope_cli.report import figures
+from modelscope_cli.report import numbers
 
 
 def headline(run: Run, images: int, *details: str) -> str:
@@ -13,5 +13,5 @@ def headline(run: Run, images: int, *details: str) -> str:
 def given(run: Run, images: int) -> str:
     """Return what the model was given: how many images, or the shape of what is none."""
     if run.input and run.input.source != "image":
-        return f"{run.input.source} {figures.shapes(run.input.shape)}"
+        return f"{run.input.source} {numbers.shapes(run.input.shape)}"
     return f"{images} image" + ("s" if images != 1 else "")

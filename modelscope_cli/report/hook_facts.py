@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from modelscope_cli.records.hooks import HookReport
-from modelscope_cli.report import figures
+from modelscope_cli.report import numbers
 
 
 def hook_facts(reports: Sequence[HookReport]) -> Iterator[tuple[str, str]]:
@@ -17,13 +17,13 @@ def _what_it_did(report: HookReport) -> str:
     where = report.layers[0] if n == 1 else f"{n} layers"
     if not report.fired:
         return f"never fired at {where}"
-    times = "once" if report.fired == 1 else f"{figures.count(report.fired)} times"
+    times = "once" if report.fired == 1 else f"{numbers.count(report.fired)} times"
     parts = [f"fired {times} at {where}"]
     if report.never_fired:
         parts.append(f"{len(report.never_fired)} of them not reached")
     if report.changed_fraction is not None:
-        gap = figures.number(report.max_abs_difference)
-        parts.append(f"{figures.percent(report.changed_fraction)} of the values changed, by at most {gap}")
+        gap = numbers.number(report.max_abs_difference)
+        parts.append(f"{numbers.percent(report.changed_fraction)} of the values changed, by at most {gap}")
     if report.file:
         parts.append(f"wrote {report.file}")
     if report.moved:

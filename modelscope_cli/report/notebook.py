@@ -35,6 +35,8 @@ def to_html(sheet: Sheet) -> str:
 
 def sheet_of(record: Any) -> Sheet:
     """Lay out a record as its command would: `stats_sheet` of `stats_sheet.py` for `stats`."""
-    name = f"{record.run.command}_sheet"
-    sheet: Sheet = getattr(import_module(f"modelscope_cli.report.{name}"), name)(record)
+    command = record.run.command
+    sheet: Sheet = getattr(import_module(f"modelscope_cli.commands.{command}.table"), f"{command}_sheet")(
+        record
+    )
     return sheet

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from modelscope_cli.analysis.predictions import class_scores
+from modelscope_cli.analysis.predictions.scores import class_scores
 from modelscope_cli.errors import UsageError
 from modelscope_cli.models.importspec import import_object
 from modelscope_cli.models.usercode import user_code_failed

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.predictions import class_scores
+from modelscope_cli.analysis.predictions.scores import class_scores
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.session import ForwardError, HookSession
 from modelscope_cli.models.seeding import seeded

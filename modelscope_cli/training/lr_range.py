@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from modelscope_cli.records.lrfind import Restored, Suggestion
-from modelscope_cli.training.proof import PARTS, Keepsake, hashes_of
 from modelscope_cli.training.runner import Batch, Callback, CancelFit, LossFunction, Runner
+from modelscope_cli.training.save_restore import PARTS, Keepsake, hashes_of
 from modelscope_cli.training.suggest import suggest
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.freezing import set_trainable
+from modelscope_cli.analysis.gradients.freezing import set_trainable
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import list_layers
 from modelscope_cli.models.seeding import seeded

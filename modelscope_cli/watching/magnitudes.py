@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.flat import even_sample, in_memory_order
+from modelscope_cli.analysis.statistics.sampling import even_sample, in_memory_order
 
 LOWEST, HIGHEST = -20, 12  # powers of two: about 1e-6 to 4096
 N_BINS = 2 * (HIGHEST - LOWEST)

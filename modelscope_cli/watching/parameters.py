@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from modelscope_cli.analysis.flat import even_sample, in_memory_order
+from modelscope_cli.analysis.statistics.sampling import even_sample, in_memory_order
 
 # A larger parameter gives its relative change from an even sample of this many elements: no second model in memory.
 _SAMPLE = 1 << 14

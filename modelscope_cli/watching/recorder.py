@@ -23,11 +23,11 @@ from torch.optim import optimizer as optim
 
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.watching.losses import LossWatch, watched_losses
+from modelscope_cli.watching.model_registry import Roster, WatchedModel, is_wrapper, peel
 from modelscope_cli.watching.parameters import StepWatch
-from modelscope_cli.watching.roster import Roster, WatchedModel, is_wrapper, peel
 from modelscope_cli.watching.schedule import is_recorded
+from modelscope_cli.watching.step_sums import Tally
 from modelscope_cli.watching.steps import Clock, OpenStep, StepReport
-from modelscope_cli.watching.tally import Tally
 
 _MOST_PASSES = 512  # to one step; a model that no optimizer ever steps is not looked at for ever
 

@@ -8,9 +8,9 @@ from types import FrameType
 from torch import Tensor
 from torch.optim import Optimizer
 
+from modelscope_cli.watching.model_registry import Roster
 from modelscope_cli.watching.parameters import StepWatch
-from modelscope_cli.watching.roster import Roster
-from modelscope_cli.watching.tally import Sums
+from modelscope_cli.watching.step_sums import Sums
 
 LayerRow = tuple[str, str, int, str, Sums]  # model, layer, call, type, what was seen
 Figures = tuple[float | None, float, float | None]  # gradient norm, weight norm, relative change

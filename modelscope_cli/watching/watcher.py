@@ -10,8 +10,8 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.watching.log import Log
 from modelscope_cli.watching.recorder import Recorder
 from modelscope_cli.watching.schedule import is_noted
+from modelscope_cli.watching.step_sums import Sums
 from modelscope_cli.watching.steps import StepReport
-from modelscope_cli.watching.tally import Sums
 
 
 class StopScript(SystemExit):

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.activation_gradients import ActivationGradients
-from modelscope_cli.analysis.gradients import Gradients, measure_gradients
-from modelscope_cli.analysis.grads_request import GradsRequest, LossRequest
-from modelscope_cli.analysis.parameter_gradients import ParameterGradients
+from modelscope_cli.analysis.gradients.activation_gradients import ActivationGradients
+from modelscope_cli.analysis.gradients.measure import Gradients, measure_gradients
+from modelscope_cli.analysis.gradients.parameter_gradients import ParameterGradients
+from modelscope_cli.analysis.gradients.request import GradsRequest, LossRequest
 from modelscope_cli.hooks.selection import select
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.models.load import LoadedModel

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.ablation import AblationRequest, Ablations, ablate
+from modelscope_cli.analysis.ablation.ablating import AblationRequest, Ablations, ablate
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.selection import Selection, select
 from modelscope_cli.hooks.session import Call, Intervention

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from modelscope_cli.analysis.grads_request import LossRequest
+from modelscope_cli.analysis.gradients.request import LossRequest
 from modelscope_cli.errors import CannotRunError
 
 MEAN = LossRequest("mean")

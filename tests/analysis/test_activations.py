@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.activations import observe_activations, to_row
-from modelscope_cli.analysis.moments import Wanted
+from modelscope_cli.analysis.activations.observer import observe_activations, to_row
+from modelscope_cli.analysis.statistics.moments import Wanted
 from modelscope_cli.hooks.selection import Selection, select
 from modelscope_cli.records.stats import ActivationStats
 

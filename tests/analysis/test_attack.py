@@ -5,9 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from modelscope_cli.analysis.attack import Goal, search
-from modelscope_cli.analysis.attack_request import AttackRequest, make_request
-from modelscope_cli.analysis.ball import BALLS
+from modelscope_cli.analysis.attack.norm_balls import BALLS
+from modelscope_cli.analysis.attack.request import AttackRequest, make_request
+from modelscope_cli.analysis.attack.search import Goal, search
 from modelscope_cli.errors import CannotRunError, UsageError
 
 SHAPE = (1, 3, 6, 5)

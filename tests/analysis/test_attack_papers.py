@@ -10,14 +10,14 @@ from safetensors.torch import load_file
 from torchvision.models import squeezenet1_1
 from torchvision.transforms import v2
 
-from modelscope_cli.analysis.attack import Goal, search
-from modelscope_cli.analysis.attack_picture import (
+from modelscope_cli.analysis.attack.on_image import (
     attack_picture,
     describe,
     function_of_pixels,
     save_and_ask,
 )
-from modelscope_cli.analysis.attack_request import make_request
+from modelscope_cli.analysis.attack.request import make_request
+from modelscope_cli.analysis.attack.search import Goal, search
 from modelscope_cli.inputs.batches import open_inputs
 from modelscope_cli.inputs.plan import plan_preprocessing
 from modelscope_cli.inputs.request import InputRequest

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from modelscope_cli.analysis.grads_request import Clip
+from modelscope_cli.analysis.gradients.request import Clip
 
 
 @pytest.fixture

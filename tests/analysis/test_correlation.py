@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from modelscope_cli.analysis.correlation import Comoments
+from modelscope_cli.analysis.statistics.correlation import Comoments
 
 
 def mixed(n: int, n_channels: int, mean: float, seed: int = 0) -> Tensor:

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.freezing import set_trainable
-from modelscope_cli.analysis.grads_request import Clip, LossRequest
+from modelscope_cli.analysis.gradients.freezing import set_trainable
+from modelscope_cli.analysis.gradients.request import Clip, LossRequest
 from modelscope_cli.errors import CannotRunError, UsageError
 
 

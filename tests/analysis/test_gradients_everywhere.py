@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from modelscope_cli.analysis import gradients
-from modelscope_cli.analysis.activation_gradients import ActivationGradients
-from modelscope_cli.analysis.grads_request import GradsRequest
+from modelscope_cli.analysis.gradients import measure as gradients
+from modelscope_cli.analysis.gradients.activation_gradients import ActivationGradients
+from modelscope_cli.analysis.gradients.request import GradsRequest
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.inputs.batches import open_inputs

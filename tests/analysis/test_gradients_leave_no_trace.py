@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.grads_request import Clip, LossRequest
+from modelscope_cli.analysis.gradients.request import Clip, LossRequest
 from modelscope_cli.errors import CannotRunError, ModelscopeError
 from modelscope_cli.hooks.session import ForwardError
 
@@ -102,7 +102,7 @@ def test_nothing_is_left_after_a_failure(net, measure, unchanged, monkeypatch, o
     elif place == "backward":
         net.explodes, Explodes.error = True, error
     else:
-        monkeypatch.setattr("modelscope_cli.analysis.losses.Criterion.__call__", fail)
+        monkeypatch.setattr("modelscope_cli.analysis.gradients.losses.Criterion.__call__", fail)
     check = unchanged(net)
     reaches_the_body = "train_only" not in options
     if place == "backward" and isinstance(error, ValueError) and not reaches_the_body:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from modelscope_cli.analysis.lockstep import Side, diff_activations
-from modelscope_cli.analysis.pairing import Pairing
+from modelscope_cli.analysis.comparison.activations import Side, diff_activations
+from modelscope_cli.analysis.comparison.call_alignment import Pairing
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.session import Call, ForwardError, HookSession, Intervention
 from modelscope_cli.hooks.stream import Output, OutputStream
@@ -246,7 +246,7 @@ def test_an_interrupt_while_comparing_ends_both(untouched, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("modelscope_cli.analysis.lockstep.sum_up", interrupt)
+    monkeypatch.setattr("modelscope_cli.analysis.comparison.activations.sum_up", interrupt)
     with pytest.raises(KeyboardInterrupt):
         compare(*untouched)
 

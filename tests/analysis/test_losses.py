@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.grads_request import LossRequest
-from modelscope_cli.analysis.losses import Criterion
+from modelscope_cli.analysis.gradients.losses import Criterion
+from modelscope_cli.analysis.gradients.request import LossRequest
 from modelscope_cli.errors import CannotRunError, UsageError
 
 LABELS = ("cat", "dog", "crane", "crane", "Bee")

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelscope_cli.analysis.moments import Moments, Wanted
-from modelscope_cli.analysis.reduce import reduce_tensor
+from modelscope_cli.analysis.statistics.moments import Moments, Wanted
+from modelscope_cli.analysis.statistics.reduce import reduce_tensor
 
 WANTED = Wanted(threshold=0.5)
 VALUES = st.one_of(st.floats(-1e6, 1e6, width=32), st.sampled_from([0.0, math.nan, math.inf, -math.inf]))

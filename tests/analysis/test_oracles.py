@@ -15,10 +15,10 @@ from captum.attr import LayerFeatureAblation
 from captum.robust import FGSM, PGD
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.ablation import AblationRequest, ablate
-from modelscope_cli.analysis.attack import Found, Goal, search
-from modelscope_cli.analysis.attack_request import AttackRequest
-from modelscope_cli.analysis.ball import BALLS
+from modelscope_cli.analysis.ablation.ablating import AblationRequest, ablate
+from modelscope_cli.analysis.attack.norm_balls import BALLS
+from modelscope_cli.analysis.attack.request import AttackRequest
+from modelscope_cli.analysis.attack.search import Found, Goal, search
 from modelscope_cli.hooks.selection import select
 from modelscope_cli.inputs.batch import Batch, Inputs
 from modelscope_cli.models.load import LoadedModel

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.grads_request import LossRequest, Thresholds
+from modelscope_cli.analysis.gradients.request import LossRequest, Thresholds
 
 
 def images(n: int) -> list[Tensor]:

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.utils import prune
 
-from modelscope_cli.analysis.channel_importance import channel_importance, unranked
-from modelscope_cli.analysis.predictions import kl_divergence
-from modelscope_cli.analysis.prune_request import PruneRequest
-from modelscope_cli.analysis.pruning import measure_pruning, pruned_state
-from modelscope_cli.analysis.pruning_masks import find_prunable, make_masks
+from modelscope_cli.analysis.predictions.scores import kl_divergence
+from modelscope_cli.analysis.pruning.channel_importance import channel_importance, unranked
+from modelscope_cli.analysis.pruning.drift import measure_pruning, pruned_state
+from modelscope_cli.analysis.pruning.masks import find_prunable, make_masks
+from modelscope_cli.analysis.pruning.request import PruneRequest
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.masks import WeightMasks
 from modelscope_cli.hooks.session import ForwardError, HookSession

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from modelscope_cli.analysis.moments import Moments, Wanted
-from modelscope_cli.analysis.reduce import abs_deviation, reduce_tensor
-from modelscope_cli.analysis.reduce_cpu import CHUNK, ROW
-from modelscope_cli.analysis.reduce_device import reduce_on_device
+from modelscope_cli.analysis.statistics.moments import Moments, Wanted
+from modelscope_cli.analysis.statistics.reduce import abs_deviation, reduce_tensor
+from modelscope_cli.analysis.statistics.reduce_cpu import CHUNK, ROW
+from modelscope_cli.analysis.statistics.reduce_device import reduce_on_device
 
 WANTED = Wanted(threshold=0.1)
 Way = Callable[[Tensor, int | None], Moments]

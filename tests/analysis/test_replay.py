@@ -9,7 +9,7 @@ import torch
 import torchvision.models as zoo
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.replay import Replay
+from modelscope_cli.analysis.ablation.partial_rerun import Replay
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.session import Call, HookSession, Observer
 

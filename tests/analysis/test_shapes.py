@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from torchvision.models import googlenet, resnet18, vit_b_16
 
-from modelscope_cli.analysis.shapes import Structure, measure_shapes
+from modelscope_cli.analysis.summary.shapes import Structure, measure_shapes
 from modelscope_cli.hooks.session import ForwardError
 from modelscope_cli.records.summary import LayerShape
 

@@ -9,7 +9,7 @@ from paired import compare_calls
 from torch import Tensor, nn
 from torchvision.models import resnet50
 
-from modelscope_cli.analysis.ablation import AblationRequest, ablate
+from modelscope_cli.analysis.ablation.ablating import AblationRequest, ablate
 from modelscope_cli.hooks.selection import select
 from modelscope_cli.inputs.batch import Batch, Inputs
 from modelscope_cli.models.load import LoadedModel

@@ -7,7 +7,7 @@ from figure import Figure
 from paired import compare_calls
 from torchvision.models import resnet152
 
-from modelscope_cli.analysis.featuremaps import capture_maps
+from modelscope_cli.analysis.activations.maps import capture_maps
 from modelscope_cli.hooks.selection import select
 
 

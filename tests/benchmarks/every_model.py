@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from figure import Figure, n_of
 from torchvision.models import list_models
 
-from modelscope_cli.cli.app import run
+from modelscope_cli.shell.app import run
 
 
 def measure(pairs: int | None) -> Iterator[Figure]:

@@ -9,8 +9,8 @@ from figure import Figure
 from paired import PYTHON, compare_calls, compare_commands
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.gradients import measure_gradients
-from modelscope_cli.analysis.grads_request import GradsRequest
+from modelscope_cli.analysis.gradients.measure import measure_gradients
+from modelscope_cli.analysis.gradients.request import GradsRequest
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.models.load import load_model

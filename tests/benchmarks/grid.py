@@ -11,7 +11,7 @@ from PIL import Image
 from torchvision.models import ResNet18_Weights, resnet18
 from torchvision.utils import save_image
 
-from modelscope_cli.analysis.featuremaps import Exhibit, capture_maps
+from modelscope_cli.analysis.activations.maps import Exhibit, capture_maps
 from modelscope_cli.hooks.selection import select
 from modelscope_cli.report.gallery import Look, draw
 from modelscope_cli.report.grids import save_png

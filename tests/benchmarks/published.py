@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from figure import Figure, n_of
 from torchvision.models import get_model_weights
 
-from modelscope_cli.analysis.summary import summarize
+from modelscope_cli.analysis.summary.summarize import summarize
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.names import model_names
 from modelscope_cli.models.request import ModelRequest

@@ -10,8 +10,8 @@ from figure import Figure
 from torch import Tensor, nn
 from torchvision.models import resnet50
 
-from modelscope_cli.analysis.activations import observe_activations, to_row
-from modelscope_cli.analysis.moments import Wanted
+from modelscope_cli.analysis.activations.observer import observe_activations, to_row
+from modelscope_cli.analysis.statistics.moments import Wanted
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, HookSession, Observer

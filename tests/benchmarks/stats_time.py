@@ -8,8 +8,8 @@ from obvious import observe_obviously
 from paired import compare_calls
 from torchvision.models import resnet50
 
-from modelscope_cli.analysis.activations import observe_activations, to_row
-from modelscope_cli.analysis.moments import Wanted
+from modelscope_cli.analysis.activations.observer import observe_activations, to_row
+from modelscope_cli.analysis.statistics.moments import Wanted
 from modelscope_cli.hooks.selection import select
 from modelscope_cli.inputs.batch import Batch
 

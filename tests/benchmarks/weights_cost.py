@@ -18,7 +18,7 @@ MOST_SECONDS = 2.0
 _PEER = Path(__file__).parent / "peers" / "torch_load.py"
 _IS_TORCH_FREE = """
 import sys
-from modelscope_cli.cli.app import run
+from modelscope_cli.shell.app import run
 run(sys.argv[1:])
 sys.exit("torch" in sys.modules)
 """

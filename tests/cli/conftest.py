@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from modelscope_cli.cli.app import run as run_argv
+from modelscope_cli.shell.app import run as run_argv
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 TINY = f"{SAMPLES}/tiny_resnet.py:TinyResNet"

@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from modelscope_cli.analysis.predictions import kl_divergence
+from modelscope_cli.analysis.predictions.scores import kl_divergence
 from modelscope_cli.models.load import load_model
 from modelscope_cli.models.request import ModelRequest
 

@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from modelscope_cli.cli import app
-from modelscope_cli.cli.app import run as run_argv
+from modelscope_cli.shell import app
+from modelscope_cli.shell.app import run as run_argv
 
 ALL, LOOK, ASK = "summary|stats|featuremaps|grads|ablate", "stats|featuremaps|grads|ablate", "predict|prune"
 PICTURE, LEARN = f"{LOOK}|attack", "train|lrfind"

@@ -6,10 +6,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from modelscope_cli.cli._hooks import bind, conclude, read_hooks
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.models.load import load_model
 from modelscope_cli.models.request import ModelRequest
+from modelscope_cli.shell.hooks import bind, conclude, read_hooks
 
 HOOKS = """
 import torch

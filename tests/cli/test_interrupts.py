@@ -37,7 +37,7 @@ class Slow(nn.Module):
 # Stops in the middle of the second picture, which by then is half on disk.
 SLOW_DISK = """
 import pathlib, sys, time
-from modelscope_cli.cli.app import run
+from modelscope_cli.shell.app import run
 from modelscope_cli.report import grids
 save_png = grids.save_png
 
@@ -55,8 +55,8 @@ sys.exit(run(sys.argv[1:]))
 # Stops when the tables of a report are written and its picture is not.
 SLOW_REPORT = """
 import pathlib, sys, time
-from modelscope_cli.cli.app import run
-from modelscope_cli.report import grads_report
+from modelscope_cli.shell.app import run
+from modelscope_cli.commands.grads import folder as grads_report
 
 def draw(record, path):
     assert (path.parent / "parameters.csv").exists()
@@ -144,7 +144,7 @@ def test_ctrl_c_while_the_tool_itself_is_being_imported(monkeypatch):
         def __getattr__(self, name):
             raise KeyboardInterrupt
 
-    monkeypatch.setitem(sys.modules, "modelscope_cli.cli.app", Interrupted("modelscope_cli.cli.app"))
+    monkeypatch.setitem(sys.modules, "modelscope_cli.shell.app", Interrupted("modelscope_cli.shell.app"))
     with pytest.raises(SystemExit) as left:
         __main__.main()
     assert left.value.code == 130

@@ -8,7 +8,7 @@ import sys
 
 SCRIPT = """
 import sys
-from modelscope_cli.cli import _console
+from modelscope_cli.shell import console as _console
 with _console.live_line() as draw:
     draw.__self__._INTERVAL_S = 0
     draw("step 1 with a long tail")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from modelscope_cli.cli.app import make_app, run
+from modelscope_cli.shell.app import make_app, run
 
 HERE = Path(__file__).parent / "contract"
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -27,7 +27,8 @@ LINES = {
     "predict": f"predict {SAMPLES}/star.png {TINY} --top 2 --hook scale=1@block1.conv1",
     "prune": f"prune {SAMPLES}/star.png {TINY} --save pruned.safetensors --sweep 0.5 --hook scale=1@block1.conv1",
     "rules": "rules",
-    "stats": f"stats {SAMPLES}/star.png {TINY} --mode train --batch 1 --correlation -l conv --hook scale=1@block1.conv1",
+    "stats": f"stats {SAMPLES}/star.png {TINY} --mode train --batch 1 --correlation -l conv "
+    "--hook scale=1@block1.conv1",
     "summary": f"summary {SAMPLES}/tiny_resnet.py:TinyResNet",
     "train": f"train -m {SAMPLES}/tiny_resnet.py:TinyResNet --steps 3 --pictures 40 --size 16 --batch 4 "
     "--vary lr=0.1,0.2",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torchvision
 
-from modelscope_cli.cli.app import run
+from modelscope_cli.shell.app import run
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

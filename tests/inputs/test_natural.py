@@ -9,7 +9,7 @@ import torchvision.models as tv
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from modelscope_cli.inputs.natural import natural_shapes
+from modelscope_cli.inputs.default_shape import natural_shapes
 
 
 def giga_multiply_adds(model: nn.Module, shapes: tuple[tuple[int, ...], ...]) -> float:

@@ -13,7 +13,7 @@ from torchvision.models import get_model_builder
 
 import modelscope_cli.models
 from modelscope_cli.models.names import model_names
-from modelscope_cli.models.weights import default_weights
+from modelscope_cli.models.pretrained import default_weights
 from modelscope_cli.models.zoo import zoo_architecture
 
 FILE = Path(modelscope_cli.models.__file__).with_name("architectures.txt.xz")

@@ -14,11 +14,11 @@ from torch import nn
 from torchvision import models
 
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.models import weights as weights_module
+from modelscope_cli.models import pretrained as weights_module
 from modelscope_cli.models.load import LoadedModel, load_model, load_skeleton
+from modelscope_cli.models.pretrained import choose_weights
 from modelscope_cli.models.request import ModelRequest
 from modelscope_cli.models.seeding import seeded
-from modelscope_cli.models.weights import choose_weights
 
 NAME = "squeezenet1_1"  # 5 MB
 

@@ -11,8 +11,8 @@ from torchvision import models
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.models.load import load_model, load_skeleton
 from modelscope_cli.models.names import model_names
+from modelscope_cli.models.pretrained import weights_of
 from modelscope_cli.models.request import ModelRequest
-from modelscope_cli.models.weights import weights_of
 
 
 @pytest.mark.parametrize("name", model_names())

@@ -6,10 +6,10 @@ from xml.etree import ElementTree as ET
 from hypothesis import given
 from hypothesis import strategies as st
 
+from modelscope_cli.commands.check.github import render_github
+from modelscope_cli.commands.check.junit import render_junit
 from modelscope_cli.records.check import CheckRecord, Finding
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo
-from modelscope_cli.report.github import render_github
-from modelscope_cli.report.junit import render_junit
 from modelscope_cli.rules.registry import RULES
 
 RULE = RULES[0]

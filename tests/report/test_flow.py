@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from modelscope_cli.commands.grads import pictures as flow
+from modelscope_cli.commands.grads.folder import FILES, save_report
+from modelscope_cli.commands.grads.pictures import ALARM, save_gradient_flow
 from modelscope_cli.records.grads import (
     ActivationGradient,
     GradsRecord,
@@ -17,9 +20,6 @@ from modelscope_cli.records.grads import (
     ParameterGradient,
 )
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo
-from modelscope_cli.report import flow
-from modelscope_cli.report.flow import ALARM, save_gradient_flow
-from modelscope_cli.report.grads_report import FILES, save_report
 
 
 def activation(k: int, norm: float | None, **fields: Any) -> ActivationGradient:

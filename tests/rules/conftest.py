@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.checkup import gather, is_untrained
+from modelscope_cli.analysis.health.checkup import gather, is_untrained
 from modelscope_cli.inputs.batch import Batch, Inputs
 from modelscope_cli.models.load import LoadedModel, load_model
 from modelscope_cli.models.request import ModelRequest

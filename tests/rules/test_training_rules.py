@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from modelscope_cli.commands.watch.table import watch_sheet
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo
 from modelscope_cli.records.watch import (
     LayerSeries,
@@ -15,7 +16,6 @@ from modelscope_cli.records.watch import (
     WatchedParameter,
     WatchRecord,
 )
-from modelscope_cli.report.watch_sheet import watch_sheet
 from modelscope_cli.rules.training import RULES, judge_training
 
 N = 20

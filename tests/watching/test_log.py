@@ -5,8 +5,8 @@ import math
 import pytest
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.watching.gather import gather
 from modelscope_cli.watching.log import Log, log_file, number, read_log
+from modelscope_cli.watching.read_series import gather
 
 
 def test_what_was_written_comes_back_also_what_is_not_finite(tmp_path):

@@ -8,9 +8,9 @@ import pytest
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.watching.disagreement import find_disagreements
-from modelscope_cli.watching.gather import RankLog, gather
 from modelscope_cli.watching.log import log_file
 from modelscope_cli.watching.ranks import Ranks, check_ranks, wait_for_first, wait_for_others
+from modelscope_cli.watching.read_series import RankLog, gather
 
 SCRIPT = """
 import os, sys, torch, torch.distributed as dist

@@ -1,0 +1,1 @@
+"""What becomes of the prediction when layers are taken out."""

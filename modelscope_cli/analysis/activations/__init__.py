@@ -1,0 +1,1 @@
+"""What the layers put out: statistics and maps."""

@@ -1,0 +1,1 @@
+"""Images changed as little as it takes to fool a model."""

@@ -1,0 +1,1 @@
+"""Two models, or two checkpoints, side by side."""

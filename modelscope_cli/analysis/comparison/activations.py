@@ -1,0 +1,211 @@
+"""`diff` with an input: two models run side by side, one output of each in memory at a time."""
+
+import dataclasses
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Set
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from modelscope_cli.analysis.comparison.call_alignment import Pairing
+from modelscope_cli.analysis.comparison.distance import merge, sum_up, to_distance, traits
+from modelscope_cli.errors import CannotRunError
+from modelscope_cli.hooks.layers import list_layers
+from modelscope_cli.hooks.patterns import Layer
+from modelscope_cli.hooks.selection import names_among
+from modelscope_cli.hooks.session import ForwardError, HookSession, Intervention
+from modelscope_cli.hooks.stream import Output, OutputStream
+from modelscope_cli.inputs.batch import Batch, Target
+from modelscope_cli.inputs.detection_targets import training_args
+from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.records.diff import LayerDifference
+from modelscope_cli.records.run import Notice
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two models and the setting it runs under.
+
+    Attributes:
+        label: `A` or `B`, for messages.
+        seed: of the random numbers drawn in the passes (dropout).
+        interventions: change what flows; none unless a person hooks into this side.
+    """
+
+    label: str
+    loaded: LoadedModel
+    is_training: bool = False
+    seed: int = 0
+    interventions: tuple[Intervention, ...] = ()
+
+    def place(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Move the arguments of a forward to this side's device and dtype."""
+        loaded = self.loaded
+        placed = Target(loaded.family, loaded.device, loaded.dtype).place(args)
+        return training_args(loaded.module, loaded.family, placed) if self.is_training else placed
+
+
+@dataclass(slots=True)
+class _Row:
+    """What is known of one output so far. `pending`: sums of the current pass, still on the device."""
+
+    difference: LayerDifference
+    sums: Tensor | None = None
+    pending: Tensor | None = None
+
+    def settle(self) -> None:
+        if self.pending is not None:
+            sums = self.pending.cpu()
+            self.sums = sums if self.sums is None else merge(self.sums, sums)
+            self.pending = None
+
+    def fail(self, problem: str) -> None:
+        self.difference = dataclasses.replace(self.difference, status="changed", problem=problem)
+
+    def finish(self, tolerance: float) -> LayerDifference:
+        if self.sums is None or self.difference.problem:
+            return self.difference
+        distance = to_distance(self.sums)
+        status = "changed" if distance.exceeds(tolerance) else self.difference.status
+        return dataclasses.replace(self.difference, status=status, **dataclasses.asdict(distance))
+
+
+def diff_activations(
+    a: Side,
+    b: Side,
+    batches: Iterable[Batch],
+    tolerance: float,
+    *,
+    layers: tuple[str, ...] = (),
+    exclude: tuple[str, ...] = (),
+    hooked: Set[str] = frozenset(),
+    track: Callable[[Iterable[Batch]], Iterator[Batch]] = iter,
+) -> tuple[tuple[LayerDifference, ...], tuple[Notice, ...]]:
+    """Run both models over every batch and compare what each call of each layer gives.
+
+    Both wait for each other at every output, so that two activations are in memory, not two sets of them. Where
+    the models make their calls in another order, an output is copied and kept until the other side comes to it.
+    Each side draws its own random numbers from its seed, so dropout drops alike where the seeds and devices are.
+
+    Args:
+        batches: float32 on the CPU, as A wants them.
+        tolerance: on the relative L2 over all batches.
+        layers, exclude: patterns; without any, the layers inside which no other runs, the models themselves, and
+            those that are `hooked`, where the two part.
+
+    Returns:
+        the rows, in execution order; and a warning where outputs had to be kept.
+
+    Raises:
+        UsageError: a pattern matches nothing in either model, or asks for a position (exit 2).
+        CannotRunError: no layer in common, or a model raised (exit 4).
+    """
+    wanted = _wanted(a, b, layers, exclude)
+    _check_common(a, b)
+    rows: dict[tuple[str, int, str], _Row] = {}
+    pairing = Pairing(_names(a), _names(b))
+    with ExitStack() as stack:
+        passes = [_open(side, wanted, hooked, stack) for side in (a, b)]
+        for batch in track(batches):
+            with closing(passes[0](batch.args)) as ours, closing(passes[1](batch.args)) as theirs:
+                for x, y in pairing.pairs(ours, theirs):
+                    _add(rows, x, y)
+                    del x, y
+            for row in rows.values():
+                row.settle()
+    if not rows:
+        asked = f"--layer '{layers[0]}'" if layers else "what --exclude leaves"
+        raise CannotRunError(f"no layer of {asked} is called in a forward", "leave out --layer")
+    return tuple(row.finish(tolerance) for row in rows.values()), _kept(pairing)
+
+
+def _open(
+    side: Side, wanted: frozenset[str] | None, hooked: Set[str], stack: ExitStack
+) -> Callable[[tuple[Any, ...]], Generator[Output]]:
+    """Open a session, to be closed by `stack`, and return what runs a pass of it."""
+    module = side.loaded.module
+    stream = OutputStream(module, seed=side.seed, blocks={"", *hooked} if wanted is None else None)
+    session = stack.enter_context(
+        HookSession(
+            module,
+            [stream],
+            names=wanted,
+            is_training=side.is_training,
+            interventions=side.interventions,
+        )
+    )
+
+    def run(args: tuple[Any, ...]) -> Generator[Output]:
+        placed = side.place(args)
+        try:
+            yield from stream.follow(lambda: session.run(placed))
+        except ForwardError as error:
+            error.message = f"{side.label}: {error.message}"
+            raise
+
+    return run
+
+
+def _add(rows: dict[tuple[str, int, str], _Row], x: Output | None, y: Output | None) -> None:
+    found = _to_difference(x, y)
+    row = rows.setdefault((found.name, found.call, found.output), _Row(found))
+    if found.status != row.difference.status:
+        row.fail(f"{row.difference.status} in one batch, {found.status} in another")
+    elif x is not None and y is not None and found.status == "same":
+        try:
+            row.pending = sum_up(x.tensor, y.tensor)
+        except (TypeError, RuntimeError, NotImplementedError) as error:
+            # One output that cannot be compared is a row that says so, never the end of the run.
+            row.fail(" ".join(str(error).split())[:200])
+
+
+def _to_difference(x: Output | None, y: Output | None) -> LayerDifference:
+    if x is None or y is None:
+        status = "added" if x is None else "removed"
+    else:
+        status = "same" if x.tensor.shape == y.tensor.shape else "reshaped"
+    one = x or y
+    assert one is not None
+    return LayerDifference(
+        name=one.call.name,
+        status=status,
+        type=one.call.type,
+        order=one.call.order,
+        call=one.call.index,
+        output=one.path,
+        **traits(x.tensor if x else None, y.tensor if y else None),
+    )
+
+
+def _wanted(a: Side, b: Side, layers: Sequence[str], exclude: Sequence[str]) -> frozenset[str] | None:
+    if not layers and not exclude:
+        return None
+    return names_among([*_layers(a), *_layers(b)], layers, exclude)
+
+
+def _layers(side: Side) -> list[Layer]:
+    return [layer for layer, _ in list_layers(side.loaded.module)]
+
+
+def _names(side: Side) -> frozenset[str]:
+    return frozenset(layer.name for layer in _layers(side))
+
+
+def _check_common(a: Side, b: Side) -> None:
+    """Refuse two architectures: every row would be of only one of them."""
+    ours, theirs = (_names(side) - {""} or {""} for side in (a, b))
+    if not ours & theirs:
+        one, other = (side.loaded.info.name for side in (a, b))
+        message = f"'{one}' and '{other}' have no layer in common, by name: there is nothing to compare"
+        raise CannotRunError(message, f"modelscope summary {other}")
+
+
+def _kept(pairing: Pairing) -> tuple[Notice, ...]:
+    if not pairing.most_bytes:
+        return ()
+    message = (
+        "A and B make their calls in another order, so outputs were kept until the other side came to them: "
+        f"{pairing.most_bytes / 2**20:.1f} MiB at most"
+    )
+    return (Notice("other_order", message),)

@@ -1,0 +1,1 @@
+"""What the gradients do in one backward pass."""

@@ -1,0 +1,95 @@
+"""Statistics of gradients as they come: of one tensor over several passes, or of its mean over them."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from modelscope_cli.analysis.statistics.moments import Moments, Wanted
+from modelscope_cli.analysis.statistics.reduce import reduce_tensor
+
+# Of a gradient nobody asks for a histogram, nor which channels are dead; zeros only where they are rows' own.
+RANGE = Wanted(mad=False, zero=False, near_zero=False, channels=False, histogram=False)
+RANGE_AND_ZEROS = Wanted(mad=False, zero=True, near_zero=False, channels=False, histogram=False)
+
+
+def norm_of(moments: Moments) -> float:
+    """Return the Euclidean norm of the finite values; 0 where there are none."""
+    return moments.rms * math.sqrt(moments.n) if moments.n else 0.0
+
+
+def figures_of(moments: Moments) -> dict[str, Any]:
+    """Return the columns that say how the values of a gradient are distributed."""
+    strange = {"nan_count": moments.n_nan, "inf_count": moments.n_inf}
+    if not moments.n:
+        return strange
+    return {
+        "grad_norm": norm_of(moments),
+        "grad_mean": moments.mean,
+        "grad_std": moments.std,
+        "grad_min": moments.low,
+        "grad_max": moments.high,
+        "grad_abs_max": max(abs(moments.low), abs(moments.high)),
+        **strange,
+    }
+
+
+def dense(grad: Tensor) -> Tensor:
+    """Return a gradient with its zeros written out: an embedding's may come sparse."""
+    return grad.to_dense() if grad.is_sparse else grad
+
+
+@dataclass(slots=True)
+class Stream:
+    """Moments of all gradients that arrived at one place; none of them is kept."""
+
+    moments: Moments | None = None
+    _pending: list[Callable[[], Moments]] = field(default_factory=list)
+
+    def add(self, grad: Tensor) -> None:
+        """Start to reduce a gradient; raises TypeError for kinds without statistics."""
+        self._pending.append(reduce_tensor(dense(grad), None, RANGE))
+
+    def settle(self) -> None:
+        """Merge what the pass brought; on an accelerator this is where the numbers come over."""
+        for finish in self._pending:
+            moments = finish()
+            self.moments = self.moments.merge(moments) if self.moments else moments
+        self._pending.clear()
+
+
+@dataclass(slots=True)
+class Mean:
+    """The mean of a gradient over passes and the noise around it, without keeping the passes.
+
+    B. P. Welford, "Note on a Method for Calculating Corrected Sums of Squares and Products" (1962), with
+    vectors: the mean is one, the sum of squared distances from it a number.
+    """
+
+    n: int = 0
+    value: Tensor | None = None
+    _squares: Tensor | float = 0.0
+
+    def add(self, grad: Tensor) -> None:
+        """Take over a gradient, which nobody else changes from now on."""
+        self.n += 1
+        if self.value is None:
+            self.value = grad
+            return
+        delta = grad - self.value
+        self.value = self.value + delta / self.n
+        norm = torch.linalg.vector_norm(delta, dtype=torch.float64)
+        self._squares = self._squares + norm.square() * ((self.n - 1) / self.n)
+
+    @property
+    def noise(self) -> float | None:
+        """Root of the trace of the covariance between passes; None with fewer than two."""
+        return math.sqrt(float(self._squares) / (self.n - 1)) if self.n > 1 else None
+
+    def moments(self) -> Moments:
+        """Return the moments of the mean gradient."""
+        assert self.value is not None
+        return reduce_tensor(self.value, None, RANGE_AND_ZEROS)()

@@ -1,0 +1,291 @@
+"""From what a model returns to the one number that is differentiated."""
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from modelscope_cli.analysis.gradients.request import AUTO, PREDICTED, LossRequest
+from modelscope_cli.errors import CannotRunError, UsageError, nearest
+from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.inputs import detection_targets as targets
+from modelscope_cli.models.importspec import import_object
+from modelscope_cli.models.usercode import user_code_failed
+
+# What the auxiliary heads of torchvision's models weigh beside the main one in training: GoogLeNet, Szegedy et
+# al. 2014, section 5; Inception v3 and the segmentation models as torchvision's own training scripts have it.
+_AUXILIARY = {"aux_logits1": 0.3, "aux_logits2": 0.3, "aux_logits": 0.4, "aux": 0.5}
+# Weight of each earlier estimate beside the next: RAFT, Teed & Deng 2020, equation 7.
+_GAMMA = 0.8
+# What a loss is held against where that is no class.
+_NOTHING, _ZERO, _STILL, _OWN = "none", "zero", "no motion", "the model's own"
+_WITHOUT_CLASS = (_NOTHING, _ZERO, _STILL, _OWN)
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A scalar with its graph, and how it came about.
+
+    Attributes:
+        value: zero-dimensional.
+        name, target: in words, for the report.
+        classes: the class each image was held against; empty where there are none.
+        outputs: the tensors of the model's output it was made of: where the gradient starts.
+    """
+
+    value: Tensor
+    name: str
+    target: str
+    outputs: tuple[Tensor, ...]
+    classes: tuple[int, ...] = ()
+
+
+class Criterion:
+    """Turns the output of a model into its loss.
+
+    Args:
+        family: as in `LoadedModel`.
+        categories: the labels of the classes, None where nobody knows.
+    """
+
+    def __init__(self, request: LossRequest, family: str, categories: Sequence[str] | None) -> None:
+        self._request = request
+        self._family = family
+        self._categories = categories
+        self._custom = _load_custom(request.name) if request.is_custom else None
+
+    def detection_label(self) -> int:
+        """Return the label of the synthetic object: the target, or 1 where it is left to the tool.
+
+        Raises:
+            UsageError: no such label (exit 2).
+        """
+        if self._request.target == PREDICTED:
+            return 1
+        return class_index(self._request.target, None, self._categories)
+
+    def __call__(self, output: Any) -> Loss:
+        """Return the loss of one pass.
+
+        Raises:
+            UsageError: the loss does not fit the output, or there is no such class (exit 2).
+            CannotRunError: the output does not depend on anything that could be trained; the user's loss
+                raised or is no scalar (exit 4).
+        """
+        named = [(path, tensor) for path, tensor in tensors_in(output) if tensor.is_floating_point()]
+        outputs = [(path, tensor) for path, tensor in named if tensor.requires_grad]
+        if not outputs:
+            raise _not_differentiable(output, named)
+        loss = self._compute(output, outputs)
+        self._refuse_unused_options(loss)
+        return loss
+
+    def _compute(self, output: Any, outputs: list[tuple[str, Tensor]]) -> Loss:
+        if self._custom is not None:
+            return self._run_custom(self._custom, output, outputs)
+        whole = self._whole_output(outputs) if self._request.name == AUTO else None
+        return whole or self._of_main_output(outputs)
+
+    def _refuse_unused_options(self, loss: Loss) -> None:
+        """Refuse what would change nothing: what is typed is obeyed or an error."""
+        target = self._request.target
+        if target != PREDICTED and loss.target in _WITHOUT_CLASS:
+            raise UsageError(
+                f"'--target {target}' means nothing to the loss '{loss.name}'", "leave out --target"
+            )
+        if self._request.label_smoothing and not loss.name.startswith("cross-entropy"):
+            raise UsageError(
+                f"'--label-smoothing' belongs to cross-entropy, and the loss of this model is '{loss.name}'",
+                "leave out --label-smoothing",
+            )
+
+    def _whole_output(self, outputs: list[tuple[str, Tensor]]) -> Loss | None:
+        """The loss of outputs that are more than one tensor of scores, None for the others."""
+        tensors = tuple(tensor for _, tensor in outputs)
+        if all(tensor.ndim == 0 for tensor in tensors):
+            name = f"sum of the model's own losses ({', '.join(path for path, _ in outputs)})"
+            is_detection = self._family == "detection"
+            target = f"{targets.IN_WORDS}, label {self.detection_label()}" if is_detection else _OWN
+            return Loss(torch.stack(tensors).sum(), name if len(tensors) > 1 else _OWN, target, tensors)
+        if self._family == "detection":
+            raise UsageError("a detection model in eval mode gives boxes, not a loss", "--mode train")
+        if self._family == "optical_flow":
+            weights = [_GAMMA ** (len(tensors) - 1 - i) for i in range(len(tensors))]
+            value = torch.stack(
+                [w * flow.abs().mean() for w, flow in zip(weights, tensors, strict=True)]
+            ).sum()
+            name = f"mean |flow| of every estimate, earlier ones times {_GAMMA:g} each"
+            return Loss(value, name, _STILL, tensors)
+        return None
+
+    def _of_main_output(self, outputs: list[tuple[str, Tensor]]) -> Loss:
+        path, main = next((one for one in outputs if self._is_scores(one[1])), outputs[0])
+        fitting = "cross-entropy" if self._is_scores(main) else "mse"
+        name = self._request.name if self._request.name != AUTO else fitting
+        where = f" of output '{path}'" if path and len(outputs) > 1 else ""
+        if name == "mean":
+            return Loss(main.mean(), f"mean{where}", _NOTHING, (main,))
+        if name == "mse" and fitting == "mse":
+            return Loss(main.square().mean(), f"mean square{where}", _ZERO, (main,))
+        if not _has_classes(main):
+            shape = "x".join(map(str, main.shape)) or "a scalar"
+            raise UsageError(
+                f"loss '{name}' needs an output of N x classes, and this model's is {shape}",
+                "--loss mean or --loss mse",
+            )
+        classes, words = self._classes(main)
+        used = [(main, 1.0)]
+        if name == "cross-entropy":
+            used += [
+                (tensor, _AUXILIARY[key])
+                for other, tensor in outputs
+                if (key := other.rpartition(".")[2]) in _AUXILIARY and tensor.shape == main.shape
+            ]
+            for _, weight in used[1:]:
+                where += f" + {weight:g} x an auxiliary head's"
+        value = torch.stack([weight * self._score(name, tensor, classes) for tensor, weight in used]).sum()
+        per_pixel = " per pixel" if main.ndim > 2 else ""
+        listed = tuple(classes.tolist()) if classes.ndim == 1 else ()
+        return Loss(value, name + per_pixel + where, words, tuple(tensor for tensor, _ in used), listed)
+
+    def _is_scores(self, tensor: Tensor) -> bool:
+        has_right_rank = tensor.ndim == 2 or (self._family == "segmentation" and tensor.ndim == 4)
+        return has_right_rank and _has_classes(tensor)
+
+    def _classes(self, main: Tensor) -> tuple[Tensor, str]:
+        """Return the target class of every image (and pixel), and the same in words."""
+        if self._request.target == PREDICTED:
+            classes = main.detach().argmax(1)
+            if classes.numel() == 1:
+                return classes, f"predicted: {self._label(int(classes))}"
+            return classes, PREDICTED
+        index = class_index(self._request.target, main.shape[1], self._categories)
+        return torch.full_like(main[:, 0], index, dtype=torch.long), self._label(index)
+
+    def _label(self, index: int) -> str:
+        labels = self._categories
+        return f"{index} ({labels[index]})" if labels and index < len(labels) else str(index)
+
+    def _score(self, name: str, scores: Tensor, classes: Tensor) -> Tensor:
+        if name == "cross-entropy":
+            return F.cross_entropy(scores, classes, label_smoothing=self._request.label_smoothing)
+        if name == "nll":
+            if bool(scores.detach().amax() > 1e-3):
+                raise UsageError(
+                    "loss 'nll' needs log-probabilities, and this model's output has values above 0",
+                    "--loss cross-entropy   takes the scores before the softmax",
+                )
+            return F.nll_loss(scores, classes)
+        if name == "logit":
+            return scores.gather(1, classes[:, None]).mean()
+        hot = F.one_hot(classes, scores.shape[1]).movedim(-1, 1).to(scores.dtype)
+        if name == "mse":
+            return F.mse_loss(scores, hot)
+        if self._request.target == PREDICTED:  # several labels or none
+            hot = (scores.detach() > 0).to(scores.dtype)
+        return F.binary_cross_entropy_with_logits(scores, hot)
+
+    def _run_custom(
+        self, function: Callable[..., Any], output: Any, outputs: list[tuple[str, Tensor]]
+    ) -> Loss:
+        spec = self._request.name
+        arguments, words, listed = [output], _NOTHING, ()
+        if _takes_two(function):
+            main = next((tensor for _, tensor in outputs if _has_classes(tensor)), None)
+            if main is None:
+                raise UsageError(
+                    f"loss '{spec}' wants a target, and the output has no classes", "def fn(output): ..."
+                )
+            classes, words = self._classes(main)
+            listed = tuple(classes.tolist()) if classes.ndim == 1 else ()
+            arguments.append(classes)
+        try:
+            value = function(*arguments)
+        except Exception as error:
+            raise user_code_failed(f"loss '{spec}'", error) from error
+        if not isinstance(value, Tensor) or value.numel() != 1:
+            what = (
+                f"a tensor of {tuple(value.shape)}"
+                if isinstance(value, Tensor)
+                else f"a {type(value).__name__}"
+            )
+            raise CannotRunError(f"loss '{spec}' returned {what}, not a scalar", "return loss.mean()")
+        if not value.requires_grad:
+            raise CannotRunError(
+                f"loss '{spec}' returned a number without a graph", "return a tensor made of the output"
+            )
+        return Loss(value.reshape(()), spec, words, tuple(tensor for _, tensor in outputs), listed)
+
+
+def _has_classes(tensor: Tensor) -> bool:
+    return tensor.ndim >= 2 and tensor.shape[1] >= 2
+
+
+def class_index(target: str, n_classes: int | None, categories: Sequence[str] | None) -> int:
+    """Read `--target`, which is an index or a label.
+
+    Raises:
+        UsageError: out of range, an unknown label, or one of several classes (exit 2).
+    """
+    if re.fullmatch(r"[+-]?\d+", target):
+        index = int(target)
+        last = (n_classes or len(categories or ()) or index + 1) - 1
+        if not 0 <= index <= last:
+            raise UsageError(
+                f"target {target} is out of range: the classes are 0..{last}", f"--target {last}"
+            )
+        return index
+    if not categories:
+        raise UsageError(
+            f"target '{target}' is no class index, and this model's labels are not known", "--target 0"
+        )
+    found = [i for i, label in enumerate(categories) if label.lower() == target.lower()]
+    if not found:
+        near = nearest(target, categories)
+        likeliest = nearest(target, categories, n=1).removeprefix("did you mean ") or categories[0]
+        raise UsageError(
+            f"unknown target '{target}'" + (f": {near}" if near else ""),
+            f"--target '{likeliest}', or an index",
+        )
+    if len(found) > 1:
+        raise UsageError(
+            f"target '{target}' is the label of {len(found)} classes: {found}", f"--target {found[0]}"
+        )
+    return found[0]
+
+
+def _not_differentiable(output: Any, floats: list[tuple[str, Tensor]]) -> CannotRunError:
+    if not floats:
+        kinds = sorted({str(tensor.dtype).removeprefix("torch.") for _, tensor in tensors_in(output)})
+        what = f"tensors of {', '.join(kinds)}" if kinds else f"a {type(output).__name__} without tensors"
+        return CannotRunError(
+            f"the model returns {what}: nothing that can be differentiated",
+            "modelscope stats   needs no gradients",
+        )
+    return CannotRunError(
+        "the model's output does not depend on anything that could be trained: its forward runs under no_grad, "
+        "detaches, or uses none of the trainable parameters",
+        "modelscope stats   needs no gradients",
+    )
+
+
+def _load_custom(spec: str) -> Callable[..., Any]:
+    found = import_object(spec, "--loss")
+    if not callable(found):
+        raise UsageError(
+            f"loss '{spec}' is a {type(found).__name__}, not a function", "--loss path/to/file.py:fn"
+        )
+    return found
+
+
+def _takes_two(function: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(function).bind(None, None)
+    except (TypeError, ValueError):
+        return False
+    return True

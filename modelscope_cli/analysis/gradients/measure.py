@@ -1,0 +1,321 @@
+"""`grads`: one forward and one backward pass a batch, and what the gradients do in it."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.ao.nn.quantized import FloatFunctional
+
+from modelscope_cli.analysis.activations.batch_norm import BatchNormObserver, frozen_but_moving
+from modelscope_cli.analysis.activations.observer import Batch
+from modelscope_cli.analysis.gradients.activation_gradients import ActivationGradients, FullBackwardGradients
+from modelscope_cli.analysis.gradients.backward import run_backward
+from modelscope_cli.analysis.gradients.freezing import flags_kept, measure_saving, set_trainable
+from modelscope_cli.analysis.gradients.losses import Criterion, Loss
+from modelscope_cli.analysis.gradients.parameter_gradients import ParameterGradients, global_norm
+from modelscope_cli.analysis.gradients.request import GradsRequest
+from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.hooks.layers import list_layers
+from modelscope_cli.hooks.selection import Selection
+from modelscope_cli.hooks.session import ForwardError, HookSession, Intervention, Observer
+from modelscope_cli.inputs.detection_targets import training_args
+from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.records.grads import (
+    ActivationGradient,
+    ClipInfo,
+    GradThresholds,
+    GradTotals,
+    LossInfo,
+    ParameterGradient,
+    Saving,
+)
+from modelscope_cli.records.run import Notice
+from modelscope_cli.records.stats import BatchNormDrift
+
+_QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.nn.quantized")
+
+
+@dataclass(frozen=True, slots=True)
+class Gradients:
+    """What was measured; the fields are those of `GradsRecord`."""
+
+    loss: LossInfo
+    parameters: tuple[ParameterGradient, ...]
+    activations: tuple[ActivationGradient, ...]
+    totals: GradTotals
+    clip: ClipInfo | None
+    thresholds: GradThresholds
+    passes: int
+    batch_norm: tuple[BatchNormDrift, ...]
+    saving: Saving | None
+    warnings: tuple[Notice, ...]
+
+
+def measure_gradients(
+    loaded: LoadedModel,
+    batches: Iterable[Batch],
+    selection: Selection,
+    request: GradsRequest,
+    *,
+    interventions: Sequence[Intervention] = (),
+    track: Callable[[Iterable[Batch], str], Iterator[Batch]] = lambda batches, what: iter(batches),
+) -> Gradients:
+    """Run every batch forward and backward and return what its gradients were; the model is left as it was.
+
+    Args:
+        selection: the layers whose activations are shown; with `clip.kind == "activations"` those that are
+            clipped, and all are shown.
+        interventions: change what flows, forward and backward.
+        track: wraps an iteration to show its progress.
+
+    Raises:
+        UsageError: the loss, its target or a pattern does not fit the model (exit 2).
+        CannotRunError: nothing to differentiate, or the forward or backward pass raised (exit 4).
+    """
+    return _Measurement(loaded, selection, request, interventions).run(batches, track)
+
+
+class _Measurement:
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        selection: Selection,
+        request: GradsRequest,
+        interventions: Sequence[Intervention],
+    ) -> None:
+        self._interventions = interventions
+        self._loaded = loaded
+        self._model = loaded.module
+        self._request = request
+        self._criterion = Criterion(request.loss, loaded.family, loaded.categories)
+        self._is_clipping_flow = request.clip is not None and request.clip.kind == "activations"
+        self._shown = Selection(is_innermost_only=True) if self._is_clipping_flow else selection
+        self._activations = self._make_observer(selection)
+        self._batch_norms = BatchNormObserver()
+        self._output_squares: list[Tensor] = []
+        self._losses: list[Tensor] = []
+        self._warnings: list[Notice] = []
+
+    def _make_observer(self, selection: Selection) -> ActivationGradients:
+        is_innermost_only = self._shown.is_innermost_only
+        if not self._request.full_backward:
+            if not (self._request.clip and self._is_clipping_flow):
+                return ActivationGradients(is_innermost_only=is_innermost_only)
+            limit = self._request.clip.value
+            return ActivationGradients(is_innermost_only=is_innermost_only, limit=limit, clipped=selection)
+        names = selection.names
+        if names is None:
+            names = frozenset(layer.name for layer, _ in list_layers(self._model) if layer.is_leaf)
+        return FullBackwardGradients(names, is_innermost_only=is_innermost_only)
+
+    def run(
+        self, batches: Iterable[Batch], track: Callable[[Iterable[Batch], str], Iterator[Batch]]
+    ) -> Gradients:
+        request, model = self._request, self._model
+        with flags_kept(model):
+            was_trainable = _flags(model)
+            set_trainable(model, request.freeze, request.train_only)
+            _refuse(model, was_trainable)
+            saving = None
+            if any(was_trainable) and _flags(model) != was_trainable:
+                saving = self._measure_saving(next(iter(batches)).args, was_trainable)
+            gathered = ParameterGradients(model, request.clip, request.loss.weight_decay)
+            loss, n_passes = None, 0
+            observers = [self._activations, self._batch_norms]
+            with self._session(observers, self._interventions) as session, gathered.hooked():
+                for batch in track(batches, "gradients"):
+                    loss = self._run_pass(session, batch.args, gathered)
+                    n_passes += 1
+                orders = {name: call.order for name, call in session.first_calls.items()}
+            assert loss is not None  # there is always a batch
+            return self._conclude(gathered, orders, loss, n_passes, saving)
+
+    def _session(
+        self, observers: Sequence[Observer], interventions: Sequence[Intervention] = ()
+    ) -> HookSession:
+        return HookSession(
+            self._model,
+            observers,
+            wanted=self._shown.wanted,
+            names=self._shown.names,
+            is_training=self._request.is_training,
+            with_gradients=True,
+            interventions=interventions,
+        )
+
+    def _measure_saving(self, args: tuple[Any, ...], was_trainable: list[bool]) -> Saving | None:
+        try:
+            with self._session([]) as session:
+                return measure_saving(
+                    self._model,
+                    lambda: self._forward(session, args).value,
+                    was_trainable,
+                    lambda: _synchronize(self._loaded.device),
+                )
+        except CannotRunError as error:  # with everything trained, perhaps: that is no reason to stop
+            message = f"what freezing saves could not be measured: {error.message}"
+            self._warnings.append(Notice("saving_not_measured", message))
+            return None
+
+    def _run_pass(self, session: HookSession, args: tuple[Any, ...], gathered: ParameterGradients) -> Loss:
+        self._model.zero_grad(set_to_none=True)
+        loss = self._forward(session, args)
+        starts = [tensor.register_hook(self._see_start) for tensor in loss.outputs]
+        prior = self._prior(gathered)
+        whole = loss.value if prior is None else loss.value + prior
+        self._losses.append(whole.detach())
+        if self._is_clipping_flow:
+            self._activations.is_clipping = False
+            run_backward(whole, retain_graph=True)
+            gathered.take_before()
+            self._activations.is_clipping = True
+            for start in starts:
+                start.remove()
+        run_backward(whole)
+        gathered.take()
+        self._activations.settle()
+        return loss
+
+    def _forward(self, session: HookSession, args: tuple[Any, ...]) -> Loss:
+        is_searching = self._request.is_training and self._loaded.family == "detection"
+        label = self._criterion.detection_label() if is_searching else 1
+        if is_searching:
+            args = training_args(self._model, self._loaded.family, args, label)
+        try:
+            with torch.enable_grad():
+                return self._criterion(session.run(args))
+        except ForwardError as error:
+            if "BackwardHookFunction" in str(error.__cause__) and "modified inplace" in str(error.__cause__):
+                raise _forbidden_in_place(error) from error
+            if is_searching and isinstance(error.__cause__, IndexError):
+                message = f"target {label} is out of range: {str(error.__cause__).rstrip('.')}"
+                raise UsageError(message, "--target 1") from error
+            raise
+
+    def _see_start(self, grad: Tensor | None) -> None:
+        if grad is not None:
+            self._output_squares.append(torch.linalg.vector_norm(grad, dtype=torch.float64).square())
+
+    def _prior(self, gathered: ParameterGradients) -> Tensor | None:
+        """Return minus the logarithm of a Gaussian prior over what is trained: C. Bishop, "Pattern Recognition and
+        Machine Learning" (2006), equation 1.67."""
+        decay = self._request.loss.weight_decay
+        if not decay:
+            return None
+        return torch.stack([p.square().sum() for p in gathered.values()]).sum() * (decay / 2)
+
+    def _conclude(
+        self,
+        gathered: ParameterGradients,
+        orders: dict[str, int],
+        loss: Loss,
+        n_passes: int,
+        saving: Saving | None,
+    ) -> Gradients:
+        request = self._request
+        output_norm = math.sqrt(sum(float(square) for square in self._output_squares) / n_passes)
+        rows = gathered.rows(orders, output_norm, request.thresholds)
+        prior = self._prior(gathered)
+        info = LossInfo(
+            name=loss.name if prior is None else f"{loss.name} + Gaussian prior",
+            value=sum(float(value) for value in self._losses) / n_passes,
+            target=loss.target,
+            label_smoothing=request.loss.label_smoothing,
+            weight_decay=request.loss.weight_decay,
+            classes=loss.classes,
+            prior=None if prior is None else float(prior.detach()),
+        )
+        totals = self._totals(rows, output_norm)
+        shown = tuple(row for row in rows if _is_shown(row.layer, self._shown))
+        batch_norm = self._batch_norms.rows()
+        return Gradients(
+            loss=info,
+            parameters=shown,
+            activations=self._activations.rows(output_norm, request.thresholds),
+            totals=totals,
+            clip=ClipInfo(request.clip.kind, request.clip.value) if request.clip else None,
+            thresholds=GradThresholds(request.thresholds.vanishing, request.thresholds.exploding),
+            passes=n_passes,
+            batch_norm=batch_norm,
+            saving=saving,
+            warnings=(*self._warnings, *_notices(info, totals), *frozen_but_moving(batch_norm)),
+        )
+
+    def _totals(self, rows: tuple[ParameterGradient, ...], output_norm: float) -> GradTotals:
+        clip = self._request.clip
+        trained = [row for row in rows if row.trainable]
+        n_trained = sum(row.numel for row in trained)
+        fraction = None
+        if clip is not None and clip.kind == "activations":
+            fraction = self._activations.clipped_fraction()
+        elif clip is not None:
+            fraction = sum((row.clipped_fraction or 0) * row.numel for row in trained) / n_trained
+        return GradTotals(
+            grad_norm=global_norm(rows, "grad_norm"),
+            norm_before_clip=global_norm(rows, "norm_before_clip") if clip else None,
+            clipped_fraction=fraction,
+            trainable_params=n_trained,
+            frozen_params=sum(row.numel for row in rows) - n_trained,
+            output_grad_norm=output_norm,
+        )
+
+
+def _is_shown(layer: str, selection: Selection) -> bool:
+    """Whether the parameters of a layer are: it was selected, or by name something around it."""
+    names = selection.names
+    if names is None or layer in names:
+        return True
+    parts = layer.split(".")
+    around = {".".join(parts[:n]) for n in range(len(parts))}
+    return not selection.is_innermost_only and not names.isdisjoint(around)
+
+
+def _flags(model: nn.Module) -> list[bool]:
+    return [parameter.requires_grad for parameter in model.parameters()]
+
+
+def _refuse(model: nn.Module, was_trainable: list[bool]) -> None:
+    for layer, module in list_layers(model):
+        is_float = isinstance(module, FloatFunctional)  # stands in while a model waits to be quantized
+        if type(module).__module__.startswith(_QUANTIZED) and not is_float:
+            message = f"layer '{layer.name}' ({layer.type}) is quantized: integers have no gradient"
+            raise CannotRunError(message, "--weights none, or the model of the same name without quantized_")
+    if any(_flags(model)):
+        return
+    if any(was_trainable):
+        raise UsageError("nothing is left to train", "leave out --freeze, or freeze less")
+    if was_trainable:
+        raise CannotRunError(
+            "every parameter of the model is frozen", "--train-only '*'   trains them all the same"
+        )
+    raise CannotRunError(
+        "the model has no parameters, so nothing to train", "modelscope stats   needs no gradients"
+    )
+
+
+def _forbidden_in_place(error: ForwardError) -> CannotRunError:
+    where = f"'{error.call.label}' ({error.call.type})" if error.call and error.call.name else "the model"
+    return CannotRunError(
+        f"full backward hooks cannot be used here: {where} changes the output of a hooked layer in place, "
+        "which torch forbids",
+        "leave out --full-backward, and take grad: for full-backward: in --hook   (tensor hooks on the outputs)",
+    )
+
+
+def _notices(loss: LossInfo, totals: GradTotals) -> tuple[Notice, ...]:
+    if not math.isfinite(loss.value):
+        return (Notice("nonfinite_loss", f"the loss is {loss.value}: no gradient means anything"),)
+    if totals.output_grad_norm == 0:
+        message = (
+            f"the loss ({loss.value:.3g}) sends no gradient at all into the model; --target another class may"
+        )
+        return (Notice("no_output_gradient", message),)
+    return ()
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type != "cpu":
+        torch.get_device_module(device).synchronize(device)

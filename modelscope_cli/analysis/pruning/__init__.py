@@ -1,0 +1,1 @@
+"""How far the outputs drift when weights are cut away."""

@@ -1,0 +1,1 @@
+"""Sums of tensors that merge: moments, histograms, correlations."""

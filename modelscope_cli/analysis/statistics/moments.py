@@ -1,0 +1,120 @@
+"""Statistics of a stream of numbers, merged batch by batch without keeping any of them. Standard library.
+
+Means and squared deviations merge pairwise: T. F. Chan, G. H. Golub, R. J. LeVeque, "Updating Formulae and a
+Pairwise Algorithm for Computing Sample Variances" (1979), equations 2.1a and 2.1b.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Self
+
+from modelscope_cli.analysis.statistics.histogram import Histogram
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which figures to gather beside mean, deviation, range and the counts of NaN and infinite values.
+
+    Attributes:
+        mad: the sum of |x - mean|.
+        zero, near_zero: counts of x == 0 and |x| < threshold.
+        threshold: what counts as near zero, in the unit of the values and rounded to their precision.
+        channels: which channels were ever alive.
+        histogram: counts over at most 64 bins.
+    """
+
+    mad: bool = True
+    zero: bool = True
+    near_zero: bool = True
+    threshold: float = 0.05
+    channels: bool = True
+    histogram: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """What is known of one tensor of one call, over all batches so far. Finite values only; others are counted.
+
+    Attributes:
+        n: finite values seen.
+        mean: their mean; 0 where there are none.
+        m2: sum of squared deviations from `mean`.
+        low, high: smallest and largest; `inf` and `-inf` where there are none.
+        abs_deviation: sum of |x - mean|, None where unknown: it does not merge (the mean moves).
+        n_zero, n_near_zero, n_nan, n_inf: counts; the first two None where not asked for.
+        alive: per channel, whether any value was not zero; None where there are no channels.
+        histogram: None where not asked for or nothing finite was seen.
+    """
+
+    n: int
+    mean: float
+    m2: float
+    low: float
+    high: float
+    n_nan: int = 0
+    n_inf: int = 0
+    abs_deviation: float | None = None
+    n_zero: int | None = None
+    n_near_zero: int | None = None
+    alive: tuple[bool, ...] | None = None
+    histogram: Histogram | None = None
+
+    def merge(self, other: Self) -> Self:
+        """Return the moments of both sets of values together."""
+        n = self.n + other.n
+        delta = other.mean - self.mean
+        weight = other.n / n if n else 0.0
+        return replace(
+            self,
+            n=n,
+            mean=self.mean + delta * weight,
+            m2=self.m2 + other.m2 + delta * (self.n * weight) * delta,
+            low=min(self.low, other.low),
+            high=max(self.high, other.high),
+            n_nan=self.n_nan + other.n_nan,
+            n_inf=self.n_inf + other.n_inf,
+            abs_deviation=None,
+            n_zero=_add(self.n_zero, other.n_zero),
+            n_near_zero=_add(self.n_near_zero, other.n_near_zero),
+            alive=_either(self.alive, other.alive),
+            histogram=_join(self.histogram, other.histogram),
+        )
+
+    @property
+    def numel(self) -> int:
+        return self.n + self.n_nan + self.n_inf
+
+    @property
+    def variance(self) -> float:
+        """Mean squared deviation (divided by n, as NumPy's `var`)."""
+        return self.m2 / self.n if self.n else math.nan
+
+    @property
+    def std(self) -> float:
+        return math.sqrt(self.variance)
+
+    @property
+    def rms(self) -> float:
+        return math.sqrt(self.variance + self.mean * self.mean)
+
+    @property
+    def mad(self) -> float | None:
+        """Mean absolute deviation from the mean; None where it was not gathered."""
+        if self.abs_deviation is None:
+            return None
+        return self.abs_deviation / self.n if self.n else math.nan
+
+
+def _add(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else a + b
+
+
+def _either(a: tuple[bool, ...] | None, b: tuple[bool, ...] | None) -> tuple[bool, ...] | None:
+    # A layer whose number of channels changes from batch to batch has no channels to speak of.
+    if a is None or b is None or len(a) != len(b):
+        return None
+    return tuple(x or y for x, y in zip(a, b, strict=True))
+
+
+def _join(a: Histogram | None, b: Histogram | None) -> Histogram | None:
+    return a.merge(b) if a and b else a or b

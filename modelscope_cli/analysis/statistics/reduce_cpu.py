@@ -1,0 +1,245 @@
+"""Reduce a tensor on the CPU, reading it as few times as possible."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from modelscope_cli.analysis.statistics.histogram import N_BINS, Histogram, grid
+from modelscope_cli.analysis.statistics.moments import Moments, Wanted
+from modelscope_cli.analysis.statistics.sampling import even_sample, in_memory_order
+
+# Elements a chunk holds: 1 MB of float32 stays in cache, and a call is still long beside its overhead.
+CHUNK = 1 << 18
+# Elements summed in float32 before float64 takes over; the error of so short a sum is below 1e-6.
+ROW = 1 << 12
+# Rows shorter than this cost more to begin than to sum.
+MIN_ROW = 256
+# A tensor of more elements than this gives its histogram from an even sample of at least SAMPLE of them.
+HISTOGRAM_EXACT = 1_000_000
+HISTOGRAM_SAMPLE = 1 << 15
+_LANES = 4
+# Above this ratio of mean square to variance, E[x^2] - E[x]^2 in float32 would lose more than 1e-5.
+CANCELLATION = 20.0
+
+
+def reduce_on_cpu(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Moments:
+    """Return the moments of a dense tensor of any dtype; see `reduce.reduce_tensor`."""
+    x = x.to(_exact(x))
+    flat = in_memory_order(x)
+    n_nan = n_inf = 0
+    # Rows that are the places of one channel of one image tell of dead channels without a further walk.
+    places = math.prod(x.shape[2:])
+    is_by_channel = channel_dim == 1 and x.is_contiguous() and places >= MIN_ROW
+    scan = _scan(flat, wanted, places if is_by_channel else ROW)
+    # Float32 squares overflow above 1e19 and vanish below 1e-19; such tensors, rare and sick, take float64.
+    is_tiny = 0 < max(abs(scan.low), abs(scan.high)) < 1e-15
+    is_strange = not math.isfinite(scan.total + scan.squares)
+    if flat.numel() and (is_tiny or is_strange):
+        n_nan, n_inf = int(flat.isnan().sum()), int(flat.isinf().sum())
+        flat = flat[flat.isfinite()].to(torch.float64)
+        scan = _scan(flat, wanted)
+        is_by_channel = False
+    n = flat.numel()
+    mean = scan.total / n if n else 0.0
+    m2 = scan.squares - n * mean * mean
+    if scan.squares > CANCELLATION * max(m2, 0.0):
+        mean, m2 = _around(flat, mean)
+    return Moments(
+        n=n,
+        mean=mean,
+        m2=max(m2, 0.0),
+        low=scan.low,
+        high=scan.high,
+        n_nan=n_nan,
+        n_inf=n_inf,
+        abs_deviation=(_abs_deviation(flat, mean) if n else 0.0) if wanted.mad else None,
+        n_zero=scan.n_zero if wanted.zero else None,
+        n_near_zero=scan.n_near_zero if wanted.near_zero else None,
+        alive=_alive(x, channel_dim, scan, is_by_channel) if wanted.channels else None,
+        histogram=_histogram(flat, scan.low, scan.high) if wanted.histogram and n else None,
+    )
+
+
+def deviation_on_cpu(x: Tensor, centre: float) -> float:
+    """Return the sum of |x - centre| over the finite values."""
+    flat = in_memory_order(x.to(_exact(x)))
+    total = _sum_of_deviations(flat, centre)
+    if math.isfinite(total):
+        return total
+    return _sum_of_deviations(flat[flat.isfinite()].to(torch.float64), centre)
+
+
+def _chunks(flat: Tensor, dtype: torch.dtype | None = None) -> Iterator[Tensor]:
+    """Yield at most `CHUNK` elements at a time as floating point numbers that hold the values exactly."""
+    for chunk in torch.split(flat, CHUNK):
+        yield chunk.to(dtype or _exact(flat))
+
+
+def _exact(x: Tensor) -> torch.dtype:
+    """The quickest floating point type that holds every value of `x`."""
+    is_small = x.dtype in (
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+        torch.bool,
+        torch.uint8,
+        torch.int8,
+    )
+    return torch.float32 if is_small else torch.float64
+
+
+def _blocks(flat: Tensor, row: int = ROW) -> list[Tensor]:
+    """Cut a vector into blocks of about `CHUNK` elements, each of rows of `row`; the rest is one short row.
+
+    Rows are summed in float32, which is quick; `_add_up` then adds the rows in float64, which is exact.
+    """
+    whole = flat.numel() - flat.numel() % row
+    blocks = list(torch.split(flat[:whole].view(-1, row), max(CHUNK // row, 1))) if whole else []
+    return [*blocks, flat[whole:].view(1, -1)] if whole < flat.numel() else blocks
+
+
+def _add_up(sums: list[Tensor]) -> float:
+    return torch.cat(sums).sum(dtype=torch.float64).item() if sums else 0.0
+
+
+def _sum_of(flat: Tensor, change: Callable[[Tensor, Tensor], Tensor]) -> float:
+    """Sum `change(block, buffer)` over the blocks; `buffer` has the shape of the block and may take the result."""
+    blocks = _blocks(flat)
+    buffer = torch.empty_like(blocks[0]) if blocks else flat
+    return _add_up([change(block, _part(buffer, block)).sum(1) for block in blocks])
+
+
+def _part(buffer: Tensor, block: Tensor) -> Tensor:
+    return (
+        buffer[: len(block)] if buffer.shape[1] == block.shape[1] else buffer.view(-1)[None, : block.shape[1]]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """What one walk over a vector gives; `norms` of its rows, in order."""
+
+    low: float = math.inf
+    high: float = -math.inf
+    total: float = 0.0
+    squares: float = 0.0
+    n_zero: int = 0
+    n_near_zero: int = 0
+    norms: Tensor | None = None
+
+
+def _scan(flat: Tensor, wanted: Wanted, row: int = ROW) -> _Scan:
+    """Walk over a vector once, everything that needs no mean done on a chunk while it is in the cache."""
+    if not flat.numel():
+        return _Scan()
+    blocks = _blocks(flat, row)
+    buffer = torch.empty_like(blocks[0])
+    edges, sums, norms = [], [], []
+    # Flags are written as float ones and zeros: exact up to 2**24 a row, and far quicker to count than booleans.
+    zeros: list[Tensor] = []
+    near_zeros: list[Tensor] = []
+    for block in blocks:
+        low, high = (edge.item() for edge in torch.aminmax(block))
+        edges.append((low, high))
+        sums.append(block.sum(1))
+        norms.append(torch.linalg.vector_norm(block, dim=1))
+        out = _part(buffer, block)
+        if (wanted.zero or wanted.channels) and low <= 0 <= high:
+            zeros.append(torch.eq(block, 0, out=out).sum(1))
+        if wanted.near_zero and low < wanted.threshold and high > -wanted.threshold:
+            magnitude = block if low >= 0 else torch.abs(block, out=out)
+            near_zeros.append(torch.lt(magnitude, wanted.threshold, out=out).sum(1))
+    all_norms = torch.cat(norms)
+    is_number = not any(math.isnan(low) for low, _ in edges)  # aminmax of a NaN is NaN twice
+    return _Scan(
+        low=min(low for low, _ in edges) if is_number else math.nan,
+        high=max(high for _, high in edges) if is_number else math.nan,
+        total=_add_up(sums),
+        squares=all_norms.to(torch.float64).square().sum().item(),
+        n_zero=round(_add_up(zeros)),
+        n_near_zero=round(_add_up(near_zeros)),
+        norms=all_norms,
+    )
+
+
+def _around(flat: Tensor, centre: float) -> tuple[float, float]:
+    """Return mean and sum of squared deviations, by way of deviations from a centre near the mean: those are
+    small numbers, nothing cancels, and how far the centre is off comes out with them."""
+    centre = rounded(centre, flat)
+    first = second = 0.0
+    for chunk in _chunks(flat):
+        deviation = chunk - centre
+        first += deviation.sum(dtype=torch.float64).item()
+        second += deviation.to(torch.float64).square_().sum().item()
+    return centre + first / flat.numel(), second - first * first / flat.numel()
+
+
+def _abs_deviation(flat: Tensor, mean: float) -> float:
+    # Deviations above and below the mean cancel, so the whole is twice the part above: max(x, mean) - mean.
+    base = flat.numel() * mean
+    deviation = 2 * (_sum_of(flat, lambda chunk, out: torch.clamp_min(chunk, mean, out=out)) - base)
+    is_accurate = abs(base) <= CANCELLATION * deviation
+    if is_accurate:
+        return deviation
+    mean, _ = _around(flat, mean)  # so small beside the mean, they feel its last digits
+    return _sum_of_deviations(flat, mean)
+
+
+def rounded(centre: float, flat: Tensor) -> float:
+    """Return `centre` as arithmetic with the elements of `flat` takes it."""
+    return torch.tensor(centre, dtype=_exact(flat)).item()
+
+
+def _sum_of_deviations(flat: Tensor, centre: float) -> float:
+    # What float32 rounds off the centre would count once an element, so it is taken off by itself.
+    near = rounded(centre, flat)
+    return _sum_of(flat, lambda chunk, out: torch.sub(chunk, near, out=out).sub_(centre - near).abs_())
+
+
+def _alive(x: Tensor, channel_dim: int | None, scan: _Scan, is_by_channel: bool) -> tuple[bool, ...] | None:
+    if channel_dim is None:
+        return None
+    n_channels = x.shape[channel_dim]
+    if not x.numel():
+        return (False,) * n_channels
+    if scan.n_zero * n_channels < x.numel():
+        return (True,) * n_channels  # too few zeros to fill one channel
+    if is_by_channel and scan.norms is not None:
+        is_alive = (scan.norms.view(-1, n_channels) != 0).any(0)
+        # The norm of numbers below 1e-22 is zero as well, so what looks dead is looked at.
+        for channel in (~is_alive).nonzero().flatten().tolist():
+            is_alive[channel] = x[:, channel].any()
+        return tuple(is_alive.tolist())
+    # Along the last dimensions first: reducing over memory that lies together is many times quicker.
+    groups = x.flatten(channel_dim + 1) if channel_dim < x.ndim - 1 else x.unsqueeze(-1)
+    is_filled = (groups.amax(-1) != 0) | (groups.amin(-1) != 0)  # NaN and infinite values are not zero either
+    return tuple(is_filled.movedim(channel_dim, 0).reshape(n_channels, -1).any(1).tolist())
+
+
+def _histogram(flat: Tensor, low: float, high: float) -> Histogram:
+    n = flat.numel()
+    if low == high:
+        exponent, first = grid(low, high)
+        return Histogram(low, high, exponent, first, (n,))
+    values, step = even_sample(flat, HISTOGRAM_SAMPLE) if n > HISTOGRAM_EXACT else (flat, 1)
+    exponent, first = grid(low, high)
+    counts = torch.zeros(_LANES, N_BINS, dtype=torch.int64)
+    for chunk in _chunks(values, torch.float64 if exponent < -100 else None):
+        # Scaling by a power of two, rounding down and subtracting an integer are exact: so is every edge.
+        bins = chunk.mul(2.0**-exponent).floor_().sub_(float(first)).to(torch.int32)
+        counted = torch.bincount(bins.add_(_lanes()[: len(bins)]), minlength=_LANES * N_BINS)
+        counts += counted.view(_LANES, N_BINS)
+    used = math.floor(math.ldexp(high, -exponent)) - first + 1
+    # Each sampled value stands for `step` of them, so that it weighs as much beside a batch counted in full.
+    return Histogram(low, high, exponent, first, tuple((counts.sum(0)[:used] * step).tolist()), step > 1)
+
+
+@cache
+def _lanes() -> Tensor:
+    """Return what to add to the bins of a chunk so that neighbours, often equal, count in different rows:
+    adding to one counter twice in a row waits for the first to be done."""
+    return torch.arange(CHUNK, dtype=torch.int32).remainder_(_LANES).mul_(N_BINS)

@@ -1,0 +1,1 @@
+"""What a checkpoint holds, its values, and writing them elsewhere."""

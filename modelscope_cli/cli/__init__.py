@@ -1,1 +1,0 @@
-"""One file per command. Nothing heavy is imported before a command runs."""

@@ -1,0 +1,37 @@
+"""The folder `ablate` leaves behind."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from modelscope_cli.commands.ablate.gallery import save_contact_sheet
+from modelscope_cli.commands.ablate.pictures import save_ablation_plot
+from modelscope_cli.commands.ablate.table import ablate_sheet
+from modelscope_cli.records.ablate import AblateRecord
+from modelscope_cli.report.delimited import render_csv
+from modelscope_cli.report.folder import write_text
+from modelscope_cli.report.json import render_json
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from modelscope_cli.commands.ablate.gallery import Maps
+
+PLOT, TABLE, REPORT, CONTACT_SHEET = "ablation.png", "ablation.csv", "report.json", "contact_sheet.png"
+
+
+def files_for(picture: "Tensor | None") -> tuple[str, ...]:
+    """Name what `save_report` writes; the contact sheet only where there is a picture."""
+    return (PLOT, *((CONTACT_SHEET,) if picture is not None else ()), TABLE, REPORT)
+
+
+def save_report(record: AblateRecord, stage: Path, picture: "Tensor | None", maps: "Maps") -> None:
+    """Write `files_for(picture)`: the chart, the contact sheet, the table and the record.
+
+    Raises:
+        CannotRunError: a file cannot be written (exit 4).
+    """
+    save_ablation_plot(record, stage / PLOT)
+    if picture is not None:
+        save_contact_sheet(record, picture, maps, stage / CONTACT_SHEET)
+    write_text(stage / TABLE, render_csv(ablate_sheet(record)))
+    write_text(stage / REPORT, render_json(record.to_dict()))

@@ -1,0 +1,127 @@
+"""The chart of `ablate`: the target's logit and probability, layer by layer or channel by channel."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from modelscope_cli.commands.ablate.table import answer_of, picture_title
+from modelscope_cli.records.ablate import AblateRecord, Ablation
+from modelscope_cli.report.folder import write_with
+from modelscope_cli.report.labels import label_of, shortened
+
+INK, CALM, ALARM = "#1f2430", "#3f5f8f", "#d1495b"
+_MOST_PANELS = 8  # of channels
+_NAMED = 8  # longest bars of each panel
+_MOST_LABELS = 160
+_LEGEND: dict[str, Any] = {
+    "loc": "lower right",
+    "bbox_to_anchor": (1.0, 1.0),
+    "frameon": False,
+    "fontsize": 8,
+    "ncols": 3,
+}
+
+
+def save_ablation_plot(record: AblateRecord, path: Path) -> None:
+    """Draw the rows in execution order; red where the answer changes, paler where only for some of the images.
+
+    Raises:
+        CannotRunError: the file cannot be written (exit 4).
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    is_by_channel = any(row.channel is not None for row in record.rows)
+    figure = Figure(layout="constrained")
+    FigureCanvasAgg(figure)
+    (_draw_channels if is_by_channel else _draw_layers)(figure, record)
+    figure.suptitle(picture_title(record), x=0.01, ha="left", color=INK, fontsize=11)
+    write_with(path, lambda beside: figure.savefig(beside, format="png", dpi=130))
+
+
+def _draw_layers(figure: Any, record: AblateRecord) -> None:
+    rows = sorted(record.rows, key=lambda row: row.order)
+    figure.set_size_inches(min(max(8.0, 0.17 * len(rows) + 2.0), 40.0), 7.2)
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
+    _bars(upper, range(len(rows)), rows, [row.target_logit_change for row in rows])
+    upper.set_ylabel("change of the target's logit")
+    _bars(lower, range(len(rows)), rows, [row.target_probability for row in rows])
+    lower.axhline(record.baseline.target_probability, color=INK, lw=0.8, ls="--", label="whole model")
+    highest = max([record.baseline.target_probability, *(row.target_probability or 0.0 for row in rows)])
+    lower.set_ylim(0, max(1.1 * highest, 1e-3))
+    lower.set_ylabel("its probability")
+    _explain(upper, record)
+    lower.legend(**_LEGEND)
+    step = -(-len(rows) // _MOST_LABELS)
+    labels = [shortened(label_of(row)) for row in rows]
+    lower.set_xticks(range(len(rows))[::step], labels[::step], rotation=90, fontsize=7)
+    lower.set_xlim(-0.7, len(rows) - 0.3)
+
+
+def _draw_channels(figure: Any, record: AblateRecord) -> None:
+    by_call: dict[tuple[int, str], list[Ablation]] = {}
+    for row in record.rows:
+        by_call.setdefault((row.order, label_of(row)), []).append(row)
+    calls = sorted(list(by_call)[:_MOST_PANELS])  # those with the largest effects
+    figure.set_size_inches(11.0, 1.4 + 2.3 * len(calls))
+    panels = figure.subplots(len(calls), 1, squeeze=False)[:, 0]
+    for axes, key in zip(panels, calls, strict=True):
+        rows = by_call[key]
+        _bars(axes, [row.channel or 0 for row in rows], rows, [row.target_logit_change for row in rows])
+        for row in sorted(rows, key=lambda row: -abs(row.target_logit_change or 0))[:_NAMED]:
+            if row.target_logit_change:
+                _name_channel(axes, row, row.target_logit_change)
+        axes.margins(y=0.18)
+        axes.set_xlim(-0.7, len(rows) - 0.3)
+        axes.set_ylabel(shortened(key[1]), fontsize=8)
+    panels[-1].set_xlabel("channel; the bar is the change of the target's logit")
+    _explain(panels[0], record)
+
+
+def _name_channel(axes: Any, row: Ablation, height: float) -> None:
+    text = f"{row.channel}: {answer_of(row)}" if row.prediction_changed else str(row.channel)
+    up = height > 0
+    axes.annotate(
+        text,
+        (row.channel, height),
+        xytext=(0, 3 if up else -3),
+        textcoords="offset points",
+        ha="center",
+        va="bottom" if up else "top",
+        fontsize=7,
+        color=INK,
+    )
+
+
+def _bars(
+    axes: Any, places: Sequence[int], rows: Sequence[Ablation], heights: Sequence[float | None]
+) -> None:
+    colours = [_mixed(row.changed_fraction) for row in rows]
+    axes.bar(
+        places, [height or 0.0 for height in heights], width=0.85, color=colours, edgecolor=colours, lw=0.4
+    )
+    lost = [x for x, height in zip(places, heights, strict=True) if height is None]
+    if lost:
+        axes.plot(lost, [0.0] * len(lost), "x", color=ALARM, label="no number")
+    axes.axhline(0, color=INK, lw=0.6)
+    axes.grid(axis="y", lw=0.4, alpha=0.5)
+    axes.set_axisbelow(True)
+
+
+def _mixed(fraction: float) -> tuple[float, float, float]:
+    """From the calm colour to the alarming one; a single changed answer already shows."""
+    from matplotlib.colors import to_rgb
+
+    share = 0.35 + 0.65 * fraction if fraction else 0.0
+    red, green, blue = ((1 - share) * a + share * b for a, b in zip(to_rgb(CALM), to_rgb(ALARM), strict=True))
+    return red, green, blue
+
+
+def _explain(axes: Any, record: AblateRecord) -> None:
+    from matplotlib.patches import Patch
+
+    changed = "another answer" if record.images == 1 else "another answer; the redder, the more images"
+    patches = [Patch(color=CALM, label="the same answer")]
+    if any(row.prediction_changed for row in record.rows):
+        patches.append(Patch(color=ALARM, label=changed))
+    axes.legend(handles=[*patches, *axes.get_legend_handles_labels()[0]], **_LEGEND)

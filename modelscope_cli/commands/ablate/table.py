@@ -1,0 +1,111 @@
+"""The columns of `ablate`."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from modelscope_cli.records.ablate import AblateRecord, Ablation
+from modelscope_cli.report import numbers
+from modelscope_cli.report.headline import headline
+from modelscope_cli.report.hook_facts import hook_facts
+from modelscope_cli.report.labels import label_of
+from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+
+_STAND_INS = {
+    "zero": "zeros",
+    "mean": "the mean over its positions, channel by channel",
+    "shuffle": "its own values at shuffled positions, the same for all channels",
+}
+
+
+def ablate_columns(record: AblateRecord | None = None) -> tuple[Column, ...]:
+    """All columns; of a record, those with nothing to tell are left out of a person's table."""
+    has_channels = record is None or any(row.channel is not None for row in record.rows)
+    has_several = record is None or record.images > 1
+    return (
+        Column("name", "layer", label_of, is_number=False, rank=0),
+        Column("channel", "channel", lambda r: r.channel, rank=0, is_shown=has_channels),
+        Column("type", "type", lambda r: r.type, is_number=False, rank=5),
+        _number("kl", "KL", "kl_divergence", _amount, rank=1),
+        _number("logit_change", "Δ logit", "target_logit_change", signed, rank=0),
+        Column(
+            "probability",
+            "probability",
+            lambda r: r.target_probability,
+            lambda r: numbers.percent(r.target_probability),
+            rank=2,
+        ),
+        _number("l2", "L2", "output_l2", _amount, rank=4),
+        Column(
+            "changed",
+            "changed",
+            lambda r: r.changed_fraction,
+            lambda r: numbers.percent(r.changed_fraction),
+            rank=1,
+            is_shown=has_several,
+        ),
+        Column("answer", "answer", answer_of, is_number=False, rank=0),
+        Column("order", "order", lambda r: r.order, is_shown=False),
+        Column("mode", "mode", lambda r: r.mode, is_number=False, is_shown=False),
+    )
+
+
+def _number(key: str, title: str, field: str, text: Callable[[float | None], str], *, rank: int) -> Column:
+    return Column(
+        key, title, lambda row: getattr(row, field), lambda row: text(getattr(row, field)), rank=rank
+    )
+
+
+def _amount(value: float | None) -> str:
+    return "NaN" if value is None else numbers.number(value)
+
+
+def signed(value: float | None) -> str:
+    """A change with its sign, `+1.5000`."""
+    return f"+{_amount(value)}" if value is not None and value > 0 else _amount(value)
+
+
+def answer_of(row: Ablation) -> str:
+    """Return the most frequent answer after an ablation."""
+    return row.answer_label or str(row.answer_index)
+
+
+def ablate_sheet(record: AblateRecord, columns: str | None = None, top: int | None = None) -> Sheet:
+    """List what was taken out, the largest effect first; `top` rows of it."""
+    return Sheet(
+        title=headline(record.run, record.images),
+        columns=choose_columns(ablate_columns(record), columns),
+        rows=record.rows[:top],
+        facts=_facts(record, top),
+        is_bad=lambda row: row.prediction_changed or row.kl_divergence is None,
+    )
+
+
+def _facts(record: AblateRecord, top: int | None) -> tuple[tuple[str, str], ...]:
+    baseline, rows = record.baseline, record.rows
+    share = numbers.percent(baseline.target_probability)
+    facts = [
+        ("target", f"{baseline.target}, logit {numbers.number(baseline.target_logit)}, probability {share}"),
+        ("stand-in", _STAND_INS[record.mode]),
+        ("changed", f"{sum(row.prediction_changed for row in rows)} of {len(rows)} change an answer"),
+        (
+            "columns",
+            "KL(before || after) in nats, the largest first; Δ logit: of the target; L2: of all logits",
+        ),
+    ]
+    if top is not None and top < len(rows):
+        facts.append(("shown", f"{top} of {len(rows)}"))
+    facts += hook_facts(record.hooks)
+    if record.not_called:
+        facts.append(("not called", ", ".join(record.not_called)))
+    if record.out_dir:
+        facts.append(("report", f"{record.out_dir} ({', '.join(record.files)})"))
+    return tuple(facts)
+
+
+def picture_title(record: AblateRecord) -> str:
+    """Return two lines for a picture: the model, and what was done while which class was followed."""
+    model = record.run.model
+    name = Path(model.name).name if model.source == "import" else model.name
+    what = "each channel" if any(row.channel is not None for row in record.rows) else "each layer"
+    how = {"zero": "set to zero", "mean": "set to its mean", "shuffle": "shuffled"}[record.mode]
+    return f"{name}, {model.weights.resolved} weights\n{what} in turn {how}; target {record.baseline.target}"

@@ -1,0 +1,26 @@
+"""The folder `attack` leaves behind, beside the adversarial picture itself."""
+
+from pathlib import Path
+
+from torch import Tensor
+
+from modelscope_cli.commands.attack.pictures import save_comparison, save_losses, save_perturbation
+from modelscope_cli.records.attack import AttackRecord
+from modelscope_cli.report.folder import write_text
+from modelscope_cli.report.json import render_json
+
+ADVERSARIAL, PERTURBATION = "adversarial.png", "perturbation.png"
+COMPARISON, LOSS, REPORT = "comparison.png", "loss.png", "report.json"
+FILES = (ADVERSARIAL, PERTURBATION, COMPARISON, LOSS, REPORT)
+
+
+def save_report(record: AttackRecord, before: Tensor, after: Tensor, stage: Path) -> None:
+    """Write all of `FILES` but the first. `before`, `after`: `(C, H, W)` uint8.
+
+    Raises:
+        CannotRunError: a file cannot be written (exit 4).
+    """
+    save_perturbation(record, before, after, stage / PERTURBATION)
+    save_comparison(record, before, after, stage / COMPARISON)
+    save_losses(record, stage / LOSS)
+    write_text(stage / REPORT, render_json(record.to_dict()))

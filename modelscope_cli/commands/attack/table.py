@@ -1,0 +1,97 @@
+"""The columns of `attack`."""
+
+from modelscope_cli.records.attack import Answer, AttackRecord
+from modelscope_cli.report import numbers
+from modelscope_cli.report.hook_facts import hook_facts
+from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+
+COLUMNS = (
+    Column("class", "class", lambda r: r.index, rank=2),
+    Column("label", "label", lambda r: r.label, is_number=False, rank=0),
+    Column("before", "before", lambda r: r.before, lambda r: numbers.percent(r.before), rank=0),
+    Column("after", "after", lambda r: r.after, lambda r: numbers.percent(r.after), rank=0),
+    Column(
+        "change",
+        "change",
+        lambda r: r.after - r.before,
+        lambda r: f"{100 * (r.after - r.before):+z.1f}",
+        rank=3,
+    ),
+    Column("saved", "saved as PNG", lambda r: r.saved, lambda r: numbers.percent(r.saved), rank=1),
+)
+
+
+def attack_sheet(record: AttackRecord, columns: str | None = None) -> Sheet:
+    """List the classes that were ever among the best: those of the picture first, then those that came up."""
+    model = record.run.model
+    return Sheet(
+        title=f"{model.name} ({model.class_name}, weights {model.weights.resolved}) on {record.image}, "
+        f"{record.run.device}",
+        columns=choose_columns(COLUMNS, columns),
+        rows=record.classes,
+        facts=_facts(record),
+        is_bad=lambda row: row.index == record.after_saved.top[0].index != record.before.top[0].index,
+    )
+
+
+def _facts(record: AttackRecord) -> tuple[tuple[str, str], ...]:
+    first, last = record.loss_before, record.losses[record.restart][record.iterations]
+    run = f", in run {record.restart + 1} of {len(record.losses)}" if record.restarts > 1 else ""
+    step = in_levels(record.step_size, record.norm)
+    passes = f"{record.forward_passes} forward and {record.backward_passes} backward passes"
+    prepared = best(record.after_prepared)
+    if record.run.input is not None:
+        height, width = record.run.input.shape[0][-2:]
+        prepared += f"; --size {height},{width} takes the file as it is"
+    return (
+        ("fooled", verdict(record)),
+        ("attack", f"{attack_words(record)}, epsilon {in_levels(record.epsilon, record.norm)}"),
+        ("steps", f"{record.iterations} of {record.steps} of {step}{run}; {passes}"),
+        ("loss", f"cross-entropy of {loss_class(record)} {numbers.number(first)} -> {numbers.number(last)}"),
+        ("distance", f"linf {in_levels(record.linf)}, l2 {numbers.number(record.l2)}"),
+        ("saved as PNG", f"linf {in_levels(record.linf_saved)}, l2 {numbers.number(record.l2_saved)}"),
+        ("prepared again", f"resized and cropped it is {prepared}"),
+        *hook_facts(record.hooks),
+        ("folder", record.out_dir),
+        ("at a glance", f"{record.out_dir}/comparison.png"),
+    )
+
+
+def verdict(record: AttackRecord) -> str:
+    """Say what came of it, in words."""
+    before, after = best(record.before), best(record.after)
+    saved = best(record.after_saved)
+    if record.success and record.success_saved:
+        return f"yes: {before} is now {after}, and so is the 8-bit file read back"
+    if record.success:
+        return f"yes: {before} is now {after}; but not by the 8-bit file read back, which is {saved}"
+    if record.success_saved:
+        return f"only by the 8-bit file read back, which is {saved}; before rounding it is {after}"
+    what = f"the model still says {after}" if after == before else f"{before} is now {after}"
+    return f"no, {what} (exit code 0 all the same: an attack is no check)"
+
+
+def attack_words(record: AttackRecord) -> str:
+    """Return `pgd towards circle (linf)`."""
+    if record.targeted:
+        return f"{record.method} ({record.norm}) towards {loss_class(record)}"
+    return f"{record.method} ({record.norm}) away from {loss_class(record)}"
+
+
+def loss_class(record: AttackRecord) -> str:
+    """Return the class whose cross-entropy is the loss: the target, else the answer before."""
+    return name(record.target, record.target_label) if record.targeted else best(record.before)
+
+
+def best(answer: Answer) -> str:
+    """Return the likeliest class by name, else by number."""
+    return name(answer.top[0].index, answer.top[0].label)
+
+
+def name(index: int | None, label: str | None) -> str:
+    return label or f"class {index}"
+
+
+def in_levels(length: float, norm: str = "linf") -> str:
+    """A length of pixels in 0..1: for one value in both units, `8/255 = 0.0314`; of a whole change, `3`."""
+    return f"{length:.4g}" if norm == "l2" else f"{255 * length:.4g}/255 = {length:.3g}"

@@ -1,0 +1,75 @@
+"""The table of `check`: what was found, and what was not judged."""
+
+from modelscope_cli.records.check import CheckRecord, Finding
+from modelscope_cli.report import numbers
+from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+
+
+def _text(value: float | str | None) -> str:
+    return value if isinstance(value, str) else numbers.number(value)
+
+
+def _severity(row: Finding) -> str:
+    return f"{row.severity}, known" if row.known else row.severity
+
+
+COLUMNS = (
+    Column("code", "code", lambda r: r.code, is_number=False, rank=0),
+    Column("severity", "severity", lambda r: r.severity, _severity, is_number=False, rank=1),
+    Column("rule", "rule", lambda r: r.rule, is_number=False, rank=3),
+    Column("layer", "layer", lambda r: r.layer, lambda r: r.layer or "the model", is_number=False, rank=0),
+    Column("value", "value", lambda r: r.value, lambda r: _text(r.value), is_shown=False),
+    Column("threshold", "threshold", lambda r: r.threshold, lambda r: _text(r.threshold), is_shown=False),
+    Column("message", "what was seen", lambda r: r.message, is_number=False, rank=0, wraps=True),
+    Column("hint", "hint", lambda r: r.hint, is_number=False, is_shown=False, wraps=True),
+    Column("known", "known", lambda r: r.known, is_shown=False),
+)
+
+
+def check_sheet(record: CheckRecord, columns: str | None = None) -> Sheet:
+    """Lay out the findings, errors first, with a hint for every rule that fired."""
+    return Sheet(
+        title=f"{_subject(record)}: {_verdict(record)}",
+        columns=choose_columns(COLUMNS, columns),
+        rows=record.findings,
+        facts=_facts(record),
+        is_dim=lambda row: row.known,
+        is_bad=lambda row: row.severity == "error",
+    )
+
+
+def _subject(record: CheckRecord) -> str:
+    model, given = record.run.model, record.run.input
+    images = f"{record.images} image" + ("s" if record.images != 1 else "")
+    what = images if given and given.source == "image" else given.source if given else "nothing"
+    return (
+        f"{model.name} ({model.class_name}, weights {model.weights.resolved}) on {what}, {record.mode} mode"
+    )
+
+
+def _verdict(record: CheckRecord) -> str:
+    new = [finding for finding in record.findings if not finding.known]
+    parts = []
+    for severity in ("error", "warning"):
+        n = sum(finding.severity == severity for finding in new)
+        if n:
+            parts.append(f"{n} {severity}{'s' if n != 1 else ''}")
+    verdict = ", ".join(parts) or "nothing found"
+    n_known = len(record.findings) - len(new)
+    return verdict + (f" ({n_known} known)" if n_known else "")
+
+
+def _facts(record: CheckRecord) -> tuple[tuple[str, str], ...]:
+    hints = {finding.code: finding.hint for finding in record.findings if not finding.known}
+    facts = list(hints.items())
+    n_judged = sum(rule.judged for rule in record.rules)
+    facts.append(("result", f"{'passed' if record.passed else 'failed'}: fails on {record.fail_on}"))
+    facts.append(("judged", f"{n_judged} of {len(record.rules)} rules"))
+    reasons: dict[str, list[str]] = {}
+    for rule in record.rules:
+        if rule.reason:
+            reasons.setdefault(rule.reason, []).append(rule.code)
+    facts += [("not judged", f"{' '.join(codes)}: {reason}") for reason, codes in reasons.items()]
+    if record.baseline:
+        facts.append(("baseline", record.baseline))
+    return tuple(facts)

@@ -1,0 +1,155 @@
+"""The columns of `diff`."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+from modelscope_cli.records.diff import Difference, DiffRecord, DiffSide, LayerDifference, TensorDifference
+from modelscope_cli.report import numbers
+from modelscope_cli.report.hook_facts import hook_facts
+from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+
+
+def diff_sheet(record: DiffRecord, columns: str | None = None, *, show_all: bool = False) -> Sheet:
+    """Lay out what differs, if only within the tolerance; with `show_all` also what is equal to the last bit."""
+    is_run = record.layers is not None
+    return Sheet(
+        title=_title(record),
+        columns=choose_columns(diff_columns(record), columns),
+        rows=tuple(row for row in record.rows if show_all or row.status != "same" or row.differing),
+        facts=_facts(record),
+        is_dim=lambda row: row.status == "same",
+        is_bad=lambda row: bool(row.nonfinite) or (is_run and row.label == record.first_divergence),
+    )
+
+
+def diff_columns(record: DiffRecord | None = None) -> tuple[Column, ...]:
+    """All columns of `diff`; of a record, those with nothing to tell are left out of a person's table."""
+    rows = record.rows if record else ()
+    has_strange = any(row.nonfinite for row in rows)
+    has_shapes = any(row.shape != row.b_shape for row in rows)
+    has_dtypes = any(row.dtype != row.b_dtype for row in rows if row.status == "retyped")
+    is_run = record is None or record.layers is not None
+    return (
+        Column("name", "layer" if is_run else "tensor", lambda r: r.label, is_number=False, rank=0),
+        Column("b_name", "in B", _b_name, is_number=False, rank=1, is_shown=any(map(_b_name, rows))),
+        Column("type", "type", _type, is_number=False, rank=6, is_shown=is_run),
+        Column("status", "status", lambda r: r.status, _status, is_number=False, rank=0),
+        Column("shape", "shape", *_pair("shape"), is_number=False, rank=2, is_shown=has_shapes),
+        Column("dtype", "dtype", *_pair("dtype"), is_number=False, rank=3, is_shown=has_dtypes),
+        _number("max_abs", "max |d|", rank=4),
+        _number("mean_abs", "mean |d|", rank=5),
+        _number("rel_l2", "rel L2", rank=0),
+        Column("cosine", "cosine", lambda r: r.cosine, _cosine, rank=3),
+        Column("sqnr_db", "SQNR", lambda r: r.sqnr_db, _decibels, rank=1),
+        Column("differing", "values", lambda r: r.differing, _values, rank=7),
+        Column("nonfinite", "NaN, inf", lambda r: r.nonfinite, rank=0, is_shown=has_strange),
+        Column("order", "order", _order, is_shown=False),
+    )
+
+
+def _number(key: str, title: str, *, rank: int) -> Column:
+    return Column(key, title, lambda r: getattr(r, key), lambda r: numbers.number(getattr(r, key)), rank=rank)
+
+
+def _pair(trait: str) -> tuple[Callable[[Difference], str], Callable[[Difference], str]]:
+    """A trait of both sides: `64x3 -> 64x4` where they differ."""
+
+    def value(row: Difference) -> str:
+        both = [getattr(row, trait), getattr(row, f"b_{trait}")]
+        texts = [numbers.shape(one) if isinstance(one, tuple) else one for one in both if one is not None]
+        return " -> ".join(dict.fromkeys(texts))
+
+    return value, value
+
+
+def _status(row: Difference) -> str:
+    return row.problem or ("within" if row.status == "same" and row.differing else row.status)
+
+
+def _b_name(row: Difference) -> str | None:
+    return row.b_name if isinstance(row, TensorDifference) else None
+
+
+def _type(row: Difference) -> str | None:
+    return row.type if isinstance(row, LayerDifference) else None
+
+
+def _order(row: Difference) -> int | None:
+    return row.order if isinstance(row, LayerDifference) else None
+
+
+def _cosine(row: Difference) -> str:
+    return "" if row.cosine is None else f"{row.cosine:.6f}"
+
+
+def _decibels(row: Difference) -> str:
+    return "" if row.sqnr_db is None else f"{row.sqnr_db:z.1f} dB"
+
+
+def _values(row: Difference) -> str:
+    if row.differing is None or row.shape is None:
+        return ""
+    return f"{numbers.count(row.differing)} of {numbers.count(math.prod(row.shape))}"
+
+
+def _title(record: DiffRecord) -> str:
+    a, b, given = record.run.model, record.b.model, record.run.input
+    weights = a.weights.resolved, b.weights.resolved
+    if a.name != b.name:
+        names = f"{a.name} against {b.name}"
+    elif weights[0] != weights[1]:
+        names = f"{a.name}, {weights[0]} against {weights[1]}"
+    else:
+        names = f"{a.name} against itself"
+    if given is None:
+        return f"{names}, tensor by tensor"
+    if given.source != "image":
+        return f"{names} on {given.source} {numbers.shapes(given.shape)}"
+    return f"{names} on {record.images} image{'s' if record.images != 1 else ''}"
+
+
+def _side(side: DiffSide, is_model: bool) -> str:
+    if not is_model:
+        return side.dtype
+    mode = f", {side.mode} mode" if side.mode else ""
+    weights = f"{side.model.class_name}, weights {side.model.weights.resolved}"
+    return f"{weights}{mode}, {side.dtype}, {side.device}, seed {side.seed}"
+
+
+def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
+    totals = record.totals
+    run = record.run
+    ours = DiffSide(run.model, run.device, run.dtype, run.seed, record.mode)
+    facts = [
+        (label, _side(side, side.model.source != "file")) for label, side in (("A", ours), ("B", record.b))
+    ]
+    found = [f"{getattr(totals, field.name)} {field.name}" for field in dataclasses.fields(totals)[1:]]
+    facts.append(("totals", ", ".join(text for text in found if not text.startswith("0 ")) or "nothing"))
+    facts += _worst(record)
+    facts.append(("tolerance", f"relative L2 of {record.tolerance:g} ({record.tolerance_reason})"))
+    within = [row for row in record.rows if row.status == "same" and row.differing]
+    if within:
+        most = max(within, key=lambda row: row.rel_l2 or 0.0)
+        facts.append(("within it", f"{len(within)} not bit for bit; at most {_describe(most)}"))
+    for side, hooks in (("A", record.hooks), ("B", record.b_hooks)):
+        facts += [(f"{label} in {side}", text) for label, text in hook_facts(hooks)]
+    for renaming in record.renamings:
+        text = f"'{renaming.prefix}' is '{renaming.b_prefix}' in B: {renaming.tensors} tensors fit"
+        facts.append(("prefix", text))
+    return tuple(facts)
+
+
+def _worst(record: DiffRecord) -> list[tuple[str, str]]:
+    """Where it begins; tensors do not follow each other, so the one that is farthest off."""
+    if record.layers is not None:
+        first = next((row for row in record.rows if row.label == record.first_divergence), None)
+        return [("first divergence", _describe(first) if first else "none")]
+    changed = [row for row in record.rows if row.rel_l2 and row.status != "same"]
+    return [("farthest off", _describe(max(changed, key=lambda row: row.rel_l2 or 0)))] if changed else []
+
+
+def _describe(row: Difference) -> str:
+    if row.rel_l2 is None:
+        return f"{row.label} ({row.problem or row.status})"
+    return f"{row.label}, relative L2 {numbers.number(row.rel_l2)}"

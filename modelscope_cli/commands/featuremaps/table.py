@@ -1,0 +1,45 @@
+"""The columns of `featuremaps`."""
+
+from modelscope_cli.records.featuremaps import FeatureMap, FeatureMapsRecord
+from modelscope_cli.report import numbers
+from modelscope_cli.report.hook_facts import hook_facts
+from modelscope_cli.report.labels import label_of
+from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+
+COLUMNS = (
+    Column("name", "layer", label_of, is_number=False, rank=0),
+    Column("type", "type", lambda r: r.type, is_number=False, rank=3),
+    Column("shape", "shape", lambda r: numbers.shape(r.shape), is_number=False, rank=1),
+    Column("channels", "channels", lambda r: r.channels, rank=4, is_shown=False),
+    Column("shown", "shown", lambda r: len(r.shown), lambda r: f"{len(r.shown)} of {r.channels}", rank=2),
+    Column("min", "min", lambda r: r.min, lambda r: numbers.number(r.min), rank=5),
+    Column("max", "max", lambda r: r.max, lambda r: numbers.number(r.max), rank=5),
+    Column("file", "file", lambda r: r.file, lambda r: r.file or r.problem or "", is_number=False, rank=0),
+)
+
+
+def featuremaps_sheet(record: FeatureMapsRecord, columns: str | None = None) -> Sheet:
+    """List the pictures that were written, in execution order."""
+    facts = [("folder", record.out_dir), ("all at a glance", f"{record.out_dir}/{record.contact_sheet}")]
+    facts += hook_facts(record.hooks)
+    if record.not_called:
+        facts.append(("not called", ", ".join(record.not_called)))
+    return Sheet(
+        title=_title(record),
+        columns=choose_columns(COLUMNS, columns),
+        rows=record.maps,
+        facts=tuple(facts),
+        is_dim=_is_missing,
+    )
+
+
+def _is_missing(row: FeatureMap) -> bool:
+    return row.file is None
+
+
+def _title(record: FeatureMapsRecord) -> str:
+    model, given = record.run.model, record.run.input
+    what = ", ".join(given.files) if given and given.files else "noise"
+    return (
+        f"{model.name} ({model.class_name}, weights {model.weights.resolved}) on {what}, {record.run.device}"
+    )

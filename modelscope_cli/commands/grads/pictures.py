@@ -1,0 +1,120 @@
+"""The picture of the gradient's way back: norms of weights' and activations' gradients, layer by layer."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from modelscope_cli.records.grads import ActivationGradient, GradsRecord, ParameterGradient
+from modelscope_cli.report.folder import write_with
+from modelscope_cli.report.labels import label_of, shortened
+
+INK, WEIGHTS, ACTIVATIONS, ALARM = "#1f2430", "#3f5f8f", "#c98a2b", "#d1495b"
+# Where a legend covers no data: above the axes, to the right.
+_LEGEND: dict[str, Any] = {
+    "loc": "lower right",
+    "bbox_to_anchor": (1.0, 1.0),
+    "frameon": False,
+    "fontsize": 8,
+    "ncols": 4,
+}
+_NON_FINITE = "non-finite"
+_MARKERS = {"zero": "x", "vanishing": "v", "exploding": "^", _NON_FINITE: "s"}
+_MOST_LABELS = 160
+
+
+def save_gradient_flow(record: GradsRecord, path: Path) -> None:
+    """Draw the norm of every gradient in execution order on a logarithmic scale, activations above, weights below.
+
+    Where gradients were clipped, a fainter line shows them before. Marked layers are red. What such a scale has no
+    place for stands on its edges: a gradient of exactly zero below, one with NaN or infinities above.
+
+    Raises:
+        CannotRunError: the file cannot be written (exit 4).
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    activations = [row for row in record.activations if _has_gradient(row)]
+    parameters = [row for row in record.parameters if _has_gradient(row)]
+    width = min(max(8.0, 0.16 * max(len(activations), len(parameters)) + 2.0), 40.0)
+    figure = Figure(figsize=(width, 8.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    upper, lower = figure.subplots(2, 1)
+    every = [True] * len(activations)
+    _draw(upper, activations, [label_of(row) for row in activations], every, ACTIVATIONS)
+    upper.set_ylabel("|gradient| at the output of each layer")
+    # Biases and scales live on another scale than weights: joined up, the line would only zigzag.
+    is_weight = [len(row.shape) > 1 for row in parameters]
+    _draw(lower, parameters, [row.name for row in parameters], is_weight, WEIGHTS)
+    lower.set_ylabel("|gradient| of each parameter")
+    if record.totals.output_grad_norm > 0:
+        upper.axhline(
+            record.totals.output_grad_norm, color=INK, lw=0.7, ls=":", label="at the model's output"
+        )
+        upper.legend(**_LEGEND)
+    figure.suptitle(_title(record), x=0.01, ha="left", color=INK, fontsize=11)
+    write_with(path, lambda beside: figure.savefig(beside, format="png", dpi=130))
+
+
+def _has_gradient(row: ActivationGradient | ParameterGradient) -> bool:
+    return row.grad_norm is not None or row.mark == _NON_FINITE  # no norm where all of it is
+
+
+def _draw(
+    axes: Any,
+    rows: Sequence[ActivationGradient | ParameterGradient],
+    labels: list[str],
+    is_joined: list[bool],
+    colour: str,
+) -> None:
+    norms = [math.nan if row.mark == _NON_FINITE else row.grad_norm or 0.0 for row in rows]
+    before = [row.norm_before_clip for row in rows]
+    positive = [
+        value for value in (*norms, *(b or 0.0 for b in before)) if value > 0 and math.isfinite(value)
+    ]
+    low, high = (min(positive), max(positive)) if positive else (1e-3, 1.0)
+    floor = low / 10 ** max(0.05 * math.log10(high / low), 0.3)
+    axes.set_yscale("log")
+    ceiling = high * (high / floor) ** 0.06
+    axes.set_ylim(floor, ceiling)
+    places = range(len(rows))
+    heights = [value if math.isnan(value) else max(value, floor) for value in norms]
+    if any(value is not None for value in before):
+        unclipped = [max(value or 0.0, floor) for value in before]
+        _line(axes, unclipped, is_joined, colour, 0.35, " before clipping")
+    _line(axes, heights, is_joined, colour, 1.0, "")
+    for mark, marker in _MARKERS.items():
+        marked = [x for x in places if rows[x].mark == mark]
+        if marked:
+            found = [ceiling if mark == _NON_FINITE else heights[x] for x in marked]
+            axes.plot(marked, found, marker, ms=6, color=ALARM, label=mark, clip_on=False, zorder=3)
+    axes.grid(axis="y", lw=0.4, alpha=0.5)
+    axes.set_xlim(-0.7, max(len(rows) - 0.3, 0.7))
+    step = -(-len(rows) // _MOST_LABELS) if rows else 1
+    axes.set_xticks(
+        list(places)[::step], [shortened(label) for label in labels[::step]], rotation=90, fontsize=6.5
+    )
+    if rows:
+        axes.legend(**_LEGEND)
+    else:
+        axes.text(0.5, 0.5, "no gradient arrived", ha="center", transform=axes.transAxes, color=ALARM)
+
+
+def _line(
+    axes: Any, heights: list[float], is_joined: list[bool], colour: str, alpha: float, suffix: str
+) -> None:
+    joined = [x for x, joins in enumerate(is_joined) if joins]
+    single = [x for x, joins in enumerate(is_joined) if not joins]
+    look: dict[str, Any] = {"color": colour, "alpha": alpha}
+    name = "weights" if single else "gradient"
+    axes.plot(joined, [heights[x] for x in joined], "o-", ms=3, lw=1.2, label=name + suffix, **look)
+    if single:
+        points = [heights[x] for x in single]
+        axes.plot(single, points, "o", ms=3.5, mfc="none", mew=0.8, label="biases, scales" + suffix, **look)
+
+
+def _title(record: GradsRecord) -> str:
+    model, loss = record.run.model, record.loss
+    name = Path(model.name).name if model.source == "import" else model.name
+    return f"{name}, {model.weights.resolved} weights, {record.mode} mode: {loss.name} = {loss.value:.4g}"

@@ -1,0 +1,186 @@
+"""The columns of `grads`: parameters, and activations."""
+
+import math
+from collections.abc import Sequence
+
+from modelscope_cli.records.grads import ActivationGradient, GradsRecord, ParameterGradient
+from modelscope_cli.report import numbers
+from modelscope_cli.report.batch_norm_table import COLUMNS as BATCH_NORM_COLUMNS
+from modelscope_cli.report.batch_norm_table import batch_norm_sheet, worst_drift
+from modelscope_cli.report.headline import headline
+from modelscope_cli.report.hook_facts import hook_facts
+from modelscope_cli.report.labels import label_of
+from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+
+Row = ParameterGradient | ActivationGradient
+
+
+def grads_sheet(record: GradsRecord, table: str = "parameters", columns: str | None = None) -> Sheet:
+    """Lay out one of the tables: `parameters`, `activations` or `batch-norm`, in execution order."""
+    if table == "batch-norm":
+        return batch_norm_sheet(_title(record), record.batch_norm, columns)
+    every = grads_columns(table, record)
+    rows: Sequence[Row] = record.parameters if table == "parameters" else record.activations
+    return Sheet(
+        title=_title(record),
+        columns=choose_columns(every, columns),
+        rows=tuple(rows),
+        facts=_facts(record, rows),
+        is_dim=lambda row: row.mark in ("frozen", "unused") or row.grad_norm is None,
+        is_bad=lambda row: row.mark not in ("", "frozen", "unused"),
+    )
+
+
+def grads_columns(table: str, record: GradsRecord | None = None) -> tuple[Column, ...]:
+    """All columns of a table; of a record, those with nothing to tell are left out of a person's table."""
+    if table == "batch-norm":
+        return BATCH_NORM_COLUMNS
+    return _parameter_columns(record) if table == "parameters" else _activation_columns(record)
+
+
+def _parameter_columns(record: GradsRecord | None) -> tuple[Column, ...]:
+    has_prior = bool(record and record.loss.weight_decay)
+    has_noise = bool(record and record.passes > 1)
+    return (
+        Column("name", "parameter", lambda r: r.name, is_number=False, rank=0),
+        Column("type", "type", lambda r: r.type, is_number=False, is_shown=False),
+        Column("shape", "shape", lambda r: numbers.shape(r.shape), is_number=False, rank=9),
+        *_figures(record, record.parameters if record else ()),
+        _number("likelihood", "of likelihood", "likelihood_norm", rank=2, is_shown=has_prior),
+        _number("prior", "of prior", "prior_norm", rank=2, is_shown=has_prior),
+        _number("weight_norm", "|w|", "weight_norm", rank=4),
+        _number("ratio", "|g|/|w|", "grad_to_weight", rank=1),
+        _number("noise", "noise", "noise", rank=2, is_shown=has_noise),
+        _number("snr", "|g|/noise", "snr", rank=1, is_shown=has_noise),
+        Column("zero", "zero", lambda r: r.zero_fraction, lambda r: numbers.percent(r.zero_fraction), rank=5),
+        _MARK,
+        Column("numel", "numel", lambda r: r.numel, is_shown=False),
+        Column("trainable", "trainable", lambda r: r.trainable, is_shown=False),
+        Column("order", "order", lambda r: r.order, is_shown=False),
+    )
+
+
+def _activation_columns(record: GradsRecord | None) -> tuple[Column, ...]:
+    return (
+        Column("name", "layer", _label, is_number=False, rank=0),
+        Column("type", "type", lambda r: r.type, is_number=False, rank=7),
+        Column("shape", "shape", lambda r: numbers.shape(r.shape), is_number=False, rank=9),
+        *_figures(record, record.activations if record else ()),
+        _MARK,
+        Column("order", "order", lambda r: r.order, is_shown=False),
+    )
+
+
+_MARK = Column("mark", "", lambda r: r.mark, lambda r: r.problem or r.mark, is_number=False, rank=0)
+
+
+def _figures(record: GradsRecord | None, rows: Sequence[Row]) -> tuple[Column, ...]:
+    """The columns both tables have."""
+    has_strange = any(row.nan_count or row.inf_count for row in rows)
+    has_before = any(row.norm_before_clip is not None for row in rows)
+    has_clipped = any(row.clipped_fraction is not None for row in rows)
+    return (
+        _number("norm", "|g|", "grad_norm", rank=0),
+        _number("before", "unclipped", "norm_before_clip", rank=0, is_shown=has_before),
+        Column(
+            "clipped",
+            "clipped",
+            lambda r: r.clipped_fraction,
+            lambda r: numbers.percent(r.clipped_fraction),
+            rank=0,
+            is_shown=has_clipped,
+        ),
+        _number("mean", "mean", "grad_mean", rank=6),
+        _number("std", "std", "grad_std", rank=3),
+        _number("min", "min", "grad_min", rank=8),
+        _number("max", "max", "grad_max", rank=8),
+        _number("abs_max", "max |g|", "grad_abs_max", rank=2),
+        Column("nan", "NaN", lambda r: r.nan_count, rank=0, is_shown=has_strange),
+        Column("inf", "inf", lambda r: r.inf_count, rank=0, is_shown=has_strange),
+    )
+
+
+def _number(key: str, title: str, field: str, *, rank: int, is_shown: bool = True) -> Column:
+    return Column(
+        key,
+        title,
+        lambda row: getattr(row, field),
+        lambda row: numbers.number(getattr(row, field)),
+        rank=rank,
+        is_shown=is_shown,
+    )
+
+
+def _label(row: ActivationGradient) -> str:
+    return label_of(row) + (f" [{row.output}]" if row.output else "")
+
+
+def _title(record: GradsRecord) -> str:
+    passes = f"{record.passes} passes" if record.passes > 1 else ""
+    return headline(record.run, record.images, passes, f"{record.mode} mode")
+
+
+def _facts(record: GradsRecord, rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
+    loss, totals = record.loss, record.totals
+    facts = [("loss", f"{numbers.number(loss.value) or loss.value} ({_loss_words(record)})")]
+    if loss.prior is not None:
+        text = f"{numbers.number(loss.prior)} of the loss is the prior's, weight decay {loss.weight_decay:g}"
+        facts.append(("prior", text))
+    facts.append(("gradient", _norms(record)))
+    if totals.frozen_params:
+        trained, frozen = numbers.count(totals.trainable_params), numbers.count(totals.frozen_params)
+        facts.append(("trained", f"{trained} parameters, {frozen} frozen"))
+    if record.saving is not None:
+        facts.append(("freezing saves", _saving(record)))
+    marks = [row.mark for row in rows if row.mark]
+    if marks:
+        counted = ", ".join(f"{marks.count(mark)} {mark}" for mark in dict.fromkeys(marks))
+        facts.append(("marked", f"{counted} of {len(rows)}"))
+    low, high = record.thresholds.vanishing, record.thresholds.exploding
+    facts.append(("marks", f"vanishing below {low:g} x, exploding above {high:g} x |g| at the output"))
+    if record.batch_norm:
+        facts.append(worst_drift(record.batch_norm))
+    facts += hook_facts(record.hooks)
+    if record.not_called:
+        facts.append(("not called", ", ".join(record.not_called)))
+    if record.out_dir:
+        facts.append(("report", f"{record.out_dir} ({', '.join(record.files)})"))
+    return tuple(facts)
+
+
+def _loss_words(record: GradsRecord) -> str:
+    loss = record.loss
+    target = "" if loss.target in ("none", loss.name) else f", target {loss.target}"
+    smoothing = f", label smoothing {loss.label_smoothing:g}" if loss.label_smoothing else ""
+    return f"{loss.name}{target}{smoothing}"
+
+
+def _norms(record: GradsRecord) -> str:
+    totals = record.totals
+    text = f"|g| {_norm(totals.grad_norm)} over all parameters"
+    if record.clip is not None:
+        how = {
+            "value": "every element clamped to",
+            "norm": "scaled to norm",
+            "activations": "activation gradients clamped to",
+        }[record.clip.kind]
+        share = numbers.percent(totals.clipped_fraction)
+        before = _norm(totals.norm_before_clip)
+        text += f", {before} before clipping ({how} {record.clip.value:g}: {share} clipped)"
+    return f"{text}, {_norm(totals.output_grad_norm)} at the output"
+
+
+def _norm(value: float | None) -> str:
+    return numbers.number(value) if value is not None and math.isfinite(value) else "not finite"
+
+
+def _saving(record: GradsRecord) -> str:
+    saving = record.saving
+    assert saving is not None
+    times = " -> ".join(map(_milliseconds, (saving.backward_ms_unfrozen, saving.backward_ms)))
+    before, after = numbers.memory(saving.kept_bytes_unfrozen), numbers.memory(saving.kept_bytes)
+    return f"backward {times} ms, memory kept for it {before} -> {after} (measured here)"
+
+
+def _milliseconds(value: float) -> str:
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"

@@ -1,0 +1,51 @@
+"""The picture of a range test: the loss over the learning rate, and the suggestions on it."""
+
+from pathlib import Path
+
+from modelscope_cli.commands.lrfind.table import WAYS, loss_at
+from modelscope_cli.records.lrfind import LrfindRecord
+from modelscope_cli.report.folder import write_with
+
+INK, LINE = "#1f2430", "#3f5f8f"
+_COLOURS = {"steepest": "#d1495b", "valley": "#4f9d69", "minimum": "#c98a2b"}
+
+
+def save_lrfind_plot(record: LrfindRecord, path: Path) -> None:
+    """Draw the loss, faint, and the smoothed loss over the learning rate, with a dot for each suggestion.
+
+    Raises:
+        CannotRunError: the file cannot be written (exit 4).
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8.0, 4.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    points = [(lr, a, b) for lr, a, b in zip(record.lr, record.loss, record.smoothed, strict=True) if a and b]
+    rates = [lr for lr, _, _ in points]
+    smoothed = [value for _, _, value in points]
+    axes.plot(rates, [value for _, value, _ in points], color=LINE, lw=0.7, alpha=0.4, label="loss")
+    axes.plot(rates, smoothed, color=LINE, lw=1.8, label="smoothed")
+    for name in WAYS:
+        lr = getattr(record.suggestion, name)
+        if lr is not None:
+            label = f"{name.replace('minimum', 'minimum / 10')}: {lr:.2g}"
+            axes.axvline(lr, color=_COLOURS[name], lw=0.8, ls=":")
+            height = loss_at(record, lr) or float("nan")
+            axes.plot([lr], [height], "o", ms=7, color=_COLOURS[name], label=label)
+    if record.sweep == "exponential":
+        axes.set_xscale("log")
+    if smoothed:
+        low, first = min(smoothed), smoothed[0]
+        room = max(first - low, 0.05 * abs(first))  # as much above the start as below: the rise needs no more
+        axes.set_ylim(low - 0.3 * room, first + room)
+    axes.set_xlabel("learning rate")
+    axes.set_ylabel("loss")
+    axes.grid(lw=0.4, alpha=0.5)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=9)
+    model = record.run.model
+    name = Path(model.name).name if model.source == "import" else model.name
+    axes.set_title(f"{name}, {record.optimizer}: {record.stopped}", loc="left", fontsize=10, color=INK)
+    write_with(path, lambda beside: figure.savefig(beside, format="png", dpi=110))

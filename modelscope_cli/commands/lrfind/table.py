@@ -1,0 +1,83 @@
+"""The columns of `lrfind`: the suggestions."""
+
+from dataclasses import dataclass
+
+from modelscope_cli.records.lrfind import LrfindRecord
+from modelscope_cli.report import numbers
+from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+
+WAYS = {
+    "steepest": "where the loss falls fastest over log lr",
+    "valley": "two thirds down the longest descent",
+    "minimum": "a tenth of the rate with the least loss",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One suggestion; None where the loss never fell."""
+
+    name: str
+    lr: float | None
+    loss: float | None
+    meaning: str
+
+
+LRFIND_COLUMNS = (
+    Column("suggestion", "suggestion", lambda r: r.name, is_number=False, rank=0),
+    Column("lr", "lr", lambda r: r.lr, lambda r: f"{r.lr:.3g}" if r.lr is not None else "none", rank=0),
+    Column("loss", "smoothed loss", lambda r: r.loss, lambda r: numbers.number(r.loss), rank=1),
+    Column("meaning", "what it is", lambda r: r.meaning, is_number=False, rank=2),
+)
+
+
+def lrfind_sheet(record: LrfindRecord, columns: str | None = None) -> Sheet:
+    """Lay out the suggestions, with the sweep and the proof that everything was put back below."""
+    rows = []
+    for name, meaning in WAYS.items():
+        lr = getattr(record.suggestion, name)
+        rows.append(Row(name, lr, loss_at(record, lr), meaning))
+    return Sheet(
+        title=_title(record),
+        columns=choose_columns(LRFIND_COLUMNS, columns),
+        rows=tuple(rows),
+        facts=tuple(_facts(record)),
+        is_dim=lambda row: row.lr is None,
+    )
+
+
+def loss_at(record: LrfindRecord, lr: float | None) -> float | None:
+    """Return the smoothed loss of the step whose rate is nearest to `lr`, on a ratio scale."""
+    if lr is None:
+        return None
+    nearest = min(
+        zip(record.lr, record.smoothed, strict=True), key=lambda pair: max(pair[0] / lr, lr / pair[0])
+    )
+    return nearest[1]
+
+
+def _title(record: LrfindRecord) -> str:
+    model = record.run.model
+    name = f"{model.name} ({model.class_name}, weights {model.weights.resolved})"
+    return f"{name} on {record.data}, {record.optimizer}, {record.run.device}"
+
+
+def _facts(record: LrfindRecord) -> list[tuple[str, str]]:
+    facts = [
+        ("swept", f"{record.lr[0]:.3g} to {record.lr[-1]:.3g} in {len(record.lr)} steps, {record.sweep}")
+    ]
+    facts.append(("stopped", record.stopped))
+    losses = [value for value in record.smoothed if value is not None]
+    if losses:
+        facts.append(("loss", f"{numbers.number(losses[0])}, at least {numbers.number(min(losses))}"))
+    if record.suggestion.valley is None:
+        facts.append(
+            ("no suggestion", "the loss never fell: sweep lower rates, --from 1e-8, or look at the data")
+        )
+    for part, (before, after) in record.hashes.items():
+        facts.append(
+            (part, f"{before} before, {after} after: {'put back' if before == after else 'CHANGED'}")
+        )
+    if record.out_dir:
+        facts.append(("report", f"{record.out_dir} ({', '.join(record.files)})"))
+    return facts

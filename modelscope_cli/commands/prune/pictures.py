@@ -1,0 +1,89 @@
+"""The picture of pruning: how the answers drift as more is cut, and where the zeros are."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from modelscope_cli.commands.prune.table import weight_label, what_is_cut
+from modelscope_cli.records.prune import PruneRecord
+from modelscope_cli.report.folder import write_with
+from modelscope_cli.report.headline import given
+from modelscope_cli.report.labels import shortened
+from modelscope_cli.report.numbers import short
+
+INK, ACCENT, BARS, PALE = "#1f2430", "#d1495b", "#3f5f8f", "#cfd8e4"
+_MOST_LABELS = 60
+
+
+def save_prune_plot(record: PruneRecord, path: Path) -> None:
+    """Draw agreement, divergence and logit change over the amount; beside them every layer's weights and zeros.
+
+    Red is the amount that was asked for. With nothing cut, at 0, nothing drifts.
+
+    Raises:
+        CannotRunError: the file cannot be written (exit 4).
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    height = min(max(6.4, 0.17 * len(record.layers) + 1.6), 14.0)
+    figure = Figure(figsize=(11.0, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    grid = figure.add_gridspec(3, 2, width_ratios=[1.25, 1], height_ratios=[1.3, 1, 1])
+    curves = [figure.add_subplot(grid[row, 0]) for row in range(3)]
+    rows = record.sweep
+    _curve(curves[0], record, [100 * row.agreement for row in rows], 100.0, "same answer, %")
+    curves[0].set_ylim(-4, 104)
+    _curve(curves[1], record, [row.kl_divergence for row in rows], 0.0, "KL divergence, nats")
+    _curve(curves[2], record, [row.max_logit_change for row in rows], 0.0, "max |logit change|")
+    for axes in curves[:-1]:
+        axes.tick_params(labelbottom=False)
+    unit = "channels" if record.structured else "weights"
+    curves[-1].set_xlabel(f"{unit} cut, %")
+    _draw_layers(figure.add_subplot(grid[:, 1]), record)
+    figure.suptitle(_title(record), x=0.01, ha="left", color=INK, fontsize=11)
+    write_with(path, lambda beside: figure.savefig(beside, format="png", dpi=130))
+
+
+def _curve(axes: Any, record: PruneRecord, values: list[float], at_zero: float, label: str) -> None:
+    points = {0.0: at_zero} | dict(zip((100 * row.amount for row in record.sweep), values, strict=True))
+    finite = {x: y for x, y in points.items() if math.isfinite(y)}
+    axes.plot(list(finite), list(finite.values()), "o-", ms=4.5, lw=1.6, color=BARS, clip_on=False)
+    asked = 100 * record.amount
+    axes.axvline(asked, color=ACCENT, lw=0.8, ls=":", zorder=0)
+    if asked in finite:
+        axes.plot([asked], [finite[asked]], "o", ms=7, color=ACCENT, clip_on=False, zorder=3)
+    axes.set_xlim(-2, 102)
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel(label)
+    axes.grid(lw=0.4, alpha=0.5)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _draw_layers(axes: Any, record: PruneRecord) -> None:
+    rows = record.layers
+    places = range(len(rows))
+    longest = max(row.numel for row in rows)
+    axes.barh(places, [row.numel for row in rows], height=0.78, color=PALE)
+    axes.barh(
+        places, [row.zeros for row in rows], height=0.78, color=BARS, label=f"zero at {record.amount:g}"
+    )
+    step = -(-len(rows) // _MOST_LABELS)
+    for place in places[::step]:
+        row = rows[place]
+        share = f"{100 * row.sparsity:.1f} %"
+        axes.text(row.numel + 0.01 * longest, place, share, va="center", fontsize=7, color=INK)
+    axes.set_yticks(places[::step], [shortened(weight_label(row)) for row in rows][::step], fontsize=7)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_xlim(0, 1.12 * longest)
+    axes.xaxis.set_major_formatter(lambda value, _: short(value))
+    axes.spines[["top", "right"]].set_visible(False)
+    total = f"{100 * record.totals.sparsity:.1f} % in all"
+    axes.set_xlabel(f"weights of each layer; dark: zero at {record.amount:g} ({total})")
+
+
+def _title(record: PruneRecord) -> str:
+    model = record.run.model
+    name = Path(model.name).name if model.source == "import" else model.name
+    what = given(record.run, record.images)
+    return f"{name}, {model.weights.resolved} weights, on {what}: cutting {what_is_cut(record)}"

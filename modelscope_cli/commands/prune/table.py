@@ -1,0 +1,106 @@
+"""The columns of `prune`: the drift at every amount, and the layers."""
+
+from modelscope_cli.records.prune import Drift, PrunedLayer, PruneRecord
+from modelscope_cli.report import numbers
+from modelscope_cli.report.headline import headline
+from modelscope_cli.report.hook_facts import hook_facts
+from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+
+
+def weight_label(row: PrunedLayer) -> str:
+    """Name a layer; also its parameter, where that is not its `weight`."""
+    name = row.name or row.type
+    return name if row.parameter == "weight" else f"{name}.{row.parameter}"
+
+
+DRIFT_COLUMNS = (
+    Column("amount", "amount", lambda r: r.amount, lambda r: f"{r.amount:g}", rank=0),
+    Column("sparsity", "zero", lambda r: r.sparsity, lambda r: numbers.percent(r.sparsity), rank=0),
+    Column("zeros", "zeros", lambda r: r.zeros, lambda r: numbers.count(r.zeros), rank=2),
+    Column("agreement", "same answer", lambda r: r.agreement, lambda r: numbers.percent(r.agreement), rank=0),
+    Column(
+        "kl_divergence", "KL (nats)", lambda r: r.kl_divergence, lambda r: numbers.number(r.kl_divergence)
+    ),
+    Column(
+        "max_logit_change",
+        "max |logit change|",
+        lambda r: r.max_logit_change,
+        lambda r: numbers.number(r.max_logit_change),
+        rank=1,
+    ),
+)
+LAYER_COLUMNS = (
+    Column("name", "layer", weight_label, is_number=False, rank=0),
+    Column("type", "type", lambda r: r.type, is_number=False, rank=3),
+    Column("shape", "shape", lambda r: numbers.shape(r.shape), is_number=False, rank=2),
+    Column("numel", "weights", lambda r: r.numel, lambda r: numbers.count(r.numel), rank=1),
+    Column("zeros", "zeros", lambda r: r.zeros, lambda r: numbers.count(r.zeros), rank=1),
+    Column("zeros_before", "zeros before", lambda r: r.zeros_before, is_shown=False),
+    Column("sparsity", "zero", lambda r: r.sparsity, lambda r: numbers.percent(r.sparsity), rank=0),
+)
+
+
+def prune_columns(table: str) -> tuple[Column, ...]:
+    """All columns of a table: `drift` or `layers`."""
+    return LAYER_COLUMNS if table == "layers" else DRIFT_COLUMNS
+
+
+def prune_sheet(record: PruneRecord, table: str = "drift", columns: str | None = None) -> Sheet:
+    """Lay out one of the tables: the drift in rising amounts, or the layers in the order of the model."""
+    rows: tuple[Drift | PrunedLayer, ...] = record.layers if table == "layers" else record.sweep
+    return Sheet(
+        title=headline(record.run, record.images),
+        columns=choose_columns(prune_columns(table), columns),
+        rows=rows,
+        facts=tuple(_facts(record)),
+        is_dim=lambda row: isinstance(row, PrunedLayer) and row.zeros == row.zeros_before,
+        is_bad=lambda row: isinstance(row, Drift) and row.agreement < 1,
+    )
+
+
+def what_is_cut(record: PruneRecord) -> str:
+    """Say in words what an amount is a share of: `weights of the smallest |w| in each layer`."""
+    unit = "output channels" if record.structured else "weights"
+    which = {
+        "l1": "smallest L1 norm" if record.structured else "smallest |w|",
+        "l2": "smallest L2 norm" if record.structured else "smallest |w|",
+        "random": "",
+        "activation": "smallest mean |activation|",
+    }[record.method]
+    where = "of all layers together" if record.scope == "global" else "in each layer"
+    return f"{unit} of the {which} {where}" if which else f"{unit} at random {where}"
+
+
+def _facts(record: PruneRecord) -> list[tuple[str, str]]:
+    totals = record.totals
+    drift = next(row for row in record.sweep if row.amount == record.amount)
+    facts = [("cut", what_is_cut(record))]
+    share = numbers.percent(totals.zeros / totals.params)
+    text = f"{numbers.count(totals.zeros)} of {numbers.count(totals.numel)} weights zero in {totals.layers} layers"
+    facts.append((f"at {record.amount:g}", f"{text}, {share} of all parameters; {_answers(record, drift)}"))
+    if totals.zeros_before:
+        facts.append(("zero before", f"{numbers.count(totals.zeros_before)} of them"))
+    if record.structured:
+        facts.append(
+            (
+                "left",
+                "biases and batch norms: a cut channel still gives what they make of 0; nothing is folded",
+            )
+        )
+    facts.append(("zeros alone", "make no file smaller and no forward faster"))
+    facts += hook_facts(record.hooks)
+    if record.file is not None:
+        facts.append(("weights", f"{record.file} ({numbers.memory(record.file_bytes or 0)})"))
+    if record.out_dir:
+        facts.append(("report", f"{record.out_dir} ({', '.join(record.files)})"))
+    return facts
+
+
+def _answers(record: PruneRecord, drift: Drift) -> str:
+    n_same = round(drift.agreement * record.images)
+    if record.images != 1:
+        return f"same answer for {n_same} of {record.images} images"
+    before, after = record.before[0].top[0], record.after[0].top[0]
+    names = [guess.label or f"class {guess.index}" for guess in (before, after)]
+    scores = [numbers.percent(guess.score) for guess in (before, after)]
+    return f"{names[0]} {scores[0]} -> {names[1]} {scores[1]}"

@@ -1,0 +1,108 @@
+"""Figures drawn with matplotlib, without a display."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from modelscope_cli.errors import UsageError
+from modelscope_cli.records.stats import ActivationStats, StatsRecord
+from modelscope_cli.report.folder import write_with
+from modelscope_cli.report.labels import label_of
+
+SUFFIXES = (".png", ".svg", ".pdf")
+INK = "#1f2430"
+ACCENT = "#d1495b"
+
+
+def check_suffix(path: Path) -> None:
+    """Refuse a file that matplotlib would not know how to write, before anything runs.
+
+    Raises:
+        UsageError: another suffix (exit 2).
+    """
+    if path.suffix.lower() not in SUFFIXES:
+        raise UsageError(f"'--plot {path}' ends in none of {', '.join(SUFFIXES)}", f"--plot {path.stem}.png")
+
+
+def save_distributions(record: StatsRecord, path: Path) -> None:
+    """Draw the distribution of every layer side by side, in execution order, and the share of zeros below.
+
+    A column is one output; the darker, the more values lie there, on a logarithmic scale. The line is the mean,
+    the band one deviation to each side.
+
+    Raises:
+        CannotRunError: the file cannot be written (exit 4).
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    rows = [row for row in record.layers if row.histogram and row.mean is not None]
+    width = min(max(7.0, 0.16 * len(rows) + 2.5), 40.0)
+    figure = Figure(figsize=(width, 6.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+    _draw_densities(upper, rows)
+    _draw_zeros(lower, rows, record.near_zero)
+    figure.suptitle(_title(record), x=0.01, ha="left", color=INK, fontsize=11)
+    lower.set_xticks(range(len(rows)), [label_of(row) for row in rows], rotation=90, fontsize=7)
+    lower.set_xlim(-0.5, len(rows) - 0.5)
+    kind = path.suffix.lower().removeprefix(".")
+    write_with(path, lambda beside: figure.savefig(beside, format=kind, dpi=130))
+
+
+def _title(record: StatsRecord) -> str:
+    model = record.run.model
+    name = Path(model.name).name if model.source == "import" else model.name
+    images = f"{record.images} image{'s' if record.images != 1 else ''}"
+    return f"{name}, {model.weights.resolved} weights, {images}"
+
+
+# Where a legend covers no data: above the axes, to the right.
+_ABOVE: dict[str, Any] = {
+    "loc": "lower right",
+    "bbox_to_anchor": (1.0, 1.0),
+    "frameon": False,
+    "fontsize": 8,
+    "ncols": 3,
+}
+
+
+def _draw_densities(axes: object, rows: list[ActivationStats]) -> None:
+    import numpy as np
+    from matplotlib.axes import Axes
+
+    assert isinstance(axes, Axes)
+    for x, row in enumerate(rows):
+        assert row.histogram is not None
+        counts = np.asarray(row.histogram.counts, dtype=float)
+        edges = np.asarray(row.histogram.edges)
+        shade = np.log1p(counts) / np.log1p(counts.max())
+        axes.pcolormesh([x - 0.45, x + 0.45], edges, shade[:, None], cmap="Blues", vmin=0, vmax=1.1)
+    positions = np.arange(len(rows))
+    mean = np.array([row.mean for row in rows], dtype=float)
+    std = np.array([row.std for row in rows], dtype=float)
+    axes.errorbar(positions, mean, std, fmt="o", ms=2.5, lw=0.9, color=ACCENT, label="mean and one deviation")
+    # The linear part reaches to a power of ten near the usual deviation, so that no tick falls inside it.
+    usual = max(float(np.median(std)), 1e-12)
+    axes.set_yscale("symlog", linthresh=10.0 ** math.ceil(math.log10(usual)), linscale=0.8)
+    axes.axhline(0, color=INK, lw=0.6)
+    axes.set_ylabel("value (linear near 0, then logarithmic)")
+    axes.legend(**_ABOVE)
+
+
+def _draw_zeros(axes: object, rows: list[ActivationStats], near_zero: float) -> None:
+    from matplotlib.axes import Axes
+
+    assert isinstance(axes, Axes)
+    positions = range(len(rows))
+    near = [100 * (row.near_zero_fraction or 0) for row in rows]
+    zero = [100 * (row.zero_fraction or 0) for row in rows]
+    axes.bar(positions, near, width=0.9, color="#b8c4d6", label=f"|x| < {near_zero:g}")
+    axes.bar(positions, zero, width=0.9, color="#3f5f8f", label="exactly zero")
+    dead = [
+        (x, 100 * row.dead_channels / (row.channels or 1)) for x, row in enumerate(rows) if row.dead_channels
+    ]
+    axes.plot([x for x, _ in dead], [share for _, share in dead], "x", color=ACCENT, label="dead channels")
+    axes.set_ylim(0, 100)
+    axes.set_ylabel("percent")
+    axes.legend(**_ABOVE)

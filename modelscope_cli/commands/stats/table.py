@@ -1,0 +1,121 @@
+"""The columns of `stats`."""
+
+from modelscope_cli.records.stats import ActivationStats, StatsRecord
+from modelscope_cli.report import numbers
+from modelscope_cli.report.batch_norm_table import batch_norm_sheet, worst_drift
+from modelscope_cli.report.headline import headline
+from modelscope_cli.report.hook_facts import hook_facts
+from modelscope_cli.report.labels import label_of
+from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+
+# The figures that cost extra, and the column that shows each.
+FIGURES = {
+    "mad": "mad",
+    "zero": "zero",
+    "near_zero": "near_zero",
+    "channels": "dead",
+    "histogram": "histogram",
+}
+
+
+def needed_figures(columns: str | None) -> frozenset[str]:
+    """Return the figures of `FIGURES` that these columns need; all of them where no columns are named.
+
+    Raises:
+        UsageError: an unknown column (exit 2).
+    """
+    keys = {column.key for column in choose_columns(stats_columns(True, True, True), columns)}
+    return frozenset(figure for figure, key in FIGURES.items() if key in keys)
+
+
+def stats_sheet(record: StatsRecord, columns: str | None = None, table: str = "layers") -> Sheet:
+    """Lay out the statistics, one row per output of each call in execution order; or the table `batch-norm`."""
+    title = headline(record.run, record.images, "train mode" if record.mode == "train" else "")
+    if table == "batch-norm":
+        return batch_norm_sheet(title, record.batch_norm, columns)
+    rows = record.layers
+    has_strange = any(row.nan_count or row.inf_count for row in rows)
+    has_dead = any(row.dead_channels for row in rows)
+    every = stats_columns(has_strange, has_dead, any(row.correlation for row in rows))
+    return Sheet(
+        title=title,
+        columns=choose_columns(every, columns),
+        rows=rows,
+        facts=_facts(record),
+        is_bad=lambda row: bool(row.nan_count or row.inf_count or row.problem),
+    )
+
+
+def stats_columns(has_strange: bool, has_dead: bool, has_correlation: bool) -> tuple[Column, ...]:
+    """All columns of `stats`; those with nothing to tell are left out of a person's table."""
+    return (
+        Column("name", "layer", _label, is_number=False, rank=0),
+        Column("type", "type", lambda r: r.type, is_number=False, rank=7),
+        Column("shape", "shape", lambda r: numbers.shape(r.shape), is_number=False, rank=9),
+        Column("mean", "mean", lambda r: r.mean, lambda r: r.problem or numbers.number(r.mean), rank=0),
+        Column("std", "std", lambda r: r.std, lambda r: numbers.number(r.std), rank=0),
+        Column("mad", "mad", lambda r: r.mad, lambda r: numbers.number(r.mad), rank=11),
+        Column("min", "min", lambda r: r.min, lambda r: numbers.number(r.min), rank=4),
+        Column("max", "max", lambda r: r.max, lambda r: numbers.number(r.max), rank=3),
+        Column("rms", "rms", lambda r: r.rms, lambda r: numbers.number(r.rms), rank=10),
+        Column("zero", "zero", lambda r: r.zero_fraction, lambda r: numbers.percent(r.zero_fraction), rank=5),
+        Column(
+            "near_zero",
+            "near 0",
+            lambda r: r.near_zero_fraction,
+            lambda r: numbers.percent(r.near_zero_fraction),
+            rank=8,
+        ),
+        Column("nan", "NaN", lambda r: r.nan_count, rank=0, is_shown=has_strange),
+        Column("inf", "inf", lambda r: r.inf_count, rank=0, is_shown=has_strange),
+        Column("dead", "dead", lambda r: r.dead_channels, _dead, rank=2, is_shown=has_dead),
+        Column("histogram", "histogram", _counts, _bars, is_number=False, rank=1),
+        Column("correlation", "corr", _correlation, _corr_text, rank=2, is_shown=has_correlation),
+        Column("numel", "numel", lambda r: r.numel, is_shown=False),
+        Column("dtype", "dtype", lambda r: r.dtype, is_number=False, is_shown=False),
+        Column("order", "order", lambda r: r.order, is_shown=False),
+        Column("channels", "channels", lambda r: r.channels, is_shown=False),
+    )
+
+
+def _label(row: ActivationStats) -> str:
+    return label_of(row) + (f" [{row.output}]" if row.output else "")
+
+
+def _dead(row: ActivationStats) -> str:
+    return f"{row.dead_channels}/{row.channels}" if row.dead_channels else ""
+
+
+def _counts(row: ActivationStats) -> str | None:
+    return ",".join(map(str, row.histogram.counts)) if row.histogram else None
+
+
+def _bars(row: ActivationStats) -> str:
+    return numbers.bars(row.histogram.counts) if row.histogram else ""
+
+
+def _correlation(row: ActivationStats) -> float | None:
+    return row.correlation.mean_abs if row.correlation else None
+
+
+def _corr_text(row: ActivationStats) -> str:
+    return numbers.number(_correlation(row))
+
+
+def _facts(record: StatsRecord) -> tuple[tuple[str, str], ...]:
+    facts = [("near 0", f"|x| < {record.near_zero:g}")]
+    if any(row.dead_channels is not None for row in record.layers):
+        dead = sum(row.dead_channels or 0 for row in record.layers)
+        facts.append(("dead channels", f"{numbers.count(dead)} (zero at every position of every image)"))
+    if any(row.histogram and row.histogram.sampled for row in record.layers):
+        facts.append(
+            ("histogram", "log counts; of an even sample where the tensor has over a million elements")
+        )
+    else:
+        facts.append(("histogram", "log counts"))
+    facts += hook_facts(record.hooks)
+    if record.batch_norm:
+        facts.append(worst_drift(record.batch_norm))
+    if record.not_called:
+        facts.append(("not called", ", ".join(record.not_called)))
+    return tuple(facts)

@@ -1,0 +1,127 @@
+"""The columns of `summary`."""
+
+from collections.abc import Sequence, Set
+
+from modelscope_cli.records.summary import LayerShape, SummaryRecord
+from modelscope_cli.report import numbers
+from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+
+
+def summary_sheet(record: SummaryRecord, columns: str | None = None) -> Sheet:
+    """Lay out a summary: a tree of layers, then the totals."""
+    # Of a forward that raised: the layers up to the one that did.
+    rows = record.layers if record.failed is None else tuple(row for row in record.layers if row.executed)
+    return Sheet(
+        title=_title(record),
+        columns=choose_columns(summary_columns(rows, record.totals.params), columns),
+        rows=rows,
+        facts=_facts(record),
+        is_dim=lambda row: not row.executed,
+        is_bad=lambda row: record.failed is not None and _label(row) == record.failed,
+    )
+
+
+def summary_columns(rows: Sequence[LayerShape] = (), total_params: int = 0) -> tuple[Column, ...]:
+    """All columns of `summary` for a tree of `rows`; shares are of `total_params`."""
+    shown = {row.name for row in rows}
+
+    def tree(row: LayerShape) -> str:
+        return _in_tree(row, shown)
+
+    def share(row: LayerShape) -> float | None:
+        return row.params / total_params if total_params and row.call == 0 else None
+
+    return (
+        Column("name", "layer", _label, tree, is_number=False, rank=0),
+        Column("type", "type", lambda r: r.type, is_number=False, rank=3),
+        Column("kernel", "kernel", lambda r: _kernel(r) or None, _kernel, rank=6),
+        Column("input", "input", lambda r: _all(r.input_shapes), _input, is_number=False, rank=5),
+        Column("output", "output", lambda r: _all(r.output_shapes), _output, is_number=False, rank=0),
+        Column("params", "params", lambda r: r.params, _params, rank=0),
+        Column("share", "share", share, lambda r: numbers.percent(share(r)) if r.params else "", rank=4),
+        Column("macs", "MACs", lambda r: r.macs, lambda r: numbers.short(r.macs) if r.macs else "", rank=1),
+        Column("memory", "output memory", lambda r: r.output_bytes, _memory, rank=2),
+        Column("order", "order", lambda r: r.order, is_shown=False),
+        Column("depth", "depth", lambda r: r.depth, is_shown=False),
+        Column("trainable", "trainable", lambda r: r.trainable_params, is_shown=False),
+        Column("flops", "FLOPs", lambda r: r.flops, is_shown=False),
+    )
+
+
+def _label(row: LayerShape) -> str:
+    return f"{row.name}#{row.call}" if row.call else row.name or row.type
+
+
+def _in_tree(row: LayerShape, shown: Set[str]) -> str:
+    """Return `conv1`, indented, below the `layer1.0` it is in; the whole name where nothing it is in is shown."""
+    parts = row.name.split(".") if row.name else []
+    above = [name for n in range(len(parts)) if (name := ".".join(parts[:n])) in shown]
+    name = row.name.removeprefix(f"{above[-1]}.") if above else row.name
+    call = f"#{row.call}" if row.calls > 1 else ""
+    return "  " * len(above) + (name or row.type) + call
+
+
+def _kernel(row: LayerShape) -> str:
+    return numbers.shape(row.kernel_size) if row.kernel_size else ""
+
+
+def _all(shapes: tuple[tuple[int, ...], ...]) -> str:
+    return " ".join(numbers.shape(shape) for shape in shapes)
+
+
+def _input(row: LayerShape) -> str:
+    return numbers.shapes(row.input_shapes)
+
+
+def _output(row: LayerShape) -> str:
+    if not row.executed:
+        return "not called"
+    return numbers.shapes(row.output_shapes) or "-"
+
+
+def _params(row: LayerShape) -> str:
+    if row.call:
+        return "shared"
+    frozen = " frozen" if row.params and not row.trainable_params else ""
+    return numbers.count(row.params) + frozen if row.params else ""
+
+
+def _memory(row: LayerShape) -> str:
+    return numbers.memory(row.output_bytes) if row.output_bytes else ""
+
+
+def _title(record: SummaryRecord) -> str:
+    model, given = record.run.model, record.run.input
+    shapes = numbers.shapes(given.shape) if given else ""
+    return f"{model.name} ({model.class_name}), input {shapes}, {record.run.device}"
+
+
+def _facts(record: SummaryRecord) -> tuple[tuple[str, str], ...]:
+    totals = record.totals
+    facts = [
+        (
+            "parameters",
+            f"{numbers.count(totals.params)} ({numbers.count(totals.trainable_params)} trainable)",
+        ),
+        ("multiply-adds", f"{numbers.short(totals.macs)} MACs, {numbers.short(totals.flops)} FLOPs"),
+        ("weights", f"{numbers.memory(totals.param_bytes)} + buffers {numbers.memory(totals.buffer_bytes)}"),
+        (
+            "activations",
+            f"{numbers.memory(totals.activation_bytes)} (every layer's output, kept for backward)",
+        ),
+        ("layers", f"{totals.layers} layers, {totals.calls} calls"),
+    ]
+    by_reason: dict[str, list[str]] = {}
+    for row in record.layers:
+        if not row.executed:
+            by_reason.setdefault(row.note or "the forward does not use it", []).append(row.name)
+    for reason, names in by_reason.items():
+        facts.append(("not called", f"{_first(names, 2)}: {reason}"))
+    if record.uncounted_ops:
+        facts.append(("not counted", f"{_first(record.uncounted_ops, 6)} (no FLOP formula)"))
+    return tuple(facts)
+
+
+def _first(names: Sequence[str], most: int) -> str:
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

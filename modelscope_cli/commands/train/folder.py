@@ -1,0 +1,37 @@
+"""What `train` leaves behind: the report's folder and the trained weights."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from modelscope_cli.commands.train.pictures import save_comparison, save_curves
+from modelscope_cli.commands.train.table import train_sheet
+from modelscope_cli.records.train import TrainRecord
+from modelscope_cli.report.delimited import render_csv
+from modelscope_cli.report.folder import write_bytes, write_text
+from modelscope_cli.report.json import render_json
+
+WEIGHTS = "model.safetensors"
+SINGLE_FILES = ("curves.png", "layers.csv", "report.json", WEIGHTS)
+STUDY_FILES = ("comparison.png", "variants.csv", "report.json")
+
+
+def save_report(record: TrainRecord, stage: Path) -> None:
+    """Write the tables and the picture into a folder; the weights are saved by themselves.
+
+    Raises:
+        CannotRunError: a file cannot be written (exit 4).
+    """
+    picture, table = (STUDY_FILES if record.is_study else SINGLE_FILES)[:2]
+    write_text(stage / "report.json", render_json(record.to_dict()))
+    write_text(stage / table, render_csv(train_sheet(record)))
+    (save_comparison if record.is_study else save_curves)(record, stage / picture)
+
+
+def save_weights(state: dict[str, Any], path: Path, classes: Sequence[str]) -> None:
+    """Write a state dict as safetensors, whole or not at all; its header names the classes."""
+    from safetensors.torch import save
+
+    own = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state.items()}
+    write_bytes(path, save(own, metadata={"format": "pt", "categories": json.dumps(list(classes))}))

@@ -1,0 +1,236 @@
+"""The pictures of a training: its curves, and several variants side by side."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from modelscope_cli.commands.train.table import first_layer, settings_of
+from modelscope_cli.records.train import Training, TrainRecord
+from modelscope_cli.records.watch import WatchedLayer, WatchedParameter
+from modelscope_cli.report.folder import write_with
+from modelscope_cli.report.labels import label_of
+
+INK, ACCENT, LINE = "#1f2430", "#d1495b", "#3f5f8f"
+_VARIANTS = ("#3f5f8f", "#d1495b", "#c98a2b", "#4f9d69", "#7b5ea7", "#4aa3c0", "#8a6d5a", "#e07a9c")
+_STYLES = ("-", "--", ":", "-.")
+_MOST_LABELS = 44
+
+
+def save_curves(record: TrainRecord, path: Path) -> None:
+    """Draw one training: the loss, mean and deviation of every layer, and over layers and time what is zero, what
+    is dead and how far each weight moves.
+
+    Raises:
+        CannotRunError: the file cannot be written (exit 4).
+    """
+    training = record.trainings[0]
+    weights = [row for row in training.parameters if len(row.shape) > 1]
+    rows = max(len(training.layers), len(weights), 14)
+    figure = _figure(13.0, min(5.6 + 0.13 * rows, 16.0))
+    grid = figure.add_gridspec(2, 3, height_ratios=[3.4, max(0.13 * rows, 2.0)])
+    _draw_loss(figure.add_subplot(grid[0, 0]), training)
+    for column, (key, title) in enumerate(
+        (("mean", "mean of each layer"), ("std", "deviation of each layer")), 1
+    ):
+        _draw_layers(figure.add_subplot(grid[0, column]), training.layers, key, title)
+    zero = {label_of(row): row.series.zero_fraction for row in training.layers if _has_zeros(row)}
+    dead = {label_of(row): row.series.dead_fraction or () for row in training.layers if "ReLU" in row.type}
+    steps = training.layers[0].series.step if training.layers else ()
+    _heat(figure, grid[1, 0], zero, steps, "zeros, %", 100.0, "magma", (0, 100))
+    _heat(figure, grid[1, 1], dead, steps, "dead channels, %", 100.0, "magma", (0, 100))
+    _draw_updates(figure, grid[1, 2], weights)
+    figure.suptitle(f"{_title(record)}: {settings_of(training)}", x=0.01, ha="left", color=INK, fontsize=11)
+    _save(figure, path)
+
+
+def save_comparison(record: TrainRecord, path: Path) -> None:
+    """Draw the variants of a study over one another: losses, dead channels, mean and deviation of the first layer.
+
+    Raises:
+        CannotRunError: the file cannot be written (exit 4).
+    """
+    figure = _figure(11.0, 7.0)
+    loss, dead, mean, std = figure.subplots(2, 2, sharex=True).flat
+    for number, training in enumerate(record.trainings):
+        look: dict[str, Any] = {
+            "color": _VARIANTS[number % len(_VARIANTS)],
+            "ls": _STYLES[number // len(_VARIANTS) % len(_STYLES)],
+            "lw": 1.5,
+        }
+        name = training.name + ("  (!)" if training.findings else "")
+        (line,) = loss.plot(training.loss[0].step, _floats(_smooth(training.losses)), label=name, **look)
+        ends = [i for i, value in enumerate(training.losses) if value is not None]
+        if len(ends) < len(training.losses):
+            loss.plot(
+                ends[-1:], [training.losses[i] for i in ends[-1:]], "x", ms=8, mew=2, color=line.get_color()
+            )
+        shares = _mean_dead(training.layers)
+        if shares:
+            dead.plot(training.layers[0].series.step, _floats(shares, 100.0), **look)
+        row = first_layer(training)
+        if row:
+            mean.plot(row.series.step, _floats(row.series.mean), **look)
+            std.plot(row.series.step, _floats(row.series.std), **look)
+    row = first_layer(record.trainings[0])
+    name = label_of(row) if row else "the first layer"
+    for axes, label in ((loss, "loss, smoothed"), (dead, "dead channels of all ReLUs, %"),
+                        (mean, f"mean of {name}"), (std, f"deviation of {name}")):  # fmt: skip
+        _tidy(axes, label)
+    dead.set_ylim(bottom=0)
+    _robust(loss, [value for t in record.trainings for value in t.losses if value is not None])
+    _robust(
+        std, [v for t in record.trainings if (r := first_layer(t)) for v in r.series.std if v is not None]
+    )
+    for axes in (mean, std):
+        axes.set_xlabel("step")
+    figure.legend(loc="outside lower center", ncols=min(len(record.trainings), 3), frameon=False, fontsize=9)
+    figure.suptitle(f"{_title(record)}: (!) has findings", x=0.01, ha="left", color=INK, fontsize=11)
+    _save(figure, path)
+
+
+def _draw_loss(axes: Any, training: Training) -> None:
+    curve = training.loss[0]
+    axes.plot(curve.step, _floats(training.losses), color=LINE, lw=0.7, alpha=0.45)
+    axes.plot(curve.step, _floats(_smooth(training.losses)), color=LINE, lw=1.8, label="training, smoothed")
+    measured = [row for row in training.held_out if row.loss is not None]
+    places = [row.step for row in measured]
+    axes.plot(places, [row.loss for row in measured], "o-", ms=4, color=ACCENT, lw=1, label="held out")
+    _robust(axes, [value for value in training.losses if value is not None])
+    rate = axes.twinx()
+    rate.plot(
+        training.lr[0].step, _floats(training.lr[0].value), color=INK, lw=0.8, ls=":", label="learning rate"
+    )
+    rate.set_ylim(bottom=0)
+    rate.tick_params(labelsize=7)
+    rate.spines[["top"]].set_visible(False)
+    handles = [*axes.get_lines()[1:], *rate.get_lines()]
+    axes.legend(handles, [line.get_label() for line in handles], frameon=False, fontsize=8)
+    _tidy(axes, "loss")
+    axes.set_xlabel("step")
+
+
+def _draw_layers(axes: Any, layers: Sequence[WatchedLayer], key: str, title: str) -> None:
+    from matplotlib import colormaps
+
+    for number, row in enumerate(layers):
+        colour = colormaps["viridis"](0.92 * number / max(len(layers) - 1, 1))
+        axes.plot(row.series.step, _floats(getattr(row.series, key)), color=colour, lw=1.0)
+    values = [value for row in layers for value in getattr(row.series, key) if value is not None]
+    usual = max(sorted(map(abs, values))[len(values) // 2], 1e-6) if values else 1.0
+    if key == "mean":
+        axes.set_yscale("symlog", linthresh=10.0 ** math.ceil(math.log10(usual)))
+    else:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.yaxis.set_minor_formatter(lambda value, _: "")
+    _tidy(axes, f"{title} (dark: first, light: last)")
+    axes.set_xlabel("step")
+
+
+def _has_zeros(row: WatchedLayer) -> bool:
+    return any(share is not None and share > 0.005 for share in row.series.zero_fraction)
+
+
+def _draw_updates(figure: Any, place: Any, weights: Sequence[WatchedParameter]) -> None:
+    ratios = {
+        row.name: tuple(math.log10(value) if value else None for value in row.series.update_ratio)
+        for row in weights
+    }
+    steps = weights[0].series.step if weights else ()
+    _heat(figure, place, ratios, steps, "log10 of |change| / |weight|", 1.0, "viridis", (-5, 0))
+
+
+def _heat(
+    figure: Any,
+    place: Any,
+    rows: dict[str, tuple[float | None, ...]],
+    steps: Sequence[int],
+    title: str,
+    scale: float,
+    colours: str,
+    limits: tuple[float, float],
+) -> None:
+    import numpy as np
+    from matplotlib import colormaps
+
+    axes = figure.add_subplot(place)
+    rows = {name: values for name, values in rows.items() if any(value is not None for value in values)}
+    axes.set_title(title, loc="left", fontsize=9, color=INK)
+    axes.set_xlabel("step")
+    if not rows or not steps:
+        axes.text(0.5, 0.5, "nothing to show", ha="center", transform=axes.transAxes, color=INK)
+        axes.set_yticks([])
+        return
+    width = max(map(len, rows.values()))
+    table = np.full((len(rows), width), np.nan)
+    for number, values in enumerate(rows.values()):
+        table[number, : len(values)] = [np.nan if value is None else scale * value for value in values]
+    cmap = colormaps[colours].with_extremes(bad="#d7dbe2")
+    stride = steps[1] - steps[0] if len(steps) > 1 else 1
+    extent = (steps[0] - stride / 2, steps[-1] + stride / 2, len(rows) - 0.5, -0.5)
+    low, high = limits
+    image = axes.imshow(
+        table, aspect="auto", interpolation="nearest", cmap=cmap, vmin=low, vmax=high, extent=extent
+    )
+    step = -(-len(rows) // _MOST_LABELS)
+    axes.set_yticks(range(0, len(rows), step), list(rows)[::step], fontsize=6.5)
+    figure.colorbar(image, ax=axes, shrink=0.8, pad=0.02).ax.tick_params(labelsize=7)
+
+
+def _mean_dead(layers: Sequence[WatchedLayer]) -> list[float | None]:
+    """Average the dead shares of all ReLUs at every step."""
+    curves = [row.series.dead_fraction or () for row in layers if row.type == "ReLU"]
+    at_step = ([share for share in shares if share is not None] for shares in zip(*curves, strict=False))
+    return [sum(shares) / len(shares) if shares else None for shares in at_step]
+
+
+def _smooth(values: Sequence[float | None]) -> list[float | None]:
+    """Average exponentially with weight 0.9, corrected for the beginning."""
+    smoothed: list[float | None] = []
+    total = weight = 0.0
+    for value in values:
+        if value is None:
+            smoothed.append(None)
+            continue
+        total, weight = 0.9 * total + 0.1 * value, 0.9 * weight + 0.1
+        smoothed.append(total / weight)
+    return smoothed
+
+
+def _floats(values: Sequence[float | None], scale: float = 1.0) -> list[float]:
+    return [float("nan") if value is None else scale * value for value in values]
+
+
+def _robust(axes: Any, values: list[float]) -> None:
+    """Keep one enormous value from flattening everything else."""
+    if not values:
+        return
+    usual = sorted(values)[int(0.95 * (len(values) - 1))]
+    if max(values) > 8 * usual > 0:
+        axes.set_ylim(0, 3 * usual)
+
+
+def _tidy(axes: Any, label: str) -> None:
+    axes.set_title(label, loc="left", fontsize=9, color=INK)
+    axes.grid(lw=0.4, alpha=0.5)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=8)
+
+
+def _figure(width: float, height: float) -> Any:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _save(figure: Any, path: Path) -> None:
+    write_with(path, lambda beside: figure.savefig(beside, format="png", dpi=110))
+
+
+def _title(record: TrainRecord) -> str:
+    model = record.run.model
+    return Path(model.name).name if model.source == "import" else model.name

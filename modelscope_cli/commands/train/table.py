@@ -1,0 +1,161 @@
+"""The columns of `train`: the layers of one training, or the variants of a study."""
+
+from collections.abc import Callable
+from typing import Any
+
+from modelscope_cli.records.train import Training, TrainRecord
+from modelscope_cli.records.watch import WatchedLayer
+from modelscope_cli.report import numbers
+from modelscope_cli.report.labels import label_of
+from modelscope_cli.report.sheet import Column, Sheet, Value, choose_columns
+
+
+def _end(row: WatchedLayer, key: str, end: int) -> float | None:
+    values = getattr(row.series, key)
+    return values[end] if values else None
+
+
+def _number(key: str, title: str, value: Callable[[Any], float | None], rank: int) -> Column:
+    return Column(key, title, value, lambda row: numbers.number(value(row)), rank=rank)
+
+
+def _share(key: str, title: str, value: Callable[[Any], float | None], rank: int) -> Column:
+    return Column(key, title, value, lambda row: numbers.percent(value(row)), rank=rank)
+
+
+LAYER_COLUMNS = (
+    Column("name", "layer", label_of, is_number=False, rank=0),
+    Column("type", "type", lambda r: r.type, is_number=False, rank=4),
+    _number("mean_first", "mean at 0", lambda r: _end(r, "mean", 0), 2),
+    _number("mean_last", "mean", lambda r: _end(r, "mean", -1), 1),
+    _number("std_first", "std at 0", lambda r: _end(r, "std", 0), 2),
+    _number("std_last", "std", lambda r: _end(r, "std", -1), 0),
+    _share("zero", "zero", lambda r: _end(r, "zero_fraction", -1), 1),
+    _share("near_zero", "near 0", lambda r: _end(r, "near_zero_fraction", -1), 3),
+    _share("dead", "dead", lambda r: _end(r, "dead_fraction", -1), 0),
+    _number("grad_norm_first", "|grad| at 0", lambda r: _end(r, "grad_norm", 0), 3),
+    _number("grad_norm_last", "|grad|", lambda r: _end(r, "grad_norm", -1), 2),
+)
+
+
+def first_layer(training: Training) -> WatchedLayer | None:
+    """Return the first layer that ran."""
+    return training.layers[0] if training.layers else None
+
+
+def most_dead(training: Training, end: int = -1) -> float | None:
+    """Return the greatest share of dead channels among the ReLUs; None where there are none."""
+    shares = [_end(row, "dead_fraction", end) for row in training.layers if row.type == "ReLU"]
+    return max((share for share in shares if share is not None), default=None)
+
+
+def _first(training: Training, key: str, end: int) -> float | None:
+    row = first_layer(training)
+    return _end(row, key, end) if row else None
+
+
+def _accuracy(training: Training) -> float | None:
+    return training.held_out[-1].accuracy if training.held_out else None
+
+
+def _held_out_loss(training: Training) -> float | None:
+    return training.held_out[-1].loss if training.held_out else None
+
+
+def _last_loss(training: Training) -> float | None:
+    return training.losses[-1] if training.losses else None
+
+
+def _verdict(training: Training) -> Value:
+    return " ".join(dict.fromkeys(finding.code for finding in training.findings)) or "fine"
+
+
+VARIANT_COLUMNS = (
+    Column("variant", "variant", lambda r: r.name, is_number=False, rank=0),
+    Column("steps", "steps", lambda r: r.steps, rank=2),
+    _number("loss", "loss", _last_loss, 0),
+    _number("held_out_loss", "held out", _held_out_loss, 1),
+    _share("accuracy", "right", _accuracy, 0),
+    _number("std_first", "std at 0", lambda r: _first(r, "std", 0), 1),
+    _number("std_last", "std", lambda r: _first(r, "std", -1), 1),
+    _share("dead", "most dead", most_dead, 0),
+    Column("findings", "verdict", _verdict, is_number=False, rank=0),
+)
+
+
+def train_columns(is_study: bool) -> tuple[Column, ...]:
+    """All columns: of a study, or of a single training."""
+    return VARIANT_COLUMNS if is_study else LAYER_COLUMNS
+
+
+def train_sheet(record: TrainRecord, columns: str | None = None) -> Sheet:
+    """Lay out the variants of a study, or the layers of a single training in execution order."""
+    rows: tuple[Training, ...] | tuple[WatchedLayer, ...]
+    rows = record.trainings if record.is_study else record.trainings[0].layers
+    bad = {finding.layer for finding in record.findings}
+    return Sheet(
+        title=_title(record),
+        columns=choose_columns(train_columns(record.is_study), columns),
+        rows=rows,
+        facts=tuple(_facts(record)),
+        is_bad=lambda row: bool(row.findings) if isinstance(row, Training) else label_of(row) in bad,
+    )
+
+
+def _title(record: TrainRecord) -> str:
+    model, data = record.run.model, record.data
+    n = numbers.count(data.training_pictures)
+    return (
+        f"{model.name} ({model.class_name}, weights {model.weights.resolved}) learning {n} pictures of "
+        f"{data.source}, {len(data.classes)} classes, {data.size}x{data.size}, {record.run.device}"
+    )
+
+
+def settings_of(training: Training) -> str:
+    """Say in one line how it was trained."""
+    asked = training.settings
+    rate = f"lr {asked['lr']:g} {asked['schedule']}"
+    return f"{training.steps} steps of {asked['batch']}, {asked['optimizer']}, {rate}"
+
+
+def _facts(record: TrainRecord) -> list[tuple[str, str]]:
+    facts = []
+    first = record.trainings[0]
+    if record.is_study:
+        facts.append(
+            ("all", f"{first.settings['steps']} steps of the same pictures in the same order, same seed")
+        )
+        row = first_layer(first)
+        if row:
+            facts.append(("std", f"of what the first layer, {label_of(row)}, gives"))
+        facts.append(("most dead", "channels of a ReLU that are zero for every picture of the last batch"))
+    else:
+        facts.append(("trained", settings_of(first)))
+        if first.losses:
+            ends = f"{numbers.number(first.losses[0])} -> {numbers.number(first.losses[-1]) or 'not finite'}"
+            facts.append(("loss", ends))
+        if first.held_out:
+            last = first.held_out[-1]
+            share, loss = numbers.percent(last.accuracy), numbers.number(last.loss) or "not finite"
+            facts.append(
+                ("held out", f"{share} right, loss {loss}, {record.data.held_out_pictures} pictures")
+            )
+    for training in record.trainings:
+        at = _at(training.name)
+        facts += [("stopped", f"{at}step {event.step}: {event.message}") for event in training.events]
+    for training in record.trainings:
+        for finding in training.findings:
+            where = f"{finding.layer}: " if finding.layer else ""
+            facts.append(
+                (f"{finding.severity} {finding.code}", f"{_at(training.name)}{where}{finding.message}")
+            )
+    facts += [("try", hint) for hint in dict.fromkeys(finding.hint for finding in record.findings)]
+    if not record.findings:
+        facts.append(("verdict", "nothing wrong found"))
+    if record.out_dir:
+        facts.append(("report", f"{record.out_dir} ({', '.join(record.files)})"))
+    return facts
+
+
+def _at(variant: str) -> str:
+    return f"{variant}: " if variant else ""

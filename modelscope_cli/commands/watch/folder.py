@@ -1,0 +1,29 @@
+"""What `watch` leaves behind beside its log: the report and the figures."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from modelscope_cli.commands.watch.pictures import save_figures
+from modelscope_cli.commands.watch.table import watch_sheet
+from modelscope_cli.records.watch import WatchRecord
+from modelscope_cli.report.delimited import render_csv
+from modelscope_cli.report.folder import write_text
+from modelscope_cli.report.json import strict
+
+
+def save_watch_report(record: WatchRecord, document: dict[str, Any], stage: Path) -> None:
+    """Write the report, its table and the figures into a folder.
+
+    Args:
+        document: the record as it goes into JSON.
+
+    Raises:
+        CannotRunError: a file cannot be written (exit 4).
+    """
+    # On one line: a number a line would make long series many times larger.
+    text = json.dumps(strict(document), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    write_text(stage / "report.json", text + "\n")
+    write_text(stage / "layers.csv", render_csv(watch_sheet(record)))
+    if record.recorded:
+        save_figures(record, stage)

@@ -1,0 +1,144 @@
+"""The table of `watch`: a row a layer, how it began and how it ended, and the verdict below."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from modelscope_cli.records.watch import (
+    ScalarSeries,
+    TrainingFinding,
+    WatchedLayer,
+    WatchRecord,
+    labelling,
+)
+from modelscope_cli.report.numbers import number, percent
+from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+
+
+def watch_sheet(record: WatchRecord, columns: str | None = None) -> Sheet:
+    """Lay out a record.
+
+    Raises:
+        UsageError: `columns` holds an unknown key (exit 2).
+    """
+    findings = _by_layer(record)
+    label = labelling(record.layers, record.parameters)
+    own = f"{record.run.model.class_name}, {record.steps} steps, {record.run.device}"
+    return Sheet(
+        title=f"{record.run.model.name} ({own})" if record.layers else record.run.model.name,
+        columns=choose_columns(_columns(label, findings, _any_nan(record)), columns),
+        rows=record.layers,
+        facts=_facts(record),
+        is_bad=lambda row: bool(findings.get(label(row))),
+    )
+
+
+def check_columns(wanted: str | None) -> None:
+    """Refuse an unknown column before anything runs.
+
+    Raises:
+        UsageError: names the near ones and lists all (exit 2).
+    """
+    choose_columns(_columns(lambda row: row.name, {}, False), wanted)
+
+
+def _by_layer(record: WatchRecord) -> dict[str, list[TrainingFinding]]:
+    found: dict[str, list[TrainingFinding]] = {}
+    for finding in record.findings:
+        if finding.layer is not None:
+            found.setdefault(finding.layer, []).append(finding)
+    return found
+
+
+def _first(values: Sequence[Any]) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
+def _last(values: Sequence[Any]) -> Any:
+    return _first(values[::-1])
+
+
+def _columns(
+    label: Callable[[WatchedLayer], str], findings: dict[str, list[TrainingFinding]], has_strange: bool
+) -> tuple[Column, ...]:
+    def codes(row: WatchedLayer) -> str:
+        return " ".join(f"{f.code}@{f.since_step}" for f in findings.get(label(row), ()))
+
+    return (
+        Column("name", "layer", label, is_number=False, rank=0),
+        Column("type", "type", lambda row: row.type, is_number=False, rank=6),
+        _figure("mean_first", "mean", "mean", _first, number, rank=4),
+        _figure("mean_last", "mean end", "mean", _last, number, rank=4),
+        _figure("std_first", "std", "std", _first, number, rank=2),
+        _figure("std_last", "std end", "std", _last, number, rank=2),
+        _figure("zero_first", "zero", "zero_fraction", _first, percent, rank=1),
+        _figure("zero_last", "zero end", "zero_fraction", _last, percent, rank=1),
+        _figure("near_zero_last", "near 0", "near_zero_fraction", _last, percent, rank=5),
+        _figure("grad_norm_last", "gradient", "grad_norm", _last, number, rank=3),
+        Column("nan", "NaN", lambda row: sum(row.series.nan_count), is_shown=has_strange),
+        Column("inf", "inf", lambda row: sum(row.series.inf_count), is_shown=has_strange),
+        Column("findings", "findings", codes, is_number=False, rank=0),
+    )
+
+
+def _figure(
+    key: str,
+    title: str,
+    field: str,
+    pick: Callable[[Sequence[Any]], Any],
+    text: Callable[[float | None], str],
+    rank: int,
+) -> Column:
+    """Make a column of one value of a series, such as its first."""
+
+    def value(row: WatchedLayer) -> float | None:
+        return pick(getattr(row.series, field))
+
+    return Column(key, title, value, lambda row: text(value(row)), rank=rank)
+
+
+def _any_nan(record: WatchRecord) -> bool:
+    return any(sum(row.series.nan_count) + sum(row.series.inf_count) for row in record.layers)
+
+
+def _facts(record: WatchRecord) -> tuple[tuple[str, str], ...]:
+    facts = []
+    for series in record.loss:
+        name = "loss" if len(record.loss) == 1 else f"loss ({_who(record, series.optimizer)})"
+        facts.append((name, _course(series)))
+    if record.ranks > 1:
+        facts.append(("ranks", f"{record.ranks}, merged"))
+    if record.steps:
+        facts.append(("steps", f"{record.steps}, {record.recorded} of them looked at closely"))
+    return (*facts, *_verdict(record))
+
+
+def _who(record: WatchRecord, optimizer: str) -> str:
+    """Return `Adam of Generator`: with two optimizers their classes tell little."""
+    models = dict.fromkeys(one.model for one in record.parameters if one.optimizer == optimizer)
+    return f"{optimizer} of {', '.join(models)}" if models else optimizer
+
+
+def _course(series: ScalarSeries) -> str:
+    at_ends = f"{_figure_of(series.value[0])} at first, {_figure_of(series.value[-1])} at the end"
+    pairs = zip(series.value, series.step, strict=True)
+    finite = [(value, step) for value, step in pairs if value is not None and math.isfinite(value)]
+    if not finite:
+        return at_ends
+    low, step = min(finite)
+    return f"{at_ends}; lowest {number(low)}, at step {step}"
+
+
+def _figure_of(value: float | None) -> str:
+    return number(value) or str(value)
+
+
+def _verdict(record: WatchRecord) -> list[tuple[str, str]]:
+    if not record.findings:
+        return [("verdict", "nothing wrong found" if record.recorded else "nothing was seen to judge")]
+    lines = []
+    for finding in record.findings:
+        where = f"{finding.layer}: " if finding.layer else ""
+        lines.append((f"{finding.severity} {finding.code}", f"{where}{finding.message}"))
+        lines.append(("", f"try: {finding.hint}"))
+    return lines

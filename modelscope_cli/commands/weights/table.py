@@ -1,0 +1,210 @@
+"""The columns of `weights`, flat or as a tree of sums."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from modelscope_cli.records.weights import Identified, TensorRow, WeightsRecord
+from modelscope_cli.report import numbers
+from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+
+STATISTICS = ("mean", "std", "min", "max", "abs_max", "zero", "nan", "inf")
+_N_NAMED = 5
+
+
+def _dtypes(row: "Branch") -> str:
+    return " ".join(dict.fromkeys(tensor.dtype for tensor in row.tensors))
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """All the tensors below one prefix, or one tensor itself."""
+
+    name: str
+    depth: int
+    tensors: tuple[TensorRow, ...]
+
+    @property
+    def own(self) -> tuple[TensorRow, ...]:
+        return tuple(tensor for tensor in self.tensors if tensor.shared_with is None)
+
+    @property
+    def label(self) -> str:
+        return "  " * self.depth + _printable(self.name.rpartition(".")[2] if self.depth else self.name)
+
+
+_TREE: tuple[Column, ...] = (
+    Column("name", "name", lambda r: _printable(r.name), lambda r: r.label, is_number=False, rank=0),
+    Column("tensors", "tensors", lambda r: len(r.own), rank=0),
+    Column("dtype", "dtype", _dtypes, is_number=False, rank=1),
+    Column(
+        "numel",
+        "numel",
+        lambda r: sum(t.numel for t in r.own),
+        lambda r: numbers.count(sum(t.numel for t in r.own)),
+        rank=0,
+    ),
+    Column(
+        "bytes",
+        "size",
+        lambda r: sum(t.bytes for t in r.own),
+        lambda r: numbers.memory(sum(t.bytes for t in r.own)),
+        rank=0,
+    ),
+)
+
+
+def _size(row: TensorRow) -> str:
+    return f"= {_printable(row.shared_with)}" if row.shared_with else numbers.memory(row.bytes)
+
+
+def _flat(with_files: bool, with_stats: bool, with_problems: bool) -> tuple[Column, ...]:
+    def statistic(key: str, title: str, rank: int) -> Column:
+        return Column(
+            key,
+            title,
+            lambda r: getattr(r, key),
+            lambda r: numbers.number(getattr(r, key)),
+            True,
+            rank,
+            with_stats,
+        )
+
+    def counter(key: str) -> Column:
+        return Column(
+            key,
+            key,
+            lambda r: getattr(r, f"{key}_count"),
+            lambda r: numbers.count(n) if (n := getattr(r, f"{key}_count")) else "",
+            rank=2,
+            is_shown=with_stats,
+        )
+
+    return (
+        Column("name", "name", lambda r: _printable(r.name), is_number=False, rank=0),
+        Column("shape", "shape", lambda r: numbers.shape(r.shape), is_number=False, rank=1),
+        Column("dtype", "dtype", lambda r: r.dtype, is_number=False, rank=3),
+        Column("numel", "numel", lambda r: r.numel, lambda r: numbers.count(r.numel), rank=5),
+        Column("bytes", "size", lambda r: r.bytes, _size, rank=2),
+        statistic("mean", "mean", 0),
+        statistic("std", "std", 1),
+        statistic("min", "min", 4),
+        statistic("max", "max", 4),
+        statistic("abs_max", "abs max", 3),
+        Column(
+            "zero",
+            "zero",
+            lambda r: r.zero_fraction,
+            lambda r: numbers.percent(r.zero_fraction),
+            rank=1,
+            is_shown=with_stats,
+        ),
+        counter("nan"),
+        counter("inf"),
+        Column("shared", "shared", lambda r: r.shared_with, is_number=False, is_shown=False),
+        Column("problem", "problem", lambda r: r.problem, is_number=False, rank=6, is_shown=with_problems),
+        Column(
+            "file",
+            "file",
+            lambda r: r.file,
+            lambda r: PurePath(r.file).name,
+            is_number=False,
+            rank=7,
+            is_shown=with_files,
+        ),
+    )
+
+
+def weights_sheet(record: WeightsRecord, columns: str | None = None, depth: int | None = None) -> Sheet:
+    """List the tensors, or with `depth` the prefixes of so many words with their sums."""
+    rows: Sequence[Branch | TensorRow]
+    if depth is not None:
+        rows, known = branches(record.tensors, depth), _TREE
+    else:
+        rows = record.tensors
+        with_files = len({row.file for row in rows}) > 1
+        known = _flat(with_files, record.has_stats, any(row.problem for row in rows))
+    return Sheet(
+        title=f"{record.source} ({record.format})",
+        columns=choose_columns(known, columns),
+        rows=tuple(rows),
+        facts=_facts(record),
+        is_dim=lambda row: isinstance(row, TensorRow) and row.shared_with is not None,
+        is_bad=lambda row: isinstance(row, TensorRow) and bool(row.nan_count or row.inf_count),
+    )
+
+
+def check_columns(columns: str | None, depth: int | None) -> bool:
+    """Refuse unknown columns before anything is read, and tell whether they need the values.
+
+    Raises:
+        UsageError: an unknown column (exit 2).
+    """
+    chosen = choose_columns(_TREE if depth is not None else _flat(True, True, True), columns)
+    return columns is not None and any(column.key in STATISTICS for column in chosen)
+
+
+def branches(tensors: Sequence[TensorRow], depth: int) -> list[Branch]:
+    """Gather tensors under their prefixes of up to `depth` words, in the order of the file."""
+    found: dict[str, list[TensorRow]] = {}
+    for tensor in tensors:
+        words = tensor.name.split(".")
+        for n in range(1, min(depth, len(words)) + 1):
+            found.setdefault(".".join(words[:n]), []).append(tensor)
+    return [Branch(name, name.count("."), tuple(below)) for name, below in found.items()]
+
+
+def _facts(record: WeightsRecord) -> tuple[tuple[str, str], ...]:
+    totals = record.totals
+    parts = [
+        f"{numbers.memory(total.bytes)} {dtype} ({total.tensors})" for dtype, total in totals.by_dtype.items()
+    ]
+    facts = [
+        ("tensors", f"{totals.tensors:,} with {totals.numel:,} elements"),
+        (
+            "size",
+            ", ".join(parts)
+            if len(parts) != 1
+            else f"{numbers.memory(totals.bytes)}, all {record.tensors[0].dtype}",
+        ),
+    ]
+    if totals.storage_bytes > totals.bytes:
+        extra = numbers.memory(totals.storage_bytes)
+        facts.append(("stored", f"{extra}: some tensors are parts of larger ones"))
+    facts.append(("architecture", architecture(record.architecture)))
+    if record.note:
+        facts.append(("state dict", record.note))
+    if record.beside:
+        facts.append(("also in it", _listed([f"{key}: {text}" for key, text in record.beside.items()])))
+    if record.metadata:
+        facts.append(
+            ("metadata", _listed([f"{_printable(k)}={_cut(v)}" for k, v in record.metadata.items()]))
+        )
+    return tuple(facts)
+
+
+def architecture(found: Identified) -> str:
+    """Say which architecture it is, or why none."""
+    classes = f", {found.num_classes} classes" if found.num_classes else ""
+    prefix = f", behind the prefix '{found.prefix}'" if found.prefix else ""
+    if found.candidates:
+        return " or ".join(found.candidates) + classes + prefix
+    if not found.nearest or found.score < 0.5:
+        return "none of torchvision's"
+    kinds = {"missing": found.missing, "unexpected": found.unexpected, "misshaped": found.misshaped}
+    parts = [f"{kind} {_listed([_cut(name) for name in names], 3)}" for kind, names in kinds.items() if names]
+    return f"none of torchvision's; nearest is {found.nearest} ({numbers.percent(found.score)}): {', '.join(parts)}"
+
+
+def _listed(texts: list[str], most: int = 8) -> str:
+    return ", ".join(texts[:most]) + (f", {len(texts) - most} more" if len(texts) > most else "")
+
+
+def _cut(text: str) -> str:
+    text = _printable(text)
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+def _printable(text: str) -> str:
+    """Names come out of a file: what could steer the terminal is spelled out."""
+    return text if text.isprintable() else text.encode("unicode_escape").decode()

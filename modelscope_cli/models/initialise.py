@@ -1,0 +1,192 @@
+"""Give an architecture its values: from a checkpoint, pretrained, or random."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
+from modelscope_cli.models.architecture import Architecture
+from modelscope_cli.models.checkpoint import Checkpoint, file_sha256, read_checkpoint, read_torch_file
+from modelscope_cli.models.fit import classes_of, listed, load_state, nonfinite_weights, strip_prefixes
+from modelscope_cli.models.pretrained import (
+    WeightsUnavailableError,
+    find_weights,
+    is_quantized,
+    promised_hash,
+)
+from modelscope_cli.models.replace_head import graft
+from modelscope_cli.models.request import ModelRequest, parse_model_args
+from modelscope_cli.models.zoo import WeightsEnum, build_pretrained
+from modelscope_cli.records.run import Notice, WeightsInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A module with its values, where these came from, and what there is to say about it."""
+
+    module: nn.Module
+    weights: WeightsInfo
+    categories: tuple[str, ...] | None = None
+    notes: tuple[str, ...] = ()
+    warnings: tuple[Notice, ...] = ()
+
+
+def fill_randomly(architecture: Architecture, request: ModelRequest) -> Filled:
+    """Build with the values that the architecture's own initialisation makes, seeded.
+
+    Raises:
+        UsageError: `num_classes` for a model that takes none (exit 2).
+        CannotRunError: the user's code raised (exit 4).
+    """
+    module = build(architecture, request.num_classes)
+    if architecture.source == "import":
+        weights = WeightsInfo(request.weights, "random", "the model's own initialisation")
+    else:
+        weights = WeightsInfo(request.weights, "random", "seeded random")
+    return Filled(module, weights, notes=(f"weights: random ({weights.origin}, seed {request.seed})",))
+
+
+def fill_pretrained(architecture: Architecture, request: ModelRequest, weights: WeightsEnum) -> Filled:
+    """Build with torchvision's `weights`; with `auto`, randomly where their file cannot be had.
+
+    Raises:
+        UsageError: a number of classes or model arguments that cannot go with them (exit 2).
+        CannotRunError: the file cannot be had and was asked for, or is damaged (exit 4).
+    """
+    _check_num_classes(architecture, request.num_classes)
+    if request.num_classes is not None and is_quantized(weights):
+        message = f"weights '{weights.name}' are quantized and keep their head, not '{request.num_classes}'"
+        raise UsageError(message, f"--model {architecture.name} --weights none")
+    offline = request.offline or os.environ.get("MSCOPE_OFFLINE", "0") not in ("", "0")
+    try:
+        path, origin = find_weights(weights, offline=offline, progress=request.progress)
+    except WeightsUnavailableError as error:
+        if request.weights.lower() != "auto":
+            raise
+        filled = fill_randomly(architecture, request)
+        is_float = " and is not quantized" if is_quantized(weights) else ""
+        message = (
+            f"'{architecture.name}' has random weights{is_float}, its numbers mean little: {error.message}"
+        )
+        return Filled(filled.module, filled.weights, warnings=(Notice("random_weights", message),))
+    state, sha256 = _read_weights(path)
+    try:
+        module = build_pretrained(architecture.name, weights, state, parse_model_args(request.model_args))
+    except (RuntimeError, TypeError, AttributeError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise CannotRunError(f"weights '{path}' do not load: {reason}", f"rm '{path}'") from error
+    where = f"from the cache, {path}" if origin == "cache" else f"downloaded to {path}"
+    notes = [f"weights: {weights.name} ({request.weights}; {where})"]
+    categories = tuple(weights.meta["categories"]) if "categories" in weights.meta else None
+    if request.num_classes is not None and (fresh := graft(module, build(architecture, request.num_classes))):
+        notes.append(f"num classes: {request.num_classes}, seed {request.seed} made {listed(fresh)}")
+        categories = None
+    info = WeightsInfo(request.weights, weights.name, origin, sha256)
+    return Filled(module, info, categories, tuple(notes), nonfinite_weights(module))
+
+
+def fill_from_checkpoint(architecture: Architecture, request: ModelRequest, path: Path) -> Filled:
+    """Build to fit the checkpoint at `path` and load it.
+
+    A meta architecture gets the same checks, and no values.
+
+    Raises:
+        UsageError: `num_classes` for a model that takes none (exit 2).
+        CannotRunError: the file is no checkpoint or does not fit (exit 4).
+    """
+    checkpoint = read_checkpoint(path)
+    # torchvision's can be tried without values; for the user's own code every build may cost.
+    on_trial = architecture.on_meta() if architecture.source == "zoo" else architecture
+    trial = build(on_trial, request.num_classes)
+    state, prefix_note = strip_prefixes(checkpoint.state, trial)
+    notes = [*checkpoint.notes, *([prefix_note] if prefix_note else [])]
+    num_classes = _classes_in(state, trial, on_trial, request)
+    if num_classes is not None:
+        notes.append(f"num classes: {num_classes}, as in the checkpoint")
+    is_final = on_trial is architecture and num_classes is None
+    module = trial if is_final else architecture.build(num_classes or request.num_classes)
+    dtypes = {
+        str(tensor.dtype).removeprefix("torch.") for tensor in state.values() if tensor.is_floating_point()
+    }
+    if dtypes - {"float32"}:
+        notes.append(f"checkpoint: holds {', '.join(sorted(dtypes))}, loaded into float32")
+    if any(parameter.is_meta for parameter in module.parameters()):
+        for key in state:
+            state[key] = state[key].to("meta")
+    warnings = load_state(state, module, strict=request.strict, name=architecture.name, file=str(path))
+    categories, category_warnings = _categories(checkpoint)
+    if categories and request.num_classes not in (None, len(categories)):
+        categories = None  # a fresh head has classes of its own
+    info = WeightsInfo(request.weights, path.name, "checkpoint", checkpoint.sha256)
+    warnings += category_warnings + nonfinite_weights(module)
+    return Filled(module, info, categories, tuple(notes), warnings)
+
+
+def build(architecture: Architecture, num_classes: int | None) -> nn.Module:
+    """Build an architecture, with a number of classes where one is asked for.
+
+    Raises:
+        UsageError: the architecture takes none (exit 2).
+    """
+    _check_num_classes(architecture, num_classes)
+    return architecture.build(num_classes)
+
+
+def _check_num_classes(architecture: Architecture, num_classes: int | None) -> None:
+    if num_classes is not None and not architecture.takes_num_classes:
+        message = f"'{architecture.name}' takes no number of classes, so not '{num_classes}'"
+        raise UsageError(message, f"--model {architecture.name}")
+
+
+def _classes_in(
+    state: dict[str, torch.Tensor], trial: nn.Module, architecture: Architecture, request: ModelRequest
+) -> int | None:
+    """Return the number of classes that makes the architecture fit `state`, if that is all that differs and
+    nobody asked for another."""
+    if not architecture.takes_num_classes:
+        return None
+    for num_classes in classes_of(state, trial):
+        try:
+            rebuilt = architecture.build(num_classes)
+        except ModelscopeError:  # code that takes any keyword argument, but not this one
+            return None
+        if not classes_of(state, rebuilt):
+            if request.num_classes is None:
+                return num_classes
+            if request.strict:
+                has = f"has {num_classes} classes, not '{request.num_classes}'"
+                hint = f"--num-classes {num_classes}, or --no-strict for a fresh head"
+                raise CannotRunError(f"checkpoint '{request.checkpoint}' {has}", hint)
+    return None
+
+
+def _read_weights(path: Path) -> tuple[Any, str]:
+    """Read a file of torch's cache; the name of the file promises what is in it."""
+    sha256 = file_sha256(path)
+    promised = promised_hash(path)
+    if promised and not sha256.startswith(promised):
+        message = f"weights '{path}' are damaged: sha256 {sha256[: len(promised)]}, not {promised}"
+        raise CannotRunError(message, f"rm '{path}'")
+    try:
+        return read_torch_file(path), sha256
+    except CannotRunError as error:
+        raise CannotRunError(error.message.replace("checkpoint '", "weights '", 1), f"rm '{path}'") from error
+
+
+def _categories(checkpoint: Checkpoint) -> tuple[tuple[str, ...] | None, tuple[Notice, ...]]:
+    text = checkpoint.metadata.get("categories")
+    if text is None:
+        return None, ()
+    try:
+        labels = json.loads(text)
+    except json.JSONDecodeError:
+        labels = None
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        message = f"'categories' in the metadata of '{checkpoint.path}' is not a JSON list of names, ignored"
+        return None, (Notice("bad_categories", message),)
+    return tuple(labels), ()

@@ -1,0 +1,1 @@
+"""How every command begins and ends: the app, the shared options, the streams."""

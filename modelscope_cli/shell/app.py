@@ -1,0 +1,156 @@
+"""The app object and the one error boundary."""
+
+import errno
+import inspect
+import os
+import re
+import sys
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+
+from modelscope_cli import __version__
+from modelscope_cli.errors import ModelscopeError
+from modelscope_cli.shell import console as _console
+
+USAGE, BUG, INTERRUPTED = 2, 3, 130
+
+# In the order in which --help lists them; each is the function of its name in the module of its name.
+COMMANDS = (
+    *("watch", "summary", "stats", "featuremaps", "grads"),
+    *("predict", "ablate", "prune", "attack"),
+    *("train", "lrfind"),
+    *("check", "rules", "diff", "weights", "models"),
+)
+# What follows the script belongs to the script.
+_SETTINGS: dict[str, dict[str, Any]] = {"watch": {"allow_interspersed_args": False}}
+
+
+def _show_version(is_wanted: bool) -> None:
+    if is_wanted:
+        _console.write(f"modelscope {__version__}\n")
+        raise typer.Exit
+
+
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", "-V", help="Show the version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """See what happens inside a PyTorch vision model."""
+
+
+def make_app(names: Iterable[str] = COMMANDS, *, has_options: bool = True) -> typer.Typer:
+    """Return the application with these commands; whoever runs one need not pay for reading the others.
+
+    Args:
+        has_options: whether the commands have theirs; to list the commands nobody needs them.
+    """
+    app = typer.Typer(
+        name="modelscope",
+        help="See what happens inside a PyTorch vision model.",
+        no_args_is_help=True,
+        add_completion=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_main)
+    for name in names:
+        command = getattr(import_module(f"modelscope_cli.commands.{name}.command"), name)
+        registered = app.command(
+            name, help=_paragraphs(command.__doc__), context_settings=_SETTINGS.get(name)
+        )
+        registered(command if has_options else lambda: None)
+    return app
+
+
+def _paragraphs(doc: str) -> str:
+    """Return a docstring that a terminal of any width can wrap: one line a paragraph."""
+    return re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(doc))
+
+
+def _typed(argv: list[str]) -> Iterable[str]:
+    """Return the one command that is run, or whose words the shell wants completed; all where that is not clear."""
+    words = os.environ.get("_TYPER_COMPLETE_ARGS", os.environ.get("COMP_WORDS", "")).split()
+    first = (argv or words[1:])[:1]
+    return first if first and first[0] in COMMANDS else COMMANDS
+
+
+# Typer brings its own copy of Click's exceptions; BadParameter is the one it exports.
+_ClickError: type[Exception] = next(
+    base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException"
+)
+
+
+def run(argv: list[str]) -> int:
+    """Run one command line and return the exit code; every exception ends here.
+
+    0 done, 1 a check found something, 2 usage, 3 a bug of ours, 4 cannot run, 130 interrupted.
+    """
+    _console.begin(tuple(argv))
+    try:
+        app = make_app(_typed(argv), has_options=argv not in (["--help"], ["-h"]))
+        code = app(args=argv, prog_name="modelscope", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except ModelscopeError as error:
+        return _failed(error)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except _ClickError as error:
+        return _misused(error)
+    except SystemExit as left:
+        # Typer and Rich leave with 1 when the reader of a pipe has gone; here that would mean a finding.
+        if not isinstance(left.__context__, BrokenPipeError):
+            raise
+        return _unread()
+    except BrokenPipeError:
+        return _unread()
+    except OSError as error:
+        return (
+            _failed(_cannot_write(error)) if error.errno in (errno.ENOSPC, errno.EDQUOT) else _crashed(error)
+        )
+    except MemoryError:
+        return _failed(ModelscopeError("out of memory", "--batch 1, or a smaller --size"))
+    except Exception as error:
+        return _crashed(error)
+
+
+def _failed(error: ModelscopeError) -> int:
+    if _console.settings.is_debug:
+        _console.show_traceback(error)
+    _console.fail(error)
+    return error.exit_code
+
+
+def _unread() -> int:
+    _console.abandon_stdout()
+    return 0
+
+
+def _cannot_write(error: OSError) -> ModelscopeError:
+    return ModelscopeError(f"cannot write: {error.strerror}", "modelscope ... --output FILE-ELSEWHERE")
+
+
+def _misused(error: Exception) -> int:
+    """A command line that Typer itself could not read."""
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else "modelscope"
+    message = error.format_message() if hasattr(error, "format_message") else str(error)
+    if not message:  # `modelscope` alone: the help was shown
+        return USAGE
+    message = " ".join(message.split()).rstrip(".")
+    _console.fail(ModelscopeError(message[:1].lower() + message[1:], f"{path} --help"))
+    return USAGE
+
+
+def _crashed(error: Exception) -> int:
+    if _console.settings.is_debug:
+        _console.show_traceback(error)
+    what = " ".join(f"{type(error).__name__}: {error}".split())
+    again = " ".join(argument for argument in _console.settings.argv if argument != "--debug")
+    hint = f"modelscope {again} --debug   shows where; please report it"
+    _console.fail(ModelscopeError(f"this is a bug in modelscope: {what[:300]}", hint))
+    return BUG

@@ -1,0 +1,184 @@
+"""`--hook`: read before anything is loaded, bound to the model, and afterwards written and told."""
+
+import contextlib
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from modelscope_cli.errors import ModelscopeError, UsageError
+from modelscope_cli.shell import console as _console
+from modelscope_cli.shell.run import tell
+
+if TYPE_CHECKING:
+    from modelscope_cli.hooks.binding import BoundHooks
+    from modelscope_cli.hooks.spec import HookSpec
+    from modelscope_cli.models.load import LoadedModel
+    from modelscope_cli.records.hooks import HookReport
+    from modelscope_cli.records.run import Notice
+
+ReadHook = tuple["HookSpec", Callable[..., Any] | None]  # the function of a `call`
+HookFindings = tuple[tuple["HookReport", ...], tuple["Notice", ...]]
+
+
+def read_hooks(typed: Sequence[str] | None, command: str, *, has_backward: bool = False) -> list[ReadHook]:
+    """Parse every `--hook`, in order, and import the functions.
+
+    Raises:
+        UsageError: malformed, no such function, or a kind that needs a backward pass where there is none (exit 2).
+        CannotRunError: a file cannot be written, or importing a function raised (exit 4).
+    """
+    from modelscope_cli.hooks.spec import parse_hook
+
+    hooks: list[ReadHook] = []
+    files: set[Path] = set()
+    for text in typed or ():
+        spec = parse_hook(text)
+        if spec.is_backward and not has_backward:
+            raise UsageError(
+                f"--hook '{text}': {command} runs no backward pass", f"modelscope grads --hook '{text}'"
+            )
+        if spec.action == "save":
+            _check_file(spec, files)
+        hooks.append((spec, _import(spec) if spec.action == "call" else None))
+    return hooks
+
+
+def _check_file(spec: "HookSpec", files: set[Path]) -> None:
+    from modelscope_cli.report.folder import check_file
+
+    file = Path(str(spec.arguments[0]))
+    if file.resolve() in files:
+        raise UsageError(
+            f"--hook '{spec}': another hook saves to '{file}', too",
+            f"--hook '{str(spec).replace(file.stem, f'{file.stem}-2', 1)}'",
+        )
+    check_file(file)
+    files.add(file.resolve())
+
+
+def _import(spec: "HookSpec") -> Callable[..., Any]:
+    from modelscope_cli.models.importspec import import_object
+
+    where = str(spec.arguments[0])
+    try:
+        function = import_object(where, "--hook")
+    except UsageError as error:
+        hint = error.hint or ""
+        found = hint.partition("--hook ")[2]  # a function that is there
+        hint = _example(spec, found) if hint.startswith("--") else hint
+        raise UsageError(f"--hook '{spec}': {error.message}", hint) from error
+    if not callable(function):
+        message = f"--hook '{spec}': '{where}' is of type {type(function).__name__}, no function"
+        raise UsageError(message, _example(spec))
+    _check_signature(spec, where, function)
+    return _explained(spec, function)
+
+
+# What PyTorch calls a hook of each kind with.
+_CALLED_WITH = {
+    "forward": "module, args, output",
+    "pre": "module, args",
+    "grad": "grad",
+    "param-grad": "grad",
+    "full-backward": "module, grad_input, grad_output",
+}
+
+
+def _check_signature(spec: "HookSpec", where: str, function: Callable[..., Any]) -> None:
+    try:
+        signature = inspect.signature(function)
+    except (ValueError, TypeError):  # builtins without one: calling will tell
+        return
+    names = _CALLED_WITH[spec.kind]
+    try:
+        signature.bind(*names.split(", "))
+    except TypeError:
+        message = f"--hook '{spec}': '{where}' takes {signature}, and is called with ({names})"
+        raise UsageError(message, f"def {where.rpartition(':')[2]}({names}): ...") from None
+
+
+def _example(spec: "HookSpec", function: str = "") -> str:
+    return f"--hook 'call={function or 'path/to/hooks.py:fn'}@{spec.pattern}'"
+
+
+def _explained(spec: "HookSpec", function: Callable[..., Any]) -> Callable[..., Any]:
+    """Keep what a function prints off stdout, and say where it was if it raises."""
+    from modelscope_cli.models.usercode import user_code_failed
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        try:
+            with contextlib.redirect_stdout(sys.stderr):
+                return function(*arguments)
+        except ModelscopeError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise user_code_failed(f"--hook '{spec}'", error) from error
+
+    return call
+
+
+def bind(hooks: Sequence[ReadHook], loaded: "LoadedModel", args: tuple[Any, ...], seed: int) -> "BoundHooks":
+    """Bind the hooks to a model; `args` is what it will be called with.
+
+    Raises:
+        UsageError: a pattern that matches nothing (exit 2).
+    """
+    from modelscope_cli.hooks.binding import bind_hooks
+
+    bound = bind_hooks(hooks, loaded.module, args, seed=seed, say=_console.say)
+    tell(bound.notes, ())
+    return bound
+
+
+def conclude(bound: "BoundHooks") -> HookFindings:
+    """Write what was saved, say what went wrong, and return what stands in the record.
+
+    Raises:
+        CannotRunError: a file cannot be written (exit 4).
+    """
+    from modelscope_cli.report.folder import write_bytes
+
+    for file, tensors in bound.saved().items():
+        from safetensors.torch import save
+
+        write_bytes(Path(file), save(tensors, metadata={"format": "pt"}))
+        _console.note(f"wrote {file} ({len(tensors)} tensors)")
+    reports = bound.reports()
+    warnings = tuple(warning for report in reports for warning in _warnings(report))
+    tell((), warnings)
+    return reports, warnings
+
+
+def _warnings(report: "HookReport") -> list["Notice"]:
+    from modelscope_cli.records.run import Notice
+
+    hook = f"--hook '{report.spec}'"
+    found = []
+    if report.never_fired:
+        where = _some(report.never_fired)
+        found.append(Notice("hook_never_fired", f"{hook} never fired at {where}: {_WHY_NOT[report.kind]}"))
+    if report.left_alone:
+        message = f"{hook} leaves some tensors alone, such as {report.left_alone}"
+        found.append(Notice("hook_left_alone", message))
+    if report.moved:
+        message = f"{hook} works in place: {_some(report.moved)} changed with it; return a new tensor instead"
+        found.append(Notice("hook_in_place", message))
+    return found
+
+
+_NO_GRADIENT = "no gradient went through"
+_WHY_NOT = {
+    "forward": "not called",
+    "pre": "not called",
+    "grad": _NO_GRADIENT,
+    "param-grad": "no parameters, or no gradient for them",
+    "full-backward": _NO_GRADIENT,
+}
+
+
+def _some(names: Sequence[str], n: int = 4) -> str:
+    return ", ".join(names[:n]) + (f" and {len(names) - n} more" if len(names) > n else "")

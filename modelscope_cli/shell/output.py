@@ -1,0 +1,127 @@
+"""Write a result in the format that was asked for, to stdout or to a file."""
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from modelscope_cli.errors import UsageError, nearest
+from modelscope_cli.shell import console as _console
+
+if TYPE_CHECKING:
+    from modelscope_cli.report.sheet import Sheet
+
+FORMATS = ("auto", "table", "tsv", "csv", "json", "markdown")
+_BY_SUFFIX = {
+    **{".txt": "table", ".tsv": "tsv", ".csv": "csv", ".json": "json", ".md": "markdown"},
+    ".xml": "junit",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where the result goes: a format, and a file or (None) stdout."""
+
+    format: str
+    file: Path | None
+
+
+def destination(format: str, is_json: bool, file: Path | None, more: tuple[str, ...] = ()) -> Destination:
+    """Decide before anything runs, so that a typo costs nothing.
+
+    Args:
+        more: formats that only this command has.
+
+    Raises:
+        UsageError: an unknown format or suffix, or two formats that contradict each other (exit 2).
+        CannotRunError: the file cannot be written where it is asked for (exit 4).
+    """
+    formats = (*FORMATS, *more)
+    if format not in formats:
+        near = nearest(format, formats)
+        raise UsageError(
+            f"unknown format '{format}'" + (f": {near}" if near else ""), f"--format {'|'.join(formats)}"
+        )
+    if is_json:
+        if format not in ("auto", "json"):
+            raise UsageError(f"'--json' and '--format {format}' exclude each other", "leave out --json")
+        format = "json"
+    if file is None:
+        return Destination(format, None)
+    if format == "auto":
+        format = _BY_SUFFIX.get(file.suffix.lower(), "")
+        if format not in formats:
+            raise UsageError(
+                f"'--output {file}' does not say which format",
+                f"--output {file} --format {'|'.join(formats[1:])}",
+            )
+    from modelscope_cli.report.folder import check_file
+
+    check_file(file)
+    return Destination(format, file)
+
+
+def emit(
+    where: Destination,
+    sheet: "Sheet",
+    document: dict[str, Any],
+    more: Mapping[str, Callable[[], str]] | None = None,
+) -> None:
+    """Write the result: `document` for json, `more` for a format of the command's own, `sheet` for the others."""
+
+    def render(format: str) -> str:
+        return more[format]() if more and format in more else _render(format, sheet, document)
+
+    if _resolved(where) in ("tsv", "csv"):  # rows and nothing else
+        for label, text in sheet.facts:
+            _console.note(f"{label}: {text}" if label else text)
+    if where.file is not None:
+        from modelscope_cli.report.folder import write_text
+
+        write_text(where.file, render(where.format))
+        _console.note(f"wrote {where.file}")
+        return
+    format = _resolved(where)
+    if format == "table" and sys.stdout.isatty():
+        from modelscope_cli.report.table import render_table
+
+        _console.show(render_table(sheet, _console.terminal_width()))
+    else:
+        _console.write(render(format))
+
+
+def is_streamed(where: Destination) -> bool:
+    """Whether rows can be written to stdout before the last one is known."""
+    return where.file is None and _resolved(where) in ("tsv", "csv")
+
+
+def emit_parts(where: Destination, sheets: Iterable["Sheet"]) -> None:
+    """Write sheets of the same columns to stdout as they come, under one header; see `is_streamed`."""
+    for number, sheet in enumerate(sheets):
+        text = _render(_resolved(where), sheet, {})
+        _console.write(text if number == 0 else text.partition("\n")[2])
+
+
+def _resolved(where: Destination) -> str:
+    if where.format == "auto":
+        return "table" if sys.stdout.isatty() else "tsv"
+    return where.format
+
+
+def _render(format: str, sheet: "Sheet", document: dict[str, Any]) -> str:
+    if format == "json":
+        from modelscope_cli.report.json import render_json
+
+        return render_json(document)
+    if format == "markdown":
+        from modelscope_cli.report.markdown import render_markdown
+
+        return render_markdown(sheet)
+    if format == "table":
+        from modelscope_cli.report.notebook import to_text
+
+        return to_text(sheet)
+    from modelscope_cli.report.delimited import render_csv, render_tsv
+
+    return render_csv(sheet) if format == "csv" else render_tsv(sheet)
