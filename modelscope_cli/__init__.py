@@ -6,20 +6,26 @@
 The names below are loaded when they are first used, so that importing the package costs nothing.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "load", "observe", "summary"]
+_HOMES = {
+    "load": "api",
+    "observe": "api",
+    "stats": "analysis.activations.stats",
+    "summary": "api",
+}
+__all__ = ["__version__", "load", "observe", "stats", "summary"]
 
 if TYPE_CHECKING:
+    from modelscope_cli.analysis.activations.stats import stats
     from modelscope_cli.api import load, observe, summary
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        from modelscope_cli import api
-
-        return getattr(api, name)
+    if name in _HOMES:
+        return getattr(import_module(f"modelscope_cli.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

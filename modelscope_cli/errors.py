@@ -20,6 +20,14 @@ class ModelscopeError(Exception):
         self.message = message
         self.hint = hint
 
+    def speak_python(self) -> None:
+        """Show the hint below a traceback, and say of one that is about the command line that it is."""
+        if self.hint is None or getattr(self, "__notes__", None):
+            return
+        if self.hint.startswith(("-", "modelscope ", "leave out --")):
+            self.hint = f"on the command line: {self.hint}"
+        self.add_note(f"hint: {self.hint}")
+
 
 class UsageError(ModelscopeError):
     """What was typed cannot mean anything: an unknown name, a pattern that matches nothing. Exit code 2."""

@@ -5,20 +5,30 @@ import os
 import shlex
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from modelscope_cli.errors import CannotRunError, UsageError, nearest
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 PICTURE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 
 
 @dataclass(frozen=True, slots=True)
 class PictureFile:
-    """A picture to be decoded. `content` holds the bytes of standard input, which can be read only once."""
+    """An image to be decoded.
+
+    Attributes:
+        content: the bytes of standard input, which can be read only once.
+        image: one that a caller in Python had decoded already.
+    """
 
     name: str
     content: bytes | None = None
+    image: "Image | None" = field(default=None, compare=False, repr=False)
 
 
 def find_pictures(typed: Iterable[str]) -> tuple[list[PictureFile], list[str]]:

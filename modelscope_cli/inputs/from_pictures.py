@@ -1,13 +1,13 @@
 """Batches of pictures: found, decoded, prepared and collated one group at a time."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torch import nn
 
 from modelscope_cli.inputs.batch import Batch, Inputs, Target, shapes_of
 from modelscope_cli.inputs.collate import Group, collate, group_pictures
-from modelscope_cli.inputs.files import find_pictures
+from modelscope_cli.inputs.files import PictureFile, find_pictures
 from modelscope_cli.inputs.picture import decode
 from modelscope_cli.inputs.plan import plan_preprocessing
 from modelscope_cli.inputs.request import InputRequest
@@ -15,14 +15,18 @@ from modelscope_cli.records.run import InputInfo
 
 
 def open_pictures(
-    request: InputRequest, target: Target, transforms: Any | None, module: nn.Module | None
+    request: InputRequest,
+    target: Target,
+    transforms: Any | None,
+    module: nn.Module | None,
+    images: Sequence[PictureFile] = (),
 ) -> Inputs:
-    """Open image files. Only the first batch is decoded before the batches are gone through.
+    """Open image files, or `images`. Only the first batch is decoded before the batches are gone through.
 
     Raises:
         UsageError, CannotRunError: exit codes 2 and 4; see the parts.
     """
-    files, skipped = find_pictures(request.files)
+    files, skipped = (list(images), []) if images else find_pictures(request.files)
     plan = plan_preprocessing(request, target.family, transforms, module)
     groups, decided = group_pictures(target.family, files, request.batch, plan.is_fixed_size)
     is_one_sample = target.family in {"video", "optical_flow"}

@@ -25,8 +25,21 @@ def open_tensors(request: InputRequest, target: Target) -> Inputs:
             "store several inputs as the tensors of one .safetensors file",
         )
     (file,) = request.files
-    tensors = read_tensors(file)
-    chunks = _split(tensors, request.batch, target, file)
+    return open_batch(read_tensors(file), request.batch, target, f"'{file}'", (file,))
+
+
+def open_batch(
+    tensors: list[Tensor], batch: int | None, target: Target, name: str, files: tuple[str, ...] = ()
+) -> Inputs:
+    """Open the arguments of one forward, or with `batch` of as many as their first dimension needs.
+
+    Args:
+        name: what to call them in messages.
+
+    Raises:
+        UsageError: they cannot be cut so (exit 2).
+    """
+    chunks = _split(tensors, batch, target, name)
     counts = [count_images(target.arrange(chunk)) for chunk in chunks]
 
     def batches() -> Iterator[Batch]:
@@ -36,12 +49,12 @@ def open_tensors(request: InputRequest, target: Target) -> Inputs:
             yield Batch(target.place(args), count)
 
     others = {tensor.dtype for tensor in tensors if tensor.is_floating_point()} - {target.dtype}
-    notes = tuple(f"'{file}': {dtype} read as {target.dtype}" for dtype in sorted(others, key=str))
-    info = InputInfo("tensor", shapes_of(target.arrange(chunks[0])), (file,))
+    notes = tuple(f"{name}: {dtype} read as {target.dtype}" for dtype in sorted(others, key=str))
+    info = InputInfo("tensor", shapes_of(target.arrange(chunks[0])), files)
     return Inputs(info, sum(counts), len(chunks), batches, notes)
 
 
-def _split(tensors: list[Tensor], batch: int | None, target: Target, file: str) -> list[Sequence[Tensor]]:
+def _split(tensors: list[Tensor], batch: int | None, target: Target, name: str) -> list[Sequence[Tensor]]:
     """Cut along the first dimension, or between images for detection; whole where no batch was asked for."""
     if batch is None:
         return [tensors]
@@ -51,6 +64,6 @@ def _split(tensors: list[Tensor], batch: int | None, target: Target, file: str) 
     if len({len(tensor) for tensor in tensors}) > 1:
         firsts = ", ".join(str(len(tensor)) for tensor in tensors)
         raise UsageError(
-            f"'--batch {batch}' cannot cut '{file}': its first dimensions are {firsts}", "leave out --batch"
+            f"'--batch {batch}' cannot cut {name}: its first dimensions are {firsts}", "leave out --batch"
         )
     return list(zip(*(torch.split(tensor, batch) for tensor in tensors), strict=True))

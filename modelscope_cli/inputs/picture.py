@@ -30,6 +30,8 @@ def decode(file: PictureFile, mode: Mode) -> Image.Image:
         CannotRunError: exit code 4; empty, not a picture, truncated, not readable, or too large to open.
     """
     try:
+        if file.image is not None:
+            return _to_mode(ImageOps.exif_transpose(file.image), mode)
         with _strict_pillow(), Image.open(_stream(file), formats=_FORMATS) as image:
             image.load()
             ImageOps.exif_transpose(image, in_place=True)

@@ -2,13 +2,16 @@
 
 import ast
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from modelscope_cli.checkpoints.file_type import CHECKPOINT_SUFFIXES
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.models.names import model_names
+from modelscope_cli.records.keywords import DEFAULTS, ModelKeywords
 
 _WORDS = {"true": True, "false": False, "none": None}
 
@@ -41,6 +44,45 @@ class ModelRequest:
     seed: int = 0
     offline: bool = False
     progress: bool = True
+
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from modelscope_cli.models.load import LoadedModel
+
+    # A name, a file, `package.module:attr`, a module of the caller's, or what `load` returned.
+    Model: TypeAlias = str | PathLike[str] | nn.Module | LoadedModel | ModelRequest
+
+
+def as_request(model: "Model", keywords: ModelKeywords) -> ModelRequest:
+    """Return the request that names a model; one that is a request already comes back as it is.
+
+    Raises:
+        UsageError: neither a name nor a path (exit 2).
+    """
+    if isinstance(model, ModelRequest):
+        return model
+    if not isinstance(model, str | PathLike):
+        message = f"a model of type {type(model).__name__} is neither a name, a path nor a torch.nn.Module"
+        raise UsageError(message, "give a name such as 'resnet34', or a module")
+    said = {**DEFAULTS, **keywords}
+    args = said["model_arg"]
+    return ModelRequest(
+        model=fspath(model),
+        weights=said["weights"],
+        checkpoint=Path(said["checkpoint"]) if said["checkpoint"] is not None else None,
+        strict=said["strict"],
+        num_classes=said["num_classes"],
+        model_args=tuple(f"{key}={value}" for key, value in args.items())
+        if isinstance(args, Mapping)
+        else tuple(args),
+        device=said["device"],
+        dtype=said["dtype"],
+        seed=said["seed"],
+        offline=said["offline"],
+        progress=False,
+    )
 
 
 def check_request(request: ModelRequest) -> None:

@@ -1,7 +1,9 @@
 """What every record has: the header of the run, and how it turns into a document and a table."""
 
 import dataclasses
-from dataclasses import dataclass
+import time
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any
 
 from modelscope_cli import __version__
@@ -37,6 +39,37 @@ def versions() -> dict[str, str]:
         "torch": version("torch"),
         "torchvision": version("torchvision"),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """How a function came to be called.
+
+    Attributes:
+        argv: what was typed; empty when called from Python.
+        started: when, on the monotonic clock, in seconds.
+    """
+
+    argv: tuple[str, ...] = ()
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def elapsed_ms(self) -> float:
+        return round((time.monotonic() - self.started) * 1000, 1)
+
+
+# Set by the command line for as long as one command runs.
+_INVOCATION: ContextVar[Invocation | None] = ContextVar("invocation", default=None)
+
+
+def invoked_as(argv: tuple[str, ...], started: float) -> None:
+    """Remember what was typed and when, for the headers of the records that come of it."""
+    _INVOCATION.set(Invocation(argv, started))
+
+
+def invocation() -> Invocation:
+    """Return the command that is running, or one that begins now and was typed by nobody."""
+    return _INVOCATION.get() or Invocation()
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +178,11 @@ class Record:
     # How it looks is the business of the reports, which know the records; hence the late imports.
 
     def __str__(self) -> str:
-        from modelscope_cli.report import notebook
+        from modelscope_cli.report import notebook, views
 
-        return notebook.to_text(notebook.sheet_of(self))
+        return notebook.to_text(views.sheet_of(self))
 
     def _repr_html_(self) -> str:
-        from modelscope_cli.report import notebook
+        from modelscope_cli.report import notebook, views
 
-        return notebook.to_html(notebook.sheet_of(self))
+        return notebook.to_html(views.sheet_of(self))

@@ -5,6 +5,15 @@ from dataclasses import dataclass
 from modelscope_cli.records.hooks import HookReport
 from modelscope_cli.records.run import Record, Shape
 
+# The figures that cost extra, and the column that shows each.
+COLUMN_OF_FIGURE = {
+    "mad": "mad",
+    "zero": "zero",
+    "near_zero": "near_zero",
+    "channels": "dead",
+    "histogram": "histogram",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class BatchNormDrift:

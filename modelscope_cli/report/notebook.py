@@ -1,8 +1,6 @@
 """How records show themselves in a notebook and under `print`."""
 
 import io
-from importlib import import_module
-from typing import Any
 
 from modelscope_cli.report.sheet import Sheet
 
@@ -31,12 +29,3 @@ def to_html(sheet: Sheet) -> str:
     body = "".join(row("td", [column.render(item) for column in columns]) for item in sheet.rows)
     facts = "".join(f"<dt>{escape(label)}</dt><dd>{escape(text)}</dd>" for label, text in sheet.facts)
     return f"<h4>{escape(sheet.title)}</h4><table>{head}{body}</table><dl>{facts}</dl>"
-
-
-def sheet_of(record: Any) -> Sheet:
-    """Lay out a record as its command would: `stats_sheet` of `stats_sheet.py` for `stats`."""
-    command = record.run.command
-    sheet: Sheet = getattr(import_module(f"modelscope_cli.commands.{command}.table"), f"{command}_sheet")(
-        record
-    )
-    return sheet

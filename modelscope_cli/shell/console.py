@@ -7,14 +7,18 @@ import shutil
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from typing import IO, TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from modelscope_cli.errors import ModelscopeError
+from modelscope_cli.records.run import invoked_as
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.progress import Progress
+
+
+T = TypeVar("T")
 
 
 class _Settings:
@@ -50,6 +54,7 @@ def begin(argv: tuple[str, ...]) -> None:
     """Start the clock for one command line, and let no character that stdout cannot encode end the run."""
     settings.argv = argv
     settings.started = time.monotonic()
+    invoked_as(argv, settings.started)
     settings.is_quiet = settings.is_debug = False
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
@@ -142,6 +147,18 @@ def track(description: str, items: Any, total: int) -> Iterator[Any]:
             yield item
             if bar is not None:
                 bar.advance(bar.task_ids[0])
+
+
+class _Telling:
+    """The console as the `Progress` that public functions take."""
+
+    def track(self, items: Iterable[T], what: str, total: int) -> Iterator[T]:
+        return track(what, items, total)
+
+    note, warn, say = staticmethod(note), staticmethod(warn), staticmethod(say)
+
+
+PROGRESS = _Telling()
 
 
 def abandon_stdout() -> None:

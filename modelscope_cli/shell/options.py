@@ -1,12 +1,19 @@
 """Every shared option, declared once. Commands put these in their signature with a default."""
 
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from modelscope_cli.models.names import model_names
+from modelscope_cli.shell import console
+from modelscope_cli.shell.output import Destination, destination
+
+if TYPE_CHECKING:
+    from modelscope_cli.inputs.request import InputRequest
+    from modelscope_cli.models.request import ModelRequest
 
 _MODEL, _INPUT, _LAYERS, _OUTPUT = "Model", "Input", "Layers", "Output"
 
@@ -236,3 +243,119 @@ QuietOpt = Annotated[
 DebugOpt = Annotated[
     bool, typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=_OUTPUT)
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """The model of a command that runs one."""
+
+    model: ModelOpt = "resnet34"
+    weights: WeightsOpt = "auto"
+    checkpoint: CheckpointOpt = None
+    strict: StrictOpt = True
+    num_classes: NumClassesOpt = None
+    model_arg: ModelArgsOpt = None
+    device: DeviceOpt = "auto"
+    dtype: DtypeOpt = "float32"
+    seed: SeedOpt = 0
+    offline: OfflineOpt = False
+
+    def request(self) -> "ModelRequest":
+        """Return what was asked for, checked as far as that goes without importing anything heavy.
+
+        Raises:
+            UsageError, CannotRunError: what is wrong with a name, or missing as a file (exit 2, 4).
+        """
+        from modelscope_cli.models.request import ModelRequest, check_request
+
+        request = ModelRequest(
+            model=self.model,
+            weights=self.weights,
+            checkpoint=self.checkpoint,
+            strict=self.strict,
+            num_classes=self.num_classes,
+            model_args=tuple(self.model_arg or ()),
+            device=self.device,
+            dtype=self.dtype,
+            seed=self.seed,
+            offline=self.offline,
+            progress=not console.settings.is_quiet,
+        )
+        check_request(request)
+        return request
+
+
+@dataclass(frozen=True, slots=True)
+class InputOptions:
+    """What a model is run on, beside the images themselves."""
+
+    input_shape: InputShapeOpt = None
+    size: SizeOpt = None
+    mean: MeanOpt = None
+    std: StdOpt = None
+    normalize: NormalizeOpt = True
+    batch: BatchOpt = None
+
+    def request(self, images: list[str] | None, seed: int) -> "InputRequest":
+        """Return what was asked for; the files are there.
+
+        Raises:
+            UsageError, CannotRunError: a glob that matches nothing, a file that is missing (exit 2, 4).
+        """
+        from modelscope_cli.inputs.files import find_pictures
+        from modelscope_cli.inputs.request import InputRequest
+
+        find_pictures(file for file in images or () if file != "-")
+        return InputRequest(
+            files=tuple(images or ()),
+            shapes=tuple(self.input_shape or ()),
+            size=self.size,
+            mean=self.mean,
+            std=self.std,
+            normalize=self.normalize,
+            batch=self.batch,
+            seed=seed,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LayerOptions:
+    """Which layers are looked at."""
+
+    layer: LayersOpt = None
+    exclude: ExcludeOpt = None
+
+
+@dataclass(frozen=True, slots=True)
+class FolderOptions:
+    """The folder of a command that writes pictures."""
+
+    out: OutDirOpt = None
+    force: ForceOpt = False
+
+
+@dataclass(frozen=True, slots=True)
+class OutputOptions:
+    """How a result is shown, and how much is said on the way."""
+
+    columns: ColumnsOpt = None
+    format: FormatOpt = "auto"
+    json: JsonOpt = False
+    output: OutputOpt = None
+    quiet: QuietOpt = False
+    debug: DebugOpt = False
+
+    def begin(self, more: tuple[str, ...] = ()) -> Destination:
+        """Remember how much to say and decide where the result goes: the first thing a command does."""
+        console.settings.is_quiet = self.quiet
+        console.settings.is_debug = self.debug
+        return destination(self.format, self.json, self.output, more)
+
+
+MODEL, INPUT, LAYERS, FOLDER, OUTPUT = (
+    ModelOptions(),
+    InputOptions(),
+    LayerOptions(),
+    FolderOptions(),
+    OutputOptions(),
+)

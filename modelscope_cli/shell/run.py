@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING, Any
 from modelscope_cli.shell import console as _console
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from modelscope_cli.analysis.interventions import HookFindings, ReadHook
+    from modelscope_cli.hooks.binding import BoundHooks
     from modelscope_cli.inputs.batch import Inputs
     from modelscope_cli.inputs.request import InputRequest
     from modelscope_cli.models.load import LoadedModel
@@ -101,6 +105,22 @@ def tell(notes: tuple[str, ...], warnings: tuple["Notice", ...]) -> None:
         _console.note(text)
     for warning in warnings:
         _console.warn(warning.message)
+
+
+def bind(
+    hooks: "Sequence[ReadHook]", loaded: "LoadedModel", args: tuple[Any, ...], seed: int
+) -> "BoundHooks":
+    """Bind the hooks to a model and say how patterns were understood."""
+    from modelscope_cli.analysis import interventions
+
+    return interventions.bind(hooks, loaded, args, seed, _console.PROGRESS)
+
+
+def conclude(bound: "BoundHooks") -> "HookFindings":
+    """Write what the hooks saved and say what went wrong."""
+    from modelscope_cli.analysis import interventions
+
+    return interventions.conclude(bound, _console.PROGRESS)
 
 
 def make_run(

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from modelscope_cli.analysis.interventions import ReadHook, read_hooks
 from modelscope_cli.commands.diff import options as b_opt
 from modelscope_cli.commands.diff.sides import describe, head, load_both, open_shared, open_weights
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.shell import console as _console
 from modelscope_cli.shell import options as opt
-from modelscope_cli.shell.hooks import ReadHook, bind, conclude, read_hooks
 from modelscope_cli.shell.output import destination, emit
-from modelscope_cli.shell.run import read_options, set_up, tell
+from modelscope_cli.shell.run import bind, conclude, read_options, set_up, tell
 
 if TYPE_CHECKING:
     from modelscope_cli.analysis.comparison.request import DiffRequest
@@ -109,7 +109,6 @@ def diff(
     options = locals()
     from modelscope_cli.analysis.comparison.request import check_tolerance, read_names
     from modelscope_cli.commands.diff.table import diff_columns, diff_sheet
-    from modelscope_cli.report.folder import check_file
     from modelscope_cli.report.sheet import choose_columns
 
     set_up(quiet, debug)
@@ -120,10 +119,9 @@ def diff(
     _refuse_idle(options, asked)
     ours, theirs, given = _requests(options, asked)
     if plot is not None:
-        from modelscope_cli.commands.stats import pictures as plots
+        from modelscope_cli.report import canvas
 
-        plots.check_suffix(plot)
-        check_file(plot)
+        canvas.check_figure(plot)
     if asked.is_run:
         assert ours is not None
         assert theirs is not None

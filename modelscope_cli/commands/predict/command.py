@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
+from modelscope_cli.analysis.interventions import HookFindings, read_hooks
 from modelscope_cli.errors import UsageError
 from modelscope_cli.shell import console as _console
 from modelscope_cli.shell import options as opt
-from modelscope_cli.shell.hooks import HookFindings, bind, conclude, read_hooks
 from modelscope_cli.shell.output import destination, emit, emit_parts, is_streamed
-from modelscope_cli.shell.run import load, make_run, open_for, read_options, set_up
+from modelscope_cli.shell.run import bind, conclude, load, make_run, open_for, read_options, set_up
 
 
 class Activation(StrEnum):

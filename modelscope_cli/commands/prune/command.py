@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
+from modelscope_cli.analysis.interventions import read_hooks
 from modelscope_cli.shell import console as _console
 from modelscope_cli.shell import options as opt
-from modelscope_cli.shell.hooks import bind, conclude, read_hooks
 from modelscope_cli.shell.output import destination, emit
-from modelscope_cli.shell.run import load, make_run, open_for, read_options, set_up, tell
+from modelscope_cli.shell.run import bind, conclude, load, make_run, open_for, read_options, set_up, tell
 
 _CUT = "What is cut"
 

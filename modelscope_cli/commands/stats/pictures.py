@@ -1,27 +1,24 @@
-"""Figures drawn with matplotlib, without a display."""
+"""The pictures of `stats`: all distributions in one figure, and a correlation matrix a layer."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from modelscope_cli.errors import UsageError
-from modelscope_cli.records.stats import ActivationStats, StatsRecord
-from modelscope_cli.report.folder import write_with
-from modelscope_cli.report.labels import label_of
+import torch
+from PIL import Image
+from torch import Tensor
 
-SUFFIXES = (".png", ".svg", ".pdf")
+from modelscope_cli.records.stats import ActivationStats, StatsRecord
+from modelscope_cli.report import grids, numbers, palette
+from modelscope_cli.report.folder import write_with
+from modelscope_cli.report.labels import file_stems, label_of
+
 INK = "#1f2430"
 ACCENT = "#d1495b"
-
-
-def check_suffix(path: Path) -> None:
-    """Refuse a file that matplotlib would not know how to write, before anything runs.
-
-    Raises:
-        UsageError: another suffix (exit 2).
-    """
-    if path.suffix.lower() not in SUFFIXES:
-        raise UsageError(f"'--plot {path}' ends in none of {', '.join(SUFFIXES)}", f"--plot {path.stem}.png")
+CMAP = "RdBu_r"  # blue -1, white 0, red 1
+SIDE = 640  # pixels; small matrices are enlarged to about this
 
 
 def save_distributions(record: StatsRecord, path: Path) -> None:
@@ -106,3 +103,32 @@ def _draw_zeros(axes: object, rows: list[ActivationStats], near_zero: float) -> 
     axes.set_ylim(0, 100)
     axes.set_ylabel("percent")
     axes.legend(**_ABOVE)
+
+
+def save_correlations(
+    rows: Sequence[ActivationStats], matrices: Sequence[Tensor | None], folder: Path
+) -> tuple[ActivationStats, ...]:
+    """Write the `(C, C)` matrix of every row that has one, and return the rows with the names of the files."""
+    named = []
+    for row, matrix, stem in zip(rows, matrices, file_stems(rows), strict=True):
+        if matrix is None or row.correlation is None:
+            named.append(row)
+            continue
+        file = f"{stem}.png"
+        grids.save_png(grids.with_title(draw_matrix(matrix), _matrix_title(row), CMAP), folder / file)
+        named.append(replace(row, correlation=replace(row.correlation, file=file)))
+    return tuple(named)
+
+
+def draw_matrix(matrix: Tensor) -> Image.Image:
+    """Draw a `(C, C)` matrix of -1..1; rows of channels that never varied are gray."""
+    share = (torch.nan_to_num(matrix) + 1) / 2
+    colours = (share * (palette.N_COLOURS - 1)).round().to(torch.uint8)
+    colours[matrix.isnan()] = palette.FLAT
+    return grids.to_image(grids.enlarge(colours[None], max(SIDE, len(matrix)))[0], CMAP)
+
+
+def _matrix_title(row: ActivationStats) -> str:
+    correlation = row.correlation
+    mean_abs = numbers.number(correlation.mean_abs) if correlation else ""
+    return f"{label_of(row)}   {row.channels} channels   mean |correlation| {mean_abs or 'none'}"

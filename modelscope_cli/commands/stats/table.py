@@ -2,30 +2,26 @@
 
 from modelscope_cli.records.stats import ActivationStats, StatsRecord
 from modelscope_cli.report import numbers
+from modelscope_cli.report.batch_norm_table import COLUMNS as BATCH_NORM_COLUMNS
 from modelscope_cli.report.batch_norm_table import batch_norm_sheet, worst_drift
 from modelscope_cli.report.headline import headline
 from modelscope_cli.report.hook_facts import hook_facts
 from modelscope_cli.report.labels import label_of
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
-# The figures that cost extra, and the column that shows each.
-FIGURES = {
-    "mad": "mad",
-    "zero": "zero",
-    "near_zero": "near_zero",
-    "channels": "dead",
-    "histogram": "histogram",
-}
 
-
-def needed_figures(columns: str | None) -> frozenset[str]:
-    """Return the figures of `FIGURES` that these columns need; all of them where no columns are named.
+def columns_of(table: str, wanted: str | None) -> tuple[str, ...] | None:
+    """Return the keys of the columns that were listed; None for all of them.
 
     Raises:
         UsageError: an unknown column (exit 2).
     """
-    keys = {column.key for column in choose_columns(stats_columns(True, True, True), columns)}
-    return frozenset(figure for figure, key in FIGURES.items() if key in keys)
+    if table == "batch-norm":
+        choose_columns(BATCH_NORM_COLUMNS, wanted)
+        return ()
+    if wanted is None:
+        return None
+    return tuple(column.key for column in choose_columns(stats_columns(True, True, True), wanted))
 
 
 def stats_sheet(record: StatsRecord, columns: str | None = None, table: str = "layers") -> Sheet:

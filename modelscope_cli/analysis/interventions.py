@@ -1,4 +1,4 @@
-"""`--hook`: read before anything is loaded, bound to the model, and afterwards written and told."""
+"""What was asked for as `hook`: read before anything is loaded, bound to the model, afterwards written and told."""
 
 import contextlib
 import functools
@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelscope_cli.errors import ModelscopeError, UsageError
-from modelscope_cli.shell import console as _console
-from modelscope_cli.shell.run import tell
+from modelscope_cli.records.progress import Progress
 
 if TYPE_CHECKING:
     from modelscope_cli.hooks.binding import BoundHooks
@@ -121,7 +120,9 @@ def _explained(spec: "HookSpec", function: Callable[..., Any]) -> Callable[..., 
     return call
 
 
-def bind(hooks: Sequence[ReadHook], loaded: "LoadedModel", args: tuple[Any, ...], seed: int) -> "BoundHooks":
+def bind(
+    hooks: Sequence[ReadHook], loaded: "LoadedModel", args: tuple[Any, ...], seed: int, progress: Progress
+) -> "BoundHooks":
     """Bind the hooks to a model; `args` is what it will be called with.
 
     Raises:
@@ -129,12 +130,13 @@ def bind(hooks: Sequence[ReadHook], loaded: "LoadedModel", args: tuple[Any, ...]
     """
     from modelscope_cli.hooks.binding import bind_hooks
 
-    bound = bind_hooks(hooks, loaded.module, args, seed=seed, say=_console.say)
-    tell(bound.notes, ())
+    bound = bind_hooks(hooks, loaded.module, args, seed=seed, say=progress.say)
+    for note in bound.notes:
+        progress.note(note)
     return bound
 
 
-def conclude(bound: "BoundHooks") -> HookFindings:
+def conclude(bound: "BoundHooks", progress: Progress) -> HookFindings:
     """Write what was saved, say what went wrong, and return what stands in the record.
 
     Raises:
@@ -146,10 +148,11 @@ def conclude(bound: "BoundHooks") -> HookFindings:
         from safetensors.torch import save
 
         write_bytes(Path(file), save(tensors, metadata={"format": "pt"}))
-        _console.note(f"wrote {file} ({len(tensors)} tensors)")
+        progress.note(f"wrote {file} ({len(tensors)} tensors)")
     reports = bound.reports()
     warnings = tuple(warning for report in reports for warning in _warnings(report))
-    tell((), warnings)
+    for warning in warnings:
+        progress.warn(warning.message)
     return reports, warnings
 
 

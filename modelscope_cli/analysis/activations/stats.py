@@ -1,0 +1,106 @@
+"""`stats`: from a model and its input to a row of statistics for everything its layers put out."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from modelscope_cli.analysis.activations.batch_norm import BatchNormObserver
+from modelscope_cli.analysis.activations.observer import observe_activations, to_row
+from modelscope_cli.analysis.statistics.moments import Wanted
+from modelscope_cli.analysis.subject import Subject, as_patterns
+from modelscope_cli.errors import UsageError
+from modelscope_cli.hooks.selection import uncalled
+from modelscope_cli.records.keywords import Keywords, spelled_out
+from modelscope_cli.records.progress import Progress
+from modelscope_cli.records.stats import COLUMN_OF_FIGURE, StatsRecord
+from modelscope_cli.report.folder import OutputFolder, write_text
+from modelscope_cli.report.json import render_json
+from modelscope_cli.report.views import pictures_of
+
+if TYPE_CHECKING:
+    from modelscope_cli.models.request import Model
+
+
+@spelled_out
+def stats(
+    model: "Model" = "resnet34",
+    inputs: Any = None,
+    *,
+    layer: str | Sequence[str] = (),
+    exclude: str | Sequence[str] = (),
+    near_zero: float = 0.05,
+    plot: str | PathLike[str] | None = None,
+    correlation: bool = False,
+    hook: str | Sequence[str] = (),
+    mode: str = "auto",
+    columns: Sequence[str] | None = None,
+    out: str | PathLike[str] | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+    **keywords: Unpack[Keywords],
+) -> StatsRecord:
+    """Return statistics of what every layer puts out, over any number of images; nothing is kept but the sums.
+
+    Args:
+        model: a name or file as on the command line, a module of yours, or what `load` returned.
+        inputs: paths, PIL images, tensors, a `DataLoader`; None for seeded noise of the model's own size.
+        layer, exclude: layer patterns.
+        near_zero: |x| below this counts as near zero.
+        plot: save one figure of all the distributions here (`.png`, `.svg`, `.pdf`).
+        correlation: correlate the channels of each `layer`; with `out`, a picture of each matrix.
+        hook: what changes on the way, as `--hook` takes it.
+        mode: `eval`, `train` (the record then has the drift of every batch norm), or `auto`, which is eval.
+        columns: compute only what these columns of the table need; None for all.
+        out: folder for `report.json` and the pictures of `correlation`; `force`: it need not be empty.
+
+    Raises:
+        UsageError: a keyword, a pattern or a combination that means nothing (exit 2 on the command line).
+        CannotRunError: the model cannot be loaded or raised, or a file cannot be read or written (exit 4).
+    """
+    if correlation and not as_patterns(layer):
+        raise UsageError("--correlation needs to know which layers", "--correlation --layer conv")
+    is_training = mode == "train"
+    subject = Subject("stats", model, inputs, keywords, hook=hook, progress=progress)
+    subject.open(is_training=is_training)
+    selection = subject.select(layer, exclude)
+    module = subject.loaded.module
+    batch_norms = BatchNormObserver() if is_training else None
+    figures = {
+        figure: plot is not None or columns is None or key in columns
+        for figure, key in COLUMN_OF_FIGURE.items()
+    }
+    activations = observe_activations(
+        module,
+        subject.inputs,
+        selection,
+        Wanted(threshold=near_zero, **figures),
+        with_correlation=correlation,
+        interventions=subject.bind().interventions,
+        batch_norms=batch_norms,
+        family=subject.loaded.family,
+        track=subject.track,
+    )
+    rows = tuple(map(to_row, activations))
+    hooks = subject.conclude()
+    record = StatsRecord(
+        run=subject.run(),
+        layers=rows,
+        images=subject.inputs.n_images,
+        near_zero=near_zero,
+        not_called=uncalled(module, selection, [row.name for row in rows]),
+        hooks=hooks,
+        mode="train" if is_training else "eval",
+        batch_norm=batch_norms.rows() if batch_norms else (),
+    )
+    if out is not None:
+        with OutputFolder(Path(out), force).open() as stage:
+            matrices = [activation.correlation() for activation in activations]
+            record = replace(record, layers=pictures_of("stats").save_correlations(rows, matrices, stage))
+            write_text(stage / "report.json", render_json(record.to_dict()))
+        subject.progress.note(f"wrote {out}")
+    if plot is not None:
+        pictures_of("stats").save_distributions(record, Path(plot))
+        subject.progress.note(f"wrote {plot}")
+    return record

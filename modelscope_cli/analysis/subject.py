@@ -1,0 +1,231 @@
+"""What every analysis begins with: a model, what it is run on, and the hooks in it; and the header it ends with."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+from torch import nn
+
+from modelscope_cli.analysis.interventions import bind, conclude, read_hooks
+from modelscope_cli.errors import UsageError
+from modelscope_cli.hooks.binding import BoundHooks
+from modelscope_cli.hooks.selection import Selection, select
+from modelscope_cli.inputs.batch import Batch, Inputs
+from modelscope_cli.inputs.given import Given, as_given, open_given
+from modelscope_cli.models.load import LoadedModel, load_model
+from modelscope_cli.models.request import ModelRequest, as_request
+from modelscope_cli.records.hooks import HookReport
+from modelscope_cli.records.keywords import DEFAULTS, Keywords
+from modelscope_cli.records.progress import SILENT, Progress
+from modelscope_cli.records.run import ModelInfo, Notice, Run, WeightsInfo, invocation, versions
+
+if TYPE_CHECKING:
+    from modelscope_cli.models.request import Model
+
+
+T = TypeVar("T")
+
+
+class Subject:
+    """A model, what it is run on, and the hooks in it.
+
+    Attributes:
+        loaded: the model; a module that was handed over is where it was and as it was.
+        inputs: after `open`.
+        first: the first batch of them.
+        bound: after `bind`; no hooks before.
+        warnings: everything that may make the result mean less than it seems, in the order it was noticed.
+    """
+
+    def __init__(
+        self,
+        command: str,
+        model: "Model",
+        inputs: Any = None,
+        keywords: Keywords | None = None,
+        *,
+        hook: str | Sequence[str] = (),
+        has_backward: bool = False,
+        progress: Progress | None = None,
+    ) -> None:
+        """Check what was asked for, then load the model.
+
+        Raises:
+            UsageError: a name, a hook or a combination of keywords that means nothing (exit 2).
+            CannotRunError: a file that is missing; device, weights, checkpoint or the user's code fail (exit 4).
+        """
+        keywords = keywords or {}
+        self.command = command
+        self.progress = progress or SILENT
+        self._invocation = invocation()
+        self._given = as_given(inputs, keywords)
+        self.seed: int = (
+            model.seed if isinstance(model, ModelRequest) else keywords.get("seed", DEFAULTS["seed"])
+        )
+        self._hooks = read_hooks(as_patterns(hook), command, has_backward=has_backward)
+        self.loaded = load(model, keywords, self.progress)
+        self.warnings: list[Notice] = list(self.loaded.warnings)
+        self.bound = BoundHooks()
+        self.inputs: Inputs
+        self.first: Batch
+
+    @property
+    def given(self) -> Given:
+        """What was asked for as input."""
+        return self._given
+
+    def open(self, *, is_training: bool = False, batch: int | None = None) -> None:
+        """Open the inputs.
+
+        Args:
+            is_training: noise is two images then, as batch norm needs more than one value a channel.
+            batch: images in one forward where nobody said how many.
+
+        Raises:
+            UsageError, CannotRunError: an input that cannot be read, or is none for this model (exit 2, 4).
+        """
+        request = self._given.request
+        if request.batch is None and self._given.is_noise and not request.shapes and is_training:
+            request = replace(request, batch=2)
+        elif request.batch is None and batch is not None and not self._given.is_noise:
+            request = replace(request, batch=batch)
+        self.inputs = open_for(replace(self._given, request=request), self.loaded, self.progress)
+        self.warnings += self.inputs.warnings
+        self.first = next(iter(self.inputs))
+
+    def select(self, layer: str | Sequence[str], exclude: str | Sequence[str] = ()) -> Selection:
+        """Find the calls that are meant; see `hooks.selection.select`."""
+        selection = select(
+            self.loaded.module,
+            as_patterns(layer),
+            as_patterns(exclude),
+            self.first.args,
+            is_feedforward=self.loaded.is_feedforward,
+        )
+        for note in selection.notes:
+            self.progress.note(note)
+        return selection
+
+    def bind(self) -> BoundHooks:
+        """Put the hooks in their places; see `analysis.interventions.bind`."""
+        self.bound = bind(self._hooks, self.loaded, self.first.args, self.seed, self.progress)
+        return self.bound
+
+    def warn(self, warnings: Iterable[Notice]) -> None:
+        """Tell of warnings and remember them for the record."""
+        for warning in warnings:
+            self.progress.warn(warning.message)
+            self.warnings.append(warning)
+
+    def conclude(self) -> tuple[HookReport, ...]:
+        """Write what the hooks saved and return what they did; the last thing before the record is made."""
+        reports, warnings = conclude(self.bound, self.progress)
+        self.warnings += warnings
+        return reports
+
+    def track(self, batches: Iterable[T], what: str) -> Iterator[T]:
+        """Go through the batches and show how far it has come."""
+        return self.progress.track(batches, what, self.inputs.n_batches)
+
+    def run(self) -> Run:
+        """Return the header of the record."""
+        return header(self.command, self.loaded, self.inputs.info, self.seed, self.warnings, self._invocation)
+
+
+def header(
+    command: str,
+    loaded: LoadedModel,
+    given: Any,
+    seed: int,
+    warnings: Iterable[Notice] = (),
+    invoked: Any = None,
+) -> Run:
+    """Return the header that every record begins with; without an invocation, it was called from Python now."""
+    invoked = invoked or invocation()
+    return Run(
+        command=command,
+        argv=invoked.argv,
+        model=loaded.info,
+        input=given,
+        device=str(loaded.device),
+        dtype=str(loaded.dtype).removeprefix("torch."),
+        seed=seed,
+        versions=versions(),
+        warnings=tuple(warnings),
+        elapsed_ms=invoked.elapsed_ms,
+    )
+
+
+def load(model: "Model", keywords: Keywords, progress: Progress) -> LoadedModel:
+    """Load what was named, or describe what was handed over; say what was decided on the way.
+
+    Raises:
+        UsageError: a name or combination that means nothing, or a keyword that a module has no use for (exit 2).
+        CannotRunError: device, weights, checkpoint or the user's code fail (exit 4).
+    """
+    if isinstance(model, LoadedModel | nn.Module):
+        refuse_idle(keywords)
+        return model if isinstance(model, LoadedModel) else describe_module(model)
+    loaded = load_model(as_request(model, keywords))
+    for note in loaded.notes:
+        progress.note(note)
+    for warning in loaded.warnings:
+        progress.warn(warning.message)
+    return loaded
+
+
+def open_for(given: Given, loaded: LoadedModel, progress: Progress) -> Inputs:
+    """Open the inputs for a model and say what was decided on the way."""
+    inputs = open_given(
+        given,
+        family=loaded.family,
+        transforms=loaded.transforms,
+        module=loaded.module,
+        device=loaded.device,
+        dtype=loaded.dtype,
+    )
+    for note in inputs.notes:
+        progress.note(note)
+    for warning in inputs.warnings:
+        progress.warn(warning.message)
+    return inputs
+
+
+def refuse_idle(keywords: Keywords) -> None:
+    """Refuse what says how to build a model where one was handed over: what is asked for is done or an error."""
+    for name in ("weights", "checkpoint", "num_classes", "model_arg", "device", "dtype"):
+        if keywords.get(name, DEFAULTS[name]) != DEFAULTS[name]:
+            message = f"'{name}' is for a model that is named; this one was handed over and is taken as it is"
+            raise UsageError(message, f"leave out {name}=, and change the module yourself")
+
+
+def describe_module(module: nn.Module) -> LoadedModel:
+    """Describe a module that was handed over, where it is and as it is."""
+    tensor = next((t for t in (*module.parameters(), *module.buffers()) if t.is_floating_point()), None)
+    kind = type(module).__name__
+    return LoadedModel(
+        module=module,
+        info=ModelInfo("object", kind, kind, WeightsInfo("object", "object", "handed over")),
+        device=tensor.device if tensor is not None else torch.device("cpu"),
+        dtype=tensor.dtype if tensor is not None else torch.float32,
+        family=_family(module),
+        transforms=None,
+        categories=None,
+    )
+
+
+def _family(module: nn.Module) -> str:
+    """Return the family of a torchvision model, which says how it is called; `custom` for all others."""
+    *_, room, _ = ("", "", *type(module).__module__.split("."))
+    is_torchvision = type(module).__module__.startswith("torchvision.models.")
+    return (
+        room
+        if is_torchvision and room in ("detection", "video", "optical_flow", "segmentation")
+        else "custom"
+    )
+
+
+def as_patterns(patterns: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return patterns, or hooks, one or several, as a tuple."""
+    return (patterns,) if isinstance(patterns, str) else tuple(patterns or ())

@@ -1,0 +1,186 @@
+"""What a caller in Python gives as input: paths, images, tensors, a loader, or nothing, which is noise."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from modelscope_cli.errors import UsageError
+from modelscope_cli.inputs.batch import Batch, Inputs, Target, count_images, shapes_of
+from modelscope_cli.inputs.batches import open_inputs
+from modelscope_cli.inputs.files import PictureFile
+from modelscope_cli.inputs.from_pictures import open_pictures
+from modelscope_cli.inputs.from_tensors import open_batch
+from modelscope_cli.inputs.request import InputRequest
+from modelscope_cli.records.keywords import Keywords, texts
+from modelscope_cli.records.run import InputInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a model is to be run on.
+
+    Attributes:
+        request: paths, shapes of noise, and how images are prepared.
+        images: decoded images.
+        tensors: the arguments of one forward.
+        loader: gives batches, and can be gone through several times.
+    """
+
+    request: InputRequest
+    images: tuple[Image.Image, ...] = ()
+    tensors: tuple[Tensor, ...] = ()
+    loader: Iterable[Any] | None = None
+
+    @property
+    def is_noise(self) -> bool:
+        return not self.request.files and not self.images and not self.tensors and self.loader is None
+
+
+def as_given(inputs: Any, keywords: Keywords) -> Given:
+    """Sort out what was handed over.
+
+    Args:
+        inputs: a path, a glob, `-`, a PIL image, a tensor or array (the argument of one forward), a list of any of
+            these, a tuple of tensors (several arguments), or a loader such as a `DataLoader`; None for noise.
+
+    Raises:
+        UsageError: none of these, or an iterator that can be gone through only once (exit 2).
+    """
+    if isinstance(inputs, InputRequest):
+        return Given(inputs)
+    if isinstance(inputs, Given):
+        return inputs
+    request = _request(keywords)
+    if inputs is None:
+        return Given(request)
+    if isinstance(inputs, tuple) and inputs and all(isinstance(item, Tensor) for item in inputs):
+        return Given(request, tensors=inputs)
+    several = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
+    if several and all(isinstance(item, str | PathLike) for item in several):
+        files = tuple(fspath(item) for item in several)
+        return Given(_request(keywords, files))
+    if several and all(isinstance(item, Image.Image) for item in several):
+        return Given(request, images=tuple(several))
+    if several and all(_is_array(item) for item in several):
+        return Given(request, tensors=_as_arguments([torch.as_tensor(item) for item in several]))
+    if (
+        hasattr(inputs, "__iter__")
+        and hasattr(inputs, "__len__")
+        and not isinstance(inputs, list | tuple | dict)
+    ):
+        return Given(request, loader=inputs)
+    what = (
+        f"inputs of type {type(inputs).__name__} are neither paths, images, tensors nor a loader of batches"
+    )
+    if isinstance(inputs, Iterator):
+        what = f"a {type(inputs).__name__} can be gone through only once"
+    raise UsageError(what, "give a list of paths or images, a tensor, or a DataLoader")
+
+
+def _is_array(item: Any) -> bool:
+    return isinstance(item, Tensor) or type(item).__module__ == "numpy"
+
+
+def _as_arguments(tensors: list[Tensor]) -> tuple[Tensor, ...]:
+    """Take several images `(C, H, W)` for one batch; anything else for the arguments of one forward."""
+    if len(tensors) > 1 and all(t.ndim == 3 and t.shape == tensors[0].shape for t in tensors):
+        return (torch.stack(tensors),)
+    return tuple(tensors)
+
+
+def _request(keywords: Keywords, files: tuple[str, ...] = ()) -> InputRequest:
+    shape = keywords.get("input_shape") or ()
+    if isinstance(shape, str):
+        shapes = [shape]
+    elif all(isinstance(side, int) for side in shape):
+        shapes = [",".join(map(str, shape))] if shape else []
+    else:
+        shapes = [texts(one) or "" for one in shape]
+    return InputRequest(
+        files=files,
+        shapes=tuple(shapes),
+        size=texts(keywords.get("size")),
+        mean=texts(keywords.get("mean")),
+        std=texts(keywords.get("std")),
+        normalize=keywords.get("normalize", True),
+        batch=keywords.get("batch"),
+        seed=keywords.get("seed", 0),
+    )
+
+
+def open_given(
+    given: Given,
+    *,
+    family: str,
+    transforms: Any | None,
+    module: nn.Module | None,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> Inputs:
+    """Open what was handed over as batches that a model of the given family accepts.
+
+    Raises:
+        UsageError, CannotRunError: exit codes 2 and 4; see the parts.
+    """
+    target = Target(family, device, dtype)
+    if given.images:
+        pictures = [PictureFile(f"image {n}", image=image) for n, image in enumerate(given.images, 1)]
+        return open_pictures(given.request, target, transforms, module, pictures)
+    if given.tensors:
+        return open_batch(list(given.tensors), given.request.batch, target, "the tensor")
+    if given.loader is not None:
+        return _open_loader(given.loader, target, given.request.seed)
+    return open_inputs(
+        given.request, family=family, transforms=transforms, module=module, device=device, dtype=dtype
+    )
+
+
+def _open_loader(loader: Iterable[Any], target: Target, seed: int) -> Inputs:
+    """Go through a loader under a seed of its own, so that each time it gives the same."""
+    counts = [len(_without_labels(item)[0]) for item in _repeatable(loader, seed)]
+    if not counts:
+        raise UsageError("the loader gives no batch", "give a loader with at least one batch")
+    first = next(iter(_repeatable(loader, seed)))
+
+    def batches() -> Iterator[Batch]:
+        for item in _repeatable(loader, seed):
+            args = target.arrange(_without_labels(item))
+            yield Batch(target.place(args), count_images(args))
+
+    info = InputInfo("tensor", shapes_of(target.arrange(_without_labels(first))))
+    return Inputs(info, sum(counts), len(counts), batches)
+
+
+def _repeatable(loader: Iterable[Any], seed: int) -> Iterator[Any]:
+    """Iterate with the global random numbers seeded, and put them back after every step."""
+    state = torch.Generator().manual_seed(seed).get_state()
+    items: Iterator[Any] | None = None
+    while True:
+        before = torch.get_rng_state()
+        torch.set_rng_state(state)
+        try:
+            items = items if items is not None else iter(loader)
+            item = next(items)
+        except StopIteration:
+            return
+        finally:
+            state = torch.get_rng_state()
+            torch.set_rng_state(before)
+        yield item
+
+
+def _without_labels(item: Any) -> Sequence[Tensor]:
+    """Return the tensors of a batch that go into the model: of `(images, labels)` the images."""
+    if isinstance(item, Tensor):
+        return [item]
+    tensors = [part for part in item if isinstance(part, Tensor)] if isinstance(item, list | tuple) else []
+    if not tensors:
+        kind = type(item).__name__
+        raise UsageError(f"the loader gives batches of type {kind}, without a tensor", "give tensors")
+    is_labelled = len(item) == 2 and (len(tensors) == 1 or tensors[1].ndim <= 1)
+    return tensors[:1] if is_labelled else tensors

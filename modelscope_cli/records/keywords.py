@@ -1,0 +1,114 @@
+"""The keywords that public functions share, with the names and defaults of the flags. Standard library only."""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from typing import Any, ParamSpec, TypedDict, TypeVar
+
+from modelscope_cli.errors import ModelscopeError, nearest
+from modelscope_cli.records.run import invocation
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class ModelKeywords(TypedDict, total=False):
+    """What can be said of a model that is named; a module that is handed over is taken as it is.
+
+    Attributes:
+        weights: `auto`, `none`, `DEFAULT` or a name such as `IMAGENET1K_V1`.
+        checkpoint: a file with a state dict to load into the model.
+        strict: whether a checkpoint that does not fit exactly is an error.
+        num_classes: classes of the head.
+        model_arg: arguments for the model's class or factory.
+        device, dtype: as on the command line: `auto`, `cuda:1`; `float32`, `bfloat16`, `float16`.
+        seed: of random weights and of noise.
+        offline: never touch the network.
+    """
+
+    weights: str
+    checkpoint: str | PathLike[str] | None
+    strict: bool
+    num_classes: int | None
+    model_arg: Sequence[str] | Mapping[str, Any]
+    device: str
+    dtype: str
+    seed: int
+    offline: bool
+
+
+class InputKeywords(TypedDict, total=False):
+    """What can be said of the input.
+
+    Attributes:
+        input_shape: seeded noise of this shape: `(1, 3, 224, 224)`, `"int64:1,128"`, or a list of several inputs.
+        size: resize and crop images to this: `224` or `(224, 320)`, height first.
+        mean, std: normalise by one number a channel, on the scale 0..1.
+        normalize: whether to normalise.
+        batch: images in one forward.
+    """
+
+    input_shape: str | Sequence[int] | Sequence[str]
+    size: str | int | Sequence[int] | None
+    mean: str | float | Sequence[float] | None
+    std: str | float | Sequence[float] | None
+    normalize: bool
+    batch: int | None
+
+
+class Keywords(ModelKeywords, InputKeywords, total=False):
+    """What every function that runs a model takes beside its own keywords."""
+
+
+DEFAULTS: dict[str, Any] = {
+    **{"weights": "auto", "checkpoint": None, "strict": True, "num_classes": None, "model_arg": ()},
+    **{"device": "auto", "dtype": "float32", "seed": 0, "offline": False},
+    **{"input_shape": (), "size": None, "mean": None, "std": None, "normalize": True, "batch": None},
+}
+
+
+def spelled_out(function: Callable[P, R]) -> Callable[P, R]:
+    """Show the shared keywords in the signature of a function with `**keywords`, and refuse others by name."""
+    own = inspect.signature(function)
+    kinds = {
+        name: kind for base in (ModelKeywords, InputKeywords) for name, kind in base.__annotations__.items()
+    }
+    accepted = _accepted(function)
+    shared = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=DEFAULTS[name], annotation=kinds[name]
+        )
+        for name in accepted
+    ]
+    parameters = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    names = {*(p.name for p in parameters), *accepted}
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name in kwargs:
+            if name not in names:
+                near = nearest(name, names)
+                what = f"{function.__name__}() got an unexpected keyword argument '{name}'"
+                raise TypeError(f"{what}: {near}" if near else what)
+        try:
+            return function(*args, **kwargs)
+        except ModelscopeError as error:
+            if not invocation().argv and error.hint:
+                error.speak_python()
+            raise
+
+    call.__signature__ = own.replace(parameters=[*parameters, *shared])  # type: ignore[attr-defined]
+    return call
+
+
+def _accepted(function: Callable[..., Any]) -> list[str]:
+    kind = function.__annotations__["keywords"]
+    return [name for name in DEFAULTS if name in kind.__args__[0].__annotations__]
+
+
+def texts(value: Any) -> str | None:
+    """Return what a person would have typed: `(224, 320)` as `224,320`; None as it is."""
+    if value is None or isinstance(value, str):
+        return value
+    return ",".join(map(str, value)) if isinstance(value, Sequence) else str(value)
