@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any, ParamSpec, TypedDict, TypeVar
 
-from modelscope_cli.errors import ModelscopeError, nearest
+from modelscope_cli.errors import ModelscopeError, UsageError, nearest
 from modelscope_cli.records.run import invocation
 
 P = ParamSpec("P")
@@ -61,6 +61,8 @@ class Keywords(ModelKeywords, InputKeywords, total=False):
     """What every function that runs a model takes beside its own keywords."""
 
 
+MODES = ("auto", "eval", "train")
+
 DEFAULTS: dict[str, Any] = {
     **{"weights": "auto", "checkpoint": None, "strict": True, "num_classes": None, "model_arg": ()},
     **{"device": "auto", "dtype": "float32", "seed": 0, "offline": False},
@@ -105,6 +107,18 @@ def spelled_out(function: Callable[P, R]) -> Callable[P, R]:
 def _accepted(function: Callable[..., Any]) -> list[str]:
     kind = function.__annotations__["keywords"]
     return [name for name in DEFAULTS if name in kind.__args__[0].__annotations__]
+
+
+def check_choice(keyword: str, value: str, choices: Sequence[str]) -> None:
+    """Refuse a word that a keyword does not know.
+
+    Raises:
+        UsageError: names the near ones and lists all (exit 2).
+    """
+    if value not in choices:
+        near = nearest(value, choices)
+        message = f"'{value}' is not a {keyword}" + (f": {near}" if near else "")
+        raise UsageError(message, f"one of {', '.join(choices)}")
 
 
 def texts(value: Any) -> str | None:

@@ -6,10 +6,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from modelscope_cli.analysis.interventions import bind, conclude, read_hooks
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.models.load import load_model
 from modelscope_cli.models.request import ModelRequest
-from modelscope_cli.shell.hooks import bind, conclude, read_hooks
+from modelscope_cli.records.progress import SILENT
 
 HOOKS = """
 import torch
@@ -129,10 +130,10 @@ def test_the_model_is_bit_identical_afterwards(samples, cwd):
     )
     x = torch.rand(1, 3, 64, 64)
     before = loaded.module(x), {name: value.clone() for name, value in loaded.module.state_dict().items()}
-    bound = bind(read_hooks(["scale=2@conv", "call=hooks.py:in_place@bn"], "stats"), loaded, (x,), 0)
+    bound = bind(read_hooks(["scale=2@conv", "call=hooks.py:in_place@bn"], "stats"), loaded, (x,), 0, SILENT)
     with HookSession(loaded.module, interventions=bound.interventions) as session:
         assert not torch.equal(session.run((x,)), before[0])
-    conclude(bound)
+    conclude(bound, SILENT)
     assert torch.equal(loaded.module(x), before[0])
     assert all(torch.equal(value, before[1][name]) for name, value in loaded.module.state_dict().items())
     assert not any(

@@ -12,7 +12,7 @@ from modelscope_cli.analysis.statistics.moments import Wanted
 from modelscope_cli.analysis.subject import Subject, as_patterns
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.selection import uncalled
-from modelscope_cli.records.keywords import Keywords, spelled_out
+from modelscope_cli.records.keywords import MODES, Keywords, check_choice, spelled_out
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.stats import COLUMN_OF_FIGURE, StatsRecord
 from modelscope_cli.report.folder import OutputFolder, write_text
@@ -61,6 +61,7 @@ def stats(
     """
     if correlation and not as_patterns(layer):
         raise UsageError("--correlation needs to know which layers", "--correlation --layer conv")
+    check_choice("mode", mode, MODES)
     is_training = mode == "train"
     subject = Subject("stats", model, inputs, keywords, hook=hook, progress=progress)
     subject.open(is_training=is_training)
