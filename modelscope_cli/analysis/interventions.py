@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelscope_cli.errors import ModelscopeError, UsageError
+from modelscope_cli.records.naming import some
 from modelscope_cli.records.progress import Progress
 
 if TYPE_CHECKING:
@@ -162,13 +163,15 @@ def _warnings(report: "HookReport") -> list["Notice"]:
     hook = f"--hook '{report.spec}'"
     found = []
     if report.never_fired:
-        where = _some(report.never_fired)
+        where = some(report.never_fired, 4)
         found.append(Notice("hook_never_fired", f"{hook} never fired at {where}: {_WHY_NOT[report.kind]}"))
     if report.left_alone:
         message = f"{hook} leaves some tensors alone, such as {report.left_alone}"
         found.append(Notice("hook_left_alone", message))
     if report.moved:
-        message = f"{hook} works in place: {_some(report.moved)} changed with it; return a new tensor instead"
+        message = (
+            f"{hook} works in place: {some(report.moved, 4)} changed with it; return a new tensor instead"
+        )
         found.append(Notice("hook_in_place", message))
     return found
 
@@ -181,7 +184,3 @@ _WHY_NOT = {
     "param-grad": "no parameters, or no gradient for them",
     "full-backward": _NO_GRADIENT,
 }
-
-
-def _some(names: Sequence[str], n: int = 4) -> str:
-    return ", ".join(names[:n]) + (f" and {len(names) - n} more" if len(names) > n else "")

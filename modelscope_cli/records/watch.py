@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from modelscope_cli.records.naming import label
 from modelscope_cli.records.run import Record
 
 Series = tuple[float | None, ...]
@@ -99,13 +100,13 @@ def labelling(
     """
     models = {layer.model for layer in layers} | {parameter.model for parameter in parameters}
 
-    def label(row: WatchedLayer | WatchedParameter) -> str:
+    def name_of(row: WatchedLayer | WatchedParameter) -> str:
         name = row.name or row.model
         if isinstance(row, WatchedLayer) and row.call:
-            name += f"#{row.call}"
+            name = label(name, row.call)
         return f"{row.model}/{name}" if len(models) > 1 and row.name else name
 
-    return label
+    return name_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,15 +75,3 @@ class Rule(ListedRule):
     wants: frozenset[str] = frozenset()
     yields_to: tuple[str, ...] = ()
     excuse: Callable[[Evidence, Any], str | None] = _always
-
-
-def label(row: Any) -> str:
-    """Return the name a pattern understands, `relu#1` for a second call; the type for the model itself."""
-    return (row.name or row.type) + (f"#{row.call}" if row.call else "")
-
-
-def some(names: Iterable[str], most: int = 3) -> str:
-    """Return the first names and how many more."""
-    every = list(names)
-    more = len(every) - most
-    return ", ".join(every[:most]) + (f" and {more} more" if more > 0 else "")

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from modelscope_cli.records.naming import is_rectifier, some
 from modelscope_cli.records.watch import Event, ScalarSeries, WatchedLayer, WatchedParameter, labelling
-from modelscope_cli.rules.rule import some
 
-_RECTIFIERS = ("ReLU", "ReLU6")
 _LASTING = 3  # records in a row, the last of the run among them, before something is called a state
 _MIN_RECORDS = 8  # fewer tell nothing about a course
 
@@ -127,7 +126,7 @@ def dead(course: Course, threshold: float) -> Iterator[Sighting]:
     """The first ReLU to die; one that is given nothing but zeros dies of it."""
     silent = []
     for layer in course.layers:
-        if layer.type in _RECTIFIERS:
+        if is_rectifier(layer.type):
             start = _lasting(layer.series.zero_fraction, lambda share: share > threshold)
             if start is not None:
                 silent.append((layer.series.step[start], layer.order, layer))

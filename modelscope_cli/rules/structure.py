@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 from modelscope_cli.records.check import WARNING
 from modelscope_cli.records.evidence import Evidence
+from modelscope_cli.records.naming import some
 from modelscope_cli.records.summary import LayerShape
-from modelscope_cli.rules.rule import Rule, Sighting, some
+from modelscope_cli.rules.rule import Rule, Sighting
 
 _LEGITIMATE = ("the attention uses its weight directly", "auxiliary head, for training")
 

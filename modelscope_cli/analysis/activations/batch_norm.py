@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from modelscope_cli.hooks.session import Call, Observer
+from modelscope_cli.records.naming import some
 from modelscope_cli.records.run import Notice
 from modelscope_cli.records.stats import BatchNormDrift
 
@@ -95,11 +96,10 @@ def frozen_but_moving(rows: Iterable[BatchNormDrift]) -> tuple[Notice, ...]:
     names = list(dict.fromkeys(row.name for row in rows if row.is_frozen))
     if not names:
         return ()
-    more = f" and {len(names) - _N_NAMED} more" if len(names) > _N_NAMED else ""
     return (
         Notice(
             "frozen_batch_norm_moves",
             f"{len(names)} frozen batch norm(s) still update their running statistics in train mode: "
-            f"{', '.join(names[:_N_NAMED])}{more}; keep them in eval mode where they are to stay",
+            f"{some(names, _N_NAMED)}; keep them in eval mode where they are to stay",
         ),
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence, Set
 
+from modelscope_cli.records.naming import label_of, some
 from modelscope_cli.records.summary import LayerShape, SummaryRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
@@ -17,7 +18,7 @@ def summary_sheet(record: SummaryRecord, columns: str | None = None) -> Sheet:
         rows=rows,
         facts=_facts(record),
         is_dim=lambda row: not row.executed,
-        is_bad=lambda row: record.failed is not None and _label(row) == record.failed,
+        is_bad=lambda row: record.failed is not None and label_of(row) == record.failed,
     )
 
 
@@ -32,7 +33,7 @@ def summary_columns(rows: Sequence[LayerShape] = (), total_params: int = 0) -> t
         return row.params / total_params if total_params and row.call == 0 else None
 
     return (
-        Column("name", "layer", _label, tree, is_number=False, rank=0),
+        Column("name", "layer", label_of, tree, is_number=False, rank=0),
         Column("type", "type", lambda r: r.type, is_number=False, rank=3),
         Column("kernel", "kernel", lambda r: _kernel(r) or None, _kernel, rank=6),
         Column("input", "input", lambda r: _all(r.input_shapes), _input, is_number=False, rank=5),
@@ -46,10 +47,6 @@ def summary_columns(rows: Sequence[LayerShape] = (), total_params: int = 0) -> t
         Column("trainable", "trainable", lambda r: r.trainable_params, is_shown=False),
         Column("flops", "FLOPs", lambda r: r.flops, is_shown=False),
     )
-
-
-def _label(row: LayerShape) -> str:
-    return f"{row.name}#{row.call}" if row.call else row.name or row.type
 
 
 def _in_tree(row: LayerShape, shown: Set[str]) -> str:
@@ -116,12 +113,7 @@ def _facts(record: SummaryRecord) -> tuple[tuple[str, str], ...]:
         if not row.executed:
             by_reason.setdefault(row.note or "the forward does not use it", []).append(row.name)
     for reason, names in by_reason.items():
-        facts.append(("not called", f"{_first(names, 2)}: {reason}"))
+        facts.append(("not called", f"{some(names, 2)}: {reason}"))
     if record.uncounted_ops:
-        facts.append(("not counted", f"{_first(record.uncounted_ops, 6)} (no FLOP formula)"))
+        facts.append(("not counted", f"{some(record.uncounted_ops, 6)} (no FLOP formula)"))
     return tuple(facts)
-
-
-def _first(names: Sequence[str], most: int) -> str:
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

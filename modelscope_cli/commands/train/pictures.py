@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli.commands.train.table import first_layer, settings_of
+from modelscope_cli.records.naming import is_rectifier, label_of
 from modelscope_cli.records.train import Training, TrainRecord
 from modelscope_cli.records.watch import WatchedLayer, WatchedParameter
 from modelscope_cli.report.folder import write_with
-from modelscope_cli.report.labels import label_of
 
 INK, ACCENT, LINE = "#1f2430", "#d1495b", "#3f5f8f"
 _VARIANTS = ("#3f5f8f", "#d1495b", "#c98a2b", "#4f9d69", "#7b5ea7", "#4aa3c0", "#8a6d5a", "#e07a9c")
@@ -35,7 +35,9 @@ def save_curves(record: TrainRecord, path: Path) -> None:
     ):
         _draw_layers(figure.add_subplot(grid[0, column]), training.layers, key, title)
     zero = {label_of(row): row.series.zero_fraction for row in training.layers if _has_zeros(row)}
-    dead = {label_of(row): row.series.dead_fraction or () for row in training.layers if "ReLU" in row.type}
+    dead = {
+        label_of(row): row.series.dead_fraction or () for row in training.layers if is_rectifier(row.type)
+    }
     steps = training.layers[0].series.step if training.layers else ()
     _heat(figure, grid[1, 0], zero, steps, "zeros, %", 100.0, "magma", (0, 100))
     _heat(figure, grid[1, 1], dead, steps, "dead channels, %", 100.0, "magma", (0, 100))
@@ -180,7 +182,7 @@ def _heat(
 
 def _mean_dead(layers: Sequence[WatchedLayer]) -> list[float | None]:
     """Average the dead shares of all ReLUs at every step."""
-    curves = [row.series.dead_fraction or () for row in layers if row.type == "ReLU"]
+    curves = [row.series.dead_fraction or () for row in layers if is_rectifier(row.type)]
     at_step = ([share for share in shares if share is not None] for shares in zip(*curves, strict=False))
     return [sum(shares) / len(shares) if shares else None for shares in at_step]
 

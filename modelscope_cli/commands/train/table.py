@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
+from modelscope_cli.records.naming import is_rectifier, label_of
 from modelscope_cli.records.train import Training, TrainRecord
 from modelscope_cli.records.watch import WatchedLayer
 from modelscope_cli.report import numbers
-from modelscope_cli.report.labels import label_of
 from modelscope_cli.report.sheet import Column, Sheet, Value, choose_columns
 
 
@@ -45,7 +45,7 @@ def first_layer(training: Training) -> WatchedLayer | None:
 
 def most_dead(training: Training, end: int = -1) -> float | None:
     """Return the greatest share of dead channels among the ReLUs; None where there are none."""
-    shares = [_end(row, "dead_fraction", end) for row in training.layers if row.type == "ReLU"]
+    shares = [_end(row, "dead_fraction", end) for row in training.layers if is_rectifier(row.type)]
     return max((share for share in shares if share is not None), default=None)
 
 

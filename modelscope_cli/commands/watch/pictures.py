@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from modelscope_cli.records.naming import is_rectifier
 from modelscope_cli.records.watch import WatchedLayer, WatchedParameter, WatchRecord, labelling
 from modelscope_cli.report.folder import write_with
 
@@ -14,7 +15,6 @@ _MOST_ROWS = 160
 _ZERO_ROWS = 4  # of a strip, for what lies below the lowest bin
 _GAP_ROWS = 14  # above a strip, for its name
 _MARGIN = 0.1  # inches
-_RECTIFIERS = ("ReLU",)
 
 
 def save_figures(record: WatchRecord, folder: Path) -> None:
@@ -269,7 +269,7 @@ def _heat(axes: Any, grid: Any, labels: list[str], steps: list[int], **look: Any
 
 def _draw_dead(record: WatchRecord) -> Any:
     """The share of zeros: of rectifiers where there are any, else of every layer."""
-    rectifiers = [row for row in record.layers if row.type.startswith(_RECTIFIERS)]
+    rectifiers = [row for row in record.layers if is_rectifier(row.type)]
     rows = _thinned(rectifiers or record.layers, _MOST_ROWS)
     steps = _all_steps(rows)
     grid = _grid(rows, steps, lambda series: series.zero_fraction)

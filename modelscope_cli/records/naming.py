@@ -1,0 +1,42 @@
+"""How layers are called: one label, one way to cut a list short, one idea of a rectifier. Standard library only."""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+# |x| below this counts as near zero, where nobody says otherwise.
+NEAR_ZERO = 0.05
+# What gives exact zeros for everything below zero, so that a channel can die of it.
+RECTIFIERS = ("ReLU", "ReLU6")
+
+
+class Called(Protocol):
+    """A row about one call of a layer."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def call(self) -> int: ...
+
+
+def label(name: str, call: int) -> str:
+    """Return the name a pattern understands: `relu`, and `relu#1` for its second call."""
+    return f"{name}#{call}" if call else name
+
+
+def label_of(row: Called) -> str:
+    """Return the label of a row; the type for the model itself."""
+    return label(row.name or row.type, row.call)
+
+
+def some(names: Iterable[str], most: int = 3) -> str:
+    """Return the first names and how many more: `a, b and 7 more`."""
+    every = list(names)
+    more = len(every) - most
+    return ", ".join(every[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def is_rectifier(type: str) -> bool:
+    """Tell whether a layer of this class gives exact zeros for everything below zero."""
+    return type in RECTIFIERS
