@@ -6,9 +6,7 @@
 The names below are loaded when they are first used, so that importing the package costs nothing.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # as type checkers read it; `typing` takes as long to import as Python takes to start
 __version__ = "0.1.0"
 _HOMES = {
     "load": "api",
@@ -23,8 +21,10 @@ if TYPE_CHECKING:
     from modelscope_cli.api import load, observe, summary
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in _HOMES:
+        from importlib import import_module
+
         return getattr(import_module(f"modelscope_cli.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
