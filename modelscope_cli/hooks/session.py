@@ -16,6 +16,7 @@ from torch.utils.hooks import RemovableHandle
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import list_layers, tensors_in
 from modelscope_cli.hooks.snapshot import Snapshot
+from modelscope_cli.hooks.torch_private import in_backward
 from modelscope_cli.records.run import Shape
 
 
@@ -256,7 +257,7 @@ class HookSession:
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         if self._open:
             self._open[-1].is_innermost = False
-        elif torch._C._current_graph_task_id() != -1:
+        elif in_backward():
             return None  # recomputed inside a backward pass
         else:
             self._begin_pass()
