@@ -223,6 +223,8 @@ class HookSession:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._close()
+        if isinstance(error, _StopForward) and error.__cause__ is not None:
+            raise error.__cause__  # of an observer, in a forward that the caller ran himself
 
     def _close(self) -> None:
         for handle in self._handles:
