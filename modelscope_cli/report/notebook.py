@@ -59,12 +59,9 @@ def _style() -> str:
 
 def _without_empty_columns(sheet: Sheet) -> Sheet:
     """Leave out columns with nothing in any row, as that of a figure nobody asked for."""
-    kept = [
-        column
-        for column in sheet.columns
-        if not sheet.rows or not column.is_shown or any(map(column.render, sheet.rows))
-    ]
-    return replace(sheet, columns=tuple(kept))
+    first, *others = sheet.columns
+    kept = [one for one in others if not sheet.rows or not one.is_shown or any(map(one.render, sheet.rows))]
+    return replace(sheet, columns=(first, *kept))
 
 
 def _body(sheet: Sheet, columns: Sequence[Column]) -> Iterator[str]:
