@@ -32,7 +32,7 @@ DOORS = {
     "lean.py": {"_dynamo"},
 }
 # Not torch's: Python's own, the tool's own, and the protocol of notebooks.
-OTHERS = {"_getframe", "_repr_html_", "_fields"}
+OTHERS = {"_getframe", "_repr_html_", "_repr_png_", "_fields"}
 
 
 def _is_private(name: str) -> bool:
