@@ -1,15 +1,29 @@
-"""Keep `torch._dynamo` and sympy (over a second of imports) out of a process that compiles nothing."""
+"""Keep `torch._dynamo` and sympy (over a second of imports) out of a command line that compiles nothing.
+
+Only the shell opens this, as the process is its own; in anybody else's process `sys.modules` is left alone.
+`MSCOPE_LEAN=0` switches it off. Standard library only.
+"""
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 
-import torch
-from torch import nn
-from torch.overrides import TorchFunctionMode
+_IS_OPEN: ContextVar[bool] = ContextVar("lean", default=False)
+
+
+@contextmanager
+def lean_imports() -> Iterator[None]:
+    """Let `without_dynamo` work while open; for the shell, around one command line."""
+    token = _IS_OPEN.set(os.environ.get("MSCOPE_LEAN") != "0")
+    try:
+        yield
+    finally:
+        _IS_OPEN.reset(token)
 
 
 def _disable(fn: Callable[..., Any] | None = None, recursive: bool = True, **_: Any) -> Any:
@@ -71,18 +85,20 @@ def _remove_stand_ins() -> None:
     for name in _SERVED:
         if isinstance(sys.modules.get(name), _StandIn):
             del sys.modules[name]
-    if isinstance(vars(torch).get("_dynamo"), _StandIn):
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(vars(torch).get("_dynamo"), _StandIn):
         del torch._dynamo
 
 
 @contextmanager
 def without_dynamo() -> Iterator[None]:
-    """Stand stubs in for `torch._dynamo`, sympy and the symbolic shapes while open.
+    """Stand stubs in for `torch._dynamo`, sympy and the symbolic shapes while open, under the shell.
 
-    Nothing happens where one of the real ones is loaded already. At exit the stubs are taken out again, so a
-    later import gets the real module; so does anybody who asks a stub for more than the few names it knows.
+    Nothing happens where one of the real ones is loaded already, nor outside of `lean_imports`. At exit the stubs
+    are taken out again, so a later import gets the real module; so does anybody who asks a stub for more than the
+    few names it knows.
     """
-    if any(name in sys.modules for name in _SERVED):
+    if not _IS_OPEN.get() or any(name in sys.modules for name in _SERVED):
         yield
         return
     for name, served in _SERVED.items():
@@ -92,54 +108,3 @@ def without_dynamo() -> Iterator[None]:
         yield
     finally:
         _remove_stand_ins()
-
-
-_RANDOM_FILLS = frozenset(
-    {
-        torch.Tensor.normal_,
-        torch.Tensor.uniform_,
-        nn.init.normal_,
-        nn.init.uniform_,
-        nn.init.trunc_normal_,
-        nn.init.kaiming_normal_,
-        nn.init.kaiming_uniform_,
-        nn.init.xavier_normal_,
-        nn.init.xavier_uniform_,
-    }
-)
-# Some constructors read these back: regnet its widths, stochastic depth its rates.
-_VALUE_MAKERS = frozenset({torch.arange, torch.linspace, torch.tensor})
-
-
-class _SkipRandomFills(TorchFunctionMode):
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if func in _RANDOM_FILLS:
-            return args[0] if args else (kwargs or {})["tensor"]
-        return func(*args, **(kwargs or {}))
-
-
-class _KeepValuesOnCpu(TorchFunctionMode):
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if func in _VALUE_MAKERS:
-            kwargs = {"device": "cpu", **(kwargs or {})}
-        return func(*args, **(kwargs or {}))
-
-
-def skip_random_fills() -> TorchFunctionMode:
-    """Return a mode under which random initialisation leaves tensors as they are.
-
-    For models whose values do not exist (meta) or are all about to be overwritten. On meta it also avoids
-    the Python decomposition of random fills, which imports sympy and dynamo.
-    """
-    return _SkipRandomFills()
-
-
-@contextmanager
-def on_meta() -> Iterator[None]:
-    """Build without memory while open: tensors on meta, except those that constructors read values from."""
-    with torch.device("meta"), _KeepValuesOnCpu(), skip_random_fills():
-        yield

@@ -6,7 +6,8 @@ import sys
 import pytest
 import torch
 
-from modelscope_cli.lean import on_meta, skip_random_fills, without_dynamo
+from modelscope_cli.lean import lean_imports, without_dynamo
+from modelscope_cli.models.on_meta import on_meta, skip_random_fills
 
 PREAMBLE = """
 import sys
@@ -14,7 +15,10 @@ import torch
 heavy = {"torch._dynamo", "torch._dynamo.utils", "sympy", "torch.fx.experimental.symbolic_shapes"}
 if heavy & set(sys.modules):
     print("torch imports them itself"), sys.exit(0)
-from modelscope_cli.lean import on_meta, skip_random_fills, without_dynamo
+from modelscope_cli.lean import lean_imports, without_dynamo
+from modelscope_cli.models.on_meta import skip_random_fills
+shell = lean_imports()
+shell.__enter__()
 """
 
 
@@ -127,7 +131,7 @@ def test_values_that_constructors_read_stay_on_the_cpu() -> None:
 
 
 def test_without_dynamo_nests() -> None:
-    with without_dynamo(), without_dynamo():
+    with lean_imports(), without_dynamo(), without_dynamo():
         pass
 
 
@@ -139,3 +143,55 @@ def test_no_command_on_a_torchvision_model_imports_dynamo(line: str) -> None:
     code += "; sys.exit('torch._dynamo' in sys.modules)"
     command = [sys.executable, "-c", code, *line.split(), "--quiet"]
     assert subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def test_the_stand_ins_are_for_the_shell_alone() -> None:
+    run("""
+shell.__exit__(None, None, None)
+before = set(sys.modules)
+with without_dynamo():
+    assert set(sys.modules) == before
+""")
+
+
+def test_the_stand_ins_can_be_switched_off() -> None:
+    run("""
+import os
+os.environ["MSCOPE_LEAN"] = "0"
+with lean_imports(), without_dynamo():
+    assert not heavy & set(sys.modules)
+with without_dynamo():  # switched off within only
+    assert heavy <= set(sys.modules)
+""")
+
+
+@pytest.mark.parametrize(
+    "call", ["summary('squeezenet1_1')", "load('squeezenet1_1', weights='none')", "stats(model, x)"]
+)
+def test_public_functions_never_install_a_stand_in(call: str) -> None:
+    run(f"""
+shell.__exit__(None, None, None)
+import modelscope_cli as ms
+from modelscope_cli import lean
+lean._StandIn = None  # calling it would raise
+model, x = torch.nn.Conv2d(3, 4, 3), torch.ones(1, 3, 8, 8)
+ms.{call}
+""")
+
+
+def test_the_test_for_stand_ins_can_fail() -> None:
+    with pytest.raises(AssertionError, match="not callable"):
+        run("""
+from modelscope_cli import lean
+lean._StandIn = None
+from modelscope_cli.models import zoo
+""")
+
+
+@pytest.mark.parametrize(
+    "script", ["import modelscope_cli", "import modelscope_cli as ms; dir(ms), ms.__version__"]
+)
+def test_importing_the_package_costs_nothing(script: str) -> None:
+    code = f"import sys; before = set(sys.modules); {script}; print(*sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["modelscope_cli"]

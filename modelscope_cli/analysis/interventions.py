@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     from modelscope_cli.records.hooks import HookReport
     from modelscope_cli.records.run import Notice
 
+GivenHook = tuple[str, str, Callable[..., Any]]  # kind, pattern, function
 ReadHook = tuple["HookSpec", Callable[..., Any] | None]  # the function of a `call`
 HookFindings = tuple[tuple["HookReport", ...], tuple["Notice", ...]]
 
 
-def read_hooks(typed: Sequence[str] | None, command: str, *, has_backward: bool = False) -> list[ReadHook]:
-    """Parse every `--hook`, in order, and import the functions.
+def read_hooks(
+    typed: Sequence[str | GivenHook] | None, command: str, *, has_backward: bool = False
+) -> list[ReadHook]:
+    """Parse every `--hook`, in order, and import the functions; those handed over in Python are taken as they are.
 
     Raises:
         UsageError: malformed, no such function, or a kind that needs a backward pass where there is none (exit 2).
@@ -35,15 +38,27 @@ def read_hooks(typed: Sequence[str] | None, command: str, *, has_backward: bool 
     hooks: list[ReadHook] = []
     files: set[Path] = set()
     for text in typed or ():
-        spec = parse_hook(text)
+        spec, function = (parse_hook(text), None) if isinstance(text, str) else _given(text)
         if spec.is_backward and not has_backward:
             raise UsageError(
                 f"--hook '{text}': {command} runs no backward pass", f"modelscope grads --hook '{text}'"
             )
         if spec.action == "save":
             _check_file(spec, files)
-        hooks.append((spec, _import(spec) if spec.action == "call" else None))
+        hooks.append((spec, _import(spec) if spec.action == "call" and function is None else function))
     return hooks
+
+
+def _given(hook: GivenHook) -> ReadHook:
+    from modelscope_cli.hooks.spec import function_hook
+
+    if len(hook) != 3 or not callable(hook[2]):
+        raise UsageError(f"a hook is a text or (kind, pattern, function), not {hook!r}", "zero@conv1")
+    kind, pattern, function = hook
+    name = getattr(function, "__qualname__", type(function).__name__)
+    spec = function_hook(kind, pattern, name)
+    _check_signature(spec, name, function)
+    return spec, function
 
 
 def _check_file(spec: "HookSpec", files: set[Path]) -> None:

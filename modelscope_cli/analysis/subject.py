@@ -16,7 +16,7 @@ from modelscope_cli.inputs.given import Given, as_given, open_given
 from modelscope_cli.models.load import LoadedModel, load_model
 from modelscope_cli.models.request import ModelRequest, as_request
 from modelscope_cli.records.hooks import HookReport
-from modelscope_cli.records.keywords import DEFAULTS, Keywords
+from modelscope_cli.records.keywords import DEFAULTS, Keywords, ModelKeywords
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import ModelInfo, Notice, Run, WeightsInfo, invocation, versions
 
@@ -157,7 +157,7 @@ def header(
     )
 
 
-def load(model: "Model", keywords: Keywords, progress: Progress) -> LoadedModel:
+def load(model: "Model", keywords: ModelKeywords, progress: Progress) -> LoadedModel:
     """Load what was named, or describe what was handed over; say what was decided on the way.
 
     Raises:
@@ -192,7 +192,7 @@ def open_for(given: Given, loaded: LoadedModel, progress: Progress) -> Inputs:
     return inputs
 
 
-def refuse_idle(keywords: Keywords) -> None:
+def refuse_idle(keywords: ModelKeywords) -> None:
     """Refuse what says how to build a model where one was handed over: what is asked for is done or an error."""
     for name in ("weights", "checkpoint", "num_classes", "model_arg", "device", "dtype"):
         if keywords.get(name, DEFAULTS[name]) != DEFAULTS[name]:

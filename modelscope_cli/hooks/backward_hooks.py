@@ -46,8 +46,8 @@ class GradHook(_OnGradients):
     def change_inputs(
         self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        if call.depth == 0:
-            self.detach()
+        if call.depth == 0:  # of earlier passes, those that can still go backward stay
+            self._handles = [handle for handle in self._handles if handle.hooks_dict_ref() is not None]
         return args, kwargs
 
     def change_output(self, call: Call, module: nn.Module, inputs: Any, output: Any) -> Any:
@@ -115,16 +115,22 @@ class FullBackwardHook(_OnGradients):
         super().__init__(target, current)
         self._calls: dict[str, deque[tuple[Call, Nodes]]] = {}
         self._entered: dict[tuple[str, int], Nodes] = {}
+        self._attached: list[tuple[nn.Module, RemovableHandle, dict[str, Any]]] = []
 
     def attach(self, name: str, module: nn.Module) -> Iterable[RemovableHandle]:
-        is_meant = name in self.target.names
-        return [module.register_full_backward_hook(partial(self._fire, name))] if is_meant else ()
+        if name not in self.target.names:
+            return ()
+        before = dict(vars(module))
+        handle = module.register_full_backward_hook(partial(self._fire, name))
+        written = {key: was for key, was in before.items() if vars(module)[key] is not was}
+        self._attached.append((module, handle, written))
+        return [handle]
 
     def change_inputs(
         self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if call.depth == 0:
-            self.detach()
+            self._forget()
         if call.name in self.target.names:
             self._entered[call.name, call.index] = _nodes((args, kwargs))
         return args, kwargs
@@ -136,6 +142,10 @@ class FullBackwardHook(_OnGradients):
         return output
 
     def _fire(self, name: str, module: nn.Module, grad_input: Any, grad_output: Any) -> Any:
+        if (
+            name not in self._calls
+        ):  # PyTorch calls it also when the session is over, for a forward made in it
+            return None
         # The calls of a layer are left in the reverse of the order they were made in; also in a second backward
         # pass through the same graph.
         call, own = self._calls[name][-1]
@@ -164,9 +174,18 @@ class FullBackwardHook(_OnGradients):
         for path in twins[1:]:  # an addition hands one gradient to both of its inputs
             self.counted.moved[str(replace(spot, path=path))] = None
 
-    def detach(self) -> None:
+    def _forget(self) -> None:
         self._calls.clear()
         self._entered.clear()
+
+    def detach(self) -> None:
+        self._forget()
+        for module, handle, written in self._attached:
+            if (
+                not handle.hooks_dict_ref()
+            ):  # PyTorch notes that a layer has such hooks, and never that it has none
+                vars(module).update(written)
+        self._attached.clear()
 
 
 def _nodes(value: Any) -> Nodes:

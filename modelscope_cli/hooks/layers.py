@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from modelscope_cli.hooks.patterns import Layer
+from modelscope_cli.hooks.torch_private import children_of
 
 
 def list_layers(model: nn.Module) -> list[tuple[Layer, nn.Module]]:
@@ -56,10 +56,9 @@ def _walk(value: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:
         for field in dataclasses.fields(value):
             yield from _walk(getattr(value, field.name), _join(path, field.name))
     else:
-        children, _ = pytree.tree_flatten_with_path(value, is_leaf=lambda node: node is not value)
-        for keys, child in children:
-            if child is not value:
-                yield from _walk(child, _join(path, *(_key(key) for key in keys)))
+        children, _ = children_of(value) or ((), None)
+        for key, child in children:
+            yield from _walk(child, _join(path, key))
 
 
 def map_tensors(value: Any, change: Callable[[str, torch.Tensor], torch.Tensor], path: str = "") -> Any:
@@ -85,22 +84,14 @@ def map_tensors(value: Any, change: Callable[[str, torch.Tensor], torch.Tensor],
             except dataclasses.FrozenInstanceError:
                 object.__setattr__(made, name, new)
         return made
-    children, tree = pytree.tree_flatten_with_path(value, is_leaf=lambda node: node is not value)
-    if any(child is value for _, child in children):
+    found = children_of(value)
+    if found is None:
         return value
-    changed = [
-        map_tensors(child, change, _join(path, *(_key(key) for key in keys))) for keys, child in children
-    ]
+    children, remake = found
+    changed = [map_tensors(child, change, _join(path, key)) for key, child in children]
     if all(new is old for new, (_, old) in zip(changed, children, strict=True)):
         return value
-    return pytree.tree_unflatten(changed, tree)
-
-
-def _key(key: Any) -> str:
-    for attribute in ("key", "idx", "name"):
-        if hasattr(key, attribute):
-            return str(getattr(key, attribute))
-    return str(key)
+    return remake(changed)
 
 
 def _join(*parts: str) -> str:

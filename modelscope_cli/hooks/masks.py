@@ -1,7 +1,6 @@
 """Masks over weights, put in place by hooks while the model runs and taken out when it has."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +25,7 @@ class WeightMasks(Intervention):
 
     def __init__(self, masks: Masks | None = None) -> None:
         self.masks: Masks = masks or {}
-        self._replaced: list[tuple[dict[str, Any], str, nn.Parameter]] = []
+        self._replaced: list[tuple[nn.Module, str, nn.Parameter]] = []
 
     def attach(self, name: str, module: nn.Module) -> Iterable[RemovableHandle]:
         if name:
@@ -43,15 +42,14 @@ class WeightMasks(Intervention):
         self._take_out()
         masked = {weight: masked_weight(weight, mask) for weight, mask in self.masks.items()}
         for module in model.modules():
-            held = module._parameters
-            for name, parameter in held.items():
+            for name, parameter in list(module.named_parameters(recurse=False, remove_duplicate=False)):
                 if parameter in masked:
-                    self._replaced.append((held, name, parameter))
-                    held[name] = masked[parameter]
+                    self._replaced.append((module, name, parameter))
+                    setattr(module, name, masked[parameter])
 
     def _take_out(self) -> None:
-        for held, name, parameter in self._replaced:
-            held[name] = parameter
+        for module, name, parameter in self._replaced:
+            setattr(module, name, parameter)
         self._replaced.clear()
 
 

@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.hooks.layers import list_layers
+from modelscope_cli.hooks.layers import list_layers, map_tensors
 from modelscope_cli.hooks.patterns import (
     EVERY_LAYER,
     Layer,
@@ -171,7 +170,7 @@ def trace_calls(model: nn.Module, args: tuple[Any, ...], *, may_run: bool = True
     recorder = _CallRecorder()
     try:
         twin = _meta_twin(model)
-        meta_args = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to("meta"), args)
+        meta_args = map_tensors(args, lambda _, tensor: tensor.to("meta"))
         with HookSession(twin, [recorder]) as session:
             session.run(meta_args)
     except Exception:  # copying runs whatever code the model's attributes bring

@@ -17,6 +17,7 @@ from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import list_layers, tensors_in
 from modelscope_cli.hooks.snapshot import Snapshot
 from modelscope_cli.records.naming import label
+from modelscope_cli.hooks.torch_private import in_backward
 from modelscope_cli.records.run import Shape
 
 
@@ -223,6 +224,8 @@ class HookSession:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._close()
+        if isinstance(error, _StopForward) and error.__cause__ is not None:
+            raise error.__cause__  # of an observer, in a forward that the caller ran himself
 
     def _close(self) -> None:
         for handle in self._handles:
@@ -257,7 +260,7 @@ class HookSession:
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         if self._open:
             self._open[-1].is_innermost = False
-        elif torch._C._current_graph_task_id() != -1:
+        elif in_backward():
             return None  # recomputed inside a backward pass
         else:
             self._begin_pass()

@@ -16,6 +16,7 @@ from torch.autograd.graph import Node, get_gradient_edge
 from torch.utils.hooks import RemovableHandle
 
 from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.hooks.torch_private import version_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +126,6 @@ class SharedGradients:
 def node_of(tensor: Tensor) -> Node | None:
     """Return the operation that takes the gradient of a tensor, None where it has none."""
     return get_gradient_edge(tensor).node if tensor.requires_grad else None
-
-
-def version_of(tensor: Tensor) -> int:
-    """Return how often a tensor was written to in place, as far as torch counts it."""
-    return 0 if tensor.is_inference() else tensor._version
 
 
 def memory_of(tensor: Tensor) -> int:

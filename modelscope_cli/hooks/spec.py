@@ -74,6 +74,20 @@ def parse_hook(text: str) -> HookSpec:
     return _Parser(text).parse()
 
 
+def function_hook(kind: str, pattern: str, name: str) -> HookSpec:
+    """Return the hook that calls a function handed over in Python, under the name it goes by in messages.
+
+    Raises:
+        UsageError: no such kind, or a pattern that is none (exit 2).
+    """
+    if kind not in KINDS:
+        near = nearest(kind, KINDS)
+        message = f"'{kind}' is not a kind of hook" + (f": {near}" if near else "")
+        raise UsageError(message, f"one of {', '.join(KINDS)}")
+    parse_pattern(pattern)
+    return HookSpec(kind, "call", (name,), (), None, pattern)
+
+
 _NAME = re.compile(r"[^=\[(]*")
 _SUFFIX = re.compile(r"\[[^\[\]]*\]|\([^()]*\)")
 _SUFFIXES = re.compile(rf"(?:{_SUFFIX.pattern})*\Z")

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
-from modelscope_cli.hooks.sharing import version_of
 from modelscope_cli.hooks.spec import HookSpec
 from modelscope_cli.hooks.tally import Tally, differs
+from modelscope_cli.hooks.torch_private import version_of
 
 # Called with a tensor that the function wrote to, and the version it had before.
 Moved = Callable[[Tensor, int], None]

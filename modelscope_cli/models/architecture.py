@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
-from modelscope_cli.lean import on_meta
+from modelscope_cli.models.on_meta import on_meta
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ from typing import Any
 from torch import nn
 
 from modelscope_cli.errors import CannotRunError, UsageError, nearest
-from modelscope_cli.lean import skip_random_fills, without_dynamo
+from modelscope_cli.lean import without_dynamo
 from modelscope_cli.models.architecture import Architecture
+from modelscope_cli.models.on_meta import skip_random_fills
 from modelscope_cli.models.seeding import seeded
 
 with without_dynamo():

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from modelscope_cli.records.run import Record, to_plain
+from modelscope_cli.records.shown import Shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +84,16 @@ class CheckRecord(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class RuleList:
+class RuleList(Shown):
     """What `rules` returns: no model was loaded, so it has a header of its own."""
 
     versions: dict[str, str]
     argv: tuple[str, ...]
     rules: tuple[RuleInfo, ...]
+
+    @property
+    def command(self) -> str:
+        return "rules"
 
     def to_dict(self) -> dict[str, Any]:
         header = {"schema": "modelscope/rules/1", "tool": dict(self.versions), "argv": list(self.argv)}

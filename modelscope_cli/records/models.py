@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from modelscope_cli.records.run import Shape, to_plain
+from modelscope_cli.records.shown import Shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +27,16 @@ class ModelEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Catalogue:
+class Catalogue(Shown):
     """What `models` returns: no model was loaded, so it has a header of its own."""
 
     versions: dict[str, str]
     argv: tuple[str, ...]
     models: tuple[ModelEntry, ...]
+
+    @property
+    def command(self) -> str:
+        return "models"
 
     def to_dict(self) -> dict[str, Any]:
         header = {"schema": "modelscope/models/1", "tool": dict(self.versions), "argv": list(self.argv)}

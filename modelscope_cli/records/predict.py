@@ -44,3 +44,7 @@ class PredictRecord(Record):
     classes: int
     threshold: float | None = None
     hooks: tuple[HookReport, ...] = ()
+
+    def labelled(self) -> list[tuple[str, Prediction]]:
+        """Return the predictions by image; the table has a row a guess."""
+        return [(prediction.image, prediction) for prediction in self.predictions]

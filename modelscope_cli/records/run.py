@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from modelscope_cli import __version__
+from modelscope_cli.records.shown import Shown
 
 Shape = tuple[int, ...]
 
@@ -165,24 +166,16 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class Record(Shown):
     """The result of one command. `to_dict` gives the JSON document."""
 
     run: Run
+
+    @property
+    def command(self) -> str:
+        return self.run.command
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists, numbers and strings under the keys of the JSON contract."""
         own = {f.name: to_plain(getattr(self, f.name)) for f in dataclasses.fields(self) if f.name != "run"}
         return {**self.run.header(), **own}
-
-    # How it looks is the business of the reports, which know the records; hence the late imports.
-
-    def __str__(self) -> str:
-        from modelscope_cli.report import notebook, views
-
-        return notebook.to_text(views.sheet_of(self))
-
-    def _repr_html_(self) -> str:
-        from modelscope_cli.report import notebook, views
-
-        return notebook.to_html(views.sheet_of(self))

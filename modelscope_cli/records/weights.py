@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from modelscope_cli.records.run import Notice, Shape, to_plain
+from modelscope_cli.records.shown import Shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ class Identified:
 
 
 @dataclass(frozen=True, slots=True)
-class WeightsRecord:
+class WeightsRecord(Shown):
     """What `weights` returns: no model was run, so it has a header of its own.
 
     Attributes:
@@ -115,6 +116,10 @@ class WeightsRecord:
     has_stats: bool = False
     warnings: tuple[Notice, ...] = ()
     elapsed_ms: float = 0.0
+
+    @property
+    def command(self) -> str:
+        return "weights"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists, numbers and strings under the keys of the JSON contract."""

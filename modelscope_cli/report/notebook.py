@@ -1,8 +1,23 @@
 """How records show themselves in a notebook and under `print`."""
 
 import io
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from html import escape
+from importlib.resources import files
+from os import PathLike
+from pathlib import Path
+from typing import Any
 
-from modelscope_cli.report.sheet import Sheet
+from modelscope_cli.errors import UsageError, nearest
+from modelscope_cli.report import views
+from modelscope_cli.report.canvas import check_figure
+from modelscope_cli.report.folder import write_with
+from modelscope_cli.report.sheet import Column, Sheet
+
+# A longer table is folded: its first rows, its last ones, and between them those that deserve a look.
+_MOST_ROWS, _FIRST, _LAST, _MOST_BAD = 40, 20, 5, 20
 
 
 def to_text(sheet: Sheet) -> str:
@@ -13,19 +28,104 @@ def to_text(sheet: Sheet) -> str:
 
     console = Console(file=io.StringIO(), width=10_000, markup=False, emoji=False, highlight=False)
     with console.capture() as capture:
-        console.print(render_table(sheet, None))
+        console.print(render_table(_without_empty_columns(sheet), None))
     return "".join(line.rstrip() + "\n" for line in capture.get().splitlines())
 
 
 def to_html(sheet: Sheet) -> str:
-    """Return the table as HTML; every text is escaped."""
-    from html import escape
+    """Return the table as HTML that brings its own style and no script; every text is escaped."""
+    columns = _without_empty_columns(sheet).shown()
+    head = "".join(f"<th{_class(_kind(column))}>{escape(column.title)}</th>" for column in columns)
+    facts = "".join(
+        f"<dt{_class('warning' if label == 'warning' else '')}>{escape(label)}</dt><dd>{escape(text)}</dd>"
+        for label, text in sheet.facts
+    )
+    body = "".join(_body(sheet, columns))
+    n = len(sheet.rows)
+    more = f'<span class="shut">all {n:,} rows</span><span class="open">fewer rows</span>'
+    return (
+        f'<div class="modelscope"><style>{_style()}</style><p class="title">{escape(sheet.title)}</p>'
+        + (f"<details><summary>{more}</summary></details>" if n > _MOST_ROWS else "")
+        + f'<div class="scroll"><table class="rows"><thead><tr>{head}</tr></thead>'
+        + f"<tbody>{body}</tbody></table></div>"
+        + f'<dl class="facts">{facts}</dl></div>'
+    )
 
-    def row(tag: str, cells: list[str]) -> str:
-        return "<tr>" + "".join(f"<{tag}><code>{escape(cell)}</code></{tag}>" for cell in cells) + "</tr>"
 
-    columns = sheet.shown()
-    head = row("th", [column.title for column in columns])
-    body = "".join(row("td", [column.render(item) for column in columns]) for item in sheet.rows)
-    facts = "".join(f"<dt>{escape(label)}</dt><dd>{escape(text)}</dd>" for label, text in sheet.facts)
-    return f"<h4>{escape(sheet.title)}</h4><table>{head}{body}</table><dl>{facts}</dl>"
+@cache
+def _style() -> str:
+    return files(__package__).joinpath("notebook.css").read_text(encoding="utf-8")
+
+
+def _without_empty_columns(sheet: Sheet) -> Sheet:
+    """Leave out columns with nothing in any row, as that of a figure nobody asked for."""
+    first, *others = sheet.columns
+    kept = [one for one in others if not sheet.rows or not one.is_shown or any(map(one.render, sheet.rows))]
+    return replace(sheet, columns=(first, *kept))
+
+
+def _body(sheet: Sheet, columns: Sequence[Column]) -> Iterator[str]:
+    """Give the rows of the table; before those that are folded away, one that says how many they are."""
+    kept = _kept(sheet)
+    folded = 0
+    for n, row in enumerate(sheet.rows):
+        if n in kept:
+            folded = 0
+        elif not folded:
+            folded = next((m for m in range(n, len(sheet.rows)) if m in kept), len(sheet.rows)) - n
+            yield f'<tr class="gap"><td colspan="{len(columns)}">⋯ {folded:,} more rows</td></tr>'
+        marks = {"bad": sheet.is_bad(row), "dim": sheet.is_dim(row), "more": n not in kept}
+        cells = (f"<td{_class(_kind(column))}>{escape(column.render(row))}</td>" for column in columns)
+        yield f"<tr{_class(' '.join(mark for mark, is_so in marks.items() if is_so))}>{''.join(cells)}</tr>"
+
+
+def _kept(sheet: Sheet) -> set[int]:
+    """Return the places of the rows that are not folded away."""
+    n = len(sheet.rows)
+    if n <= _MOST_ROWS:
+        return set(range(n))
+    bad = [place for place, row in enumerate(sheet.rows) if sheet.is_bad(row)]
+    return {*range(_FIRST), *range(n - _LAST, n), *bad[:_MOST_BAD]}
+
+
+def _kind(column: Column) -> str:
+    return "n" if column.is_number else "w" if column.wraps else ""
+
+
+def _class(names: str) -> str:
+    return f' class="{names}"' if names else ""
+
+
+def plot(record: Any, file: str | PathLike[str] | None, picture: str | None) -> Any:
+    """Draw one of the figures of a record's command; see `Shown.plot`."""
+    try:
+        figure = _draw(record, picture)
+        if file is not None:
+            path = Path(file)
+            check_figure(path)
+            kind = path.suffix.lower().removeprefix(".")
+            write_with(path, lambda beside: figure.savefig(beside, format=kind, dpi=130))
+    except UsageError as error:
+        error.speak_python()
+        raise
+    figure._repr_png_ = partial(_to_png, figure)  # a notebook shows it, also where nobody imported pyplot
+    return figure
+
+
+def _draw(record: Any, picture: str | None) -> Any:
+    pictures = getattr(views.pictures_of(record.command), "PICTURES", None)
+    if not pictures:
+        raise UsageError(f"{record.command} draws no figure of its record", "record.to_rows()")
+    if picture is not None and picture not in pictures:
+        near = nearest(picture, pictures)
+        what = f"'{picture}' is not a picture of {record.command}" + (f": {near}" if near else "")
+        raise UsageError(what, f"one of {', '.join(pictures)}")
+    if not len(record):
+        raise UsageError("there is nothing to draw: the record has no rows", "print(record)")
+    return pictures[picture or next(iter(pictures))](record)
+
+
+def _to_png(figure: Any) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=100)
+    return buffer.getvalue()

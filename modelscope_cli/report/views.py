@@ -3,16 +3,30 @@
 This is the one door from the library into the folders of the commands; what is typed is not behind it.
 """
 
+from dataclasses import replace
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from modelscope_cli.report.sheet import Sheet
 
 
 def sheet_of(record: Any) -> Sheet:
-    """Lay out a record as its command would."""
-    command = record.run.command
-    sheet: Sheet = getattr(table_of(command), f"{command}_sheet")(record)
+    """Lay out a record as its command would, with what the command would have warned of."""
+    sheet = _lay_out(record)
+    run = getattr(record, "run", record)
+    warnings = tuple(("warning", warning.message) for warning in getattr(run, "warnings", ()))
+    return replace(sheet, facts=(*sheet.facts, *warnings))
+
+
+def whole_sheet_of(record: Any) -> Sheet:
+    """Lay out a record with all the rows it has, those too that its command shows only when asked to."""
+    return _lay_out(record, **getattr(table_of(record.command), "WHOLE", {}))
+
+
+def _lay_out(record: Any, **options: Any) -> Sheet:
+    command = record.command
+    sheet: Sheet = getattr(table_of(command), f"{command}_sheet")(record, **options)
     return sheet
 
 
@@ -22,5 +36,6 @@ def table_of(command: str) -> Any:
 
 
 def pictures_of(command: str) -> Any:
-    """Return the module that draws what `command` returns."""
-    return import_module(f"modelscope_cli.commands.{command}.pictures")
+    """Return the module that draws what `command` returns; None where there is none."""
+    name = f"modelscope_cli.commands.{command}.pictures"
+    return import_module(name) if find_spec(name) else None

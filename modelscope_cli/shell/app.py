@@ -13,6 +13,7 @@ import typer
 
 from modelscope_cli import __version__
 from modelscope_cli.errors import ModelscopeError
+from modelscope_cli.lean import lean_imports
 from modelscope_cli.shell import console as _console
 
 USAGE, BUG, INTERRUPTED = 2, 3, 130
@@ -92,7 +93,8 @@ def run(argv: list[str]) -> int:
     _console.begin(tuple(argv))
     try:
         app = make_app(_typed(argv), has_options=argv not in (["--help"], ["-h"]))
-        code = app(args=argv, prog_name="modelscope", standalone_mode=False)
+        with lean_imports():
+            code = app(args=argv, prog_name="modelscope", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except ModelscopeError as error:

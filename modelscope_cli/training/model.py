@@ -89,8 +89,9 @@ def _swap(
     """Replace every module of exactly one of `kinds`; one that stands in several places stays one. Count them."""
     made: dict[nn.Module, nn.Module] = {}
     for parent in list(model.modules()):
-        for name, child in list(parent._modules.items()):  # named_children() leaves out the second place
-            if child is not None and type(child) in kinds:
+        # named_children() leaves out the second place of one that stands in two.
+        for name, child in list(parent.named_modules(remove_duplicate=False)):
+            if name and "." not in name and type(child) in kinds:
                 if child not in made:
                     made[child] = make(child)
                 setattr(parent, name, made[child])

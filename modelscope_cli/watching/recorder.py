@@ -22,6 +22,7 @@ from torch.optim import Optimizer
 from torch.optim import optimizer as optim
 
 from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.hooks.torch_private import in_backward
 from modelscope_cli.watching.losses import LossWatch, watched_losses
 from modelscope_cli.watching.model_registry import Roster, WatchedModel, is_wrapper, peel
 from modelscope_cli.watching.parameters import StepWatch
@@ -114,7 +115,7 @@ class Recorder:
     def _enter(self, module: nn.Module, args: Any) -> None:
         if torch.compiler.is_compiling():
             return
-        if self._is_ours() and torch._C._current_graph_task_id() == -1:
+        if self._is_ours() and not in_backward():
             self._guard(self._open, module)
 
     def _open(self, module: nn.Module) -> None:
@@ -148,7 +149,7 @@ class Recorder:
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
         if torch.compiler.is_compiling():
             return
-        if self._is_ours() and torch._C._current_graph_task_id() == -1:
+        if self._is_ours() and not in_backward():
             self._guard(self._close, module, output)
 
     def _close(self, module: nn.Module, output: Any) -> None:

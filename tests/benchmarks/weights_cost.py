@@ -10,7 +10,7 @@ import torch
 from figure import Figure
 from paired import PYTHON, compare_commands
 
-from modelscope_cli.lean import on_meta
+from modelscope_cli.models.on_meta import on_meta
 
 GIGABYTES = float(os.environ.get("MSCOPE_BENCH_GB", "1.2"))
 N_TENSORS = 300

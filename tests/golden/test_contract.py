@@ -1,12 +1,24 @@
 """The keys of every document and the columns of every TSV, kept as files. `--update-golden` rewrites them."""
 
+import csv
+import io
 import json
+import pkgutil
 import shlex
+from html.parser import HTMLParser
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from typer.main import get_command
 
+from modelscope_cli import records as all_records
+from modelscope_cli.errors import UsageError
+from modelscope_cli.records.run import Record
+from modelscope_cli.records.shown import Shown
+from modelscope_cli.report.delimited import _cell
+from modelscope_cli.report.sheet import Value
+from modelscope_cli.report.views import pictures_of, sheet_of
 from modelscope_cli.shell.app import make_app, run
 
 HERE = Path(__file__).parent / "contract"
@@ -60,15 +72,97 @@ def printed(monkeypatch, tmp_path, capsys):
     return run_it
 
 
+@pytest.fixture
+def records(monkeypatch):
+    """The records that were turned into documents, in that order."""
+    seen = []
+    for module in pkgutil.iter_modules(all_records.__path__, f"{all_records.__name__}."):
+        import_module(module.name)
+    for kind in (*Shown.__subclasses__(), *Record.__subclasses__()):
+        if "to_dict" in vars(kind):
+            monkeypatch.setattr(kind, "to_dict", _remembering(vars(kind)["to_dict"], seen))
+    return seen
+
+
+def _remembering(to_dict, seen):
+    def wrapped(self):
+        seen.append(self)
+        return to_dict(self)
+
+    return wrapped
+
+
+class Cells(HTMLParser):
+    """The texts of a table's cells, row by row."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.rows, self.open, self.tags = [], [], set()
+        self.feed(html)
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.open.append(tag)
+        self.tags.add(tag)
+        if tag == "tr":
+            self.rows.append([])
+            self.is_gap = ("class", "gap") in attrs
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+        if tag == "tr" and self.is_gap:
+            self.rows.pop()
+
+    def handle_data(self, text):
+        if self.open[-1] in ("td", "th"):
+            self.rows[-1][-1] += text
+
+
+def look_at_it_in_python(record, tsv):
+    """Hold what a record shows in Python against what its command printed."""
+    keys, *cells = csv.reader(io.StringIO(tsv), delimiter="\t", quoting=csv.QUOTE_NONE)
+    rows = record.to_rows()
+    assert all(list(row) == keys for row in rows)
+    assert all(isinstance(value, Value) for row in rows for value in row.values())
+    texts = [[" ".join(_cell(value).split()) for value in row.values()] for row in rows]
+    assert [row for row in cells if row not in texts] == []
+    assert len(texts) == len(cells) or record.command == "diff"  # which prints only what differs
+
+    labels = [label for label, _ in record.labelled()]
+    assert list(record) == [record[n] for n in range(len(record))]
+    assert all(record[label] in record for label in labels if labels.count(label) == 1)
+    with pytest.raises(KeyError):
+        record["no such row"]
+
+    sheet = sheet_of(record)
+    shown = Cells(record._repr_html_())
+    assert len(shown.rows) == 1 + len(sheet.rows)
+    assert [row[0] for row in shown.rows[1:]] == [sheet.columns[0].render(row) for row in sheet.rows]
+    assert "script" not in shown.tags
+    assert sheet.title.splitlines()[0] in str(record)
+
+    if hasattr(pictures_of(record.command), "PICTURES"):
+        assert record.plot().axes
+        with pytest.raises(UsageError, match="not a picture"):
+            record.plot(picture="nonsense")
+    else:
+        with pytest.raises(UsageError, match="draws no figure"):
+            record.plot()
+
+
 def test_every_command_is_here():
     assert {name.partition("_")[0] for name in LINES} == set(get_command(make_app()).commands)
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_no_key_and_no_column_went_away_or_came_unseen(name, printed, request):
+def test_no_key_and_no_column_went_away_or_came_unseen(name, printed, records, request):
     command, _, arguments = LINES[name].partition(" ")
     document = json.loads(printed(f"{command} --json {arguments}"))
-    header = printed(f"{command} --format tsv {arguments}").partition("\n")[0]
+    tsv = printed(f"{command} --format tsv {arguments}")
+    look_at_it_in_python(records[-1], tsv)
+    header = tsv.partition("\n")[0]
     found = "\n".join([*sorted(keys(document) - {""}), "", *header.split("\t"), ""])
     golden = HERE / f"{name}.txt"
     if request.config.getoption("--update-golden"):

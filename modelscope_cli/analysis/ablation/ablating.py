@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from modelscope_cli.analysis.ablation.candidates import CandidateFinder
 from modelscope_cli.analysis.ablation.effect import Effect, at, by_effect, label_of_class
@@ -17,6 +16,7 @@ from modelscope_cli.analysis.gradients.request import PREDICTED
 from modelscope_cli.analysis.health.determinism import Holdings
 from modelscope_cli.analysis.predictions.scores import class_scores, top_guesses, undecided
 from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.hooks.layers import map_tensors
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import HookSession, Intervention
 from modelscope_cli.hooks.snapshot import RandomState
@@ -233,4 +233,4 @@ class _Ablating:
 
 def _fresh(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Copy the input: a model may write into it."""
-    return pytree.tree_map_only(Tensor, Tensor.clone, args)
+    return map_tensors(args, lambda _, tensor: tensor.clone())

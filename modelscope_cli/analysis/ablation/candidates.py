@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from modelscope_cli.analysis.ablation.replacement import is_replaceable
 from modelscope_cli.hooks.channels import ChannelFinder
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, Observer
+from modelscope_cli.hooks.torch_private import leaves_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class CandidateFinder(Observer):
         if not self.is_looking:
             return
         self._channels.see(module, output)
-        tensors = [leaf for leaf in pytree.tree_leaves(output) if is_replaceable(leaf)]
+        tensors = [leaf for leaf in leaves_of(output) if is_replaceable(leaf)]
         if tensors and self._selection.means(call.name, call.index, is_innermost):
             found = (self._channels.find(module, tensor) for tensor in tensors)
             dims = tuple(dim for dim in found if dim is not None)  # which two dimensions always have

@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 from torch.utils.hooks import RemovableHandle
 
 from modelscope_cli.errors import CannotRunError
+from modelscope_cli.hooks.layers import map_tensors
 from modelscope_cli.hooks.session import Call, HookSession, Intervention
+from modelscope_cli.hooks.torch_private import leaves_of, version_of
 
 Change = Callable[[Any], Any]
 
@@ -153,16 +154,16 @@ class _Witness:
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._inputs = (args, kwargs)
-        self._leaves = pytree.tree_leaves(self._inputs)
+        self._leaves = leaves_of(self._inputs)
         self._versions = _versions(self._leaves)
 
     def stands_apart(self, output: Any) -> bool:
         """Tell whether a copy of `output` can stand for the call."""
-        leaves = pytree.tree_leaves(self._inputs)
+        leaves = leaves_of(self._inputs)
         is_untouched = len(leaves) == len(self._leaves) and all(map(_is_same, leaves, self._leaves))
         if not is_untouched or self._versions is None or _versions(leaves) != self._versions:
             return False
-        outputs = pytree.tree_leaves(output)
+        outputs = leaves_of(output)
         if not all(map(_is_plain, outputs)):
             return False
         tensors = [leaf for leaf in outputs if isinstance(leaf, Tensor)]
@@ -187,11 +188,11 @@ def _versions(leaves: list[Any]) -> list[int] | None:
     """Return how often each tensor was written to, None where that cannot be known of all of them."""
     if not all(map(_is_plain, leaves)):
         return None
-    return [leaf._version for leaf in leaves if isinstance(leaf, Tensor)]
+    return [version_of(leaf) for leaf in leaves if isinstance(leaf, Tensor)]
 
 
 def _copied(output: Any) -> Any:
-    return pytree.tree_map_only(Tensor, Tensor.clone, output)
+    return map_tensors(output, lambda _, tensor: tensor.clone())
 
 
 def took_another_way() -> CannotRunError:

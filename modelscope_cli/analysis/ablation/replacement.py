@@ -1,12 +1,14 @@
 """What stands in for a layer's output when the layer is taken out: zeros, means, or its own values elsewhere."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
+
+from modelscope_cli.hooks.torch_private import leaves_of, map_leaves
 
 ZERO, MEAN, SHUFFLE = "zero", "mean", "shuffle"
 
@@ -26,11 +28,15 @@ def replace_output(
         channel_dims: where the channels of each replaceable tensor are, in order.
         channel: replace only this channel of the first of them.
     """
-    leaves, structure = pytree.tree_flatten(output)
-    places = [i for i, leaf in enumerate(leaves) if is_replaceable(leaf)]
-    for i, dim in list(zip(places, channel_dims, strict=True))[: None if channel is None else 1]:
-        leaves[i] = replaced(leaves[i], dim, how, seed, channel)
-    return pytree.tree_unflatten(leaves, structure)
+    places = [n for n, leaf in enumerate(leaves_of(output)) if is_replaceable(leaf)]
+    dims = dict(list(zip(places, channel_dims, strict=True))[: None if channel is None else 1])
+    numbers = itertools.count()
+
+    def change(leaf: Any) -> Any:
+        dim = dims.get(next(numbers))
+        return leaf if dim is None else replaced(leaf, dim, how, seed, channel)
+
+    return map_leaves(output, change)
 
 
 def replaced(tensor: Tensor, channel_dim: int, how: str, seed: int, channel: int | None = None) -> Tensor:

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.ao.nn.quantized import FloatFunctional
 
 from modelscope_cli.analysis.activations.batch_norm import BatchNormObserver, frozen_but_moving
 from modelscope_cli.analysis.activations.observer import Batch
@@ -279,7 +278,7 @@ def _flags(model: nn.Module) -> list[bool]:
 
 def _refuse(model: nn.Module, was_trainable: list[bool]) -> None:
     for layer, module in list_layers(model):
-        is_float = isinstance(module, FloatFunctional)  # stands in while a model waits to be quantized
+        is_float = layer.type == "FloatFunctional"  # stands in while a model waits to be quantized
         if type(module).__module__.startswith(_QUANTIZED) and not is_float:
             message = f"layer '{layer.name}' ({layer.type}) is quantized: integers have no gradient"
             raise CannotRunError(message, "--weights none, or the model of the same name without quantized_")

@@ -4,6 +4,8 @@ from typing import Any
 
 from torch import nn
 
+from modelscope_cli.hooks.torch_private import version_of
+
 
 class Holdings:
     """Everything the modules of a model hold on to at one moment, by identity, and how often buffers were
@@ -27,7 +29,7 @@ def _held_by(model: nn.Module) -> tuple[list[Any], list[int]]:
             held.append(value)
             if isinstance(value, (dict, list, set)):
                 held.extend(value.values() if isinstance(value, dict) else value)
-    return held, [0 if buffer.is_inference() else buffer._version for buffer in model.buffers()]
+    return held, [version_of(buffer) for buffer in model.buffers()]
 
 
 def _is_one(one: Any, other: Any) -> bool:

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from modelscope_cli.analysis.predictions.scores import (
     class_scores,
@@ -17,6 +16,7 @@ from modelscope_cli.analysis.predictions.scores import (
 )
 from modelscope_cli.analysis.pruning.masks import Prunable, make_masks
 from modelscope_cli.analysis.pruning.request import PruneRequest
+from modelscope_cli.hooks.layers import map_tensors
 from modelscope_cli.hooks.masks import Masks, WeightMasks, masked_weight
 from modelscope_cli.hooks.session import HookSession, Intervention
 from modelscope_cli.hooks.snapshot import RandomState
@@ -105,7 +105,7 @@ def measure_pruning(
             # Every run has the same random numbers and the same input, which a model may write into.
             weight_masks.masks = masks
             random.restore()
-            args = pytree.tree_map_only(Tensor, torch.clone, batch.args)
+            args = map_tensors(batch.args, lambda _, tensor: tensor.clone())
             return class_scores(session.run(args), batch.n_images)
 
         for batch in track(batches, "images"):

@@ -23,12 +23,8 @@ _LEGEND: dict[str, Any] = {
 }
 
 
-def save_ablation_plot(record: AblateRecord, path: Path) -> None:
-    """Draw the rows in execution order; red where the answer changes, paler where only for some of the images.
-
-    Raises:
-        CannotRunError: the file cannot be written (exit 4).
-    """
+def draw_ablation(record: AblateRecord) -> Any:
+    """Draw the rows in execution order; red where the answer changes, paler where only for some of the images."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -37,6 +33,16 @@ def save_ablation_plot(record: AblateRecord, path: Path) -> None:
     FigureCanvasAgg(figure)
     (_draw_channels if is_by_channel else _draw_layers)(figure, record)
     figure.suptitle(picture_title(record), x=0.01, ha="left", color=INK, fontsize=11)
+    return figure
+
+
+def save_ablation_plot(record: AblateRecord, path: Path) -> None:
+    """Save what `draw_ablation` draws.
+
+    Raises:
+        CannotRunError: the file cannot be written (exit 4).
+    """
+    figure = draw_ablation(record)
     write_with(path, lambda beside: figure.savefig(beside, format="png", dpi=130))
 
 
@@ -126,3 +132,7 @@ def _explain(axes: Any, record: AblateRecord) -> None:
     if any(row.prediction_changed for row in record.rows):
         patches.append(Patch(color=ALARM, label=changed))
     axes.legend(handles=[*patches, *axes.get_legend_handles_labels()[0]], **_LEGEND)
+
+
+# What `record.plot()` draws; the first where no other is asked for.
+PICTURES = {"ablation": draw_ablation}

@@ -135,12 +135,8 @@ def _draw_words(axes: Any, record: AttackRecord, n_rows: int) -> None:
     )
 
 
-def save_losses(record: AttackRecord, path: Path) -> None:
-    """Draw the loss over the steps, one line a run; what was found is marked.
-
-    Raises:
-        CannotRunError: the file cannot be written (exit 4).
-    """
+def draw_losses(record: AttackRecord) -> Any:
+    """Draw the loss over the steps, one line a run; what was found is marked."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
@@ -168,4 +164,18 @@ def save_losses(record: AttackRecord, path: Path) -> None:
     axes.legend(
         loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8, ncols=3, borderaxespad=0.2
     )
+    return figure
+
+
+def save_losses(record: AttackRecord, path: Path) -> None:
+    """Save what `draw_losses` draws.
+
+    Raises:
+        CannotRunError: the file cannot be written (exit 4).
+    """
+    figure = draw_losses(record)
     write_with(path, lambda beside: figure.savefig(beside, format="png", dpi=DPI))
+
+
+# What `record.plot()` draws; the first where no other is asked for.
+PICTURES = {"losses": draw_losses}

@@ -20,13 +20,10 @@ _LEGEND: dict[str, Any] = {
 _MOST_LABELS = 160
 
 
-def save_divergence(record: DiffRecord, path: Path) -> None:
+def draw_divergence(record: DiffRecord) -> Any:
     """Draw the relative L2 of every row in order on a logarithmic scale, with SQNR on the right: one is the other.
 
     What is equal to the last bit, which such a scale has no place for, stands on the lower edge. Below, 1 - cosine.
-
-    Raises:
-        CannotRunError: the file cannot be written (exit 4).
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -42,6 +39,16 @@ def save_divergence(record: DiffRecord, path: Path) -> None:
     lower.set_xticks(range(0, len(rows), step), labels[::step], rotation=90, fontsize=6.5)
     lower.set_xlim(-0.7, max(len(rows) - 0.3, 0.7))
     figure.suptitle(_title(record), x=0.01, ha="left", color=INK, fontsize=11)
+    return figure
+
+
+def save_divergence(record: DiffRecord, path: Path) -> None:
+    """Save what `draw_divergence` draws.
+
+    Raises:
+        CannotRunError: the file cannot be written (exit 4).
+    """
+    figure = draw_divergence(record)
     kind = path.suffix.lower().removeprefix(".")
     write_with(path, lambda beside: figure.savefig(beside, format=kind, dpi=130))
 
@@ -122,3 +129,7 @@ def _title(record: DiffRecord) -> str:
         weights = f", {model.weights.resolved} weights" if model.source != "file" else ""
         texts.append(f"{name}{weights}" + (f", {dtype}, {mode} mode" if mode else ""))
     return f"A: {texts[0]}\nB: {texts[1]}"
+
+
+# What `record.plot()` draws; the first where no other is asked for.
+PICTURES = {"divergence": draw_divergence}

@@ -9,6 +9,8 @@ from modelscope_cli.report import numbers
 from modelscope_cli.report.hook_facts import hook_facts
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
+WHOLE = {"show_all": True}  # also what is the same on both sides
+
 
 def diff_sheet(record: DiffRecord, columns: str | None = None, *, show_all: bool = False) -> Sheet:
     """Lay out what differs, if only within the tolerance; with `show_all` also what is equal to the last bit."""

@@ -24,14 +24,11 @@ _MARKERS = {"zero": "x", "vanishing": "v", "exploding": "^", _NON_FINITE: "s"}
 _MOST_LABELS = 160
 
 
-def save_gradient_flow(record: GradsRecord, path: Path) -> None:
+def draw_gradient_flow(record: GradsRecord) -> Any:
     """Draw the norm of every gradient in execution order on a logarithmic scale, activations above, weights below.
 
     Where gradients were clipped, a fainter line shows them before. Marked layers are red. What such a scale has no
     place for stands on its edges: a gradient of exactly zero below, one with NaN or infinities above.
-
-    Raises:
-        CannotRunError: the file cannot be written (exit 4).
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -55,6 +52,16 @@ def save_gradient_flow(record: GradsRecord, path: Path) -> None:
         )
         upper.legend(**_LEGEND)
     figure.suptitle(_title(record), x=0.01, ha="left", color=INK, fontsize=11)
+    return figure
+
+
+def save_gradient_flow(record: GradsRecord, path: Path) -> None:
+    """Save what `draw_gradient_flow` draws.
+
+    Raises:
+        CannotRunError: the file cannot be written (exit 4).
+    """
+    figure = draw_gradient_flow(record)
     write_with(path, lambda beside: figure.savefig(beside, format="png", dpi=130))
 
 
@@ -119,3 +126,7 @@ def _title(record: GradsRecord) -> str:
     model, loss = record.run.model, record.loss
     name = Path(model.name).name if model.source == "import" else model.name
     return f"{name}, {model.weights.resolved} weights, {record.mode} mode: {loss.name} = {loss.value:.4g}"
+
+
+# What `record.plot()` draws; the first where no other is asked for.
+PICTURES = {"flow": draw_gradient_flow}

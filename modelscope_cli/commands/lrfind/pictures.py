@@ -1,6 +1,7 @@
 """The picture of a range test: the loss over the learning rate, and the suggestions on it."""
 
 from pathlib import Path
+from typing import Any
 
 from modelscope_cli.commands.lrfind.table import WAYS, loss_at
 from modelscope_cli.records.lrfind import LrfindRecord
@@ -10,12 +11,8 @@ INK, LINE = "#1f2430", "#3f5f8f"
 _COLOURS = {"steepest": "#d1495b", "valley": "#4f9d69", "minimum": "#c98a2b"}
 
 
-def save_lrfind_plot(record: LrfindRecord, path: Path) -> None:
-    """Draw the loss, faint, and the smoothed loss over the learning rate, with a dot for each suggestion.
-
-    Raises:
-        CannotRunError: the file cannot be written (exit 4).
-    """
+def draw_range_test(record: LrfindRecord) -> Any:
+    """Draw the loss, faint, and the smoothed loss over the learning rate, with a dot for each suggestion."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -48,4 +45,18 @@ def save_lrfind_plot(record: LrfindRecord, path: Path) -> None:
     model = record.run.model
     name = Path(model.name).name if model.source == "import" else model.name
     axes.set_title(f"{name}, {record.optimizer}: {record.stopped}", loc="left", fontsize=10, color=INK)
+    return figure
+
+
+def save_lrfind_plot(record: LrfindRecord, path: Path) -> None:
+    """Save what `draw_range_test` draws.
+
+    Raises:
+        CannotRunError: the file cannot be written (exit 4).
+    """
+    figure = draw_range_test(record)
     write_with(path, lambda beside: figure.savefig(beside, format="png", dpi=110))
+
+
+# What `record.plot()` draws; the first where no other is asked for.
+PICTURES = {"range test": draw_range_test}

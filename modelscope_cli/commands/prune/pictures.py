@@ -15,13 +15,10 @@ INK, ACCENT, BARS, PALE = "#1f2430", "#d1495b", "#3f5f8f", "#cfd8e4"
 _MOST_LABELS = 60
 
 
-def save_prune_plot(record: PruneRecord, path: Path) -> None:
+def draw_pruning(record: PruneRecord) -> Any:
     """Draw agreement, divergence and logit change over the amount; beside them every layer's weights and zeros.
 
     Red is the amount that was asked for. With nothing cut, at 0, nothing drifts.
-
-    Raises:
-        CannotRunError: the file cannot be written (exit 4).
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -42,6 +39,16 @@ def save_prune_plot(record: PruneRecord, path: Path) -> None:
     curves[-1].set_xlabel(f"{unit} cut, %")
     _draw_layers(figure.add_subplot(grid[:, 1]), record)
     figure.suptitle(_title(record), x=0.01, ha="left", color=INK, fontsize=11)
+    return figure
+
+
+def save_prune_plot(record: PruneRecord, path: Path) -> None:
+    """Save what `draw_pruning` draws.
+
+    Raises:
+        CannotRunError: the file cannot be written (exit 4).
+    """
+    figure = draw_pruning(record)
     write_with(path, lambda beside: figure.savefig(beside, format="png", dpi=130))
 
 
@@ -87,3 +94,7 @@ def _title(record: PruneRecord) -> str:
     name = Path(model.name).name if model.source == "import" else model.name
     what = given(record.run, record.images)
     return f"{name}, {model.weights.resolved} weights, on {what}: cutting {what_is_cut(record)}"
+
+
+# What `record.plot()` draws; the first where no other is asked for.
+PICTURES = {"pruning": draw_pruning}

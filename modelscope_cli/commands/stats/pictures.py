@@ -22,14 +22,11 @@ CMAP = "RdBu_r"  # blue -1, white 0, red 1
 SIDE = 640  # pixels; small matrices are enlarged to about this
 
 
-def save_distributions(record: StatsRecord, path: Path) -> None:
+def draw_distributions(record: StatsRecord) -> Any:
     """Draw the distribution of every layer side by side, in execution order, and the share of zeros below.
 
     A column is one output; the darker, the more values lie there, on a logarithmic scale. The line is the mean,
     the band one deviation to each side.
-
-    Raises:
-        CannotRunError: the file cannot be written (exit 4).
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -44,6 +41,16 @@ def save_distributions(record: StatsRecord, path: Path) -> None:
     figure.suptitle(_title(record), x=0.01, ha="left", color=INK, fontsize=11)
     lower.set_xticks(range(len(rows)), [label_of(row) for row in rows], rotation=90, fontsize=7)
     lower.set_xlim(-0.5, len(rows) - 0.5)
+    return figure
+
+
+def save_distributions(record: StatsRecord, path: Path) -> None:
+    """Save what `draw_distributions` draws.
+
+    Raises:
+        CannotRunError: the file cannot be written (exit 4).
+    """
+    figure = draw_distributions(record)
     kind = path.suffix.lower().removeprefix(".")
     write_with(path, lambda beside: figure.savefig(beside, format=kind, dpi=130))
 
@@ -133,3 +140,7 @@ def _matrix_title(row: ActivationStats) -> str:
     correlation = row.correlation
     mean_abs = numbers.number(correlation.mean_abs) if correlation else ""
     return f"{label_of(row)}   {row.channels} channels   mean |correlation| {mean_abs or 'none'}"
+
+
+# What `record.plot()` draws; the first where no other is asked for.
+PICTURES = {"distributions": draw_distributions}

@@ -17,12 +17,9 @@ _STYLES = ("-", "--", ":", "-.")
 _MOST_LABELS = 44
 
 
-def save_curves(record: TrainRecord, path: Path) -> None:
+def draw_curves(record: TrainRecord) -> Any:
     """Draw one training: the loss, mean and deviation of every layer, and over layers and time what is zero, what
     is dead and how far each weight moves.
-
-    Raises:
-        CannotRunError: the file cannot be written (exit 4).
     """
     training = record.trainings[0]
     weights = [row for row in training.parameters if len(row.shape) > 1]
@@ -43,15 +40,21 @@ def save_curves(record: TrainRecord, path: Path) -> None:
     _heat(figure, grid[1, 1], dead, steps, "dead channels, %", 100.0, "magma", (0, 100))
     _draw_updates(figure, grid[1, 2], weights)
     figure.suptitle(f"{_title(record)}: {settings_of(training)}", x=0.01, ha="left", color=INK, fontsize=11)
-    _save(figure, path)
+    return figure
 
 
-def save_comparison(record: TrainRecord, path: Path) -> None:
-    """Draw the variants of a study over one another: losses, dead channels, mean and deviation of the first layer.
+def save_curves(record: TrainRecord, path: Path) -> None:
+    """Save what `draw_curves` draws.
 
     Raises:
         CannotRunError: the file cannot be written (exit 4).
     """
+    figure = draw_curves(record)
+    _save(figure, path)
+
+
+def draw_comparison(record: TrainRecord) -> Any:
+    """Draw the variants of a study over one another: losses, dead channels, mean and std of the first layer."""
     figure = _figure(11.0, 7.0)
     loss, dead, mean, std = figure.subplots(2, 2, sharex=True).flat
     for number, training in enumerate(record.trainings):
@@ -88,6 +91,16 @@ def save_comparison(record: TrainRecord, path: Path) -> None:
         axes.set_xlabel("step")
     figure.legend(loc="outside lower center", ncols=min(len(record.trainings), 3), frameon=False, fontsize=9)
     figure.suptitle(f"{_title(record)}: (!) has findings", x=0.01, ha="left", color=INK, fontsize=11)
+    return figure
+
+
+def save_comparison(record: TrainRecord, path: Path) -> None:
+    """Save what `draw_comparison` draws.
+
+    Raises:
+        CannotRunError: the file cannot be written (exit 4).
+    """
+    figure = draw_comparison(record)
     _save(figure, path)
 
 
@@ -236,3 +249,7 @@ def _save(figure: Any, path: Path) -> None:
 def _title(record: TrainRecord) -> str:
     model = record.run.model
     return Path(model.name).name if model.source == "import" else model.name
+
+
+# What `record.plot()` draws; the first where no other is asked for.
+PICTURES = {"training": lambda record: (draw_comparison if record.is_study else draw_curves)(record)}

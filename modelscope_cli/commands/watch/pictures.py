@@ -324,3 +324,12 @@ def _draw_updates(record: WatchRecord) -> Any:
 def _powers(key: Any, exponents: range) -> None:
     stride = -(-len(exponents) // 8)
     key.set_ticks(list(exponents)[::stride], labels=[f"1e{e}" for e in list(exponents)[::stride]], fontsize=7)
+
+
+# What `record.plot()` draws; the first where no other is asked for.
+PICTURES = {
+    "activations": _draw_activations,
+    "histograms": _draw_histograms,
+    "dead_units": _draw_dead,
+    "gradients": _draw_updates,
+}

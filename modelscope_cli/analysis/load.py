@@ -1,0 +1,28 @@
+"""`load`: the model that every other function would run."""
+
+from typing import TYPE_CHECKING, Unpack
+
+from modelscope_cli.analysis import subject
+from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.records.keywords import ModelKeywords, spelled_out
+from modelscope_cli.records.progress import SILENT, Progress
+
+if TYPE_CHECKING:
+    from modelscope_cli.models.request import Model
+
+
+@spelled_out
+def load(
+    model: "Model", *, progress: Progress | None = None, **keywords: Unpack[ModelKeywords]
+) -> LoadedModel:
+    """Load a model as the command line does; `.module` is the `nn.Module`, in eval mode on its device.
+
+    Args:
+        model: a torchvision name, a file of weights, `package.module:attr` or `path/to/file.py:attr`; a module of
+            yours is described and otherwise left as it is.
+
+    Raises:
+        UsageError: a name, keyword or combination that means nothing (exit 2 on the command line).
+        CannotRunError: device, weights, checkpoint or your code fail (exit 4).
+    """
+    return subject.load(model, keywords, progress or SILENT)

@@ -1,0 +1,116 @@
+"""The private doors to torch that are called: each in one function, which does without where the door is gone."""
+
+import contextlib
+import copy
+import inspect
+import zlib
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+with contextlib.suppress(ImportError):
+    import torch.utils._pytree
+
+# One level of a container: its children by name, and what makes a container of the same kind of others.
+Children = tuple[list[tuple[str, Any]], Callable[[list[Any]], Any]]
+
+
+def in_backward() -> bool:
+    """Tell whether a backward pass is running around the caller, as when checkpointing runs a layer once more."""
+    current = getattr(torch._C, "_current_graph_task_id", None)
+    return current() != -1 if current is not None else _is_called_by_autograd()
+
+
+def _is_called_by_autograd() -> bool:
+    frame: FrameType | None = inspect.currentframe()
+    while frame is not None:
+        module, function = frame.f_globals.get("__name__"), frame.f_code.co_name
+        if module in ("torch.autograd", "torch.autograd.graph"):
+            return True
+        if module == "torch.utils.checkpoint" and function in ("backward", "unpack_hook"):
+            return True  # on an accelerator the backward pass has a thread of its own, which begins here
+        frame = frame.f_back
+    return False
+
+
+def version_of(tensor: Tensor) -> int:
+    """Return a number that is another one after the tensor was written to in place; 0 in inference mode.
+
+    It is torch's own count, which leaves out what batch norm writes; without it, a checksum of the values.
+    """
+    if tensor.is_inference():
+        return 0
+    try:
+        return tensor._version
+    except AttributeError:
+        return _checksum(tensor)
+
+
+def _checksum(tensor: Tensor) -> int:
+    if tensor.is_meta or tensor.layout is not torch.strided or not tensor.numel():
+        return 0
+    values = tensor.detach().cpu().contiguous().reshape(-1)
+    return zlib.crc32(values.view(torch.uint8).numpy().tobytes())
+
+
+def children_of(value: Any) -> Children | None:
+    """Return what a tuple, list, dict or other known container holds, one level deep; None for anything else."""
+    pytree = getattr(torch.utils, "_pytree", None)
+    if pytree is None:
+        return _plain_children(value)
+
+    def is_inside(node: Any) -> bool:
+        return node is not value
+
+    try:
+        found, tree = pytree.tree_flatten_with_path(value, is_leaf=is_inside)
+        children = [(".".join(map(_key, keys)), child) for keys, child in found]
+    except ValueError:  # a kind of container that was registered without names for what it holds
+        leaves, tree = pytree.tree_flatten(value, is_leaf=is_inside)
+        children = [(str(n), child) for n, child in enumerate(leaves)]
+    if any(child is value for _, child in children):
+        return None
+    return children, lambda others: pytree.tree_unflatten(others, tree)
+
+
+def _key(key: Any) -> str:
+    for attribute in ("key", "idx", "name"):
+        if hasattr(key, attribute):
+            return str(getattr(key, attribute))
+    return str(key)
+
+
+def _plain_children(value: Any) -> Children | None:
+    kind = type(value)
+    if kind in (dict, OrderedDict, defaultdict):
+
+        def refilled(others: list[Any]) -> Any:
+            made = copy.copy(value)
+            made.update(zip(value, others, strict=True))
+            return made
+
+        return [(str(key), child) for key, child in value.items()], refilled
+    if kind in (tuple, list, deque):
+        children = [(str(n), child) for n, child in enumerate(value)]
+        return children, lambda others: deque(others, value.maxlen) if kind is deque else kind(others)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return list(zip(value._fields, value, strict=True)), lambda others: kind(*others)
+    return None
+
+
+def leaves_of(value: Any) -> list[Any]:
+    """Return everything in nested containers that is not one itself, in order."""
+    children = children_of(value)
+    return [value] if children is None else [leaf for _, child in children[0] for leaf in leaves_of(child)]
+
+
+def map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return nested containers with `change(leaf)` in the place of every leaf, called in order."""
+    children = children_of(value)
+    if children is None:
+        return change(value)
+    return children[1]([map_leaves(child, change) for _, child in children[0]])

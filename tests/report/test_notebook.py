@@ -1,0 +1,198 @@
+"""Records in Python: rows by label, and tables in a notebook."""
+
+import re
+from dataclasses import dataclass
+from html.parser import HTMLParser
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+import modelscope_cli as ms
+from modelscope_cli.errors import UsageError
+from modelscope_cli.report.notebook import to_html, to_text
+from modelscope_cli.report.sheet import Column, Sheet
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    value: float | None = None
+    is_bad: bool = False
+
+
+COLUMNS = (
+    Column("name", "layer", lambda r: r.name, is_number=False, rank=0),
+    Column("value", "value", lambda r: r.value),
+)
+
+
+def sheet(rows, **facts):
+    return Sheet("a title", COLUMNS, tuple(rows), tuple(facts.items()), is_bad=lambda row: row.is_bad)
+
+
+class Rows(HTMLParser):
+    """The class and the text of every row of a table, and every tag and attribute there is."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.rows, self.tags, self.attributes = [], [], set()
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes |= {name for name, _ in attrs}
+        if tag == "tr":
+            self.rows.append([dict(attrs).get("class", ""), ""])
+
+    def handle_data(self, text):
+        if self.rows and self.tags[-1] in ("td", "th"):
+            self.rows[-1][1] += text
+
+
+@given(st.text(), st.text(), st.text())
+def test_texts_stay_texts(name, label, text):
+    odd = Sheet(text, COLUMNS, (Row(name),), ((label, text),))
+    ours = Rows(to_html(odd))
+    plain = Rows(to_html(Sheet("t", COLUMNS, (Row("n"),), (("l", "t"),))))
+    assert ours.tags == plain.tags
+    assert ours.attributes <= plain.attributes | {"class"}
+
+
+def test_there_is_no_script_and_nothing_from_elsewhere():
+    html = to_html(sheet([Row("a", 1.0)], note="x"))
+    assert not re.search(r"script|javascript|\bon\w+=|url\(|@import|https?:", html)
+
+
+@pytest.mark.parametrize("n", [0, 1, 40])
+def test_a_short_table_is_whole(n):
+    rows = Rows(to_html(sheet(Row(f"row{i}", i) for i in range(n)))).rows
+    assert len(rows) == 1 + n
+    assert all(kind == "" for kind, _ in rows)
+
+
+@given(st.integers(41, 120), st.sets(st.integers(0, 119), max_size=12))
+def test_a_long_table_is_folded_around_what_deserves_a_look(n, bad):
+    html = to_html(sheet(Row(f"row{i}", float(i), i in bad) for i in range(n)))
+    _, *rows = Rows(html).rows
+    hidden = [text for kind, text in rows if "more" in kind.split()]
+    told = [int(re.search(r"\d+", text)[0]) for kind, text in rows if kind == "gap"]
+    assert sum(told) == len(hidden)
+    assert not any("bad" in kind and "more" in kind for kind, _ in rows)
+    assert {text for kind, text in rows if "bad" in kind} == {f"row{i}{float(i)}" for i in bad if i < n}
+    assert len(rows) - len(told) == n
+    # Each gap stands right before the rows it counts.
+    kinds = ["gap" if kind == "gap" else "more" in kind.split() for kind, _ in rows]
+    for place, kind in enumerate(kinds):
+        if kind == "gap":
+            following = kinds[place + 1 :]
+            length = following.index(False) if False in following else len(following)
+            assert told.pop(0) == length
+    assert "<details>" in html
+
+
+def test_numbers_stand_on_the_right_and_names_keep_their_indentation():
+    html = to_html(sheet([Row("  conv", 1.0)]))
+    assert "<td>  conv</td>" in html
+    assert '<td class="n">1.0</td>' in html
+    assert "white-space: pre;" in html
+
+
+def test_columns_with_nothing_in_them_are_left_out():
+    rows = [Row("a"), Row("b")]
+    assert "value" not in Rows(to_html(sheet(rows))).rows[0][1]
+    assert "value" not in to_text(sheet(rows))
+    assert "value" in to_text(sheet([Row("a"), Row("b", 1.0)]))
+
+
+def test_dark_and_light_are_the_notebooks_own():
+    html = to_html(sheet([Row("a")]))
+    for name in ("--jp-content-font-color1", "--vscode-editor-foreground", "prefers-color-scheme: dark"):
+        assert name in html
+
+
+class Twice(nn.Module):
+    """A layer that runs twice, one with two outputs, and a broken one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.relu = nn.ReLU()
+        self.lstm = nn.LSTM(4, 4, batch_first=True)
+
+    def forward(self, x):
+        x = self.relu(self.relu(self.conv(x)) / 0 - 1)
+        return self.lstm(x.flatten(2).transpose(1, 2))
+
+
+@pytest.fixture(scope="module")
+def record():
+    torch.manual_seed(0)
+    return ms.stats(Twice(), torch.ones(1, 3, 6, 6))
+
+
+def test_a_label_is_one_row(record):
+    assert record["conv"] is record.layers[0]
+    assert record["relu"].call == 0
+    assert record["relu#1"].call == 1
+    assert record["lstm [0]"].output == "0"
+    assert record[0] is record.layers[0]
+    assert record[-1] is record.layers[-1]
+    assert tuple(record[:2]) == record.layers[:2]
+    assert tuple(record) == record.layers
+    assert len(record) == len(record.layers)
+
+
+@pytest.mark.parametrize(
+    ("key", "words"), [("conv1", "did you mean conv"), ("lstm", "means 3 rows"), ("zzz", "no row 'zzz'")]
+)
+def test_an_unknown_label_says_what_is_near(record, key, words):
+    with pytest.raises(KeyError, match=words):
+        record[key]
+
+
+def test_bad_rows_are_marked(record):
+    marked = [text for kind, text in Rows(record._repr_html_()).rows if "bad" in kind]
+    assert (
+        len(marked) == sum(bool(row.nan_count or row.inf_count or row.problem) for row in record.layers) > 0
+    )
+
+
+def test_warnings_are_shown_with_the_record():
+    with ms.observe(Twice()) as seen:
+        assert "warning" in str(seen)
+        assert "none of the layers has run" in seen._repr_html_()
+
+
+def test_rows_are_flat(record):
+    row = record.to_rows()[0]
+    assert row["name"] == "conv"
+    assert row["mean"] == record["conv"].mean
+    assert row["channels"] == 4
+    assert all(isinstance(value, str | int | float | None) for value in row.values())
+
+
+def test_a_record_without_rows_is_there():
+    passed = ms.observe(Twice())
+    with passed as seen:
+        record = seen.record()
+    assert record
+    assert list(record) == record.to_rows() == []
+    with pytest.raises(UsageError, match="nothing to draw"):
+        record.plot()
+
+
+def test_a_figure_is_drawn_and_saved(record, tmp_path):
+    figure = record.plot(tmp_path / "stats.svg")
+    assert (tmp_path / "stats.svg").read_text().startswith("<?xml")
+    assert figure._repr_png_().startswith(b"\x89PNG")
+    with pytest.raises(UsageError, match="ends in none of"):
+        record.plot(tmp_path / "stats.xyz")
+
+
+def test_what_is_not_drawn_is_said():
+    record = ms.summary(nn.Linear(2, 2), torch.ones(1, 2))
+    with pytest.raises(UsageError, match="summary draws no figure"):
+        record.plot()
