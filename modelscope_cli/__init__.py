@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 _HOMES = {
+    "grads": "analysis.gradients.grads",
     "load": "api",
     "observe": "api",
     "stats": "analysis.activations.stats",
     "summary": "api",
 }
-__all__ = ["__version__", "load", "observe", "stats", "summary"]
+__all__ = ["__version__", "grads", "load", "observe", "stats", "summary"]
 
 if TYPE_CHECKING:
     from modelscope_cli.analysis.activations.stats import stats
+    from modelscope_cli.analysis.gradients.grads import grads
     from modelscope_cli.api import load, observe, summary
 
 

@@ -75,12 +75,13 @@ class Subject:
         """What was asked for as input."""
         return self._given
 
-    def open(self, *, is_training: bool = False, batch: int | None = None) -> None:
+    def open(self, *, is_training: bool = False, batch: int | None = None, repeat: int = 1) -> None:
         """Open the inputs.
 
         Args:
             is_training: noise is two images then, as batch norm needs more than one value a channel.
             batch: images in one forward where nobody said how many.
+            repeat: how often to go through all of them; noise is new each time.
 
         Raises:
             UsageError, CannotRunError: an input that cannot be read, or is none for this model (exit 2, 4).
@@ -90,6 +91,7 @@ class Subject:
             request = replace(request, batch=2)
         elif request.batch is None and batch is not None and not self._given.is_noise:
             request = replace(request, batch=batch)
+        request = replace(request, repeat=repeat)
         self.inputs = open_for(replace(self._given, request=request), self.loaded, self.progress)
         self.warnings += self.inputs.warnings
         self.first = next(iter(self.inputs))
