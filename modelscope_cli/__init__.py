@@ -15,14 +15,15 @@ _HOMES = {
     "load": "api",
     "observe": "api",
     "stats": "analysis.activations.stats",
-    "summary": "api",
+    "summary": "analysis.summary.summary",
 }
 __all__ = ["__version__", "grads", "load", "observe", "stats", "summary"]
 
 if TYPE_CHECKING:
     from modelscope_cli.analysis.activations.stats import stats
     from modelscope_cli.analysis.gradients.grads import grads
-    from modelscope_cli.api import load, observe, summary
+    from modelscope_cli.analysis.summary.summary import summary
+    from modelscope_cli.api import load, observe
 
 
 def __getattr__(name: str) -> Any:

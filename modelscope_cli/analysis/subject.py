@@ -9,7 +9,6 @@ from torch import nn
 
 from modelscope_cli.analysis.interventions import bind, conclude, read_hooks
 from modelscope_cli.errors import UsageError
-from modelscope_cli.hooks.binding import BoundHooks
 from modelscope_cli.hooks.selection import Selection, select
 from modelscope_cli.inputs.batch import Batch, Inputs
 from modelscope_cli.inputs.given import Given, as_given, open_given
@@ -21,6 +20,7 @@ from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import ModelInfo, Notice, Run, WeightsInfo, invocation, versions
 
 if TYPE_CHECKING:
+    from modelscope_cli.hooks.binding import BoundHooks
     from modelscope_cli.models.request import Model
 
 
@@ -55,6 +55,8 @@ class Subject:
             UsageError: a name, a hook or a combination of keywords that means nothing (exit 2).
             CannotRunError: a file that is missing; device, weights, checkpoint or the user's code fail (exit 4).
         """
+        from modelscope_cli.hooks.binding import BoundHooks
+
         keywords = keywords or {}
         self.command = command
         self.progress = progress or SILENT
@@ -109,7 +111,7 @@ class Subject:
             self.progress.note(note)
         return selection
 
-    def bind(self) -> BoundHooks:
+    def bind(self) -> "BoundHooks":
         """Put the hooks in their places; see `analysis.interventions.bind`."""
         self.bound = bind(self._hooks, self.loaded, self.first.args, self.seed, self.progress)
         return self.bound

@@ -38,7 +38,9 @@ def test_function_and_command_give_the_same_document(both, line, arguments, keyw
 
 
 def test_a_module_gives_what_its_file_gives(both):
-    typed = both.typed(f"grads {STAR} -m {TINY} -c {HEALTHY} --no-save --mode train --loss mean --hook scale=2@bn")
+    typed = both.typed(
+        f"grads {STAR} -m {TINY} -c {HEALTHY} --no-save --mode train --loss mean --hook scale=2@bn"
+    )
     found = plain(ms.grads(tiny_resnet(), STAR, mode="train", loss="mean", hook="scale=2@bn").to_dict())
     assert without(found, "model") == without(typed, "model")
     assert found["model"]["source"] == "object"
