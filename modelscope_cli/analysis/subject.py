@@ -17,7 +17,7 @@ from modelscope_cli.models.request import ModelRequest, as_request
 from modelscope_cli.records.hooks import HookReport
 from modelscope_cli.records.keywords import DEFAULTS, Keywords
 from modelscope_cli.records.progress import SILENT, Progress
-from modelscope_cli.records.run import ModelInfo, Notice, Run, WeightsInfo, invocation, versions
+from modelscope_cli.records.run import ModelInfo, Notice, Run, WeightsInfo, invocation
 
 if TYPE_CHECKING:
     from modelscope_cli.hooks.binding import BoundHooks
@@ -146,18 +146,15 @@ def header(
     invoked: Any = None,
 ) -> Run:
     """Return the header that every record begins with; without an invocation, it was called from Python now."""
-    invoked = invoked or invocation()
-    return Run(
-        command=command,
-        argv=invoked.argv,
-        model=loaded.info,
-        input=given,
+    return Run.of(
+        command,
+        loaded.info,
+        given,
         device=str(loaded.device),
         dtype=str(loaded.dtype).removeprefix("torch."),
         seed=seed,
-        versions=versions(),
-        warnings=tuple(warnings),
-        elapsed_ms=invoked.elapsed_ms,
+        warnings=warnings,
+        invoked=invoked,
     )
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import time
+from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -147,6 +148,34 @@ class Run:
     versions: dict[str, str]
     warnings: tuple[Notice, ...] = ()
     elapsed_ms: float = 0.0
+
+    @classmethod
+    def of(
+        cls,
+        command: str,
+        model: ModelInfo,
+        given: InputInfo | None,
+        *,
+        device: str,
+        dtype: str,
+        seed: int,
+        warnings: Iterable[Notice] = (),
+        invoked: Invocation | None = None,
+    ) -> "Run":
+        """Fill in what was typed, when, and the versions; without `invoked`, by the command that runs now."""
+        invoked = invoked or invocation()
+        return cls(
+            command=command,
+            argv=invoked.argv,
+            model=model,
+            input=given,
+            device=device,
+            dtype=dtype,
+            seed=seed,
+            versions=versions(),
+            warnings=tuple(warnings),
+            elapsed_ms=invoked.elapsed_ms,
+        )
 
     def header(self) -> dict[str, Any]:
         """The keys that stand before a command's own, in the order of the contract."""
