@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 _HOMES = {
+    "check": "analysis.health.check",
     "diff": "analysis.comparison.diff",
     "grads": "analysis.gradients.grads",
     "load": "api",
@@ -18,12 +19,13 @@ _HOMES = {
     "stats": "analysis.activations.stats",
     "summary": "analysis.summary.summary",
 }
-__all__ = ["__version__", "diff", "grads", "load", "observe", "stats", "summary"]
+__all__ = ["__version__", "check", "diff", "grads", "load", "observe", "stats", "summary"]
 
 if TYPE_CHECKING:
     from modelscope_cli.analysis.activations.stats import stats
     from modelscope_cli.analysis.comparison.diff import diff
     from modelscope_cli.analysis.gradients.grads import grads
+    from modelscope_cli.analysis.health.check import check
     from modelscope_cli.analysis.summary.summary import summary
     from modelscope_cli.api import load, observe
 

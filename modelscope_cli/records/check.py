@@ -81,6 +81,18 @@ class CheckRecord(Record):
     images: int
     baseline: str | None = None
 
+    def assert_passed(self) -> None:
+        """Do nothing where it passed, so that a test can end with this.
+
+        Raises:
+            AssertionError: reads like the verdict on the terminal.
+        """
+        __tracebackhide__ = True
+        if not self.passed:
+            from modelscope_cli.report.views import table_of
+
+            raise AssertionError(table_of("check").verdict(self))
+
 
 @dataclass(frozen=True, slots=True)
 class RuleList:
