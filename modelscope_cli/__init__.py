@@ -19,9 +19,10 @@ _HOMES = {
     "stats": "analysis.activations.stats",
     "summary": "analysis.summary.summary",
 }
-__all__ = ["__version__", "check", "diff", "grads", "load", "observe", "stats", "summary"]
+__all__ = ["__version__", "check", "diff", "grads", "load", "observe", "stats", "summary", "testing"]
 
 if TYPE_CHECKING:
+    from modelscope_cli import testing
     from modelscope_cli.analysis.activations.stats import stats
     from modelscope_cli.analysis.comparison.diff import diff
     from modelscope_cli.analysis.gradients.grads import grads
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
+    if name == "testing":
+        return import_module("modelscope_cli.testing")
     if name in _HOMES:
         return getattr(import_module(f"modelscope_cli.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
