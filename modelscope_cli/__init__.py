@@ -14,12 +14,26 @@ _HOMES = {
     "check": "analysis.health.check",
     "diff": "analysis.comparison.diff",
     "grads": "analysis.gradients.grads",
+    "list_models": "models.catalogue",
+    "list_rules": "rules.listing",
     "load": "api",
     "observe": "api",
     "stats": "analysis.activations.stats",
     "summary": "analysis.summary.summary",
 }
-__all__ = ["__version__", "check", "diff", "grads", "load", "observe", "stats", "summary", "testing"]
+__all__ = [
+    "__version__",
+    "check",
+    "diff",
+    "grads",
+    "list_models",
+    "list_rules",
+    "load",
+    "observe",
+    "stats",
+    "summary",
+    "testing",
+]
 
 if TYPE_CHECKING:
     from modelscope_cli import testing
@@ -29,6 +43,8 @@ if TYPE_CHECKING:
     from modelscope_cli.analysis.health.check import check
     from modelscope_cli.analysis.summary.summary import summary
     from modelscope_cli.api import load, observe
+    from modelscope_cli.models.catalogue import list_models
+    from modelscope_cli.rules.listing import list_rules
 
 
 def __getattr__(name: str) -> Any:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from modelscope_cli.records.run import Record, to_plain
+from modelscope_cli.records.run import Record, first_keys, to_plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +103,8 @@ class RuleList:
     rules: tuple[RuleInfo, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        header = {"schema": "modelscope/rules/1", "tool": dict(self.versions), "argv": list(self.argv)}
         own = [
             {key: value for key, value in to_plain(rule).items() if key not in ("judged", "reason")}
             for rule in self.rules
         ]
-        return {**header, "rules": own}
+        return {**first_keys("rules", self.versions, self.argv), "rules": own}

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from modelscope_cli.records.run import Shape, to_plain
+from modelscope_cli.records.run import Shape, first_keys, to_plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,5 +34,4 @@ class Catalogue:
     models: tuple[ModelEntry, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        header = {"schema": "modelscope/models/1", "tool": dict(self.versions), "argv": list(self.argv)}
-        return {**header, "models": to_plain(self.models)}
+        return {**first_keys("models", self.versions, self.argv), "models": to_plain(self.models)}

@@ -126,6 +126,11 @@ class InputInfo:
     preprocessing: str | None = None
 
 
+def first_keys(command: str, versions: dict[str, str], argv: tuple[str, ...]) -> dict[str, Any]:
+    """Return what every document begins with, whether or not a model was run for it."""
+    return {"schema": f"modelscope/{command}/1", "tool": dict(versions), "argv": list(argv)}
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """What every document begins with.
@@ -180,9 +185,7 @@ class Run:
     def header(self) -> dict[str, Any]:
         """The keys that stand before a command's own, in the order of the contract."""
         return {
-            "schema": f"modelscope/{self.command}/1",
-            "tool": dict(self.versions),
-            "argv": list(self.argv),
+            **first_keys(self.command, self.versions, self.argv),
             "model": to_plain(self.model),
             "input": to_plain(self.input),
             "device": self.device,
