@@ -117,6 +117,8 @@ def test_what_cannot_be_compared_is_refused():
         ms.diff(model, STAR, x, b_mode="train")
     with pytest.raises(UsageError, match="'trian' is not a b_mode: did you mean train"):
         ms.diff(model, b_mode="trian")
+    with pytest.raises(UsageError, match="a model of type dict is neither"):
+        ms.diff({}, model)
     with pytest.raises(CannotRunError, match="share layers"):
         ms.diff(model, nn.Sequential(model), x)
 

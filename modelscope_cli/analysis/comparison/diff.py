@@ -77,8 +77,9 @@ def diff(
     check_choice("mode", mode, MODES)
     if b_mode is not None:
         check_choice("b_mode", b_mode, MODES)
+    hooks = (b_hook,) if isinstance(b_hook, str) else tuple(b_hook)
     checkpoint = Path(b_checkpoint) if b_checkpoint is not None else None
-    own = BSettings(b_weights, checkpoint, b_device, b_dtype, b_mode, b_seed, b_hook)
+    own = BSettings(b_weights, checkpoint, b_device, b_dtype, b_mode, b_seed, hooks)
     if plot is not None:
         check_figure(Path(plot))
     settings = _settings(a, b, keywords)
@@ -96,6 +97,7 @@ def diff(
         refuse_run_options(given, mode=mode, layer=layer, exclude=exclude, hook=hook, own=own)
     sources = _sources(a, b, settings, own, model, keywords, is_run=is_run)
     find_pictures(file for file in files or () if file != "-")
+
     from modelscope_cli.analysis.comparison.compare import Comparison
     from modelscope_cli.inputs.given import as_given
 
@@ -108,7 +110,7 @@ def diff(
     )
     if is_run:
         modes = (mode, b_mode or mode)
-        record = comparison.run(as_given(inputs, keywords), modes, hook, b_hook, layer, exclude)
+        record = comparison.run(as_given(inputs, keywords), modes, hook, hooks, layer, exclude)
     else:
         record = comparison.of_weights()
     if plot is not None:

@@ -20,7 +20,7 @@ from modelscope_cli.models.checkpoint import read_checkpoint
 from modelscope_cli.models.device import resolve_device, resolve_dtype
 from modelscope_cli.models.initialise import fill_from_checkpoint
 from modelscope_cli.models.load import LoadedModel, load_model
-from modelscope_cli.models.request import ModelRequest, check_request
+from modelscope_cli.models.request import ModelRequest, as_request, check_request
 from modelscope_cli.records.diff import DiffSide
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import ModelInfo, Notice, WeightsInfo
@@ -45,6 +45,9 @@ def sources_handed_over(
         UsageError: nothing to compare with, or a setting of B that a module has no use for (exit 2).
         CannotRunError: the module cannot be copied, or a checkpoint does not fit (exit 4).
     """
+    for side in (a, b):
+        if side is not None and not isinstance(side, str) and not _is_handed(side):
+            as_request(side, {})  # which says what a model may be
     if not is_run:
         refuse_given({"--b-seed": own.seed}, "is for a run, and there is no input to run on", "inputs=")
     if _is_handed(a) and (b is None or b is a):
