@@ -9,23 +9,51 @@ The names below are loaded when they are first used, so that importing the packa
 TYPE_CHECKING = False  # as type checkers read it; `typing` takes as long to import as Python takes to start
 __version__ = "0.1.0"
 _HOMES = {
+    "check": "analysis.health.check",
+    "diff": "analysis.comparison.diff",
+    "grads": "analysis.gradients.grads",
     "hook": "analysis.hook",
+    "list_models": "models.catalogue",
+    "list_rules": "rules.listing",
     "load": "analysis.load",
     "observe": "analysis.activations.observe",
     "stats": "analysis.activations.stats",
-    "summary": "api",
+    "summary": "analysis.summary.summary",
 }
-__all__ = ["__version__", "hook", "load", "observe", "stats", "summary"]
+__all__ = [
+    "__version__",
+    "check",
+    "diff",
+    "grads",
+    "hook",
+    "list_models",
+    "list_rules",
+    "load",
+    "observe",
+    "stats",
+    "summary",
+    "testing",
+]
 
 if TYPE_CHECKING:
+    from modelscope_cli import testing
     from modelscope_cli.analysis.activations.observe import observe
     from modelscope_cli.analysis.activations.stats import stats
+    from modelscope_cli.analysis.comparison.diff import diff
+    from modelscope_cli.analysis.gradients.grads import grads
+    from modelscope_cli.analysis.health.check import check
     from modelscope_cli.analysis.hook import hook
     from modelscope_cli.analysis.load import load
-    from modelscope_cli.api import summary
+    from modelscope_cli.analysis.summary.summary import summary
+    from modelscope_cli.models.catalogue import list_models
+    from modelscope_cli.rules.listing import list_rules
 
 
 def __getattr__(name: str) -> object:
+    if name == "testing":
+        from importlib import import_module
+
+        return import_module("modelscope_cli.testing")
     if name in _HOMES:
         from importlib import import_module
 

@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class ModelscopeError(Exception):
@@ -11,9 +12,11 @@ class ModelscopeError(Exception):
         message: one line that quotes what was typed; no full stop.
         hint: a command that can be run, or None where there is none.
         exit_code: 2 usage, 4 cannot run (see the exit codes in the README).
+        record: what was found until then, where that is something; else None.
     """
 
     exit_code = 4
+    record: Any = None
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)

@@ -9,7 +9,6 @@ from torch import nn
 
 from modelscope_cli.analysis.interventions import bind, conclude, read_hooks
 from modelscope_cli.errors import UsageError
-from modelscope_cli.hooks.binding import BoundHooks
 from modelscope_cli.hooks.selection import Selection, select
 from modelscope_cli.inputs.batch import Batch, Inputs
 from modelscope_cli.inputs.given import Given, as_given, open_given
@@ -18,9 +17,10 @@ from modelscope_cli.models.request import ModelRequest, as_request
 from modelscope_cli.records.hooks import HookReport
 from modelscope_cli.records.keywords import DEFAULTS, Keywords, ModelKeywords
 from modelscope_cli.records.progress import SILENT, Progress
-from modelscope_cli.records.run import ModelInfo, Notice, Run, WeightsInfo, invocation, versions
+from modelscope_cli.records.run import ModelInfo, Notice, Run, WeightsInfo, invocation
 
 if TYPE_CHECKING:
+    from modelscope_cli.hooks.binding import BoundHooks
     from modelscope_cli.models.request import Model
 
 
@@ -55,6 +55,8 @@ class Subject:
             UsageError: a name, a hook or a combination of keywords that means nothing (exit 2).
             CannotRunError: a file that is missing; device, weights, checkpoint or the user's code fail (exit 4).
         """
+        from modelscope_cli.hooks.binding import BoundHooks
+
         keywords = keywords or {}
         self.command = command
         self.progress = progress or SILENT
@@ -75,12 +77,13 @@ class Subject:
         """What was asked for as input."""
         return self._given
 
-    def open(self, *, is_training: bool = False, batch: int | None = None) -> None:
+    def open(self, *, is_training: bool = False, batch: int | None = None, repeat: int = 1) -> None:
         """Open the inputs.
 
         Args:
             is_training: noise is two images then, as batch norm needs more than one value a channel.
             batch: images in one forward where nobody said how many.
+            repeat: how often to go through all of them; noise is new each time.
 
         Raises:
             UsageError, CannotRunError: an input that cannot be read, or is none for this model (exit 2, 4).
@@ -90,6 +93,7 @@ class Subject:
             request = replace(request, batch=2)
         elif request.batch is None and batch is not None and not self._given.is_noise:
             request = replace(request, batch=batch)
+        request = replace(request, repeat=repeat)
         self.inputs = open_for(replace(self._given, request=request), self.loaded, self.progress)
         self.warnings += self.inputs.warnings
         self.first = next(iter(self.inputs))
@@ -107,7 +111,7 @@ class Subject:
             self.progress.note(note)
         return selection
 
-    def bind(self) -> BoundHooks:
+    def bind(self) -> "BoundHooks":
         """Put the hooks in their places; see `analysis.interventions.bind`."""
         self.bound = bind(self._hooks, self.loaded, self.first.args, self.seed, self.progress)
         return self.bound
@@ -142,18 +146,15 @@ def header(
     invoked: Any = None,
 ) -> Run:
     """Return the header that every record begins with; without an invocation, it was called from Python now."""
-    invoked = invoked or invocation()
-    return Run(
-        command=command,
-        argv=invoked.argv,
-        model=loaded.info,
-        input=given,
+    return Run.of(
+        command,
+        loaded.info,
+        given,
         device=str(loaded.device),
         dtype=str(loaded.dtype).removeprefix("torch."),
         seed=seed,
-        versions=versions(),
-        warnings=tuple(warnings),
-        elapsed_ms=invoked.elapsed_ms,
+        warnings=warnings,
+        invoked=invoked,
     )
 
 
@@ -192,7 +193,7 @@ def open_for(given: Given, loaded: LoadedModel, progress: Progress) -> Inputs:
     return inputs
 
 
-def refuse_idle(keywords: ModelKeywords) -> None:
+def refuse_idle(keywords: ModelKeywords | Keywords) -> None:
     """Refuse what says how to build a model where one was handed over: what is asked for is done or an error."""
     for name in ("weights", "checkpoint", "num_classes", "model_arg", "device", "dtype"):
         if keywords.get(name, DEFAULTS[name]) != DEFAULTS[name]:

@@ -16,8 +16,8 @@ from torch.utils.hooks import RemovableHandle
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import list_layers, tensors_in
 from modelscope_cli.hooks.snapshot import Snapshot
-from modelscope_cli.records.naming import label
 from modelscope_cli.hooks.torch_private import in_backward
+from modelscope_cli.records.naming import label
 from modelscope_cli.records.run import Shape
 
 

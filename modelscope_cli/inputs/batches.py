@@ -44,16 +44,18 @@ def open_inputs(
         )
     if any(Path(file).suffix.lower() in TENSOR_SUFFIXES for file in request.files):
         _refuse(request.size_options() + request.value_options(), "a tensor file")
-        return _repeated(open_tensors(request, target), request.repeat)
+        return repeated(open_tensors(request, target), request.repeat)
     if request.files:
-        return _repeated(open_pictures(request, target, transforms, module), request.repeat)
+        return repeated(open_pictures(request, target, transforms, module), request.repeat)
     if request.shapes:
         _refuse(request.size_options(), "'--input-shape'")
     _refuse(request.value_options(), "noise")
     return open_noise(request, target, transforms, module)
 
 
-def _repeated(inputs: Inputs, times: int) -> Inputs:
+def repeated(inputs: Inputs, times: int) -> Inputs:
+    """Return inputs that are gone through several times."""
+
     def batches() -> Iterator[Batch]:
         for _ in range(times):
             yield from inputs

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.batch import Batch, Inputs, Target, count_images, shapes_of
-from modelscope_cli.inputs.batches import open_inputs
+from modelscope_cli.inputs.batches import open_inputs, repeated
 from modelscope_cli.inputs.files import PictureFile
 from modelscope_cli.inputs.from_pictures import open_pictures
 from modelscope_cli.inputs.from_tensors import open_batch
@@ -128,13 +128,14 @@ def open_given(
         UsageError, CannotRunError: exit codes 2 and 4; see the parts.
     """
     target = Target(family, device, dtype)
+    request = given.request
     if given.images:
         pictures = [PictureFile(f"image {n}", image=image) for n, image in enumerate(given.images, 1)]
-        return open_pictures(given.request, target, transforms, module, pictures)
+        return repeated(open_pictures(request, target, transforms, module, pictures), request.repeat)
     if given.tensors:
-        return open_batch(list(given.tensors), given.request.batch, target, "the tensor")
+        return repeated(open_batch(list(given.tensors), request.batch, target, "the tensor"), request.repeat)
     if given.loader is not None:
-        return _open_loader(given.loader, target, given.request.seed)
+        return repeated(_open_loader(given.loader, target, request.seed), request.repeat)
     return open_inputs(
         given.request, family=family, transforms=transforms, module=module, device=device, dtype=dtype
     )

@@ -4,7 +4,8 @@ from fnmatch import fnmatchcase
 
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.models.names import model_names
-from modelscope_cli.records.models import ModelEntry
+from modelscope_cli.records.models import Catalogue, ModelEntry
+from modelscope_cli.records.run import invocation, versions
 
 
 def match_names(pattern: str | None) -> tuple[str, ...]:
@@ -25,8 +26,20 @@ def match_names(pattern: str | None) -> tuple[str, ...]:
     return found
 
 
-def list_models(names: tuple[str, ...]) -> tuple[ModelEntry, ...]:
-    """Return what is published about the default weights of each name."""
+def list_models(pattern: str | None = None) -> Catalogue:
+    """Return torchvision's models with what is published about their default weights.
+
+    Args:
+        pattern: part of a name, or a glob: `resnet`, `vit_*`.
+
+    Raises:
+        UsageError: no such name (exit 2 on the command line).
+    """
+    names = match_names(pattern)
+    return Catalogue(versions(), invocation().argv, _entries(names))
+
+
+def _entries(names: tuple[str, ...]) -> tuple[ModelEntry, ...]:
     from modelscope_cli.inputs.default_shape import natural_shapes
     from modelscope_cli.models.pretrained import default_weights, weights_of
     from modelscope_cli.models.zoo import family_of

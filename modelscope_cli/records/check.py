@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from modelscope_cli.records.run import Record, to_plain
+from modelscope_cli.records.run import Record, first_keys, to_plain
 from modelscope_cli.records.shown import Shown
 
 
@@ -82,6 +82,18 @@ class CheckRecord(Record):
     images: int
     baseline: str | None = None
 
+    def assert_passed(self) -> None:
+        """Do nothing where it passed, so that a test can end with this.
+
+        Raises:
+            AssertionError: reads like the verdict on the terminal.
+        """
+        __tracebackhide__ = True
+        if not self.passed:
+            from modelscope_cli.report.views import table_of
+
+            raise AssertionError(table_of("check").verdict(self))
+
 
 @dataclass(frozen=True, slots=True)
 class RuleList(Shown):
@@ -96,9 +108,8 @@ class RuleList(Shown):
         return "rules"
 
     def to_dict(self) -> dict[str, Any]:
-        header = {"schema": "modelscope/rules/1", "tool": dict(self.versions), "argv": list(self.argv)}
         own = [
             {key: value for key, value in to_plain(rule).items() if key not in ("judged", "reason")}
             for rule in self.rules
         ]
-        return {**header, "rules": own}
+        return {**first_keys("rules", self.versions, self.argv), "rules": own}

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from modelscope_cli.records.run import Shape, to_plain
+from modelscope_cli.records.run import Shape, first_keys, to_plain
 from modelscope_cli.records.shown import Shown
 
 
@@ -39,5 +39,4 @@ class Catalogue(Shown):
         return "models"
 
     def to_dict(self) -> dict[str, Any]:
-        header = {"schema": "modelscope/models/1", "tool": dict(self.versions), "argv": list(self.argv)}
-        return {**header, "models": to_plain(self.models)}
+        return {**first_keys("models", self.versions, self.argv), "models": to_plain(self.models)}

@@ -2,6 +2,7 @@
 
 import dataclasses
 import time
+from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -126,6 +127,11 @@ class InputInfo:
     preprocessing: str | None = None
 
 
+def first_keys(command: str, versions: dict[str, str], argv: tuple[str, ...]) -> dict[str, Any]:
+    """Return what every document begins with, whether or not a model was run for it."""
+    return {"schema": f"modelscope/{command}/1", "tool": dict(versions), "argv": list(argv)}
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """What every document begins with.
@@ -149,12 +155,38 @@ class Run:
     warnings: tuple[Notice, ...] = ()
     elapsed_ms: float = 0.0
 
+    @classmethod
+    def of(
+        cls,
+        command: str,
+        model: ModelInfo,
+        given: InputInfo | None,
+        *,
+        device: str,
+        dtype: str,
+        seed: int,
+        warnings: Iterable[Notice] = (),
+        invoked: Invocation | None = None,
+    ) -> "Run":
+        """Fill in what was typed, when, and the versions; without `invoked`, by the command that runs now."""
+        invoked = invoked or invocation()
+        return cls(
+            command=command,
+            argv=invoked.argv,
+            model=model,
+            input=given,
+            device=device,
+            dtype=dtype,
+            seed=seed,
+            versions=versions(),
+            warnings=tuple(warnings),
+            elapsed_ms=invoked.elapsed_ms,
+        )
+
     def header(self) -> dict[str, Any]:
         """The keys that stand before a command's own, in the order of the contract."""
         return {
-            "schema": f"modelscope/{self.command}/1",
-            "tool": dict(self.versions),
-            "argv": list(self.argv),
+            **first_keys(self.command, self.versions, self.argv),
             "model": to_plain(self.model),
             "input": to_plain(self.input),
             "device": self.device,

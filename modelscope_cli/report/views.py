@@ -39,3 +39,8 @@ def pictures_of(command: str) -> Any:
     """Return the module that draws what `command` returns; None where there is none."""
     name = f"modelscope_cli.commands.{command}.pictures"
     return import_module(name) if find_spec(name) else None
+
+
+def folder_of(command: str) -> Any:
+    """Return the module that fills the folder `command` leaves behind."""
+    return import_module(f"modelscope_cli.commands.{command}.folder")

@@ -47,7 +47,9 @@ def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         later = [one for one in forward.flow if one.order > call.order and not one.is_finite]
         if 1 + len(later) <= threshold:
             continue
-        passed = f"; {len(later)} calls after it pass it on ({some(map(label_of, later), 2)})" if later else ""
+        passed = (
+            f"; {len(later)} calls after it pass it on ({some(map(label_of, later), 2)})" if later else ""
+        )
         words = f"gives NaN or infinite values from finite inputs{passed}"
         yield Sighting(label_of(call) if call.name else None, 1 + len(later), words)
 

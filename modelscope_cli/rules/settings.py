@@ -39,34 +39,32 @@ class Settings:
 
 
 def read_settings(
-    folder: Path,
+    folder: Path | None,
     *,
     select: Iterable[str] | None = None,
     ignore: Iterable[str] | None = None,
-    set_: Iterable[str] | None = None,
-    budgets: Mapping[str, str | None] | None = None,
+    set_: Iterable[str] | Mapping[str, object] | None = None,
+    budgets: Mapping[str, object] | None = None,
     fail_on: str | None = None,
     baseline: Path | None = None,
 ) -> Settings:
     """Read the project's settings and let the flags override them; a threshold at a time.
 
     Args:
-        set_: `CODE=threshold` each.
+        folder: where the project is, or below; None for none.
+        set_: `CODE=threshold` each, or thresholds by code.
         budgets: by name of the option, `max-params` and so on.
 
     Raises:
         UsageError: a pyproject.toml that cannot be read; keys, codes or thresholds that mean nothing (exit 2).
     """
-    settings = _read_project(folder)
+    settings = _read_project(folder) if folder is not None else Settings()
     if select:
         settings = replace(settings, select=_split(select))
     if ignore:
         settings = replace(settings, ignore=_split(ignore))
     typed = dict(settings.thresholds)
-    for text in set_ or ():
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise UsageError(f"'--set {text}' is not of the form CODE=threshold", "--set MS202=0.5")
+    for name, value in set_.items() if isinstance(set_, Mapping) else map(_pair, set_ or ()):
         rule = find_rule(name, "--set")
         typed[rule.code] = written.read(value, rule.kind, f"--set {name}=")
     for name, budget in (budgets or {}).items():
@@ -80,6 +78,13 @@ def read_settings(
     settings = replace(settings, baseline=baseline or settings.baseline)
     settings.rules()
     return settings
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f"'--set {text}' is not of the form CODE=threshold", "--set MS202=0.5")
+    return name, value
 
 
 def _with(budget: str, select: tuple[str, ...]) -> tuple[str, ...]:

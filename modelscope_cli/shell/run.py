@@ -1,7 +1,6 @@
 """What every command that runs a model does before and after: load, open the inputs, fill the header."""
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from modelscope_cli.shell import console as _console
@@ -89,14 +88,6 @@ def open_for(request: "InputRequest", loaded: "LoadedModel") -> "Inputs":
     )
     tell(inputs.notes, inputs.warnings)
     return inputs
-
-
-def fit_batch(given: "InputRequest", is_training: bool) -> "InputRequest":
-    """Give noise for train mode two images, as batch norm needs more than one value a channel."""
-    is_noise = not given.files and not given.shapes
-    if given.batch is None and is_noise and is_training:
-        return replace(given, batch=2)
-    return given
 
 
 def tell(notes: tuple[str, ...], warnings: tuple["Notice", ...]) -> None:

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from figure import Figure, n_of
 from torchvision.models import get_model_weights
 
-from modelscope_cli.analysis.summary.summarize import summarize
-from modelscope_cli.inputs.request import InputRequest
+import modelscope_cli as ms
 from modelscope_cli.models.names import model_names
 from modelscope_cli.models.request import ModelRequest
 from modelscope_cli.models.zoo import family_of
@@ -24,7 +23,7 @@ def measure(pairs: int | None) -> Iterator[Figure]:
             continue
         for weights in get_model_weights(name):
             n += 1
-            totals = summarize(ModelRequest(name, weights=weights.name), InputRequest()).structure.totals
+            totals = ms.summary(ModelRequest(name, weights=weights.name)).totals
             if f"{totals.macs / 1e9:.3f}" != f"{weights.meta['_ops']:.3f}":
                 other_macs.append(f"{name} {weights.name}")
             if totals.params != weights.meta["num_params"]:

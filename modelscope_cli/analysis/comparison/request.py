@@ -1,17 +1,20 @@
 """What A and B of `diff` mean, before anything heavy is imported."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from modelscope_cli.checkpoints.file_type import CHECKPOINT_SUFFIXES
 from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.files import PICTURE_SUFFIXES
+from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.names import model_names
-from modelscope_cli.models.request import ModelRequest, is_import
+from modelscope_cli.models.request import ModelRequest, check_request, is_import
+
+Patterns = str | Sequence[str]
 
 # What torch.testing.assert_close allows two floats of a dtype to differ by, relative to each other: its `rtol`.
-ROUNDING = {"float32": 1.3e-6, "float16": 1e-3, "bfloat16": 1.6e-2}
+ROUNDING = {"float64": 1e-7, "float32": 1.3e-6, "float16": 1e-3, "bfloat16": 1.6e-2}
 _INPUT_SUFFIXES = PICTURE_SUFFIXES | {".npy"}
 
 
@@ -24,34 +27,41 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True)
+class BSettings:
+    """What was said of B alone; None, or no hooks, where it is as A."""
+
+    weights: str | None = None
+    checkpoint: Path | None = None
+    device: str | None = None
+    dtype: str | None = None
+    mode: str | None = None
+    seed: int | None = None
+    hook: Patterns = ()
+
+    def typed(self) -> dict[str, object]:
+        """Return each with the option it was said with."""
+        return {f"--b-{field.name}": getattr(self, field.name) for field in fields(self)}
+
+
+@dataclass(frozen=True, slots=True)
 class DiffRequest:
     """What is to be compared.
 
     Attributes:
         is_left_out: nobody named a B, so it is A once more.
-        files: the input, as typed.
-        is_run: there is an input, so both are run; otherwise their tensors are compared.
     """
 
     a: Named
     b: Named
     is_left_out: bool
-    files: tuple[str, ...]
-    is_run: bool
 
 
-def read_names(
-    a: str, b: str | None, inputs: Sequence[str], model: str | None, *, has_shape: bool
-) -> DiffRequest:
-    """Tell models, checkpoints and inputs apart.
+def read_names(a: str, b: str | None, model: str | None, *, is_run: bool) -> DiffRequest:
+    """Tell models and checkpoints apart.
 
     A checkpoint is run in `model`, or in what the other side names, or else in the architecture it is recognised
-    as; without an input its tensors are compared as they are.
+    as; without an input (`is_run`) its tensors are compared as they are.
     """
-    if b is not None and not holds_weights(b) and _is_input(b):
-        inputs = (b, *inputs)
-        b = None
-    is_run = has_shape or bool(inputs)
     texts = (a, b or a)
     models = [text for text in texts if not holds_weights(text)] if is_run else []
     runs_in = model or next(iter(models), None)
@@ -60,7 +70,7 @@ def read_names(
         is_recognised = is_run and runs_in is None  # loading it names its architecture
         return Named(runs_in, Path(text)) if holds_weights(text) and not is_recognised else Named(text)
 
-    return DiffRequest(named(texts[0]), named(texts[1]), b is None, tuple(inputs), is_run)
+    return DiffRequest(named(texts[0]), named(texts[1]), b is None)
 
 
 def holds_weights(text: str) -> bool:
@@ -72,9 +82,9 @@ def holds_weights(text: str) -> bool:
     return is_set or path.suffix.lower() in CHECKPOINT_SUFFIXES
 
 
-def _is_input(text: str) -> bool:
-    """Tell a picture, a folder or a glob from the name of a model, perhaps a mistyped one."""
-    if is_import(text) or text.lower() in model_names():
+def is_input(text: str) -> bool:
+    """Tell a picture, a folder or a glob from a checkpoint and the name of a model, perhaps a mistyped one."""
+    if holds_weights(text) or is_import(text) or text.lower() in model_names():
         return False
     suffix = Path(text).suffix.lower()
     return text == "-" or suffix in _INPUT_SUFFIXES or any(mark in text for mark in "*?[") or _is_there(text)
@@ -85,42 +95,85 @@ def _is_there(text: str) -> bool:
     return path.exists() and path.suffix != ".py"
 
 
-def request_b(
-    a: ModelRequest,
-    asked: DiffRequest,
-    *,
-    option: Path | None,
-    checkpoint: Path | None,
-    weights: str | None,
-    device: str | None,
-    dtype: str | None,
-    seed: int | None,
-) -> ModelRequest:
-    """Return what B is: A, but for its name and what its own options say.
+def requests_of(
+    settings: ModelRequest, asked: DiffRequest, own: BSettings
+) -> tuple[ModelRequest | Path, ModelRequest | Path]:
+    """Return what to load for A and for B, or the file whose tensors are compared as they are.
 
     Args:
-        option: `--checkpoint`, which holds for both; what follows are the options of B.
+        settings: what was said of both; `own`: what was said of B alone.
 
     Raises:
-        UsageError: two checkpoints for B (exit 2).
+        UsageError: two checkpoints for one side (exit 2).
     """
+    _refuse_settings(settings, asked, own)
+    base = asked.a if asked.a.model else asked.b
+    if base.model is None:
+        return _file(asked.a), _file(asked.b)
+    if settings.checkpoint and asked.a.checkpoint:
+        message = f"'{asked.a.checkpoint}' and '--checkpoint {settings.checkpoint}' are two checkpoints for A"
+        raise UsageError(message, f"leave out --checkpoint {settings.checkpoint}")
+    a = replace(settings, model=base.model, checkpoint=base.checkpoint or settings.checkpoint)
+    check_request(a)
+    b = _request_b(a, asked, settings.checkpoint, own) if asked.b.model is not None else _file(asked.b)
+    if isinstance(b, ModelRequest):
+        check_request(b)
+    return (a if asked.a.model is not None else _file(asked.a)), b
+
+
+def _file(side: Named) -> Path:
+    assert side.checkpoint is not None
+    return side.checkpoint
+
+
+def _request_b(a: ModelRequest, asked: DiffRequest, option: Path | None, own: BSettings) -> ModelRequest:
+    """Return what B is: A, but for its name and what its own options say; `option` is `--checkpoint`, for both."""
     named = asked.b.checkpoint
-    if named is not None and checkpoint is not None and not asked.is_left_out:
-        message = f"'{named}' and '--b-checkpoint {checkpoint}' are two checkpoints for B"
-        raise UsageError(message, f"leave out --b-checkpoint {checkpoint}")
+    if named is not None and own.checkpoint is not None and not asked.is_left_out:
+        message = f"'{named}' and '--b-checkpoint {own.checkpoint}' are two checkpoints for B"
+        raise UsageError(message, f"leave out --b-checkpoint {own.checkpoint}")
     # Weights of B's own take the place of a checkpoint that was only meant for it because it was for A.
-    inherited = None if weights else option
-    own = checkpoint or (named if not (weights and asked.is_left_out) else None)
+    inherited = None if own.weights else option
+    checkpoint = own.checkpoint or (named if not (own.weights and asked.is_left_out) else None)
     assert asked.b.model is not None
     return replace(
         a,
         model=asked.b.model,
-        weights=weights or ("auto" if own else a.weights),
-        checkpoint=own or inherited,
-        device=device or a.device,
-        dtype=dtype or a.dtype,
-        seed=a.seed if seed is None else seed,
+        weights=own.weights or ("auto" if checkpoint else a.weights),
+        checkpoint=checkpoint or inherited,
+        device=own.device or a.device,
+        dtype=own.dtype or a.dtype,
+        seed=a.seed if own.seed is None else own.seed,
     )
+
+
+def _refuse_settings(settings: ModelRequest, asked: DiffRequest, own: BSettings) -> None:
+    """Refuse what would have no effect on files compared as they are: what is typed is obeyed or an error."""
+    reason = "is a setting of models, and checkpoints without one are compared as they are"
+    if asked.b.model is None:
+        refuse_given(own.typed(), reason, "--model NAME")
+        if asked.a.model is None:
+            given = {name: getattr(settings, name) for name in ("device", "dtype", "weights", "checkpoint")}
+            usual = {"device": "auto", "dtype": "float32", "weights": "auto"}
+            ours = {f"--{name}": value for name, value in given.items() if value != usual.get(name)}
+            refuse_given(ours, reason, "--model NAME")
+
+
+def refuse_run_options(
+    given: InputRequest, *, mode: str, layer: Patterns, exclude: Patterns, hook: Patterns, own: BSettings
+) -> None:
+    """Refuse what only a run would obey, where there is no input.
+
+    Raises:
+        UsageError: one of them was given (exit 2).
+    """
+    running = {
+        **{"--mode": None if mode == "auto" else mode, "--b-mode": own.mode},
+        **{"--hook": hook, "--b-hook": own.hook, "--layer": layer, "--exclude": exclude},
+        **{"--size": given.size, "--mean": given.mean, "--std": given.std, "--batch": given.batch},
+        "--no-normalize": not given.normalize,
+    }
+    refuse_given(running, "is for a run, and there is no input to run on", "--input-shape 1,3,224,224")
 
 
 def check_tolerance(asked: float | None) -> None:
@@ -143,18 +196,18 @@ def choose_tolerance(asked: float | None, dtypes: Sequence[str] | None) -> tuple
         return asked, "asked for"
     if dtypes is None:
         return 0.0, "exact"
-    coarsest = max(dtypes, key=lambda dtype: ROUNDING[dtype])
-    return ROUNDING[coarsest], f"what torch.testing.assert_close allows {coarsest}"
+    coarsest = max(dtypes, key=lambda dtype: ROUNDING.get(dtype, 0.0))
+    return ROUNDING.get(coarsest, 0.0), f"what torch.testing.assert_close allows {coarsest}"
 
 
 def refuse_given(options: Mapping[str, object], reason: str, hint: str) -> None:
     """Refuse the first of these that was given: what is typed is obeyed or an error.
 
     Raises:
-        UsageError: one is neither None nor False (exit 2).
+        UsageError: one is neither None, False nor empty (exit 2).
     """
     for option, value in options.items():
-        if value is not None and value is not False:
-            first = value[0] if isinstance(value, list) else value
+        if value not in (None, False, (), []):
+            first = value[0] if isinstance(value, list | tuple) else value
             typed = option if value is True else f"{option} {first}"
             raise UsageError(f"'{typed}' {reason}", hint)

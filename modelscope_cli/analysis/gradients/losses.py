@@ -57,7 +57,7 @@ class Criterion:
         self._request = request
         self._family = family
         self._categories = categories
-        self._custom = _load_custom(request.name) if request.is_custom else None
+        self._custom = request.function or (_load_custom(request.name) if request.is_custom else None)
 
     def detection_label(self) -> int:
         """Return the label of the synthetic object: the target, or 1 where it is left to the tool.

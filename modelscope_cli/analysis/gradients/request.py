@@ -1,9 +1,14 @@
 """What a person asked `grads` for, checked before anything heavy is imported. Standard library."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from modelscope_cli.errors import UsageError, nearest
+
+if TYPE_CHECKING:
+    from modelscope_cli.models.request import ModelRequest
 
 LOSSES = ("cross-entropy", "nll", "bce", "mse", "mean", "logit")
 AUTO, PREDICTED = "auto", "predicted"
@@ -18,16 +23,18 @@ class LossRequest:
         target: a class index, a label, or `predicted`.
         label_smoothing: share of the target spread over all classes, 0..1; cross-entropy only.
         weight_decay: precision of the Gaussian prior; its penalty is `weight_decay / 2 * |w|^2`.
+        function: the user's own, where it was handed over and not named.
     """
 
     name: str = AUTO
     target: str = PREDICTED
     label_smoothing: float = 0.0
     weight_decay: float = 0.0
+    function: Callable[..., Any] | None = None
 
     @property
     def is_custom(self) -> bool:
-        return ":" in self.name
+        return self.function is not None or ":" in self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +129,18 @@ def choose_clip(value: float | None, norm: float | None, activations: float | No
     return Clip(kind, limit)
 
 
+def check_way(clip: Clip | None, full_backward: bool) -> None:
+    """Refuse to clip where gradients are only read.
+
+    Raises:
+        UsageError: activations are clipped by tensor hooks alone (exit 2).
+    """
+    if full_backward and clip is not None and clip.kind == "activations":
+        raise UsageError(
+            "--clip-activations works by tensor hooks, not --full-backward", "leave out --full-backward"
+        )
+
+
 def check_thresholds(thresholds: Thresholds) -> None:
     """Refuse thresholds that contradict each other.
 
@@ -133,3 +152,13 @@ def check_thresholds(thresholds: Thresholds) -> None:
             f"'--vanishing {thresholds.vanishing:g}' and '--exploding {thresholds.exploding:g}' leave no room",
             "--vanishing 1e-5 --exploding 1e3",
         )
+
+
+def has_own_loss(model: "ModelRequest", loss: str) -> bool:
+    """Tell whether a model that is named computes its loss itself, in train mode: detection models do."""
+    from modelscope_cli.models.recognise import recognise
+    from modelscope_cli.models.request import is_import
+    from modelscope_cli.models.zoo import family_of
+
+    name = recognise(model)[0].model
+    return loss == AUTO and not is_import(name) and family_of(name.lower()) == "detection"

@@ -38,6 +38,17 @@ def check_sheet(record: CheckRecord, columns: str | None = None) -> Sheet:
     )
 
 
+def verdict(record: CheckRecord) -> str:
+    """Say in lines what the table shows of the findings that are new: where, what, and once a rule its hint."""
+    lines = [f"{_subject(record)}: {_verdict(record)}"]
+    hints = {finding.code: finding.hint for finding in record.findings if not finding.known}
+    for code, hint in hints.items():
+        found = [one for one in record.findings if one.code == code and not one.known]
+        lines += [f"{code} {one.severity}: {one.layer or 'the model'}: {one.message}" for one in found]
+        lines.append(f"      hint: {hint}")
+    return "\n".join([*lines, f"fails on {record.fail_on}"])
+
+
 def _subject(record: CheckRecord) -> str:
     model, given = record.run.model, record.run.input
     images = f"{record.images} image" + ("s" if record.images != 1 else "")

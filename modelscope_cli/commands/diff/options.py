@@ -1,34 +1,88 @@
-"""The options of `diff` that say how B differs from A. What is left out is as it is for A."""
+"""The options that only `diff` has: of both sides, and of B where it is not as A."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from modelscope_cli.shell.options import Mode
+from modelscope_cli.shell import console
+from modelscope_cli.shell import options as opt
+
+if TYPE_CHECKING:
+    from modelscope_cli.models.request import ModelRequest
 
 _B = "B, where it is not as A"
 
-BWeightsOpt = Annotated[
-    str | None, typer.Option("--b-weights", metavar="WEIGHTS", help="Weights of B.", rich_help_panel=_B)
-]
-BCheckpointOpt = Annotated[
-    Path | None, typer.Option("--b-checkpoint", metavar="FILE", help="State dict of B.", rich_help_panel=_B)
-]
-BDeviceOpt = Annotated[
-    str | None, typer.Option("--b-device", metavar="DEVICE", help="Device of B.", rich_help_panel=_B)
-]
-BDtypeOpt = Annotated[
-    str | None, typer.Option("--b-dtype", metavar="DTYPE", help="Dtype of B.", rich_help_panel=_B)
-]
-BModeOpt = Annotated[Mode | None, typer.Option("--b-mode", help="Mode of B.", rich_help_panel=_B)]
-BHookOpt = Annotated[
-    list[str] | None,
-    typer.Option("--b-hook", metavar="HOOK", help="Change what flows in B (repeatable).", rich_help_panel=_B),
-]
-BSeedOpt = Annotated[
-    int | None,
-    typer.Option(
-        "--b-seed", min=0, help="Seed of B's random weights and of its dropout.", rich_help_panel=_B
-    ),
-]
+
+@dataclass(frozen=True, slots=True)
+class BothOptions:
+    """The models as they are said for both sides."""
+
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", "-m", metavar="MODEL", help="What a checkpoint is run in.", rich_help_panel="Model"
+        ),
+    ] = None
+    weights: opt.WeightsOpt = "auto"
+    checkpoint: opt.CheckpointOpt = None
+    strict: opt.StrictOpt = True
+    num_classes: opt.NumClassesOpt = None
+    model_arg: opt.ModelArgsOpt = None
+    device: opt.DeviceOpt = "auto"
+    dtype: opt.DtypeOpt = "float32"
+    seed: opt.SeedOpt = 0
+
+    def request(self, a: str, offline: bool) -> "ModelRequest":
+        """Return what is said of both; what A and B are is sorted out, and checked, when both are known."""
+        from modelscope_cli.models.request import ModelRequest
+
+        return ModelRequest(
+            model=a,
+            weights=self.weights,
+            checkpoint=self.checkpoint,
+            strict=self.strict,
+            num_classes=self.num_classes,
+            model_args=tuple(self.model_arg or ()),
+            device=self.device,
+            dtype=self.dtype,
+            seed=self.seed,
+            offline=offline,
+            progress=not console.settings.is_quiet,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BOptions:
+    """What is said of B alone."""
+
+    b_weights: Annotated[
+        str | None, typer.Option("--b-weights", metavar="WEIGHTS", help="Weights of B.", rich_help_panel=_B)
+    ] = None
+    b_checkpoint: Annotated[
+        Path | None,
+        typer.Option("--b-checkpoint", metavar="FILE", help="State dict of B.", rich_help_panel=_B),
+    ] = None
+    b_device: Annotated[
+        str | None, typer.Option("--b-device", metavar="DEVICE", help="Device of B.", rich_help_panel=_B)
+    ] = None
+    b_dtype: Annotated[
+        str | None, typer.Option("--b-dtype", metavar="DTYPE", help="Dtype of B.", rich_help_panel=_B)
+    ] = None
+    b_mode: Annotated[opt.Mode | None, typer.Option("--b-mode", help="Mode of B.", rich_help_panel=_B)] = None
+    b_seed: Annotated[
+        int | None,
+        typer.Option(
+            "--b-seed", min=0, help="Seed of B's random weights and of its dropout.", rich_help_panel=_B
+        ),
+    ] = None
+    b_hook: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--b-hook", metavar="HOOK", help="Change what flows in B (repeatable).", rich_help_panel=_B
+        ),
+    ] = None
+
+
+BOTH, B = BothOptions(), BOptions()

@@ -25,6 +25,17 @@ def diff_sheet(record: DiffRecord, columns: str | None = None, *, show_all: bool
     )
 
 
+def verdict(record: DiffRecord, most: int = 10) -> str:
+    """Say in lines what the table shows: the totals, where it begins, and the first rows that differ."""
+    found = [row for row in record.rows if row.status != "same"]
+    lines = [f"{_title(record)}: {_totals(record)}"]
+    lines += [f"{label}: {text}" for label, text in _worst(record)]
+    lines += [f"  {row.label}: {_distance(row)}" for row in found[:most]]
+    if len(found) > most:
+        lines.append(f"  and {len(found) - most} more")
+    return "\n".join([*lines, f"tolerance: {_tolerance(record)}"])
+
+
 def diff_columns(record: DiffRecord | None = None) -> tuple[Column, ...]:
     """All columns of `diff`; of a record, those with nothing to tell are left out of a person's table."""
     rows = record.rows if record else ()
@@ -120,16 +131,14 @@ def _side(side: DiffSide, is_model: bool) -> str:
 
 
 def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
-    totals = record.totals
     run = record.run
     ours = DiffSide(run.model, run.device, run.dtype, run.seed, record.mode)
     facts = [
         (label, _side(side, side.model.source != "file")) for label, side in (("A", ours), ("B", record.b))
     ]
-    found = [f"{getattr(totals, field.name)} {field.name}" for field in dataclasses.fields(totals)[1:]]
-    facts.append(("totals", ", ".join(text for text in found if not text.startswith("0 ")) or "nothing"))
+    facts.append(("totals", _totals(record)))
     facts += _worst(record)
-    facts.append(("tolerance", f"relative L2 of {record.tolerance:g} ({record.tolerance_reason})"))
+    facts.append(("tolerance", _tolerance(record)))
     within = [row for row in record.rows if row.status == "same" and row.differing]
     if within:
         most = max(within, key=lambda row: row.rel_l2 or 0.0)
@@ -140,6 +149,16 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
         text = f"'{renaming.prefix}' is '{renaming.b_prefix}' in B: {renaming.tensors} tensors fit"
         facts.append(("prefix", text))
     return tuple(facts)
+
+
+def _totals(record: DiffRecord) -> str:
+    totals = record.totals
+    found = [f"{getattr(totals, field.name)} {field.name}" for field in dataclasses.fields(totals)[1:]]
+    return ", ".join(text for text in found if not text.startswith("0 ")) or "nothing"
+
+
+def _tolerance(record: DiffRecord) -> str:
+    return f"relative L2 of {record.tolerance:g} ({record.tolerance_reason})"
 
 
 def _worst(record: DiffRecord) -> list[tuple[str, str]]:
@@ -155,3 +174,9 @@ def _describe(row: Difference) -> str:
     if row.rel_l2 is None:
         return f"{row.label} ({row.problem or row.status})"
     return f"{row.label}, relative L2 {numbers.number(row.rel_l2)}"
+
+
+def _distance(row: Difference) -> str:
+    shapes = f" {_pair('shape')[0](row)}" if row.shape != row.b_shape else ""
+    figure = f", relative L2 {numbers.number(row.rel_l2)}" if row.rel_l2 is not None else ""
+    return f"{row.problem or row.status}{shapes}{figure}"

@@ -4,23 +4,19 @@ from typing import Annotated
 
 import typer
 
-from modelscope_cli.shell import console as _console
+import modelscope_cli as ms
 from modelscope_cli.shell import options as opt
-from modelscope_cli.shell.output import destination, emit
-from modelscope_cli.shell.run import set_up
+from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.output import emit
 
 
+@spread
 def models(
     pattern: Annotated[
         str | None,
         typer.Argument(metavar="[PATTERN]", help="Part of a name, or a glob: resnet, 'vit_*'."),
     ] = None,
-    columns: opt.ColumnsOpt = None,
-    format: opt.FormatOpt = "auto",
-    json: opt.JsonOpt = False,
-    output: opt.OutputOpt = None,
-    quiet: opt.QuietOpt = False,
-    debug: opt.DebugOpt = False,
+    output: opt.OutputOptions = opt.OUTPUT,
 ) -> None:
     """List torchvision's models with their parameters, multiply-adds, input size and weights.
 
@@ -33,12 +29,7 @@ def models(
       modelscope models 'vit_*' --columns name,params,gmacs
     """
     from modelscope_cli.commands.models.table import models_sheet
-    from modelscope_cli.models.catalogue import list_models, match_names
-    from modelscope_cli.records.models import Catalogue
-    from modelscope_cli.records.run import versions
 
-    set_up(quiet, debug)
-    where = destination(format, json, output)
-    names = match_names(pattern)
-    catalogue = Catalogue(versions(), _console.settings.argv, list_models(names))
-    emit(where, models_sheet(catalogue, columns), catalogue.to_dict())
+    where = output.begin()
+    catalogue = ms.list_models(pattern)
+    emit(where, models_sheet(catalogue, output.columns), catalogue.to_dict())

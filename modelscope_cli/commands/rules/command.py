@@ -1,19 +1,13 @@
 """`modelscope rules`."""
 
-from modelscope_cli.shell import console as _console
+import modelscope_cli as ms
 from modelscope_cli.shell import options as opt
-from modelscope_cli.shell.output import destination, emit
-from modelscope_cli.shell.run import set_up
+from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.output import emit
 
 
-def rules(
-    columns: opt.ColumnsOpt = None,
-    format: opt.FormatOpt = "auto",
-    json: opt.JsonOpt = False,
-    output: opt.OutputOpt = None,
-    quiet: opt.QuietOpt = False,
-    debug: opt.DebugOpt = False,
-) -> None:
+@spread
+def rules(output: opt.OutputOptions = opt.OUTPUT) -> None:
     """List the rules, of `check` and of `watch` and `train`, with their thresholds and where those come from.
 
     Examples:
@@ -23,13 +17,7 @@ def rules(
       modelscope rules --columns code,name,threshold,source --format markdown
     """
     from modelscope_cli.commands.rules.table import rules_sheet
-    from modelscope_cli.records.check import RuleList
-    from modelscope_cli.records.run import versions
-    from modelscope_cli.rules import training
-    from modelscope_cli.rules.registry import RULES
 
-    set_up(quiet, debug)
-    where = destination(format, json, output)
-    infos = tuple(rule.info(rule.threshold) for rule in (*RULES, *training.RULES))
-    listed = RuleList(versions(), _console.settings.argv, infos)
-    emit(where, rules_sheet(listed, columns), listed.to_dict())
+    where = output.begin()
+    listed = ms.list_rules()
+    emit(where, rules_sheet(listed, output.columns), listed.to_dict())

@@ -1,14 +1,36 @@
 """`modelscope summary`."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
+import modelscope_cli as ms
+from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.shell import options as opt
-from modelscope_cli.shell.output import destination, emit
-from modelscope_cli.shell.run import make_run, read_options, set_up, tell
+from modelscope_cli.shell.console import PROGRESS
+from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.output import emit
 
 
+@dataclass(frozen=True, slots=True)
+class Built:
+    """How the model is built, and the noise it is run on: neither weights nor images are needed."""
+
+    input_shape: opt.InputShapeOpt = None
+    batch: opt.BatchOpt = None
+    num_classes: opt.NumClassesOpt = None
+    checkpoint: opt.CheckpointOpt = None
+    strict: opt.StrictOpt = True
+    model_arg: opt.ModelArgsOpt = None
+    dtype: opt.DtypeOpt = "float32"
+    seed: opt.SeedOpt = 0
+
+
+_BUILT = Built()
+
+
+@spread
 def summary(
     model: opt.ModelArg,
     depth: Annotated[
@@ -18,22 +40,9 @@ def summary(
         list[str] | None,
         typer.Option("--freeze", metavar="PATTERN", help="Count these layers' parameters as not trainable."),
     ] = None,
-    layer: opt.LayersOpt = None,
-    exclude: opt.ExcludeOpt = None,
-    input_shape: opt.InputShapeOpt = None,
-    batch: opt.BatchOpt = None,
-    num_classes: opt.NumClassesOpt = None,
-    checkpoint: opt.CheckpointOpt = None,
-    strict: opt.StrictOpt = True,
-    model_arg: opt.ModelArgsOpt = None,
-    dtype: opt.DtypeOpt = "float32",
-    seed: opt.SeedOpt = 0,
-    columns: opt.ColumnsOpt = None,
-    format: opt.FormatOpt = "auto",
-    json: opt.JsonOpt = False,
-    output: opt.OutputOpt = None,
-    quiet: opt.QuietOpt = False,
-    debug: opt.DebugOpt = False,
+    layers: opt.LayerOptions = opt.LAYERS,
+    built: Built = _BUILT,
+    output: opt.OutputOptions = opt.OUTPUT,
 ) -> None:
     """Print the layers of a model with their shapes, parameters and cost.
 
@@ -48,28 +57,37 @@ def summary(
 
       modelscope summary samples/tiny_resnet.py:TinyResNet --input-shape 1,3,96,96
     """
-    options = locals()
     from modelscope_cli.commands.summary.table import summary_columns, summary_sheet
     from modelscope_cli.report.sheet import choose_columns
 
-    set_up(quiet, debug)
-    where = destination(format, json, output)
-    request, given = read_options(options)
-    choose_columns(summary_columns(), columns)
-
-    from modelscope_cli.analysis.summary.summarize import summarize
-
-    summarized = summarize(
-        request,
-        given,
-        layers=tuple(layer or ()),
-        exclude=tuple(exclude or ()),
-        freeze=tuple(freeze or ()),
-        depth=depth,
-    )
-    tell(summarized.notes, summarized.warnings)
-    run = make_run("summary", summarized.loaded, summarized.given, seed, summarized.warnings)
-    record = summarized.record(run)
-    emit(where, summary_sheet(record, columns), record.to_dict())
-    if summarized.error is not None:
-        raise summarized.error
+    where = output.begin()
+    request = opt.ModelOptions(
+        model=model,
+        weights="none",
+        checkpoint=built.checkpoint,
+        strict=built.strict,
+        num_classes=built.num_classes,
+        model_arg=built.model_arg,
+        dtype=built.dtype,
+        seed=built.seed,
+    ).request()
+    given = opt.InputOptions(input_shape=built.input_shape, batch=built.batch).request(None, built.seed)
+    choose_columns(summary_columns(), output.columns)
+    raised = None
+    try:
+        record = ms.summary(
+            request,
+            given,
+            depth=depth,
+            freeze=freeze or (),
+            layer=layers.layer or (),
+            exclude=layers.exclude or (),
+            progress=PROGRESS,
+        )
+    except ModelscopeError as error:
+        if error.record is None:
+            raise
+        record, raised = error.record, error
+    emit(where, summary_sheet(record, output.columns), record.to_dict())
+    if raised is not None:  # the layers up to the one that did are shown all the same
+        raise raised

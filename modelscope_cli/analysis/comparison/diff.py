@@ -1,0 +1,178 @@
+"""`diff`: from two sides, and perhaps an input, to what differs between them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from modelscope_cli.analysis.comparison.request import (
+    BSettings,
+    check_tolerance,
+    is_input,
+    read_names,
+    refuse_run_options,
+    requests_of,
+)
+from modelscope_cli.errors import UsageError
+from modelscope_cli.inputs.files import find_pictures
+from modelscope_cli.inputs.request import InputRequest
+from modelscope_cli.models.request import ModelRequest, as_request
+from modelscope_cli.records.diff import DiffRecord
+from modelscope_cli.records.keywords import MODES, Keywords, check_choice, spelled_out
+from modelscope_cli.records.progress import SILENT, Progress
+from modelscope_cli.records.run import invocation
+from modelscope_cli.report.canvas import check_figure
+from modelscope_cli.report.views import pictures_of
+
+if TYPE_CHECKING:
+    from modelscope_cli.analysis.comparison.sides import Source
+    from modelscope_cli.models.request import Model
+
+
+@spelled_out
+def diff(
+    a: "Model",
+    b: "Model | None" = None,
+    inputs: Any = None,
+    *,
+    tolerance: float | None = None,
+    layer: str | Sequence[str] = (),
+    exclude: str | Sequence[str] = (),
+    plot: str | PathLike[str] | None = None,
+    hook: str | Sequence[str] = (),
+    mode: str = "auto",
+    model: str | None = None,
+    b_weights: str | None = None,
+    b_checkpoint: str | PathLike[str] | None = None,
+    b_device: str | None = None,
+    b_dtype: str | None = None,
+    b_mode: str | None = None,
+    b_seed: int | None = None,
+    b_hook: str | Sequence[str] = (),
+    progress: Progress | None = None,
+    **keywords: Unpack[Keywords],
+) -> DiffRecord:
+    """Compare two checkpoints, two models, or one under two settings: the weights, or with an input every layer.
+
+    Args:
+        a, b: names, files or modules of yours; without b, a again under the settings of b_... . A module and
+            itself is compared with a copy, as it cannot be in two states at once; two modules may not share
+            layers in a run. A checkpoint beside a module is run in a copy of it.
+        inputs: as elsewhere; None, and no `input_shape`, compares the weights.
+        tolerance: largest relative L2 that is no difference; None for 0 of tensors, and of activations for what
+            `torch.testing.assert_close` allows the coarser dtype.
+        layer, exclude: layer patterns.
+        plot: draw the differences along the depth here (`.png`, `.svg`, `.pdf`).
+        hook, mode: of both; `auto` is eval.
+        model: what a checkpoint is run in, where the other side does not say.
+        b_weights, b_checkpoint, b_device, b_dtype, b_mode, b_seed, b_hook: of b, where it is not as a.
+
+    Raises:
+        UsageError: nothing to compare, or a keyword that means nothing here (exit 2 on the command line).
+        CannotRunError: a side cannot be loaded or raised, or they have nothing in common (exit 4).
+    """
+    invoked = invocation()
+    check_tolerance(tolerance)
+    check_choice("mode", mode, MODES)
+    if b_mode is not None:
+        check_choice("b_mode", b_mode, MODES)
+    hooks = (b_hook,) if isinstance(b_hook, str) else tuple(b_hook)
+    checkpoint = Path(b_checkpoint) if b_checkpoint is not None else None
+    own = BSettings(b_weights, checkpoint, b_device, b_dtype, b_mode, b_seed, hooks)
+    if plot is not None:
+        check_figure(Path(plot))
+    settings = _settings(a, b, keywords)
+    a, b = _text(a), _text(b)
+    files = _files(inputs)
+    if isinstance(b, str) and is_input(b):
+        if files is None:
+            raise UsageError(f"'{b}' and inputs= are two different inputs", "leave out one of them")
+        files, b = (b, *files), None
+    inputs = _with_files(inputs, files)
+    shapes = inputs.shapes if isinstance(inputs, InputRequest) else keywords.get("input_shape")
+    is_run = files is None or bool(files) or bool(shapes)
+    if not is_run:
+        given = inputs if isinstance(inputs, InputRequest) else _preparation(keywords)
+        refuse_run_options(given, mode=mode, layer=layer, exclude=exclude, hook=hook, own=own)
+    sources = _sources(a, b, settings, own, model, keywords, is_run=is_run)
+    find_pictures(file for file in files or () if file != "-")
+
+    from modelscope_cli.analysis.comparison.compare import Comparison
+    from modelscope_cli.inputs.given import as_given
+
+    comparison = Comparison(
+        sources=sources,
+        seeds=(settings.seed, settings.seed if b_seed is None else b_seed),
+        tolerance=tolerance,
+        progress=progress or SILENT,
+        invoked=invoked,
+    )
+    if is_run:
+        modes = (mode, b_mode or mode)
+        record = comparison.run(as_given(inputs, keywords), modes, hook, hooks, layer, exclude)
+    else:
+        record = comparison.of_weights()
+    if plot is not None:
+        pictures_of("diff").save_divergence(record, Path(plot))
+        comparison.progress.note(f"wrote {plot}")
+    return record
+
+
+def _settings(a: Any, b: Any, keywords: Keywords) -> ModelRequest:
+    """Return what was said of both: as the command line hands it over, or in keywords."""
+    said = next((side for side in (a, b) if isinstance(side, ModelRequest)), None)
+    return said or as_request("", keywords)
+
+
+def _text(side: Any) -> Any:
+    """Return what would have been typed for a side that is named; a module as it is."""
+    side = side.model if isinstance(side, ModelRequest) else side
+    return fspath(side) if isinstance(side, PathLike) else side
+
+
+def _files(inputs: Any) -> tuple[str, ...] | None:
+    """Return the paths among which the input is; None where it is something else."""
+    if isinstance(inputs, InputRequest):
+        return inputs.files
+    several = list(inputs) if isinstance(inputs, list | tuple) else [] if inputs is None else [inputs]
+    is_named = all(isinstance(one, str | PathLike) for one in several)
+    return tuple(fspath(one) for one in several) if is_named else None
+
+
+def _with_files(inputs: Any, files: tuple[str, ...] | None) -> Any:
+    if files is None:
+        return inputs
+    return replace(inputs, files=files) if isinstance(inputs, InputRequest) else list(files) or None
+
+
+def _preparation(keywords: Keywords) -> InputRequest:
+    from modelscope_cli.inputs.given import as_given
+
+    return as_given(None, keywords).request
+
+
+def _sources(
+    a: Any,
+    b: Any,
+    settings: ModelRequest,
+    own: BSettings,
+    model: str | None,
+    keywords: Keywords,
+    *,
+    is_run: bool,
+) -> "tuple[Source, Source]":
+    """Return what is to be loaded, or was handed over, for A and for B."""
+    if isinstance(a, str) and (b is None or isinstance(b, str)):
+        asked = read_names(a, b, model, is_run=is_run)
+        if asked.is_left_out and own == BSettings():
+            message = f"there is nothing to compare '{a}' with"
+            raise UsageError(message, f"modelscope diff {a} B, or a setting such as --b-dtype bfloat16")
+        return requests_of(settings, asked, own)
+    from modelscope_cli.analysis.comparison.sides import sources_handed_over
+    from modelscope_cli.analysis.subject import refuse_idle
+
+    sources = sources_handed_over(a, b, settings, own, model, is_run=is_run)
+    if not any(isinstance(source, ModelRequest) for source in sources):
+        refuse_idle(keywords)
+    return sources

@@ -1,0 +1,209 @@
+"""The two sides that `diff` compares: loaded, handed over or copied; and what they are."""
+
+import copy
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from modelscope_cli.analysis.comparison.request import BSettings, holds_weights, refuse_given
+from modelscope_cli.analysis.subject import describe_module, open_for
+from modelscope_cli.checkpoints.entries import in_order
+from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.inputs.batch import Inputs
+from modelscope_cli.inputs.given import Given
+from modelscope_cli.models.architecture import Architecture
+from modelscope_cli.models.checkpoint import read_checkpoint
+from modelscope_cli.models.device import resolve_device, resolve_dtype
+from modelscope_cli.models.initialise import fill_from_checkpoint
+from modelscope_cli.models.load import LoadedModel, load_model
+from modelscope_cli.models.request import ModelRequest, as_request, check_request
+from modelscope_cli.records.diff import DiffSide
+from modelscope_cli.records.progress import Progress
+from modelscope_cli.records.run import ModelInfo, Notice, WeightsInfo
+
+if TYPE_CHECKING:
+    from modelscope_cli.models.request import Model
+
+# To be loaded, there already, or (without a run) a checkpoint whose tensors are compared as they are.
+Source: TypeAlias = ModelRequest | LoadedModel | Path
+
+
+def sources_handed_over(
+    a: "Model", b: "Model | None", settings: ModelRequest, own: BSettings, model: str | None, *, is_run: bool
+) -> tuple[Source, Source]:
+    """Return A and B where at least one of them is a module of the caller's.
+
+    A checkpoint beside it is, in a run, run in a copy of it, or in `model`; without one its tensors are compared.
+    Left out, or the same object again, B is a copy of A under the settings of its own: one module cannot be in
+    two states at once.
+
+    Raises:
+        UsageError: nothing to compare with, or a setting of B that a module has no use for (exit 2).
+        CannotRunError: the module cannot be copied, or a checkpoint does not fit (exit 4).
+    """
+    for side in (a, b):
+        if side is not None and not isinstance(side, str) and not _is_handed(side):
+            as_request(side, {})  # which says what a model may be
+    if not is_run:
+        refuse_given({"--b-seed": own.seed}, "is for a run, and there is no input to run on", "inputs=")
+    if _is_handed(a) and (b is None or b is a):
+        if all(not value for value in replace(own, seed=None).typed().values()) and own.seed is None:
+            message = (
+                f"there is nothing to compare {_name(a)} with: B is the same module under the same settings"
+            )
+            raise UsageError(
+                message, "give another module or a file as b, or a setting such as b_dtype='bfloat16'"
+            )
+        refuse_given({"--b-weights": own.weights}, "is for a model that is named", "b_checkpoint='FILE'")
+        ours = _described(a)
+        return ours, _varied(ours, own.checkpoint, own, settings.strict)
+    beside = _described(a if _is_handed(a) else b)
+
+    def source(side: Any, said: BSettings) -> Source:
+        if _is_handed(side):
+            loading = replace(said, mode=None, seed=None, hook=()).typed()
+            refuse_given(
+                loading, "is for a model that is named; B was handed over", "change the module yourself"
+            )
+            return _described(side)
+        if holds_weights(side) and not is_run:
+            return Path(side)
+        if holds_weights(side) and model is None:
+            return _varied(beside, Path(side), said, settings.strict)
+        named = {"model": model, "checkpoint": Path(side)} if holds_weights(side) else {"model": side}
+        chosen: dict[str, Any] = {
+            name: value
+            for name in ("weights", "checkpoint", "device", "dtype", "seed")
+            if (value := getattr(said, name)) is not None
+        }
+        request: ModelRequest = replace(settings, **{**named, **chosen})
+        check_request(request)
+        return request
+
+    return source(a, BSettings()), source(b, own)
+
+
+def _is_handed(side: Any) -> bool:
+    return isinstance(side, LoadedModel | nn.Module)
+
+
+def _described(side: Any) -> LoadedModel:
+    return side if isinstance(side, LoadedModel) else describe_module(side)
+
+
+def _name(side: Any) -> str:
+    return f"'{_described(side).info.name}'"
+
+
+def _varied(loaded: LoadedModel, checkpoint: Path | None, own: BSettings, strict: bool) -> LoadedModel:
+    """Return a copy of a module with other values, on another device or in another dtype."""
+    info, filled = loaded.info, None
+    device = resolve_device(own.device)[0] if own.device else loaded.device
+    dtype = resolve_dtype(own.dtype) if own.dtype else loaded.dtype
+    module = _copied(loaded)
+    if checkpoint is not None:
+        architecture = Architecture("import", info.name, loaded.family, lambda _: module, False, True)
+        filled = fill_from_checkpoint(architecture, ModelRequest(info.name, strict=strict), checkpoint)
+        info = replace(info, weights=filled.weights)
+    if (device, dtype) != (loaded.device, loaded.dtype):
+        module.to(device, dtype)
+    return replace(
+        loaded,
+        module=module,
+        info=info,
+        device=device,
+        dtype=dtype,
+        notes=filled.notes if filled else (),
+        warnings=filled.warnings if filled else (),
+    )
+
+
+def _copied(loaded: LoadedModel) -> nn.Module:
+    try:
+        return copy.deepcopy(loaded.module)
+    except Exception as error:  # whatever stands in the attributes of the user's module
+        reason = " ".join(str(error).split())[:200]
+        message = f"'{loaded.info.name}' cannot be copied for B: {type(error).__name__}: {reason}"
+        raise CannotRunError(message, "give two modules as a and b") from error
+
+
+def load_both(a: Source, b: Source, progress: Progress) -> tuple[LoadedModel, LoadedModel]:
+    """Load both models and say what was decided; of B, what was not said of A.
+
+    Raises:
+        CannotRunError: both are one module object, which cannot be in two states at once (4).
+    """
+    ours = _loaded(a)
+    _tell(ours.notes, ours.warnings, progress)
+    theirs = _loaded(b)
+    notes = (f"B: {note}" for note in theirs.notes if note not in ours.notes)
+    _tell(notes, (notice for notice in theirs.warnings if notice not in ours.warnings), progress)
+    shared = {id(held) for held in (*ours.module.modules(), *ours.module.parameters())}
+    if any(id(held) in shared for held in (*theirs.module.modules(), *theirs.module.parameters())):
+        if isinstance(a, LoadedModel) and isinstance(b, LoadedModel):
+            message = (
+                f"'{ours.info.name}' and '{theirs.info.name}' share layers, which cannot run for both at once"
+            )
+            raise CannotRunError(message, "give copy.deepcopy(...) of one of them")
+        message = f"'{ours.info.name}' gives the same module each time, so A and B share their weights"
+        raise CannotRunError(message, "name a class or a factory, which makes a new one")
+    return ours, theirs
+
+
+def _loaded(side: Source) -> LoadedModel:
+    assert not isinstance(side, Path)
+    return side if isinstance(side, LoadedModel) else load_model(side)
+
+
+def _tell(notes: Iterable[str], warnings: Iterable[Notice], progress: Progress) -> None:
+    for note in notes:
+        progress.note(note)
+    for warning in warnings:
+        progress.warn(warning.message)
+
+
+def open_shared(given: Given, a: LoadedModel, progress: Progress) -> Inputs:
+    """Open the input as A wants it, in float32 on the CPU, from where it goes to both."""
+    return open_for(given, replace(a, device=torch.device("cpu"), dtype=torch.float32), progress)
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The tensors of one side, without a run."""
+
+    side: DiffSide
+    tensors: dict[str, Tensor]
+    warnings: tuple[Notice, ...] = ()
+
+
+def open_weights(side: Source, seed: int, progress: Progress) -> Weights:
+    """Take the state dict of a model; of a checkpoint, map its tensors."""
+    if isinstance(side, Path):
+        return _open_file(side, progress)
+    loaded = _loaded(side)
+    _tell(loaded.notes, loaded.warnings, progress)
+    state = loaded.module.state_dict()
+    tensors = {key: value for key, value in state.items() if isinstance(value, Tensor)}
+    return Weights(describe(loaded, seed, None), tensors, loaded.warnings)
+
+
+def _open_file(path: Path, progress: Progress) -> Weights:
+    held = read_checkpoint(path)
+    _tell(held.notes, (), progress)
+    state = held.state
+    if path.suffix.lower() == ".safetensors":  # which has no order of its own
+        state = {name: state[name] for name in sorted(state, key=in_order)}
+    dtypes = {str(tensor.dtype).removeprefix("torch.") for tensor in state.values()}
+    weights = WeightsInfo(str(path), path.name, "checkpoint", held.sha256)
+    side = DiffSide(ModelInfo("file", str(path), "", weights), "cpu", ", ".join(sorted(dtypes)), 0, None)
+    return Weights(side, state)
+
+
+def describe(loaded: LoadedModel, seed: int, mode: str | None) -> DiffSide:
+    """Say what a side is."""
+    dtype = str(loaded.dtype).removeprefix("torch.")
+    return DiffSide(loaded.info, str(loaded.device), dtype, seed, mode)

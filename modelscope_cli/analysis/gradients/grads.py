@@ -1,0 +1,158 @@
+"""`grads`: from a model and its input to what the gradients of one loss do in it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from modelscope_cli.analysis.gradients.request import (
+    GradsRequest,
+    LossRequest,
+    Thresholds,
+    check_loss,
+    check_thresholds,
+    check_way,
+    choose_clip,
+)
+from modelscope_cli.errors import UsageError
+from modelscope_cli.records.grads import GradsRecord
+from modelscope_cli.records.keywords import MODES, Keywords, check_choice, spelled_out
+from modelscope_cli.records.progress import Progress
+from modelscope_cli.report.folder import OutputFolder
+from modelscope_cli.report.views import folder_of
+
+if TYPE_CHECKING:
+    from modelscope_cli.models.request import Model
+
+
+@spelled_out
+def grads(
+    model: "Model" = "resnet34",
+    inputs: Any = None,
+    *,
+    layer: str | Sequence[str] = (),
+    exclude: str | Sequence[str] = (),
+    hook: str | Sequence[str] = (),
+    loss: str | Callable[..., Any] = "auto",
+    target: str | int = "predicted",
+    label_smoothing: float = 0.0,
+    weight_decay: float = 0.0,
+    clip: float | None = None,
+    clip_norm: float | None = None,
+    clip_activations: float | None = None,
+    freeze: str | Sequence[str] = (),
+    train_only: str | Sequence[str] = (),
+    mode: str = "auto",
+    repeat: int = 1,
+    full_backward: bool = False,
+    vanishing: float = 1e-5,
+    exploding: float = 1e3,
+    out: str | PathLike[str] | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+    **keywords: Unpack[Keywords],
+) -> GradsRecord:
+    """Return the gradient of every parameter and activation after forward and backward passes; nothing is trained.
+
+    Args:
+        model: a name or file as on the command line, a module of yours, or what `load` returned.
+        inputs: paths, PIL images, tensors, a `DataLoader`; None for seeded noise of the model's own size. Each
+            image is a pass of its own unless `batch` says otherwise; a loader's batches stay as they are.
+        layer, exclude: layer patterns.
+        hook: what changes on the way, forward and backward, as `--hook` takes it.
+        loss: `auto`, `cross-entropy`, `nll`, `bce`, `mse`, `mean`, `logit`, `path/to/file.py:fn`, or a function
+            that is called with the output, or with output and target.
+        target: a class index, a label, or `predicted`.
+        label_smoothing: of cross-entropy, 0..1.
+        weight_decay: precision of a Gaussian prior that is added to the loss.
+        clip, clip_norm, clip_activations: one of them: clamp every element, scale to a global norm, or clamp what
+            flows back through the layers of `layer`.
+        freeze, train_only: patterns of layers that are not trained, or outside of which nothing is.
+        mode: `eval`, `train`, or `auto`: eval, but train for the loss of a detection model.
+        repeat: go through the input this often; noise is new each time.
+        full_backward: read activation gradients with `register_full_backward_hook` instead of tensor hooks.
+        vanishing, exploding: mark norms below and above this multiple of the norm at the output.
+        out: folder for the report with its picture and tables; `force`: it need not be empty.
+
+    Raises:
+        UsageError: a keyword, a pattern or a combination that means nothing (exit 2 on the command line).
+        CannotRunError: the model cannot be loaded, run or differentiated, or a file cannot be written (exit 4).
+    """
+    asked_loss = _loss_request(loss, str(target), label_smoothing, weight_decay)
+    limit = choose_clip(clip, clip_norm, clip_activations)
+    thresholds = Thresholds(vanishing, exploding)
+    check_loss(asked_loss)
+    check_thresholds(thresholds)
+    check_way(limit, full_backward)
+    check_choice("mode", mode, MODES)
+    if repeat < 1:
+        raise UsageError(f"'--repeat {repeat}' is not a whole number above 0", "--repeat 3")
+    folder = OutputFolder(Path(out), force) if out is not None else None
+    if folder is not None:
+        folder.check()
+
+    from modelscope_cli.analysis.gradients.measure import measure_gradients
+    from modelscope_cli.analysis.subject import Subject, as_patterns
+    from modelscope_cli.hooks.selection import uncalled
+
+    subject = Subject("grads", model, inputs, keywords, hook=hook, has_backward=True, progress=progress)
+    has_own_loss = subject.loaded.family == "detection" and loss == "auto"
+    is_training = mode == "train" or (mode == "auto" and has_own_loss)
+    if has_own_loss and mode == "auto":
+        subject.progress.note("mode: train (auto; detection models have a loss nowhere else)")
+    subject.open(is_training=is_training, batch=None if is_training else 1, repeat=repeat)
+    selection = subject.select(layer, exclude)
+    bound = subject.bind()
+    gradients = measure_gradients(
+        subject.loaded,
+        subject.inputs,
+        selection,
+        GradsRequest(
+            loss=asked_loss,
+            clip=limit,
+            freeze=as_patterns(freeze),
+            train_only=as_patterns(train_only),
+            is_training=is_training,
+            full_backward=full_backward,
+            thresholds=thresholds,
+        ),
+        interventions=bound.interventions,
+        track=subject.track,
+    )
+    subject.warn(gradients.warnings)
+    hooks = subject.conclude()
+    record = GradsRecord(
+        run=subject.run(),
+        loss=gradients.loss,
+        parameters=gradients.parameters,
+        activations=gradients.activations,
+        totals=gradients.totals,
+        clip=gradients.clip,
+        thresholds=gradients.thresholds,
+        mode="train" if is_training else "eval",
+        passes=gradients.passes,
+        images=subject.inputs.n_images,
+        batch_norm=gradients.batch_norm,
+        saving=gradients.saving,
+        not_called=uncalled(subject.loaded.module, selection, [row.name for row in gradients.activations]),
+        hooks=hooks,
+    )
+    if folder is None:
+        return record
+    report = folder_of("grads")
+    record = replace(record, out_dir=str(folder.path), files=report.FILES)
+    with folder.open() as stage:
+        report.save_report(record, stage)
+    subject.progress.note(f"wrote {folder.path}")
+    return record
+
+
+def _loss_request(
+    loss: str | Callable[..., Any], target: str, label_smoothing: float, weight_decay: float
+) -> LossRequest:
+    """Return what was asked for; a function that was handed over goes by its own name."""
+    if isinstance(loss, str):
+        return LossRequest(loss, target, label_smoothing, weight_decay)
+    name = getattr(loss, "__name__", type(loss).__name__)
+    return LossRequest(name, target, label_smoothing, weight_decay, loss)

@@ -1,0 +1,126 @@
+"""`check`: from a model and its input to the findings of the rules."""
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from modelscope_cli.records.check import CheckRecord, Finding
+from modelscope_cli.records.keywords import MODES, Keywords, check_choice, spelled_out
+from modelscope_cli.records.progress import Progress
+from modelscope_cli.report.folder import check_file, write_text
+from modelscope_cli.rules.baseline import mark_known, read_baseline, render_baseline
+from modelscope_cli.rules.judge import fails, judge, needs_of
+from modelscope_cli.rules.settings import read_settings
+
+if TYPE_CHECKING:
+    from modelscope_cli.models.request import Model
+
+
+@spelled_out
+def check(
+    model: "Model",
+    inputs: Any = None,
+    *,
+    select: str | Sequence[str] = (),
+    ignore: str | Sequence[str] = (),
+    set: Mapping[str, float | str] | Sequence[str] = (),
+    fail_on: str = "error",
+    baseline: str | PathLike[str] | None = None,
+    max_params: int | str | None = None,
+    max_macs: int | str | None = None,
+    max_memory: int | str | None = None,
+    expect_output: str | Sequence[int] | None = None,
+    mode: str = "auto",
+    progress: Progress | None = None,
+    **keywords: Unpack[Keywords],
+) -> CheckRecord:
+    """Judge a model by rules; `.passed` and `.assert_passed()` say what came of it.
+
+    What `pyproject.toml` says is for the command alone: here only the keywords count.
+
+    Args:
+        model: a name or file as on the command line, a module of yours, or what `load` returned.
+        inputs: paths, PIL images, tensors, a `DataLoader`; None for seeded noise, of which less can be said.
+        select, ignore: codes, names or beginnings of codes: `MS2`; nothing selected is all of them.
+        set: thresholds by code or name: `{"MS202": 0.5}`, or `["MS202=0.5"]`.
+        fail_on: the least severity that fails: `error` or `warning`.
+        baseline: findings listed in this file do not count; a file that is not there is written.
+        max_params, max_macs, max_memory: budgets for one image: a number, or `"25M"`, `"5G"`, `"500MB"`.
+        expect_output: shape of the output for one image: `(1, 1000)`.
+        mode: of the forward and backward pass; `auto` is eval, but train where no batch norm has seen a batch.
+
+    Raises:
+        UsageError: a rule, threshold or keyword that means nothing (exit 2 on the command line).
+        CannotRunError: the model cannot be loaded or raised, or the baseline cannot be read or written (exit 4).
+    """
+    settings = read_settings(
+        None,
+        select=_several(select),
+        ignore=_several(ignore),
+        set_=_several(set),
+        budgets={
+            "max-params": max_params,
+            "max-macs": max_macs,
+            "max-memory": max_memory,
+            "expect-output": expect_output if isinstance(expect_output, str | None) else list(expect_output),
+        },
+        fail_on=fail_on,
+        baseline=Path(baseline) if baseline is not None else None,
+    )
+    check_choice("mode", mode, MODES)
+    rules = settings.rules()
+    known = None
+    if settings.baseline is not None:
+        if settings.baseline.exists():
+            known = read_baseline(settings.baseline)
+        else:
+            check_file(settings.baseline)
+
+    from modelscope_cli.analysis.health.checkup import gather, is_untrained
+    from modelscope_cli.analysis.subject import Subject
+
+    subject = Subject("check", model, inputs, keywords, progress=progress)
+    is_training = mode == "train"
+    if mode == "auto" and is_untrained(subject.loaded):
+        subject.progress.note("mode: train (auto; no batch norm has seen a batch yet)")
+        is_training = True
+    subject.open(is_training=True)
+    evidence = gather(
+        subject.loaded,
+        subject.inputs,
+        needs_of(rules, settings.thresholds),
+        is_training=is_training,
+        is_real=subject.inputs.info.source != "noise",
+        seed=subject.seed,
+        track=subject.track,
+    )
+    findings, infos = judge(rules, settings.thresholds, evidence)
+    if settings.baseline is not None:
+        if known is None:
+            known = _begin_baseline(settings.baseline, findings, subject.progress)
+        findings = mark_known(findings, known)
+    return CheckRecord(
+        run=subject.run(),
+        findings=findings,
+        rules=infos,
+        passed=not fails(findings, settings.fail_on),
+        fail_on=settings.fail_on,
+        mode="train" if is_training else "eval",
+        images=subject.inputs.n_images,
+        baseline=str(settings.baseline) if settings.baseline else None,
+    )
+
+
+def _several(given: Any) -> Any:
+    return (given,) if isinstance(given, str) else given
+
+
+def _begin_baseline(
+    path: Path, findings: Sequence[Finding], progress: Progress
+) -> frozenset[tuple[str, str | None]]:
+    """Write today's findings down, and return them as those that are known."""
+    write_text(path, render_baseline(findings))
+    n = "1 finding is" if len(findings) == 1 else f"{len(findings)} findings are"
+    progress.note(f"wrote {path}: {n} known from now on")
+    return frozenset((finding.code, finding.layer) for finding in findings)

@@ -1,0 +1,172 @@
+"""`summary`: the layers of a model with shapes and costs, without data where that works, else for real."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Unpack, cast
+
+from torch import Tensor, nn
+
+from modelscope_cli.analysis.gradients.freezing import flags_kept, set_trainable
+from modelscope_cli.analysis.subject import as_patterns, describe_module, header, refuse_idle
+from modelscope_cli.analysis.summary.shapes import Structure, measure_shapes
+from modelscope_cli.hooks.layers import list_layers
+from modelscope_cli.hooks.patterns import parse_pattern, pick_calls
+from modelscope_cli.inputs.batch import Inputs
+from modelscope_cli.inputs.given import Given, as_given, open_given
+from modelscope_cli.lean import without_dynamo
+from modelscope_cli.models.load import LoadedModel, load_model, load_skeleton
+from modelscope_cli.models.request import ModelRequest, as_request
+from modelscope_cli.records.keywords import InputKeywords, Keywords, spelled_out
+from modelscope_cli.records.progress import SILENT, Progress
+from modelscope_cli.records.run import Notice, invocation
+from modelscope_cli.records.summary import LayerShape, SummaryRecord
+
+if TYPE_CHECKING:
+    from modelscope_cli.models.request import Model
+
+# Proposals and anchors depend on the values in the picture, which a tensor without data does not have.
+_NEEDS_VALUES = frozenset({"detection"})
+
+
+class SummaryKeywords(InputKeywords, total=False):
+    """What can be said of model and input where no weights are needed."""
+
+    checkpoint: str | PathLike[str] | None
+    strict: bool
+    num_classes: int | None
+    model_arg: Sequence[str] | Mapping[str, Any]
+    dtype: str
+    seed: int
+
+
+@spelled_out
+def summary(
+    model: "Model",
+    inputs: Any = None,
+    *more: Tensor,
+    depth: int | None = None,
+    freeze: str | Sequence[str] = (),
+    layer: str | Sequence[str] = (),
+    exclude: str | Sequence[str] = (),
+    progress: Progress | None = None,
+    **keywords: Unpack[SummaryKeywords],
+) -> SummaryRecord:
+    """Return the layers of a model with their shapes, parameters and cost in one forward.
+
+    Args:
+        model: a name or file as on the command line, built without data; or a module of yours, run where it is.
+        inputs, more: what the forward is called with, as elsewhere or as several tensors; None for noise of the
+            model's own size. Only the first batch is run.
+        depth, layer, exclude: which rows are kept; the totals are always of the whole model.
+        freeze: patterns of layers whose parameters are not counted as trainable.
+
+    Raises:
+        UsageError: a name, keyword or pattern that means nothing (exit 2 on the command line).
+        CannotRunError: the model cannot be built, or its forward raised: then `error.record` has the layers up
+            to the one that did (exit 4).
+    """
+    invoked = invocation()
+    progress = progress or SILENT
+    said = cast(Keywords, keywords)
+    given = as_given((inputs, *more) if more else inputs, said)
+    frozen = as_patterns(freeze)
+    if isinstance(model, LoadedModel | nn.Module):
+        refuse_idle(said)
+        loaded = model if isinstance(model, LoadedModel) else describe_module(model)
+        measured = _measure(loaded, given, frozen)
+    else:
+        if not isinstance(model, ModelRequest):
+            model = replace(as_request(model, said), weights="none")
+        measured = _measure_named(model, given, frozen)
+        for note in measured.loaded.notes:
+            progress.note(note)
+    loaded, opened, structure = measured.loaded, measured.inputs, measured.structure
+    rows = _keep(loaded.module, structure.layers, as_patterns(layer), as_patterns(exclude), depth)
+    warnings = (*loaded.warnings, *opened.warnings)
+    for note in opened.notes:
+        progress.note(note)
+    for warning in warnings:
+        progress.warn(warning.message)
+    seed = given.request.seed
+    error = structure.error
+    record = SummaryRecord(
+        run=header("summary", loaded, opened.info, seed, warnings, invoked),
+        layers=rows,
+        totals=structure.totals,
+        uncounted_ops=structure.uncounted_ops,
+        failed=error.call.label if error and error.call else None,
+    )
+    if error is not None:
+        error.record = record
+        raise error
+    return record
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """A model, what it was run on, and what the run showed."""
+
+    loaded: LoadedModel
+    inputs: Inputs
+    structure: Structure
+
+
+def _measure_named(request: ModelRequest, given: Given, freeze: Sequence[str]) -> _Measured:
+    """Build a model without data and run it; for real, with a warning, where that cannot be."""
+    loaded = load_skeleton(request)
+    if loaded.device.type == "meta" and loaded.family in _NEEDS_VALUES:
+        loaded = _for_real(request, f"{loaded.family} models decide their shapes from values")
+    measured = _measure(loaded, given, freeze)
+    error = measured.structure.error
+    # torchvision's models all run on meta, so what they raise there is the truth; other code may just need
+    # values, which only a second try can tell.
+    if error is not None and loaded.device.type == "meta" and loaded.info.source != "zoo":
+        loaded = _for_real(request, str(error.__cause__).partition("\n")[0])
+        measured = _measure(loaded, given, freeze)
+    return measured
+
+
+def _for_real(request: ModelRequest, reason: str) -> LoadedModel:
+    loaded = load_model(replace(request, weights="none", device="cpu"))
+    notice = Notice("real_forward", f"run for real on the cpu, not without data: {reason}")
+    return replace(loaded, notes=(), warnings=(*loaded.warnings, notice))
+
+
+def _measure(loaded: LoadedModel, given: Given, freeze: Sequence[str]) -> _Measured:
+    # Nothing of the user's own runs under the stand-ins.
+    with (
+        flags_kept(loaded.module),
+        without_dynamo() if loaded.info.source == "zoo" else nullcontext(),
+    ):
+        set_trainable(loaded.module, freeze)
+        inputs = open_given(
+            given,
+            family=loaded.family,
+            transforms=loaded.transforms,
+            module=loaded.module,
+            device=loaded.device,
+            dtype=loaded.dtype,
+        )
+        return _Measured(loaded, inputs, measure_shapes(loaded.module, next(iter(inputs)).args))
+
+
+def _keep(
+    model: nn.Module,
+    rows: tuple[LayerShape, ...],
+    layers: Sequence[str],
+    exclude: Sequence[str],
+    depth: int | None,
+) -> tuple[LayerShape, ...]:
+    present = [layer for layer, _ in list_layers(model)]
+    calls = [(row.name, row.call) for row in sorted(rows, key=lambda row: row.order or 0)]
+    kept = {call for text in layers for call in pick_calls(parse_pattern(text), present, calls)}
+    left = {call for text in exclude for call in pick_calls(parse_pattern(text), present, calls)}
+    return tuple(
+        row
+        for row in rows
+        if (not layers or (row.name, row.call) in kept)
+        and (row.name, row.call) not in left
+        and (depth is None or row.depth <= depth)
+    )

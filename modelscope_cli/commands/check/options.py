@@ -1,0 +1,157 @@
+"""The options that only `check` has, in groups."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from modelscope_cli.shell import options as opt
+
+if TYPE_CHECKING:
+    from modelscope_cli.models.request import ModelRequest
+    from modelscope_cli.rules.settings import Settings
+
+_RULES, _BUDGETS = "Rules", "Budgets, for one image"
+
+
+@dataclass(frozen=True, slots=True)
+class RuleOptions:
+    """What is judged, and what makes it fail."""
+
+    select: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--select",
+            metavar="CODES",
+            help="Only these rules: MS202, its name, or a beginning such as MS2 (repeatable).",
+            rich_help_panel=_RULES,
+        ),
+    ] = None
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option("--ignore", metavar="CODES", help="Not these rules.", rich_help_panel=_RULES),
+    ] = None
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="CODE=THRESHOLD",
+            help="Another threshold for a rule (repeatable); `modelscope rules` lists them.",
+            rich_help_panel=_RULES,
+        ),
+    ] = None
+    fail_on: Annotated[
+        str | None,
+        typer.Option(
+            "--fail-on",
+            metavar="SEVERITY",
+            help="The least severity that makes the exit code 1: error or warning.",
+            show_default="error",
+            rich_help_panel=_RULES,
+        ),
+    ] = None
+    baseline: Annotated[
+        Path | None,
+        typer.Option(
+            "--baseline",
+            metavar="FILE",
+            help="Findings listed there do not count; a file that is not there is written, and all is well.",
+            rich_help_panel=_RULES,
+        ),
+    ] = None
+    max_params: Annotated[
+        str | None,
+        typer.Option("--max-params", metavar="N", help="Parameters, 25M.", rich_help_panel=_BUDGETS),
+    ] = None
+    max_macs: Annotated[
+        str | None,
+        typer.Option("--max-macs", metavar="N", help="Multiply-adds, 5G.", rich_help_panel=_BUDGETS),
+    ] = None
+    max_memory: Annotated[
+        str | None,
+        typer.Option(
+            "--max-memory",
+            metavar="BYTES",
+            help="Weights, buffers and the output of every layer, 500MB.",
+            rich_help_panel=_BUDGETS,
+        ),
+    ] = None
+    expect_output: Annotated[
+        str | None,
+        typer.Option(
+            "--expect-output", metavar="SHAPE", help="Shape of the output, 1,1000.", rich_help_panel=_BUDGETS
+        ),
+    ] = None
+
+    def settings(self) -> "Settings":
+        """Return these over what the project says.
+
+        Raises:
+            UsageError: what means nothing, here or in pyproject.toml (exit 2).
+        """
+        from modelscope_cli.rules.settings import read_settings
+
+        return read_settings(
+            Path.cwd(),
+            select=self.select,
+            ignore=self.ignore,
+            set_=self.set_,
+            budgets={
+                "max-params": self.max_params,
+                "max-macs": self.max_macs,
+                "max-memory": self.max_memory,
+                "expect-output": self.expect_output,
+            },
+            fail_on=self.fail_on,
+            baseline=self.baseline,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LoadingOptions:
+    """How the model is loaded that is given by position."""
+
+    weights: opt.WeightsOpt = "auto"
+    checkpoint: opt.CheckpointOpt = None
+    strict: opt.StrictOpt = True
+    num_classes: opt.NumClassesOpt = None
+    model_arg: opt.ModelArgsOpt = None
+    device: opt.DeviceOpt = "auto"
+    dtype: opt.DtypeOpt = "float32"
+    seed: opt.SeedOpt = 0
+    offline: opt.OfflineOpt = False
+
+    def request(self, model: str) -> "ModelRequest":
+        """Return what was asked for; see `ModelOptions.request`."""
+        return opt.ModelOptions(
+            model=model,
+            weights=self.weights,
+            checkpoint=self.checkpoint,
+            strict=self.strict,
+            num_classes=self.num_classes,
+            model_arg=self.model_arg,
+            device=self.device,
+            dtype=self.dtype,
+            seed=self.seed,
+            offline=self.offline,
+        ).request()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOutputOptions(opt.OutputOptions):
+    """How the result is shown; two formats are for build servers."""
+
+    format: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            "-f",
+            metavar="FORMAT",
+            help="auto (table on a terminal, tsv in a pipe), table, tsv, csv, json, markdown, github, junit.",
+            rich_help_panel="Output",
+        ),
+    ] = "auto"
+
+
+RULES, LOADING, OUTPUT = RuleOptions(), LoadingOptions(), CheckOutputOptions()

@@ -1,0 +1,129 @@
+"""The options that only `grads` has, in groups."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from modelscope_cli.shell.options import ForceOpt, OutDirOpt
+
+_LOSS, _CLIP, _TRAIN = "Loss", "Clipping", "What is trained"
+
+
+class Table(StrEnum):
+    """Which of the tables is printed."""
+
+    parameters = "parameters"
+    activations = "activations"
+    batch_norm = "batch-norm"
+
+
+@dataclass(frozen=True, slots=True)
+class LossOptions:
+    """Which scalar is differentiated."""
+
+    loss: Annotated[
+        str,
+        typer.Option(
+            "--loss",
+            metavar="LOSS",
+            help="auto (what fits the output), cross-entropy, nll, bce (several labels or none), mse, mean, "
+            "logit, or path/to/file.py:fn called as fn(output) or fn(output, target).",
+            rich_help_panel=_LOSS,
+        ),
+    ] = "auto"
+    target: Annotated[
+        str,
+        typer.Option(
+            "--target",
+            "-t",
+            metavar="CLASS",
+            help="A class index, a label, or predicted.",
+            rich_help_panel=_LOSS,
+        ),
+    ] = "predicted"
+    label_smoothing: Annotated[
+        float, typer.Option("--label-smoothing", metavar="E", help="Of cross-entropy.", rich_help_panel=_LOSS)
+    ] = 0.0
+    weight_decay: Annotated[
+        float,
+        typer.Option(
+            "--weight-decay",
+            metavar="L",
+            help="Add a Gaussian prior, L/2 |w|^2; its share of every gradient is shown.",
+            rich_help_panel=_LOSS,
+        ),
+    ] = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClipOptions:
+    """How gradients are limited."""
+
+    clip: Annotated[
+        float | None,
+        typer.Option(
+            "--clip",
+            metavar="V",
+            help="Clamp every parameter's gradient into [-V, V] by a hook.",
+            rich_help_panel=_CLIP,
+        ),
+    ] = None
+    clip_norm: Annotated[
+        float | None,
+        typer.Option(
+            "--clip-norm", metavar="V", help="Scale all gradients to this norm.", rich_help_panel=_CLIP
+        ),
+    ] = None
+    clip_activations: Annotated[
+        float | None,
+        typer.Option(
+            "--clip-activations",
+            metavar="V",
+            help="Clamp what flows back through the layers of --layer; all layers are shown.",
+            rich_help_panel=_CLIP,
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedOptions:
+    """Which parameters are trained."""
+
+    freeze: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--freeze",
+            metavar="PATTERN",
+            help="Do not train these layers (repeatable).",
+            rich_help_panel=_TRAIN,
+        ),
+    ] = None
+    train_only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--train-only",
+            metavar="PATTERN",
+            help="Train nothing but these layers (repeatable).",
+            rich_help_panel=_TRAIN,
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReportOptions:
+    """The folder with the report, and the table that is printed."""
+
+    out: OutDirOpt = None
+    force: ForceOpt = False
+    save: Annotated[
+        bool,
+        typer.Option("--save/--no-save", help="Write the report, or only print.", rich_help_panel="Output"),
+    ] = True
+    table: Annotated[
+        Table, typer.Option("--table", help="Which table to print.", rich_help_panel="Output")
+    ] = Table.parameters
+
+
+LOSS, CLIP, TRAINED, REPORT = LossOptions(), ClipOptions(), TrainedOptions(), ReportOptions()

@@ -1,0 +1,95 @@
+"""`ms.testing`: what fails a test of somebody's own model, and what it says."""
+
+import pytest
+import torch
+from function_and_command import HEALTHY, SICK, STAR, tiny_resnet
+from torch import nn
+
+import modelscope_cli as ms
+from modelscope_cli.errors import UsageError
+
+
+def failure(function, *arguments, **keywords):
+    with pytest.raises(AssertionError) as caught:
+        function(*arguments, **keywords)
+    return str(caught.value).splitlines()
+
+
+def test_a_healthy_model():
+    ms.testing.assert_healthy(tiny_resnet(), STAR)
+    ms.testing.assert_healthy(tiny_resnet(SICK), STAR, ignore="MS2,MS3", fail_on="warning")
+
+
+def test_a_sick_model_says_where_and_what_to_do():
+    lines = failure(ms.testing.assert_healthy, tiny_resnet(SICK), STAR, fail_on="warning", select="MS202")
+    assert lines[1].startswith("MS202 warning: relu: 14 of 16 channels")
+    assert lines[2].strip().startswith("hint: ")
+
+
+def test_nan_in_the_weights_is_an_error():
+    model = tiny_resnet()
+    with torch.no_grad():
+        model.block2.conv1.weight[0, 0, 0, 0] = torch.nan
+    lines = failure(ms.testing.assert_healthy, model, STAR)
+    assert any(line.startswith("MS101 error: block2.conv1") for line in lines)
+
+
+def test_the_same():
+    ms.testing.assert_same(tiny_resnet(), HEALTHY)
+    ms.testing.assert_same(tiny_resnet(), tiny_resnet(), STAR)
+    ms.testing.assert_same(tiny_resnet(), tiny_resnet(SICK), STAR, tolerance=1e9, exclude="bn")
+
+
+def test_not_the_same_says_where_they_part_and_how_far():
+    lines = failure(ms.testing.assert_same, tiny_resnet(), tiny_resnet(SICK), STAR)
+    record = ms.diff(tiny_resnet(), tiny_resnet(SICK), STAR)
+    assert lines[0].startswith("TinyResNet against itself on 1 image: ")
+    assert f"{record.totals.changed} changed" in lines[0]
+    assert lines[1].startswith("first divergence: bn, relative L2 ")
+    assert lines[2].startswith("  bn: changed, relative L2 ")
+    assert lines[-2] == f"  and {record.totals.changed - 10} more"
+    assert lines[-1] == "tolerance: relative L2 of 1.3e-06 (what torch.testing.assert_close allows float32)"
+
+
+def test_weights_of_another_shape():
+    a, b = nn.Linear(3, 4), nn.Linear(3, 5)
+    lines = failure(ms.testing.assert_same, a, b)
+    assert lines[1:3] == ["  weight: reshaped 4x3 -> 5x3", "  bias: reshaped 4 -> 5"]
+
+
+def test_a_budget():
+    model = tiny_resnet()
+    totals = ms.summary(model).totals
+    size = totals.param_bytes + totals.buffer_bytes
+    ms.testing.assert_budget(model, params=totals.params, macs=totals.macs, size_bytes=size)
+    ms.testing.assert_budget("resnet18", params="12M", macs="2G")
+    (line,) = failure(ms.testing.assert_budget, model, params=totals.params - 1)
+    assert line == f"TinyResNet: {totals.params:,} parameters, {totals.params - 1:,} allowed"
+    (line,) = failure(ms.testing.assert_budget, "resnet18", params="10M", macs="1G", size_bytes="1MB")
+    assert line == (
+        "resnet18: 11,689,512 parameters, 10,000,000 allowed; 1,814,073,344 multiply-adds, 1,000,000,000 allowed; "
+        f"{4 * (11_689_512 + 9_600) + 8 * 20:,} bytes of weights and buffers, 1,000,000 allowed"
+    )
+    ms.testing.assert_budget("resnet18", macs="0.2G", input_shape=(1, 3, 64, 64))
+
+
+@pytest.mark.parametrize(
+    ("budgets", "said"),
+    [
+        ({}, "there is no budget"),
+        ({"params": "lots"}, "'params=lots' is not a count"),
+        ({"macs": -1}, "macs=-1"),
+    ],
+)
+def test_a_budget_that_means_nothing(budgets, said):
+    with pytest.raises(UsageError, match=said):
+        ms.testing.assert_budget("resnet18", **budgets)
+
+
+def test_the_module_is_left_as_it_was_where_an_assertion_fails(unchanged):
+    model = tiny_resnet(SICK).train()
+    check = unchanged(model)
+    failure(ms.testing.assert_healthy, model, STAR, fail_on="warning")
+    failure(ms.testing.assert_same, model, HEALTHY, STAR)
+    failure(ms.testing.assert_budget, model, params=1)
+    check()

@@ -1,0 +1,117 @@
+"""`ms.check`: what the command gives, from Python, and a verdict that a test can end with."""
+
+import json
+
+import pytest
+import torch
+from function_and_command import HEALTHY, SICK, SQUEEZENET, STAR, TINY, plain, tiny_resnet, without
+
+import modelscope_cli as ms
+from modelscope_cli.errors import CannotRunError, UsageError
+
+
+@pytest.mark.parametrize(
+    ("line", "arguments", "keywords", "code"),
+    [
+        (
+            "resnet18 -w none --input-shape 2,3,64,64 --max-params 10M --ignore MS3 --fail-on warning",
+            ("resnet18",),
+            {
+                "weights": "none",
+                "input_shape": (2, 3, 64, 64),
+                "max_params": 10_000_000,
+                "ignore": "MS3",
+                "fail_on": "warning",
+            },
+            1,
+        ),
+        (
+            f"{TINY} {STAR} -c {SICK} --select MS202,MS5 --set MS202=0.9 --expect-output 1,10 --max-memory 50MB",
+            (TINY, STAR),
+            {
+                "checkpoint": SICK,
+                "select": ["MS202", "MS5"],
+                "set": {"dead-channels": 0.9},
+                "expect_output": (1, 10),
+                "max_memory": "50MB",
+            },
+            0,
+        ),
+        (
+            f"{SQUEEZENET} {STAR} --size 64 --select MS1,MS4",
+            (SQUEEZENET, STAR),
+            {"size": 64, "select": "MS1,MS4"},
+            0,
+        ),
+    ],
+)
+def test_function_and_command_give_the_same_document(both, line, arguments, keywords, code):
+    typed = both.typed(f"check {line}", code)
+    assert without(plain(ms.check(*arguments, **keywords).to_dict())) == without(typed)
+    assert both.said() == ""
+
+
+def test_a_module_gives_what_its_file_gives(both):
+    typed = both.typed(f"check {TINY} {STAR} -c {SICK} --select MS1,MS2")
+    found = plain(ms.check(tiny_resnet(SICK), STAR, select="MS1,MS2").to_dict())
+    assert found["findings"]
+    assert without(found, "model") == without(typed, "model")
+
+
+def test_the_module_is_left_as_it_was(unchanged):
+    model = tiny_resnet(SICK).train()
+    model.bn.eval()
+    model.conv.weight.grad = torch.ones_like(model.conv.weight)
+    x = torch.rand(2, 3, 64, 64)
+    check = unchanged(model)
+    ms.check(model, x)
+    ms.check(model, x, mode="train", select="MS3")
+    check()
+
+
+def test_the_verdict_reads_like_the_terminals(both):
+    ms.check(tiny_resnet(), STAR, fail_on="warning").assert_passed()
+    record = ms.check(tiny_resnet(SICK), STAR, select="MS202", fail_on="warning")
+    with pytest.raises(AssertionError) as caught:
+        record.assert_passed()
+    (finding,) = record.findings
+    first, line, hint, last = str(caught.value).splitlines()
+    assert first == "TinyResNet (TinyResNet, weights object) on 1 image, eval mode: 1 warning"
+    assert line == f"MS202 warning: relu: {finding.message}"
+    assert hint.strip() == f"hint: {finding.hint}"
+    assert last == "fails on warning"
+    assert both.said() == ""
+
+
+def test_a_baseline_makes_todays_findings_known(cwd):
+    asked = {"select": "MS202", "fail_on": "warning", "baseline": "known.json"}
+    ms.check(tiny_resnet(SICK), STAR, **asked).assert_passed()
+    assert json.loads((cwd / "known.json").read_text())["findings"] == [{"code": "MS202", "layer": "relu"}]
+    again = ms.check(tiny_resnet(SICK), STAR, **asked)
+    assert [finding.known for finding in again.findings] == [True]
+    again.assert_passed()
+
+
+def test_the_project_file_is_for_the_command_alone(both, cwd):
+    (cwd / "pyproject.toml").write_text('[tool.modelscope]\nselect = "MS501"\nmax-params = "1k"\n')
+    typed = both.typed(f"check {TINY} {STAR} -c {HEALTHY}", 1)
+    assert [finding["code"] for finding in typed["findings"]] == ["MS501"]
+    assert ms.check(TINY, STAR, checkpoint=HEALTHY, select="MS1").passed
+
+
+@pytest.mark.parametrize(
+    ("keywords", "error", "said"),
+    [
+        ({"select": "MS999"}, UsageError, "unknown rule 'MS999'"),
+        ({"set": {"MS299": 1}}, UsageError, "unknown rule 'MS299'"),
+        ({"set": "MS202"}, UsageError, "not of the form"),
+        ({"max_params": "lots"}, UsageError, "is not a count"),
+        ({"expect_output": "1,a"}, UsageError, "is not a shape"),
+        ({"fail_on": "eror"}, UsageError, "did you mean error"),
+        ({"mode": "trian"}, UsageError, "did you mean train"),
+        ({"baseline": "nowhere/known.json"}, CannotRunError, "there is no folder"),
+    ],
+)
+def test_what_means_nothing_is_refused_before_anything_is_loaded(keywords, error, said):
+    with pytest.raises(error, match=said):
+        ms.check("nothing_of_the_kind", **keywords)

@@ -1,0 +1,131 @@
+"""`ms.diff`: what the command gives, from Python; modules of the caller's, as they were."""
+
+import copy
+
+import pytest
+import torch
+from function_and_command import HEALTHY, SICK, STAR, TINY, plain, tiny_resnet, without
+from torch import nn
+
+import modelscope_cli as ms
+from modelscope_cli.errors import CannotRunError, UsageError
+
+
+@pytest.mark.parametrize(
+    ("line", "arguments", "keywords"),
+    [
+        (f"{HEALTHY} {SICK}", (HEALTHY, SICK), {}),
+        (f"{HEALTHY} {SICK} {STAR} -m {TINY}", (HEALTHY, SICK, STAR), {"model": TINY}),
+        (
+            f"{TINY} {STAR} -c {HEALTHY} --tolerance 0 --b-dtype bfloat16 -l conv --hook scale=2@bn",
+            (TINY, STAR),
+            {
+                "checkpoint": HEALTHY,
+                "tolerance": 0.0,
+                "b_dtype": "bfloat16",
+                "layer": "conv",
+                "hook": "scale=2@bn",
+            },
+        ),
+        (
+            "resnet18 -w none --input-shape 2,3,64,64 --b-mode train --b-seed 1",
+            ("resnet18",),
+            {"weights": "none", "input_shape": (2, 3, 64, 64), "b_mode": "train", "b_seed": 1},
+        ),
+        ("resnet18 resnet34 -w none", ("resnet18", "resnet34"), {"weights": "none"}),
+    ],
+)
+def test_function_and_command_give_the_same_document(both, line, arguments, keywords):
+    typed = both.typed(f"diff {line}", code=1)
+    assert without(plain(ms.diff(*arguments, **keywords).to_dict())) == without(typed)
+    assert both.said() == ""
+
+
+@pytest.mark.parametrize("images", [(), (STAR,)])
+def test_modules_give_what_their_files_give(both, images):
+    typed = both.typed(f"diff {HEALTHY} {SICK} {' '.join(images)} {f'-m {TINY}' * bool(images)}", code=1)
+    found = plain(ms.diff(tiny_resnet(), tiny_resnet(SICK), *images).to_dict())
+    rows = "layers" if images else "tensors"
+    figures = {"name", "status", "max_abs", "rel_l2", "cosine", "sqnr_db", "differing"}
+    trimmed = [[{key: row[key] for key in figures} for row in one[rows]] for one in (found, typed)]
+    # A state dict has another order than a file.
+    first, second = (sorted(one, key=lambda row: row["name"]) for one in trimmed)
+    assert first == second
+    assert found["totals"] == typed["totals"]
+    assert found["b"]["model"]["source"] == "object"
+
+
+def test_a_module_beside_a_file():
+    model = tiny_resnet()
+    assert ms.diff(model, HEALTHY).is_same
+    assert ms.diff(HEALTHY, model).is_same
+    assert ms.diff(model, HEALTHY, STAR).is_same
+    record = ms.diff(model, SICK, STAR)
+    assert record.first_divergence == ms.diff(SICK, model, STAR).first_divergence == "bn"
+    assert record.b.model.weights.resolved == "sick.safetensors"
+    assert not ms.diff(model, TINY, STAR).is_same
+    other = ms.diff(model, b_checkpoint=SICK)
+    assert other.totals == ms.diff(model, SICK).totals
+
+
+def test_a_module_and_itself_under_another_setting_is_a_copy(unchanged):
+    model = tiny_resnet()
+    x = torch.rand(2, 3, 64, 64)
+    check = unchanged(model)
+    assert ms.diff(model, None, x, b_dtype="bfloat16").tolerance == 1.6e-2
+    assert ms.diff(model, model, x, b_mode="train").first_divergence == "bn"
+    assert ms.diff(model, STAR, b_hook="zero@block1").first_divergence is not None
+    assert ms.diff(model, None, x, b_seed=3).is_same  # there is no dropout to see it
+    n_floats = sum(tensor.is_floating_point() for tensor in model.state_dict().values())
+    assert ms.diff(model, b_dtype="float16").totals.retyped == n_floats
+    check()
+
+
+def test_two_modules_are_left_as_they_were(unchanged):
+    a, b = tiny_resnet().train(), tiny_resnet(SICK)
+    a.bn.eval()
+    x = torch.rand(2, 3, 64, 64)
+    checks = [unchanged(model) for model in (a, b)]
+    record = ms.diff(a, b, x, mode="train", hook="noise=0.1@bn")
+    assert not record.is_same
+    for check in checks:
+        check()
+
+
+def test_double_precision_has_a_tolerance_of_its_own():
+    model = tiny_resnet().double()
+    record = ms.diff(model, copy.deepcopy(model), STAR)
+    assert (record.tolerance, record.is_same) == (1e-7, True)
+
+
+def test_what_cannot_be_compared_is_refused():
+    model = tiny_resnet()
+    x = torch.rand(1, 3, 64, 64)
+    with pytest.raises(UsageError, match="nothing to compare 'TinyResNet' with"):
+        ms.diff(model, model, x)
+    with pytest.raises(UsageError, match="'--b-dtype float16' is for a model that is named"):
+        ms.diff(model, tiny_resnet(), x, b_dtype="float16")
+    with pytest.raises(UsageError, match="'--b-weights DEFAULT'"):
+        ms.diff(model, b_weights="DEFAULT")
+    with pytest.raises(UsageError, match="'--b-seed 1' is for a run"):
+        ms.diff(model, b_seed=1)
+    with pytest.raises(UsageError, match="'--layer conv' is for a run"):
+        ms.diff(model, HEALTHY, layer="conv")
+    with pytest.raises(UsageError, match="'device' is for a model that is named"):
+        ms.diff(model, tiny_resnet(), x, device="cpu")
+    with pytest.raises(UsageError, match="two different inputs"):
+        ms.diff(model, STAR, x, b_mode="train")
+    with pytest.raises(UsageError, match="'trian' is not a b_mode: did you mean train"):
+        ms.diff(model, b_mode="trian")
+    with pytest.raises(UsageError, match="a model of type dict is neither"):
+        ms.diff({}, model)
+    with pytest.raises(CannotRunError, match="share layers"):
+        ms.diff(model, nn.Sequential(model), x)
+
+
+def test_the_figure_is_written_where_asked(both, cwd):
+    ms.diff(tiny_resnet(), SICK, STAR)
+    assert list(cwd.iterdir()) == []
+    ms.diff(tiny_resnet(), SICK, STAR, plot="depth.png")
+    assert (cwd / "depth.png").stat().st_size > 5000
+    assert both.said() == ""

@@ -1,0 +1,107 @@
+"""`ms.grads`: what the command gives, from Python, and the caller's module as it was."""
+
+import pytest
+import torch
+from function_and_command import HEALTHY, SQUEEZENET, STAR, TINY, plain, tiny_resnet, without
+
+import modelscope_cli as ms
+from modelscope_cli.errors import UsageError
+
+NOISE = {"weights": "none", "input_shape": (2, 3, 64, 64)}
+
+
+@pytest.mark.parametrize(
+    ("line", "arguments", "keywords"),
+    [
+        (
+            "resnet18 -w none --input-shape 2,3,64,64 --clip 0.1 -l conv",
+            ("resnet18",),
+            {**NOISE, "clip": 0.1, "layer": "conv"},
+        ),
+        (
+            f"{SQUEEZENET} --size 64 -t 1 --mode eval",
+            (SQUEEZENET, STAR),
+            {"size": 64, "target": 1, "mode": "eval"},
+        ),
+        (
+            f"{TINY} -c {HEALTHY} --repeat 2 --weight-decay 0.1 --hook grad:scale=2@head",
+            (TINY, STAR),
+            {"checkpoint": HEALTHY, "repeat": 2, "weight_decay": 0.1, "hook": "grad:scale=2@head"},
+        ),
+    ],
+)
+def test_function_and_command_give_the_same_document(both, line, arguments, keywords):
+    images = " ".join(arguments[1:])
+    typed = both.typed(f"grads {images} --no-save -m {line}")
+    assert without(plain(ms.grads(*arguments, **keywords).to_dict())) == without(typed)
+    assert both.said() == ""
+
+
+def test_a_module_gives_what_its_file_gives(both):
+    typed = both.typed(
+        f"grads {STAR} -m {TINY} -c {HEALTHY} --no-save --mode train --loss mean --hook scale=2@bn"
+    )
+    found = plain(ms.grads(tiny_resnet(), STAR, mode="train", loss="mean", hook="scale=2@bn").to_dict())
+    assert without(found, "model") == without(typed, "model")
+    assert found["model"]["source"] == "object"
+
+
+def test_the_module_is_left_as_it_was(unchanged):
+    model = tiny_resnet().train()
+    model.bn.eval()
+    model.head.bias.requires_grad_(False)
+    model.conv.weight.grad = torch.ones_like(model.conv.weight)
+    x = torch.rand(2, 3, 64, 64)
+    check = unchanged(model)
+    ms.grads(model, x, freeze="block1", clip_norm=1.0, mode="train")
+    check()
+    with pytest.raises(UsageError):
+        ms.grads(model, x, target=99)
+    check()
+
+
+def test_a_loss_of_the_callers_own():
+    def half(output):
+        return output.sum() / 2
+
+    x = torch.rand(3, 3, 64, 64)
+    record = ms.grads(tiny_resnet(), x, loss=half, batch=3)
+    model = tiny_resnet()
+    (model(x).sum() / 2).backward()
+    assert record.loss.name == "half"
+    assert {row.name: row.grad_norm for row in record.parameters} == pytest.approx(
+        {name: float(p.grad.norm()) for name, p in model.named_parameters()}, rel=1e-4
+    )
+
+
+def test_every_pass_of_several_goes_into_the_mean():
+    x = torch.rand(2, 3, 64, 64)
+    once, twice = (ms.grads(tiny_resnet(), x, repeat=n) for n in (1, 2))
+    assert (once.passes, twice.passes) == (2, 4)
+    norms = [[row.grad_norm for row in record.parameters] for record in (once, twice)]
+    assert norms[0] == pytest.approx(norms[1], rel=1e-5)
+
+
+def test_the_report_is_written_where_asked_and_nowhere_else(both, cwd):
+    ms.grads(tiny_resnet(), STAR)
+    assert list(cwd.iterdir()) == []
+    record = ms.grads(tiny_resnet(), STAR, out="report")
+    assert sorted(path.name for path in (cwd / "report").iterdir()) == sorted(record.files)
+    with pytest.raises(UsageError, match="not empty"):
+        ms.grads("nothing_of_the_kind", out="report")
+    assert both.said() == ""
+
+
+@pytest.mark.parametrize(
+    ("keywords", "said"),
+    [
+        ({"loss": "entropy"}, "did you mean cross-entropy"),
+        ({"clip": 1, "clip_norm": 1}, "two ways of clipping"),
+        ({"mode": "trian"}, "did you mean train"),
+        ({"repeat": 0}, "above 0"),
+        ({"full_backward": True, "clip_activations": 1.0}, "tensor hooks"),
+    ],
+)
+def test_what_means_nothing_is_refused_before_anything_is_loaded(keywords, said):
+    with pytest.raises(UsageError, match=said):
+        ms.grads("nothing_of_the_kind", **keywords)

@@ -1,0 +1,101 @@
+"""`ms.summary`: what the command gives, from Python, and the caller's module as it was."""
+
+import pytest
+import torch
+from function_and_command import HEALTHY, SQUEEZENET, STAR, TINY, plain, tiny_resnet, without
+from PIL import Image
+from torch import nn
+
+import modelscope_cli as ms
+from modelscope_cli.errors import UsageError
+from modelscope_cli.hooks.session import ForwardError
+
+MISFIT = """
+from torch import nn
+
+class Misfit(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = nn.Conv2d(3, 4, 3), nn.Linear(5, 2), nn.ReLU()
+    def forward(self, x):
+        return self.c(self.b(self.a(x)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "model", "keywords"),
+    [
+        ("resnet18 --batch 2 --depth 1", "resnet18", {"batch": 2, "depth": 1}),
+        ("resnet18 -l conv --num-classes 7", "resnet18", {"layer": "conv", "num_classes": 7}),
+        (SQUEEZENET, SQUEEZENET, {}),
+        (
+            f"{TINY} -c {HEALTHY} --freeze block1 --input-shape 2,3,64,96",
+            TINY,
+            {"checkpoint": HEALTHY, "freeze": "block1", "input_shape": (2, 3, 64, 96)},
+        ),
+        (
+            f"{TINY} --model-arg width=8 --exclude conv",
+            TINY,
+            {"model_arg": {"width": 8}, "exclude": ["conv"]},
+        ),
+    ],
+)
+def test_function_and_command_give_the_same_document(both, line, model, keywords):
+    typed = both.typed(f"summary {line}")
+    assert without(plain(ms.summary(model, **keywords).to_dict())) == without(typed)
+    assert both.said() == ""
+
+
+def test_a_module_gives_what_its_file_gives(both):
+    typed = both.typed(f"summary {TINY} --input-shape 2,3,64,64 --freeze head")
+    found = plain(ms.summary(tiny_resnet(), input_shape=(2, 3, 64, 64), freeze="head").to_dict())
+    assert without(found, "model", "device") == without(typed, "model", "device")
+    assert (found["device"], typed["device"]) == ("cpu", "meta")
+
+
+def test_the_module_is_left_as_it_was(unchanged):
+    model = tiny_resnet().train()
+    model.head.bias.requires_grad_(False)
+    x = torch.rand(1, 5, 64, 64)
+    check = unchanged(model)
+    ms.summary(model, freeze="block1")
+    with pytest.raises(ForwardError):
+        ms.summary(model, x)
+    check()
+
+
+def test_inputs_of_every_kind_say_the_size():
+    for given in (STAR, Image.new("RGB", (96, 96)), torch.zeros(1, 3, 96, 96), [torch.zeros(3, 96, 96)] * 2):
+        size = {} if isinstance(given, torch.Tensor | list) else {"size": 96}
+        found = ms.summary(tiny_resnet(), given, **size)
+        assert found.layers[1].input_shapes[0][1:] == (3, 96, 96)
+    assert ms.summary("resnet18", STAR, size=64).run.device == "meta"
+
+
+def test_several_tensors_are_the_arguments_of_one_forward():
+    class Sum(nn.Module):
+        def forward(self, x, y):
+            return x + y
+
+    x = torch.zeros(2, 3)
+    assert ms.summary(Sum(), x, x).layers == ms.summary(Sum(), (x, x)).layers
+    assert ms.summary(Sum(), x, x).layers[0].output_shapes == ((2, 3),)
+
+
+def test_a_forward_that_raises_shows_the_layers_up_to_there(both, cwd):
+    (cwd / "misfit.py").write_text(MISFIT)
+    typed = both.typed("summary misfit.py:Misfit --input-shape 1,3,8,8", code=4)
+    with pytest.raises(ForwardError, match=r"b \(Linear\)") as caught:
+        ms.summary("misfit.py:Misfit", input_shape=(1, 3, 8, 8))
+    record = caught.value.record
+    assert record.failed == typed["failed"] == "b"
+    assert [row.name for row in record.layers if row.executed] == ["", "a", "b"]
+    assert without(plain(record.to_dict())) == without(typed)
+    assert both.said() == ""
+
+
+def test_what_has_no_effect_is_refused():
+    with pytest.raises(UsageError, match="'num_classes' is for a model that is named"):
+        ms.summary(tiny_resnet(), num_classes=3)
+    with pytest.raises(TypeError, match="'weights'"):
+        ms.summary("resnet18", weights="none")
