@@ -12,15 +12,19 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 _HOMES = {
     "load": "api",
+    "lrfind": "training.lrfind",
     "observe": "api",
     "stats": "analysis.activations.stats",
     "summary": "api",
+    "train": "training.train",
 }
-__all__ = ["__version__", "load", "observe", "stats", "summary"]
+__all__ = ["__version__", "load", "lrfind", "observe", "stats", "summary", "train"]
 
 if TYPE_CHECKING:
     from modelscope_cli.analysis.activations.stats import stats
     from modelscope_cli.api import load, observe, summary
+    from modelscope_cli.training.lrfind import lrfind
+    from modelscope_cli.training.train import train
 
 
 def __getattr__(name: str) -> Any:

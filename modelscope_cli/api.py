@@ -19,6 +19,7 @@ from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.load import LoadedModel, load_model
 from modelscope_cli.models.request import ModelRequest
+from modelscope_cli.records.keywords import NEAR_ZERO
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo, versions
 from modelscope_cli.records.stats import StatsRecord
 from modelscope_cli.records.summary import SummaryRecord
@@ -138,7 +139,7 @@ def observe(
     layers: str | Sequence[str] = (),
     *,
     exclude: str | Sequence[str] = (),
-    near_zero: float = 0.05,
+    near_zero: float = NEAR_ZERO,
 ) -> Iterator[Observation]:
     """Gather statistics of the activations while you run the model yourself, in whichever mode it is.
 

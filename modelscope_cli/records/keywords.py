@@ -61,6 +61,9 @@ class Keywords(ModelKeywords, InputKeywords, total=False):
     """What every function that runs a model takes beside its own keywords."""
 
 
+NEAR_ZERO = 0.05
+"""|x| below this counts as near zero, unless something else was asked for."""
+
 MODES = ("auto", "eval", "train")
 
 DEFAULTS: dict[str, Any] = {

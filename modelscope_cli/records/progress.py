@@ -1,7 +1,8 @@
 """How a function tells what it is doing while it runs: silent unless somebody listens. Standard library only."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
@@ -40,3 +41,14 @@ class Silent:
 
 
 SILENT = Silent()
+
+
+@contextmanager
+def counting(progress: Progress, what: str, total: int) -> Iterator[Callable[[], object]]:
+    """Give a function to call after each of `total` steps, where there is nothing to go through."""
+    steps = iter(progress.track(range(total), what, total))
+    next(steps, None)
+    try:
+        yield lambda: next(steps, None)
+    finally:
+        getattr(steps, "close", lambda: None)()  # a training may end before all steps are made

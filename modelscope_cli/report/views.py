@@ -24,3 +24,8 @@ def table_of(command: str) -> Any:
 def pictures_of(command: str) -> Any:
     """Return the module that draws what `command` returns."""
     return import_module(f"modelscope_cli.commands.{command}.pictures")
+
+
+def folder_of(command: str) -> Any:
+    """Return the module that fills the folder of `command`."""
+    return import_module(f"modelscope_cli.commands.{command}.folder")

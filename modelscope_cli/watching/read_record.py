@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from modelscope_cli.records.keywords import NEAR_ZERO
 from modelscope_cli.records.run import ModelInfo, Notice, Run, WeightsInfo, versions
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.rules.training import judge_training
 from modelscope_cli.watching.read_series import Gathered, RankLog, gather
-from modelscope_cli.watching.step_sums import NEAR_ZERO
 
 
 def read_outcome(folder: Path, world: int | None = None, elapsed_ms: float = 0.0) -> WatchRecord:

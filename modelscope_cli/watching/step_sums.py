@@ -9,9 +9,9 @@ from torch import Tensor
 
 from modelscope_cli.analysis.statistics.moments import Moments, Wanted
 from modelscope_cli.analysis.statistics.reduce import reduce_tensor
+from modelscope_cli.records.keywords import NEAR_ZERO
 from modelscope_cli.watching.magnitudes import count_magnitudes
 
-NEAR_ZERO = 0.05
 _MOST_PENDING = 16  # passes; then there is one transfer after all
 _WANTED = Wanted(mad=False, channels=False, histogram=False, threshold=NEAR_ZERO)
 

@@ -12,7 +12,7 @@ from modelscope_cli.analysis.statistics.moments import Wanted
 from modelscope_cli.analysis.subject import Subject, as_patterns
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.selection import uncalled
-from modelscope_cli.records.keywords import MODES, Keywords, check_choice, spelled_out
+from modelscope_cli.records.keywords import MODES, NEAR_ZERO, Keywords, check_choice, spelled_out
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.stats import COLUMN_OF_FIGURE, StatsRecord
 from modelscope_cli.report.folder import OutputFolder, write_text
@@ -30,7 +30,7 @@ def stats(
     *,
     layer: str | Sequence[str] = (),
     exclude: str | Sequence[str] = (),
-    near_zero: float = 0.05,
+    near_zero: float = NEAR_ZERO,
     plot: str | PathLike[str] | None = None,
     correlation: bool = False,
     hook: str | Sequence[str] = (),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from modelscope_cli.analysis.statistics.histogram import Histogram
+from modelscope_cli.records.keywords import NEAR_ZERO
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Wanted:
     mad: bool = True
     zero: bool = True
     near_zero: bool = True
-    threshold: float = 0.05
+    threshold: float = NEAR_ZERO
     channels: bool = True
     histogram: bool = True
 

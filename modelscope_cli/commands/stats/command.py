@@ -8,6 +8,7 @@ import typer
 
 import modelscope_cli as ms
 from modelscope_cli.errors import UsageError
+from modelscope_cli.records.keywords import NEAR_ZERO
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.groups import spread
@@ -28,7 +29,7 @@ def stats(
     near_zero: Annotated[
         float,
         typer.Option("--near-zero", min=0.0, metavar="T", help="|x| below this counts as near zero."),
-    ] = 0.05,
+    ] = NEAR_ZERO,
     plot: Annotated[
         Path | None,
         typer.Option(
