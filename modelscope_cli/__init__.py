@@ -17,14 +17,16 @@ _HOMES = {
     "stats": "analysis.activations.stats",
     "summary": "api",
     "train": "training.train",
+    "watch": "watching.watch",
 }
-__all__ = ["__version__", "load", "lrfind", "observe", "stats", "summary", "train"]
+__all__ = ["__version__", "load", "lrfind", "observe", "stats", "summary", "train", "watch"]
 
 if TYPE_CHECKING:
     from modelscope_cli.analysis.activations.stats import stats
     from modelscope_cli.api import load, observe, summary
     from modelscope_cli.training.lrfind import lrfind
     from modelscope_cli.training.train import train
+    from modelscope_cli.watching.watch import watch
 
 
 def __getattr__(name: str) -> Any:

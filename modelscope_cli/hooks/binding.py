@@ -19,6 +19,7 @@ from modelscope_cli.hooks.session import Intervention
 from modelscope_cli.hooks.spec import HookSpec, about_pattern
 from modelscope_cli.hooks.tally import differs
 from modelscope_cli.records.hooks import HookReport
+from modelscope_cli.records.labels import call_label
 
 _KINDS: dict[str, type[Hooked]] = {
     "forward": ForwardHook,
@@ -125,8 +126,8 @@ def _meant(
 
 def _report(hook: Hooked) -> HookReport:
     spec, tally, target = hook.spec, hook.tally, hook.target
-    fired = {_label(*call) for call in tally.fired_at}
-    layers = tuple(_label(*call) for call in target.calls or ())
+    fired = {call_label(*call) for call in tally.fired_at}
+    layers = tuple(call_label(*call) for call in target.calls or ())
     if target.calls is None or spec.kind == "param-grad":  # a parameter is a layer's, not a call's
         fired, layers = {name for name, _ in tally.fired_at}, target.names
     return HookReport(
@@ -143,7 +144,3 @@ def _report(hook: Hooked) -> HookReport:
         moved=tuple(tally.moved),
         file=str(spec.arguments[0]) if spec.action == "save" else None,
     )
-
-
-def _label(name: str, index: int) -> str:
-    return f"{name}#{index}" if index else name

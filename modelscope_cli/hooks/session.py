@@ -16,6 +16,7 @@ from torch.utils.hooks import RemovableHandle
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import list_layers, tensors_in
 from modelscope_cli.hooks.snapshot import Snapshot
+from modelscope_cli.records.labels import call_label
 from modelscope_cli.records.run import Shape
 
 
@@ -40,7 +41,7 @@ class Call:
     @property
     def label(self) -> str:
         """The name a pattern understands: `relu`, and `relu#1` for its second call."""
-        return f"{self.name}#{self.index}" if self.index else self.name
+        return call_label(self.name, self.index)
 
 
 class Observer:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from modelscope_cli.records.hooks import HookReport
+from modelscope_cli.records.labels import label_of
 from modelscope_cli.records.run import ModelInfo, Record, Shape
 
 
@@ -66,8 +67,7 @@ class LayerDifference(Difference):
     @property
     def label(self) -> str:
         """The name a pattern understands, and which of several outputs."""
-        label = (self.name or self.type) + (f"#{self.call}" if self.call else "")
-        return label + (f" [{self.output}]" if self.output else "")
+        return label_of(self) + (f" [{self.output}]" if self.output else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import Protocol, TypeVar
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol, TypeVar, runtime_checkable
 
 T = TypeVar("T")
 
@@ -22,6 +22,14 @@ class Progress(Protocol):
 
     def say(self, text: str) -> None:
         """Show what was asked for by name, such as the lines of the hook action `print`."""
+
+
+@runtime_checkable
+class LiveProgress(Progress, Protocol):
+    """A progress that can also show one line which is drawn over itself, while somebody else's script runs."""
+
+    def live(self) -> AbstractContextManager[Callable[[str], object] | None]:
+        """Give a function that shows the line; None where there is no terminal."""
 
 
 class Silent:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from modelscope_cli.records.labels import call_label
 from modelscope_cli.records.run import Record
 
 Series = tuple[float | None, ...]
@@ -100,9 +101,7 @@ def labelling(
     models = {layer.model for layer in layers} | {parameter.model for parameter in parameters}
 
     def label(row: WatchedLayer | WatchedParameter) -> str:
-        name = row.name or row.model
-        if isinstance(row, WatchedLayer) and row.call:
-            name += f"#{row.call}"
+        name = call_label(row.name or row.model, row.call if isinstance(row, WatchedLayer) else 0)
         return f"{row.model}/{name}" if len(models) > 1 and row.name else name
 
     return label

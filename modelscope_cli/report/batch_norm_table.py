@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from modelscope_cli.errors import UsageError
+from modelscope_cli.records.labels import label_of
 from modelscope_cli.records.stats import BatchNormDrift
 from modelscope_cli.report import numbers
-from modelscope_cli.report.labels import label_of
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
 

@@ -10,9 +10,10 @@ from PIL import Image
 from torch import Tensor
 
 from modelscope_cli.records.featuremaps import FeatureMap
+from modelscope_cli.records.labels import label_of
 from modelscope_cli.report import grids, numbers
 from modelscope_cli.report.folder import write_bytes
-from modelscope_cli.report.labels import file_stems, label_of
+from modelscope_cli.report.labels import file_stems
 
 CONTACT_SHEET = "contact_sheet.png"
 TILE_CHANNELS = 9  # of a layer on the contact sheet

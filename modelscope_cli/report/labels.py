@@ -3,16 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-
-class Called(Protocol):
-    """A row about one call of a layer."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def type(self) -> str: ...
-    @property
-    def call(self) -> int: ...
+from modelscope_cli.records.labels import Called, label_of
 
 
 class Named(Called, Protocol):
@@ -22,11 +13,6 @@ class Named(Called, Protocol):
     def order(self) -> int: ...
     @property
     def output(self) -> str: ...
-
-
-def label_of(row: Called) -> str:
-    """Return the name a pattern understands, `relu#1` for a second call; the type for the model itself."""
-    return (row.name or row.type) + (f"#{row.call}" if row.call else "")
 
 
 def shortened(name: str, most: int = 34) -> str:

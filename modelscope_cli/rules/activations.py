@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.evidence import CallFlow, Evidence
+from modelscope_cli.records.labels import label_of
 from modelscope_cli.records.stats import ActivationStats
-from modelscope_cli.rules.rule import Rule, Sighting, label, some
+from modelscope_cli.rules.rule import Rule, Sighting, some
 
 _RECTIFIERS = ("ReLU", "ReLU6")
 _WEIGHTED = ("Conv", "Linear")
@@ -47,9 +48,11 @@ def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         later = [one for one in forward.flow if one.order > call.order and not one.is_finite]
         if 1 + len(later) <= threshold:
             continue
-        passed = f"; {len(later)} calls after it pass it on ({some(map(label, later), 2)})" if later else ""
+        passed = (
+            f"; {len(later)} calls after it pass it on ({some(map(label_of, later), 2)})" if later else ""
+        )
         words = f"gives NaN or infinite values from finite inputs{passed}"
-        yield Sighting(label(call) if call.name else None, 1 + len(later), words)
+        yield Sighting(label_of(call) if call.name else None, 1 + len(later), words)
 
 
 def _dead_channels(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
@@ -57,7 +60,7 @@ def _dead_channels(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         share = (row.dead_channels or 0) / (row.channels or 1)
         if share > threshold:
             yield Sighting(
-                label(row), share, f"{row.dead_channels} of {row.channels} channels are always zero"
+                label_of(row), share, f"{row.dead_channels} of {row.channels} channels are always zero"
             )
 
 
@@ -81,7 +84,7 @@ def _dead_units(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         share = 1 - (1 - (row.zero_fraction or 0.0)) / alive
         if share > threshold:
             yield Sighting(
-                label(row), share, f"{share:.1%} of the values are zero, dead channels not counted"
+                label_of(row), share, f"{share:.1%} of the values are zero, dead channels not counted"
             )
 
 
@@ -91,7 +94,7 @@ def _saturated(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         share = call.saturated_fraction
         if share is not None and share > threshold:
             yield Sighting(
-                label(call), share, f"{share:.1%} of the outputs of this {call.type} are saturated"
+                label_of(call), share, f"{share:.1%} of the outputs of this {call.type} are saturated"
             )
 
 
@@ -100,7 +103,9 @@ def _near_zero(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     for row in _rows(evidence, *_WEIGHTED, *_NORMS):
         share = row.near_zero_fraction
         if share is not None and share > threshold:
-            yield Sighting(label(row), share, f"{share:.1%} of |x| lie below {evidence.forward.near_zero:g}")
+            yield Sighting(
+                label_of(row), share, f"{share:.1%} of |x| lie below {evidence.forward.near_zero:g}"
+            )
 
 
 def _variance_ratio(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
@@ -115,8 +120,8 @@ def _variance_ratio(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     _, odd = max(variances, key=lambda one: abs(one[0] - middle))
     (_, low), (_, high) = min(variances, key=_first), max(variances, key=_first)
     ratio = math.exp(min(span, 700.0))
-    words = f"the deviation is {low.std:.3g} at {label(low)} and {high.std:.3g} at {label(high)}"
-    yield Sighting(label(odd), ratio, f"{words}: variances {ratio:.2g} apart")
+    words = f"the deviation is {low.std:.3g} at {label_of(low)} and {high.std:.3g} at {label_of(high)}"
+    yield Sighting(label_of(odd), ratio, f"{words}: variances {ratio:.2g} apart")
 
 
 def _first(pair: tuple[float, ActivationStats]) -> float:
@@ -130,7 +135,7 @@ def _drift(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         value = max(row.mean_gap, spread)
         if not value <= threshold:
             words = f"the batch lies {row.mean_gap:.2g} running deviations off and varies {row.var_ratio:.2g} times"
-            yield Sighting(label(row), value, f"{words} as much")
+            yield Sighting(label_of(row), value, f"{words} as much")
 
 
 def _no_drift_to_judge(evidence: Evidence, threshold: float) -> str | None:

@@ -77,11 +77,6 @@ class Rule(ListedRule):
     excuse: Callable[[Evidence, Any], str | None] = _always
 
 
-def label(row: Any) -> str:
-    """Return the name a pattern understands, `relu#1` for a second call; the type for the model itself."""
-    return (row.name or row.type) + (f"#{row.call}" if row.call else "")
-
-
 def some(names: Iterable[str], most: int = 3) -> str:
     """Return the first names and how many more."""
     every = list(names)

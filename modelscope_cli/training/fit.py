@@ -20,9 +20,9 @@ from modelscope_cli.records.watch import Event
 from modelscope_cli.rules.training import judge_training
 from modelscope_cli.training import callbacks as cb
 from modelscope_cli.training.data import DataSource
+from modelscope_cli.training.history import History
 from modelscope_cli.training.model import trainable
 from modelscope_cli.training.optim import make_optimizer, make_schedule
-from modelscope_cli.training.recorder import Recorder
 from modelscope_cli.training.request import Variant
 from modelscope_cli.training.runner import Runner
 
@@ -49,14 +49,14 @@ def train_once(
     request = variant.request
     optimizer = make_optimizer(trainable(model), request)
     schedule = make_schedule(optimizer, request)
-    recorder = Recorder(type(model).__name__, request.looks_every, NEAR_ZERO)
+    history = History(type(model).__name__, request.looks_every, NEAR_ZERO)
     non_finite = cb.StopAtNonFinite()
     held_out = cb.HeldOut(data.held_out_batches(), place)
     stopping = cb.EarlyStopping(held_out, request.patience) if request.patience else None
     parts: list[Any] = [
         cb.ToDevice(place),
         *([cb.Clip(request.clip_norm)] if request.clip_norm else []),
-        recorder,
+        history,
         non_finite,
         *([cb.Schedule(schedule)] if schedule else []),
         cb.EveryStep(advance),
@@ -70,7 +70,7 @@ def train_once(
     with (
         data.as_found(),
         all_seeded(request.seed, place.device),
-        HookSession(model, [recorder], is_restoring=False, with_gradients=True) as session,
+        HookSession(model, [history], is_restoring=False, with_gradients=True) as session,
     ):
         runner = Runner(
             model,
@@ -92,10 +92,10 @@ def train_once(
         name=variant.name,
         settings=asdict(request),
         steps=runner.step,
-        layers=recorder.layers(),
-        parameters=recorder.parameters(name),
-        loss=recorder.loss(name),
-        lr=recorder.lr(name),
+        layers=history.layers(),
+        parameters=history.parameters(name),
+        loss=history.loss(name),
+        lr=history.lr(name),
         held_out=tuple(Measurement(step, _finite(loss), share) for step, loss, share in held_out.results),
         events=tuple(events),
     )

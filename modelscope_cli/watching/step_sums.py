@@ -17,8 +17,8 @@ _WANTED = Wanted(mad=False, channels=False, histogram=False, threshold=NEAR_ZERO
 
 
 @dataclass(slots=True)
-class Tally:
-    """Results stay on the device until the step is over."""
+class StepSums:
+    """What is summed up while a step is prepared. Results stay on the device until the step is over."""
 
     moments: list[Callable[[], Moments]] = field(default_factory=list)
     counts: Tensor | None = None

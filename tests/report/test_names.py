@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelscope_cli.report.labels import file_stems, label_of
+from modelscope_cli.records.labels import label_of
+from modelscope_cli.report.labels import file_stems
 
 
 @dataclass

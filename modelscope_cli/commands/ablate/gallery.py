@@ -11,10 +11,10 @@ from torch import Tensor
 
 from modelscope_cli.commands.ablate.table import answer_of, signed
 from modelscope_cli.records.ablate import AblateRecord, Ablation
+from modelscope_cli.records.labels import label_of
 from modelscope_cli.records.predict import Guess
 from modelscope_cli.report import gallery, grids, numbers
 from modelscope_cli.report.folder import write_with
-from modelscope_cli.report.labels import label_of
 
 COLUMNS, N_TILES = 4, 12  # the picture is one of the tiles
 _SIDE, _GAP, _LINE, _FRAME = 232, 16, 18, 3  # pixels

@@ -6,8 +6,9 @@ from typing import Any
 
 from modelscope_cli.commands.ablate.table import answer_of, picture_title
 from modelscope_cli.records.ablate import AblateRecord, Ablation
+from modelscope_cli.records.labels import label_of
 from modelscope_cli.report.folder import write_with
-from modelscope_cli.report.labels import label_of, shortened
+from modelscope_cli.report.labels import shortened
 
 INK, CALM, ALARM = "#1f2430", "#3f5f8f", "#d1495b"
 _MOST_PANELS = 8  # of channels

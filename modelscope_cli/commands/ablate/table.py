@@ -4,10 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from modelscope_cli.records.ablate import AblateRecord, Ablation
+from modelscope_cli.records.labels import label_of
 from modelscope_cli.report import numbers
 from modelscope_cli.report.headline import headline
 from modelscope_cli.report.hook_facts import hook_facts
-from modelscope_cli.report.labels import label_of
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
 _STAND_INS = {

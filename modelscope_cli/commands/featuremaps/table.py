@@ -1,9 +1,9 @@
 """The columns of `featuremaps`."""
 
 from modelscope_cli.records.featuremaps import FeatureMap, FeatureMapsRecord
+from modelscope_cli.records.labels import label_of
 from modelscope_cli.report import numbers
 from modelscope_cli.report.hook_facts import hook_facts
-from modelscope_cli.report.labels import label_of
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
 COLUMNS = (

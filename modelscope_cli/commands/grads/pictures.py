@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli.records.grads import ActivationGradient, GradsRecord, ParameterGradient
+from modelscope_cli.records.labels import label_of
 from modelscope_cli.report.folder import write_with
-from modelscope_cli.report.labels import label_of, shortened
+from modelscope_cli.report.labels import shortened
 
 INK, WEIGHTS, ACTIVATIONS, ALARM = "#1f2430", "#3f5f8f", "#c98a2b", "#d1495b"
 # Where a legend covers no data: above the axes, to the right.

@@ -4,12 +4,12 @@ import math
 from collections.abc import Sequence
 
 from modelscope_cli.records.grads import ActivationGradient, GradsRecord, ParameterGradient
+from modelscope_cli.records.labels import label_of
 from modelscope_cli.report import numbers
 from modelscope_cli.report.batch_norm_table import COLUMNS as BATCH_NORM_COLUMNS
 from modelscope_cli.report.batch_norm_table import batch_norm_sheet, worst_drift
 from modelscope_cli.report.headline import headline
 from modelscope_cli.report.hook_facts import hook_facts
-from modelscope_cli.report.labels import label_of
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
 Row = ParameterGradient | ActivationGradient

@@ -10,10 +10,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from modelscope_cli.records.labels import label_of
 from modelscope_cli.records.stats import ActivationStats, StatsRecord
 from modelscope_cli.report import grids, numbers, palette
 from modelscope_cli.report.folder import write_with
-from modelscope_cli.report.labels import file_stems, label_of
+from modelscope_cli.report.labels import file_stems
 
 INK = "#1f2430"
 ACCENT = "#d1495b"

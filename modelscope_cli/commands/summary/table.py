@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence, Set
 
+from modelscope_cli.records.labels import label_of
 from modelscope_cli.records.summary import LayerShape, SummaryRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
@@ -17,7 +18,7 @@ def summary_sheet(record: SummaryRecord, columns: str | None = None) -> Sheet:
         rows=rows,
         facts=_facts(record),
         is_dim=lambda row: not row.executed,
-        is_bad=lambda row: record.failed is not None and _label(row) == record.failed,
+        is_bad=lambda row: record.failed is not None and label_of(row) == record.failed,
     )
 
 
@@ -32,7 +33,7 @@ def summary_columns(rows: Sequence[LayerShape] = (), total_params: int = 0) -> t
         return row.params / total_params if total_params and row.call == 0 else None
 
     return (
-        Column("name", "layer", _label, tree, is_number=False, rank=0),
+        Column("name", "layer", label_of, tree, is_number=False, rank=0),
         Column("type", "type", lambda r: r.type, is_number=False, rank=3),
         Column("kernel", "kernel", lambda r: _kernel(r) or None, _kernel, rank=6),
         Column("input", "input", lambda r: _all(r.input_shapes), _input, is_number=False, rank=5),
@@ -46,10 +47,6 @@ def summary_columns(rows: Sequence[LayerShape] = (), total_params: int = 0) -> t
         Column("trainable", "trainable", lambda r: r.trainable_params, is_shown=False),
         Column("flops", "FLOPs", lambda r: r.flops, is_shown=False),
     )
-
-
-def _label(row: LayerShape) -> str:
-    return f"{row.name}#{row.call}" if row.call else row.name or row.type
 
 
 def _in_tree(row: LayerShape, shown: Set[str]) -> str:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli.commands.train.table import first_layer, settings_of
+from modelscope_cli.records.labels import label_of
 from modelscope_cli.records.train import Training, TrainRecord
 from modelscope_cli.records.watch import WatchedLayer, WatchedParameter
 from modelscope_cli.report.folder import write_with
-from modelscope_cli.report.labels import label_of
 
 INK, ACCENT, LINE = "#1f2430", "#d1495b", "#3f5f8f"
 _VARIANTS = ("#3f5f8f", "#d1495b", "#c98a2b", "#4f9d69", "#7b5ea7", "#4aa3c0", "#8a6d5a", "#e07a9c")

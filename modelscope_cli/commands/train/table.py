@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
+from modelscope_cli.records.labels import label_of
 from modelscope_cli.records.train import Training, TrainRecord
 from modelscope_cli.records.watch import WatchedLayer
 from modelscope_cli.report import numbers
-from modelscope_cli.report.labels import label_of
 from modelscope_cli.report.sheet import Column, Sheet, Value, choose_columns
 
 
