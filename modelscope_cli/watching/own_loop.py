@@ -51,8 +51,8 @@ class WatchedLoop:
         progress: Progress,
     ) -> None:
         self._models = _several(models, nn.Module, "torch.nn.Module")
-        self._optimizers = (
-            _several(optimizers, Optimizer, "torch.optim.Optimizer") if optimizers is not None else []
+        self._optimizers = _several(
+            () if optimizers is None else optimizers, Optimizer, "torch.optim.Optimizer"
         )
         for model in self._models:
             if next(model.parameters(), None) is None:
