@@ -16,9 +16,12 @@ _HOMES = {
     "list_models": "models.catalogue",
     "list_rules": "rules.listing",
     "load": "analysis.load",
+    "lrfind": "training.lrfind",
     "observe": "analysis.activations.observe",
     "stats": "analysis.activations.stats",
     "summary": "analysis.summary.summary",
+    "train": "training.train",
+    "watch": "watching.watch",
 }
 __all__ = [
     "__version__",
@@ -29,10 +32,13 @@ __all__ = [
     "list_models",
     "list_rules",
     "load",
+    "lrfind",
     "observe",
     "stats",
     "summary",
     "testing",
+    "train",
+    "watch",
 ]
 
 if TYPE_CHECKING:
@@ -47,6 +53,9 @@ if TYPE_CHECKING:
     from modelscope_cli.analysis.summary.summary import summary
     from modelscope_cli.models.catalogue import list_models
     from modelscope_cli.rules.listing import list_rules
+    from modelscope_cli.training.lrfind import lrfind
+    from modelscope_cli.training.train import train
+    from modelscope_cli.watching.watch import watch
 
 
 def __getattr__(name: str) -> object:

@@ -11,7 +11,7 @@ from torch.autograd.graph import Node
 from torch.utils.hooks import RemovableHandle
 
 from modelscope_cli.hooks.actions import Place
-from modelscope_cli.hooks.hooked import Hooked, Pass, Spot, Target, label_of
+from modelscope_cli.hooks.hooked import Hooked, Pass, Spot, Target, name_of_call
 from modelscope_cli.hooks.layers import map_tensors, tensors_in
 from modelscope_cli.hooks.session import Call
 from modelscope_cli.hooks.sharing import memory_of, node_of
@@ -54,7 +54,7 @@ class GradHook(_OnGradients):
         if not self.target.means(call):
             return output
         tensors = tensors_in(output)
-        self.check_index(len(tensors), Spot("the output of", label_of(call)))
+        self.check_index(len(tensors), Spot("the output of", name_of_call(call)))
         numbers = iter(range(len(tensors)))
         given = [tensor for _, tensor in tensors_in(inputs)]
 
@@ -64,7 +64,7 @@ class GradHook(_OnGradients):
                 return tensor
             # A layer that hands on its input has no output of its own, and others read that input, too.
             mine = tensor.view_as(tensor) if any(tensor is one for one in given) else tensor
-            spot = Spot("the gradient at the output of", label_of(call), path)
+            spot = Spot("the gradient at the output of", name_of_call(call), path)
             place = self.current.place(module, mine, self.target.number, spot.key)
             arrive = partial(self._arrive, spot, [(call.name, call.index)], place, _nodes(mine))
             self._handles.append(mine.register_hook(arrive))
@@ -152,7 +152,7 @@ class FullBackwardHook(_OnGradients):
         self._calls[name].rotate()
         if not self.target.means(call):
             return None
-        spot = Spot("the gradient at the input of", label_of(call))
+        spot = Spot("the gradient at the input of", name_of_call(call))
         self.counted.fire((call.name, call.index))
         if not tensors_in(grad_input):
             self.counted.left_alone = f"{spot}: its inputs take no gradient"

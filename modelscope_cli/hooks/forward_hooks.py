@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from modelscope_cli.hooks.actions import Place
-from modelscope_cli.hooks.hooked import Hooked, Spot, label_of
+from modelscope_cli.hooks.hooked import Hooked, Spot, name_of_call
 from modelscope_cli.hooks.session import Call
 
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
@@ -18,7 +18,7 @@ class _OnValues(Hooked):
     def _change(
         self, value: Any, call: Call, module: nn.Module, words: str, arguments: tuple[Any, ...]
     ) -> Any:
-        spot = Spot(words, label_of(call))
+        spot = Spot(words, name_of_call(call))
         self.counted.fire((call.name, call.index))
         if self.target.function is not None:
             return self.call_function(arguments, value, spot, partial(self._wrote_to, call))
@@ -29,8 +29,8 @@ class _OnValues(Hooked):
         return self.act_on_each(value, spot, place)
 
     def _wrote_to(self, call: Call, tensor: Tensor, version: int) -> None:
-        own = f"{'the input' if self.spec.kind == 'pre' else 'the output'} of {label_of(call)}"
-        for words in self.current.values.others(label_of(call), tensor, version):
+        own = f"{'the input' if self.spec.kind == 'pre' else 'the output'} of {name_of_call(call)}"
+        for words in self.current.values.others(name_of_call(call), tensor, version):
             if words != own:
                 self.counted.moved[words] = None
 

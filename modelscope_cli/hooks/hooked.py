@@ -47,15 +47,15 @@ class Pass(Intervention):
             self._let_go()
             self.number += 1
         if self._is_watching:
-            self.values.see(label_of(call), "the input", (args, kwargs))
-            self.gradients.see(label_of(call), "the input", (args, kwargs))
+            self.values.see(name_of_call(call), "the input", (args, kwargs))
+            self.gradients.see(name_of_call(call), "the input", (args, kwargs))
         return args, kwargs
 
     def change_output(self, call: Call, module: nn.Module, inputs: Any, output: Any) -> Any:
         self._channels.see(module, output)
         if self._is_watching:
-            self.values.see(label_of(call), "the output", output)
-            self.gradients.see(label_of(call), "the output", output)
+            self.values.see(name_of_call(call), "the output", output)
+            self.gradients.see(name_of_call(call), "the output", output)
             if call.depth == 0:
                 self.gradients.follow(output)
         return output
@@ -76,7 +76,7 @@ class Pass(Intervention):
         return zlib.crc32(repr((self._seed, self.number, *key)).encode())
 
 
-def label_of(call: Call) -> str:
+def name_of_call(call: Call) -> str:
     """Return the name a pattern understands, the type for the model itself."""
     return call.label or call.type
 

@@ -105,7 +105,9 @@ def spelled_out(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _accepted(function: Callable[..., Any]) -> list[str]:
-    kind = function.__annotations__["keywords"]
+    kind = function.__annotations__.get("keywords")
+    if kind is None:
+        return []
     return [name for name in DEFAULTS if name in kind.__args__[0].__annotations__]
 
 

@@ -1,8 +1,9 @@
 """How a function tells what it is doing while it runs: silent unless somebody listens. Standard library only."""
 
 import sys
-from collections.abc import Iterable, Iterator
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol, TypeVar, runtime_checkable
 
 T = TypeVar("T")
 
@@ -23,6 +24,14 @@ class Progress(Protocol):
         """Show what was asked for by name, such as the lines of the hook action `print`."""
 
 
+@runtime_checkable
+class LiveProgress(Progress, Protocol):
+    """A progress that can also show one line which is drawn over itself, while somebody else's script runs."""
+
+    def live(self) -> AbstractContextManager[Callable[[str], object] | None]:
+        """Give a function that shows the line; None where there is no terminal."""
+
+
 class Silent:
     """Says nothing but what was asked for by name, which goes to stderr."""
 
@@ -40,3 +49,14 @@ class Silent:
 
 
 SILENT = Silent()
+
+
+@contextmanager
+def counting(progress: Progress, what: str, total: int) -> Iterator[Callable[[], object]]:
+    """Give a function to call after each of `total` steps, where there is nothing to go through."""
+    steps = iter(progress.track(range(total), what, total))
+    next(steps, None)
+    try:
+        yield lambda: next(steps, None)
+    finally:
+        getattr(steps, "close", lambda: None)()  # a training may end before all steps are made

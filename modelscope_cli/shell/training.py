@@ -1,22 +1,16 @@
-"""What `train` and `lrfind` share: their options, the data, and a model for them."""
+"""The options that `train` and `lrfind` share."""
 
-import copy
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.shell.run import tell
+from modelscope_cli.shell import console
+from modelscope_cli.shell import options as opt
 
 if TYPE_CHECKING:
-    from modelscope_cli.models.load import LoadedModel
     from modelscope_cli.models.request import ModelRequest
-    from modelscope_cli.records.run import InputInfo, Notice
-    from modelscope_cli.records.train import DataInfo
-    from modelscope_cli.training.data import TrainingData
-    from modelscope_cli.training.request import TrainRequest
 
 DATA, HOW, CHANGE = "Data", "Training", "Change the model"
 
@@ -105,93 +99,70 @@ TrainOnlyOpt = Annotated[
 ]
 
 
-def open_data(folder: Path | None, pictures: int, size: int, seed: int) -> "TrainingData":
-    """Open the folder, or the drawn sample set."""
-    from modelscope_cli.training.data import open_drawn, open_folder
+@dataclass(frozen=True, slots=True)
+class DrawnOptions:
+    """The images of the sample set; the size holds for a folder, too."""
 
-    return open_drawn(pictures, size, seed) if folder is None else open_folder(folder, size, seed)
+    pictures: PicturesOpt = 2000
+    size: SizeOpt = 64
 
 
-def describe_data(data: "TrainingData") -> "DataInfo":
-    """Describe the data for the record, with what could not be read of them so far."""
-    from modelscope_cli.records.train import DataInfo
+@dataclass(frozen=True, slots=True)
+class ChangeOptions:
+    """What is changed in the model before it learns."""
 
-    return DataInfo(
-        source=data.source,
-        classes=data.classes,
-        training_pictures=data.n_training,
-        held_out_pictures=data.n_held_out,
-        size=data.size,
-        skipped=tuple(sorted(data.unreadable)),
+    init: InitOpt = "default"
+    activation: ActivationOpt = "relu"
+    leak: LeakOpt = 0.1
+    subtract: SubtractOpt = 0.4
+    maximum: MaximumOpt = None
+    norm: NormOpt = "batch"
+    freeze: FreezeOpt = None
+    train_only: TrainOnlyOpt = None
+
+
+@dataclass(frozen=True, slots=True)
+class NamedOptions:
+    """Which model learns, and from which weights."""
+
+    model: opt.ModelOpt = "resnet18"
+    weights: opt.WeightsOpt = "none"
+    checkpoint: opt.CheckpointOpt = None
+    strict: opt.StrictOpt = True
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltOptions:
+    """How the model is built, and where it runs."""
+
+    model_arg: opt.ModelArgsOpt = None
+    device: opt.DeviceOpt = "auto"
+    seed: opt.SeedOpt = 0
+    offline: opt.OfflineOpt = False
+
+
+def request_of(named: NamedOptions, built: BuiltOptions, num_classes: int | None = None) -> "ModelRequest":
+    """Return the model that was asked for, checked as far as that goes without importing anything heavy.
+
+    Raises:
+        UsageError, CannotRunError: what is wrong with a name, or missing as a file (exit 2, 4).
+    """
+    from modelscope_cli.models.request import ModelRequest, check_request
+
+    request = ModelRequest(
+        model=named.model,
+        weights=named.weights,
+        checkpoint=named.checkpoint,
+        strict=named.strict,
+        num_classes=num_classes,
+        model_args=tuple(built.model_arg or ()),
+        device=built.device,
+        seed=built.seed,
+        offline=built.offline,
+        progress=not console.settings.is_quiet,
     )
+    check_request(request)
+    return request
 
 
-def input_of(shape: tuple[int, ...], data: "TrainingData | None") -> "InputInfo":
-    """Describe one batch for the header of the record; without `data` it came from the user's own loaders."""
-    from modelscope_cli.records.run import InputInfo
-
-    if data is None:
-        return InputInfo("tensor", (shape,))
-    return InputInfo("image", (shape,), (), data.preprocessing)
-
-
-def warn_of_skipped(data: "TrainingData") -> tuple["Notice", ...]:
-    """Warn of files that could not be read."""
-    from modelscope_cli.records.run import Notice
-
-    if not data.unreadable:
-        return ()
-    total = data.n_training + data.n_held_out
-    n, first = len(data.unreadable), min(data.unreadable)
-    what = f"{n} of {total} pictures could not be read and were skipped: {data.unreadable[first]}"
-    notice = Notice("unreadable_pictures", what + (f" and {n - 1} more" if n > 1 else ""))
-    tell((), (notice,))
-    return (notice,)
-
-
-def check_init(request: "TrainRequest", model: "ModelRequest") -> None:
-    """Refuse a fresh initialisation of weights that were asked for.
-
-    Raises:
-        UsageError: exit code 2.
-    """
-    if request.init != "default" and (model.checkpoint or model.weights.lower() != "none"):
-        given = f"--checkpoint {model.checkpoint}" if model.checkpoint else f"--weights {model.weights}"
-        raise UsageError(
-            f"'--init {request.init}' would overwrite the weights of '{given}'", "--init default"
-        )
-
-
-def load_for(request: "ModelRequest", n_classes: int | None, *, is_first: bool = True) -> "LoadedModel":
-    """Load the model with as many classes as the data have, where it can be told how many.
-
-    Raises:
-        CannotRunError: it is no classifier of single pictures (exit 4).
-    """
-    from modelscope_cli.models.importspec import imported_architecture
-    from modelscope_cli.models.load import load_model
-    from modelscope_cli.models.request import is_import, parse_model_args
-
-    takes_classes = True
-    if is_import(request.model):
-        architecture = imported_architecture(
-            request.model, parse_model_args(request.model_args), request.seed
-        )
-        takes_classes = architecture.takes_num_classes
-    if n_classes is not None:
-        request = replace(request, num_classes=n_classes if takes_classes else None)
-    loaded = load_model(request)
-    if loaded.family not in ("classification", "custom"):
-        kind = loaded.family.replace("_", " ")
-        message = f"'{loaded.info.name}' is a model for {kind}: only classifiers are trained here"
-        raise CannotRunError(message, "modelscope models resnet")
-    if is_first:
-        tell(loaded.notes, loaded.warnings)
-    # A module that the user's code holds is trained in a copy, so that the next variant finds it as it was.
-    return replace(loaded, module=copy.deepcopy(loaded.module)) if is_import(request.model) else loaded
-
-
-def advance_of(bar: object) -> None:
-    """Move a progress bar of `_console.progress` one step on; None is no bar."""
-    if bar is not None:
-        bar.advance(bar.task_ids[0])  # type: ignore[attr-defined]
+DRAWN, CHANGES, NAMED, BUILT = DrawnOptions(), ChangeOptions(), NamedOptions(), BuiltOptions()

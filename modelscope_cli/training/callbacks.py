@@ -1,19 +1,27 @@
 """The callbacks a training of `modelscope train` is made of."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from modelscope_cli.analysis.predictions.scores import class_scores
 from modelscope_cli.errors import UsageError
 from modelscope_cli.models.importspec import import_object
 from modelscope_cli.models.usercode import user_code_failed
-from modelscope_cli.training.runner import Batch, Callback, CancelBatch, CancelEpoch, CancelFit, Runner
+from modelscope_cli.training.runner import (
+    Callback,
+    CancelBatch,
+    CancelEpoch,
+    CancelFit,
+    LabelledBatch,
+    Runner,
+)
 
 
 class StepLimit(Callback):
@@ -35,14 +43,25 @@ class StepLimit(Callback):
             raise CancelFit
 
 
-class ToDevice(Callback):
-    """Moves every batch to the device of the model."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the model is: inputs go to its device in its dtype, targets to its device."""
 
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
+    device: torch.device
+    dtype: torch.dtype = torch.float32
+
+    def put(self, inputs: Tensor) -> Tensor:
+        return inputs.to(self.device, self.dtype if inputs.is_floating_point() else inputs.dtype)
+
+
+class ToDevice(Callback):
+    """Moves every batch to where the model is."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
 
     def begin_batch(self, run: Runner) -> None:
-        run.inputs, run.targets = run.inputs.to(self.device), run.targets.to(self.device)
+        run.inputs, run.targets = self.place.put(run.inputs), run.targets.to(self.place.device)
 
 
 class Clip(Callback):
@@ -87,8 +106,8 @@ class HeldOut(Callback):
         results: `(step, loss, accuracy)` of every measurement.
     """
 
-    def __init__(self, batches: Iterable[Batch], device: torch.device) -> None:
-        self.batches, self.device = batches, device
+    def __init__(self, batches: Iterable[LabelledBatch], place: Place) -> None:
+        self.batches, self.place = batches, place
         self.results: list[tuple[int, float, float]] = []
 
     def after_epoch(self, run: Runner) -> None:
@@ -103,11 +122,11 @@ class HeldOut(Callback):
         loss, hits, seen = 0.0, 0, 0
         run.model.eval()
         for inputs, targets in self.batches:
-            scores = class_scores(run.model(inputs.to(self.device)))
-            right = targets.to(self.device)
-            loss += float(F.cross_entropy(scores, right, reduction="sum"))
-            hits += int((scores.argmax(1) == right).sum())
-            seen += len(right)
+            scores = class_scores(run.model(self.place.put(inputs)))
+            labels = targets.to(self.place.device)
+            loss += float(F.cross_entropy(scores, labels, reduction="sum"))
+            hits += int((scores.argmax(1) == labels).sum())
+            seen += len(labels)
         run.model.train()
         if seen:
             self.results.append((run.step, loss / seen, hits / seen))
@@ -150,10 +169,10 @@ class Checkpoints(Callback):
             self.files.append(name)
 
 
-class Progress(Callback):
+class EveryStep(Callback):
     """Tells somebody after every step."""
 
-    def __init__(self, advance: Callable[[], None]) -> None:
+    def __init__(self, advance: Callable[[], object]) -> None:
         self.advance = advance
 
     def after_step(self, run: Runner) -> None:
@@ -161,17 +180,21 @@ class Progress(Callback):
 
 
 class UserCallback:
-    """A class of the user's own; it need not have every method, and what it raises is explained."""
+    """A callback of the user's own; it need not have every method, and what it raises is explained.
 
-    def __init__(self, spec: str) -> None:
-        self._spec = spec
-        found = import_object(spec, "--callback")
-        if not isinstance(found, type):
+    Args:
+        callback: `file.py:Class`, a class, or something that was made of one.
+    """
+
+    def __init__(self, callback: Any) -> None:
+        self._spec = callback if isinstance(callback, str) else _name_of(callback)
+        found = import_object(callback, "--callback") if isinstance(callback, str) else callback
+        if isinstance(callback, str) and not isinstance(found, type):
             raise UsageError(
-                f"callback '{spec}' is a {type(found).__name__}, not a class",
+                f"callback '{callback}' is a {type(found).__name__}, not a class",
                 "--callback path/to/file.py:Class",
             )
-        self._own = self._guarded(found)()
+        self._own = self._guarded(found)() if isinstance(found, type) else found
 
     def __getattr__(self, event: str) -> Callable[..., Any]:
         method = getattr(self._own, event, None)
@@ -187,3 +210,8 @@ class UserCallback:
                 raise user_code_failed(f"callback '{self._spec}'", error) from error
 
         return guarded
+
+
+def _name_of(callback: Any) -> str:
+    kind = callback if isinstance(callback, type) else type(callback)
+    return kind.__name__

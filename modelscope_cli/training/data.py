@@ -1,10 +1,12 @@
-"""What there is to train on: a folder of pictures, one folder a class, or the drawn sample set."""
+"""What there is to train on: a folder of pictures, one folder a class, the drawn sample set, or loaders."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -14,7 +16,10 @@ from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.files import PICTURE_SUFFIXES, PictureFile
 from modelscope_cli.inputs.picture import decode
 from modelscope_cli.lean import without_dynamo
-from modelscope_cli.training.runner import Batch
+from modelscope_cli.records.run import InputInfo, Notice, Shape
+from modelscope_cli.records.train import DataInfo
+from modelscope_cli.training.loaders import LoaderData
+from modelscope_cli.training.runner import LabelledBatch
 from modelscope_cli.training.shapes import CLASSES, SEEDS_APART, render
 
 with without_dynamo():
@@ -72,6 +77,45 @@ class FolderPictures(Dataset[Example]):
         return normalise(transforms.to_tensor(picture)), label
 
 
+class DataSource(Protocol):
+    """Labelled batches to train on and labelled batches to measure on.
+
+    Attributes:
+        source: in words.
+        classes: their names, in the order of the labels, where anybody knows them.
+        n_classes: how many scores a model needs; None for those it has.
+        starts_anew: whether every training sees the same batches.
+    """
+
+    @property
+    def source(self) -> str: ...
+    @property
+    def classes(self) -> tuple[str, ...]: ...
+    @property
+    def n_classes(self) -> int | None: ...
+    @property
+    def starts_anew(self) -> bool: ...
+    @property
+    def has_held_out(self) -> bool: ...
+    def batches(self, batch: int, seed: int) -> Iterable[LabelledBatch]:
+        """Return what is trained on, in seeded order."""
+
+    def held_out_batches(self) -> Iterable[LabelledBatch]:
+        """Return what is measured on."""
+
+    def info(self, shape: Shape) -> DataInfo:
+        """Describe the data for the record, with what could not be read so far; `shape` is that of one batch."""
+
+    def input_info(self, shape: Shape) -> InputInfo:
+        """Describe one batch for the header of the record."""
+
+    def warnings(self) -> tuple[Notice, ...]:
+        """Tell of what could not be read so far."""
+
+    def as_found(self) -> AbstractContextManager[None]:
+        """Leave the data as they were, for the next training to see the same."""
+
+
 @dataclass(frozen=True, slots=True)
 class TrainingData:
     """Pictures to train on and pictures to measure on.
@@ -99,6 +143,36 @@ class TrainingData:
     def held_out_batches(self) -> "Batches":
         return Batches(self.held_out, 100, None)
 
+    @property
+    def n_classes(self) -> int:
+        return len(self.classes)
+
+    starts_anew = has_held_out = True
+
+    def info(self, shape: Shape) -> DataInfo:
+        return DataInfo(
+            source=self.source,
+            classes=self.classes,
+            training_pictures=self.n_training,
+            held_out_pictures=self.n_held_out,
+            size=self.size,
+            skipped=tuple(sorted(self.unreadable)),
+        )
+
+    def input_info(self, shape: Shape) -> InputInfo:
+        return InputInfo("image", (shape,), (), self.preprocessing)
+
+    def warnings(self) -> tuple[Notice, ...]:
+        if not self.unreadable:
+            return ()
+        total = self.n_training + self.n_held_out
+        n, first = len(self.unreadable), min(self.unreadable)
+        what = f"{n} of {total} pictures could not be read and were skipped: {self.unreadable[first]}"
+        return (Notice("unreadable_pictures", what + (f" and {n - 1} more" if n > 1 else "")),)
+
+    def as_found(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
 
 class Batches:
     """Batches `((N, 3, H, W), (N,))` of a data set; shuffled where there is a seed. A rest that fills no batch is
@@ -106,7 +180,7 @@ class Batches:
 
     def __init__(self, examples: Dataset[Example], batch: int, seed: int | None) -> None:
         is_shuffled = seed is not None
-        self._loader: DataLoader[Batch | None] = DataLoader(
+        self._loader: DataLoader[LabelledBatch | None] = DataLoader(
             cast("Dataset[Any]", examples),
             batch_size=batch,
             shuffle=is_shuffled,
@@ -118,7 +192,7 @@ class Batches:
     def __len__(self) -> int:
         return len(self._loader)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[LabelledBatch]:
         is_empty = True
         for batch in self._loader:
             if batch is not None:
@@ -128,11 +202,26 @@ class Batches:
             raise CannotRunError("not one picture could be read", "--data ANOTHER-FOLDER")
 
 
-def _collate(examples: list[Example]) -> Batch | None:
+def _collate(examples: list[Example]) -> LabelledBatch | None:
     found = [example for example in examples if example is not None]
     if not found:
         return None
     return torch.stack([picture for picture, _ in found]), torch.tensor([label for _, label in found])
+
+
+def open_data(data: Any, pictures: int, size: int, seed: int) -> DataSource:
+    """Open what was given as data: None for `pictures` drawn shapes, a folder, a loader or a pair of loaders.
+
+    Raises:
+        UsageError: none of these (exit 2).
+        CannotRunError: a folder without pictures of several classes (exit 4).
+    """
+    if data is None:
+        return open_drawn(pictures, size, seed)
+    if isinstance(data, str | PathLike):
+        return open_folder(Path(data), size, seed)
+    first = data[0] if isinstance(data, tuple) and data else data
+    return LoaderData(data, type(first).__name__)
 
 
 def open_drawn(count: int, size: int, seed: int) -> TrainingData:

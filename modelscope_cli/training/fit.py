@@ -14,27 +14,26 @@ from modelscope_cli.analysis.predictions.scores import class_scores
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.session import ForwardError, HookSession
 from modelscope_cli.models.seeding import seeded
+from modelscope_cli.records.naming import NEAR_ZERO
 from modelscope_cli.records.train import Measurement, Training
 from modelscope_cli.records.watch import Event
 from modelscope_cli.rules.training import judge_training
 from modelscope_cli.training import callbacks as cb
-from modelscope_cli.training.data import TrainingData
+from modelscope_cli.training.data import DataSource
+from modelscope_cli.training.history import History
 from modelscope_cli.training.model import trainable
 from modelscope_cli.training.optim import make_optimizer, make_schedule
-from modelscope_cli.training.recorder import Recorder
 from modelscope_cli.training.request import Variant
 from modelscope_cli.training.runner import Runner
-
-NEAR_ZERO = 0.05
 
 
 def train_once(
     model: nn.Module,
-    data: TrainingData,
+    data: DataSource,
     variant: Variant,
-    device: torch.device,
+    place: cb.Place,
     own_callbacks: Sequence[Any] = (),
-    advance: Callable[[], None] = lambda: None,
+    advance: Callable[[], object] = lambda: None,
     checkpoints: cb.Checkpoints | None = None,
 ) -> Training:
     """Train `model` in place, as `variant` says, and return the curves. The same seed gives the same bits.
@@ -50,17 +49,17 @@ def train_once(
     request = variant.request
     optimizer = make_optimizer(trainable(model), request)
     schedule = make_schedule(optimizer, request)
-    recorder = Recorder(type(model).__name__, request.looks_every, NEAR_ZERO)
+    history = History(type(model).__name__, request.looks_every, NEAR_ZERO)
     non_finite = cb.StopAtNonFinite()
-    held_out = cb.HeldOut(data.held_out_batches(), device)
+    held_out = cb.HeldOut(data.held_out_batches(), place)
     stopping = cb.EarlyStopping(held_out, request.patience) if request.patience else None
     parts: list[Any] = [
-        cb.ToDevice(device),
+        cb.ToDevice(place),
         *([cb.Clip(request.clip_norm)] if request.clip_norm else []),
-        recorder,
+        history,
         non_finite,
         *([cb.Schedule(schedule)] if schedule else []),
-        cb.Progress(advance),
+        cb.EveryStep(advance),
         *([checkpoints] if checkpoints else []),
         *own_callbacks,
         cb.StepLimit(request.steps),
@@ -69,14 +68,15 @@ def train_once(
     ]
     batches = data.batches(request.batch, request.seed)
     with (
-        all_seeded(request.seed, device),
-        HookSession(model, [recorder], is_restoring=False, with_gradients=True) as session,
+        data.as_found(),
+        all_seeded(request.seed, place.device),
+        HookSession(model, [history], is_restoring=False, with_gradients=True) as session,
     ):
         runner = Runner(
             model,
             optimizer,
             batches,
-            classification_loss(request.label_smoothing, len(data.classes)),
+            classification_loss(request.label_smoothing, data.n_classes),
             parts,
             forward=lambda inputs: run_forward(session, inputs),
         )
@@ -92,10 +92,10 @@ def train_once(
         name=variant.name,
         settings=asdict(request),
         steps=runner.step,
-        layers=recorder.layers(),
-        parameters=recorder.parameters(name),
-        loss=recorder.loss(name),
-        lr=recorder.lr(name),
+        layers=history.layers(),
+        parameters=history.parameters(name),
+        loss=history.loss(name),
+        lr=history.lr(name),
         held_out=tuple(Measurement(step, _finite(loss), share) for step, loss, share in held_out.results),
         events=tuple(events),
     )
@@ -110,7 +110,13 @@ def classification_loss(label_smoothing: float, n_classes: int | None) -> Callab
         if n_classes is not None and scores.shape[1] < n_classes:
             message = f"the model gives {scores.shape[1]} scores, the data have {n_classes} classes"
             raise CannotRunError(message, f"a model that takes num_classes={n_classes}")
-        return F.cross_entropy(scores, targets, label_smoothing=label_smoothing)
+        try:
+            return F.cross_entropy(scores, targets, label_smoothing=label_smoothing)
+        except (IndexError, RuntimeError, ValueError) as error:
+            if isinstance(error, torch.OutOfMemoryError):
+                raise
+            message = f"the {scores.shape[1]} scores of the model do not fit the targets: {error}"
+            raise CannotRunError(message, "targets are class indices, below the number of scores") from error
 
     return loss
 

@@ -1,67 +1,151 @@
-"""A user's own batches: `file.py:loaders`."""
+"""A user's own batches: a loader, a pair of loaders, or `file.py:loaders`."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.models.importspec import import_object
 from modelscope_cli.models.usercode import user_code_failed
-from modelscope_cli.training.runner import Batch
+from modelscope_cli.records.run import InputInfo, Notice, Shape
+from modelscope_cli.records.train import DataInfo
+from modelscope_cli.training.runner import LabelledBatch
 
 
 class UserBatches:
-    """The batches `(inputs, targets)` of a user's function or object; of several loaders, the first.
+    """The batches `(inputs, targets)` of a loader of the user's; `name` is what messages call it."""
+
+    def __init__(self, loader: Iterable[Any], name: str) -> None:
+        self._loader, self._name = loader, name
+
+    def __iter__(self) -> Iterator[LabelledBatch]:
+        batches = guarded(lambda: iter(self._loader), self._name)
+        end = object()
+        for number in itertools.count():
+            batch = guarded(lambda: next(batches, end), self._name)
+            if batch is end:
+                if number == 0:
+                    raise UsageError(
+                        f"'{self._name}' gives no batches", "an iterable that starts anew each time"
+                    )
+                return
+            if not _is_batch(batch):
+                message = f"'{self._name}' gives a {type(batch).__name__}, not two tensors (inputs, targets)"
+                raise UsageError(message, "yield inputs, targets")
+            yield batch[0], batch[1]
+
+
+class LoaderData:
+    """What there is to train on, where it comes from loaders of the user's.
 
     Args:
-        spec: `file.py:attr`: something to iterate over, or a function that returns it, or a tuple or dict of such.
+        loaders: something to iterate over, or a tuple or dict of such: one to train on and one to measure on.
+        name: what messages and the record call it.
+
+    Raises:
+        UsageError: nothing to iterate over (exit 2).
+    """
+
+    def __init__(self, loaders: Any, name: str) -> None:
+        several = loaders.values() if isinstance(loaders, dict) else loaders
+        is_several = isinstance(loaders, dict | tuple)
+        self._loaders: list[Any] = (list(several) or [None])[:2] if is_several else [loaders]
+        for loader in self._loaders:
+            if not isinstance(loader, Iterable):
+                message = f"'{name}' gives a {type(loader).__name__}, nothing to take batches from"
+                raise UsageError(message, "return a DataLoader, or (train, valid)")
+        self.source = name
+        self.classes = _classes(self._loaders[0])
+
+    @property
+    def n_classes(self) -> None:
+        """Nobody says which labels may come: the model keeps the classes it has."""
+
+    @property
+    def starts_anew(self) -> bool:
+        """Whether every training sees the same batches; a generator gives each of them once."""
+        return not any(isinstance(loader, Iterator) for loader in self._loaders)
+
+    @property
+    def has_held_out(self) -> bool:
+        return len(self._loaders) > 1
+
+    def batches(self, batch: int, seed: int) -> UserBatches:
+        """Return the batches as the loader makes them; how large they are and in which order is its own affair."""
+        return UserBatches(self._loaders[0], self.source)
+
+    def held_out_batches(self) -> UserBatches | tuple[()]:
+        """Return the batches of the second loader; none where there is one only."""
+        return UserBatches(self._loaders[1], self.source) if self.has_held_out else ()
+
+    def info(self, shape: Shape) -> DataInfo:
+        """Describe the data for the record; `shape` is that of one batch."""
+        counts = [_count(loader) for loader in self._loaders]
+        return DataInfo(self.source, self.classes, counts[0], sum(counts[1:]), shape[-1])
+
+    def input_info(self, shape: Shape) -> InputInfo:
+        """Describe one batch for the header of the record."""
+        return InputInfo("tensor", (shape,))
+
+    def warnings(self) -> tuple[Notice, ...]:
+        """Return nothing: the loader tells its owner what it leaves out."""
+        return ()
+
+    @contextmanager
+    def as_found(self) -> Iterator[None]:
+        """Put the generators that the loaders own back on leaving: the next training sees the same order."""
+        kept = [(one, one.get_state()) for loader in self._loaders for one in _generators(loader)]
+        try:
+            yield
+        finally:
+            for generator, state in kept:
+                generator.set_state(state)
+
+
+def import_loaders(spec: str) -> LoaderData:
+    """Return what `file.py:attr` names: loaders, or a function that returns them.
 
     Raises:
         UsageError: no such file or attribute, or nothing to iterate over (exit 2).
         CannotRunError: the user's code raised (exit 4).
     """
+    found = import_object(spec, "--loaders")
+    return LoaderData(guarded(found, spec) if callable(found) else found, spec)
 
-    def __init__(self, spec: str) -> None:
-        self._spec = spec
-        found = import_object(spec, "--loaders")
-        if callable(found):
-            found = self._guarded(found)
-        if isinstance(found, dict):
-            found = next(iter(found.values()), None)
-        elif isinstance(found, tuple):
-            found = found[0] if found else None
-        if not isinstance(found, Iterable):
-            message = f"'{spec}' gives a {type(found).__name__}, nothing to take batches from"
-            raise UsageError(message, "return a DataLoader, or (train, valid)")
-        self._loader: Iterable[Any] = found
 
-    def first(self) -> Batch:
-        """Return one batch."""
-        return next(iter(self))
+def guarded(call: Callable[[], Any], name: str) -> Any:
+    """Call code of the user's and explain what it raises."""
+    try:
+        return call()
+    except Exception as error:
+        raise user_code_failed(f"loaders '{name}'", error) from error
 
-    def __iter__(self) -> Iterator[Batch]:
-        batches = self._guarded(lambda: iter(self._loader))
-        end = object()
-        for number in itertools.count():
-            batch = self._guarded(lambda: next(batches, end))
-            if batch is end:
-                if number == 0:
-                    raise UsageError(
-                        f"'{self._spec}' gives no batches", "an iterable that starts anew each time"
-                    )
-                return
-            if not _is_batch(batch):
-                message = f"'{self._spec}' gives a {type(batch).__name__}, not two tensors (inputs, targets)"
-                raise UsageError(message, "yield inputs, targets")
-            yield batch[0], batch[1]
 
-    def _guarded(self, call: Callable[[], Any]) -> Any:
-        try:
-            return call()
-        except Exception as error:
-            raise user_code_failed(f"loaders '{self._spec}'", error) from error
+def _generators(loader: Any) -> list[torch.Generator]:
+    sampler = getattr(loader, "sampler", None)
+    inner = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
+    found = {id(one): one for owner in (loader, sampler, inner) if (one := getattr(owner, "generator", None))}
+    return [one for one in found.values() if isinstance(one, torch.Generator)]
+
+
+def _classes(loader: Any) -> tuple[str, ...]:
+    """Return the names of the classes, where the data set tells them as those of torchvision do."""
+    named = getattr(getattr(loader, "dataset", None), "classes", ())
+    return tuple(map(str, named)) if isinstance(named, tuple | list) else ()
+
+
+def _count(loader: Any) -> int:
+    """Return the number of images; 0 where nobody knows it without going through them."""
+    if isinstance(loader, list):
+        return sum(len(inputs) for inputs, _ in UserBatches(loader, "data"))
+    try:
+        return len(loader.dataset)
+    except (AttributeError, TypeError):
+        return 0
 
 
 def _is_batch(batch: Any) -> bool:

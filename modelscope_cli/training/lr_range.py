@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from modelscope_cli.records.lrfind import Restored, Suggestion
-from modelscope_cli.training.runner import Batch, Callback, CancelFit, LossFunction, Runner
-from modelscope_cli.training.save_restore import PARTS, Keepsake, hashes_of
+from modelscope_cli.training.runner import Callback, CancelFit, LabelledBatch, LossFunction, Runner
+from modelscope_cli.training.save_restore import PARTS, TrainingState, hashes_of
 from modelscope_cli.training.suggest import suggest
 
 
@@ -98,7 +98,7 @@ class RangeTest:
 def find_lr(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    batches: Iterable[Batch],
+    batches: Iterable[LabelledBatch],
     loss_function: LossFunction,
     sweep: Sweep,
     callbacks: Iterable[Any] = (),
@@ -109,21 +109,21 @@ def find_lr(
     Weights, buffers, gradients, training flags, optimizer and random states are what they were, also after an
     error; `hashes` of both moments show it.
     """
-    kept = Keepsake(model, optimizer)
+    found = TrainingState(model, optimizer)
     swept = LrSweep(sweep)
     try:
         Runner(model, optimizer, batches, loss_function, [*callbacks, swept], forward).fit(sys.maxsize)
     finally:
-        kept.restore()
+        found.restore()
     after = hashes_of(model, optimizer)
     n = len(swept.smoothed)
-    strange = (None,) * (len(swept.losses) - n)
+    non_finite = (None,) * (len(swept.losses) - n)
     return RangeTest(
         lr=tuple(swept.lr),
-        loss=(*swept.losses[:n], *strange),
-        smoothed=(*swept.smoothed, *strange),
+        loss=(*swept.losses[:n], *non_finite),
+        smoothed=(*swept.smoothed, *non_finite),
         suggestion=suggest(swept.lr[:n], swept.smoothed),
         stopped=swept.stopped,
-        restored=Restored(*(kept.hashes[part] == after[part] for part in PARTS)),
-        hashes={part: (kept.hashes[part], after[part]) for part in PARTS},
+        restored=Restored(*(found.hashes[part] == after[part] for part in PARTS)),
+        hashes={part: (found.hashes[part], after[part]) for part in PARTS},
     )

@@ -77,7 +77,8 @@ def swap_norms(model: nn.Module, norm: str) -> None:
             new = RunningBatchNorm(n, old.momentum or 0.1, old.eps)
         else:
             new = nn.Identity()
-        return new.to(old.weight.device if old.affine else None)
+        like = old.weight if old.affine else old.running_mean
+        return new if like is None else new.to(like.device, like.dtype)
 
     if not _swap(model, _BATCH_NORM, make):
         raise UsageError(f"'--norm {norm}': this model has no batch norm", "--norm batch")

@@ -1,12 +1,19 @@
-"""What was typed about a training, checked before anything heavy is imported. Standard library."""
+"""What was asked of a training, checked before anything heavy is imported. Standard library."""
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from os import PathLike
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from modelscope_cli.errors import UsageError, nearest
+from modelscope_cli.models.request import ModelRequest, as_request
+from modelscope_cli.records.keywords import ModelKeywords
+
+if TYPE_CHECKING:
+    from modelscope_cli.models.request import Model
+    from modelscope_cli.training.data import DataSource
 
 CHOICES = {
     "optimizer": ("sgd", "momentum", "nesterov", "adamw"),
@@ -15,7 +22,19 @@ CHOICES = {
     "activation": ("relu", "leaky", "general"),
     "norm": ("batch", "layer", "group", "instance", "running", "none"),
 }
-_LEAST = {"batch": 1, "lr": 0.0, "label_smoothing": 0.0, "weight_decay": 0.0}
+_LEAST: dict[str, float] = {"steps": 1, "batch": 1, "every": 1, "patience": 1}
+_LEAST |= {"lr": 0.0, "label_smoothing": 0.0, "weight_decay": 0.0}
+
+
+class ClassifierKeywords(TypedDict, total=False):
+    """What can be said of the model that is trained, as in `records.keywords`."""
+
+    checkpoint: str | PathLike[str] | None
+    strict: bool
+    model_arg: Sequence[str] | Mapping[str, Any]
+    device: str
+    seed: int
+    offline: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +90,72 @@ def check_request(request: TrainRequest) -> None:
         check_choice(field, getattr(request, field), choices)
     for field, least in _LEAST.items():
         value = getattr(request, field)
+        if value is None:
+            continue
         is_above = value > 0 if field == "lr" else value >= least
         if not (is_above and math.isfinite(value)):
             fits = "more than 0" if field == "lr" else f"{least:g} or more"
-            raise UsageError(
-                f"'--{_dashed(field)} {value:g}' is not {fits}",
-                f"--{_dashed(field)} {getattr(TrainRequest(), field):g}",
-            )
+            usual = getattr(TrainRequest(), field) or 1
+            raise UsageError(f"'--{_dashed(field)} {value:g}' is not {fits}", f"--{_dashed(field)} {usual:g}")
     if request.label_smoothing > 1:
         message = f"'--label-smoothing {request.label_smoothing:g}' is not between 0 and 1"
         raise UsageError(message, "--label-smoothing 0.1")
     if request.clip_norm is not None and not request.clip_norm > 0:
         raise UsageError(f"'--clip-norm {request.clip_norm:g}' is not more than 0", "--clip-norm 1")
+
+
+def as_tuple(value: Any) -> tuple[Any, ...]:
+    """Return one or several as a tuple."""
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
+
+
+def seed_of(model: "Model", keywords: ClassifierKeywords) -> int:
+    """Return the seed of everything random: that of the request, or what was said beside a module."""
+    return model.seed if isinstance(model, ModelRequest) else keywords.get("seed", 0)
+
+
+def check_drawn(pictures: int, size: int) -> None:
+    """Refuse too few pictures to hold a tenth of them out, or too small ones to show a shape (exit 2)."""
+    for name, value, least in (("pictures", pictures, 20), ("size", size, 8)):
+        if value < least:
+            raise UsageError(f"'--{name} {value}' is not {least} or more", f"--{name} {least}")
+
+
+def name_model(
+    model: "Model", weights: str, keywords: ClassifierKeywords, num_classes: int | None = None
+) -> "Model":
+    """Return the request for a model that is named; a module comes back as it is."""
+    if not isinstance(model, str | PathLike):
+        return model
+    said: ModelKeywords = {**keywords, "weights": weights, "num_classes": num_classes}  # type: ignore[typeddict-item]
+    return as_request(model, said)
+
+
+def check_source(source: "DataSource", request: TrainRequest, n_trainings: int) -> None:
+    """Refuse data that cannot give what was asked for (exit 2)."""
+    if request.patience and not source.has_held_out:
+        message = f"'--patience {request.patience}' looks at held-out images, and '{source.source}' has none"
+        raise UsageError(message, "give a pair of loaders: data=(training, held_out)")
+    if n_trainings > 1 and not source.starts_anew:
+        message = (
+            f"'{source.source}' can be gone through only once, and {n_trainings} trainings were asked for"
+        )
+        raise UsageError(message, "give a DataLoader, or a list of batches")
+
+
+def check_init(request: TrainRequest, model: "Model") -> None:
+    """Refuse a fresh initialisation of weights that were asked for; a module's own are in the copy only.
+
+    Raises:
+        UsageError: exit code 2.
+    """
+    if request.init == "default" or not isinstance(model, ModelRequest):
+        return
+    if model.checkpoint or model.weights.lower() != "none":
+        given = f"--checkpoint {model.checkpoint}" if model.checkpoint else f"--weights {model.weights}"
+        raise UsageError(
+            f"'--init {request.init}' would overwrite the weights of '{given}'", "--init default"
+        )
 
 
 def check_choice(field: str, value: str, choices: Sequence[str]) -> None:

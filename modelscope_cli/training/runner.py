@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-Batch = tuple[Any, Any]
+LabelledBatch = tuple[Any, Any]  # inputs, targets
 LossFunction = Callable[[Any, Any], Tensor]
 
 
@@ -82,7 +82,7 @@ class Runner:
         self,
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
-        batches: Iterable[Batch],
+        batches: Iterable[LabelledBatch],
         loss_function: LossFunction,
         callbacks: Sequence[Any] = (),
         forward: Callable[[Any], Any] | None = None,

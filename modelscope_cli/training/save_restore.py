@@ -5,6 +5,8 @@ import hashlib
 import pickle
 import random
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -13,7 +15,7 @@ from torch import Tensor, nn
 PARTS = ("weights", "buffers", "optimizer", "rng")
 
 
-class Keepsake:
+class TrainingState:
     """The values of a model and an optimizer, and the random states, at one moment.
 
     Attributes:
@@ -27,7 +29,7 @@ class Keepsake:
         self._gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
         self._training = [(module, module.training) for module in model.modules()]
         self._optimizer = copy.deepcopy(optimizer.state_dict())
-        self._random = _random_states()
+        self._random = random_states()
         self.hashes = hashes_of(model, optimizer)
 
     @torch.no_grad()
@@ -40,7 +42,7 @@ class Keepsake:
         for module, is_training in self._training:
             module.training = is_training
         self.optimizer.load_state_dict(self._optimizer)
-        _set_random_states(self._random)
+        set_random_states(self._random)
 
 
 def hashes_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, str]:
@@ -52,8 +54,18 @@ def hashes_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, s
         "weights": _digest(list(model.named_parameters())),
         "buffers": _digest(list(model.named_buffers())),
         "optimizer": _digest([rates, *held]),
-        "rng": _digest(list(_random_states().items())),
+        "rng": _digest(list(random_states().items())),
     }
+
+
+@contextmanager
+def kept_random_states() -> Iterator[None]:
+    """Leave all random numbers to the caller as they were."""
+    states = random_states()
+    try:
+        yield
+    finally:
+        set_random_states(states)
 
 
 def _digest(values: list[Any]) -> str:
@@ -74,7 +86,8 @@ def _bytes(value: Any) -> bytes:
     return pickle.dumps(value)
 
 
-def _random_states() -> dict[str, Any]:
+def random_states() -> dict[str, Any]:
+    """Return the state of every generator that a training may draw from, by its name."""
     states: dict[str, Any] = {"torch": torch.get_rng_state(), "python": random.getstate()}
     if "numpy" in sys.modules:
         states["numpy"] = sys.modules["numpy"].random.get_state()
@@ -83,7 +96,8 @@ def _random_states() -> dict[str, Any]:
     return states
 
 
-def _set_random_states(states: dict[str, Any]) -> None:
+def set_random_states(states: dict[str, Any]) -> None:
+    """Put back what `random_states` gave."""
     for name, state in states.items():
         if name == "torch":
             torch.set_rng_state(state)

@@ -1,6 +1,6 @@
 """The log of a run: one JSON document a line, only ever appended to, readable up to wherever a run was killed.
 
-{"begin": {...}}     what was typed, which rank of how many
+{"begin": {...}}     the version of what follows, what was typed, which rank of how many
 {"layer": {...}}     gives a call of a layer its number, before its first use; so does {"parameter": {...}}
 {"step": {...}}      what one optimizer step showed, as sums
 {"event": {...}}     something that happened
@@ -10,9 +10,14 @@
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+VERSION = 1
+"""Of the entries. A log without a version is from before there were any, and holds the same."""
+
+Entry = dict[str, Any]
 
 
 def log_file(folder: Path, rank: int = 0) -> Path:
@@ -20,18 +25,30 @@ def log_file(folder: Path, rank: int = 0) -> Path:
 
 
 class Log:
-    """Writes each line at once and whole, past any buffer of Python's."""
+    """Writes each entry at once and whole, past any buffer of Python's.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+    Args:
+        path: the file; None for none.
+        follow: is given `(kind, entry)` of each, as `read_log` would.
+    """
 
-    def write(self, line: str, **fields: Any) -> None:
-        text = json.dumps({line: _rounded(fields)}, separators=(",", ":"), ensure_ascii=False)
-        os.write(self._file, text.encode(errors="replace") + b"\n")
+    def __init__(self, path: Path | None, follow: Callable[[str, Entry], object] | None = None) -> None:
+        self._follow = follow
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+        self._file = os.open(path, flags, 0o644) if path is not None else None
+
+    def write(self, kind: str, /, **fields: Any) -> None:
+        entry = _rounded(fields)
+        if self._follow is not None:
+            self._follow(kind, entry)
+        if self._file is not None:
+            text = json.dumps({kind: entry}, separators=(",", ":"), ensure_ascii=False)
+            os.write(self._file, text.encode(errors="replace") + b"\n")
 
     def close(self) -> None:
-        os.close(self._file)
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
 
 
 def _rounded(value: Any) -> Any:
@@ -45,8 +62,8 @@ def _rounded(value: Any) -> Any:
     return value
 
 
-def read_log(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield `(kind, fields)` of every whole line; a last one that was cut off is left out."""
+def read_log(path: Path) -> Iterator[tuple[str, Entry]]:
+    """Yield `(kind, entry)` of every whole line; a last one that was cut off is left out."""
     with path.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
             try:

@@ -45,6 +45,10 @@ class LossWatch:
         loss, self._sum = self._sum, None
         return loss
 
+    def drop(self) -> None:
+        """Forget the losses since the last step: they were those of somebody who is not watched."""
+        self._pending, self._sum = [], None
+
     def _add_up(self) -> None:
         if self._pending:
             self._sum = (self._sum or 0.0) + sum(loss.item() for loss in self._pending)

@@ -16,7 +16,7 @@ EDGES: tuple[float, ...] = (
 _SAMPLE = 1 << 14  # at least so many values of a large tensor; up to twice as many, every one counts
 _N_CODES = 512  # nine bits
 _FIRST = 2 * (LOWEST + 127)  # code of the lowest bin; 127 is what an exponent of zero is stored as
-_STRANGE = 2 * 255  # codes from here on are infinite or NaN
+_NON_FINITE = 2 * 255  # codes from here on are infinite or NaN
 
 
 def count_magnitudes(x: Tensor) -> Tensor:
@@ -33,5 +33,5 @@ def count_magnitudes(x: Tensor) -> Tensor:
     else:
         found = torch.zeros(_N_CODES, dtype=torch.int64, device=x.device)
         found.scatter_add_(0, code.to(torch.int64), torch.ones_like(code, dtype=torch.int64))
-    below, inside, above = found[:_STRANGE].split((_FIRST, N_BINS, _STRANGE - _FIRST - N_BINS))
+    below, inside, above = found[:_NON_FINITE].split((_FIRST, N_BINS, _NON_FINITE - _FIRST - N_BINS))
     return torch.cat((below.sum(0, keepdim=True), inside, above.sum(0, keepdim=True))) * step

@@ -1,6 +1,7 @@
 """Which module is which layer of which model. A model is known from the moment it first runs."""
 
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from torch import nn
@@ -8,7 +9,7 @@ from torch import nn
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import list_layers
 from modelscope_cli.hooks.patterns import match_layers, parse_pattern
-from modelscope_cli.watching.step_sums import Tally
+from modelscope_cli.watching.step_sums import StepSums
 
 # What wraps a model and is none of its layers, by class name: torch's own modules need not be imported to ask.
 _WRAPPERS = {"DistributedDataParallel": "module", "DataParallel": "module", "OptimizedModule": "_orig_mod"}
@@ -25,7 +26,7 @@ class WatchedModel:
         step: optimizer steps its weights have seen.
         is_recording: whether the step that is being prepared is recorded.
         n_passes: recorded forward passes since the last step.
-        tallies: what they gave, in the order of calls.
+        sums: what they gave, in the order of calls.
         wanted: names of layers that `--layer` means; None for every innermost call.
     """
 
@@ -35,12 +36,12 @@ class WatchedModel:
     step: int = 0
     is_recording: bool = True
     n_passes: int = 0
-    tallies: dict[CallKey, Tally] = field(default_factory=dict)
+    sums: dict[CallKey, StepSums] = field(default_factory=dict)
     types: dict[CallKey, str] = field(default_factory=dict)
 
     def begin_step(self, step: int, is_recording: bool) -> None:
         """Forget the passes so far: those to come belong to this step."""
-        self.step, self.is_recording, self.n_passes, self.tallies = step, is_recording, 0, {}
+        self.step, self.is_recording, self.n_passes, self.sums = step, is_recording, 0, {}
 
     def means(self, name: str, is_innermost: bool) -> bool:
         return is_innermost if self.wanted is None else name in self.wanted
@@ -59,20 +60,30 @@ def is_wrapper(module: nn.Module) -> bool:
     return peel(module) is not module
 
 
-class Roster:
-    """Every model seen so far. It keeps none alive."""
+class ModelRegistry:
+    """Every model seen so far. It keeps none alive.
 
-    def __init__(self, patterns: tuple[str, ...]) -> None:
+    Args:
+        patterns: `--layer`.
+        only: the models that are meant; None for every one that runs.
+    """
+
+    def __init__(self, patterns: tuple[str, ...], only: Sequence[nn.Module] | None = None) -> None:
         self.models: list[WatchedModel] = []
+        self.is_closed = False
         self._patterns = patterns
         self._places: dict[int, tuple[weakref.ref[nn.Module], WatchedModel, str]] = {}
+        for model in map(peel, only or ()):
+            if self.find(model) is None:
+                self.register(model)
+        self.is_closed = only is not None
 
     def find(self, module: nn.Module) -> tuple[WatchedModel, str] | None:
         """Return a module's model and its name there; None where it was never seen in one."""
         place = self._places.get(id(module))
         return (place[1], place[2]) if place is not None and place[0]() is module else None
 
-    def enrol(self, root: nn.Module) -> WatchedModel | None:
+    def register(self, root: nn.Module) -> WatchedModel | None:
         """Take a module that runs outside of any other for a model, or look again at what it is made of.
 
         A module without parameters, such as a loss, is none.
@@ -80,6 +91,8 @@ class Roster:
         if next(root.parameters(), None) is None:
             return None
         known = self.find(root)
+        if self.is_closed and not known:
+            return None
         model = known[0] if known and not known[1] else self._new(root)
         for layer, module in list_layers(root):
             part = self.find(module)

@@ -2,7 +2,8 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +41,22 @@ def check_ranks(ranks: Ranks, has_folder: bool) -> None:
     """
     if int(os.environ.get("GROUP_WORLD_SIZE", "1")) > 1 and ranks.world > 1 and not has_folder:
         raise UsageError("several machines need a folder they share", "--out /shared/folder")
+
+
+@contextmanager
+def agreed_folder(ranks: Ranks, choose: Callable[[], Path]) -> Iterator[Path]:
+    """Give the folder that the first process chooses to every process on this machine.
+
+    Raises:
+        UsageError: several machines, which may not share one (exit 2).
+        CannotRunError: the first process chose none within half a minute (exit 4).
+    """
+    check_ranks(ranks, has_folder=False)
+    try:
+        yield share_folder(ranks, choose() if ranks.is_first else None)
+    finally:
+        if ranks.is_first:
+            forget_folder(ranks)
 
 
 def share_folder(ranks: Ranks, choose: Path | None) -> Path:

@@ -5,64 +5,75 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from modelscope_cli.records.naming import NEAR_ZERO
 from modelscope_cli.records.run import ModelInfo, Notice, Run, WeightsInfo, versions
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.rules.training import judge_training
-from modelscope_cli.watching.read_series import Gathered, RankLog, gather
-from modelscope_cli.watching.step_sums import NEAR_ZERO
+from modelscope_cli.watching.log import Entry
+from modelscope_cli.watching.read_series import RankLog, RunSeries, read_series
 
 
-def read_outcome(folder: Path, world: int | None = None, elapsed_ms: float = 0.0) -> WatchRecord:
+def read_record(folder: Path) -> WatchRecord:
     """Read the logs in a folder, of a run that ended or was killed or still goes on, and judge it.
 
     Raises:
         UsageError: there is no log (exit 2).
+        CannotRunError: it is of another version, or is not a log of `watch` (exit 4).
     """
-    gathered = gather(folder, world)
-    first = gathered.ranks[0]
-    steps = max(rank.n_steps for rank in gathered.ranks)
-    models = list(dict.fromkeys(row.model for row in gathered.layers))
-    script = str(first.begin.get("script", ""))
-    weights = WeightsInfo("script", "in training", "the script's own")
+    return record_of(read_series(folder))
+
+
+def record_of(series: RunSeries) -> WatchRecord:
+    """Return the record of a run, judged."""
+    first = series.ranks[0]
+    models = ", ".join(dict.fromkeys(row.model for row in series.layers))
     run = Run(
         command="watch",
-        argv=tuple(first.begin.get("argv", ())),
-        model=ModelInfo("script", script, ", ".join(models), weights),
+        argv=first.begin.get("argv", ()),
+        model=_model(first.begin, models),
         input=None,
         device=first.device,
         dtype=first.dtype,
         seed=0,
         versions=versions(),
-        warnings=tuple(_notices(gathered, first, script)),
-        elapsed_ms=elapsed_ms or float((first.end or {}).get("elapsed_ms", 0.0)),
+        warnings=tuple(_notices(series, first)),
+        elapsed_ms=(first.end or {}).get("elapsed_ms", 0.0),
     )
     record = WatchRecord(
         run=run,
-        steps=steps,
-        recorded=gathered.recorded,
+        steps=max(rank.n_steps for rank in series.ranks),
+        recorded=series.recorded,
         exit_code=first.exit_code,
-        ranks=len(gathered.ranks),
+        ranks=len(series.ranks),
         near_zero=NEAR_ZERO,
-        layers=gathered.layers,
-        parameters=gathered.parameters,
-        loss=gathered.loss,
-        lr=gathered.lr,
-        step_ms=gathered.step_ms,
-        events=gathered.events,
+        layers=series.layers,
+        parameters=series.parameters,
+        loss=series.loss,
+        lr=series.lr,
+        step_ms=series.step_ms,
+        events=series.events,
     )
     return replace(record, findings=judge_training(record))
 
 
-def _notices(gathered: Gathered, first: RankLog, script: str) -> Iterator[Notice]:
-    end = first.end
-    kinds = Counter(event.kind for event in gathered.events)
+def _model(begin: Entry, models: str) -> ModelInfo:
+    """Say where the models came from: a script, or a loop of the caller's."""
+    name = str(begin.get("script", ""))
+    if begin.get("source") == "object":
+        return ModelInfo("object", name, models or name, WeightsInfo("object", "in training", "handed over"))
+    return ModelInfo("script", name, models, WeightsInfo("script", "in training", "the script's own"))
+
+
+def _notices(series: RunSeries, first: RankLog) -> Iterator[Notice]:
+    end, script = first.end, str(first.begin.get("script", ""))
+    kinds = Counter(event.kind for event in series.events)
     if end is None:
         yield Notice(
             "killed", f"the log ends at step {first.n_steps} without a last word: the run was killed"
         )
     elif not first.steps and kinds["skipped"]:
         yield Notice("all-skipped", "no step was taken: the gradients were never finite")
-    elif not first.steps and end["backward"]:
+    elif not first.steps and end.get("backward"):
         missing = "losses by step, learning rates, update ratios and the series of the layers are missing"
         yield Notice(
             "no-optimizer",
@@ -70,14 +81,12 @@ def _notices(gathered: Gathered, first: RankLog, script: str) -> Iterator[Notice
             f"is another library's, or its step is compiled): {missing}",
         )
     elif not first.steps:
-        yield Notice(
-            "never-trained",
-            f"{script} never trained: no optimizer stepped and nothing ran backward; processes that it starts "
-            "itself are not watched, those of torchrun are",
-        )
+        others = "; processes that it starts itself are not watched, those of torchrun are"
+        what = f"{script} never trained: no optimizer stepped and nothing ran backward"
+        yield Notice("never-trained", what + ("" if first.begin.get("source") == "object" else others))
     if n := kinds["skipped"]:
         were = "step was" if n == 1 else "steps were"
         yield Notice("skipped", f"{n} {were} skipped by the gradient scaler: gradients were not finite")
-    for event in gathered.events:
+    for event in series.events:
         if event.kind not in ("skipped", "loss"):  # the latter is a finding
             yield Notice(event.kind, event.message)

@@ -2,13 +2,13 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from modelscope_cli.analysis.statistics.moments import Moments
-from modelscope_cli.errors import UsageError
+from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.records.watch import (
     Event,
     LayerSeries,
@@ -19,7 +19,7 @@ from modelscope_cli.records.watch import (
     WatchedParameter,
 )
 from modelscope_cli.watching.disagreement import find_disagreements
-from modelscope_cli.watching.log import log_file, number, read_log
+from modelscope_cli.watching.log import VERSION, Entry, log_file, number, read_log
 from modelscope_cli.watching.magnitudes import EDGES, N_BINS
 from modelscope_cli.watching.step_sums import Sums
 
@@ -28,25 +28,36 @@ ParameterKey = tuple[str, str]
 StepKey = tuple[str, int]  # optimizer, step
 
 
+@dataclass(frozen=True, slots=True)
+class Scalars:
+    """What is noted of a step beside its layers and parameters."""
+
+    loss: float | None
+    lr: list[float | None]
+    ms: float | None
+    is_recorded: bool
+
+
 @dataclass(slots=True)
 class RankLog:
-    """One log, read."""
+    """The log of one process, in memory: it takes the entries one by one, from a file or as they are written."""
 
-    begin: dict[str, Any] = field(default_factory=dict)
-    end: dict[str, Any] | None = None
+    begin: Entry = field(default_factory=dict)
+    end: Entry | None = None
     device: str = "cpu"
     dtype: str = "float32"
     types: dict[LayerKey, str] = field(default_factory=dict)
     trained: dict[ParameterKey, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
     layers: dict[LayerKey, dict[int, Sums]] = field(default_factory=dict)
     parameters: dict[ParameterKey, dict[int, list[float | None]]] = field(default_factory=dict)
-    steps: dict[StepKey, dict[str, Any]] = field(default_factory=dict)
+    steps: dict[StepKey, Scalars] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
+    _by_id: dict[int, Any] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> int | None:
-        """The script's own; None where it was killed."""
-        return None if self.end is None else int(self.end["code"])
+        """The script's own; None where it was killed, or still runs."""
+        return None if self.end is None else self.end["code"]
 
     @property
     def n_steps(self) -> int:
@@ -55,12 +66,46 @@ class RankLog:
             return int(self.end["steps"])
         return max((step + 1 for _, step in self.steps), default=0)
 
+    def take(self, kind: str, entry: Entry) -> None:
+        """Take one more entry; one of an unknown kind says nothing.
+
+        Raises:
+            KeyError, TypeError, ValueError, AttributeError: it is not what `Watcher` writes.
+        """
+        if kind == "begin":
+            argv, world = entry.get("argv", ()), entry.get("world", 1)
+            self.begin = {**entry, "argv": tuple(map(str, argv)), "world": int(world)}
+        elif kind == "end":
+            code, elapsed = entry["code"], float(entry.get("elapsed_ms", 0.0))
+            code = None if code is None else int(code)
+            self.end = {**entry, "code": code, "steps": int(entry["steps"]), "elapsed_ms": elapsed}
+        elif kind == "event":
+            self.events.append(Event(entry["step"], entry["kind"], entry["message"]))
+        elif kind == "layer":
+            layer = self._by_id[entry["id"]] = _layer_key(*entry["key"])
+            self.types[layer] = entry["type"]
+        elif kind == "parameter":
+            parameter = self._by_id[entry["id"]] = _parameter_key(*entry["key"])
+            self.trained[parameter] = entry["optimizer"], tuple(entry["shape"])
+            self.device, self.dtype = entry["device"], entry["dtype"]
+        elif kind == "step":
+            self._take_step(entry, entry["step"])
+
+    def _take_step(self, entry: Entry, step: int) -> None:
+        self.steps[entry["optimizer"], step] = Scalars(
+            number(entry["loss"]), list(map(number, entry["lr"])), number(entry["ms"]), entry["recorded"]
+        )
+        for id_, values in entry["layers"].items():
+            self.layers.setdefault(self._by_id[int(id_)], {})[step] = _sums(values)
+        for id_, values in entry["parameters"].items():
+            self.parameters.setdefault(self._by_id[int(id_)], {})[step] = list(map(number, values))
+
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
+class RunSeries:
     """Everything the logs of one run hold."""
 
-    ranks: list[RankLog]
+    ranks: Sequence[RankLog]
     layers: tuple[WatchedLayer, ...]
     parameters: tuple[WatchedParameter, ...]
     loss: tuple[ScalarSeries, ...]
@@ -71,11 +116,11 @@ class Gathered:
     @property
     def recorded(self) -> int:
         """Steps that were looked at, by the optimizer that had most of them."""
-        counts = Counter(key[0] for key, fields in self.ranks[0].steps.items() if fields["recorded"])
+        counts = Counter(key[0] for key, noted in self.ranks[0].steps.items() if noted.is_recorded)
         return max(counts.values(), default=0)
 
 
-def gather(folder: Path, world: int | None = None) -> Gathered:
+def read_series(folder: Path, world: int | None = None) -> RunSeries:
     """Read the logs in a folder and merge the ranks by their sums.
 
     Args:
@@ -83,51 +128,59 @@ def gather(folder: Path, world: int | None = None) -> Gathered:
 
     Raises:
         UsageError: there is no log in the folder (exit 2).
+        CannotRunError: it is of another version, or is not a log of `watch` (exit 4).
     """
     if not log_file(folder).is_file():
         raise UsageError(f"there is no log.jsonl in '{folder}'", "modelscope watch train.py   writes one")
-    first = _read(log_file(folder))
-    world = world or int(first.begin.get("world", 1))
+    first = read_rank(log_file(folder))
+    world = world or first.begin.get("world", 1)
     files = [log_file(folder, rank) for rank in range(1, world)]
-    ranks = [first, *(_read(file) for file in files if file.is_file())]
+    return merge_ranks([first, *(read_rank(file) for file in files if file.is_file())])
+
+
+def read_rank(path: Path) -> RankLog:
+    """Read the log of one process; see `read_series`."""
+    log = RankLog()
+    for place, (kind, entry) in enumerate(read_log(path), 1):
+        if kind == "begin":
+            _check_version(entry, path)
+        try:
+            log.take(kind, entry)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            what = f"entry {place} of '{path}', '{kind}', is not one that watch writes"
+            raise CannotRunError(what, "modelscope watch --out ANOTHER-FOLDER train.py") from error
+    return log
+
+
+def _check_version(begin: Entry, path: Path) -> None:
+    version = begin.get("version", VERSION)
+    if type(version) is not int or not 1 <= version <= VERSION:
+        message = f"'{path}' is a log of version {version}, and this modelscope reads version {VERSION}"
+        raise CannotRunError(message, "pip install --upgrade modelscope-cli")
+
+
+def merge_ranks(ranks: Sequence[RankLog]) -> RunSeries:
+    """Return the series of a run from the logs of its processes."""
+    first = ranks[0]
     names = list(first.types) + [key for rank in ranks[1:] for key in rank.types if key not in first.types]
     events = [event for rank in ranks for event in rank.events]
-    return Gathered(
+    return RunSeries(
         ranks=ranks,
         layers=tuple(_layer(key, order, ranks) for order, key in enumerate(names)),
         parameters=tuple(_parameter(key, first) for key in first.trained),
-        loss=_scalars(ranks, lambda fields: [fields["loss"]]),
-        lr=_scalars(ranks[:1], lambda fields: fields["lr"]),
-        step_ms=_scalars(ranks[:1], lambda fields: [fields["ms"]]),
+        loss=_scalars(ranks, lambda noted: [noted.loss]),
+        lr=_scalars(ranks[:1], lambda noted: noted.lr),
+        step_ms=_scalars(ranks[:1], lambda noted: [noted.ms]),
         events=(*events, *find_disagreements(ranks)),
     )
 
 
-def _read(path: Path) -> RankLog:
-    log = RankLog()
-    by_id: dict[int, Any] = {}
-    for kind, fields in read_log(path):
-        if kind == "begin":
-            log.begin = fields
-        elif kind == "end":
-            log.end = fields
-        elif kind == "event":
-            log.events.append(Event(fields["step"], fields["kind"], fields["message"]))
-        elif kind == "layer":
-            key = by_id[fields["id"]] = tuple(fields["key"])
-            log.types[key] = fields["type"]
-        elif kind == "parameter":
-            key = by_id[fields["id"]] = tuple(fields["key"])
-            log.trained[key] = fields["optimizer"], tuple(fields["shape"])
-            log.device, log.dtype = fields["device"], fields["dtype"]
-        elif kind == "step":
-            step = fields["step"]
-            log.steps[fields["optimizer"], step] = fields
-            for number_, values in fields["layers"].items():
-                log.layers.setdefault(by_id[int(number_)], {})[step] = _sums(values)
-            for number_, values in fields["parameters"].items():
-                log.parameters.setdefault(by_id[int(number_)], {})[step] = list(map(number, values))
-    return log
+def _layer_key(model: str, name: str, call: int) -> LayerKey:
+    return model, name, int(call)
+
+
+def _parameter_key(model: str, name: str) -> ParameterKey:
+    return model, name
 
 
 def _sums(values: list[Any]) -> Sums:
@@ -143,6 +196,8 @@ def _sums(values: list[Any]) -> Sums:
         n_zero=n_zero,
         n_near_zero=n_near,
     )
+    if not 0 <= first <= first + len(used) <= N_BINS + 2:
+        raise ValueError("a histogram of another size")
     counts = [0] * first + used
     return Sums(moments, tuple(counts + [0] * (N_BINS + 2 - len(counts))), number(squares))
 
@@ -158,7 +213,7 @@ def merge(parts: list[Sums]) -> Sums:
     return Sums(moments, counts, sum(squares) / len(parts) ** 2 if squares else None)
 
 
-def _layer(key: LayerKey, order: int, ranks: list[RankLog]) -> WatchedLayer:
+def _layer(key: LayerKey, order: int, ranks: Sequence[RankLog]) -> WatchedLayer:
     held = [rank for rank in ranks if key in rank.layers]
     steps = sorted({step for rank in held for step in rank.layers[key]})
     merged = [merge([rank.layers[key][step] for rank in held if step in rank.layers[key]]) for step in steps]
@@ -194,12 +249,14 @@ def _parameter(key: ParameterKey, log: RankLog) -> WatchedParameter:
     return WatchedParameter(model=key[0], name=key[1], optimizer=optimizer, shape=shape, series=series)
 
 
-def _scalars(ranks: list[RankLog], read: Any) -> tuple[ScalarSeries, ...]:
+def _scalars(
+    ranks: Sequence[RankLog], read: Callable[[Scalars], list[float | None]]
+) -> tuple[ScalarSeries, ...]:
     """Return one series for every optimizer and group, the mean over the ranks."""
     found: dict[tuple[str, int], dict[int, list[float]]] = {}
     for rank in ranks:
-        for (optimizer, step), fields in rank.steps.items():
-            for group, value in enumerate(map(number, read(fields))):
+        for (optimizer, step), noted in rank.steps.items():
+            for group, value in enumerate(read(noted)):
                 if value is not None:
                     found.setdefault((optimizer, group), {}).setdefault(step, []).append(value)
     return tuple(

@@ -11,7 +11,7 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
@@ -21,16 +21,38 @@ from torch.nn.modules import module as hooks
 from torch.optim import Optimizer
 from torch.optim import optimizer as optim
 
+from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.torch_private import in_backward
 from modelscope_cli.watching.losses import LossWatch, watched_losses
-from modelscope_cli.watching.model_registry import Roster, WatchedModel, is_wrapper, peel
+from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel, is_wrapper, peel
 from modelscope_cli.watching.parameters import StepWatch
 from modelscope_cli.watching.schedule import is_recorded
-from modelscope_cli.watching.step_sums import Tally
+from modelscope_cli.watching.step_sums import StepSums
 from modelscope_cli.watching.steps import Clock, OpenStep, StepReport
 
 _MOST_PASSES = 512  # to one step; a model that no optimizer ever steps is not looked at for ever
+
+
+_watching: set[int] = set()  # processes with a recorder in them: a fork takes this along
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Be the only one who looks on in this process.
+
+    Raises:
+        UsageError: somebody does already (exit 2).
+    """
+    process = os.getpid()
+    if process in _watching:
+        message = "this process is watched already: what two of them saw could not be told apart"
+        raise UsageError(message, "leave the first watch before the next, or give it several models")
+    _watching.add(process)
+    try:
+        yield
+    finally:
+        _watching.discard(process)
 
 
 class Listener(Protocol):
@@ -58,10 +80,20 @@ class Recorder:
     Args:
         every: record every so many steps; None for the schedule of `is_recorded`.
         patterns: `--layer`, checked when the first model is trained.
+        models: look at these only; None at every one that runs.
+        optimizers: look at the steps of these only; none: at those of every one that trains a model.
     """
 
-    def __init__(self, listener: Listener, every: int | None, patterns: tuple[str, ...]) -> None:
-        self.roster = Roster(patterns)
+    def __init__(
+        self,
+        listener: Listener,
+        every: int | None,
+        patterns: tuple[str, ...],
+        models: Sequence[nn.Module] | None = None,
+        optimizers: Sequence[Optimizer] = (),
+    ) -> None:
+        self.registry = ModelRegistry(patterns, models)
+        self._only = tuple(optimizers)
         self.n_steps = 0
         self._n_counted = 0  # of all optimizers together
         self._listener = listener
@@ -77,7 +109,7 @@ class Recorder:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Look on while open."""
+        """Look on while open; see `alone`."""
         with ExitStack() as stack:
             handles = [
                 hooks.register_module_forward_pre_hook(self._enter),
@@ -122,8 +154,10 @@ class Recorder:
         now = self._pass
         if isinstance(module, torch.jit.ScriptModule) or getattr(module, "_is_replica", False):
             return
-        if now.open and type(module).__name__ == "GraphModule" and self.roster.find(module) is None:
+        if now.open and type(module).__name__ == "GraphModule" and self.registry.find(module) is None:
             return  # what the compiler made of the model
+        if not now.open and self.registry.is_closed and self.registry.find(peel(module)) is None:
+            return  # another model, or something around the one that is meant
         if not now.open:
             now.calls.clear()
             now.model = self._begin_pass(module)
@@ -133,8 +167,8 @@ class Recorder:
 
     def _begin_pass(self, module: nn.Module) -> WatchedModel | None:
         root = peel(module)
-        found = self.roster.find(root)
-        model = found[0] if found else self.roster.enrol(root)
+        found = self.registry.find(root)
+        model = found[0] if found else self.registry.register(root)
         if type(module).__name__ == "OptimizedModule":
             message = "the model is compiled: its layers run as one and cannot be seen, its parameters can"
             self._tell_once("compiled", f"{message} (TORCH_COMPILE_DISABLE=1 shows the layers)")
@@ -164,10 +198,13 @@ class Recorder:
         if model is None or (is_wrapper(module) and not is_innermost):
             return
         module = peel(module)
-        found = self.roster.find(module)
+        found = self.registry.find(module)
         if found is None:  # a layer that was added since
             root = model.root()
-            if root is None or self.roster.enrol(root) is None or (found := self.roster.find(module)) is None:
+            if root is not None:
+                self.registry.register(root)
+            found = self.registry.find(module)
+            if found is None:
                 return
         if found[0] is model and model.means(found[1], is_innermost):
             index = now.calls[found[1]]
@@ -179,31 +216,36 @@ class Recorder:
         if not tensors:
             return
         x, key = tensors[0], (name, index)
-        tally = model.tallies.get(key) or Tally()
+        sums = model.sums.get(key) or StepSums()
         try:
-            tally.add_output(x)
+            sums.add_output(x)
         except (TypeError, RuntimeError, NotImplementedError) as error:
             self._tell_once("unmeasured", f"{name or kind} has no statistics: {error}")
             return
-        model.tallies[key] = tally
+        model.sums[key] = sums
         model.types[key] = kind
         if x.requires_grad:
-            x.register_hook(lambda gradient: self._arrived(tally, gradient))
+            x.register_hook(lambda gradient: self._arrived(sums, gradient))
 
-    def _arrived(self, tally: Tally, gradient: Tensor) -> None:
+    def _arrived(self, sums: StepSums, gradient: Tensor) -> None:
         if self._is_ours():
-            self._guard(tally.add_gradient, gradient, self.losses.scale)
+            self._guard(sums.add_gradient, gradient, self.losses.scale)
 
     # Steps. An optimizer may call another one's step, or its parent class's: the outermost counts.
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if torch.compiler.is_compiling() or not self._is_ours():
+        if torch.compiler.is_compiling() or not self._is_ours() or not self._means(optimizer):
             return
         self._stepping = [step for step in self._stepping if step.is_running()]
         self._stepping.append(OpenStep(sys._getframe(1)))
         if len(self._stepping) == 1:
             self.losses.begin_step()
             self._guard(self._begin_step, optimizer)
+
+    def _means(self, optimizer: Optimizer) -> bool:
+        if self._only:
+            return any(optimizer is one for one in self._only)
+        return not self.registry.is_closed or bool(self._models_of(optimizer))
 
     def _begin_step(self, optimizer: Optimizer) -> None:
         clock = self._clock(optimizer)
@@ -220,6 +262,9 @@ class Recorder:
         return clock
 
     def _step_skipped(self, optimizer: Optimizer) -> None:
+        if not self._means(optimizer):
+            self.losses.drop()
+            return
         self._guard(self._forget_step, optimizer)
 
     def _forget_step(self, optimizer: Optimizer) -> None:
@@ -238,12 +283,18 @@ class Recorder:
         owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
         return [
             model
-            for model in self.roster.models
+            for model in self.registry.models
             if (root := model.root()) is not None and any(id(p) in owned for p in root.parameters())
         ]
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if torch.compiler.is_compiling() or not self._is_ours() or not self._stepping:
+        if torch.compiler.is_compiling() or not self._is_ours():
+            return
+        if not self._means(optimizer):
+            if not self._stepping:
+                self.losses.drop()  # they belonged to this step
+            return
+        if not self._stepping:
             return
         watch = self._stepping.pop().watch
         if self._stepping:
@@ -271,12 +322,12 @@ class Recorder:
         for model in self._models_of(optimizer):
             if watch is not None:
                 report.layers += [
-                    (model.label, name, call, model.types[name, call], tally.row())
-                    for (name, call), tally in model.tallies.items()
+                    (model.label, name, call, model.types[name, call], sums.row())
+                    for (name, call), sums in model.sums.items()
                 ]
             model.begin_step(clock.step + 1, is_recorded(clock.step + 1, self._every))
         if watch is not None:
-            report.parameters = clock.name_rows(watch.finish(has_closure), self.roster)
+            report.parameters = clock.name_rows(watch.finish(has_closure), self.registry)
             if all(model == clock.label for model, *_ in report.parameters):
                 what = f"no model that {clock.label} trains was seen to run, so its layers are missing"
                 self._tell_once("unseen", f"{what} (it is compiled by model.compile(), or is no nn.Module)")

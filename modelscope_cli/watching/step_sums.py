@@ -9,16 +9,16 @@ from torch import Tensor
 
 from modelscope_cli.analysis.statistics.moments import Moments, Wanted
 from modelscope_cli.analysis.statistics.reduce import reduce_tensor
+from modelscope_cli.records.naming import NEAR_ZERO
 from modelscope_cli.watching.magnitudes import count_magnitudes
 
-NEAR_ZERO = 0.05
 _MOST_PENDING = 16  # passes; then there is one transfer after all
 _WANTED = Wanted(mad=False, channels=False, histogram=False, threshold=NEAR_ZERO)
 
 
 @dataclass(slots=True)
-class Tally:
-    """Results stay on the device until the step is over."""
+class StepSums:
+    """What is summed up while a step is prepared. Results stay on the device until the step is over."""
 
     moments: list[Callable[[], Moments]] = field(default_factory=list)
     counts: Tensor | None = None

@@ -8,7 +8,7 @@ from types import FrameType
 from torch import Tensor
 from torch.optim import Optimizer
 
-from modelscope_cli.watching.model_registry import Roster
+from modelscope_cli.watching.model_registry import ModelRegistry
 from modelscope_cli.watching.parameters import StepWatch
 from modelscope_cli.watching.step_sums import Sums
 
@@ -60,11 +60,11 @@ class Clock:
     step: int = 0
     ended: float = 0.0
 
-    def name_rows(self, figures: list[Figures], roster: Roster) -> list[ParameterRow]:
+    def name_rows(self, figures: list[Figures], registry: ModelRegistry) -> list[ParameterRow]:
         """Return the rows of a step with the names of the parameters; `group0.3` where no model ran that has it."""
         optimizer = self.optimizer()
         assert optimizer is not None
-        names = roster.parameter_names()
+        names = registry.parameter_names()
         rows = iter(figures)
         return [
             (

@@ -1,10 +1,11 @@
 """Writes down what the recorder sees, and stops the script when that was asked for."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.watching.log import Log
@@ -34,9 +35,11 @@ class Watcher:
     """One process of a run.
 
     Args:
+        models, optimizers: look at these only, see `Recorder`.
         steps: stop after so many; None for no end.
         is_stopped_by_nan: stop at the first loss, output, gradient or weight that is not finite.
         judge: called after each recorded step, says what the rules find so far; None not to ask.
+        warn: called with what may make the report mean less than it seems.
         show: the live line, given `(step, loss, worst layer)` in words.
     """
 
@@ -46,13 +49,15 @@ class Watcher:
         every: int | None,
         patterns: tuple[str, ...],
         *,
+        models: Sequence[nn.Module] | None = None,
+        optimizers: Sequence[Optimizer] = (),
         steps: int | None = None,
         is_stopped_by_nan: bool = False,
         judge: Callable[[], str | None] | None = None,
         show: Callable[[str], object] | None = None,
         warn: Callable[[str], object] | None = None,
     ) -> None:
-        self.recorder = Recorder(self, every, patterns)
+        self.recorder = Recorder(self, every, patterns, models, optimizers)
         self._log = log
         self._steps = steps
         self._is_stopped_by_nan = is_stopped_by_nan
@@ -60,8 +65,13 @@ class Watcher:
         self._show = show
         self._warn = warn
         self._numbers: dict[tuple[Any, ...], int] = {}
-        self._strange: set[str] = set()  # optimizers whose loss is no longer finite
+        self._non_finite: set[str] = set()  # optimizers whose loss is no longer finite
         self._worst = ""
+
+    def end(self, code: int | None, elapsed_ms: float) -> dict[str, Any]:
+        """Return the last word, or what it would be now."""
+        backward = self.recorder.losses.n_backward
+        return {"code": code, "steps": self.recorder.n_steps, "backward": backward, "elapsed_ms": elapsed_ms}
 
     def on_event(self, step: int | None, kind: str, message: str) -> None:
         self._log.write("event", step=step, kind=kind, message=message)
@@ -74,10 +84,10 @@ class Watcher:
         if report.step == 0:
             self._check_layers()
         is_finite = report.loss is None or math.isfinite(report.loss)
-        is_first_strange = not is_finite and report.optimizer not in self._strange
+        is_first_non_finite = not is_finite and report.optimizer not in self._non_finite
         if not is_finite:
-            self._strange.add(report.optimizer)
-        if report.is_recorded or is_noted(report.step) or is_first_strange:
+            self._non_finite.add(report.optimizer)
+        if report.is_recorded or is_noted(report.step) or is_first_non_finite:
             self._write(report)
         if report.is_recorded:
             self._worst = worst_of(report)
@@ -93,7 +103,7 @@ class Watcher:
 
     def _check_layers(self) -> None:
         try:
-            self.recorder.roster.check_patterns()
+            self.recorder.registry.check_patterns()
         except UsageError as refusal:
             raise StopScript(refusal.exit_code, "", refusal) from None
 

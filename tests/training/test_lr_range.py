@@ -13,7 +13,7 @@ from torch import nn
 from modelscope_cli.records.lrfind import Restored
 from modelscope_cli.training.lr_range import LrSweep, Sweep, find_lr
 from modelscope_cli.training.runner import Callback
-from modelscope_cli.training.save_restore import Keepsake, hashes_of
+from modelscope_cli.training.save_restore import TrainingState, hashes_of
 from modelscope_cli.training.suggest import suggest
 
 
@@ -65,7 +65,7 @@ def test_everything_is_put_back_after_an_error(unchanged):
 def test_each_hash_sees_its_part(part):
     model, optimizer, batches = small()
     step(model, optimizer, batches[0])
-    before = Keepsake(model, optimizer).hashes
+    before = TrainingState(model, optimizer).hashes
     with torch.no_grad():
         if part == "weights":
             model[0].weight[0, 0] += 1e-6

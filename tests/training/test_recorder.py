@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from modelscope_cli.hooks.session import HookSession
-from modelscope_cli.training.recorder import Recorder
+from modelscope_cli.training.history import History
 from modelscope_cli.training.runner import Callback, CancelBatch, Runner
 
 
@@ -22,7 +22,7 @@ def tiny():
 
 def record(every, callbacks=()):
     model, batches = tiny()
-    recorder = Recorder("Sequential", every, 0.05)
+    recorder = History("Sequential", every, 0.05)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     with HookSession(model, [recorder], is_restoring=False, with_gradients=True) as session:
         forward = lambda x: session.run((x,))  # noqa: E731

@@ -6,7 +6,7 @@ import pytest
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.watching.log import Log, log_file, number, read_log
-from modelscope_cli.watching.read_series import gather
+from modelscope_cli.watching.read_series import read_series
 
 
 def test_what_was_written_comes_back_also_what_is_not_finite(tmp_path):
@@ -26,9 +26,9 @@ def test_what_was_written_comes_back_also_what_is_not_finite(tmp_path):
 def test_a_line_that_was_cut_off_is_left_out(tmp_path, rest):
     log_file(tmp_path).write_text('{"begin":{"script":"a.py","world":1}}\n' + rest)
     assert list(read_log(log_file(tmp_path))) == [("begin", {"script": "a.py", "world": 1})]
-    assert gather(tmp_path).ranks[0].n_steps == 0
+    assert read_series(tmp_path).ranks[0].n_steps == 0
 
 
 def test_no_log_is_a_usage_error(tmp_path):
     with pytest.raises(UsageError, match=r"log\.jsonl"):
-        gather(tmp_path)
+        read_series(tmp_path)

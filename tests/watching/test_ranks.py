@@ -10,7 +10,7 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.watching.disagreement import find_disagreements
 from modelscope_cli.watching.log import log_file
 from modelscope_cli.watching.ranks import Ranks, check_ranks, wait_for_first, wait_for_others
-from modelscope_cli.watching.read_series import RankLog, gather
+from modelscope_cli.watching.read_series import RankLog, read_series
 
 SCRIPT = """
 import os, sys, torch, torch.distributed as dist
@@ -44,7 +44,7 @@ def watched(folder, *launcher, arguments=()):
     watch = ["-m", "modelscope_cli", "watch", "--out", str(folder), "--json", "loop.py", *arguments]
     done = subprocess.run([*launcher, *watch], cwd=folder.parent, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return gather(folder), done
+    return read_series(folder), done
 
 
 def test_two_ranks_under_torchrun_give_what_one_process_gives(tmp_path):

@@ -297,9 +297,9 @@ def test_a_model_that_is_never_stepped_is_not_recorded_for_ever(watching):
             teacher(torch.randn(1, 6)).sum().backward()
         step(model, optimizer, torch.randn(4, 6))
 
-    student, teacher = watching(script).recorder.roster.models[::-1]
+    student, teacher = watching(script).recorder.registry.models[::-1]
     assert (student.n_passes, teacher.n_passes) == (0, 512)
-    assert all(len(tally.moments) < 16 for tally in teacher.tallies.values())
+    assert all(len(sums.moments) < 16 for sums in teacher.sums.values())
 
 
 def test_exception_in_a_forward_leaves_nothing_open(watching):

@@ -11,10 +11,21 @@ from modelscope_cli.records.train import TrainRecord
 from modelscope_cli.report.delimited import render_csv
 from modelscope_cli.report.folder import write_bytes, write_text
 from modelscope_cli.report.json import render_json
+from modelscope_cli.training.callbacks import Checkpoints
 
 WEIGHTS = "model.safetensors"
 SINGLE_FILES = ("curves.png", "layers.csv", "report.json", WEIGHTS)
 STUDY_FILES = ("comparison.png", "variants.csv", "report.json")
+
+
+def files_of(record: TrainRecord) -> tuple[str, ...]:
+    """Return what is always there."""
+    return STUDY_FILES if record.is_study else SINGLE_FILES
+
+
+def saving(every: int, stage: Path, classes: Sequence[str]) -> Checkpoints:
+    """Return the callback that saves the weights into a folder every so many steps."""
+    return Checkpoints(every, lambda net, path: save_weights(net.state_dict(), path, classes), stage)
 
 
 def save_report(record: TrainRecord, stage: Path) -> None:
@@ -23,7 +34,7 @@ def save_report(record: TrainRecord, stage: Path) -> None:
     Raises:
         CannotRunError: a file cannot be written (exit 4).
     """
-    picture, table = (STUDY_FILES if record.is_study else SINGLE_FILES)[:2]
+    picture, table = files_of(record)[:2]
     write_text(stage / "report.json", render_json(record.to_dict()))
     write_text(stage / table, render_csv(train_sheet(record)))
     (save_comparison if record.is_study else save_curves)(record, stage / picture)

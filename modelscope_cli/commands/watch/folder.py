@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 from modelscope_cli.commands.watch.pictures import save_figures
 from modelscope_cli.commands.watch.table import watch_sheet
@@ -12,17 +11,14 @@ from modelscope_cli.report.folder import write_text
 from modelscope_cli.report.json import strict
 
 
-def save_watch_report(record: WatchRecord, document: dict[str, Any], stage: Path) -> None:
+def save_watch_report(record: WatchRecord, stage: Path) -> None:
     """Write the report, its table and the figures into a folder.
-
-    Args:
-        document: the record as it goes into JSON.
 
     Raises:
         CannotRunError: a file cannot be written (exit 4).
     """
     # On one line: a number a line would make long series many times larger.
-    text = json.dumps(strict(document), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(strict(record.to_dict()), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     write_text(stage / "report.json", text + "\n")
     write_text(stage / "layers.csv", render_csv(watch_sheet(record)))
     if record.recorded:

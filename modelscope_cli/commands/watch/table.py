@@ -59,7 +59,7 @@ def _last(values: Sequence[Any]) -> Any:
 
 
 def _columns(
-    label: Callable[[WatchedLayer], str], findings: dict[str, list[TrainingFinding]], has_strange: bool
+    label: Callable[[WatchedLayer], str], findings: dict[str, list[TrainingFinding]], has_non_finite: bool
 ) -> tuple[Column, ...]:
     def codes(row: WatchedLayer) -> str:
         return " ".join(f"{f.code}@{f.since_step}" for f in findings.get(label(row), ()))
@@ -75,8 +75,8 @@ def _columns(
         _figure("zero_last", "zero end", "zero_fraction", _last, percent, rank=1),
         _figure("near_zero_last", "near 0", "near_zero_fraction", _last, percent, rank=5),
         _figure("grad_norm_last", "gradient", "grad_norm", _last, number, rank=3),
-        Column("nan", "NaN", lambda row: sum(row.series.nan_count), is_shown=has_strange),
-        Column("inf", "inf", lambda row: sum(row.series.inf_count), is_shown=has_strange),
+        Column("nan", "NaN", lambda row: sum(row.series.nan_count), is_shown=has_non_finite),
+        Column("inf", "inf", lambda row: sum(row.series.inf_count), is_shown=has_non_finite),
         Column("findings", "findings", codes, is_number=False, rank=0),
     )
 

@@ -23,7 +23,7 @@ from modelscope_cli.training.runner import Callback, Runner
 Row = tuple[Moments, float | None]  # of the activations; norm of their gradient
 
 
-class Recorder(Callback, Observer):
+class History(Callback, Observer):
     """Records the innermost layers and the trained parameters at every so many steps, the loss at each.
 
     It is among the observers of a `HookSession` around the training and among the callbacks of its runner.

@@ -1,0 +1,20 @@
+"""What `lrfind` leaves behind: the report and the curve."""
+
+from pathlib import Path
+
+from modelscope_cli.commands.lrfind.pictures import save_lrfind_plot
+from modelscope_cli.records.lrfind import LrfindRecord
+from modelscope_cli.report.folder import write_text
+from modelscope_cli.report.json import render_json
+
+FILES = ("lr.png", "report.json")
+
+
+def save_report(record: LrfindRecord, stage: Path) -> None:
+    """Write the picture and the report into a folder.
+
+    Raises:
+        CannotRunError: a file cannot be written (exit 4).
+    """
+    save_lrfind_plot(record, stage / "lr.png")
+    write_text(stage / "report.json", render_json(record.to_dict()))

@@ -1,0 +1,70 @@
+"""The options of `train` that say how it learns."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from modelscope_cli.shell import training as shared
+
+_HOW = shared.HOW
+
+
+@dataclass(frozen=True, slots=True)
+class HowOptions:
+    """How the model learns, and for how long."""
+
+    steps: Annotated[
+        int, typer.Option("--steps", metavar="N", min=1, help="Changes of the weights.", rich_help_panel=_HOW)
+    ] = 100
+    batch: shared.BatchOpt = 32
+    optimizer: shared.OptimizerOpt = "momentum"
+    lr: Annotated[
+        float,
+        typer.Option("--lr", metavar="R", help="Learning rate, or the peak of it.", rich_help_panel=_HOW),
+    ] = 0.05
+    schedule: Annotated[
+        str,
+        typer.Option("--schedule", metavar="NAME", help="constant, one-cycle, cosine.", rich_help_panel=_HOW),
+    ] = "constant"
+    label_smoothing: shared.SmoothingOpt = 0.0
+    weight_decay: shared.DecayOpt = 0.0
+    clip_norm: Annotated[
+        float | None,
+        typer.Option(
+            "--clip-norm", metavar="V", help="Scale all gradients to this norm.", rich_help_panel=_HOW
+        ),
+    ] = None
+    patience: Annotated[
+        int | None,
+        typer.Option(
+            "--patience",
+            metavar="N",
+            min=1,
+            help="Stop once the held-out loss has not fallen for N epochs.",
+            rich_help_panel=_HOW,
+        ),
+    ] = None
+    callback: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--callback",
+            metavar="FILE.py:CLASS",
+            help="A class of your own that is told what happens (repeatable); see "
+            "modelscope_cli/training/runner.py.",
+            rich_help_panel=_HOW,
+        ),
+    ] = None
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--vary",
+            metavar="OPTION=A,B",
+            help="Train once for each value, and each combination of several --vary: init, norm, activation, "
+            "optimizer, schedule, lr, batch, label-smoothing, weight-decay.",
+            rich_help_panel=_HOW,
+        ),
+    ] = None
+
+
+HOW = HowOptions()

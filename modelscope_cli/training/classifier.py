@@ -1,0 +1,99 @@
+"""The model of a training: loaded or copied, with as many classes as the data, changed and frozen as was asked."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
+
+from torch import nn
+
+from modelscope_cli.analysis.subject import load
+from modelscope_cli.errors import CannotRunError
+from modelscope_cli.models.importspec import imported_architecture
+from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.models.request import ModelRequest, is_import, parse_model_args
+from modelscope_cli.records.keywords import Keywords
+from modelscope_cli.records.progress import Progress
+from modelscope_cli.records.run import Notice, Shape
+from modelscope_cli.training.callbacks import Place
+from modelscope_cli.training.data import DataSource
+from modelscope_cli.training.model import prepare
+from modelscope_cli.training.request import ClassifierKeywords, TrainRequest
+
+if TYPE_CHECKING:
+    from modelscope_cli.models.request import Model
+
+
+@dataclass(frozen=True, slots=True)
+class Classifier:
+    """A model that may be changed: one that was built for this, or a copy of the caller's.
+
+    Attributes:
+        shape: of one batch of inputs.
+        warnings: what may make the result mean less than it seems.
+    """
+
+    loaded: LoadedModel
+    shape: Shape
+    warnings: tuple[Notice, ...]
+
+    @property
+    def place(self) -> Place:
+        return Place(self.loaded.device, self.loaded.dtype)
+
+
+def open_classifier(
+    model: "Model",
+    weights: str,
+    keywords: ClassifierKeywords,
+    source: DataSource,
+    request: TrainRequest,
+    freeze: Sequence[str],
+    train_only: Sequence[str],
+    progress: Progress,
+) -> Classifier:
+    """Load or copy a classifier, and change, initialise and freeze it as requested.
+
+    Args:
+        model: a request, or a module of the caller's, which is left alone.
+        weights, keywords: to refuse where a module was handed over.
+
+    Raises:
+        UsageError: a name, a pattern or a change that means nothing for this model (exit 2).
+        CannotRunError: it cannot be loaded or copied, or is no classifier of single pictures (exit 4).
+    """
+    said = {**keywords, **({} if weights == "none" else {"weights": weights})}
+    loaded = load(_with_classes(model, source.n_classes), cast("Keywords", said), progress)
+    if loaded.family not in ("classification", "custom"):
+        kind = loaded.family.replace("_", " ")
+        message = f"'{loaded.info.name}' is a model for {kind}: only classifiers are trained here"
+        raise CannotRunError(message, "modelscope models resnet")
+    if not isinstance(model, ModelRequest) or is_import(model.model):
+        loaded = replace(loaded, module=_copied(loaded.module))
+    with source.as_found():
+        inputs, _ = next(iter(source.batches(request.batch, request.seed)))
+    placed = Place(loaded.device, loaded.dtype).put(inputs)
+    notices = prepare(loaded.module, request, placed, freeze, train_only)
+    for notice in notices:
+        progress.warn(notice.message)
+    return Classifier(loaded, tuple(inputs.shape), (*loaded.warnings, *notices))
+
+
+def _with_classes(model: "Model", n_classes: int | None) -> "Model":
+    """Ask for as many classes as the data have, where the model can be told how many."""
+    if not isinstance(model, ModelRequest) or n_classes is None:
+        return model
+    takes_classes = True
+    if is_import(model.model):
+        architecture = imported_architecture(model.model, parse_model_args(model.model_args), model.seed)
+        takes_classes = architecture.takes_num_classes
+    return replace(model, num_classes=n_classes if takes_classes else None)
+
+
+def _copied(module: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:
+        what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        message = f"a training leaves your model alone and learns in a copy, which cannot be made: {what}"
+        raise CannotRunError(message, "give 'path/to/file.py:Class', which is built anew") from error

@@ -1,0 +1,194 @@
+"""`lrfind`: from a model and labelled images to the learning rate to set; everything is put back."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from modelscope_cli.errors import UsageError
+from modelscope_cli.records.keywords import spelled_out
+from modelscope_cli.records.lrfind import LrfindRecord
+from modelscope_cli.records.progress import SILENT, Progress, counting
+from modelscope_cli.records.run import invocation
+from modelscope_cli.report.folder import OutputFolder
+from modelscope_cli.report.views import folder_of
+from modelscope_cli.training.request import (
+    ClassifierKeywords,
+    TrainRequest,
+    as_tuple,
+    check_drawn,
+    check_init,
+    check_request,
+    name_model,
+    seed_of,
+)
+
+if TYPE_CHECKING:
+    from modelscope_cli.models.request import Model
+
+
+@spelled_out
+def lrfind(
+    model: "Model" = "resnet18",
+    data: Any = None,
+    *,
+    loaders: str | None = None,
+    pictures: int = 2000,
+    size: int = 64,
+    low: float = 1e-5,
+    high: float = 10.0,
+    steps: int = 100,
+    linear: bool = False,
+    smoothing: float = 0.9,
+    diverged: float = 4.0,
+    batch: int = 32,
+    optimizer: str = "momentum",
+    label_smoothing: float = 0.0,
+    weight_decay: float = 0.0,
+    init: str = "default",
+    activation: str = "relu",
+    leak: float = 0.1,
+    subtract: float = 0.4,
+    maximum: float | None = None,
+    norm: str = "batch",
+    freeze: str | Sequence[str] = (),
+    train_only: str | Sequence[str] = (),
+    weights: str = "none",
+    num_classes: int | None = None,
+    out: str | PathLike[str] | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+    **keywords: Unpack[ClassifierKeywords],
+) -> LrfindRecord:
+    """Sweep the learning rate while training, and return where to set it; a module of yours is left as it is.
+
+    Args:
+        model: a name or file as on the command line, a module of yours, or what `load` returned.
+        data: a folder with one folder of images a class; a `DataLoader` of `(images, labels)`, or a pair, of which
+            the first is used; None for drawn shapes.
+        loaders: `path/to/file.py:NAME`: a loader, or a function that returns one, in place of `data`.
+        pictures, size: how many shapes are drawn, and the side of the images in pixels; not for loaders.
+        low, high: the first and the last learning rate, `--from` and `--to`.
+        steps: on the way from one to the other, by a factor, or evenly where it is `linear`.
+        smoothing: weight of the past in the smoothed loss, from 0 to below 1.
+        diverged: stop once the smoothed loss is so many times its least value.
+        batch: images in a step; a loader has batches of its own.
+        optimizer, label_smoothing, weight_decay: as on the command line.
+        init, activation, leak, subtract, maximum, norm: what is changed in the model before.
+        freeze, train_only: patterns of layers that are not trained, or outside of which nothing is.
+        weights, num_classes: of a model that is named; with data of known classes it has as many.
+        out: folder for the report and the picture; `force`: it need not be empty.
+
+    Raises:
+        UsageError: a keyword, a pattern or a combination that means nothing (exit 2 on the command line).
+        CannotRunError: model or data cannot be loaded, the forward raised, a file cannot be written (exit 4).
+    """
+    invoked = invocation()
+    progress = progress or SILENT
+    _check_sweep(low, high, steps, smoothing, diverged)
+    model = name_model(model, weights, keywords, num_classes)
+    asked = TrainRequest(
+        steps=steps,
+        batch=batch,
+        optimizer=optimizer,
+        lr=low,
+        label_smoothing=label_smoothing,
+        weight_decay=weight_decay,
+        init=init,
+        activation=activation,
+        leak=leak,
+        subtract=subtract,
+        maximum=maximum,
+        norm=norm,
+        seed=seed_of(model, keywords),
+    )
+    check_request(asked)
+    check_drawn(pictures, size)
+    check_init(asked, model)
+    if loaders is not None and data is not None:
+        raise UsageError("'--loaders' and '--data' exclude each other", "leave out --data")
+    folder = OutputFolder(Path(out), force) if out is not None else None
+    if folder is not None:
+        folder.check()
+
+    from modelscope_cli.analysis.subject import header
+    from modelscope_cli.hooks.session import HookSession
+    from modelscope_cli.training.callbacks import EveryStep, ToDevice
+    from modelscope_cli.training.classifier import open_classifier
+    from modelscope_cli.training.data import open_data
+    from modelscope_cli.training.fit import all_seeded, classification_loss, run_forward
+    from modelscope_cli.training.loaders import import_loaders
+    from modelscope_cli.training.lr_range import Sweep, find_lr
+    from modelscope_cli.training.model import trainable
+    from modelscope_cli.training.optim import make_optimizer
+    from modelscope_cli.training.save_restore import kept_random_states
+
+    with kept_random_states():
+        source = import_loaders(loaders) if loaders else open_data(data, pictures, size, asked.seed)
+        said = {} if num_classes is None else {"num_classes": num_classes}
+        classifier = open_classifier(
+            model,
+            weights,
+            {**keywords, **said},  # type: ignore[typeddict-item]
+            source,
+            asked,
+            as_tuple(freeze),
+            as_tuple(train_only),
+            progress,
+        )
+        net, place = classifier.loaded.module, classifier.place
+        with (
+            source.as_found(),
+            counting(progress, "steps", steps) as advance,
+            all_seeded(asked.seed, place.device),
+            HookSession(net, is_restoring=False, with_gradients=True) as session,
+        ):
+            test = find_lr(
+                net,
+                make_optimizer(trainable(net), asked),
+                source.batches(batch, asked.seed),
+                classification_loss(label_smoothing, source.n_classes),
+                Sweep(low, high, steps, linear, smoothing, diverged),
+                [ToDevice(place), EveryStep(advance)],
+                forward=lambda inputs: run_forward(session, inputs),
+            )
+        for warning in source.warnings():
+            progress.warn(warning.message)
+        given = source.input_info(classifier.shape)
+        warnings = (*classifier.warnings, *source.warnings())
+        record = LrfindRecord(
+            run=header("lrfind", classifier.loaded, given, asked.seed, warnings, invoked),
+            lr=test.lr,
+            loss=test.loss,
+            smoothed=test.smoothed,
+            suggestion=test.suggestion,
+            stopped=test.stopped,
+            restored=test.restored,
+            hashes=test.hashes,
+            optimizer=optimizer,
+            sweep="linear" if linear else "exponential",
+            data=source.source,
+        )
+    if folder is None:
+        return record
+    report = folder_of("lrfind")
+    record = replace(record, out_dir=str(folder.path), files=report.FILES)
+    with folder.open() as stage:
+        report.save_report(record, stage)
+    progress.note(f"wrote {folder.path}")
+    return record
+
+
+def _check_sweep(low: float, high: float, steps: int, smoothing: float, diverged: float) -> None:
+    if not (0 < low < high and math.isfinite(high)):
+        raise UsageError(
+            f"'--from {low:g} --to {high:g}' is not a rising range above 0", "--from 1e-5 --to 10"
+        )
+    if steps < 3:
+        raise UsageError(f"'--steps {steps}' is not 3 or more", "--steps 100")
+    if not 0 <= smoothing < 1:
+        raise UsageError(f"'--smoothing {smoothing:g}' is not from 0 to below 1", "--smoothing 0.9")
+    if not diverged > 1:
+        raise UsageError(f"'--diverged {diverged:g}' is not more than 1", "--diverged 4")

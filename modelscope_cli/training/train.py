@@ -1,0 +1,192 @@
+"""`train`: from a model and labelled images to what happens inside it while it learns."""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from modelscope_cli.errors import UsageError
+from modelscope_cli.records.keywords import spelled_out
+from modelscope_cli.records.naming import NEAR_ZERO
+from modelscope_cli.records.progress import SILENT, Progress, counting
+from modelscope_cli.records.run import invocation
+from modelscope_cli.records.train import Training, TrainRecord
+from modelscope_cli.report.folder import OutputFolder
+from modelscope_cli.report.views import folder_of
+from modelscope_cli.training.request import (
+    ClassifierKeywords,
+    TrainRequest,
+    as_tuple,
+    check_drawn,
+    check_init,
+    check_request,
+    check_source,
+    name_model,
+    seed_of,
+    variants_of,
+)
+
+if TYPE_CHECKING:
+    from modelscope_cli.models.request import Model
+
+
+@spelled_out
+def train(
+    model: "Model" = "resnet18",
+    data: Any = None,
+    *,
+    pictures: int = 2000,
+    size: int = 64,
+    steps: int = 100,
+    batch: int = 32,
+    optimizer: str = "momentum",
+    lr: float = 0.05,
+    schedule: str = "constant",
+    label_smoothing: float = 0.0,
+    weight_decay: float = 0.0,
+    clip_norm: float | None = None,
+    patience: int | None = None,
+    callback: Any = (),
+    vary: str | Sequence[str] = (),
+    init: str = "default",
+    activation: str = "relu",
+    leak: float = 0.1,
+    subtract: float = 0.4,
+    maximum: float | None = None,
+    norm: str = "batch",
+    freeze: str | Sequence[str] = (),
+    train_only: str | Sequence[str] = (),
+    weights: str = "none",
+    every: int | None = None,
+    save_every: int | None = None,
+    out: str | PathLike[str] | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+    **keywords: Unpack[ClassifierKeywords],
+) -> TrainRecord:
+    """Train a classifier for a few steps and return what happens inside it; or compare ways to train it.
+
+    A module of yours is left as it is: it learns in a copy. The trained weights are written with `out`.
+
+    Args:
+        model: a name or file as on the command line, a module of yours, or what `load` returned.
+        data: a folder with one folder of images a class; a `DataLoader` of `(images, labels)`, or a pair, of which
+            the second is measured on; None for drawn shapes.
+        pictures, size: how many shapes are drawn, and the side of the images in pixels; not for loaders.
+        steps, batch: changes of the weights, and images in each; a loader has batches of its own.
+        optimizer, lr, schedule, label_smoothing, weight_decay, clip_norm: as on the command line.
+        patience: stop once the held-out loss has not fallen for so many epochs.
+        callback: `path/to/file.py:Class`, a class or an object that is told what happens, or several.
+        vary: train once for each value and each combination: `"norm=batch,none"`, or several.
+        init, activation, leak, subtract, maximum, norm: what is changed in the model before.
+        freeze, train_only: patterns of layers that are not trained, or outside of which nothing is.
+        weights: of a model that is named.
+        every: look at every so many steps; None for 200 looks at most.
+        save_every: with `out`, also keep the weights after every so many steps.
+        out: folder for the report, the picture, the table and the weights; `force`: it need not be empty.
+
+    Raises:
+        UsageError: a keyword, a pattern or a combination that means nothing (exit 2 on the command line).
+        CannotRunError: model or data cannot be loaded, the forward raised, a file cannot be written (exit 4).
+    """
+    invoked = invocation()
+    progress = progress or SILENT
+    model = name_model(model, weights, keywords)
+    asked = TrainRequest(
+        steps=steps,
+        batch=batch,
+        optimizer=optimizer,
+        lr=lr,
+        schedule=schedule,
+        label_smoothing=label_smoothing,
+        weight_decay=weight_decay,
+        init=init,
+        activation=activation,
+        leak=leak,
+        subtract=subtract,
+        maximum=maximum,
+        norm=norm,
+        clip_norm=clip_norm,
+        patience=patience,
+        every=every,
+        seed=seed_of(model, keywords),
+    )
+    check_request(asked)
+    check_drawn(pictures, size)
+    variants = variants_of(asked, as_tuple(vary))
+    for variant in variants:
+        check_init(variant.request, model)
+    if vary and save_every:
+        raise UsageError("'--save-every' and '--vary' exclude each other", "leave out --save-every")
+    if save_every is not None and (out is None or save_every < 1):
+        raise UsageError(
+            f"'--save-every {save_every}' needs 1 or more, and a folder", "--save-every 100 --out DIR"
+        )
+    folder = OutputFolder(Path(out), force) if out is not None else None
+    if folder is not None:
+        folder.check()
+
+    from modelscope_cli.analysis.subject import header
+    from modelscope_cli.training.callbacks import UserCallback
+    from modelscope_cli.training.classifier import open_classifier
+    from modelscope_cli.training.data import open_data
+    from modelscope_cli.training.fit import train_once
+    from modelscope_cli.training.save_restore import kept_random_states
+
+    report = folder_of("train") if folder is not None else None
+    trainings: list[Training] = []
+    with (
+        kept_random_states(),
+        folder.open() if folder is not None else nullcontext(Path()) as stage,
+        counting(progress, "steps", len(variants) * steps) as advance,
+    ):
+        source = open_data(data, pictures, size, asked.seed)
+        check_source(source, asked, n_trainings=len(variants))
+        saving = (
+            report.saving(save_every, stage, source.classes) if report is not None and save_every else None
+        )
+        for variant in variants:
+            classifier = open_classifier(
+                model,
+                weights,
+                keywords,
+                source,
+                variant.request,
+                as_tuple(freeze),
+                as_tuple(train_only),
+                SILENT if trainings else progress,  # the same would be said again
+            )
+            if not trainings:
+                warnings = classifier.warnings
+            training = train_once(
+                classifier.loaded.module,
+                source,
+                variant,
+                classifier.place,
+                own_callbacks=[UserCallback(one) for one in as_tuple(callback)],
+                advance=advance,
+                checkpoints=saving,
+            )
+            trainings.append(training)
+        for warning in source.warnings():
+            progress.warn(warning.message)
+        given = source.input_info(classifier.shape)
+        warnings = (*warnings, *source.warnings())
+        record = TrainRecord(
+            run=header("train", classifier.loaded, given, asked.seed, warnings, invoked),
+            trainings=tuple(trainings),
+            data=source.info(classifier.shape),
+            near_zero=NEAR_ZERO,
+        )
+        if folder is not None and report is not None:
+            files = (*report.files_of(record), *(saving.files if saving else ()))
+            record = replace(record, out_dir=str(folder.path), files=files)
+            report.save_report(record, stage)
+            if not record.is_study:
+                state = classifier.loaded.module.state_dict()
+                report.save_weights(state, stage / report.WEIGHTS, source.classes)
+    if folder is not None:
+        progress.note(f"wrote {folder.path}")
+    return record

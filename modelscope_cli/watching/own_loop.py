@@ -1,0 +1,144 @@
+"""Watch a training loop of the caller's own: `with watch(model, optimizer) as watched: ...`."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from torch import nn
+from torch.optim import Optimizer
+
+from modelscope_cli.errors import UsageError
+from modelscope_cli.records.progress import Progress
+from modelscope_cli.records.run import Invocation
+from modelscope_cli.records.watch import TrainingFinding, WatchRecord
+from modelscope_cli.report.folder import OutputFolder, make_folder
+from modelscope_cli.rules.training import judge_training
+from modelscope_cli.watching.conclude import conclude
+from modelscope_cli.watching.judge import Judge
+from modelscope_cli.watching.log import VERSION, Log, log_file
+from modelscope_cli.watching.model_registry import peel
+from modelscope_cli.watching.read_record import record_of
+from modelscope_cli.watching.read_series import RankLog, merge_ranks
+from modelscope_cli.watching.recorder import alone
+from modelscope_cli.watching.run_script import without_compile_warning
+from modelscope_cli.watching.watcher import StopScript, Watcher
+
+
+class WatchedLoop:
+    """The steps between `with` and the end of the block. Every hook is gone afterwards, also after an exception.
+
+    Args:
+        models: one, or several; others that run are left alone.
+        optimizers: one, several, or None for all that train the models.
+        folder: where log, report and pictures go; None to write nothing.
+
+    Raises:
+        UsageError: neither models nor optimizers, or a pattern that matches nothing (exit 2).
+    """
+
+    def __init__(
+        self,
+        models: nn.Module | Sequence[nn.Module],
+        optimizers: Optimizer | Sequence[Optimizer] | None,
+        every: int | None,
+        steps: int | None,
+        abort_on: str | None,
+        patterns: tuple[str, ...],
+        folder: Path | None,
+        force: bool,
+        progress: Progress,
+    ) -> None:
+        self._models = _several(models, nn.Module, "torch.nn.Module")
+        self._optimizers = _several(
+            () if optimizers is None else optimizers, Optimizer, "torch.optim.Optimizer"
+        )
+        for model in self._models:
+            if next(model.parameters(), None) is None:
+                raise UsageError(
+                    f"a {type(model).__name__} has no parameters to train", "give the whole model"
+                )
+        self._every, self._steps, self._abort_on, self._patterns = every, steps, abort_on, patterns
+        self._folder, self._force, self._progress = folder, force, progress
+        self._memory = RankLog()
+        self._watcher = self._new_watcher(Log(None))  # refuses a pattern that matches nothing
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            stack.enter_context(alone())
+            path = None
+            if self._folder is not None:
+                OutputFolder(self._folder, self._force).check()
+                make_folder(self._folder)
+                path = log_file(self._folder)
+            self._memory, self._invocation = RankLog(), Invocation()
+            self._log = Log(path, self._memory.take)
+            stack.callback(self._log.close)
+            name = ", ".join(type(peel(model)).__name__ for model in self._models)
+            self._log.write("begin", version=VERSION, script=name, source="object", argv=[], rank=0, world=1)
+            self._watcher = self._new_watcher(self._log)
+            stack.enter_context(without_compile_warning())
+            stack.enter_context(self._watcher.recorder.installed())
+            self._open = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """Report on what was seen; an exception goes on, but not the one by which `steps` and `abort_on` stop."""
+        stop = error if isinstance(error, StopScript) else None
+        code = stop.exit_code if stop else int(error is not None)
+        self._log.write("end", **self._watcher.end(code, self._invocation.elapsed_ms))
+        self._open.close()
+        if stop is not None:
+            self._progress.note(stop.reason)
+        conclude(self.record(), self._folder, self._progress)
+        return stop is not None
+
+    @property
+    def findings(self) -> tuple[TrainingFinding, ...]:
+        """What the rules find so far: in the loop, or behind it."""
+        return judge_training(merge_ranks([self._memory]))
+
+    def record(self) -> WatchRecord:
+        """Return the record of `watch`, of what was seen so far: in the loop, or behind it."""
+        if self._memory.end is not None or not self._memory.begin:
+            return record_of(merge_ranks([self._memory]))
+        self._memory.end = self._watcher.end(None, self._invocation.elapsed_ms)  # for as long as it is read
+        try:
+            return record_of(merge_ranks([self._memory]))
+        finally:
+            self._memory.end = None
+
+    def __str__(self) -> str:
+        return str(self.record())
+
+    def _repr_html_(self) -> str:
+        return self.record()._repr_html_()
+
+    def _new_watcher(self, log: Log) -> Watcher:
+        watcher = Watcher(
+            log,
+            self._every,
+            self._patterns,
+            models=self._models,
+            optimizers=self._optimizers,
+            steps=self._steps,
+            is_stopped_by_nan=self._abort_on == "nan",
+            judge=Judge(self._memory).ask if self._abort_on == "findings" else None,
+            warn=self._progress.warn,
+        )
+        watcher.recorder.registry.check_patterns()
+        return watcher
+
+
+def _several(given: Any, kind: type[Any], word: str) -> list[Any]:
+    """Return one or several as a list."""
+    found = list(given) if isinstance(given, list | tuple) else [given]
+    for one in found or [None]:
+        if not isinstance(one, kind):
+            raise UsageError(
+                f"a {type(one).__name__} is not a {word}", f"give a {word}, or a list of several"
+            )
+    return found

@@ -1,0 +1,122 @@
+"""Run a script with somebody looking on, alone or as one of several ranks, and report on it."""
+
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+from modelscope_cli.errors import UsageError
+from modelscope_cli.records.progress import LiveProgress, Progress
+from modelscope_cli.records.run import Invocation
+from modelscope_cli.records.watch import WatchRecord
+from modelscope_cli.report.folder import OutputFolder, make_folder
+from modelscope_cli.watching.conclude import conclude
+from modelscope_cli.watching.judge import Judge
+from modelscope_cli.watching.log import VERSION, Log, log_file
+from modelscope_cli.watching.ranks import Ranks, find_ranks, wait_for_first, wait_for_others
+from modelscope_cli.watching.read_record import read_record, record_of
+from modelscope_cli.watching.read_series import RankLog, merge_ranks, read_rank
+from modelscope_cli.watching.recorder import alone
+from modelscope_cli.watching.runner import Script, gentle_sigterm
+from modelscope_cli.watching.watcher import StopScript, Watcher
+
+_WAIT_FOR_RANKS_S = 20.0  # torchrun gives half a minute to those it ends
+
+
+def run_script(
+    script: Script,
+    every: int | None,
+    steps: int | None,
+    abort_on: str | None,
+    patterns: tuple[str, ...],
+    folder: Path | None,
+    force: bool,
+    progress: Progress,
+    invoked: Invocation,
+) -> WatchRecord:
+    """Run a script and return the record; that of all ranks in the first of them, in the others of their own.
+
+    Args:
+        folder: None for a log in memory; ranks meet in a folder only.
+
+    Raises:
+        UsageError: a pattern that matches nothing, or a folder that is not empty (exit 2).
+        CannotRunError: a file cannot be written (exit 4).
+        SystemExit: in a process that the script forked off, where it leaves what it came from.
+    """
+    ranks = find_ranks() if folder is not None else Ranks()
+    memory = RankLog()
+    process = os.getpid()
+    refusal: UsageError | None = None
+    with alone(), gentle_sigterm() as hold_off:
+        path = None if folder is None else _open_folder(folder, ranks, force)
+        is_kept = path is None or abort_on == "findings"
+        log = Log(path, memory.take if is_kept else None)
+        argv = [*invoked.argv]
+        log.write("begin", version=VERSION, script=script.name, argv=argv, rank=ranks.rank, world=ranks.world)
+        live = progress.live() if ranks.is_first and isinstance(progress, LiveProgress) else nullcontext()
+        with live as show, without_compile_warning():
+            watcher = Watcher(
+                log,
+                every,
+                patterns,
+                steps=steps,
+                is_stopped_by_nan=abort_on == "nan",
+                judge=Judge(memory).ask if abort_on == "findings" else None,
+                show=show,
+                warn=progress.warn,
+            )
+            try:
+                with watcher.recorder.installed():
+                    code = script.run(_write_error)
+            except StopScript as stop:
+                code, refusal = stop.exit_code, stop.refusal
+                if stop.reason and ranks.is_first:
+                    progress.note(stop.reason)
+        if os.getpid() != process:  # forked off by the script, and come back here
+            raise SystemExit(code)
+        hold_off()
+        log.write("end", **watcher.end(code, invoked.elapsed_ms))
+        log.close()
+        if refusal is not None and ranks.is_first:
+            _wait(folder, ranks, progress)
+            raise refusal
+        if path is None or folder is None:
+            return conclude(record_of(merge_ranks([memory])), None, progress)
+        if not ranks.is_first:
+            return record_of(merge_ranks([read_rank(path)]))
+        _wait(folder, ranks, progress)
+        return conclude(read_record(folder), folder, progress)
+
+
+def _wait(folder: Path | None, ranks: Ranks, progress: Progress) -> None:
+    for rank in wait_for_others(folder, ranks, _WAIT_FOR_RANKS_S) if folder is not None else ():
+        progress.warn(f"rank {rank} has not finished; what it wrote so far is in the report")
+
+
+def _open_folder(folder: Path, ranks: Ranks, force: bool) -> Path:
+    """Make the folder and return the file of the log in it."""
+    if ranks.is_first:
+        OutputFolder(folder, force).check()
+        make_folder(folder)
+    else:
+        wait_for_first(folder, ranks, force)
+    return log_file(folder, ranks.rank)
+
+
+def _write_error(text: str) -> None:
+    """Write what is the script's own, such as its traceback."""
+    sys.stderr.write(text)
+    sys.stderr.flush()
+
+
+@contextmanager
+def without_compile_warning() -> Iterator[None]:
+    """Torch warns that global hooks count a compiled model's wrapper as well; ours count it once."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", message=r"Using `torch.compile\(module\)` when there are global hooks"
+        )
+        yield

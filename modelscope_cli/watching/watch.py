@@ -1,0 +1,141 @@
+"""`watch`: look inside a training while it runs, a script's or the caller's own loop, without disturbing it."""
+
+from collections.abc import Sequence
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, overload
+
+from modelscope_cli.errors import UsageError
+from modelscope_cli.hooks.patterns import parse_pattern
+from modelscope_cli.records.keywords import check_choice, spelled_out
+from modelscope_cli.records.progress import SILENT, Progress
+from modelscope_cli.records.run import invocation
+from modelscope_cli.records.watch import WatchRecord
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.optim import Optimizer
+
+    from modelscope_cli.watching.own_loop import WatchedLoop
+
+    Models = nn.Module | Sequence[nn.Module]
+    Optimizers = Optimizer | Sequence[Optimizer]
+
+ABORT_ON = ("nan", "findings")
+
+
+@overload
+def watch(
+    what: str | PathLike[str] | None = None,
+    optimizer: None = None,
+    *,
+    arguments: Sequence[str] = (),
+    module: bool = False,
+    every: int | None = None,
+    steps: int | None = None,
+    abort_on: str | None = None,
+    report: str | PathLike[str] | None = None,
+    layer: str | Sequence[str] = (),
+    out: str | PathLike[str] | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> WatchRecord: ...
+
+
+@overload
+def watch(
+    what: "Models",
+    optimizer: "Optimizers | None" = None,
+    *,
+    every: int | None = None,
+    steps: int | None = None,
+    abort_on: str | None = None,
+    layer: str | Sequence[str] = (),
+    out: str | PathLike[str] | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> "WatchedLoop": ...
+
+
+@spelled_out
+def watch(
+    what: "str | PathLike[str] | Models | None" = None,
+    optimizer: "Optimizers | None" = None,
+    *,
+    arguments: Sequence[str] = (),
+    module: bool = False,
+    every: int | None = None,
+    steps: int | None = None,
+    abort_on: str | None = None,
+    report: str | PathLike[str] | None = None,
+    layer: str | Sequence[str] = (),
+    out: str | PathLike[str] | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> "WatchRecord | WatchedLoop":
+    """Run a training script and return what happened inside its models; or watch a loop of your own.
+
+    >>> record = watch("train.py", arguments=["--epochs", "3"])
+
+    >>> with watch(model, optimizer) as watched:
+    ...     for images, labels in loader:
+    ...         ...                      # your own steps; they end with the same weights, to the last bit
+    >>> watched.findings
+
+    A script is run as Python runs it: what it prints, and the traceback of what it raises, are its own.
+
+    Args:
+        what: the script, or with `module` the name of a module as in `python -m`; or a model, or several.
+        optimizer: of the loop: only its steps count, or those of several; None for all that train the models.
+        arguments: the script's own.
+        every: look at every so many steps; None for every one at first, then ever fewer.
+        steps: stop after so many steps: the script is left, or the block.
+        abort_on: stop at what is not finite (`nan`), or at the first finding (`findings`).
+        report: a folder with the log of a run that was killed: nothing is run.
+        layer: layer patterns without positions.
+        out: folder for the log, written as it goes, the report and the pictures; `force`: it need not be empty.
+
+    Raises:
+        UsageError: a keyword, a pattern or a combination that means nothing (exit 2 on the command line).
+        CannotRunError: the script is not Python, a log is of another version, a file cannot be written (exit 4).
+    """
+    invoked = invocation()
+    patterns = (layer,) if isinstance(layer, str) else tuple(layer)
+    _check(every, steps, abort_on, patterns)
+    progress = progress or SILENT
+    folder = Path(out) if out is not None else None
+    if report is not None:
+        if what is not None:
+            raise UsageError(f"--report '{report}' runs no script, '{what}' is one too many", "leave it out")
+        from modelscope_cli.watching.conclude import conclude
+        from modelscope_cli.watching.read_record import read_record
+
+        return conclude(read_record(Path(report)), folder, progress)
+    if what is None:
+        raise UsageError("no script to watch", "modelscope watch samples/train.py")
+    if not isinstance(what, str | PathLike):
+        if arguments or module:
+            raise UsageError("'arguments' and 'module' are for a script", "leave them out")
+        from modelscope_cli.watching.own_loop import WatchedLoop
+
+        return WatchedLoop(what, optimizer, every, steps, abort_on, patterns, folder, force, progress)
+    if optimizer is not None:
+        raise UsageError("'optimizer' is for a loop of your own; those of a script are found", "leave it out")
+    from modelscope_cli.watching.runner import Script
+
+    script = Script(fspath(what), list(arguments), module)
+    from modelscope_cli.watching.run_script import run_script
+
+    return run_script(script, every, steps, abort_on, patterns, folder, force, progress, invoked)
+
+
+def _check(every: int | None, steps: int | None, abort_on: str | None, patterns: tuple[str, ...]) -> None:
+    for name, value in (("every", every), ("steps", steps)):
+        if value is not None and value < 1:
+            raise UsageError(f"'--{name} {value}' is not 1 or more", f"--{name} 10")
+    if abort_on is not None:
+        check_choice("reason to abort", abort_on, ABORT_ON)
+    for pattern in patterns:
+        if parse_pattern(pattern).is_positional:
+            message = f"layer pattern '{pattern}' speaks of calls; every call of a layer is watched"
+            raise UsageError(message, f"--layer '{parse_pattern(pattern).body}'")

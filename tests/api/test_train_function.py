@@ -1,0 +1,164 @@
+"""`train` from Python: the same document as the command's, and a module of the caller's left as it is."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import modelscope_cli as ms
+from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.models.importspec import import_object
+from modelscope_cli.shell.app import run
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+TINY = f"{SAMPLES}/tiny_resnet.py:TinyResNet"
+OF_THE_CALL = {"argv", "elapsed_ms", "out_dir", "files"}
+SMALL = {"size": 32, "pictures": 40, "batch": 8, "steps": 3}
+FLAGS = "--size 32 --pictures 40 --batch 8 --steps 3 --out run --json -q"
+
+# what is typed, and what is said in Python
+MODELS = {
+    "zoo": (("-m", "squeezenet1_1", "--size", "64"), {"model": "squeezenet1_1", "size": 64}),
+    "module": (("-m", TINY), {"model": TINY}),
+    "checkpoint": (
+        ("-m", TINY, "-c", f"{SAMPLES}/tiny_resnet.safetensors"),
+        {"model": TINY, "checkpoint": SAMPLES / "tiny_resnet.safetensors"},
+    ),
+}
+
+
+@pytest.fixture
+def tiny():
+    torch.manual_seed(0)
+    return import_object(TINY, "--model")()
+
+
+@pytest.fixture
+def loader():
+    data = TensorDataset(torch.randn(48, 3, 32, 32), torch.arange(48) % 10)
+    return DataLoader(data, batch_size=16, shuffle=True, generator=torch.Generator().manual_seed(1))
+
+
+def typed(capsys, *argv):
+    """Run a command line and return its document."""
+    assert run(["train", *FLAGS.split(), *argv]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def comparable(document, *also):
+    return {key: value for key, value in document.items() if key not in OF_THE_CALL | set(also)}
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_function_and_command_give_the_same_document(capsys, tmp_path, monkeypatch, kind):
+    monkeypatch.chdir(tmp_path)
+    argv, keywords = MODELS[kind]
+    document = typed(capsys, *argv)
+    record = ms.train(**{**SMALL, **keywords})
+    assert capsys.readouterr() == ("", "")
+    assert [file.name for file in tmp_path.iterdir()] == ["run"]
+    assert comparable(json.loads(json.dumps(record.to_dict()))) == comparable(document)
+
+
+def test_a_study_and_its_folder_are_those_of_the_command(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    document = typed(capsys, "-m", TINY, "--vary", "norm=batch,none")
+    record = ms.train(TINY, vary="norm=batch,none", out=tmp_path / "mine", **SMALL)
+    assert comparable(json.loads(json.dumps(record.to_dict()))) == comparable(document)
+    names = {file.name for file in (tmp_path / "mine").iterdir()}
+    assert names == {file.name for file in (tmp_path / "run").iterdir()} == set(record.files)
+
+
+def test_a_module_gives_what_its_class_gives_and_is_left_as_it_was(unchanged, capsys, tiny):
+    tiny(torch.randn(2, 3, 32, 32)).sum().backward()  # so that there are gradients
+    tiny.block1.eval()
+    tiny.conv.weight.requires_grad_(False)
+    handle = tiny.head.register_forward_hook(lambda *_: None)
+    check = unchanged(tiny)
+    record = ms.train(tiny, freeze="conv", norm="group", init="kaiming-normal", **SMALL)
+    check()
+    handle.remove()
+    assert capsys.readouterr() == ("", "")
+    assert record.run.model.source == "object"
+    assert not any(row.name == "conv.weight" for row in record.trainings[0].parameters)
+
+
+def test_a_module_learns_from_its_own_weights(tiny):
+    tiny.load_state_dict({name: torch.zeros_like(value) for name, value in tiny.state_dict().items()})
+    record = ms.train(tiny, **SMALL)
+    assert record.trainings[0].layers[0].series.mean[0] == 0.0
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_module_of_another_dtype_gets_images_of_it(tiny, dtype):
+    assert ms.train(tiny.to(dtype), **SMALL).trainings[0].steps == 3
+
+
+def test_loaders_of_the_callers_are_gone_through_alike_for_every_variant(unchanged, tiny, loader):
+    held_out = list(loader)
+    check, order = unchanged(tiny), loader.generator.get_state()
+    record = ms.train(tiny, (loader, held_out), steps=5, vary="optimizer=sgd,adamw")
+    check()
+    assert torch.equal(order, loader.generator.get_state())
+    first, second = record.trainings
+    assert first.losses[0] == second.losses[0]  # before the first step only the images tell
+    assert first.losses[1:] != second.losses[1:]
+    assert (record.data.training_pictures, record.data.held_out_pictures) == (48, 48)
+    assert first.held_out[-1].step == 5
+    assert record.run.input.shape == ((16, 3, 32, 32),)
+
+
+def test_a_callback_may_be_a_class_or_an_object_of_ones_own(tiny):
+    class Counting:
+        n = 0
+
+        def after_step(self, run):
+            self.n += 1
+
+    counting = Counting()
+    ms.train(tiny, callback=counting, **SMALL)
+    assert counting.n == 3
+    ms.train(tiny, callback=[Counting, counting], **SMALL)
+    assert counting.n == 6
+
+
+REFUSED = {
+    "too few pictures": ({"pictures": 3}, UsageError, "20 or more"),
+    "no steps": ({"steps": 0}, UsageError, "1 or more"),
+    "an unknown optimizer": ({"optimizer": "adamax"}, UsageError, "did you mean adamw"),
+    "a keyword for a model that is named": ({"weights": "DEFAULT"}, UsageError, "'weights'"),
+    "patience without images to measure on": ({"data": [1], "patience": 2}, UsageError, "held-out"),
+    "weights to keep but no folder": ({"save_every": 2}, UsageError, "a folder"),
+    "data of no kind": ({"data": 7}, UsageError, "'int' gives a int"),
+    "a folder that is not there": ({"data": "no/folder"}, CannotRunError, "does not exist"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_refusals(tiny, what):
+    keywords, kind, words = REFUSED[what]
+    with pytest.raises(kind) as caught:
+        ms.train(tiny, **keywords)
+    assert words in caught.value.message
+
+
+def test_targets_that_do_not_fit_the_scores_are_explained(loader):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 4))
+    with pytest.raises(CannotRunError, match="4 scores"):
+        ms.train(model, loader, steps=2)
+
+
+def test_batches_that_come_only_once_cannot_be_compared_on(tiny, loader):
+    with pytest.raises(UsageError, match="only once"):
+        ms.train(tiny, iter(list(loader)), steps=2, vary="norm=batch,none")
+
+
+def test_a_model_that_cannot_be_copied_is_refused():
+    model = nn.Linear(4, 2)
+    model.module = sys  # a module of Python's cannot be pickled, which is how it would be copied
+    with pytest.raises(CannotRunError, match="in a copy"):
+        ms.train(model, **SMALL)

@@ -1,0 +1,374 @@
+"""`watch` from Python: a script as the command runs it, and a loop of the caller's own."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.modules import module as hooks
+from torch.optim import optimizer as optim
+
+import modelscope_cli as ms
+from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.shell.app import run
+from modelscope_cli.watching.log import VERSION, log_file
+
+OF_THE_CALL = {"argv", "elapsed_ms", "step_ms"}
+LOOP = """
+import sys, torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=float(sys.argv[2]) if sys.argv[2:] else 0.05)
+for i in range(int(sys.argv[1]) if sys.argv[1:] else 5):
+    loss = model(torch.randn(16, 4)).square().mean()
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+"""
+BATCH_NORM = LOOP.replace("nn.ReLU()", "nn.BatchNorm1d(8), nn.ReLU()")
+RESUMED = LOOP.replace("optimizer =", "model.load_state_dict(torch.load('weights.pt'))\noptimizer =")
+SCRIPTS = {"a network": LOOP, "a network with batch norm": BATCH_NORM, "a checkpoint that goes on": RESUMED}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop.py").write_text(LOOP)
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays():
+    before = torch.autograd.backward, torch.amp.GradScaler.step, torch.amp.GradScaler.scale
+    yield
+    assert not {**hooks._global_forward_hooks, **hooks._global_forward_pre_hooks}
+    assert not {**optim._global_optimizer_pre_hooks, **optim._global_optimizer_post_hooks}
+    assert before == (torch.autograd.backward, torch.amp.GradScaler.step, torch.amp.GradScaler.scale)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.relu, self.b = nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)
+
+    def forward(self, x):
+        return self.b(self.relu(self.a(x)))
+
+
+def seeded(kind=Net, lr=0.05):
+    torch.manual_seed(0)
+    model = kind()
+    return model, torch.optim.SGD(model.parameters(), lr=lr)
+
+
+def step(model, optimizer, x=None, factor=1.0):
+    loss = factor * model(torch.randn(16, 4) if x is None else x).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+
+def comparable(document):
+    return {key: value for key, value in document.items() if key not in OF_THE_CALL}
+
+
+# Scripts
+
+
+@pytest.mark.parametrize("kind", SCRIPTS)
+def test_function_and_command_give_the_same_document(capsys, folder, kind):
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    torch.save(model.state_dict(), "weights.pt")
+    (folder / "loop.py").write_text(SCRIPTS[kind])
+    assert run(["watch", "--out", "typed", "--json", "loop.py", "12"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    in_memory = ms.watch("loop.py", arguments=["12"])
+    assert capsys.readouterr() == ("", "")
+    assert sorted(file.name for file in folder.iterdir()) == ["loop.py", "typed", "weights.pt"]
+    written = ms.watch("loop.py", arguments=["12"], out="called")
+    names = {file.name for file in (folder / "called").iterdir()}
+    assert names == {file.name for file in (folder / "typed").iterdir()}
+    for record in (in_memory, written):
+        assert comparable(json.loads(json.dumps(record.to_dict()))) == comparable(document)
+
+
+def test_a_script_keeps_its_words_its_exit_code_and_its_exception(capsys, folder):
+    (folder / "loop.py").write_text(LOOP + "print('done')\n1 / 0")
+    record = ms.watch(Path("loop.py"))
+    said = capsys.readouterr()
+    assert said.out == "done\n"
+    assert said.err.endswith("ZeroDivisionError: division by zero\n")
+    assert "modelscope_cli" not in said.err
+    assert (record.exit_code, record.steps) == (1, 5)
+
+
+@pytest.mark.parametrize("out", [None, "kept"])
+def test_abort_on_findings_judges_at_the_very_step_with_and_without_a_file(out):
+    record = ms.watch("loop.py", arguments=["500", "1e-9"], abort_on="findings", out=out)
+    assert (record.steps, record.exit_code) == (8, 1)
+    assert [finding.code for finding in record.findings] == ["MS710"]
+
+
+def test_judging_reads_no_file(monkeypatch):
+    opened = []
+    monkeypatch.setattr(
+        "modelscope_cli.watching.read_series.read_log", lambda path: opened.append(path) or ()
+    )
+    ms.watch("loop.py", arguments=["30"], abort_on="findings", every=1)
+    assert opened == []
+
+
+def test_the_log_of_a_run_that_was_killed(folder):
+    whole = ms.watch("loop.py", arguments=["9"], out="run", every=1)
+    log = log_file(folder / "run")
+    lines = log.read_text().splitlines(keepends=True)
+    log.write_text("".join(lines[:-3]))
+    record = ms.watch(report="run")
+    assert (record.steps, record.exit_code) == (7, None)
+    assert record.layers[0].series.mean == whole.layers[0].series.mean[:7]
+    assert [warning.code for warning in record.run.warnings] == ["killed"]
+
+
+# The version of the log
+
+
+def changed_log(folder, version):
+    """Return the record of a short run, and leave its log with another version."""
+    record = ms.watch("loop.py", out="run")
+    log = log_file(folder / "run")
+    first, rest = log.read_text().split("\n", 1)
+    begin = json.loads(first)
+    assert begin["begin"].pop("version") == VERSION
+    if version is not None:
+        begin["begin"]["version"] = version
+    log.write_text(json.dumps(begin) + "\n" + rest)
+    return record
+
+
+def test_a_log_from_before_there_were_versions_is_read(folder):
+    record = changed_log(folder, None)
+    assert comparable(ms.watch(report="run").to_dict()) == comparable(record.to_dict())
+
+
+@pytest.mark.parametrize("version", [0, VERSION + 1, "2", 1.0, True, [1]])
+def test_a_log_of_another_version_is_refused_by_name(folder, capsys, version):
+    changed_log(folder, version)
+    with pytest.raises(CannotRunError, match=f"version {VERSION}") as caught:
+        ms.watch(report="run")
+    assert str(version) in caught.value.message
+    assert run(["watch", "--report", "run"]) == 4
+    assert "hint: pip install --upgrade" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"step": {"step": 9}},
+        {"step": {"optimizer": "SGD", "step": 9, "loss": "much", "lr": [], "ms": 1, "recorded": True,
+                  "layers": {}, "parameters": {}}},
+        {"layer": {"id": 77, "key": ["Net"], "type": "ReLU"}},
+        {"parameter": {}},
+        {"event": {"step": 1}},
+        {"end": {"code": "zero", "steps": 3}},
+        {"begin": {"world": "many"}},
+    ],
+)  # fmt: skip
+def test_an_entry_that_nobody_wrote_is_named(folder, capsys, entry):
+    ms.watch("loop.py", out="run")
+    with log_file(folder / "run").open("a") as log:
+        log.write(json.dumps(entry) + "\n")
+    assert run(["watch", "--report", "run"]) == 4
+    assert f"'{next(iter(entry))}', is not one that watch writes" in capsys.readouterr().err
+
+
+# A loop of one's own
+
+
+def test_a_loop_gives_what_its_script_gives(capsys):
+    model, optimizer = seeded(lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)))
+    with ms.watch(model, optimizer) as watched:
+        for _ in range(5):
+            step(model, optimizer)
+    assert capsys.readouterr() == ("", "")
+    ours, scripts = watched.record(), ms.watch("loop.py")
+    keys = ("layers", "parameters", "loss", "lr", "findings", "events", "steps", "recorded", "exit_code")
+    assert all(getattr(ours, key) == getattr(scripts, key) for key in keys)
+    assert ours.run.model.source == "object"
+    assert ours.run.warnings == ()
+    assert os.listdir() == ["loop.py"]
+
+
+def test_the_weights_are_the_same_to_the_last_bit():
+    states = []
+    for is_watched in (False, True):
+        model, optimizer = seeded()
+        with ms.watch(model, optimizer, every=1) if is_watched else torch.enable_grad():
+            for _ in range(20):
+                step(model, optimizer)
+        states.append({**model.state_dict(), "rng": torch.get_rng_state()})
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_it_can_be_asked_at_any_time():
+    model, optimizer = seeded(lr=1e-9)
+    watched = ms.watch(model)
+    assert watched.findings == ()
+    with watched:
+        for n in range(20):
+            step(model, optimizer)
+            assert watched.record().steps == n + 1
+            assert watched.record().exit_code is None
+            assert watched.record().run.warnings == ()
+            assert [finding.code for finding in watched.findings] == (["MS710"] if n >= 7 else [])
+    assert watched.record().exit_code == 0
+    assert watched.findings == watched.record().findings
+    assert "MS710" in str(watched)
+
+
+def test_an_exception_goes_on_and_what_was_seen_remains(folder):
+    model, optimizer = seeded()
+    watched = ms.watch(model, out="run")
+
+    def broken():
+        with watched:
+            step(model, optimizer)
+            step(model, 1 / 0)
+
+    with pytest.raises(ZeroDivisionError):
+        broken()
+    assert (watched.record().steps, watched.record().exit_code) == (1, 1)
+    written = json.loads((folder / "run" / "report.json").read_text())
+    assert comparable(written) == comparable(json.loads(json.dumps(watched.record().to_dict())))
+    assert {"log.jsonl", "layers.csv", "activations.png"} <= {
+        file.name for file in (folder / "run").iterdir()
+    }
+    assert comparable(ms.watch(report="run").to_dict()) == comparable(watched.record().to_dict())
+
+
+@pytest.mark.parametrize(
+    ("keywords", "steps", "code"),
+    [({"steps": 3}, 3, 0), ({"abort_on": "nan"}, 6, 1), ({"abort_on": "findings"}, 6, 1)],
+)
+def test_it_stops_the_block_and_nothing_behind_it(keywords, steps, code):
+    model, optimizer = seeded()
+    with ms.watch(model, optimizer, **keywords) as watched:
+        for n in range(50):
+            step(model, optimizer, factor=float("nan") if n == 5 else 1.0)
+    assert (watched.record().steps, watched.record().exit_code) == (steps, code)
+
+
+def test_one_at_a_time_and_again_afterwards():
+    model, optimizer = seeded()
+    with ms.watch(model), pytest.raises(UsageError, match="watched already"), ms.watch(model):
+        pass
+    with ms.watch(model):
+        with pytest.raises(UsageError, match="watched already"):
+            ms.watch("loop.py")
+        step(model, optimizer)
+    watched = ms.watch(model)
+    for _ in range(2):  # the same one begins anew
+        with watched:
+            step(model, optimizer)
+        assert watched.record().steps == 1
+
+
+def test_only_the_models_that_are_given_are_looked_at():
+    model, optimizer = seeded()
+    other, others = seeded(lambda: nn.Sequential(nn.Linear(4, 2)))
+    with ms.watch(model) as watched:
+        for _ in range(3):
+            step(other, others)
+            step(model, optimizer, factor=2.0)
+    record = watched.record()
+    assert {row.model for row in record.layers} == {"Net"}
+    assert {row.optimizer for row in record.parameters} == {"SGD"}
+    assert record.steps == 3
+    alone, optimizer = seeded()
+    x = torch.ones(8, 4)
+    with ms.watch(alone) as first:
+        step(alone, optimizer, x)
+    again, optimizer = seeded()
+    with ms.watch(again) as second:
+        step(other, others, 5 * x)  # its loss is its own
+        step(again, optimizer, x)
+    assert first.record().loss == second.record().loss
+
+
+def test_a_model_within_another_that_is_not_given_is_seen():
+    model, optimizer = seeded()
+
+    class Around(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.inner = nn.BatchNorm1d(4), model
+
+        def forward(self, x):
+            return self.inner(self.norm(x))
+
+    with ms.watch(model, optimizer) as watched:
+        step(Around(), optimizer)
+    assert [row.name for row in watched.record().layers] == ["a", "relu", "b"]
+
+
+def test_several_models_and_optimizers():
+    (one, first), (two, second) = seeded(), seeded()
+    with ms.watch([one, two], [first, second], layer="relu") as watched:
+        for _ in range(2):
+            step(one, first)
+            step(two, second)
+    assert [(row.model, row.name) for row in watched.record().layers] == [("Net", "relu"), ("Net#2", "relu")]
+    assert [series.optimizer for series in watched.record().loss] == ["SGD", "SGD#2"]
+    with ms.watch([one, two], second) as watched:
+        step(one, first)
+        step(two, second)
+    assert {row.model for row in watched.record().parameters} == {"Net#2"}
+    assert len(watched.record().loss) == 1
+
+
+def test_a_model_whose_weights_were_scaled_or_whose_steps_were_skipped():
+    model, optimizer = seeded()
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    with ms.watch(model, optimizer) as watched:
+        for n in range(4):
+            optimizer.zero_grad()
+            loss = model(torch.ones(4, 4)).square().mean() * (float("inf") if n == 1 else 1.0)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    assert watched.record().steps == 3
+    assert [event.kind for event in watched.record().events] == ["skipped", "loss"]
+
+
+REFUSED = {
+    "nothing": ((), {}, "no script"),
+    "no such script": (("lop.py",), {}, "loop.py"),
+    "a number": ((7,), {}, "int is not a torch.nn.Module"),
+    "no models": (([],), {}, "not a torch.nn.Module"),
+    "a model without parameters": ((nn.ReLU(),), {}, "ReLU has no parameters"),
+    "an optimizer that is none": ((Net(), Net()), {}, "Net is not a torch.optim"),
+    "an optimizer for a script": (("loop.py", object()), {}, "a loop of your own"),
+    "arguments for a loop": ((Net(),), {"arguments": ["3"]}, "for a script"),
+    "a pattern that matches nothing": ((Net(),), {"layer": "cnov"}, "'cnov'"),
+    "a call": ((Net(),), {"layer": "relu@1"}, "every call"),
+    "every nothing": ((Net(),), {"every": 0}, "1 or more"),
+    "another reason": ((Net(),), {"abort_on": "nun"}, "did you mean nan"),
+    "a report and a script": (("loop.py",), {"report": "run"}, "one too many"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_refusals(what):
+    arguments, keywords, words = REFUSED[what]
+    with pytest.raises(UsageError) as caught:
+        ms.watch(*arguments, **keywords)
+    assert words in caught.value.message
+
+
+def test_a_folder_that_is_not_empty_is_refused_before_the_loop(folder):
+    (folder / "full").mkdir()
+    (folder / "full" / "mine").touch()
+    with pytest.raises(UsageError, match="not empty"), ms.watch(Net(), out="full"):
+        raise AssertionError
+    with ms.watch(Net()):
+        pass
