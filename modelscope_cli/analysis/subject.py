@@ -62,9 +62,7 @@ class Subject:
         self.progress = progress or SILENT
         self._invocation = invocation()
         self._given = as_given(inputs, keywords)
-        self.seed: int = (
-            model.seed if isinstance(model, ModelRequest) else keywords.get("seed", DEFAULTS["seed"])
-        )
+        self.seed = seed_of(model, keywords)
         self._hooks = read_hooks(as_patterns(hook), command, has_backward=has_backward)
         self.loaded = load(model, keywords, self.progress)
         self.warnings: list[Notice] = list(self.loaded.warnings)
@@ -135,6 +133,11 @@ class Subject:
     def run(self) -> Run:
         """Return the header of the record."""
         return header(self.command, self.loaded, self.inputs.info, self.seed, self.warnings, self._invocation)
+
+
+def seed_of(model: "Model", keywords: Keywords) -> int:
+    """Return the seed that was asked for."""
+    return model.seed if isinstance(model, ModelRequest) else keywords.get("seed", DEFAULTS["seed"])
 
 
 def header(

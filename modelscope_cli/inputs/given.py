@@ -40,6 +40,15 @@ class Given:
     def is_noise(self) -> bool:
         return not self.request.files and not self.images and not self.tensors and self.loader is None
 
+    @property
+    def name(self) -> str:
+        """What to call it in a message."""
+        if self.request.files:
+            return f"'{self.request.files[0]}'"
+        if self.images:
+            return "the list of images"
+        return "the tensor" if self.tensors else "noise" if self.loader is None else "the loader"
+
 
 def as_given(inputs: Any, keywords: Keywords) -> Given:
     """Sort out what was handed over.

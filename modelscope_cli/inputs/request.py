@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from modelscope_cli.errors import UsageError
+
 
 @dataclass(frozen=True, slots=True)
 class InputRequest:
@@ -27,6 +29,16 @@ class InputRequest:
     batch: int | None = None
     seed: int = 0
     repeat: int = 1
+
+    def check_one(self, command: str) -> None:
+        """Refuse several files, for a command that looks at one image.
+
+        Raises:
+            UsageError: exit code 2.
+        """
+        if len(self.files) > 1:
+            message = f"one picture at a time, not {len(self.files)}"
+            raise UsageError(message, f"modelscope {command} {self.files[0]}")
 
     def value_options(self) -> list[str]:
         """Return the options about pixel values that were given, as typed."""

@@ -47,7 +47,7 @@ class AttackRecord(Record):
         forward_passes, backward_passes: in all runs.
         stuck_runs: runs that ended early where the gradient was exactly zero.
         magnification: of the change in `perturbation.png`, around middle gray (128).
-        files: names inside `out_dir`.
+        files: names inside `out_dir`; None and empty where nothing was saved.
     """
 
     image: str
@@ -80,6 +80,6 @@ class AttackRecord(Record):
     backward_passes: int
     stuck_runs: int
     magnification: int
-    out_dir: str
+    out_dir: str | None
     files: tuple[str, ...]
     hooks: tuple[HookReport, ...] = ()

@@ -13,7 +13,7 @@ class FeatureMap:
     Attributes:
         shape: of the layer's output for one image, channels first.
         channels: how many there are; `shown`: which of them, in the order of the cells.
-        file: name inside `out_dir`; None where the output cannot be shown, and `problem` says why.
+        file: name inside `out_dir`; None where nothing was drawn. `problem`: why it cannot be.
         scale: `channel` or `layer`: over what the colours span.
         min, max: range of the finite values.
     """
@@ -35,11 +35,16 @@ class FeatureMap:
 
 @dataclass(frozen=True, slots=True)
 class FeatureMapsRecord(Record):
-    """What `featuremaps` returns; `contact_sheet` and `tensors` are file names inside `out_dir`."""
+    """What `featuremaps` returns.
+
+    Attributes:
+        contact_sheet: its name inside `out_dir`; both are None where nothing was drawn.
+        tensors: the file of the whole outputs; None without `--save-tensors`.
+    """
 
     maps: tuple[FeatureMap, ...]
     contact_sheet: str | None
-    out_dir: str
+    out_dir: str | None
     tensors: str | None = None
     not_called: tuple[str, ...] = ()
     hooks: tuple[HookReport, ...] = ()

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any, ParamSpec, TypedDict, TypeVar
@@ -119,8 +120,20 @@ def check_choice(keyword: str, value: str, choices: Sequence[str]) -> None:
     """
     if value not in choices:
         near = nearest(value, choices)
-        message = f"'{value}' is not a {keyword}" + (f": {near}" if near else "")
+        article = "an" if keyword[0] in "aeiou" else "a"
+        message = f"'{value}' is not {article} {keyword}" + (f": {near}" if near else "")
         raise UsageError(message, f"one of {', '.join(choices)}")
+
+
+def check_number(keyword: str, value: float, least: float, most: float = math.inf) -> None:
+    """Refuse a number out of range.
+
+    Raises:
+        UsageError: exit code 2.
+    """
+    if not least <= value <= most:
+        allowed = f"{least:g} or more" if most == math.inf else f"from {least:g} to {most:g}"
+        raise UsageError(f"'{value}' is out of range for {keyword}: it is {allowed}", f"{keyword}={least:g}")
 
 
 def texts(value: Any) -> str | None:

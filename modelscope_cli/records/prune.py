@@ -88,3 +88,16 @@ class PruneRecord(Record):
     out_dir: str | None = None
     files: tuple[str, ...] = ()
     hooks: tuple[HookReport, ...] = ()
+
+    @property
+    def what_is_cut(self) -> str:
+        """In words, what an amount is a share of: `weights of the smallest |w| in each layer`."""
+        unit = "output channels" if self.structured else "weights"
+        which = {
+            "l1": "smallest L1 norm" if self.structured else "smallest |w|",
+            "l2": "smallest L2 norm" if self.structured else "smallest |w|",
+            "random": "",
+            "activation": "smallest mean |activation|",
+        }[self.method]
+        where = "of all layers together" if self.scope == "global" else "in each layer"
+        return f"{unit} of the {which} {where}" if which else f"{unit} at random {where}"

@@ -286,17 +286,21 @@ class ModelOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class InputOptions:
-    """What a model is run on, beside the images themselves."""
+class ImageOptions:
+    """How images are prepared for a model."""
 
-    input_shape: InputShapeOpt = None
     size: SizeOpt = None
     mean: MeanOpt = None
     std: StdOpt = None
     normalize: NormalizeOpt = True
-    batch: BatchOpt = None
 
-    def request(self, images: list[str] | None, seed: int) -> "InputRequest":
+    def request(
+        self,
+        images: list[str] | None,
+        seed: int,
+        input_shape: list[str] | None = None,
+        batch: int | None = None,
+    ) -> "InputRequest":
         """Return what was asked for; the files are there.
 
         Raises:
@@ -308,14 +312,31 @@ class InputOptions:
         find_pictures(file for file in images or () if file != "-")
         return InputRequest(
             files=tuple(images or ()),
-            shapes=tuple(self.input_shape or ()),
+            shapes=tuple(input_shape or ()),
             size=self.size,
             mean=self.mean,
             std=self.std,
             normalize=self.normalize,
-            batch=self.batch,
+            batch=batch,
             seed=seed,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class InputOptions:
+    """What a model is run on, beside the images themselves."""
+
+    input_shape: InputShapeOpt = None
+    size: SizeOpt = None
+    mean: MeanOpt = None
+    std: StdOpt = None
+    normalize: NormalizeOpt = True
+    batch: BatchOpt = None
+
+    def request(self, images: list[str] | None, seed: int) -> "InputRequest":
+        """Return what was asked for; see `ImageOptions.request`."""
+        prepared = ImageOptions(self.size, self.mean, self.std, self.normalize)
+        return prepared.request(images, seed, self.input_shape, self.batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +353,18 @@ class FolderOptions:
 
     out: OutDirOpt = None
     force: ForceOpt = False
+
+    def choose(self, command: str, model: str) -> Path:
+        """Return the folder that was asked for, else one of the command's own that is free.
+
+        Raises:
+            UsageError, CannotRunError: it is not empty and not forced, or cannot be written to (exit 2, 4).
+        """
+        from modelscope_cli.report.folder import OutputFolder, free_folder
+
+        folder = self.out or free_folder(command, model)
+        OutputFolder(folder, self.force).check()
+        return folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,9 +385,10 @@ class OutputOptions:
         return destination(self.format, self.json, self.output, more)
 
 
-MODEL, INPUT, LAYERS, FOLDER, OUTPUT = (
+MODEL, INPUT, IMAGES, LAYERS, FOLDER, OUTPUT = (
     ModelOptions(),
     InputOptions(),
+    ImageOptions(),
     LayerOptions(),
     FolderOptions(),
     OutputOptions(),

@@ -1,10 +1,10 @@
 """Write a result in the format that was asked for, to stdout or to a file."""
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.shell import console as _console
@@ -12,6 +12,7 @@ from modelscope_cli.shell import console as _console
 if TYPE_CHECKING:
     from modelscope_cli.report.sheet import Sheet
 
+T = TypeVar("T")
 FORMATS = ("auto", "table", "tsv", "csv", "json", "markdown")
 _BY_SUFFIX = {
     **{".txt": "table", ".tsv": "tsv", ".csv": "csv", ".json": "json", ".md": "markdown"},
@@ -96,11 +97,23 @@ def is_streamed(where: Destination) -> bool:
     return where.file is None and _resolved(where) in ("tsv", "csv")
 
 
-def emit_parts(where: Destination, sheets: Iterable["Sheet"]) -> None:
-    """Write sheets of the same columns to stdout as they come, under one header; see `is_streamed`."""
-    for number, sheet in enumerate(sheets):
-        text = _render(_resolved(where), sheet, {})
-        _console.write(text if number == 0 else text.partition("\n")[2])
+def row_writer(where: Destination, lay_out: Callable[[T], "Sheet"]) -> Callable[[T], None]:
+    """Return a function that writes the rows of records to stdout as they come, under one header.
+
+    For where `is_streamed`.
+
+    Args:
+        lay_out: gives the sheet of a record, always of the same columns.
+    """
+    has_header = False
+
+    def write(record: T) -> None:
+        nonlocal has_header
+        text = _render(_resolved(where), lay_out(record), {})
+        _console.write(text.partition("\n")[2] if has_header else text)
+        has_header = True
+
+    return write
 
 
 def _resolved(where: Destination) -> str:

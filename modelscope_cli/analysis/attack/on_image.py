@@ -1,5 +1,6 @@
 """`attack`: one picture, one model, and what came of it."""
 
+import io
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -69,10 +70,14 @@ def function_of_pixels(
 ) -> Iterator[ScoresOf]:
     """Give the model as a function from pixels of 0..1 to logits, with the normalisation inside.
 
-    Only the pixels are differentiated: no parameter asks for a gradient while this is open. `interventions` change
-    every pass alike.
+    Only the pixels are differentiated, whatever the caller has switched off: no parameter asks for a gradient while
+    this is open. `interventions` change every pass alike.
     """
-    with HookSession(loaded.module, with_gradients=True, interventions=interventions) as session:
+    with (
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        HookSession(loaded.module, with_gradients=True, interventions=interventions) as session,
+    ):
         is_again = itertools.chain([False], itertools.repeat(True))
         for parameter in loaded.module.parameters():
             parameter.requires_grad_(False)
@@ -81,9 +86,8 @@ def function_of_pixels(
             repeats = next(is_again)
             for intervention in interventions:
                 intervention.begin(is_again=repeats)
-            with torch.enable_grad():
-                prepared = preprocessing.normalize(pixels).to(loaded.dtype)
-                return class_scores(session.run((prepared,)))
+            prepared = preprocessing.normalize(pixels).to(loaded.dtype)
+            return class_scores(session.run((prepared,)))
 
         yield scores_of
 
@@ -102,19 +106,22 @@ def check_family(loaded: LoadedModel) -> None:
         )
 
 
-def check_inputs(inputs: Inputs, typed: str) -> None:
+def check_inputs(inputs: Inputs, name: str) -> None:
     """Refuse what is not one picture: an attack needs pixels of 0..1, as they are before normalisation.
+
+    Args:
+        name: what to call them in the message.
 
     Raises:
         UsageError: exit code 2.
     """
     if inputs.preprocessing is None:
+        what = "holds tensors" if inputs.info.files else "is not a picture"
         raise UsageError(
-            f"'{typed}' holds tensors, and an attack changes the pixels of a picture",
-            "modelscope attack photo.jpg",
+            f"{name} {what}, and an attack changes the pixels of a picture", "modelscope attack photo.jpg"
         )
     if inputs.n_images > 1:
-        raise UsageError(f"one picture at a time, '{typed}' has {inputs.n_images}", "give one file")
+        raise UsageError(f"one picture at a time, {name} has {inputs.n_images}", "give one file")
 
 
 def attack_picture(
@@ -143,15 +150,22 @@ def save_and_ask(
     loaded: LoadedModel,
     inputs: Inputs,
     found: Found,
-    file: Path,
+    file: Path | None = None,
     interventions: Sequence[Intervention] = (),
 ) -> ReadBack:
-    """Write what was found to a PNG file, read that as any picture is read, and ask the model about it."""
+    """Write what was found as a PNG, read that as any picture is read, and ask the model about it.
+
+    Args:
+        file: where the PNG goes; None to keep it in memory.
+    """
     plan = _plan(inputs)
-    to_pil_image(found.levels[0]).save(file)
-    image = decode(PictureFile(str(file)), plan.mode)
+    png = io.BytesIO()
+    to_pil_image(found.levels[0]).save(png, format="PNG")
+    if file is not None:
+        file.write_bytes(png.getvalue())
+    image = decode(PictureFile("adversarial.png", png.getvalue()), plan.mode)
     levels = pil_to_tensor(image)
-    prepared = plan.picture(plan.apply(image, file.name))[: len(plan.mean)]
+    prepared = plan.picture(plan.apply(image, "adversarial.png"))[: len(plan.mean)]
     for intervention in interventions:
         intervention.repeat()
     with function_of_pixels(loaded, plan, interventions) as scores_of:

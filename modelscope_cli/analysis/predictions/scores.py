@@ -37,15 +37,15 @@ def class_scores(output: Any, n_images: int | None = None) -> Tensor:
     return floats[0].float()
 
 
-def check_labels(labels: Sequence[str], n_classes: int, file: str) -> None:
-    """Refuse labels that are not one for each class.
+def check_labels(labels: Sequence[str], n_classes: int, what: str) -> None:
+    """Refuse labels that are not one for each class; `what` to call them in the message.
 
     Raises:
         CannotRunError: too many or too few (exit 4).
     """
     if len(labels) != n_classes:
         n_labels = f"{len(labels)} label" + ("s" if len(labels) != 1 else "")
-        message = f"labels file '{file}' has {n_labels}, the model {n_classes} classes"
+        message = f"{what} has {n_labels}, the model {n_classes} classes"
         raise CannotRunError(message, f"--labels FILE with {n_classes} labels, or leave out --labels")
 
 

@@ -1,9 +1,12 @@
 """What was typed about pruning, before anything heavy is imported."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from modelscope_cli.errors import UsageError
+from modelscope_cli.records.keywords import check_choice, texts
 
+METHODS = ("l1", "l2", "random", "activation")
 _SWEEP = "--sweep 0.1,0.3,0.5,0.7,0.9"
 
 
@@ -32,27 +35,39 @@ class PruneRequest:
         return tuple(sorted({self.amount, *self.sweep}))
 
 
-def check_request(request: PruneRequest, has_images: bool) -> None:
-    """Refuse shares out of range and options that contradict each other.
+def make_request(
+    *,
+    amount: float,
+    method: str,
+    channels: bool,
+    is_global: bool,
+    sweep: str | Sequence[float],
+    seed: int,
+    has_images: bool,
+) -> PruneRequest:
+    """Check what was asked for.
 
     Raises:
-        UsageError: exit code 2.
+        UsageError: a share out of range, or options that contradict each other (exit 2).
     """
-    _check_amount(request.amount, f"--amount {request.amount:g}", "--amount 0.3")
-    if request.is_global and request.structured:
+    check_choice("method", method, METHODS)
+    request = PruneRequest(amount, read_sweep(texts(sweep) or ""), method, channels, is_global, seed)
+    _check_amount(amount, f"--amount {amount:g}", "--amount 0.3")
+    if is_global and channels:
         raise UsageError(
             "'--global' and '--channels' exclude each other: norms of channels of different layers do not compare",
             "leave out --global",
         )
-    if request.method == "activation" and not request.structured:
+    if method == "activation" and not channels:
         raise UsageError(
             "'--method activation' ranks channels, not single weights", "--method activation --channels"
         )
-    if request.method == "activation" and not has_images:
+    if method == "activation" and not has_images:
         raise UsageError(
             "'--method activation' needs pictures to see what the channels do",
             "modelscope prune IMAGE... --method activation --channels",
         )
+    return request
 
 
 def read_sweep(text: str) -> tuple[float, ...]:

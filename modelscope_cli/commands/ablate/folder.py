@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from modelscope_cli.commands.ablate.gallery import save_contact_sheet
+from modelscope_cli.commands.ablate.gallery import rows_shown, save_contact_sheet
 from modelscope_cli.commands.ablate.pictures import save_ablation_plot
 from modelscope_cli.commands.ablate.table import ablate_sheet
 from modelscope_cli.records.ablate import AblateRecord
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from modelscope_cli.commands.ablate.gallery import Maps
 
+__all__ = ["files_for", "rows_shown", "save_report"]
 PLOT, TABLE, REPORT, CONTACT_SHEET = "ablation.png", "ablation.csv", "report.json", "contact_sheet.png"
 
 

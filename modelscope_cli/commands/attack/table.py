@@ -52,9 +52,14 @@ def _facts(record: AttackRecord) -> tuple[tuple[str, str], ...]:
         ("saved as PNG", f"linf {in_levels(record.linf_saved)}, l2 {numbers.number(record.l2_saved)}"),
         ("prepared again", f"resized and cropped it is {prepared}"),
         *hook_facts(record.hooks),
-        ("folder", record.out_dir),
-        ("at a glance", f"{record.out_dir}/comparison.png"),
+        *_where(record),
     )
+
+
+def _where(record: AttackRecord) -> tuple[tuple[str, str], ...]:
+    if record.out_dir is None:
+        return ()
+    return (("folder", record.out_dir), ("at a glance", f"{record.out_dir}/comparison.png"))
 
 
 def verdict(record: AttackRecord) -> str:

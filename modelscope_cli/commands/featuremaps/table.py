@@ -20,8 +20,10 @@ COLUMNS = (
 
 def featuremaps_sheet(record: FeatureMapsRecord, columns: str | None = None) -> Sheet:
     """List the pictures that were written, in execution order."""
-    facts = [("folder", record.out_dir), ("all at a glance", f"{record.out_dir}/{record.contact_sheet}")]
-    facts += hook_facts(record.hooks)
+    facts = [*hook_facts(record.hooks)]
+    if record.out_dir is not None:
+        sheet = f"{record.out_dir}/{record.contact_sheet}"
+        facts = [("folder", record.out_dir), ("all at a glance", sheet), *facts]
     if record.not_called:
         facts.append(("not called", ", ".join(record.not_called)))
     return Sheet(
@@ -39,7 +41,7 @@ def _is_missing(row: FeatureMap) -> bool:
 
 def _title(record: FeatureMapsRecord) -> str:
     model, given = record.run.model, record.run.input
-    what = ", ".join(given.files) if given and given.files else "noise"
+    what = (", ".join(given.files) or given.source) if given else ""
     return (
         f"{model.name} ({model.class_name}, weights {model.weights.resolved}) on {what}, {record.run.device}"
     )

@@ -1,18 +1,20 @@
 """`modelscope predict`."""
 
-from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from modelscope_cli.analysis.interventions import HookFindings, read_hooks
-from modelscope_cli.errors import UsageError
-from modelscope_cli.shell import console as _console
+import modelscope_cli as ms
 from modelscope_cli.shell import options as opt
-from modelscope_cli.shell.output import destination, emit, emit_parts, is_streamed
-from modelscope_cli.shell.run import bind, conclude, load, make_run, open_for, read_options, set_up
+from modelscope_cli.shell.console import PROGRESS
+from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.output import emit, is_streamed, row_writer
+
+if TYPE_CHECKING:
+    from modelscope_cli.records.predict import PredictRecord
+    from modelscope_cli.report.sheet import Sheet
 
 
 class Activation(StrEnum):
@@ -22,6 +24,7 @@ class Activation(StrEnum):
     sigmoid = "sigmoid"
 
 
+@spread
 def predict(
     images: Annotated[
         list[str],
@@ -64,27 +67,10 @@ def predict(
         typer.Option("--temperature", metavar="T", help="Divide the logits by this; above 1 is less sure."),
     ] = 1.0,
     hook: opt.HookOpt = None,
-    model: opt.ModelOpt = "resnet34",
-    weights: opt.WeightsOpt = "auto",
-    checkpoint: opt.CheckpointOpt = None,
-    strict: opt.StrictOpt = True,
-    num_classes: opt.NumClassesOpt = None,
-    model_arg: opt.ModelArgsOpt = None,
-    device: opt.DeviceOpt = "auto",
-    dtype: opt.DtypeOpt = "float32",
-    seed: opt.SeedOpt = 0,
-    offline: opt.OfflineOpt = False,
-    size: opt.SizeOpt = None,
-    mean: opt.MeanOpt = None,
-    std: opt.StdOpt = None,
-    normalize: opt.NormalizeOpt = True,
+    model: opt.ModelOptions = opt.MODEL,
+    prepared: opt.ImageOptions = opt.IMAGES,
     batch: opt.BatchOpt = None,
-    columns: opt.ColumnsOpt = None,
-    format: opt.FormatOpt = "auto",
-    json: opt.JsonOpt = False,
-    output: opt.OutputOpt = None,
-    quiet: opt.QuietOpt = False,
-    debug: opt.DebugOpt = False,
+    output: opt.OutputOptions = opt.OUTPUT,
 ) -> None:
     """Print what a classifier says about pictures: the likeliest classes of each, one row a class.
 
@@ -98,66 +84,28 @@ def predict(
 
       modelscope predict samples/composition.jpg -m samples/tiny_resnet.py:TinyResNet --activation sigmoid
     """
-    options = {**locals(), "input_shape": None}
+    from modelscope_cli.analysis.predictions.request import check_scoring
     from modelscope_cli.commands.predict.table import predict_columns, predict_sheet
-    from modelscope_cli.inputs.labels import read_labels
-    from modelscope_cli.records.predict import Prediction, PredictRecord
     from modelscope_cli.report.sheet import choose_columns
 
-    set_up(quiet, debug)
-    where = destination(format, json, output)
-    request, given = read_options(options)
-    hooks = read_hooks(hook, "predict")
-    choose_columns(predict_columns(), columns)
-    if not 0 < temperature < float("inf"):
-        raise UsageError(f"'--temperature {temperature:g}' is no number above 0", "--temperature 2")
-    is_sigmoid = activation == Activation.sigmoid
-    if threshold is not None and not is_sigmoid:
-        raise UsageError(f"'--threshold {threshold:g}' is for sigmoid", "--activation sigmoid")
-    named = read_labels(labels) if labels is not None else None
+    where = output.begin()
+    asked = model.request(), prepared.request(images, model.seed, batch=batch)
+    choose_columns(predict_columns(), output.columns)
+    check_scoring(activation, threshold, temperature)
 
-    from modelscope_cli.analysis.predictions.scores import (
-        check_labels,
-        name_guesses,
-        stream_logits,
-        top_guesses,
+    def lay_out(record: "PredictRecord") -> "Sheet":
+        return predict_sheet(record, output.columns)
+
+    record = ms.predict(
+        *asked,
+        top=top,
+        labels=labels,
+        activation=activation,
+        threshold=threshold,
+        temperature=temperature,
+        hook=hook or (),
+        each=row_writer(where, lay_out) if is_streamed(where) else None,
+        progress=PROGRESS,
     )
-
-    loaded = load(request)
-    inputs = open_for(given, loaded)
-    bound = bind(hooks, loaded, next(iter(inputs)).args, seed)
-    n_classes = 0
-
-    def predictions() -> Iterator[tuple[Prediction, ...]]:
-        nonlocal n_classes
-        n_done = 0
-        images = _console.track("images", inputs, inputs.n_batches)
-        for part, logits in stream_logits(loaded.module, images, bound.interventions):
-            n_classes = logits.shape[1]
-            if named is not None:
-                check_labels(named, n_classes, str(labels))
-            guesses = top_guesses(logits, top, named or loaded.categories, activation.value, temperature)
-            yield name_guesses(guesses, part, n_done)
-            n_done += len(guesses)
-
-    def record(some: tuple[Prediction, ...], found: HookFindings = ((), ())) -> PredictRecord:
-        reports, warnings = found
-        return PredictRecord(
-            run=make_run(
-                "predict", loaded, inputs.info, seed, (*loaded.warnings, *inputs.warnings, *warnings)
-            ),
-            predictions=some,
-            activation=activation.value,
-            temperature=temperature,
-            classes=n_classes,
-            threshold=(0.5 if threshold is None else threshold) if is_sigmoid else None,
-            hooks=reports,
-        )
-
-    if is_streamed(where):
-        emit_parts(where, (predict_sheet(record(some), columns) for some in predictions()))
-        conclude(bound)
-        return
-    whole = tuple(prediction for some in predictions() for prediction in some)
-    result = record(whole, conclude(bound))
-    emit(where, predict_sheet(result, columns), result.to_dict())
+    if not is_streamed(where):
+        emit(where, lay_out(record), record.to_dict())

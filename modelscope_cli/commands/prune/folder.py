@@ -1,16 +1,12 @@
-"""What `prune` leaves behind: the report's folder, and the pruned weights."""
+"""The folder `prune` leaves behind."""
 
-import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from modelscope_cli.commands.prune.pictures import save_prune_plot
-from modelscope_cli.commands.prune.table import prune_sheet, what_is_cut
-from modelscope_cli.errors import UsageError
+from modelscope_cli.commands.prune.table import prune_sheet
 from modelscope_cli.records.prune import PruneRecord
 from modelscope_cli.report.delimited import render_csv
-from modelscope_cli.report.folder import check_file, write_text
+from modelscope_cli.report.folder import write_text
 from modelscope_cli.report.json import render_json
 
 PICTURE = "drift.png"
@@ -27,46 +23,3 @@ def save_report(record: PruneRecord, stage: Path) -> None:
     write_text(stage / "drift.csv", render_csv(prune_sheet(record, "drift")))
     write_text(stage / "layers.csv", render_csv(prune_sheet(record, "layers")))
     save_prune_plot(record, stage / PICTURE)
-
-
-def check_weights_file(path: Path, checkpoint: Path | None) -> None:
-    """Refuse a file for the pruned weights that cannot or should not be written, before anything long is begun.
-
-    Raises:
-        UsageError: not .safetensors, or the checkpoint the weights came from (exit 2).
-        CannotRunError: it cannot be written (exit 4).
-    """
-    if path.suffix.lower() != ".safetensors":
-        raise UsageError(f"'--save {path}' does not end in .safetensors", f"--save {path.stem}.safetensors")
-    if checkpoint is not None and path.resolve() == checkpoint.resolve():
-        message = f"'--save {path}' would overwrite the checkpoint itself"
-        raise UsageError(message, f"--save {path.stem}-pruned.safetensors")
-    check_file(path)
-
-
-def pack_weights(record: PruneRecord, state: dict[str, Any], categories: Sequence[str] | None) -> bytes:
-    """Return a state dict as a safetensors file whose header says what was done, and names the classes."""
-    from safetensors.torch import save
-
-    run, totals = record.run, record.totals
-    pruning = {
-        "amount": record.amount,
-        "method": record.method,
-        "structured": record.structured,
-        "scope": record.scope,
-        "cut": what_is_cut(record),
-        "layers": [
-            f"{layer.name}.{layer.parameter}" if layer.name else layer.parameter for layer in record.layers
-        ],
-        "zeros": totals.zeros,
-        "numel": totals.numel,
-        "of": f"{run.model.name}, weights {run.model.weights.resolved}",
-        "sha256_of_source": run.model.weights.sha256,
-        "seed": run.seed,
-        "by": f"modelscope {run.versions['version']}, torch {run.versions['torch']}",
-        "note": "zeros alone make no file smaller and no forward faster",
-    }
-    metadata = {"format": "pt", "pruning": json.dumps(pruning)}
-    if categories:
-        metadata["categories"] = json.dumps(list(categories))
-    return save(state, metadata=metadata)

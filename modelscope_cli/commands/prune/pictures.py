@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from modelscope_cli.commands.prune.table import weight_label, what_is_cut
+from modelscope_cli.commands.prune.table import weight_label
 from modelscope_cli.records.prune import PruneRecord
 from modelscope_cli.report.folder import write_with
 from modelscope_cli.report.headline import given

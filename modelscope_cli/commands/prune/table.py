@@ -58,23 +58,10 @@ def prune_sheet(record: PruneRecord, table: str = "drift", columns: str | None =
     )
 
 
-def what_is_cut(record: PruneRecord) -> str:
-    """Say in words what an amount is a share of: `weights of the smallest |w| in each layer`."""
-    unit = "output channels" if record.structured else "weights"
-    which = {
-        "l1": "smallest L1 norm" if record.structured else "smallest |w|",
-        "l2": "smallest L2 norm" if record.structured else "smallest |w|",
-        "random": "",
-        "activation": "smallest mean |activation|",
-    }[record.method]
-    where = "of all layers together" if record.scope == "global" else "in each layer"
-    return f"{unit} of the {which} {where}" if which else f"{unit} at random {where}"
-
-
 def _facts(record: PruneRecord) -> list[tuple[str, str]]:
     totals = record.totals
     drift = next(row for row in record.sweep if row.amount == record.amount)
-    facts = [("cut", what_is_cut(record))]
+    facts = [("cut", record.what_is_cut)]
     share = numbers.percent(totals.zeros / totals.params)
     text = f"{numbers.count(totals.zeros)} of {numbers.count(totals.numel)} weights zero in {totals.layers} layers"
     facts.append((f"at {record.amount:g}", f"{text}, {share} of all parameters; {_answers(record, drift)}"))

@@ -74,7 +74,6 @@ def stats(
     from modelscope_cli.commands.stats.table import columns_of, stats_sheet
     from modelscope_cli.report.batch_norm_table import check_drift
     from modelscope_cli.report.canvas import check_figure
-    from modelscope_cli.report.folder import OutputFolder, free_folder
 
     where = output.begin()
     asked = model.request(), inputs.request(images, model.seed)
@@ -86,9 +85,7 @@ def stats(
         raise UsageError(message, "--plot FILE or --output FILE")
     if plot is not None:
         check_figure(plot)
-    out = folder.out or free_folder("stats", model.model) if correlation else None
-    if out is not None:
-        OutputFolder(out, folder.force).check()
+    out = folder.choose("stats", model.model) if correlation else None
     record = ms.stats(
         *asked,
         layer=layers.layer or (),

@@ -1,0 +1,111 @@
+"""`ablate`: from a classifier and its input to what becomes of the answer without each of its layers."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Unpack
+
+from torch import Tensor
+
+from modelscope_cli.analysis.ablation import ablating
+from modelscope_cli.analysis.ablation.replacement import STAND_INS
+from modelscope_cli.analysis.activations.maps import capture_maps
+from modelscope_cli.analysis.gradients.request import PREDICTED
+from modelscope_cli.analysis.results import Results
+from modelscope_cli.analysis.subject import Subject, as_patterns
+from modelscope_cli.errors import UsageError
+from modelscope_cli.hooks.selection import Selection, uncalled
+from modelscope_cli.records.ablate import AblateRecord, Ablation
+from modelscope_cli.records.keywords import Keywords, check_choice, spelled_out
+from modelscope_cli.records.progress import Progress
+from modelscope_cli.report.views import folder_of
+
+if TYPE_CHECKING:
+    from modelscope_cli.models.request import Model
+
+
+@spelled_out
+def ablate(
+    model: "Model" = "resnet34",
+    inputs: Any = None,
+    *,
+    layer: str | Sequence[str] = (),
+    exclude: str | Sequence[str] = (),
+    channels: bool = False,
+    how: str = "zero",
+    target: str | int = PREDICTED,
+    hook: str | Sequence[str] = (),
+    out: str | PathLike[str] | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+    **keywords: Unpack[Keywords],
+) -> AblateRecord:
+    """Take out the layers of a classifier one by one, and return which of them carry the decision.
+
+    What follows a layer is computed again, what came before is not. Over several images all figures are means.
+
+    Args:
+        model: a name or file as on the command line, a module of yours, or what `load` returned.
+        inputs: paths, PIL images, tensors, a `DataLoader`; None for seeded noise of the model's own size.
+        layer, exclude: layer patterns.
+        channels: take out the channels of each `layer` one by one.
+        how: what stands in: `zero`; `mean`, of each channel over its positions; or `shuffle`, the same values at
+            shuffled positions (seeded).
+        target: whose logit to follow: a class index, a label, or `predicted`, of each image its own.
+        hook: what changes on the way, as `--hook` takes it.
+        out: folder for the report and the pictures; `force`: it need not be empty.
+
+    Raises:
+        UsageError: a keyword, a pattern, a class or a combination that means nothing (exit 2 on the command line).
+        CannotRunError: the model cannot be loaded, raised, or is not a classifier, or a file cannot be read or
+            written (exit 4).
+    """
+    if channels and not as_patterns(layer):
+        raise UsageError("--channels needs to know of which layers", "--channels --layer conv@-1")
+    check_choice("stand-in", how, STAND_INS)
+    results = Results(out, force)
+    subject = Subject("ablate", model, inputs, keywords, hook=hook, progress=progress)
+    subject.open()
+    selection = subject.select(layer, exclude)
+    ablations = ablating.ablate(
+        subject.loaded,
+        subject.inputs,
+        selection,
+        ablating.AblationRequest(how, channels, str(target), subject.seed),
+        interventions=subject.bind().interventions,
+        track=subject.progress.track,
+    )
+    if ablations.why_whole:
+        subject.progress.note(f"every pass runs the whole model, which {ablations.why_whole}")
+    subject.warn(ablations.warnings)
+    hooks = subject.conclude()
+    record = AblateRecord(
+        run=subject.run(),
+        baseline=ablations.baseline,
+        rows=ablations.rows,
+        mode=how,
+        images=len(ablations.baseline.predictions),
+        classes=ablations.classes,
+        not_called=uncalled(subject.loaded.module, selection, ablations.called),
+        out_dir=results.path,
+        hooks=hooks,
+    )
+    with results.open() as stage:
+        if stage is not None:
+            folder = folder_of("ablate")
+            image = next(iter(subject.first.pictures), None)
+            maps = _maps(subject, folder.rows_shown(record), image) if image is not None else {}
+            record = replace(record, files=folder.files_for(image))
+            folder.save_report(record, stage, image, maps)
+    if out is not None:
+        subject.progress.note(f"wrote {out}")
+    return record
+
+
+def _maps(subject: Subject, rows: Sequence[Ablation], image: Tensor) -> dict[tuple[str, int], Tensor]:
+    """Return what the calls of some rows put out for the first image, by name and index of the call."""
+    calls = Selection(wanted=frozenset((row.name, row.call) for row in rows))
+    size = (image.shape[1], image.shape[2])
+    exhibits = capture_maps(subject.loaded.module, subject.first.args, calls, image_size=size)
+    # Of several outputs of a call the first, which is the one whose channels were taken out.
+    return {(e.record.name, e.record.call): e.maps.to("cpu") for e in exhibits[::-1] if e.maps is not None}

@@ -1,0 +1,124 @@
+"""`featuremaps`: from a model and one image to a picture of what every layer puts out for it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from modelscope_cli.analysis.activations.maps import capture_maps
+from modelscope_cli.analysis.results import Results
+from modelscope_cli.analysis.subject import Subject
+from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.hooks.selection import uncalled
+from modelscope_cli.inputs.given import as_given
+from modelscope_cli.records.featuremaps import FeatureMapsRecord
+from modelscope_cli.records.keywords import Keywords, check_choice, check_number, spelled_out
+from modelscope_cli.records.progress import Progress
+from modelscope_cli.report import gallery
+from modelscope_cli.report.folder import check_file, write_text
+from modelscope_cli.report.json import render_json
+from modelscope_cli.report.palette import make_palette
+
+if TYPE_CHECKING:
+    from modelscope_cli.models.request import Model
+
+SCALES = ("channel", "layer")
+
+
+@spelled_out
+def featuremaps(
+    model: "Model" = "resnet34",
+    inputs: Any = None,
+    *,
+    layer: str | Sequence[str] = (),
+    exclude: str | Sequence[str] = (),
+    channels: int = 64,
+    top: bool = False,
+    scale: str = "channel",
+    cmap: str = "viridis",
+    cell: int | None = None,
+    overlay: bool = False,
+    save_tensors: str | PathLike[str] | None = None,
+    hook: str | Sequence[str] = (),
+    out: str | PathLike[str] | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+    **keywords: Unpack[Keywords],
+) -> FeatureMapsRecord:
+    """Return what the layers put out for one image: shapes and ranges; with `out`, a picture of each.
+
+    The forward stops after the last layer that was asked for.
+
+    Args:
+        model: a name or file as on the command line, a module of yours, or what `load` returned.
+        inputs: a path, a PIL image or a tensor; None for seeded noise of the model's own size.
+        layer, exclude: layer patterns.
+        channels: show at most this many, evenly chosen, or with `top` those of the largest mean |activation|.
+        scale: whether colours span each `channel`'s own range, or the whole `layer`'s.
+        cmap: any matplotlib colour map. `cell`: pixels of a map's long side; None enlarges small ones.
+        overlay: blend the maps over the image.
+        save_tensors: save the whole outputs here, as `.safetensors`.
+        hook: what changes on the way, as `--hook` takes it.
+        out: folder for the pictures and `report.json`; `force`: it need not be empty.
+
+    Raises:
+        UsageError: a keyword, a pattern or a combination that means nothing (exit 2 on the command line).
+        CannotRunError: the model cannot be loaded or raised, nothing can be drawn, or a file cannot be read or
+            written (exit 4).
+    """
+    check_number("channels", channels, 1)
+    check_choice("scale", scale, SCALES)
+    if cell is not None:
+        check_number("cell", cell, 1, 2048)
+    make_palette(cmap)
+    given = as_given(inputs, keywords)
+    given.request.check_one("featuremaps")
+    results = Results(out, force)
+    if save_tensors is not None:
+        check_file(Path(save_tensors))
+    subject = Subject("featuremaps", model, given, keywords, hook=hook, progress=progress)
+    subject.open()
+    if subject.inputs.n_images > 1 and not given.is_noise:
+        raise UsageError(
+            f"one picture at a time, {given.name} has {subject.inputs.n_images}", "give one file"
+        )
+    image = next(iter(subject.first.pictures), None)
+    if overlay and image is None:
+        raise UsageError("--overlay needs a picture to lie over", "leave out --overlay")
+    selection = subject.select(layer, exclude)
+    exhibits = capture_maps(
+        subject.loaded.module,
+        subject.first.args,
+        selection,
+        image_size=(image.shape[1], image.shape[2]) if image is not None else None,
+        n_channels=channels,
+        is_top=top,
+        interventions=subject.bind().interventions,
+    )
+    hooks = subject.conclude()
+    if not any(exhibit.maps is not None for exhibit in exhibits):
+        message = "no selected layer gave anything that can be drawn"
+        raise CannotRunError(message, f"modelscope summary {subject.loaded.info.name}")
+    record = FeatureMapsRecord(
+        run=subject.run(),
+        maps=tuple(exhibit.record for exhibit in exhibits),
+        contact_sheet=None,
+        out_dir=results.path,
+        tensors=str(save_tensors) if save_tensors is not None else None,
+        not_called=uncalled(subject.loaded.module, selection, [exhibit.record.name for exhibit in exhibits]),
+        hooks=hooks,
+    )
+    with results.open() as stage:
+        if stage is not None:
+            look = gallery.Look(scale, cmap, cell, image if overlay else None)
+            maps = gallery.save_gallery(exhibits, look, stage)
+            record = replace(record, maps=maps, contact_sheet=gallery.CONTACT_SHEET)
+            write_text(stage / "report.json", render_json(record.to_dict()))
+        if save_tensors is not None:
+            gallery.save_tensors(exhibits, Path(save_tensors))
+    if save_tensors is not None:
+        subject.progress.note(f"wrote {save_tensors}")
+    if out is not None:
+        subject.progress.note(f"wrote {out} ({sum(row.file is not None for row in record.maps)} grids)")
+    return record

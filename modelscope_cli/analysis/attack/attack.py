@@ -1,0 +1,100 @@
+"""`attack`: from a classifier and one image to the nearest image that fools it, and whether its file still does."""
+
+from collections.abc import Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Unpack
+
+from modelscope_cli.analysis.attack import on_image
+from modelscope_cli.analysis.attack.request import make_request
+from modelscope_cli.analysis.results import Results
+from modelscope_cli.analysis.subject import Subject, seed_of
+from modelscope_cli.inputs.given import as_given
+from modelscope_cli.records.attack import AttackRecord
+from modelscope_cli.records.keywords import Keywords, spelled_out, texts
+from modelscope_cli.records.progress import Progress, ticking
+from modelscope_cli.report.views import folder_of
+
+if TYPE_CHECKING:
+    from modelscope_cli.models.request import Model
+
+
+@spelled_out
+def attack(
+    model: "Model" = "resnet34",
+    inputs: Any = None,
+    *,
+    method: str = "pgd",
+    norm: str = "linf",
+    epsilon: str | float | None = None,
+    steps: int | None = None,
+    step_size: str | float | None = None,
+    restarts: int = 1,
+    target: str | int | None = None,
+    hook: str | Sequence[str] = (),
+    out: str | PathLike[str] | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+    **keywords: Unpack[Keywords],
+) -> AttackRecord:
+    """Change an image as little as it takes to fool a classifier; return what came of it, also as an 8-bit file.
+
+    The gradient is taken with respect to the pixels the model sees, before normalisation.
+
+    Args:
+        model: a name or file as on the command line, a module of yours, or what `load` returned.
+        inputs: one image: a path or a PIL image.
+        method: `fgsm`, one step along the sign of the gradient; `ifgsm`, several smaller ones; `pgd`, the same
+            from a random start.
+        norm: what epsilon bounds: `linf`, the change of every value; `l2`, the length of the whole change.
+        epsilon: how far the image may move, in pixels of 0..1; None for 8/255, with `l2` 3.
+        steps: gradient steps; None for 10 of `ifgsm`, 20 of `pgd`. `step_size`: how far one goes.
+        restarts: random starts of `pgd` to try.
+        target: a class index or label to be mistaken for; None for any but the predicted one.
+        hook: what changes on the way, as `--hook` takes it.
+        out: folder for the images and the report; `force`: it need not be empty.
+
+    Raises:
+        UsageError: a keyword, a class or a combination that means nothing (exit 2 on the command line).
+        CannotRunError: the model cannot be loaded, raised, is not a classifier or cannot be differentiated, or a
+            file cannot be read or written (exit 4).
+    """
+    asked = make_request(
+        method=method,
+        norm=norm,
+        epsilon=texts(epsilon),
+        steps=steps,
+        step_size=texts(step_size),
+        restarts=restarts,
+        target=texts(target),
+        seed=seed_of(model, keywords),
+    )
+    given = as_given(inputs, keywords)
+    given.request.check_one("attack")
+    results = Results(out, force)
+    subject = Subject("attack", model, given, keywords, hook=hook, has_backward=True, progress=progress)
+    loaded = subject.loaded
+    on_image.check_family(loaded)
+    subject.open()
+    on_image.check_inputs(subject.inputs, given.name)
+    interventions = subject.bind().interventions
+    with ticking(subject.progress, "steps", asked.restarts * (asked.steps + 1)) as tick:
+        attacked = on_image.attack_picture(loaded, subject.inputs, asked, tick, interventions)
+    hooks = subject.conclude()
+    with results.open() as stage:
+        folder = folder_of("attack")
+        file = stage / folder.ADVERSARIAL if stage is not None else None
+        read = on_image.save_and_ask(loaded, subject.inputs, attacked.found, file, interventions)
+        subject.warn(on_image.notices(attacked, read, asked))
+        record = AttackRecord(
+            run=subject.run(),
+            image=(given.request.files or subject.inputs.info.files)[0],
+            out_dir=results.path,
+            files=folder.FILES if stage is not None else (),
+            hooks=hooks,
+            **on_image.describe(attacked, read, asked, loaded.categories),
+        )
+        if stage is not None:
+            folder.save_report(record, attacked.levels, read.levels, stage)
+    if out is not None:
+        subject.progress.note(f"wrote {out}")
+    return record

@@ -1,0 +1,142 @@
+"""`prune`: from a classifier and its input to how far its answers drift when weights are cut away."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from modelscope_cli.analysis.pruning.channel_importance import channel_importance, unranked
+from modelscope_cli.analysis.pruning.drift import measure_pruning, pruned_state
+from modelscope_cli.analysis.pruning.masks import find_prunable
+from modelscope_cli.analysis.pruning.request import make_request
+from modelscope_cli.analysis.pruning.weights_file import check_weights_file, pack_weights
+from modelscope_cli.analysis.results import Results
+from modelscope_cli.analysis.subject import Subject, as_patterns, seed_of
+from modelscope_cli.inputs.given import as_given
+from modelscope_cli.models.request import ModelRequest
+from modelscope_cli.records.keywords import Keywords, spelled_out
+from modelscope_cli.records.progress import Progress
+from modelscope_cli.records.prune import PruneRecord
+from modelscope_cli.records.run import Notice
+from modelscope_cli.report.folder import write_bytes
+from modelscope_cli.report.views import folder_of
+
+if TYPE_CHECKING:
+    from modelscope_cli.models.request import Model
+
+
+@spelled_out
+def prune(
+    model: "Model" = "resnet34",
+    inputs: Any = None,
+    *,
+    layer: str | Sequence[str] = (),
+    exclude: str | Sequence[str] = (),
+    amount: float = 0.3,
+    method: str = "l1",
+    channels: bool = False,
+    global_: bool = False,
+    sweep: str | Sequence[float] = (0.1, 0.3, 0.5, 0.7, 0.9),
+    save: str | PathLike[str] | None = None,
+    hook: str | Sequence[str] = (),
+    out: str | PathLike[str] | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+    **keywords: Unpack[Keywords],
+) -> PruneRecord:
+    """Cut weights away and return how far the answers drift; the model itself is left whole.
+
+    Args:
+        model: a name or file as on the command line, a module of yours, or what `load` returned.
+        inputs: paths, PIL images, tensors, a `DataLoader`; None for seeded noise of the model's own size.
+        layer, exclude: layer patterns; a layer that is named means everything below it.
+        amount: share that is cut, from 0 to below 1. `sweep`: also measure the drift at these.
+        method: what goes first: the smallest by `l1` or `l2` norm, `random` ones, or with `channels` those of
+            the smallest mean |`activation`| over the images.
+        channels: cut whole output channels, not single weights.
+        global_: the share is of all layers' weights together, not of each layer's: `--global`.
+        save: write the weights with zeros in them here, as `.safetensors`.
+        hook: what changes on the way, as `--hook` takes it.
+        out: folder for the report and the picture; `force`: it need not be empty.
+
+    Raises:
+        UsageError: a keyword, a pattern or a combination that means nothing (exit 2 on the command line).
+        CannotRunError: the model cannot be loaded, raised, or is not a classifier, or a file cannot be read or
+            written (exit 4).
+    """
+    given = as_given(inputs, keywords)
+    asked = make_request(
+        amount=amount,
+        method=method,
+        channels=channels,
+        is_global=global_,
+        sweep=sweep,
+        seed=seed_of(model, keywords),
+        has_images=not given.is_noise,
+    )
+    results = Results(out, force)
+    if save is not None:
+        check_weights_file(Path(save), _files(model, keywords))
+    subject = Subject("prune", model, given, keywords, hook=hook, progress=progress)
+    subject.open()
+    loaded, interventions = subject.loaded, subject.bind().interventions
+    prunables = find_prunable(loaded.module, as_patterns(layer), as_patterns(exclude))
+    importance = None
+    if method == "activation":
+        importance = channel_importance(
+            loaded.module, subject.inputs, prunables, interventions=interventions, track=subject.track
+        )
+        subject.warn(unranked(prunables, importance))
+    if given.is_noise:
+        message = "the drift is measured on noise, which no picture looks like"
+        subject.warn([Notice("drift_on_noise", message)])
+    pruning = measure_pruning(
+        loaded.module,
+        subject.inputs,
+        prunables,
+        asked,
+        importance=importance,
+        categories=loaded.categories,
+        interventions=interventions,
+        track=subject.track,
+    )
+    subject.warn(pruning.warnings)
+    hooks = subject.conclude()
+    record = PruneRecord(
+        run=subject.run(),
+        layers=pruning.layers,
+        totals=pruning.totals,
+        before=pruning.before,
+        after=pruning.after,
+        file=None,
+        sweep=pruning.sweep,
+        amount=amount,
+        method=method,
+        structured=channels,
+        scope="global" if global_ else "layer",
+        images=subject.inputs.n_images,
+        out_dir=results.path,
+        hooks=hooks,
+    )
+    with results.open() as stage:
+        if save is not None:
+            content = pack_weights(record, pruned_state(loaded.module, pruning.masks), loaded.categories)
+            record = replace(record, file=str(save), file_bytes=len(content))
+            write_bytes(Path(save), content)
+            subject.progress.note(f"wrote {save}")
+        if stage is not None:
+            folder = folder_of("prune")
+            record = replace(record, files=folder.FILES)
+            folder.save_report(record, stage)
+    if out is not None:
+        subject.progress.note(f"wrote {out}")
+    return record
+
+
+def _files(model: "Model", keywords: Keywords) -> list[Path]:
+    """Return the files the weights may come from, which have to stay as they are."""
+    if isinstance(model, ModelRequest):
+        return [Path(model.model), *([model.checkpoint] if model.checkpoint is not None else [])]
+    named = (model if isinstance(model, str | PathLike) else None, keywords.get("checkpoint"))
+    return [Path(file) for file in named if file is not None]

@@ -1,0 +1,108 @@
+"""The options of `attack` that say how the model is attacked."""
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+_ATTACK = "Attack"
+
+
+class Method(StrEnum):
+    """How to look for a picture that fools the model."""
+
+    fgsm = "fgsm"
+    ifgsm = "ifgsm"
+    pgd = "pgd"
+
+
+class Norm(StrEnum):
+    """In which distance the picture stays near."""
+
+    linf = "linf"
+    l2 = "l2"
+
+
+@dataclass(frozen=True, slots=True)
+class AttackOptions:
+    """How to look for a picture that fools the model."""
+
+    method: Annotated[
+        Method,
+        typer.Option(
+            "--method",
+            help="fgsm: one step along the sign of the gradient; ifgsm: several smaller ones; pgd: the same from "
+            "a random start.",
+            rich_help_panel=_ATTACK,
+        ),
+    ] = Method.pgd
+    norm: Annotated[
+        Norm,
+        typer.Option(
+            "--norm",
+            help="What epsilon bounds: linf, the change of every value; l2, the length of the whole change.",
+            rich_help_panel=_ATTACK,
+        ),
+    ] = Norm.linf
+    epsilon: Annotated[
+        str | None,
+        typer.Option(
+            "--epsilon",
+            "-e",
+            metavar="E",
+            help="How far the picture may move, in pixels of 0..1.",
+            show_default="8/255; 3 with --norm l2",
+            rich_help_panel=_ATTACK,
+        ),
+    ] = None
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            "--steps",
+            min=1,
+            metavar="N",
+            help="Gradient steps.",
+            show_default="ifgsm 10, pgd 20",
+            rich_help_panel=_ATTACK,
+        ),
+    ] = None
+    step_size: Annotated[
+        str | None,
+        typer.Option(
+            "--step-size",
+            metavar="A",
+            help="How far one goes.",
+            show_default="ifgsm E/N, pgd 2.5 E/N",
+            rich_help_panel=_ATTACK,
+        ),
+    ] = None
+    restarts: Annotated[
+        int,
+        typer.Option(
+            "--restarts", min=1, metavar="N", help="Random starts of pgd to try.", rich_help_panel=_ATTACK
+        ),
+    ] = 1
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target",
+            "-t",
+            metavar="CLASS",
+            help="A class index or label to be mistaken for; left out, any but the predicted one.",
+            rich_help_panel=_ATTACK,
+        ),
+    ] = None
+
+    def check(self, seed: int) -> None:
+        """Refuse what means nothing before torch is imported.
+
+        Raises:
+            UsageError: exit code 2.
+        """
+        from modelscope_cli.analysis.attack.request import make_request
+
+        make_request(**asdict(self), seed=seed)
+
+
+ATTACK = AttackOptions()

@@ -1,0 +1,343 @@
+"""What is typed and what is called are one thing: `featuremaps` and its kin, as commands and as functions."""
+
+import inspect
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+from typer.main import get_command
+
+import modelscope_cli as ms
+from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.records.progress import Silent
+from modelscope_cli.shell.app import make_app, run
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+TINY = f"{SAMPLES}/tiny_resnet.py:TinyResNet"
+CHECKPOINT = SAMPLES / "tiny_resnet.safetensors"
+STAR = SAMPLES / "star.png"
+ZEROED = "zero[1]@block1.conv1"
+
+# Of every command: what is typed, and the same in Python.
+CASES = {
+    "featuremaps": (
+        "-l type:Conv2d --channels 3 --top --overlay",
+        {"layer": "type:Conv2d", "channels": 3, "top": True, "overlay": True},
+    ),
+    "predict": (
+        "--top 3 --activation sigmoid --threshold 0.25 --temperature 2",
+        {"top": 3, "activation": "sigmoid", "threshold": 0.25, "temperature": 2.0},
+    ),
+    "ablate": (
+        "-l type:Conv2d --how mean --target 1",
+        {"layer": "type:Conv2d", "how": "mean", "target": 1},
+    ),
+    "prune": (
+        "--amount 0.25 --sweep 0.5 --method activation --channels -l type:Conv2d",
+        {"amount": 0.25, "sweep": [0.5], "method": "activation", "channels": True, "layer": "type:Conv2d"},
+    ),
+    "attack": (
+        "--method pgd --norm l2 --epsilon 2 --steps 2 --restarts 2 --target 1",
+        {"method": "pgd", "norm": "l2", "epsilon": 2, "steps": 2, "restarts": 2, "target": 1},
+    ),
+}
+WRITES_A_FOLDER = {"featuremaps", "ablate", "prune", "attack"}
+
+
+@pytest.fixture(autouse=True)
+def no_downloads(monkeypatch, tmp_path):
+    monkeypatch.setenv("MSCOPE_OFFLINE", "1")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def typed(capsys):
+    """Return a function that runs a command line and gives its document."""
+
+    def type_it(line):
+        assert run(shlex.split(f"{line} --json --quiet")) == 0
+        return json.loads(capsys.readouterr().out)
+
+    return type_it
+
+
+def handed_over():
+    """Return a module as a caller may have it: in training, partly frozen, with a gradient and a hook of theirs."""
+    module = ms.load(TINY, weights="none", seed=3).module.train()
+    first, second, *_ = module.parameters()
+    first.requires_grad_(False)
+    second.grad = torch.ones_like(second)
+    module.block1.register_forward_hook(lambda *_: None)
+    return module
+
+
+def assert_alike(ours, theirs, at=""):
+    """Compare two documents: the numbers come of the same arithmetic, but not of the same memory."""
+    if isinstance(ours, dict):
+        assert list(ours) == list(theirs), at
+        for key in ours:
+            assert_alike(ours[key], theirs[key], f"{at}.{key}")
+    elif isinstance(ours, list):
+        assert len(ours) == len(theirs), at
+        for n, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+            assert_alike(one, other, f"{at}[{n}]")
+    elif isinstance(ours, float):
+        assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-6), at
+    else:
+        assert ours == theirs, at
+
+
+def call(command, model, keywords, tmp_path):
+    out = {"out": tmp_path / "out"} if command in WRITES_A_FOLDER else {}
+    return getattr(ms, command)(model, STAR, **CASES[command][1], **keywords, **out)
+
+
+def compare(record, document, but=()):
+    ours = json.loads(json.dumps(record.to_dict()))
+    for key in ("argv", "elapsed_ms", *but):
+        del ours[key], document[key]
+    assert_alike(ours, document)
+
+
+def line(command, model, tmp_path):
+    out = f"--out {tmp_path / 'out'} --force" if command in WRITES_A_FOLDER else ""
+    return f"{command} {STAR} {model} {CASES[command][0]} {out}"
+
+
+@pytest.mark.parametrize("command", CASES)
+@pytest.mark.parametrize(
+    ("model", "named", "keywords"),
+    [
+        ("-m squeezenet1_1 -w none --size 64", "squeezenet1_1", {"weights": "none", "size": 64}),
+        (
+            f"-m {TINY} -c {CHECKPOINT} --hook {ZEROED}",
+            TINY,
+            {"checkpoint": CHECKPOINT, "hook": ZEROED},
+        ),
+    ],
+    ids=["zoo", "checkpoint"],
+)
+def test_function_and_command_give_the_same_document(command, model, named, keywords, typed, tmp_path):
+    record = call(command, named, keywords, tmp_path)
+    written = {file.name for file in tmp_path.rglob("*") if file.is_file()}
+    compare(record, typed(line(command, model, tmp_path)))
+    assert {file.name for file in tmp_path.rglob("*") if file.is_file()} == written
+
+
+@pytest.mark.parametrize("command", CASES)
+def test_a_module_is_described_as_by_the_command_and_left_as_it_was(
+    command, typed, tmp_path, unchanged, capsys
+):
+    module = handed_over()
+    check = unchanged(module)
+    record = call(command, module, {"seed": 3}, tmp_path)
+    check()
+    assert capsys.readouterr() == ("", "")
+    compare(record, typed(line(command, f"-m {TINY} -w none --seed 3", tmp_path)), but=["model"])
+
+
+@pytest.mark.parametrize("command", CASES)
+def test_nothing_is_written_where_no_folder_was_given(command, tmp_path, capsys):
+    getattr(ms, command)(handed_over(), STAR, **CASES[command][1])
+    assert list(tmp_path.iterdir()) == []
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("command", CASES)
+def test_a_decoded_image_does_as_well_as_its_file(command):
+    module = handed_over()
+    ours, theirs = (
+        getattr(ms, command)(module, image, **CASES[command][1]).to_dict()
+        for image in (STAR, Image.open(STAR))
+    )
+    assert list(theirs["input"]["files"]) == ["image 1"]
+    text = json.dumps(ours).replace(json.dumps(str(STAR)), '"image 1"')
+    ours, theirs = json.loads(text), json.loads(json.dumps(theirs))
+    for document in (ours, theirs):
+        del document["elapsed_ms"], document["argv"]
+    assert_alike(ours, theirs)
+
+
+@pytest.mark.parametrize("command", CASES)
+def test_a_record_shows_itself_in_a_notebook(command):
+    record = getattr(ms, command)(handed_over(), STAR, **CASES[command][1])
+    assert str(record)
+    assert "<table" in record._repr_html_()
+
+
+@pytest.mark.parametrize("command", sorted(WRITES_A_FOLDER))
+def test_a_folder_that_is_not_empty_is_refused_before_the_model_is_loaded(command, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("kept")
+    with pytest.raises(UsageError, match="is not empty"):
+        getattr(ms, command)("resnet34", STAR, **CASES[command][1], out=tmp_path / "out", weights="nonsense")
+
+
+@pytest.mark.parametrize(
+    ("command", "keywords", "said"),
+    [
+        ("featuremaps", {"channels": 0}, "channels"),
+        ("featuremaps", {"cell": 4096}, "cell"),
+        ("featuremaps", {"scale": "chanel"}, "channel"),
+        ("featuremaps", {"cmap": "viridi"}, "viridis"),
+        ("ablate", {"channels": True}, "which layers"),
+        ("ablate", {"how": "means"}, "mean"),
+        ("prune", {"amount": 1}, "below 1"),
+        ("prune", {"sweep": (0.5, 2.0)}, "below 1"),
+        ("prune", {"method": "l3"}, "l1"),
+        ("prune", {"global_": True, "channels": True}, "exclude each other"),
+        ("prune", {"save": "weights.pt"}, "safetensors"),
+        ("attack", {"method": "fgm"}, "fgsm"),
+        ("attack", {"norm": "l1"}, "l2"),
+        ("attack", {"epsilon": 8}, "above 1"),
+        ("attack", {"steps": 0}, "steps"),
+        ("attack", {"restarts": 0}, "restarts"),
+        ("attack", {"method": "fgsm", "steps": 3}, "does not apply"),
+        ("predict", {"top": 0}, "top"),
+        ("predict", {"activation": "sigmoyd"}, "sigmoid"),
+        ("predict", {"temperature": 0}, "above 0"),
+        ("predict", {"threshold": 0.5}, "is for sigmoid"),
+        ("predict", {"threshold": 2, "activation": "sigmoid"}, "from 0 to 1"),
+    ],
+)
+def test_what_means_nothing_is_refused_before_the_model_is_loaded(command, keywords, said):
+    with pytest.raises(UsageError, match=said):
+        getattr(ms, command)("resnet34", STAR, **keywords, weights="nonsense")
+
+
+def test_one_image_is_meant():
+    with pytest.raises(UsageError, match="one picture at a time, not 2"):
+        ms.featuremaps(handed_over(), [STAR, STAR])
+    with pytest.raises(UsageError, match="the tensor has 2"):
+        ms.featuremaps(handed_over(), torch.rand(2, 3, 64, 64))
+    assert ms.featuremaps(handed_over()).maps  # noise
+
+
+def test_predictions_come_batch_by_batch_to_whoever_asks():
+    module, images = handed_over(), [STAR, STAR, STAR]
+    parts = []
+    last = ms.predict(module, images, batch=2, each=parts.append)
+    whole = ms.predict(module, images, batch=2)
+    assert [len(part.predictions) for part in parts] == [2, 1]
+    assert [row.image for part in parts for row in part.predictions] == [
+        row.image for row in whole.predictions
+    ]
+    assert last.predictions == ()
+    assert last.classes == whole.classes == parts[0].classes
+
+
+def test_the_classes_are_named_by_a_list(tmp_path):
+    module = handed_over()
+    n_classes = ms.predict(module, STAR).classes
+    names = [f"kind {n}" for n in range(n_classes)]
+    (tmp_path / "names.txt").write_text("\n".join(names))
+    guess = ms.predict(module, STAR, labels=names).predictions[0].top[0]
+    assert guess.label == f"kind {guess.index}"
+    assert ms.predict(module, STAR, labels=tmp_path / "names.txt").predictions[0].top[0].label == guess.label
+    with pytest.raises(CannotRunError, match="the list of labels has 2 labels"):
+        ms.predict(module, STAR, labels=names[:2])
+
+
+def test_a_loader_and_a_tensor_are_predicted_without_names():
+    module, images = handed_over(), torch.rand(3, 3, 64, 64)
+    loader = torch.utils.data.DataLoader(
+        torch.utils.data.TensorDataset(images, torch.arange(3)), batch_size=2
+    )
+    assert [row.image for row in ms.predict(module, loader).predictions] == ["0", "1", "2"]
+    assert [row.image for row in ms.predict(module, images).predictions] == ["0", "1", "2"]
+    assert [row.image for row in ms.predict(module, batch=2).predictions] == ["0", "1"]  # noise
+
+
+def test_pruned_weights_are_saved_where_asked_and_nowhere_else(tmp_path):
+    module = handed_over()
+    record = ms.prune(module, STAR, amount=0.5, sweep=(), global_=True, save=tmp_path / "pruned.safetensors")
+    assert [file.name for file in tmp_path.iterdir()] == ["pruned.safetensors"]
+    assert record.file_bytes == (tmp_path / "pruned.safetensors").stat().st_size
+    saved = load_file(tmp_path / "pruned.safetensors")
+    names = {f"{row.name}.{row.parameter}" for row in record.layers}
+    assert sum(int((saved[name] == 0).sum()) for name in names) == record.totals.zeros
+    assert record.totals.zeros == round(0.5 * record.totals.numel)
+
+
+@pytest.mark.parametrize("keywords", [{"model": CHECKPOINT}, {"model": TINY, "checkpoint": CHECKPOINT}])
+def test_the_weights_that_are_pruned_are_not_overwritten(keywords):
+    with pytest.raises(UsageError, match="overwrite the checkpoint"):
+        ms.prune(inputs=STAR, save=CHECKPOINT, **keywords)
+
+
+def test_an_attack_is_the_same_whether_its_image_goes_to_a_file_or_not(tmp_path):
+    module = handed_over()
+    kept = ms.attack(module, STAR, steps=3)
+    saved = ms.attack(module, STAR, steps=3, out=tmp_path / "out")
+    assert (kept.out_dir, kept.files) == (None, ())
+    assert {file.name for file in (tmp_path / "out").iterdir()} == set(saved.files)
+    ours, theirs = kept.to_dict(), saved.to_dict()
+    for key in ("elapsed_ms", "out_dir", "files"):
+        del ours[key], theirs[key]
+    assert_alike(json.loads(json.dumps(ours)), json.loads(json.dumps(theirs)))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        (None, "noise is not a picture"),
+        (torch.zeros(1, 3, 64, 64), "the tensor is not a picture"),
+        ([STAR, STAR], "one picture at a time, not 2"),
+        ([Image.new("RGB", (64, 64))] * 2, "the list of images has 2"),
+    ],
+)
+def test_an_attack_needs_one_image(inputs, said):
+    with pytest.raises(UsageError, match=said):
+        ms.attack(handed_over(), inputs)
+
+
+@pytest.mark.parametrize("without", [torch.no_grad, torch.inference_mode])
+def test_an_attack_differentiates_whatever_the_caller_has_switched_off(without):
+    module = handed_over()
+    with without():
+        record = ms.attack(module, STAR, steps=2)
+        assert not torch.is_grad_enabled()
+    assert record.losses[0] == pytest.approx(ms.attack(module, STAR, steps=2).losses[0], rel=1e-3)
+
+
+def test_steps_of_an_attack_are_counted_for_whoever_listens():
+    class Counting(Silent):
+        seen = 0
+
+        def track(self, items, what, total):
+            self.what, self.total = what, total
+            for item in items:
+                yield item
+                self.seen += 1
+
+    progress = Counting()
+    record = ms.attack(handed_over(), STAR, steps=3, progress=progress)
+    assert (progress.what, progress.total) == ("steps", 4)
+    assert progress.seen == sum(map(len, record.losses))
+
+
+# What only says how something is printed, and what a keyword of Python cannot be called.
+PRINTED = {"columns", "format", "json", "output", "quiet", "debug", "table", "help", "images", "model"}
+OTHERWISE = {
+    "ablate": {"top": None, "save": "out"},  # the first N rows of a table; whether there is a folder
+    "prune": {"is_global": "global_"},
+}
+
+
+@pytest.mark.parametrize("command", CASES)
+def test_keywords_have_the_names_and_the_defaults_of_the_flags(command):
+    options = get_command(make_app()).commands[command].params
+    keywords = inspect.signature(getattr(ms, command)).parameters
+    for option in options:
+        name = OTHERWISE.get(command, {}).get(option.name, option.name)
+        if option.name in PRINTED or name is None:
+            continue
+        assert name in keywords
+        if name != "out":
+            default = keywords[name].default
+            text = ",".join(map(str, default)) if isinstance(default, tuple) else default
+            assert (text or None) == (option.default or None)
