@@ -9,8 +9,11 @@ The names below are loaded when they are first used, so that importing the packa
 TYPE_CHECKING = False  # as type checkers read it; `typing` takes as long to import as Python takes to start
 __version__ = "0.1.0"
 _HOMES = {
+    "ablate": "analysis.ablation.ablate",
+    "attack": "analysis.attack.attack",
     "check": "analysis.health.check",
     "diff": "analysis.comparison.diff",
+    "featuremaps": "analysis.activations.featuremaps",
     "grads": "analysis.gradients.grads",
     "hook": "analysis.hook",
     "list_models": "models.catalogue",
@@ -18,6 +21,8 @@ _HOMES = {
     "load": "analysis.load",
     "lrfind": "training.lrfind",
     "observe": "analysis.activations.observe",
+    "predict": "analysis.predictions.predict",
+    "prune": "analysis.pruning.prune",
     "stats": "analysis.activations.stats",
     "summary": "analysis.summary.summary",
     "train": "training.train",
@@ -25,8 +30,11 @@ _HOMES = {
 }
 __all__ = [
     "__version__",
+    "ablate",
+    "attack",
     "check",
     "diff",
+    "featuremaps",
     "grads",
     "hook",
     "list_models",
@@ -34,6 +42,8 @@ __all__ = [
     "load",
     "lrfind",
     "observe",
+    "predict",
+    "prune",
     "stats",
     "summary",
     "testing",
@@ -43,13 +53,18 @@ __all__ = [
 
 if TYPE_CHECKING:
     from modelscope_cli import testing
+    from modelscope_cli.analysis.ablation.ablate import ablate
+    from modelscope_cli.analysis.activations.featuremaps import featuremaps
     from modelscope_cli.analysis.activations.observe import observe
     from modelscope_cli.analysis.activations.stats import stats
+    from modelscope_cli.analysis.attack.attack import attack
     from modelscope_cli.analysis.comparison.diff import diff
     from modelscope_cli.analysis.gradients.grads import grads
     from modelscope_cli.analysis.health.check import check
     from modelscope_cli.analysis.hook import hook
     from modelscope_cli.analysis.load import load
+    from modelscope_cli.analysis.predictions.predict import predict
+    from modelscope_cli.analysis.pruning.prune import prune
     from modelscope_cli.analysis.summary.summary import summary
     from modelscope_cli.models.catalogue import list_models
     from modelscope_cli.rules.listing import list_rules

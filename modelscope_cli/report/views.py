@@ -35,11 +35,6 @@ def table_of(command: str) -> Any:
     return import_module(f"modelscope_cli.commands.{command}.table")
 
 
-def folder_of(command: str) -> Any:
-    """Return the module that writes the folder of `command`."""
-    return import_module(f"modelscope_cli.commands.{command}.folder")
-
-
 def pictures_of(command: str) -> Any:
     """Return the module that draws what `command` returns; None where there is none."""
     name = f"modelscope_cli.commands.{command}.pictures"

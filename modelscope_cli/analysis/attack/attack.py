@@ -11,7 +11,7 @@ from modelscope_cli.analysis.subject import Subject, seed_of
 from modelscope_cli.inputs.given import as_given
 from modelscope_cli.records.attack import AttackRecord
 from modelscope_cli.records.keywords import Keywords, spelled_out, texts
-from modelscope_cli.records.progress import Progress, ticking
+from modelscope_cli.records.progress import Progress, counting
 from modelscope_cli.report.views import folder_of
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def attack(
     subject.open()
     on_image.check_inputs(subject.inputs, given.name)
     interventions = subject.bind().interventions
-    with ticking(subject.progress, "steps", asked.restarts * (asked.steps + 1)) as tick:
+    with counting(subject.progress, "steps", asked.restarts * (asked.steps + 1)) as tick:
         attacked = on_image.attack_picture(loaded, subject.inputs, asked, tick, interventions)
     hooks = subject.conclude()
     with results.open() as stage:

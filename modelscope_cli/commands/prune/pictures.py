@@ -93,7 +93,7 @@ def _title(record: PruneRecord) -> str:
     model = record.run.model
     name = Path(model.name).name if model.source == "import" else model.name
     what = given(record.run, record.images)
-    return f"{name}, {model.weights.resolved} weights, on {what}: cutting {what_is_cut(record)}"
+    return f"{name}, {model.weights.resolved} weights, on {what}: cutting {record.what_is_cut}"
 
 
 # What `record.plot()` draws; the first where no other is asked for.
