@@ -1,15 +1,28 @@
 """The console scripts and `python -m modelscope_cli`."""
 
-import sys
-
 
 def main() -> None:
-    try:
-        from modelscope_cli.shell.app import run
+    from modelscope_cli import interrupts
 
-        sys.exit(run(sys.argv[1:]))
-    except KeyboardInterrupt:  # before `run` could catch it
-        sys.exit(130)
+    interrupts.end_at_once()  # before anything else: what follows takes its time to be read
+    import atexit
+    import sys
+
+    from modelscope_cli.shell.app import run
+
+    code: int | None = None
+    atexit.register(
+        lambda: interrupts.last_words(code)
+    )  # the first to be registered is the last to be called
+    try:
+        interrupts.raise_signals()
+        code = run(sys.argv[1:])
+        interrupts.end_at_once()
+    except KeyboardInterrupt:  # a moment before or after `run` could answer
+        code = interrupts.INTERRUPTED
+    except interrupts.Terminated:
+        code = interrupts.TERMINATED
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -4,12 +4,14 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
+from modelscope_cli.plain_text import plain
+
 
 class ModelscopeError(Exception):
     """Something the user can act on; printed as `error: message`, a blank line, `hint: hint`.
 
     Attributes:
-        message: one line that quotes what was typed; no full stop.
+        message: one line that quotes what was typed, whatever that holds; no full stop.
         hint: a command that can be run, or None where there is none.
         exit_code: 2 usage, 4 cannot run (see the exit codes in the README).
         record: what was found until then, where that is something; else None.
@@ -19,9 +21,9 @@ class ModelscopeError(Exception):
     record: Any = None
 
     def __init__(self, message: str, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message = plain(message)
+        self.hint = hint and plain(hint)
+        super().__init__(self.message)
 
     def speak_python(self) -> None:
         """Show the hint below a traceback, and say of one that is about the command line that it is."""

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from modelscope_cli.errors import ModelscopeError, UsageError
 from modelscope_cli.records.naming import some
 from modelscope_cli.records.progress import Progress
+from modelscope_cli.records.run import invocation
+from modelscope_cli.report.folder import check_file
 
 if TYPE_CHECKING:
     from modelscope_cli.hooks.binding import BoundHooks
@@ -62,15 +64,13 @@ def _given(hook: GivenHook) -> ReadHook:
 
 
 def _check_file(spec: "HookSpec", files: set[Path]) -> None:
-    from modelscope_cli.report.folder import check_file
-
     file = Path(str(spec.arguments[0]))
     if file.resolve() in files:
         raise UsageError(
             f"--hook '{spec}': another hook saves to '{file}', too",
             f"--hook '{str(spec).replace(file.stem, f'{file.stem}-2', 1)}'",
         )
-    check_file(file)
+    check_file(file, invocation().is_forced)
     files.add(file.resolve())
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from modelscope_cli.plain_text import plain
+
 Shape = tuple[int, ...]
 
 # Bits of one element, by torch's name of the dtype.
@@ -158,4 +160,4 @@ def _is_size(value: Any) -> bool:
 
 def printable(name: str) -> str:
     """Return a name out of a file so that printing it cannot steer the terminal."""
-    return name if name.isprintable() else name.encode("unicode_escape").decode()
+    return plain(name)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from modelscope_cli.checkpoints.entries import printable
 from modelscope_cli.errors import CannotRunError
+from modelscope_cli.paths import refuse_endless
 
 CHECKPOINT_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
 
@@ -19,6 +20,7 @@ def read_head(path: Path) -> bytes:
         inside = sorted(file for file in path.iterdir() if file.suffix.lower() in CHECKPOINT_SUFFIXES)
         hint = f"--checkpoint {inside[0] if inside else path / 'model.safetensors'}"
         raise CannotRunError(f"checkpoint '{path}' is a folder", hint)
+    refuse_endless(path, "checkpoint ")
     try:
         with path.open("rb") as file:
             head = file.read(512)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from modelscope_cli.errors import CannotRunError, UsageError, nearest
+from modelscope_cli.paths import refuse_endless
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -61,6 +62,7 @@ def _find(word: str, notes: list[str]) -> list[PictureFile]:
     if os.path.isdir(word):
         return _only_pictures(word, Path(word).iterdir(), f"ls {shlex.quote(word)}", notes)
     if os.path.exists(word):
+        refuse_endless(word)
         return [PictureFile(word)]
     if not glob.has_magic(word):
         raise CannotRunError(f"'{word}' does not exist", _nearest_name(Path(word)) or f"ls {parent}")

@@ -8,7 +8,7 @@ from torch import nn
 from modelscope_cli.inputs.batch import Batch, Inputs, Target, shapes_of
 from modelscope_cli.inputs.collate import Group, collate, group_pictures
 from modelscope_cli.inputs.files import PictureFile, find_pictures
-from modelscope_cli.inputs.picture import decode
+from modelscope_cli.inputs.picture import count_frames, decode
 from modelscope_cli.inputs.plan import plan_preprocessing
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.records.run import InputInfo
@@ -27,6 +27,7 @@ def open_pictures(
         UsageError, CannotRunError: exit codes 2 and 4; see the parts.
     """
     files, skipped = (list(images), []) if images else find_pictures(request.files)
+    several = _several(files)
     plan = plan_preprocessing(request, target.family, transforms, module)
     groups, decided = group_pictures(target.family, files, request.batch, plan.is_fixed_size)
     is_one_sample = target.family in {"video", "optical_flow"}
@@ -50,8 +51,18 @@ def open_pictures(
         yield ready.pop() if ready else build(groups[0])
         yield from map(build, groups[1:])
 
-    notes = [*skipped, *decided]
+    notes = [*skipped, *several, *decided]
     if transforms is None:
         notes.append(f"preprocessing: the model states none, so the usual one: {plan.words}")
     n_images = 1 if is_one_sample else len(files)
     return Inputs(info, n_images, len(groups), batches, tuple(notes), preprocessing=plan)
+
+
+def _several(files: Sequence[PictureFile]) -> list[str]:
+    """Say which files hold more than one picture, an animation or pages, of which the first is taken."""
+    frames = {file.name: count for file in files if (count := count_frames(file)) > 1}
+    if not frames:
+        return []
+    name, count = next(iter(frames.items()))
+    more = f", and so of {len(frames) - 1} more" if len(frames) > 1 else ""
+    return [f"'{name}' holds {count} pictures; the first is taken{more}"]

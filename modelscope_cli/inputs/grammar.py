@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+from modelscope_cli.bounds import absurdity
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.records.run import Shape
 
@@ -72,9 +73,12 @@ def parse_channels(option: str, text: str, n_channels: int) -> list[float]:
             value = float(part)
         except ValueError:
             value = math.nan
-        if not math.isfinite(value) or (option == "--std" and value <= 0):
+        if math.isnan(value) or (option == "--std" and value <= 0):
             kind = "a positive number" if option == "--std" else "a number"
             raise UsageError(f"'{part}' in '{option} {text}' is not {kind}", hint)
+        wrong = absurdity(value)
+        if wrong:
+            raise UsageError(f"'{part}' in '{option} {text}' is {wrong}", hint)
         values.append(value)
     if len(values) == 1:
         return values * n_channels

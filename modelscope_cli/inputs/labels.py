@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli.errors import CannotRunError
+from modelscope_cli.paths import refuse_endless
 
 
 def read_labels(path: Path) -> tuple[str, ...]:
@@ -17,6 +18,7 @@ def read_labels(path: Path) -> tuple[str, ...]:
     Raises:
         CannotRunError: not there, no text, broken JSON, or not such a list (exit 4).
     """
+    refuse_endless(path, "labels file ")
     try:
         text = path.read_text(encoding="utf-8-sig").strip()
     except OSError as error:
@@ -25,7 +27,7 @@ def read_labels(path: Path) -> tuple[str, ...]:
             f"labels file '{path}' cannot be read: {error.strerror}", f"ls {where}"
         ) from error
     except UnicodeDecodeError as error:
-        raise _misread(path, "it is no text") from error
+        raise _misread(path, "it is not text") from error
     if not text:
         raise _misread(path, "it is empty")
     if path.suffix.lower() != ".json" and text[0] not in "[{":
@@ -33,7 +35,8 @@ def read_labels(path: Path) -> tuple[str, ...]:
     try:
         return _in_order(json.loads(text))
     except (ValueError, RecursionError) as error:
-        raise _misread(path, " ".join(str(error).split())) from error
+        reason = " ".join(str(error).partition("; use sys.")[0].split())
+        raise _misread(path, reason) from error
 
 
 def _in_order(content: Any) -> tuple[str, ...]:

@@ -13,10 +13,12 @@ from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.files import PictureFile
+from modelscope_cli.paths import refuse_endless
 
 Mode = str  # "RGB" or "L"
 # Named, because Pillow also opens formats that start another program (EPS).
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
+_ONE_PICTURE = (".jpg", ".jpeg", ".bmp")
 # What Pillow logs as an error it also raises, and a person should read it once.
 logging.getLogger("PIL").addHandler(logging.NullHandler())
 
@@ -29,6 +31,8 @@ def decode(file: PictureFile, mode: Mode) -> Image.Image:
     Raises:
         CannotRunError: exit code 4; empty, not a picture, truncated, not readable, or too large to open.
     """
+    if file.content is None:
+        refuse_endless(file.name)
     try:
         if file.image is not None:
             return _to_mode(ImageOps.exif_transpose(file.image), mode)
@@ -57,6 +61,17 @@ def decode(file: PictureFile, mode: Mode) -> Image.Image:
         raise CannotRunError(
             f"'{file.name}' cannot be decoded: {reason}", f"file {shlex.quote(file.name)}"
         ) from error
+
+
+def count_frames(file: PictureFile) -> int:
+    """Return how many pictures a file holds, an animation or pages; 1 where `decode` will refuse it."""
+    if file.content is None and Path(file.name).suffix.lower() in _ONE_PICTURE:
+        return 1
+    try:
+        with _strict_pillow(), Image.open(_stream(file), formats=_FORMATS) as image:
+            return getattr(image, "n_frames", 1)
+    except Exception:
+        return 1
 
 
 def _to_mode(image: Image.Image, mode: Mode) -> Image.Image:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.grammar import by
+from modelscope_cli.paths import refuse_endless
 
 TENSOR_SUFFIXES = (".pt", ".npy", ".safetensors")
 
@@ -24,6 +25,7 @@ def read_tensors(typed: str) -> list[Tensor]:
         CannotRunError: exit code 4; not such a file, damaged, or holding something else.
     """
     path = Path(typed)
+    refuse_endless(path)
     if not os.path.isfile(typed):
         what = "is a folder, not a file" if os.path.isdir(typed) else "does not exist"
         raise CannotRunError(f"'{typed}' {what}", f"ls -l {shlex.quote(str(path.parent))}")

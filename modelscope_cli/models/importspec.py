@@ -14,6 +14,7 @@ from typing import Any
 from torch import nn
 
 from modelscope_cli.errors import ModelscopeError, UsageError, nearest
+from modelscope_cli.interrupts import expect_guests
 from modelscope_cli.models.architecture import Architecture
 from modelscope_cli.models.seeding import seeded
 from modelscope_cli.models.usercode import user_code_failed
@@ -74,6 +75,7 @@ def _import(spec: str, seed: int, hint: Callable[[ModuleType], str] | None = Non
 @contextmanager
 def _running(spec: str, seed: int, doing: str) -> Iterator[None]:
     """Run the user's code: its folder importable, seeded, its prints on stderr, its exceptions explained."""
+    expect_guests()
     where = spec.rpartition(":")[0]
     folder = str(Path(where).resolve().parent) if where.endswith(".py") else str(Path.cwd())
     sys.path.insert(0, folder)

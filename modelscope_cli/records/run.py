@@ -50,10 +50,13 @@ class Invocation:
     Attributes:
         argv: what was typed; empty when called from Python.
         started: when, on the monotonic clock, in seconds.
+        is_forced: whether files that are there may be replaced, where no keyword says so; on the command line only
+            with --force.
     """
 
     argv: tuple[str, ...] = ()
     started: float = field(default_factory=time.monotonic)
+    is_forced: bool = True
 
     @property
     def elapsed_ms(self) -> float:
@@ -64,9 +67,9 @@ class Invocation:
 _INVOCATION: ContextVar[Invocation | None] = ContextVar("invocation", default=None)
 
 
-def invoked_as(argv: tuple[str, ...], started: float) -> None:
+def invoked_as(argv: tuple[str, ...], started: float, is_forced: bool = False) -> None:
     """Remember what was typed and when, for the headers of the records that come of it."""
-    _INVOCATION.set(Invocation(argv, started))
+    _INVOCATION.set(Invocation(argv, started, is_forced))
 
 
 def invocation() -> Invocation:

@@ -1,20 +1,71 @@
-"""What all figures drawn with matplotlib have in common."""
+"""What all figures drawn with matplotlib have in common: their files, and the last step to disk.
 
+The words of a figure are made harmless there, and the whole of it is written or nothing.
+"""
+
+import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.report.folder import check_file
+from modelscope_cli.plain_text import plain_lines
+from modelscope_cli.report.folder import check_file, write_with
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SUFFIXES = (".png", ".svg", ".pdf")
 
 
-def check_figure(path: Path) -> None:
-    """Refuse a file that matplotlib would not know how to write, or that cannot be written, before anything runs.
+def check_figure(path: Path, is_forced: bool) -> None:
+    """Refuse a file that matplotlib would not know how to write, or that cannot or should not be written.
 
     Raises:
-        UsageError: another suffix (exit 2).
+        UsageError: another suffix, or there already (exit 2).
         CannotRunError: it cannot be written where it is asked for (exit 4).
     """
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(f"'--plot {path}' ends in none of {', '.join(SUFFIXES)}", f"--plot {path.stem}.png")
-    check_file(path)
+    check_file(path, is_forced)
+
+
+def save_figure(figure: "Figure", path: Path, dpi: int) -> None:
+    """Write a figure in the format of its suffix; what it says is text, never a formula.
+
+    A letter that no font has is left to look so.
+
+    Raises:
+        CannotRunError: the file cannot be written (exit 4).
+    """
+    _use_plain_words(figure)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"(?s)Glyph .* missing from font")
+        warnings.filterwarnings("ignore", message="Matplotlib currently does not support")  # some scripts
+        write_with(
+            path, lambda beside: figure.savefig(beside, format=path.suffix.lower()[1:] or "png", dpi=dpi)
+        )
+
+
+def _use_plain_words(figure: "Figure") -> None:
+    """Texts stand in artists, but those of ticks in the function that makes them anew at every drawing."""
+    from matplotlib.text import Text
+    from matplotlib.ticker import FuncFormatter
+
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            formatter = axis.get_major_formatter()
+            if isinstance(formatter, FuncFormatter):
+                formatter.func = _in_words(formatter.func)
+    for artist in figure.findobj(Text):
+        if isinstance(artist, Text):
+            artist.set_text(_words(artist.get_text()))
+
+
+def _in_words(label: Callable[[float, int | None], str]) -> Callable[[float, int | None], str]:
+    return lambda value, place: _words(label(value, place))
+
+
+def _words(text: str) -> str:
+    """A dollar sign would begin a formula."""
+    return plain_lines(text).replace("\\$", "$").replace("$", "\\$")

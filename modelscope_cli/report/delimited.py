@@ -5,6 +5,7 @@ import io
 import math
 from collections.abc import Iterator
 
+from modelscope_cli.plain_text import plain, spreadsheet_cell
 from modelscope_cli.report.sheet import Sheet, Value
 
 
@@ -15,11 +16,13 @@ def render_tsv(sheet: Sheet) -> str:
 
 
 def render_csv(sheet: Sheet) -> str:
-    """Return the sheet as RFC 4180 comma-separated values."""
+    """Return the sheet as RFC 4180 comma-separated values, in which no name is a formula."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(column.key for column in sheet.columns)
-    writer.writerows(_cells(sheet))
+    for row in sheet.rows:
+        values = [column.value(row) for column in sheet.columns]
+        writer.writerow(spreadsheet_cell(_cell(v)) if isinstance(v, str) else _cell(v) for v in values)
     return text.getvalue()
 
 
@@ -33,4 +36,4 @@ def _cell(value: Value) -> str:
         return ""
     if isinstance(value, bool):
         return str(value).lower()
-    return repr(value) if isinstance(value, float) else str(value)
+    return repr(value) if isinstance(value, float) else plain(str(value))

@@ -1,14 +1,34 @@
-"""Files on disk: written beside and renamed, so that an interrupted run leaves nothing half-written."""
+"""Files on disk: written beside and renamed, so that an interrupted run leaves nothing half-written.
+
+What is being written has a name like `.report.json.4711-1a2b3c4d.part`. A run that is killed outright may leave one
+behind; it is never read, never counts as content of a folder, and may be deleted.
+"""
 
 import contextlib
 import itertools
 import os
+import re
 import shlex
-import tempfile
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.interrupts import obey, undisturbed
+from modelscope_cli.paths import is_open
+from modelscope_cli.records.run import invocation
+
+# Folders of this process that go again at its end if they are empty then.
+_claimed: list[Path] = []
+_UNFINISHED = re.compile(r"\..*\.\d+-[0-9a-f]{8}\.part")
+
+
+class CannotWriteError(CannotRunError):
+    """A file that could not be written: the disk is full, or somebody took the folder away. Exit code 4."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"cannot write '{path}': {reason}", f"df -h {shlex.quote(str(_existing(path)))}")
+        self.path, self.reason = path, reason
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -28,40 +48,66 @@ def write_text(path: Path, text: str) -> None:
 def write_with(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a file beside `path`, then rename it; remove it where that fails.
 
-    A link stays a link, and what is no plain file (a device, a named pipe) is written to as it is.
+    A link stays a link, and what is not a plain file (a device) is written to as it is.
     """
+    obey()
     is_plain = path.is_file() or not path.exists()
     real = Path(os.path.realpath(path)) if is_plain else path
-    part = real.with_name(f".{real.name}.{os.getpid()}.part{real.suffix}") if is_plain else real
+    part = _beside(real) if is_plain else real
     try:
         write(part)
         if is_plain:
             part.replace(real)
     except OSError as error:
-        message = f"cannot write '{path}': {error.strerror or error}"
-        raise CannotRunError(message, f"df -h {shlex.quote(str(path.parent))}") from error
+        raise CannotWriteError(path, error.strerror or str(error)) from error
     finally:
         if is_plain:
-            with contextlib.suppress(OSError):
+            with undisturbed(), contextlib.suppress(OSError):
                 part.unlink()
 
 
-def check_file(path: Path) -> None:
-    """Refuse a file that cannot be written, before anything long is begun.
+def _beside(path: Path) -> Path:
+    """Return a name of its own for what will be `path`; no other process has it, and none will."""
+    return path.with_name(f".{path.name[:100]}.{os.getpid()}-{os.urandom(4).hex()}.part")
+
+
+def is_unfinished(path: Path) -> bool:
+    """Tell what a run was writing when it was killed, or is writing now."""
+    return _UNFINISHED.fullmatch(path.name) is not None
+
+
+def check_file(path: Path, is_forced: bool) -> None:
+    """Refuse a file that cannot or should not be written, before anything long is begun.
+
+    Args:
+        is_forced: whether a file that is there may be replaced. Devices are written to in any case.
 
     Raises:
-        CannotRunError: it is a folder, or its folder is not there or not writable (exit 4).
+        UsageError: it is there already, and not forced (exit 2).
+        CannotRunError: it is a folder or a pipe, or its folder is not there or not writable (exit 4).
     """
-    folder = shlex.quote(str(path.parent))
+    here, folder = shlex.quote(str(path)), shlex.quote(str(path.parent))
     if path.is_dir():
-        raise CannotRunError(f"cannot write '{path}': it is a folder", f"ls -ld {shlex.quote(str(path))}")
+        raise CannotRunError(f"cannot write '{path}': it is a folder", f"ls -ld {here}")
+    if (path.is_fifo() or path.is_socket()) and not is_open(path):
+        kind = "a named pipe" if path.is_fifo() else "a socket"
+        raise CannotRunError(f"cannot write '{path}': it is {kind}, not a file", f"ls -l {here}")
     if not path.parent.is_dir():
-        raise CannotRunError(
-            f"cannot write '{path}': there is no folder '{path.parent}'", f"mkdir -p {folder}"
-        )
+        message = f"cannot write '{path}': there is no folder '{path.parent}'"
+        raise CannotRunError(message, f"mkdir -p {folder}")
     is_plain = path.is_file() or not path.exists()
     if not os.access(path.parent if is_plain else path, os.W_OK):
         raise CannotRunError(f"cannot write '{path}': '{path.parent}' is not writable", f"ls -ld {folder}")
+    if path.is_file() and not is_forced:
+        raise UsageError(f"'{path}' is there already", _again())
+
+
+def _again() -> str:
+    """Return what would replace a file: the command line that was typed, with --force, or a keyword."""
+    if not invocation().argv:
+        return "force=True"
+    command, *rest = invocation().argv
+    return shlex.join(["modelscope", command, "--force", *rest])
 
 
 def make_folder(path: Path) -> None:
@@ -80,8 +126,8 @@ class OutputFolder:
     """The folder of a command that writes pictures.
 
     Everything is written to a folder of its own first and moved in at the end, so that the folder holds a whole
-    result or none. A folder that was not empty is only written to with `is_forced`; files in it that have
-    other names are kept.
+    result or none; but for what is written to `begun` itself. A folder that was not empty is only written to with
+    `is_forced`; files in it that have other names are kept.
     """
 
     def __init__(self, path: Path, is_forced: bool) -> None:
@@ -97,22 +143,49 @@ class OutputFolder:
             CannotRunError: not a folder, not writable, disk full (exit 4).
         """
         self.check()
+        # Within what is there already: the same file system, and nothing else is made before the end.
+        stage = _beside(_existing(self.path) / self.path.name)
         try:
-            # Within what is there already: the same file system, and nothing else is made before the end.
-            stage = Path(tempfile.mkdtemp(prefix=f".{self.path.name}.", dir=self._existing()))
-        except OSError as error:
-            raise self._cannot(error) from error
-        try:
+            stage.mkdir()
             yield stage
-            self.path.mkdir(parents=True, exist_ok=True)
-            for file in sorted(stage.iterdir()):
-                file.replace(self.path / file.name)
+            obey()
+            with undisturbed():
+                self._take_in(stage)
+        except CannotWriteError as error:  # of a file in what nobody has heard of and is gone by now
+            inside = error.path.parent == stage
+            raise (
+                CannotWriteError(self.path / error.path.name, error.reason) if inside else error
+            ) from error
         except OSError as error:
             raise self._cannot(error) from error
         finally:
-            for file in stage.iterdir():
-                file.unlink()
-            stage.rmdir()
+            with undisturbed():
+                shutil.rmtree(stage, ignore_errors=True)
+
+    def _take_in(self, stage: Path) -> None:
+        """Move the result in; where another run was quicker, beside it: neither is lost."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        is_taken = not self._is_forced and any(_content(self.path))
+        target = _claim_first(self.path) if is_taken else self.path
+        for file in sorted(stage.iterdir()):
+            file.replace(target / file.name)
+        if is_taken:
+            message = (
+                f"another run has written to '{self.path}' meanwhile; the result of this one is in '{target}'"
+            )
+            raise CannotRunError(message, f"ls {shlex.quote(str(target))}")
+
+    def begun(self) -> Path:
+        """Make the folder for what shall outlast a run that does not reach its end; from then on it is ours.
+
+        Raises:
+            CannotRunError: it cannot be made (exit 4).
+        """
+        missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+        make_folder(self.path)
+        _claimed.extend(reversed(missing))
+        self._is_forced = True
+        return self.path
 
     def check(self) -> None:
         """Refuse what cannot be written to, before anything long is begun."""
@@ -120,27 +193,67 @@ class OutputFolder:
             raise CannotRunError(
                 f"'--out {self.path}' is a file, not a folder", f"--out {self.path}-pictures"
             )
-        if self.path.is_dir() and not self._is_forced and any(self.path.iterdir()):
+        if self.path.is_dir() and not self._is_forced and any(_content(self.path)):
             raise UsageError(f"folder '{self.path}' is not empty", f"--out {self.path} --force")
-        existing = self._existing()
+        existing = _existing(self.path)
         if not existing.is_dir() or not os.access(existing, os.W_OK):
             what = "not writable" if existing.is_dir() else "a file"
             raise CannotRunError(
                 f"cannot write to '{self.path}': '{existing}' is {what}", "--out ANOTHER-FOLDER"
             )
 
-    def _existing(self) -> Path:
-        """Return the folder itself or the nearest one above it that is there."""
-        return next(parent for parent in (self.path, *self.path.absolute().parents) if parent.exists())
-
     def _cannot(self, error: OSError) -> CannotRunError:
         reason = error.strerror or str(error)
         return CannotRunError(f"cannot write to '{self.path}': {reason}", "--out ANOTHER-FOLDER")
 
 
+def _content(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.iterdir() if not is_unfinished(path))
+
+
+def _existing(path: Path) -> Path:
+    """Return the path itself or the nearest one above it that is there."""
+    return next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+
+
 def free_folder(command: str, model: str) -> Path:
-    """Return the first of `runs/<command>-<model>`, `-2`, `-3` ... that is not there."""
-    name = "".join(mark if mark.isalnum() or mark in "._-" else "-" for mark in Path(model).name)
+    """Make the first of `runs/<command>-<model>`, `-2`, `-3` ... that is not there, and return it.
+
+    Making it claims it: another process, which may look at the same moment, gets the next. `release_claims` takes
+    it away again if nothing comes of the run.
+
+    Raises:
+        CannotRunError: it cannot be made (exit 4).
+    """
+    name = "".join(mark if mark.isalnum() or mark in "._-" else "-" for mark in Path(model).name)[:150]
     base = Path("runs") / f"{command}-{name}"
+    try:
+        with undisturbed():
+            return _claim_first(base)
+    except OSError as error:
+        message = f"cannot write to '{base}': {error.strerror}"
+        raise CannotRunError(message, "--out ANOTHER-FOLDER") from error
+
+
+def _claim_first(base: Path) -> Path:
     names = itertools.chain([base], (base.with_name(f"{base.name}-{n}") for n in itertools.count(2)))
-    return next(path for path in names if not path.exists())
+    path = next(names)
+    while True:
+        try:
+            path.mkdir()
+        except FileExistsError:
+            path = next(names)
+        except FileNotFoundError:  # nothing has been written here yet, or somebody has tidied up just now
+            base.parent.mkdir(exist_ok=True)
+            _claimed.append(base.parent)
+        else:
+            _claimed.append(path)
+            return path
+
+
+def release_claims() -> None:
+    """Remove the folders that were made and stayed empty; the last thing before a command ends."""
+    with undisturbed():
+        while _claimed:
+            with contextlib.suppress(OSError):
+                _claimed.pop().rmdir()

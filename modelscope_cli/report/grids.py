@@ -11,6 +11,7 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
+from modelscope_cli.plain_text import plain
 from modelscope_cli.report import palette
 
 GAP = 2  # pixels between cells
@@ -177,6 +178,7 @@ def _write(
     cmap: str,
 ) -> None:
     """Draw one line of text with smooth edges, on palette images too; cut with an ellipsis at `width`."""
+    text = plain(text)
     if font.getlength(text) > width:
         while text and font.getlength(text + "…") > width:
             text = text[:-1]

@@ -4,10 +4,13 @@ import json
 import math
 from typing import Any
 
+from modelscope_cli.plain_text import plain_json
 
-def render_json(document: dict[str, Any]) -> str:
-    """Return `document` as indented JSON that any parser takes."""
-    return json.dumps(strict(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+def render_json(document: dict[str, Any], *, is_indented: bool = True) -> str:
+    """Return `document` as JSON that any parser takes; indented, or on one line."""
+    layout: dict[str, Any] = {"indent": 2} if is_indented else {"separators": (",", ":")}
+    return plain_json(json.dumps(strict(document), ensure_ascii=False, allow_nan=False, **layout)) + "\n"
 
 
 def strict(value: Any) -> Any:

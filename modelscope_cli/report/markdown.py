@@ -1,24 +1,20 @@
 """A GitHub-flavoured Markdown table."""
 
+from modelscope_cli.plain_text import markdown
 from modelscope_cli.report.sheet import Sheet
 
 
 def render_markdown(sheet: Sheet) -> str:
     """Return the sheet as a Markdown section: title, table, facts."""
     columns = sheet.shown()
-    lines = [f"### {_escape(sheet.title)}", ""]
-    lines.append(_row(_escape(column.title) for column in columns))
+    lines = [f"### {markdown(sheet.title)}", ""]
+    lines.append(_row(markdown(column.title) for column in columns))
     lines.append(_row("---:" if column.is_number else ":---" for column in columns))
-    lines += [_row(_escape(column.render(row)) for column in columns) for row in sheet.rows]
+    lines += [_row(markdown(column.render(row)) for column in columns) for row in sheet.rows]
     if sheet.facts:
-        lines += ["", *(f"- {_escape(label)}: {_escape(text)}" for label, text in sheet.facts)]
+        lines += ["", *(f"- {markdown(label)}: {markdown(text)}" for label, text in sheet.facts)]
     return "\n".join(lines) + "\n"
 
 
 def _row(cells: object) -> str:
     return "| " + " | ".join(cells) + " |"  # type: ignore[arg-type]
-
-
-def _escape(text: str) -> str:
-    text = text.strip().replace("\\", "\\\\")
-    return "".join("\\" + mark if mark in "|*_<`" else mark for mark in text)

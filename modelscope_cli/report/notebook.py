@@ -12,8 +12,7 @@ from typing import Any
 
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.report import views
-from modelscope_cli.report.canvas import check_figure
-from modelscope_cli.report.folder import write_with
+from modelscope_cli.report.canvas import check_figure, save_figure
 from modelscope_cli.report.sheet import Column, Sheet
 
 # A longer table is folded: its first rows, its last ones, and between them those that deserve a look.
@@ -101,10 +100,8 @@ def plot(record: Any, file: str | PathLike[str] | None, picture: str | None) -> 
     try:
         figure = _draw(record, picture)
         if file is not None:
-            path = Path(file)
-            check_figure(path)
-            kind = path.suffix.lower().removeprefix(".")
-            write_with(path, lambda beside: figure.savefig(beside, format=kind, dpi=130))
+            check_figure(Path(file), is_forced=True)  # as matplotlib's own savefig does
+            save_figure(figure, Path(file), 130)
     except UsageError as error:
         error.speak_python()
         raise

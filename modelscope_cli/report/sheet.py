@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from modelscope_cli.errors import UsageError, nearest
+from modelscope_cli.plain_text import plain
 
 Value = str | int | float | bool | None
 
@@ -36,14 +37,14 @@ class Column:
     def render(self, row: Any) -> str:
         """Return the cell as people read it."""
         if self.text is not None:
-            return self.text(row)
+            return plain(self.text(row))
         value = self.value(row)
-        return "" if value is None else str(value)
+        return "" if value is None else plain(str(value))
 
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """A table with what stands above and below it.
+    """A table with what stands above and below it. Titles, facts and rendered cells are safe to show as they are.
 
     Attributes:
         facts: `(label, text)` lines under the table: totals, what was run on what.
@@ -57,6 +58,10 @@ class Sheet:
     facts: tuple[tuple[str, str], ...] = ()
     is_dim: Callable[[Any], bool] = lambda row: False
     is_bad: Callable[[Any], bool] = lambda row: False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "title", plain(self.title))
+        object.__setattr__(self, "facts", tuple((plain(label), plain(text)) for label, text in self.facts))
 
     def shown(self) -> tuple[Column, ...]:
         return tuple(column for column in self.columns if column.is_shown)

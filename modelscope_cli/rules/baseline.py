@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from modelscope_cli.errors import CannotRunError
+from modelscope_cli.paths import refuse_endless
+from modelscope_cli.plain_text import plain_json
 from modelscope_cli.records.check import Finding
 
 _SCHEMA = "modelscope/baseline/1"
@@ -15,7 +17,8 @@ def render_baseline(findings: Sequence[Finding]) -> str:
     """Return the file that makes these findings known: the code and layer of each, sorted."""
     pairs = sorted({(finding.code, finding.layer or "") for finding in findings})
     rows = [{"code": code, "layer": layer or None} for code, layer in pairs]
-    return json.dumps({"schema": _SCHEMA, "findings": rows}, indent=2, ensure_ascii=False) + "\n"
+    document = {"schema": _SCHEMA, "findings": rows}
+    return plain_json(json.dumps(document, indent=2, ensure_ascii=False)) + "\n"
 
 
 def read_baseline(path: Path) -> frozenset[tuple[str, str | None]]:
@@ -24,6 +27,7 @@ def read_baseline(path: Path) -> frozenset[tuple[str, str | None]]:
     Raises:
         CannotRunError: the file cannot be read, or is no baseline (exit 4).
     """
+    refuse_endless(path, "baseline ")
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         if document["schema"] != _SCHEMA:

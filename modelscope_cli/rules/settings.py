@@ -111,9 +111,10 @@ def _read_project(folder: Path) -> Settings:
         return Settings()
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # no TOML, no UTF-8, or a number of thousands of digits
         hint = f"python -c \"import tomllib; tomllib.load(open('{path}', 'rb'))\""
-        raise UsageError(f"'{path}' cannot be read: {error}", hint) from error
+        reason = str(error).partition("; use sys.")[0]
+        raise UsageError(f"'{path}' cannot be read: {reason}", hint) from error
     except OSError as error:
         raise UsageError(f"'{path}' cannot be read: {error.strerror}", f"ls -l {path}") from error
     tools = document.get("tool")

@@ -38,7 +38,11 @@ def read(typed: object, kind: str, option: str) -> float | str:
 
 def _shape(text: str) -> str | None:
     parts = [part.strip() for part in text.replace("x", ",").split(",")]
-    return ",".join(str(int(part)) for part in parts) if all(part.isdecimal() for part in parts) else None
+    return ",".join(str(int(part)) for part in parts) if all(map(_is_size, parts)) else None
+
+
+def _is_size(part: str) -> bool:
+    return part.isdecimal() and len(part) <= 18
 
 
 def _number(text: str, kind: str) -> float | None:

@@ -1,10 +1,9 @@
 """The app object and the one error boundary."""
 
-import errno
 import inspect
 import os
 import re
-import sys
+import shlex
 from collections.abc import Iterable
 from importlib import import_module
 from typing import Annotated, Any
@@ -12,11 +11,13 @@ from typing import Annotated, Any
 import typer
 
 from modelscope_cli import __version__
-from modelscope_cli.errors import ModelscopeError
+from modelscope_cli.errors import CannotRunError, ModelscopeError
+from modelscope_cli.interrupts import INTERRUPTED, TERMINATED, Terminated
 from modelscope_cli.lean import lean_imports
+from modelscope_cli.report.folder import release_claims
 from modelscope_cli.shell import console as _console
 
-USAGE, BUG, INTERRUPTED = 2, 3, 130
+USAGE, BUG = 2, 3
 
 # In the order in which --help lists them; each is the function of its name in the module of its name.
 COMMANDS = (
@@ -88,19 +89,29 @@ _ClickError: type[Exception] = next(
 def run(argv: list[str]) -> int:
     """Run one command line and return the exit code; every exception ends here.
 
-    0 done, 1 a check found something, 2 usage, 3 a bug of ours, 4 cannot run, 130 interrupted.
+    0 done, 1 a check found something, 2 usage, 3 a bug of ours, 4 cannot run, 130 interrupted, 143 terminated.
     """
     _console.begin(tuple(argv))
+    try:
+        return _run(argv)
+    finally:
+        release_claims()
+        _console.end()
+
+
+def _run(argv: list[str]) -> int:
     try:
         app = make_app(_typed(argv), has_options=argv not in (["--help"], ["-h"]))
         with lean_imports():
             code = app(args=argv, prog_name="modelscope", standalone_mode=False)
-        sys.stdout.flush()
+        _console.flush()
         return code if isinstance(code, int) else 0
     except ModelscopeError as error:
         return _failed(error)
     except KeyboardInterrupt:
         return INTERRUPTED
+    except Terminated:
+        return TERMINATED
     except _ClickError as error:
         return _misused(error)
     except SystemExit as left:
@@ -111,9 +122,8 @@ def run(argv: list[str]) -> int:
     except BrokenPipeError:
         return _unread()
     except OSError as error:
-        return (
-            _failed(_cannot_write(error)) if error.errno in (errno.ENOSPC, errno.EDQUOT) else _crashed(error)
-        )
+        # Without a number it is none of the system's, but raised by a library that may have been called wrongly.
+        return _crashed(error) if error.errno is None else _failed(_unusable(error))
     except MemoryError:
         return _failed(ModelscopeError("out of memory", "--batch 1, or a smaller --size"))
     except Exception as error:
@@ -132,8 +142,18 @@ def _unread() -> int:
     return 0
 
 
-def _cannot_write(error: OSError) -> ModelscopeError:
-    return ModelscopeError(f"cannot write: {error.strerror}", "modelscope ... --output FILE-ELSEWHERE")
+def _unusable(error: OSError) -> CannotRunError:
+    """Explain what the system refused: a file where there is a name, else a stream."""
+    if error.filename is None:
+        return CannotRunError(f"cannot write: {error.strerror}", "modelscope ... --output FILE-ELSEWHERE")
+    shown = _shortened(
+        os.fsdecode(error.filename) if isinstance(error.filename, bytes) else str(error.filename)
+    )
+    return CannotRunError(f"cannot use '{shown}': {error.strerror}", f"ls -ld {shlex.quote(shown)}")
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 400 else f"{text[:300]} ... {text[-90:]}"
 
 
 def _misused(error: Exception) -> int:
@@ -143,7 +163,7 @@ def _misused(error: Exception) -> int:
     message = error.format_message() if hasattr(error, "format_message") else str(error)
     if not message:  # `modelscope` alone: the help was shown
         return USAGE
-    message = " ".join(message.split()).rstrip(".")
+    message = _shortened(" ".join(message.split()).rstrip("."))
     _console.fail(ModelscopeError(message[:1].lower() + message[1:], f"{path} --help"))
     return USAGE
 

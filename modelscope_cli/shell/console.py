@@ -10,8 +10,11 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
-from modelscope_cli.errors import ModelscopeError
+from modelscope_cli.errors import CannotRunError, ModelscopeError
+from modelscope_cli.interrupts import obey
+from modelscope_cli.plain_text import plain, plain_lines
 from modelscope_cli.records.run import invoked_as
+from modelscope_cli.shell.streams import heard_or_not, open_closed, silence
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -51,7 +54,9 @@ def _is_coloured(stream: IO[str]) -> bool:
 
 
 def begin(argv: tuple[str, ...]) -> None:
-    """Start the clock for one command line, and let no character that stdout cannot encode end the run."""
+    """Start the clock for one command line, and let neither closed streams nor characters that stdout cannot encode
+    end the run."""
+    open_closed()
     settings.argv = argv
     settings.started = time.monotonic()
     invoked_as(argv, settings.started)
@@ -66,32 +71,39 @@ def terminal_width() -> int:
 
 
 def write(text: str) -> None:
-    """Write a finished result to stdout as it is."""
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    """Write a finished result to stdout as it is.
+
+    Raises:
+        CannotRunError: stdout is closed or full (exit 4).
+    """
+    with _received():
+        sys.stdout.write(text)
+        sys.stdout.flush()
 
 
 def write_error(text: str) -> None:
     """Write what is not ours, such as a script's traceback, to stderr as it is."""
-    sys.stderr.write(text)
-    sys.stderr.flush()
+    with heard_or_not():
+        sys.stderr.write(text)
+        sys.stderr.flush()
 
 
 def show(renderable: "RenderableType") -> None:
     """Write a table to the terminal behind stdout, coloured."""
-    _console(sys.stdout).print(renderable)
-    sys.stdout.flush()
+    with _received():
+        _console(sys.stdout).print(renderable)
+        sys.stdout.flush()
 
 
 def note(text: str) -> None:
     """Say on stderr what was decided or written; silent under --quiet."""
     if not settings.is_quiet:
-        sys.stderr.write(text + "\n")
+        say(text)
 
 
 def say(text: str) -> None:
     """Write to stderr what was asked for by name, also under --quiet."""
-    sys.stderr.write(text + "\n")
+    write_error(plain(text) + "\n")
 
 
 def warn(text: str) -> None:
@@ -103,22 +115,23 @@ def fail(error: ModelscopeError) -> None:
     """Write an error, a blank line and a hint to stderr."""
     _styled("error: ", "bold red", error.message)
     if error.hint:
-        sys.stderr.write("\n")
+        write_error("\n")
         _styled("hint: ", "bold cyan", error.hint)
 
 
 def show_traceback(error: BaseException) -> None:
     """Write the traceback that --debug asks for to stderr."""
-    sys.stderr.write("".join(traceback.format_exception(error)))
+    write_error(plain_lines("".join(traceback.format_exception(error))))
 
 
 def _styled(label: str, style: str, text: str) -> None:
     if not _is_coloured(sys.stderr):
-        sys.stderr.write(label + text + "\n")
+        write_error(label + plain(text) + "\n")
         return
     from rich.text import Text
 
-    _console(sys.stderr).print(Text.assemble((label, style), text), soft_wrap=True)
+    with heard_or_not():
+        _console(sys.stderr).print(Text.assemble((label, style), plain(text)), soft_wrap=True)
 
 
 @contextlib.contextmanager
@@ -144,6 +157,7 @@ def track(description: str, items: Any, total: int) -> Iterator[Any]:
     """Go through `items` with a progress bar."""
     with progress(description, total) as bar:
         for item in items:
+            obey()
             yield item
             if bar is not None:
                 bar.advance(bar.task_ids[0])
@@ -162,9 +176,37 @@ PROGRESS = _Telling()
 
 
 def abandon_stdout() -> None:
-    """After the reader of a pipe has gone, let nothing more be written to it, not even at exit."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """Once the reader of a pipe has gone, or the disk is full, let nothing more be written, not even at exit."""
+    silence(sys.stdout)
+
+
+def flush() -> None:
+    """Write what others have left in the buffer of stdout, such as a help text; raises as `write` does."""
+    with _received():
+        sys.stdout.flush()
+
+
+def end() -> None:
+    """Empty the buffers; what cannot be written now must not trouble the exit of the process."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            silence(stream)
+
+
+@contextlib.contextmanager
+def _received() -> Iterator[None]:
+    """Write to stdout in here. A reader that has gone had enough; anything else is an error."""
+    obey()
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except (OSError, ValueError) as error:
+        abandon_stdout()
+        reason = getattr(error, "strerror", None) or str(error)
+        raise CannotRunError(f"cannot write: {reason}", "modelscope ... --output FILE-ELSEWHERE") from error
 
 
 class _LiveLine:

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from modelscope_cli.bounds import LAST_SEED
 from modelscope_cli.models.names import model_names
+from modelscope_cli.records.run import invocation, invoked_as
 from modelscope_cli.shell import console
+from modelscope_cli.shell.numbers import whole
 from modelscope_cli.shell.output import Destination, destination
 
 if TYPE_CHECKING:
@@ -89,7 +92,7 @@ StrictOpt = Annotated[
 ]
 NumClassesOpt = Annotated[
     int | None,
-    typer.Option("--num-classes", metavar="N", help="Classes of the head.", rich_help_panel=_MODEL),
+    whole("--num-classes", metavar="N", help="Classes of the head.", rich_help_panel=_MODEL),
 ]
 ModelArgsOpt = Annotated[
     list[str] | None,
@@ -116,7 +119,8 @@ DtypeOpt = Annotated[
     typer.Option("--dtype", metavar="DTYPE", help="float32, bfloat16 or float16.", rich_help_panel=_MODEL),
 ]
 SeedOpt = Annotated[
-    int, typer.Option("--seed", min=0, help="Seed of random weights and noise.", rich_help_panel=_MODEL)
+    int,
+    whole("--seed", most=LAST_SEED, min=0, help="Seed of random weights and noise.", rich_help_panel=_MODEL),
 ]
 OfflineOpt = Annotated[
     bool,
@@ -166,7 +170,7 @@ NormalizeOpt = Annotated[
 ]
 BatchOpt = Annotated[
     int | None,
-    typer.Option("--batch", "-b", metavar="N", help="Images in one forward.", rich_help_panel=_INPUT),
+    whole("--batch", "-b", metavar="N", help="Images in one forward.", rich_help_panel=_INPUT),
 ]
 
 LayersOpt = Annotated[
@@ -234,7 +238,10 @@ OutDirOpt = Annotated[
     ),
 ]
 ForceOpt = Annotated[
-    bool, typer.Option("--force", help="Write into a folder that is not empty.", rich_help_panel=_OUTPUT)
+    bool,
+    typer.Option(
+        "--force", help="Overwrite files, write into a folder that is not empty.", rich_help_panel=_OUTPUT
+    ),
 ]
 QuietOpt = Annotated[
     bool,
@@ -352,7 +359,6 @@ class FolderOptions:
     """The folder of a command that writes pictures."""
 
     out: OutDirOpt = None
-    force: ForceOpt = False
 
     def choose(self, command: str, model: str) -> Path:
         """Return the folder that was asked for, else one of the command's own that is free.
@@ -363,7 +369,7 @@ class FolderOptions:
         from modelscope_cli.report.folder import OutputFolder, free_folder
 
         folder = self.out or free_folder(command, model)
-        OutputFolder(folder, self.force).check()
+        OutputFolder(folder, invocation().is_forced).check()
         return folder
 
 
@@ -371,6 +377,7 @@ class FolderOptions:
 class OutputOptions:
     """How a result is shown, and how much is said on the way."""
 
+    force: ForceOpt = False
     columns: ColumnsOpt = None
     format: FormatOpt = "auto"
     json: JsonOpt = False
@@ -379,9 +386,10 @@ class OutputOptions:
     debug: DebugOpt = False
 
     def begin(self, more: tuple[str, ...] = ()) -> Destination:
-        """Remember how much to say and decide where the result goes: the first thing a command does."""
+        """Remember how much to say and what may be overwritten; decide where the result goes. Comes first."""
         console.settings.is_quiet = self.quiet
         console.settings.is_debug = self.debug
+        invoked_as(console.settings.argv, console.settings.started, self.force)
         return destination(self.format, self.json, self.output, more)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from modelscope_cli.errors import UsageError, nearest
+from modelscope_cli.records.run import invocation
 from modelscope_cli.shell import console as _console
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ def destination(format: str, is_json: bool, file: Path | None, more: tuple[str, 
         more: formats that only this command has.
 
     Raises:
-        UsageError: an unknown format or suffix, or two formats that contradict each other (exit 2).
+        UsageError: an unknown format or suffix, two formats that contradict each other, or a file that is there
+            already (exit 2).
         CannotRunError: the file cannot be written where it is asked for (exit 4).
     """
     formats = (*FORMATS, *more)
@@ -57,10 +59,20 @@ def destination(format: str, is_json: bool, file: Path | None, more: tuple[str, 
                 f"'--output {file}' does not say which format",
                 f"--output {file} --format {'|'.join(formats[1:])}",
             )
+    check_target(file)
+    return Destination(format, file)
+
+
+def check_target(file: Path) -> None:
+    """Refuse a file that cannot be written, or that is there already without --force, before anything runs.
+
+    Raises:
+        UsageError: it is there already (exit 2).
+        CannotRunError: it cannot be written (exit 4).
+    """
     from modelscope_cli.report.folder import check_file
 
-    check_file(file)
-    return Destination(format, file)
+    check_file(file, invocation().is_forced)
 
 
 def emit(

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from modelscope_cli.records.run import InputInfo, Notice, Run
 
 
-def set_up(quiet: bool, debug: bool) -> None:
-    """Remember how much to say; the first thing a command does."""
+def set_up(quiet: bool, debug: bool, force: bool) -> None:
+    """Remember how much to say and what may be overwritten; the first thing a command does."""
     _console.settings.is_quiet = quiet
     _console.settings.is_debug = debug
 

@@ -8,6 +8,7 @@ import typer
 
 from modelscope_cli.shell import console
 from modelscope_cli.shell import options as opt
+from modelscope_cli.shell.numbers import real, whole
 
 if TYPE_CHECKING:
     from modelscope_cli.models.request import ModelRequest
@@ -25,14 +26,16 @@ DataOpt = Annotated[
 ]
 PicturesOpt = Annotated[
     int,
-    typer.Option("--pictures", metavar="N", min=20, help="Drawn shapes to train on.", rich_help_panel=DATA),
+    whole("--pictures", metavar="N", min=20, help="Drawn shapes to train on.", rich_help_panel=DATA),
 ]
 SizeOpt = Annotated[
     int,
-    typer.Option("--size", metavar="N", min=8, help="Side of the pictures, in pixels.", rich_help_panel=DATA),
+    whole(
+        "--size", most=4096, metavar="N", min=8, help="Side of the pictures, in pixels.", rich_help_panel=DATA
+    ),
 ]
 BatchOpt = Annotated[
-    int, typer.Option("--batch", "-b", metavar="N", help="Pictures in a step.", rich_help_panel=HOW)
+    int, whole("--batch", "-b", metavar="N", help="Pictures in a step.", rich_help_panel=HOW)
 ]
 OptimizerOpt = Annotated[
     str,
@@ -41,10 +44,10 @@ OptimizerOpt = Annotated[
     ),
 ]
 SmoothingOpt = Annotated[
-    float, typer.Option("--label-smoothing", metavar="E", help="Of cross-entropy.", rich_help_panel=HOW)
+    float, real("--label-smoothing", metavar="E", help="Of cross-entropy.", rich_help_panel=HOW)
 ]
 DecayOpt = Annotated[
-    float, typer.Option("--weight-decay", metavar="L", help="Of the optimizer.", rich_help_panel=HOW)
+    float, real("--weight-decay", metavar="L", help="Of the optimizer.", rich_help_panel=HOW)
 ]
 InitOpt = Annotated[
     str,
@@ -64,14 +67,12 @@ ActivationOpt = Annotated[
         rich_help_panel=CHANGE,
     ),
 ]
-LeakOpt = Annotated[
-    float, typer.Option("--leak", metavar="S", help="Slope below zero.", rich_help_panel=CHANGE)
-]
+LeakOpt = Annotated[float, real("--leak", metavar="S", help="Slope below zero.", rich_help_panel=CHANGE)]
 SubtractOpt = Annotated[
-    float, typer.Option("--subtract", metavar="V", help="Of the general ReLU.", rich_help_panel=CHANGE)
+    float, real("--subtract", metavar="V", help="Of the general ReLU.", rich_help_panel=CHANGE)
 ]
 MaximumOpt = Annotated[
-    float | None, typer.Option("--maximum", metavar="V", help="Of the general ReLU.", rich_help_panel=CHANGE)
+    float | None, real("--maximum", metavar="V", help="Of the general ReLU.", rich_help_panel=CHANGE)
 ]
 NormOpt = Annotated[
     str,

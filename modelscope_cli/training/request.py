@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from modelscope_cli.bounds import MOST, absurdity
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.models.request import ModelRequest, as_request
 from modelscope_cli.records.keywords import ModelKeywords
@@ -22,6 +23,7 @@ CHOICES = {
     "activation": ("relu", "leaky", "general"),
     "norm": ("batch", "layer", "group", "instance", "running", "none"),
 }
+_MOST = {"batch": MOST}
 _LEAST: dict[str, float] = {"steps": 1, "batch": 1, "every": 1, "patience": 1}
 _LEAST |= {"lr": 0.0, "label_smoothing": 0.0, "weight_decay": 0.0}
 
@@ -92,6 +94,12 @@ def check_request(request: TrainRequest) -> None:
         value = getattr(request, field)
         if value is None:
             continue
+        wrong = absurdity(value)
+        if wrong or value > _MOST.get(field, value):
+            raise UsageError(
+                f"'--{_dashed(field)} {value:g}' is {wrong or f'more than {_MOST[field]}'}",
+                f"--{_dashed(field)} {getattr(TrainRequest(), field) or 1:g}",
+            )
         is_above = value > 0 if field == "lr" else value >= least
         if not (is_above and math.isfinite(value)):
             fits = "more than 0" if field == "lr" else f"{least:g} or more"

@@ -1,7 +1,7 @@
 """`train`: from a model and labelled images to what happens inside it while it learns."""
 
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -139,14 +139,15 @@ def train(
     trainings: list[Training] = []
     with (
         kept_random_states(),
+        _telling_what_is_kept(folder, save_every, progress),
         folder.open() if folder is not None else nullcontext(Path()) as stage,
         counting(progress, "steps", len(variants) * steps) as advance,
     ):
         source = open_data(data, pictures, size, asked.seed)
         check_source(source, asked, n_trainings=len(variants))
-        saving = (
-            report.saving(save_every, stage, source.classes) if report is not None and save_every else None
-        )
+        saving = None
+        if folder is not None and report is not None and save_every:
+            saving = report.saving(save_every, folder.begun(), source.classes)
         for variant in variants:
             classifier = open_classifier(
                 model,
@@ -190,3 +191,17 @@ def train(
     if folder is not None:
         progress.note(f"wrote {folder.path}")
     return record
+
+
+@contextmanager
+def _telling_what_is_kept(
+    folder: OutputFolder | None, save_every: int | None, progress: Progress
+) -> Iterator[None]:
+    """Say where the weights are that `save_every` kept, when the training does not reach its end."""
+    try:
+        yield
+    except BaseException:
+        kept = len(list(folder.path.glob("step-*.safetensors"))) if folder is not None and save_every else 0
+        if folder is not None and kept:
+            progress.note(f"kept in {folder.path}: the weights of {kept} step{'s' if kept > 1 else ''}")
+        raise

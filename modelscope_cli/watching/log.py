@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from modelscope_cli.plain_text import plain_json
+
 VERSION = 1
 """Of the entries. A log without a version is from before there were any, and holds the same."""
 
@@ -42,8 +44,8 @@ class Log:
         if self._follow is not None:
             self._follow(kind, entry)
         if self._file is not None:
-            text = json.dumps({kind: entry}, separators=(",", ":"), ensure_ascii=False)
-            os.write(self._file, text.encode(errors="replace") + b"\n")
+            text = plain_json(json.dumps({kind: entry}, separators=(",", ":")))
+            os.write(self._file, text.encode("ascii") + b"\n")
 
     def close(self) -> None:
         if self._file is not None:

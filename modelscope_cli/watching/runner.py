@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from modelscope_cli import interrupts
 from modelscope_cli.errors import CannotRunError, UsageError, nearest
 
 _OURS = str(Path(__file__).parents[1])
-INTERRUPTED, TERMINATED = 130, 143
 
 
 class Script:
@@ -49,7 +49,7 @@ class Script:
 
         A `SystemExit` of ours passes through.
         """
-        with _as_main(self._module(), self.argv, self._folder):
+        with interrupts.as_python_has_it(), _as_main(self._module(), self.argv, self._folder):
             try:
                 exec(self._code, sys.modules["__main__"].__dict__)
             except SystemExit as left:
@@ -58,7 +58,7 @@ class Script:
                 return _code_of(left, report)
             except BaseException as error:
                 _show(error, report)
-                return INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
+                return interrupts.INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
         return 0
 
     def _module(self) -> types.ModuleType:
@@ -126,6 +126,8 @@ def _as_main(module: types.ModuleType, argv: list[str], folder: str) -> Iterator
     main = sys.modules["__main__"]
     sys.modules["__main__"], sys.argv, sys.path = module, list(argv), [folder, *_without_our_entry()]
     sys.excepthook = sys.__excepthook__
+    if not sys.stdout.writable():  # closed from the beginning, for which Python has None
+        sys.stdout = None
     try:
         yield
     finally:
@@ -152,7 +154,8 @@ def gentle_sigterm() -> Iterator[Callable[[], None]]:
     is to write the report, and torchrun sends them to every process once one has failed.
     """
     is_ours = threading.current_thread() is threading.main_thread()
-    is_ours = is_ours and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    is_ours = is_ours and interrupts.is_unclaimed(signal.SIGTERM)
+    before = signal.getsignal(signal.SIGTERM)
     is_over = False
 
     def hold_off() -> None:
@@ -162,7 +165,7 @@ def gentle_sigterm() -> Iterator[Callable[[], None]]:
     def leave(number: int, frame: Any) -> None:
         if not is_over:
             hold_off()
-            raise SystemExit(TERMINATED)
+            raise SystemExit(interrupts.TERMINATED)
 
     if is_ours:
         signal.signal(signal.SIGTERM, leave)
@@ -170,7 +173,7 @@ def gentle_sigterm() -> Iterator[Callable[[], None]]:
         yield hold_off
     finally:
         if is_ours and signal.getsignal(signal.SIGTERM) is leave:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGTERM, before)
 
 
 def _code_of(left: SystemExit, report: Callable[[str], object]) -> int:

@@ -7,11 +7,9 @@ import signal
 import subprocess
 import sys
 import time
-import types
 
 import pytest
 
-from modelscope_cli import __main__
 from modelscope_cli.report import grids
 
 resource = pytest.importorskip("resource", reason="limits of the file size are a thing of POSIX")
@@ -137,17 +135,6 @@ def test_ctrl_c_while_a_report_is_written(cwd, samples, out):
         interrupt_when_reached(process, cwd.parent / "reached")
     assert listing(cwd) == ["old", "old/parameters.csv"]
     assert (cwd / "old" / "parameters.csv").read_text() == "mine"
-
-
-def test_ctrl_c_while_the_tool_itself_is_being_imported(monkeypatch):
-    class Interrupted(types.ModuleType):
-        def __getattr__(self, name):
-            raise KeyboardInterrupt
-
-    monkeypatch.setitem(sys.modules, "modelscope_cli.shell.app", Interrupted("modelscope_cli.shell.app"))
-    with pytest.raises(SystemExit) as left:
-        __main__.main()
-    assert left.value.code == 130
 
 
 FORMATS = ["table", "tsv", "csv", "json", "markdown"]

@@ -108,7 +108,7 @@ def test_labels_of_ones_own(run, cwd, logits, name):
         ('{"a": "b"}', "none has the index 0"),
         ('["a", "b"', "delimiter"),
         ("  \n", "it is empty"),
-        (b"\xff\xfe\x00", "it is no text"),
+        (b"\xff\xfe\x00", "it is not text"),
         (None, "cannot be read: No such file"),
     ],
 )

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from modelscope_cli.commands.check.github import render_github
 from modelscope_cli.commands.check.junit import render_junit
+from modelscope_cli.plain_text import plain
 from modelscope_cli.records.check import CheckRecord, Finding
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo
 from modelscope_cli.rules.registry import RULES
@@ -31,7 +32,7 @@ def test_a_github_command_is_one_line_and_reads_back(layer, message):
     assert not set(properties) & {":", ",", "\r", "\n"}
     for code, mark in (("%0D", "\r"), ("%0A", "\n"), ("%25", "%")):
         data = data.replace(code, mark)
-    assert data == (f"{layer}: " if layer else "") + f"{message} (hint)"
+    assert data == plain((f"{layer}: " if layer else "") + f"{message} (hint)")
 
 
 @given(TEXT, TEXT)

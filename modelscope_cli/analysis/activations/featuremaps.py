@@ -76,7 +76,7 @@ def featuremaps(
     given.request.check_one("featuremaps")
     results = Results(out, force)
     if save_tensors is not None:
-        check_file(Path(save_tensors))
+        check_file(Path(save_tensors), force)
     subject = Subject("featuremaps", model, given, keywords, hook=hook, progress=progress)
     subject.open()
     if subject.inputs.n_images > 1 and not given.is_noise:

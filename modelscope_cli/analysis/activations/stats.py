@@ -16,6 +16,7 @@ from modelscope_cli.records.keywords import MODES, Keywords, check_choice, spell
 from modelscope_cli.records.naming import NEAR_ZERO
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.stats import COLUMN_OF_FIGURE, StatsRecord
+from modelscope_cli.report.canvas import check_figure
 from modelscope_cli.report.folder import OutputFolder, write_text
 from modelscope_cli.report.json import render_json
 from modelscope_cli.report.views import pictures_of
@@ -63,6 +64,8 @@ def stats(
     if correlation and not as_patterns(layer):
         raise UsageError("--correlation needs to know which layers", "--correlation --layer conv")
     check_choice("mode", mode, MODES)
+    if plot is not None:
+        check_figure(Path(plot), force)
     is_training = mode == "train"
     subject = Subject("stats", model, inputs, keywords, hook=hook, progress=progress)
     subject.open(is_training=is_training)

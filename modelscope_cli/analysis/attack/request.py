@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+from modelscope_cli.bounds import absurdity
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.keywords import check_choice, check_number
 
@@ -91,6 +92,9 @@ def _length(option: str, text: str, example: str, norm: str) -> float:
         value = math.nan
     if not math.isfinite(value):
         raise UsageError(f"'{option} {text}' is neither a number nor a fraction", f"{option} {example}")
+    wrong = absurdity(value)
+    if wrong:
+        raise UsageError(f"'{option} {text}' is {wrong}", f"{option} {example}")
     if value < 0:
         raise UsageError(f"'{option} {text}' is negative", f"{option} {example}")
     if norm == "linf" and value > 1:

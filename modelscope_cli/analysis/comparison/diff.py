@@ -50,6 +50,7 @@ def diff(
     b_mode: str | None = None,
     b_seed: int | None = None,
     b_hook: str | Sequence[str] = (),
+    force: bool = False,
     progress: Progress | None = None,
     **keywords: Unpack[Keywords],
 ) -> DiffRecord:
@@ -63,7 +64,7 @@ def diff(
         tolerance: largest relative L2 that is no difference; None for 0 of tensors, and of activations for what
             `torch.testing.assert_close` allows the coarser dtype.
         layer, exclude: layer patterns.
-        plot: draw the differences along the depth here (`.png`, `.svg`, `.pdf`).
+        plot: draw the differences along the depth here (`.png`, `.svg`, `.pdf`); `force`: it may be there already.
         hook, mode: of both; `auto` is eval.
         model: what a checkpoint is run in, where the other side does not say.
         b_weights, b_checkpoint, b_device, b_dtype, b_mode, b_seed, b_hook: of b, where it is not as a.
@@ -81,7 +82,7 @@ def diff(
     checkpoint = Path(b_checkpoint) if b_checkpoint is not None else None
     own = BSettings(b_weights, checkpoint, b_device, b_dtype, b_mode, b_seed, hooks)
     if plot is not None:
-        check_figure(Path(plot))
+        check_figure(Path(plot), force)
     settings = _settings(a, b, keywords)
     a, b = _text(a), _text(b)
     files = _files(inputs)

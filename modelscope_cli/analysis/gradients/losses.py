@@ -232,7 +232,7 @@ def class_index(target: str, n_classes: int | None, categories: Sequence[str] | 
     Raises:
         UsageError: out of range, an unknown label, or one of several classes (exit 2).
     """
-    if re.fullmatch(r"[+-]?\d+", target):
+    if re.fullmatch(r"[+-]?\d{1,18}", target):
         index = int(target)
         last = (n_classes or len(categories or ()) or index + 1) - 1
         if not 0 <= index <= last:

@@ -75,7 +75,7 @@ def check(
         if settings.baseline.exists():
             known = read_baseline(settings.baseline)
         else:
-            check_file(settings.baseline)
+            check_file(settings.baseline, is_forced=False)
 
     from modelscope_cli.analysis.health.checkup import gather, is_untrained
     from modelscope_cli.analysis.subject import Subject

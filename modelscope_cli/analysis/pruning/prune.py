@@ -77,7 +77,7 @@ def prune(
     )
     results = Results(out, force)
     if save is not None:
-        check_weights_file(Path(save), _files(model, keywords))
+        check_weights_file(Path(save), _files(model, keywords), force)
     subject = Subject("prune", model, given, keywords, hook=hook, progress=progress)
     subject.open()
     loaded, interventions = subject.loaded, subject.bind().interventions

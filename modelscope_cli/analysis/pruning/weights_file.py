@@ -10,7 +10,7 @@ from modelscope_cli.records.prune import PruneRecord
 from modelscope_cli.report.folder import check_file
 
 
-def check_weights_file(path: Path, sources: Iterable[Path]) -> None:
+def check_weights_file(path: Path, sources: Iterable[Path], is_forced: bool) -> None:
     """Refuse a file for the pruned weights that cannot or should not be written, before anything long is begun.
 
     Raises:
@@ -22,7 +22,7 @@ def check_weights_file(path: Path, sources: Iterable[Path]) -> None:
     if path.resolve() in {source.resolve() for source in sources}:
         message = f"'--save {path}' would overwrite the checkpoint itself"
         raise UsageError(message, f"--save {path.stem}-pruned.safetensors")
-    check_file(path)
+    check_file(path, is_forced)
 
 
 def pack_weights(record: PruneRecord, state: dict[str, Any], categories: Sequence[str] | None) -> bytes:

@@ -10,6 +10,7 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.numbers import whole
 from modelscope_cli.shell.output import emit
 
 
@@ -46,7 +47,7 @@ def ablate(
         ),
     ] = "predicted",
     top: Annotated[
-        int | None, typer.Option("--top", min=1, metavar="N", help="Print only the N largest effects.")
+        int | None, whole("--top", min=1, metavar="N", help="Print only the N largest effects.")
     ] = None,
     hook: opt.HookOpt = None,
     model: opt.ModelOptions = opt.MODEL,
@@ -77,7 +78,7 @@ def ablate(
     where = output.begin()
     asked = model.request(), inputs.request(images, model.seed)
     choose_columns(ablate_columns(), output.columns)
-    if (folder.out or folder.force) and not save:
+    if (folder.out or output.force) and not save:
         raise UsageError("--no-save writes no folder", "leave out --no-save, or --out and --force")
     record = ms.ablate(
         *asked,
@@ -88,7 +89,7 @@ def ablate(
         target=target,
         hook=hook or (),
         out=folder.choose("ablate", model.model) if save else None,
-        force=folder.force,
+        force=output.force,
         progress=PROGRESS,
     )
     emit(where, ablate_sheet(record, output.columns, top), record.to_dict())

@@ -10,6 +10,7 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from modelscope_cli.commands.ablate.table import answer_of, signed
+from modelscope_cli.plain_text import plain
 from modelscope_cli.records.ablate import AblateRecord, Ablation
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.records.predict import Guess
@@ -40,7 +41,7 @@ class _Tile:
         centre = (x + (_SIDE - self.image.width) // 2, y + (_SIDE - self.image.height) // 2)
         sheet.paste(self.image, centre)
         colours = (_INK, _FAINT, _ALARM if self.is_alarming else _FAINT)
-        lines = (_end_of(self.lines[0]), *map(_start_of, self.lines[1:]))
+        lines = (_end_of(plain(self.lines[0])), *(_start_of(plain(line)) for line in self.lines[1:]))
         for i, (text, colour) in enumerate(zip(lines, colours, strict=True)):
             pen.text((x, y + _SIDE + 6 + i * _LINE), text, fill=colour, font=_font())
 

@@ -7,7 +7,7 @@ from typing import Any
 from modelscope_cli.commands.ablate.table import answer_of, picture_title
 from modelscope_cli.records.ablate import AblateRecord, Ablation
 from modelscope_cli.records.naming import label_of
-from modelscope_cli.report.folder import write_with
+from modelscope_cli.report.canvas import save_figure
 from modelscope_cli.report.labels import shortened
 
 INK, CALM, ALARM = "#1f2430", "#3f5f8f", "#d1495b"
@@ -43,7 +43,7 @@ def save_ablation_plot(record: AblateRecord, path: Path) -> None:
         CannotRunError: the file cannot be written (exit 4).
     """
     figure = draw_ablation(record)
-    write_with(path, lambda beside: figure.savefig(beside, format="png", dpi=130))
+    save_figure(figure, path, 130)
 
 
 def _draw_layers(figure: Any, record: AblateRecord) -> None:

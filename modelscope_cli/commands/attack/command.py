@@ -56,7 +56,7 @@ def attack(
         target=search.target,
         hook=hook or (),
         out=folder.choose("attack", model.model),
-        force=folder.force,
+        force=output.force,
         progress=PROGRESS,
     )
     emit(where, attack_sheet(record, output.columns), record.to_dict())

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from modelscope_cli.shell.numbers import whole
+
 _ATTACK = "Attack"
 
 
@@ -58,7 +60,7 @@ class AttackOptions:
     ] = None
     steps: Annotated[
         int | None,
-        typer.Option(
+        whole(
             "--steps",
             min=1,
             metavar="N",
@@ -79,9 +81,7 @@ class AttackOptions:
     ] = None
     restarts: Annotated[
         int,
-        typer.Option(
-            "--restarts", min=1, metavar="N", help="Random starts of pgd to try.", rich_help_panel=_ATTACK
-        ),
+        whole("--restarts", min=1, metavar="N", help="Random starts of pgd to try.", rich_help_panel=_ATTACK),
     ] = 1
     target: Annotated[
         str | None,

@@ -10,6 +10,7 @@ from torch import Tensor
 from modelscope_cli.commands.attack.table import attack_words, best, in_levels, loss_class, name
 from modelscope_cli.records.attack import Answer, AttackRecord
 from modelscope_cli.report import numbers
+from modelscope_cli.report.canvas import save_figure
 from modelscope_cli.report.folder import write_with
 
 INK, FAINT, OTHERS, OLD, NEW = "#1f2430", "#8a93a5", "#c3c9d5", "#3f5f8f", "#d1495b"
@@ -80,7 +81,7 @@ def save_comparison(record: AttackRecord, before: Tensor, after: Tensor, path: P
     _draw_answer(boxes[0], record.before, record, n_rows)
     _draw_words(boxes[1], record, n_rows)
     _draw_answer(boxes[2], record.after_saved, record, n_rows)
-    write_with(path, lambda beside: figure.savefig(beside, format="png", dpi=DPI))
+    save_figure(figure, path, DPI)
 
 
 def _shown_size(width: int, height: int) -> tuple[int, int]:
@@ -174,7 +175,7 @@ def save_losses(record: AttackRecord, path: Path) -> None:
         CannotRunError: the file cannot be written (exit 4).
     """
     figure = draw_losses(record)
-    write_with(path, lambda beside: figure.savefig(beside, format="png", dpi=DPI))
+    save_figure(figure, path, DPI)
 
 
 # What `record.plot()` draws; the first where no other is asked for.

@@ -1,5 +1,6 @@
 """Findings as GitHub Actions shows them beside a change: workflow commands, one a line."""
 
+from modelscope_cli.plain_text import plain
 from modelscope_cli.records.check import CheckRecord, Finding
 
 
@@ -12,9 +13,9 @@ def render_github(record: CheckRecord) -> str:
 
 
 def _command(finding: Finding) -> str:
-    title = _property(f"{finding.code} {finding.rule}")
+    title = _property(plain(f"{finding.code} {finding.rule}"))
     where = f"{finding.layer}: " if finding.layer else ""
-    return f"::{finding.severity} title={title}::{_data(f'{where}{finding.message} ({finding.hint})')}"
+    return f"::{finding.severity} title={title}::{_data(plain(f'{where}{finding.message} ({finding.hint})'))}"
 
 
 def _data(text: str) -> str:

@@ -3,10 +3,11 @@
 import re
 from xml.etree import ElementTree as ET
 
+from modelscope_cli.plain_text import plain, plain_lines
 from modelscope_cli.records.check import CheckRecord, Finding, RuleInfo, is_as_severe
 
-# What XML 1.0 has no place for, section 2.2; layer names are anybody's.
-_FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+# What XML 1.0 has no place for, section 2.2, and `plain` leaves.
+_FORBIDDEN = re.compile("[\ufffe\uffff]")
 
 
 def render_junit(record: CheckRecord) -> str:
@@ -39,7 +40,7 @@ def render_junit(record: CheckRecord) -> str:
 
 
 def _line(finding: Finding) -> str:
-    return f"{finding.layer or 'the model'}: {finding.message}" + (" (known)" if finding.known else "")
+    return plain(f"{finding.layer or 'the model'}: {finding.message}") + (" (known)" if finding.known else "")
 
 
 def _lines(findings: list[Finding], rule: RuleInfo) -> str:
@@ -47,4 +48,4 @@ def _lines(findings: list[Finding], rule: RuleInfo) -> str:
 
 
 def _clean(text: str) -> str:
-    return _FORBIDDEN.sub("\ufffd", text)
+    return _FORBIDDEN.sub("\ufffd", plain_lines(text))

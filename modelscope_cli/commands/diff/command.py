@@ -10,6 +10,7 @@ from modelscope_cli.commands.diff import options as own
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.numbers import real
 from modelscope_cli.shell.output import emit
 
 DIFFERENT = 1
@@ -28,7 +29,7 @@ def diff(
     images: opt.ImagesArg = None,
     tolerance: Annotated[
         float | None,
-        typer.Option(
+        real(
             "--tolerance",
             "-t",
             metavar="T",
@@ -90,6 +91,7 @@ def diff(
         b_mode=b_options.b_mode,
         b_seed=b_options.b_seed,
         b_hook=b_options.b_hook or (),
+        force=output.force,
         progress=PROGRESS,
     )
     emit(where, diff_sheet(record, output.columns, show_all=show_all), record.to_dict())

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from modelscope_cli.bounds import LAST_SEED
 from modelscope_cli.shell import console
 from modelscope_cli.shell import options as opt
+from modelscope_cli.shell.numbers import whole
 
 if TYPE_CHECKING:
     from modelscope_cli.models.request import ModelRequest
@@ -73,8 +75,12 @@ class BOptions:
     b_mode: Annotated[opt.Mode | None, typer.Option("--b-mode", help="Mode of B.", rich_help_panel=_B)] = None
     b_seed: Annotated[
         int | None,
-        typer.Option(
-            "--b-seed", min=0, help="Seed of B's random weights and of its dropout.", rich_help_panel=_B
+        whole(
+            "--b-seed",
+            most=LAST_SEED,
+            min=0,
+            help="Seed of B's random weights and of its dropout.",
+            rich_help_panel=_B,
         ),
     ] = None
     b_hook: Annotated[

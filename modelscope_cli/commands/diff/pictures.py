@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli.records.diff import Difference, DiffRecord
-from modelscope_cli.report.folder import write_with
+from modelscope_cli.report.canvas import save_figure
 
 INK, LINE, FAINT, ALARM = "#1f2430", "#3f5f8f", "#9fb3cf", "#d1495b"
 # Where a legend covers no data: above the axes, to the right.
@@ -49,8 +49,7 @@ def save_divergence(record: DiffRecord, path: Path) -> None:
         CannotRunError: the file cannot be written (exit 4).
     """
     figure = draw_divergence(record)
-    kind = path.suffix.lower().removeprefix(".")
-    write_with(path, lambda beside: figure.savefig(beside, format=kind, dpi=130))
+    save_figure(figure, path, 130)
 
 
 def _draw_distance(axes: Any, record: DiffRecord) -> None:

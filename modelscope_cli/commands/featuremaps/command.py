@@ -10,6 +10,7 @@ import modelscope_cli as ms
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.numbers import whole
 from modelscope_cli.shell.output import emit
 
 
@@ -25,7 +26,7 @@ def featuremaps(
     images: opt.ImagesArg = None,
     layers: opt.LayerOptions = opt.LAYERS,
     channels: Annotated[
-        int, typer.Option("--channels", min=1, metavar="N", help="At most this many, evenly chosen.")
+        int, whole("--channels", min=1, metavar="N", help="At most this many, evenly chosen.")
     ] = 64,
     top: Annotated[
         bool, typer.Option("--top", help="Choose the channels with the largest mean |activation|.")
@@ -38,7 +39,7 @@ def featuremaps(
     ] = "viridis",
     cell: Annotated[
         int | None,
-        typer.Option(
+        whole(
             "--cell",
             min=1,
             max=2048,
@@ -93,7 +94,7 @@ def featuremaps(
         save_tensors=save_tensors,
         hook=hook or (),
         out=folder.choose("featuremaps", model.model),
-        force=folder.force,
+        force=output.force,
         progress=PROGRESS,
     )
     emit(where, featuremaps_sheet(record, output.columns), record.to_dict())

@@ -10,6 +10,7 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.numbers import real, whole
 from modelscope_cli.shell.output import emit
 
 
@@ -24,9 +25,7 @@ def grads(
     mode: opt.ModeOpt = opt.Mode.auto,
     repeat: Annotated[
         int,
-        typer.Option(
-            "--repeat", min=1, metavar="N", help="Go through the input N times; noise is new each time."
-        ),
+        whole("--repeat", min=1, metavar="N", help="Go through the input N times; noise is new each time."),
     ] = 1,
     full_backward: Annotated[
         bool,
@@ -36,11 +35,11 @@ def grads(
     ] = False,
     vanishing: Annotated[
         float,
-        typer.Option("--vanishing", metavar="X", help="Mark |g| below X times |g| at the output."),
+        real("--vanishing", metavar="X", help="Mark |g| below X times |g| at the output."),
     ] = 1e-5,
     exploding: Annotated[
         float,
-        typer.Option("--exploding", metavar="X", help="Mark |g| above X times |g| at the output."),
+        real("--exploding", metavar="X", help="Mark |g| above X times |g| at the output."),
     ] = 1e3,
     model: opt.ModelOptions = opt.MODEL,
     inputs: opt.InputOptions = opt.INPUT,
@@ -71,7 +70,7 @@ def grads(
     where = output.begin()
     asked = model.request(), inputs.request(images, model.seed)
     choose_columns(grads_columns(report.table), output.columns)
-    if (report.out or report.force) and not report.save:
+    if (report.out or output.force) and not report.save:
         raise UsageError("--no-save writes no folder", "leave out --no-save, or --out and --force")
     if report.table == own.Table.batch_norm:
         check_drift(mode == opt.Mode.train or (mode == opt.Mode.auto and has_own_loss(asked[0], loss.loss)))
@@ -95,7 +94,7 @@ def grads(
         vanishing=vanishing,
         exploding=exploding,
         out=(report.out or free_folder("grads", model.model)) if report.save else None,
-        force=report.force,
+        force=output.force,
         progress=PROGRESS,
     )
     emit(where, grads_sheet(record, report.table, output.columns), record.to_dict())

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from modelscope_cli.commands.grads.pictures import save_gradient_flow
 from modelscope_cli.commands.grads.table import grads_sheet
+from modelscope_cli.plain_text import markdown, plain
 from modelscope_cli.records.grads import GradsRecord
 from modelscope_cli.report.delimited import render_csv
 from modelscope_cli.report.folder import write_text
@@ -35,8 +36,8 @@ def _markdown(record: GradsRecord) -> str:
     troubled = replace(parameters, title="Troubled parameters", facts=())
     troubled = replace(troubled, rows=tuple(row for row in parameters.rows if parameters.is_bad(row)))
     parts = [
-        f"# Gradients of {Path(record.run.model.name).name}",
-        f"    modelscope {shlex.join(record.run.argv)}" if record.run.argv else "",
+        f"# Gradients of {markdown(Path(record.run.model.name).name)}",
+        f"    modelscope {plain(shlex.join(record.run.argv))}" if record.run.argv else "",
         f"![Gradient flow]({PICTURE})",
         render_markdown(troubled) if troubled.rows else "No parameter is marked.",
         "## Parameters",

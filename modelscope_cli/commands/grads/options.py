@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from modelscope_cli.shell.options import ForceOpt, OutDirOpt
+from modelscope_cli.shell.numbers import real
+from modelscope_cli.shell.options import OutDirOpt
 
 _LOSS, _CLIP, _TRAIN = "Loss", "Clipping", "What is trained"
 
@@ -44,11 +45,11 @@ class LossOptions:
         ),
     ] = "predicted"
     label_smoothing: Annotated[
-        float, typer.Option("--label-smoothing", metavar="E", help="Of cross-entropy.", rich_help_panel=_LOSS)
+        float, real("--label-smoothing", metavar="E", help="Of cross-entropy.", rich_help_panel=_LOSS)
     ] = 0.0
     weight_decay: Annotated[
         float,
-        typer.Option(
+        real(
             "--weight-decay",
             metavar="L",
             help="Add a Gaussian prior, L/2 |w|^2; its share of every gradient is shown.",
@@ -63,7 +64,7 @@ class ClipOptions:
 
     clip: Annotated[
         float | None,
-        typer.Option(
+        real(
             "--clip",
             metavar="V",
             help="Clamp every parameter's gradient into [-V, V] by a hook.",
@@ -72,13 +73,11 @@ class ClipOptions:
     ] = None
     clip_norm: Annotated[
         float | None,
-        typer.Option(
-            "--clip-norm", metavar="V", help="Scale all gradients to this norm.", rich_help_panel=_CLIP
-        ),
+        real("--clip-norm", metavar="V", help="Scale all gradients to this norm.", rich_help_panel=_CLIP),
     ] = None
     clip_activations: Annotated[
         float | None,
-        typer.Option(
+        real(
             "--clip-activations",
             metavar="V",
             help="Clamp what flows back through the layers of --layer; all layers are shown.",
@@ -116,7 +115,6 @@ class ReportOptions:
     """The folder with the report, and the table that is printed."""
 
     out: OutDirOpt = None
-    force: ForceOpt = False
     save: Annotated[
         bool,
         typer.Option("--save/--no-save", help="Write the report, or only print.", rich_help_panel="Output"),

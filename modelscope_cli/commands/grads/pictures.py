@@ -7,7 +7,7 @@ from typing import Any
 
 from modelscope_cli.records.grads import ActivationGradient, GradsRecord, ParameterGradient
 from modelscope_cli.records.naming import label_of
-from modelscope_cli.report.folder import write_with
+from modelscope_cli.report.canvas import save_figure
 from modelscope_cli.report.labels import shortened
 
 INK, WEIGHTS, ACTIVATIONS, ALARM = "#1f2430", "#3f5f8f", "#c98a2b", "#d1495b"
@@ -62,7 +62,7 @@ def save_gradient_flow(record: GradsRecord, path: Path) -> None:
         CannotRunError: the file cannot be written (exit 4).
     """
     figure = draw_gradient_flow(record)
-    write_with(path, lambda beside: figure.savefig(beside, format="png", dpi=130))
+    save_figure(figure, path, 130)
 
 
 def _has_gradient(row: ActivationGradient | ParameterGradient) -> bool:

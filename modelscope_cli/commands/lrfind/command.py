@@ -82,7 +82,7 @@ def lrfind(
         freeze=change.freeze or (),
         train_only=change.train_only or (),
         out=folder.out or free_folder("lrfind", named.model),
-        force=folder.force,
+        force=output.force,
         progress=PROGRESS,
     )
     emit(where, lrfind_sheet(record, output.columns), record.to_dict())

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from modelscope_cli.shell.numbers import real, whole
+
 _SWEEP = "Sweep"
 
 
@@ -13,24 +15,24 @@ class SweepOptions:
     """How the learning rate rises, and when that ends."""
 
     low: Annotated[
-        float, typer.Option("--from", metavar="R", help="First learning rate.", rich_help_panel=_SWEEP)
+        float, real("--from", metavar="R", help="First learning rate.", rich_help_panel=_SWEEP)
     ] = 1e-5
-    high: Annotated[
-        float, typer.Option("--to", metavar="R", help="Last learning rate.", rich_help_panel=_SWEEP)
-    ] = 10.0
+    high: Annotated[float, real("--to", metavar="R", help="Last learning rate.", rich_help_panel=_SWEEP)] = (
+        10.0
+    )
     steps: Annotated[
-        int, typer.Option("--steps", metavar="N", min=3, help="Steps on the way.", rich_help_panel=_SWEEP)
+        int, whole("--steps", metavar="N", min=3, help="Steps on the way.", rich_help_panel=_SWEEP)
     ] = 100
     linear: Annotated[
         bool, typer.Option("--linear", help="Raise it evenly, not by a factor.", rich_help_panel=_SWEEP)
     ] = False
     smoothing: Annotated[
         float,
-        typer.Option("--smoothing", metavar="B", help="Weight of the past, 0 to 1.", rich_help_panel=_SWEEP),
+        real("--smoothing", metavar="B", help="Weight of the past, 0 to 1.", rich_help_panel=_SWEEP),
     ] = 0.9
     diverged: Annotated[
         float,
-        typer.Option(
+        real(
             "--diverged",
             metavar="X",
             help="Stop once the smoothed loss is X times its least value.",

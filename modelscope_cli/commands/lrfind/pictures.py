@@ -5,7 +5,7 @@ from typing import Any
 
 from modelscope_cli.commands.lrfind.table import WAYS, loss_at
 from modelscope_cli.records.lrfind import LrfindRecord
-from modelscope_cli.report.folder import write_with
+from modelscope_cli.report.canvas import save_figure
 
 INK, LINE = "#1f2430", "#3f5f8f"
 _COLOURS = {"steepest": "#d1495b", "valley": "#4f9d69", "minimum": "#c98a2b"}
@@ -55,7 +55,7 @@ def save_lrfind_plot(record: LrfindRecord, path: Path) -> None:
         CannotRunError: the file cannot be written (exit 4).
     """
     figure = draw_range_test(record)
-    write_with(path, lambda beside: figure.savefig(beside, format="png", dpi=110))
+    save_figure(figure, path, 110)
 
 
 # What `record.plot()` draws; the first where no other is asked for.

@@ -10,6 +10,7 @@ import modelscope_cli as ms
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.numbers import real, whole
 from modelscope_cli.shell.output import emit, is_streamed, row_writer
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def predict(
             ".safetensors).",
         ),
     ],
-    top: Annotated[int, typer.Option("--top", min=1, metavar="K", help="How many classes an image.")] = 5,
+    top: Annotated[int, whole("--top", min=1, metavar="K", help="How many classes an image.")] = 5,
     labels: Annotated[
         Path | None,
         typer.Option(
@@ -54,7 +55,7 @@ def predict(
     ] = Activation.softmax,
     threshold: Annotated[
         float | None,
-        typer.Option(
+        real(
             "--threshold",
             min=0.0,
             max=1.0,
@@ -64,7 +65,7 @@ def predict(
     ] = None,
     temperature: Annotated[
         float,
-        typer.Option("--temperature", metavar="T", help="Divide the logits by this; above 1 is less sure."),
+        real("--temperature", metavar="T", help="Divide the logits by this; above 1 is less sure."),
     ] = 1.0,
     hook: opt.HookOpt = None,
     model: opt.ModelOptions = opt.MODEL,

@@ -77,7 +77,7 @@ def prune(
         save=save,
         hook=hook or (),
         out=folder.choose("prune", model.model),
-        force=folder.force,
+        force=output.force,
         progress=PROGRESS,
     )
     emit(where, prune_sheet(record, table, output.columns), record.to_dict())

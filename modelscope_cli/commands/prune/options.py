@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from modelscope_cli.shell.numbers import real
+
 _CUT = "What is cut"
 
 
@@ -24,9 +26,7 @@ class CutOptions:
 
     amount: Annotated[
         float,
-        typer.Option(
-            "--amount", metavar="SHARE", help="Share that is cut, from 0 to below 1.", rich_help_panel=_CUT
-        ),
+        real("--amount", metavar="SHARE", help="Share that is cut, from 0 to below 1.", rich_help_panel=_CUT),
     ] = 0.3
     method: Annotated[
         Method,

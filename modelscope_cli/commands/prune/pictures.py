@@ -6,7 +6,7 @@ from typing import Any
 
 from modelscope_cli.commands.prune.table import weight_label
 from modelscope_cli.records.prune import PruneRecord
-from modelscope_cli.report.folder import write_with
+from modelscope_cli.report.canvas import save_figure
 from modelscope_cli.report.headline import given
 from modelscope_cli.report.labels import shortened
 from modelscope_cli.report.numbers import short
@@ -49,7 +49,7 @@ def save_prune_plot(record: PruneRecord, path: Path) -> None:
         CannotRunError: the file cannot be written (exit 4).
     """
     figure = draw_pruning(record)
-    write_with(path, lambda beside: figure.savefig(beside, format="png", dpi=130))
+    save_figure(figure, path, 130)
 
 
 def _curve(axes: Any, record: PruneRecord, values: list[float], at_zero: float, label: str) -> None:

@@ -12,6 +12,7 @@ from modelscope_cli.records.naming import NEAR_ZERO
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.numbers import real
 from modelscope_cli.shell.output import emit
 
 
@@ -28,7 +29,7 @@ def stats(
     layers: opt.LayerOptions = opt.LAYERS,
     near_zero: Annotated[
         float,
-        typer.Option("--near-zero", min=0.0, metavar="T", help="|x| below this counts as near zero."),
+        real("--near-zero", min=0.0, metavar="T", help="|x| below this counts as near zero."),
     ] = NEAR_ZERO,
     plot: Annotated[
         Path | None,
@@ -84,7 +85,7 @@ def stats(
         message = f"--out '{folder.out}' is for the pictures of --correlation"
         raise UsageError(message, "--plot FILE or --output FILE")
     if plot is not None:
-        check_figure(plot)
+        check_figure(plot, output.force)
     out = folder.choose("stats", model.model) if correlation else None
     record = ms.stats(
         *asked,
@@ -97,7 +98,7 @@ def stats(
         mode=mode,
         columns=columns,
         out=out,
-        force=folder.force,
+        force=output.force,
         progress=PROGRESS,
     )
     emit(where, stats_sheet(record, output.columns, table), record.to_dict())

@@ -13,7 +13,7 @@ from torch import Tensor
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.records.stats import ActivationStats, StatsRecord
 from modelscope_cli.report import grids, numbers, palette
-from modelscope_cli.report.folder import write_with
+from modelscope_cli.report.canvas import save_figure
 from modelscope_cli.report.labels import file_stems
 
 INK = "#1f2430"
@@ -51,8 +51,7 @@ def save_distributions(record: StatsRecord, path: Path) -> None:
         CannotRunError: the file cannot be written (exit 4).
     """
     figure = draw_distributions(record)
-    kind = path.suffix.lower().removeprefix(".")
-    write_with(path, lambda beside: figure.savefig(beside, format=kind, dpi=130))
+    save_figure(figure, path, 130)
 
 
 def _title(record: StatsRecord) -> str:

@@ -10,6 +10,7 @@ from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.numbers import whole
 from modelscope_cli.shell.output import emit
 
 
@@ -33,9 +34,7 @@ _BUILT = Built()
 @spread
 def summary(
     model: opt.ModelArg,
-    depth: Annotated[
-        int | None, typer.Option("--depth", min=0, help="Layers nested no deeper than this.")
-    ] = None,
+    depth: Annotated[int | None, whole("--depth", min=0, help="Layers nested no deeper than this.")] = None,
     freeze: Annotated[
         list[str] | None,
         typer.Option("--freeze", metavar="PATTERN", help="Count these layers' parameters as not trainable."),

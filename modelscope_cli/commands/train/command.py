@@ -2,14 +2,14 @@
 
 from typing import Annotated
 
-import typer
-
 import modelscope_cli as ms
+from modelscope_cli.bounds import LONGEST_RUN
 from modelscope_cli.commands.train.options import HOW, HowOptions
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell import training as shared
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.numbers import whole
 from modelscope_cli.shell.output import emit
 from modelscope_cli.shell.verdict import FailOnOpt, is_failed
 
@@ -24,8 +24,9 @@ def train(
     built: shared.BuiltOptions = shared.BUILT,
     every: Annotated[
         int | None,
-        typer.Option(
+        whole(
             "--every",
+            most=LONGEST_RUN,
             metavar="K",
             min=1,
             help="Look at every K-th step.",
@@ -35,8 +36,9 @@ def train(
     ] = None,
     save_every: Annotated[
         int | None,
-        typer.Option(
+        whole(
             "--save-every",
+            most=LONGEST_RUN,
             metavar="N",
             min=1,
             help="Also keep the weights after every N steps.",
@@ -94,7 +96,7 @@ def train(
         every=every,
         save_every=save_every,
         out=folder.out or free_folder("train", named.model),
-        force=folder.force,
+        force=output.force,
         progress=PROGRESS,
     )
     emit(where, train_sheet(record, output.columns), record.to_dict())

@@ -23,9 +23,9 @@ def files_of(record: TrainRecord) -> tuple[str, ...]:
     return STUDY_FILES if record.is_study else SINGLE_FILES
 
 
-def saving(every: int, stage: Path, classes: Sequence[str]) -> Checkpoints:
+def saving(every: int, folder: Path, classes: Sequence[str]) -> Checkpoints:
     """Return the callback that saves the weights into a folder every so many steps."""
-    return Checkpoints(every, lambda net, path: save_weights(net.state_dict(), path, classes), stage)
+    return Checkpoints(every, lambda net, path: save_weights(net.state_dict(), path, classes), folder)
 
 
 def save_report(record: TrainRecord, stage: Path) -> None:

@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
+from modelscope_cli.bounds import LONGEST_RUN
 from modelscope_cli.shell import training as shared
+from modelscope_cli.shell.numbers import real, whole
 
 _HOW = shared.HOW
 
@@ -15,13 +17,21 @@ class HowOptions:
     """How the model learns, and for how long."""
 
     steps: Annotated[
-        int, typer.Option("--steps", metavar="N", min=1, help="Changes of the weights.", rich_help_panel=_HOW)
+        int,
+        whole(
+            "--steps",
+            most=LONGEST_RUN,
+            metavar="N",
+            min=1,
+            help="Changes of the weights.",
+            rich_help_panel=_HOW,
+        ),
     ] = 100
     batch: shared.BatchOpt = 32
     optimizer: shared.OptimizerOpt = "momentum"
     lr: Annotated[
         float,
-        typer.Option("--lr", metavar="R", help="Learning rate, or the peak of it.", rich_help_panel=_HOW),
+        real("--lr", metavar="R", help="Learning rate, or the peak of it.", rich_help_panel=_HOW),
     ] = 0.05
     schedule: Annotated[
         str,
@@ -31,14 +41,13 @@ class HowOptions:
     weight_decay: shared.DecayOpt = 0.0
     clip_norm: Annotated[
         float | None,
-        typer.Option(
-            "--clip-norm", metavar="V", help="Scale all gradients to this norm.", rich_help_panel=_HOW
-        ),
+        real("--clip-norm", metavar="V", help="Scale all gradients to this norm.", rich_help_panel=_HOW),
     ] = None
     patience: Annotated[
         int | None,
-        typer.Option(
+        whole(
             "--patience",
+            most=LONGEST_RUN,
             metavar="N",
             min=1,
             help="Stop once the held-out loss has not fallen for N epochs.",

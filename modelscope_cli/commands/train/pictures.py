@@ -9,7 +9,7 @@ from modelscope_cli.commands.train.table import first_layer, settings_of
 from modelscope_cli.records.naming import is_rectifier, label_of
 from modelscope_cli.records.train import Training, TrainRecord
 from modelscope_cli.records.watch import WatchedLayer, WatchedParameter
-from modelscope_cli.report.folder import write_with
+from modelscope_cli.report.canvas import save_figure
 
 INK, ACCENT, LINE = "#1f2430", "#d1495b", "#3f5f8f"
 _VARIANTS = ("#3f5f8f", "#d1495b", "#c98a2b", "#4f9d69", "#7b5ea7", "#4aa3c0", "#8a6d5a", "#e07a9c")
@@ -243,7 +243,7 @@ def _figure(width: float, height: float) -> Any:
 
 
 def _save(figure: Any, path: Path) -> None:
-    write_with(path, lambda beside: figure.savefig(beside, format="png", dpi=110))
+    save_figure(figure, path, 110)
 
 
 def _title(record: TrainRecord) -> str:

@@ -8,9 +8,11 @@ from typing import Annotated
 import typer
 
 import modelscope_cli as ms
+from modelscope_cli.bounds import LONGEST_RUN
 from modelscope_cli.shell import console
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.numbers import whole
 from modelscope_cli.shell.output import emit
 from modelscope_cli.shell.verdict import FailOnOpt, is_failed
 
@@ -42,8 +44,9 @@ def watch(
     ] = False,
     every: Annotated[
         int | None,
-        typer.Option(
+        whole(
             "--every",
+            most=LONGEST_RUN,
             min=1,
             metavar="K",
             help="Look at every K-th step.",
@@ -51,7 +54,8 @@ def watch(
         ),
     ] = None,
     steps: Annotated[
-        int | None, typer.Option("--steps", min=1, metavar="N", help="Stop the script after N steps.")
+        int | None,
+        whole("--steps", most=LONGEST_RUN, min=1, metavar="N", help="Stop the script after N steps."),
     ] = None,
     abort_on: Annotated[
         AbortOn | None,
@@ -102,7 +106,7 @@ def watch(
             report=report,
             layer=layer or (),
             out=out,
-            force=folder.force,
+            force=output.force,
             progress=_Telling(),
         )
     if not (ranks.is_first or report):

@@ -1,6 +1,5 @@
 """What `watch` leaves behind beside its log: the report and the figures."""
 
-import json
 from pathlib import Path
 
 from modelscope_cli.commands.watch.pictures import save_figures
@@ -8,7 +7,7 @@ from modelscope_cli.commands.watch.table import watch_sheet
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.report.delimited import render_csv
 from modelscope_cli.report.folder import write_text
-from modelscope_cli.report.json import strict
+from modelscope_cli.report.json import render_json
 
 
 def save_watch_report(record: WatchRecord, stage: Path) -> None:
@@ -18,8 +17,7 @@ def save_watch_report(record: WatchRecord, stage: Path) -> None:
         CannotRunError: a file cannot be written (exit 4).
     """
     # On one line: a number a line would make long series many times larger.
-    text = json.dumps(strict(record.to_dict()), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    write_text(stage / "report.json", text + "\n")
+    write_text(stage / "report.json", render_json(record.to_dict(), is_indented=False))
     write_text(stage / "layers.csv", render_csv(watch_sheet(record)))
     if record.recorded:
         save_figures(record, stage)

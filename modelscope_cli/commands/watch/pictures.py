@@ -7,7 +7,7 @@ from typing import Any
 
 from modelscope_cli.records.naming import is_rectifier
 from modelscope_cli.records.watch import WatchedLayer, WatchedParameter, WatchRecord, labelling
-from modelscope_cli.report.folder import write_with
+from modelscope_cli.report.canvas import save_figure
 
 INK, ALARM = "#1f2430", "#d1495b"
 _MOST_STRIPS = 48
@@ -63,7 +63,7 @@ def _key_axes(figure: Any, right: float, bottom: float, top: float, width: float
 
 
 def _save(figure: Any, path: Path) -> None:
-    write_with(path, lambda beside: figure.savefig(beside, format="png", dpi=110))
+    save_figure(figure, path, 110)
 
 
 def _title(record: WatchRecord, what: str) -> str:

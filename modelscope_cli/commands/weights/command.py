@@ -10,7 +10,8 @@ import typer
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.shell import console as _console
 from modelscope_cli.shell import options as opt
-from modelscope_cli.shell.output import destination, emit
+from modelscope_cli.shell.numbers import whole
+from modelscope_cli.shell.output import check_target, destination, emit
 from modelscope_cli.shell.run import set_up, tell
 
 if TYPE_CHECKING:
@@ -41,9 +42,7 @@ def weights(
     ] = None,
     depth: Annotated[
         int | None,
-        typer.Option(
-            "--depth", min=1, metavar="N", help="A tree of N levels, with sums, instead of tensors."
-        ),
+        whole("--depth", min=1, metavar="N", help="A tree of N levels, with sums, instead of tensors."),
     ] = None,
     stats: Annotated[
         bool, typer.Option("--stats", help="Read the values, tensor by tensor: mean, std, range, zeros, NaN.")
@@ -56,6 +55,7 @@ def weights(
     format: opt.FormatOpt = "auto",
     json: opt.JsonOpt = False,
     output: opt.OutputOpt = None,
+    force: opt.ForceOpt = False,
     quiet: opt.QuietOpt = False,
     debug: opt.DebugOpt = False,
 ) -> None:
@@ -79,7 +79,7 @@ def weights(
     from modelscope_cli.records.run import versions
     from modelscope_cli.records.weights import WeightsRecord
 
-    set_up(quiet, debug)
+    set_up(quiet, debug, force)
     where = destination(format, json, output)
     stats = check_columns(columns, depth) or stats
     if convert is not None:
@@ -138,15 +138,13 @@ def _warnings(contents: "Contents") -> tuple["Notice", ...]:
 
 
 def _check_target(file: Path, target: Path) -> None:
-    from modelscope_cli.report.folder import check_file
-
     if target.suffix.lower() != ".safetensors":
         raise UsageError(f"'--convert {target}' is no .safetensors file", f"--convert {target}.safetensors")
     if target.exists() and file.exists() and target.samefile(file):
         raise UsageError(
             f"'--convert {target}' is the file itself", f"--convert {target.stem}-copy.safetensors"
         )
-    check_file(target)
+    check_target(target)
 
 
 def _convert(contents: "Contents", tensors: Sequence["TensorEntry"], target: Path) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
+from modelscope_cli.plain_text import plain
 from modelscope_cli.records.weights import Identified, TensorRow, WeightsRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
@@ -30,11 +31,11 @@ class Branch:
 
     @property
     def label(self) -> str:
-        return "  " * self.depth + _printable(self.name.rpartition(".")[2] if self.depth else self.name)
+        return "  " * self.depth + (self.name.rpartition(".")[2] if self.depth else self.name)
 
 
 _TREE: tuple[Column, ...] = (
-    Column("name", "name", lambda r: _printable(r.name), lambda r: r.label, is_number=False, rank=0),
+    Column("name", "name", lambda r: r.name, lambda r: r.label, is_number=False, rank=0),
     Column("tensors", "tensors", lambda r: len(r.own), rank=0),
     Column("dtype", "dtype", _dtypes, is_number=False, rank=1),
     Column(
@@ -55,7 +56,7 @@ _TREE: tuple[Column, ...] = (
 
 
 def _size(row: TensorRow) -> str:
-    return f"= {_printable(row.shared_with)}" if row.shared_with else numbers.memory(row.bytes)
+    return f"= {row.shared_with}" if row.shared_with else numbers.memory(row.bytes)
 
 
 def _flat(with_files: bool, with_stats: bool, with_problems: bool) -> tuple[Column, ...]:
@@ -81,7 +82,7 @@ def _flat(with_files: bool, with_stats: bool, with_problems: bool) -> tuple[Colu
         )
 
     return (
-        Column("name", "name", lambda r: _printable(r.name), is_number=False, rank=0),
+        Column("name", "name", lambda r: r.name, is_number=False, rank=0),
         Column("shape", "shape", lambda r: numbers.shape(r.shape), is_number=False, rank=1),
         Column("dtype", "dtype", lambda r: r.dtype, is_number=False, rank=3),
         Column("numel", "numel", lambda r: r.numel, lambda r: numbers.count(r.numel), rank=5),
@@ -177,9 +178,7 @@ def _facts(record: WeightsRecord) -> tuple[tuple[str, str], ...]:
     if record.beside:
         facts.append(("also in it", _listed([f"{key}: {text}" for key, text in record.beside.items()])))
     if record.metadata:
-        facts.append(
-            ("metadata", _listed([f"{_printable(k)}={_cut(v)}" for k, v in record.metadata.items()]))
-        )
+        facts.append(("metadata", _listed([f"{k}={_cut(v)}" for k, v in record.metadata.items()])))
     return tuple(facts)
 
 
@@ -201,10 +200,5 @@ def _listed(texts: list[str], most: int = 8) -> str:
 
 
 def _cut(text: str) -> str:
-    text = _printable(text)
+    text = plain(text)
     return text if len(text) <= 60 else text[:59] + "…"
-
-
-def _printable(text: str) -> str:
-    """Names come out of a file: what could steer the terminal is spelled out."""
-    return text if text.isprintable() else text.encode("unicode_escape").decode()

@@ -1,0 +1,19 @@
+"""Numbers that nobody can mean, refused where they are typed, not where they overflow. Standard library."""
+
+import math
+
+SMALLEST, LARGEST = 1e-30, 1e9
+MOST = 1_000_000  # of anything that is counted: pictures in a batch, classes, levels
+LONGEST_RUN = 1_000_000_000  # steps
+LAST_SEED = 2**32 - 1  # the largest that every random generator takes
+
+
+def absurdity(value: float) -> str | None:
+    """Say what is wrong with a number that no computation here can use; None of every other."""
+    if not math.isfinite(value):
+        return "not a finite number"
+    if abs(value) > LARGEST:
+        return f"beyond {LARGEST:g}, where it means nothing"
+    if value and abs(value) < SMALLEST:
+        return f"nearer to 0 than {SMALLEST:g}, where it means nothing"
+    return None

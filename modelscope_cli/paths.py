@@ -1,0 +1,42 @@
+"""Paths that somebody typed, before they are opened. Standard library."""
+
+import os
+import shlex
+import stat
+
+from modelscope_cli.errors import CannotRunError
+
+_KINDS = {
+    stat.S_ISFIFO: "a named pipe",
+    stat.S_ISSOCK: "a socket",
+    stat.S_ISCHR: "a device",
+    stat.S_ISBLK: "a device",
+}
+
+
+def is_open(path: str | os.PathLike[str]) -> bool:
+    """Tell what a shell has opened already and passes by number: /dev/fd/63, /dev/stdout."""
+    return os.fspath(path).startswith(("/dev/fd/", "/proc/self/fd/", "/dev/std"))
+
+
+def refuse_endless(path: str | os.PathLike[str], what: str = "") -> None:
+    """Refuse what is there and has no end of its own: to open a pipe or a device may mean to wait for ever.
+
+    Folders and what is not there are for others to judge.
+
+    Args:
+        what: what it should be, such as `checkpoint `.
+
+    Raises:
+        CannotRunError: exit code 4.
+    """
+    typed = os.fspath(path)
+    if is_open(typed):
+        return
+    try:
+        mode = os.stat(typed).st_mode
+    except (OSError, ValueError):
+        return
+    for is_kind, kind in _KINDS.items():
+        if is_kind(mode):
+            raise CannotRunError(f"{what}'{typed}' is {kind}, not a file", f"ls -l {shlex.quote(typed)}")

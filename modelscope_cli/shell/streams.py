@@ -1,0 +1,57 @@
+"""stdin, stdout and stderr where they are closed, full, or have lost their reader."""
+
+import contextlib
+import errno
+import io
+import os
+import sys
+from collections.abc import Iterator
+from typing import IO
+
+
+class _Closed(io.TextIOBase):
+    """The stdout of a process that was started without one: what is written to it is lost, and that is an error."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+
+class _Unheard(io.TextIOBase):
+    """The stderr of a process that was started without one."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+
+def open_closed() -> None:
+    """Put something in the place of streams that were closed before we started; Python has None there."""
+    if None not in (sys.stdin, sys.stdout, sys.stderr):
+        return
+    _occupy()
+    sys.stdin = sys.stdin or io.TextIOWrapper(io.BytesIO())
+    sys.stdout = sys.stdout or _Closed()
+    sys.stderr = sys.stderr or _Unheard()
+
+
+def _occupy() -> None:
+    """Let no file that is opened later have the number of a closed stream: libraries write to those numbers."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)
+
+
+def silence(stream: IO[str]) -> None:
+    """Let nothing more be written to a stream that takes nothing any more, not even at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
+
+
+@contextlib.contextmanager
+def heard_or_not() -> Iterator[None]:
+    """Write to stderr in here: where it is closed or full nothing is said, and the work goes on."""
+    try:
+        yield
+    except (OSError, ValueError):
+        silence(sys.stderr)

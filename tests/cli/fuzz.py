@@ -1,0 +1,226 @@
+"""Random command lines: every command, its options found in its signature, values that fit and values that cannot.
+
+    python tests/cli/fuzz.py [--seed S] [--lines N] [--all-kinds]
+
+runs N of them in this process and prints what ended in a bug of ours (exit code 3) or an uncaught exception. Half
+of the kinds of values are only used with --all-kinds: they tell whether what was mended was mended for all.
+"""
+
+import argparse
+import collections
+import contextlib
+import enum
+import importlib
+import io
+import os
+import random
+import shlex
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+from modelscope_cli.shell.app import COMMANDS, run
+
+SAMPLES = Path(__file__).resolve().parents[2] / "samples"
+TINY = f"{SAMPLES}/tiny_resnet.py:TinyResNet"
+SICK, HEALTHY, STAR = (
+    f"{SAMPLES}/{name}" for name in ("sick.safetensors", "tiny_resnet.safetensors", "star.png")
+)
+
+# What makes a line likely to run, and quick; an option that is drawn as well comes later and wins.
+_SMALL = "-m {TINY} -w none --size 16"
+_SMALL_SET = "-m {TINY} --pictures 20 --size 8 --steps 3 --batch 4"
+USUAL = {
+    "watch": "script.py",
+    "summary": "{TINY}",
+    **dict.fromkeys(("stats", "featuremaps", "grads", "predict", "ablate"), "{STAR} " + _SMALL),
+    "prune": "{STAR} " + _SMALL + " --sweep 0.5",
+    "attack": "{STAR} " + _SMALL,
+    **dict.fromkeys(("train", "lrfind"), _SMALL_SET),
+    "check": "{TINY} --weights none --input-shape 2,3,16,16",
+    "diff": "{SICK} {HEALTHY}",
+    "weights": "{SICK}",
+    "rules": "",
+    "models": "resnet18",
+}
+# By what an option takes; of each pair the second half is held back.
+INTEGERS = (
+    ["0", "1", "2", "3", "7", "-1", str(2**31), str(2**63 - 1)],
+    ["4", "16", str(2**32), str(2**64), "-0", "1_000", "0x10", "9" * 5000],
+)
+FLOATS = (
+    ["0", "0.5", "1", "-1", "nan", "1e308", "1e-320"],
+    ["0.1", "2", "1e-30", "1e9", "inf", "-inf", "1e-45", "-0.0"],
+)
+WORDS = (
+    ["", "0", "conv", "a,b", "-1", "::error::", "\x1b[31m", "1,3,9,9", "x" * 5000, "fc", "8/255", "layer1.*"],
+    [
+        "@",
+        "=",
+        "re:[",
+        "bn@-1",
+        "1e308",
+        "\udcff",
+        "ü",
+        "a=b,c",
+        "type:*",
+        "%s%n",
+        "../..",
+        "1,,2",
+        "\n",
+        "relu@1..4",
+    ],
+)
+PATHS = (
+    ["lost.pt", "{SICK}", "{STAR}", ".", "new.csv", "new.json", "new.png", "pipe", "y" * 300],
+    [
+        "{HEALTHY}",
+        "/dev/null",
+        "/dev/full",
+        "a/b/c",
+        "text.txt",
+        "new.safetensors",
+        "empty",
+        "z/" * 2500,
+        "link",
+    ],
+)
+HOOKS = (
+    [
+        "zero@conv",
+        "scale=2@relu",
+        "print@fc",
+        "scale=nan@head",
+        "zero[99]@conv",
+        "add=1e308@conv",
+        "save=t.safetensors@head",
+    ],
+    [
+        "noise=1e308@conv",
+        "clamp=1,0@relu",
+        "keep[0]@bn",
+        "grad:scale=2@conv",
+        "pre:zero(3)@head",
+        "call=a.py:b@conv",
+        "mean",
+    ],
+)
+OWN = {
+    "hook": HOOKS,
+    "b_hook": HOOKS,
+    "input_shape": (
+        ["1,3,16,16", "2,3,8,8", "0,3,8,8", "1"],
+        ["int64:1,9", f"1,{2**62}", "x"],
+    ),
+    "size": (["16", "8,12", "0", str(2**62)], ["1", "16,", "4096,1", "-8"]),
+    "mean": (["0.5", "1e308", "nan"], ["0,0,0", "1e-320", "0.5,0.5"]),
+    "std": (["0.5", "1e308", "1e-320"], ["0", "1,1,1", "nan"]),
+    "vary": (
+        ["lr=0.1,0.2", "batch=1e9,2"],
+        ["init=lsuv,xavier", "lr=nan", f"batch={'9' * 5000}"],
+    ),
+    "format": (["auto", "table", "tsv", "csv", "json", "markdown"], ["github", "junit", "xml", ""]),
+    "device": (["cpu", "auto", "cuda"], ["cuda:9", "meta", str(2**63), "mps"]),
+    "dtype": (["float32", "float16", "bfloat16"], ["float64", "int8", ""]),
+    "weights": (["none", "auto"], ["DEFAULT", "IMAGENET1K_V1", "x"]),
+    "set_": (["MS202=0.5", "MS101=1e308"], ["MS202=nan", f"MS101={'9' * 5000}"]),
+    "max_params": (["25M", "0", "1e308"], ["-1", "9" * 5000, "1e999"]),
+}
+
+
+def draw_line(draw: random.Random, with_all: bool) -> list[str]:
+    """Return one command line."""
+    command = draw.choice(COMMANDS)
+    usual = USUAL[command] if draw.random() < 0.98 else ""
+    line = [command]
+    function = getattr(importlib.import_module(f"modelscope_cli.cli.{command}"), command)
+    hints = [item for item in get_type_hints(function, include_extras=True).items() if get_args(item[1])]
+    typed = [
+        *shlex.split(_filled(usual)),
+        *(
+            word
+            for hint in draw.sample(hints, draw.randint(0, min(4, len(hints))))
+            for word in _words(draw, *hint, with_all)
+        ),
+    ]
+    return line + (typed if command != "watch" else typed[1:] + typed[:1])
+
+
+def _words(draw: random.Random, name: str, hint: Any, with_all: bool) -> list[str]:
+    kind, option = get_args(hint)[:2]
+    kinds = {kind, *get_args(kind)}
+    if bool in kinds:
+        names = [part for declared in (option.default, *option.param_decls) for part in declared.split("/")]
+        return [draw.choice(names)]
+    pools: Any = OWN.get(name)
+    choices = next((list(one) for one in kinds if isinstance(one, type) and issubclass(one, enum.Enum)), None)
+    if choices:
+        pools = ([str(one) for one in choices], ["nonsense"])
+    elif pools is None:
+        pools = INTEGERS if int in kinds else FLOATS if float in kinds else PATHS if Path in kinds else WORDS
+    value = _filled(draw.choice(pools[0] + pools[1] if with_all else pools[0]))
+    is_argument = not isinstance(option.default, str)
+    return [value] if is_argument else [f"{option.default}={value}"]
+
+
+def _filled(text: str) -> str:
+    for word, path in (("TINY", TINY), ("SICK", SICK), ("HEALTHY", HEALTHY), ("STAR", STAR)):
+        text = text.replace(f"{{{word}}}", path)
+    return text
+
+
+@contextlib.contextmanager
+def playground() -> Iterator[Path]:
+    """A folder with one of each thing that a path can be, to run in."""
+    before = Path.cwd()
+    with tempfile.TemporaryDirectory() as name:
+        os.chdir(name)
+        os.mkfifo("pipe")
+        Path("empty").touch()
+        Path("text.txt").write_text("once upon a time\n")
+        Path("script.py").write_text("print('no model')\n")
+        Path("link").symlink_to("nowhere")
+        try:
+            yield Path(name)
+        finally:
+            os.chdir(before)
+
+
+def run_line(line: list[str]) -> tuple[int, str]:
+    """Run a line; return its exit code, and what it wrote to stderr; 3 where an exception got past us."""
+    err = io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err):
+        try:
+            return run(line), err.getvalue()
+        except BaseException:
+            return 3, traceback.format_exc()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--lines", type=int, default=2000)
+    parser.add_argument("--all-kinds", action="store_true")
+    asked = parser.parse_args()
+    os.environ["MSCOPE_OFFLINE"] = "1"
+    draw = random.Random(asked.seed)
+    codes: collections.Counter[int] = collections.Counter()
+    with playground() as folder:
+        os.environ["TORCH_HOME"] = str(folder / "torch")
+        for number in range(asked.lines):
+            line = draw_line(draw, asked.all_kinds)
+            code, err = run_line(line)
+            codes[code] += 1
+            if code == 3 or ("Traceback" in err and "--debug" not in line):
+                sys.stdout.write(f"{number}: {shlex.join(line)[:600]}\n    {err[-600:]}\n")
+                sys.stdout.flush()
+            if number % 50 == 49:
+                sys.stderr.write(f"{number + 1} lines so far\n")
+    sys.stdout.write(f"{asked.lines} lines, exit codes {dict(sorted(codes.items()))}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""No option that is a number takes one that nobody can mean; the options are found in the commands themselves."""
+
+import importlib
+import re
+from typing import get_args, get_type_hints
+
+import pytest
+
+from modelscope_cli.shell.app import COMMANDS
+
+# What has to stand in a command line beside the option.
+NEEDED = {
+    **{"summary": "{TINY}", "check": "{TINY}", "predict": "{star} {tiny}", "attack": "{star} {tiny}"},
+    **{"diff": "{TINY} {TINY}", "weights": "{samples}/sick.safetensors", "watch": "script.py"},
+}
+ABSURD = (2**63 - 1, 2**63, -(2**63), "1e308", "-1e308", "1e-320", "nan", "inf", "-inf", "9" * 5000)
+
+
+def numbers():
+    """Yield the command and the option of every parameter that is an `int` or a `float`."""
+    for command in COMMANDS:
+        function = getattr(importlib.import_module(f"modelscope_cli.cli.{command}"), command)
+        hints = get_type_hints(function, include_extras=True)
+        for kind, option in (get_args(hint)[:2] for hint in hints.values() if get_args(hint)):
+            if {int, float} & {kind, *get_args(kind)}:
+                yield command, option.default
+
+
+def test_there_are_numbers():
+    assert len(list(numbers())) > 60
+
+
+@pytest.mark.parametrize(("command", "option"), list(numbers()))
+def test_absurd_numbers_are_refused(refused, command, option):
+    for number in ABSURD:
+        message, hint = refused(f"{command} {option}={number} {NEEDED.get(command, '{tiny}')}", 2)
+        assert option in message
+        assert len(message) < 500
+        assert hint == f"hint: modelscope {command} --help"
+
+
+# Numbers inside of words.
+WRITTEN = [
+    *(("stats {star} {tiny}", option, "0.5,{},0.5") for option in ("--mean", "--std")),
+    *(("stats {star} {tiny}", option, "{}") for option in ("--mean", "--std", "--size")),
+    ("stats {tiny}", "--input-shape", "1,3,{},8"),
+    *(("attack {star} {tiny}", option, "{}") for option in ("--epsilon", "--step-size")),
+    ("attack {star} {tiny}", "--epsilon", "8/{}"),
+    ("prune {star} {tiny}", "--sweep", "0.1,{}"),
+    *(
+        ("train -m {TINY}", "--vary", f"{name}={{}},1")
+        for name in ("lr", "batch", "weight-decay", "label-smoothing")
+    ),
+]
+
+
+@pytest.mark.parametrize(("line", "option", "form"), WRITTEN)
+def test_absurd_numbers_in_words_are_refused(run, line, option, form):
+    for number in ABSURD:
+        if form == "8/{}" and number in (2**63 - 1, 2**63, "1e308", "inf", "9" * 5000):
+            continue  # a small share, or none
+        outcome = run(f"{line} {option}={form.format(number)}", expect=2)
+        assert re.match(f"error: .*{option}", outcome.err[outcome.err.index("error: ") :])
+        assert "set_int_max_str_digits" not in outcome.err

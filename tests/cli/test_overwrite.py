@@ -1,0 +1,52 @@
+"""A file that is there is only replaced with --force; the hint is the command that does."""
+
+import re
+
+import pytest
+
+from modelscope_cli.shell.app import COMMANDS
+
+SICK, HEALTHY = "{samples}/sick.safetensors", "{samples}/tiny_resnet.safetensors"
+FILES = [
+    ("summary {TINY} -o old.csv", "old.csv"),
+    ("predict {star} {tiny} -o old.json", "old.json"),
+    ("rules -o old.md", "old.md"),
+    ("models resnet18 -o old.txt", "old.txt"),
+    (f"diff {SICK} {SICK} -o old.tsv", "old.tsv"),
+    (f"diff {SICK} {SICK} --plot old.svg", "old.svg"),
+    (f"weights {SICK} --convert old.safetensors", "old.safetensors"),
+    ("check {TINY} --select MS1 -o old.xml", "old.xml"),
+    ("stats {star} {tiny} -l head --plot old.png", "old.png"),
+    ("stats {star} {tiny} -l head --hook save=old.safetensors@head", "old.safetensors"),
+    ("featuremaps {star} {tiny} -l head --save-tensors old.safetensors", "old.safetensors"),
+    ("prune {star} {tiny} -l head --sweep 0.5 --save old.safetensors", "old.safetensors"),
+    ("grads {star} {tiny} -l head --no-save -o old.csv", "old.csv"),
+    ("ablate {star} {tiny} -l head --no-save -o old.csv", "old.csv"),
+]
+
+
+@pytest.mark.parametrize(("line", "name"), FILES)
+def test_an_old_file_is_kept_until_forced(run, refused, cwd, line, name):
+    (cwd / name).write_text("mine")
+    message, hint = refused(line, 2)
+    assert message == f"error: '{name}' is there already"
+    assert (cwd / name).read_text() == "mine"
+    assert [path.name for path in cwd.iterdir()] == [name]
+    pasted = re.sub("[{}]", r"\g<0>\g<0>", hint.removeprefix("hint: modelscope "))
+    assert run(pasted).code == 0
+    assert (cwd / name).read_bytes() != b"mine"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_can_be_forced(run, command):
+    assert "--force" in run(f"{command} --help").out
+
+
+@pytest.mark.parametrize("line", ["rules -o pipe.csv", f"weights {SICK} --convert pipe.safetensors"])
+def test_a_pipe_is_not_a_file_to_write(refused, cwd, line):
+    import os
+
+    for suffix in ("csv", "safetensors"):
+        os.mkfifo(cwd / f"pipe.{suffix}")
+    message, _ = refused(line, 4)
+    assert "it is a named pipe, not a file" in message

@@ -1,0 +1,129 @@
+"""Ctrl-C and SIGTERM in real processes: at any moment one exit code, no traceback, nothing half-written left."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+
+CODES = {signal.SIGINT: (130, -signal.SIGINT), signal.SIGTERM: (143, -signal.SIGTERM)}
+# Says that it stands where it waits, in the very write of a part of the result.
+WAITING = """
+import pathlib, sys, time
+from modelscope_cli import __main__
+from {module} import {name}
+import {module} as module
+
+def wait(*arguments, **named):
+    done = {name}(*arguments, **named)
+    pathlib.Path("../reached").touch()
+    time.sleep(60)
+    return done
+
+module.{name} = wait
+sys.argv[0] = "modelscope"
+__main__.main()
+"""
+TINY = "-m {samples}/tiny_resnet.py:TinyResNet"
+SMALL = f"{TINY} --pictures 20 --size 16 --batch 4"
+# What is waited in, and the command.
+MOMENTS = {
+    "stats": (
+        "modelscope_cli.commands.stats.pictures._title",
+        f"stats {TINY} -w none --size 16 {{star}} --plot p.png",
+    ),
+    "featuremaps": ("modelscope_cli.report.grids.save_png", f"featuremaps {TINY} -w none --size 16 {{star}}"),
+    "grads": (
+        "modelscope_cli.commands.grads.folder.save_gradient_flow",
+        f"grads {TINY} -w none --size 16 {{star}}",
+    ),
+    "prune": (
+        "modelscope_cli.commands.prune.folder.save_prune_plot",
+        f"prune {TINY} -w none --size 16 {{star}}",
+    ),
+    "train": ("modelscope_cli.commands.train.folder.save_curves", f"train {SMALL} --steps 2"),
+    "weights": (
+        "modelscope_cli.analysis.weights.to_safetensors.write_safetensors",
+        "weights {samples}/sick.safetensors --convert c.safetensors",
+    ),
+}
+
+
+def leftovers(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def start(command, cwd):
+    return subprocess.Popen(
+        [sys.executable, *command], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def wait_for(process, path):
+    deadline = time.monotonic() + 120
+    while not path.exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("name", MOMENTS)
+def test_a_result_half_written_goes_with_the_run(cwd, samples, name):
+    """By SIGTERM, as batch systems send it; `test_interrupts.py` has Ctrl-C."""
+    number = signal.SIGTERM
+    where, line = MOMENTS[name]
+    module, _, function = where.rpartition(".")
+    line = line.format(samples=samples, star=samples / "star.png")
+    process = start(["-c", WAITING.format(module=module, name=function), *line.split()], cwd)
+    wait_for(process, cwd.parent / "reached")
+    process.send_signal(number)
+    process.send_signal(number)  # an impatient second one does not interrupt the clean-up
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == CODES[number][0], err
+    assert "Traceback" not in err
+    assert (out, leftovers(cwd)) == ("", [])
+
+
+@pytest.mark.parametrize("number", [*CODES, signal.SIGKILL], ids=lambda number: number.name)
+def test_what_save_every_saved_stays(cwd, samples, number):
+    line = f"train {SMALL} --steps 100000 --save-every 2 --out kept".format(samples=samples)
+    process = start(["-m", "modelscope_cli", *line.split()], cwd)
+    wait_for(process, cwd / "kept" / "step-000004.safetensors")
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == (CODES[number][0] if number in CODES else -number)
+    kept = [name for name in leftovers(cwd) if not name.endswith(".part") and name != "kept"]
+    assert "kept/step-000002.safetensors" in kept
+    assert all(name.startswith("kept/step-") for name in kept)
+    if number in CODES:
+        assert leftovers(cwd) == ["kept", *kept]
+        assert f"kept in kept: the weights of {len(kept)} steps" in err
+    from safetensors.torch import load_file
+
+    assert all(load_file(cwd / name) for name in kept)
+
+
+def test_at_any_moment(cwd):
+    """From the first line of ours on; before it Python itself is still starting, and answers in its own way."""
+    command = ["-m", "modelscope_cli", "rules", "-o", "rules.json", "--force"]
+    began = time.monotonic()
+    first = start(command, cwd)
+    first.communicate(timeout=60)
+    assert first.returncode == 0
+    whole = time.monotonic() - began
+    (cwd / "rules.json").unlink()
+    for number, codes in CODES.items():
+        for share in range(3, 11):
+            process = start(command, cwd)
+            time.sleep(whole * share / 10)
+            process.send_signal(number)
+            _, err = process.communicate(timeout=60)
+            assert process.returncode in (0, *codes), err
+            if process.returncode not in codes[1:]:
+                assert "Traceback" not in err
+            assert set(leftovers(cwd)) <= {"rules.json"}
+            assert process.returncode != 0 or leftovers(cwd) == ["rules.json"]

@@ -1,0 +1,118 @@
+"""stdin, stdout and stderr closed, full, or without a reader: the exit code still means what it says."""
+
+import contextlib
+import os
+import subprocess
+import sys
+
+import pytest
+
+# Each ends with 0 where all streams work. Where two stand for one command, the first writes no folder.
+COMMANDS = {
+    "watch": "watch --report {log}",
+    "summary": "summary {TINY}",
+    "stats": "stats {star} {tiny} -l head",
+    "featuremaps": "featuremaps {star} {tiny} -l head",
+    "grads": "grads {star} {tiny} -l head --no-save",
+    "predict": "predict {star} {tiny}",
+    "ablate": "ablate {star} {tiny} -l head --no-save",
+    "prune": "prune {star} {tiny} -l head --sweep 0.5",
+    "attack": "attack {star} {healthy} --steps 1",
+    "train": "train -m {TINY} --pictures 20 --size 16 --steps 1 --batch 4",
+    "lrfind": "lrfind -m {TINY} --pictures 20 --size 16 --steps 3 --batch 4",
+    "check": "check {TINY} -c {samples}/tiny_resnet.safetensors --select MS1",
+    "rules": "rules",
+    "diff": "diff {samples}/sick.safetensors {samples}/sick.safetensors",
+    "weights": "weights {samples}/sick.safetensors",
+    "models": "models resnet18",
+}
+NO_FULL = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    """What is left of a run that was watched and killed."""
+    folder = tmp_path_factory.mktemp("log")
+    (folder / "log.jsonl").write_text('{"begin":{"script":"train.py","argv":[],"rank":0,"world":1}}\n')
+    return folder
+
+
+@pytest.fixture
+def broken():
+    """Return a function that gives a stream that is closed, full, or whose reader has gone."""
+    opened = []
+
+    def give(kind):
+        if kind == "closed":
+            return None
+        reading, writing = os.pipe() if kind == "unread" else (None, "/dev/full")
+        if reading is not None:
+            os.close(reading)
+        opened.append(open(writing, "w"))  # noqa: SIM115
+        return opened[-1]
+
+    yield give
+    for stream in opened:
+        with contextlib.suppress(OSError):
+            stream.close()
+
+
+KINDS = ["closed", pytest.param("full", marks=NO_FULL), "unread"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_result_that_cannot_be_written(run, monkeypatch, broken, log, name, kind):
+    monkeypatch.setattr(sys, "stdout", broken(kind))
+    outcome = run(f"{COMMANDS[name]} -q", expect=0 if kind == "unread" else 4, log=log)
+    assert ("error: cannot write: " in outcome.err) == (kind != "unread")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_nobody_hears_the_notes(run, monkeypatch, broken, log, name, kind):
+    monkeypatch.setattr(sys, "stderr", broken(kind))
+    outcome = run(f"{COMMANDS[name]} --format json", log=log)
+    assert outcome.out.startswith("{")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("line", "code"), [("rules --nonsense", 2), ("weights lost.pt", 4)])
+def test_nobody_hears_the_error(run, monkeypatch, broken, line, code, kind):
+    monkeypatch.setattr(sys, "stderr", broken(kind))
+    run(line, expect=code)
+
+
+def test_a_finding_is_a_finding_also_where_nobody_hears_it(run, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    run("diff {samples}/sick.safetensors {samples}/tiny_resnet.safetensors -q", expect=1)
+
+
+@pytest.mark.parametrize("line", ["predict - {tiny}", "stats - {tiny} -l head"])
+def test_standard_input_is_closed(run, monkeypatch, line):
+    monkeypatch.setattr(sys, "stdin", None)
+    assert "nothing came in on standard input" in run(line, expect=4).err
+
+
+# (redirection, exit code, the beginning of stdout); whole processes, as the shell starts them.
+PROCESSES = [
+    ("rules 2>&-", 0, "code\t"),
+    ("rules >&-", 4, ""),
+    ("--help >&-", 4, ""),
+    ("rules <&- 2>&-", 0, "code\t"),
+    pytest.param("rules 2>/dev/full", 0, "code\t", marks=NO_FULL),
+    pytest.param("rules >/dev/full 2>/dev/full", 4, "", marks=NO_FULL),
+    pytest.param("nonsense 2>/dev/full", 2, "", marks=NO_FULL),
+]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a POSIX shell")
+@pytest.mark.parametrize(("line", "code", "out"), PROCESSES)
+def test_a_process(cwd, line, code, out):
+    command = f"'{sys.executable}' -m modelscope_cli {line}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert done.stdout.startswith(out)
+    assert bool(done.stdout) == bool(out)
+    assert "Traceback" not in done.stderr
+    assert "Exception" not in done.stderr
