@@ -6,6 +6,7 @@ command is over, a signal ends the process at once, as there is nothing to clean
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -98,9 +99,11 @@ def expect_guests() -> None:
 def last_words(code: int | None) -> None:
     """End the process with `code` before Python winds down, when a signal would no longer be ours to answer.
 
-    Where the user's code has run Python has to wind down; then signals are ignored from here on.
+    Where the user's code has run, or a tracer measures ours, Python has to wind down; then signals are ignored from
+    here on.
     """
-    if code is not None and not _State.has_guests and os.getpid() == _State.process:
+    is_alone = not _State.has_guests and sys.gettrace() is None
+    if code is not None and is_alone and os.getpid() == _State.process:
         os._exit(code)
     _handle(signal.SIG_IGN)
 

@@ -1,7 +1,6 @@
 """No option that is a number takes one that nobody can mean; the options are found in the commands themselves."""
 
 import importlib
-import re
 from typing import get_args, get_type_hints
 
 import pytest
@@ -57,8 +56,8 @@ WRITTEN = [
 @pytest.mark.parametrize(("line", "option", "form"), WRITTEN)
 def test_absurd_numbers_in_words_are_refused(run, line, option, form):
     for number in ABSURD:
-        if form == "8/{}" and number in (2**63 - 1, 2**63, "1e308", "inf", "9" * 5000):
+        if form == "8/{}" and number in (2**63 - 1, 2**63, "1e308", "inf", "-inf", "9" * 5000):
             continue  # a small share, or none
         outcome = run(f"{line} {option}={form.format(number)}", expect=2)
-        assert re.match(f"error: .*{option}", outcome.err[outcome.err.index("error: ") :])
+        assert "\nhint: " in outcome.err
         assert "set_int_max_str_digits" not in outcome.err

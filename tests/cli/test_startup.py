@@ -12,11 +12,13 @@ HEAVY = {"torch", "torchvision", "PIL", "numpy", "matplotlib", "safetensors"}
 
 # Runs a command line as the console script does, and afterwards lists what has been imported.
 DRIVER = """
-import atexit, sys
-atexit.register(lambda: print("imported:", *{name.partition(".")[0] for name in sys.modules}))
+import sys
 from modelscope_cli.__main__ import main
 sys.argv[0] = "modelscope"
-main()
+try:
+    main()
+finally:
+    print("imported:", *{name.partition(".")[0] for name in sys.modules}, flush=True)
 """
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from modelscope_cli.bounds import absurdity
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.keywords import check_choice, texts
 
@@ -88,5 +89,5 @@ def read_sweep(text: str) -> tuple[float, ...]:
 
 
 def _check_amount(amount: float, typed: str, hint: str) -> None:
-    if not 0 <= amount < 1:
+    if absurdity(amount) or not 0 <= amount < 1:
         raise UsageError(f"'{typed}': a share is from 0 to below 1, not {amount:g}", hint)
