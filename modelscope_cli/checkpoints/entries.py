@@ -17,13 +17,21 @@ BITS = {
     **{"complex64": 64, "complex128": 128, "int64": 64, "int32": 32, "int16": 16, "int8": 8, "uint8": 8},
     **{"uint64": 64, "uint32": 32, "uint16": 16, "float8_e4m3fn": 8, "float8_e5m2": 8, "float8_e8m0fnu": 8},
     **{"float8_e4m3fnuz": 8, "float8_e5m2fnuz": 8, "float4_e2m1fn_x2": 8},
-    **{"qint8": 8, "quint8": 8, "qint32": 32},
+    **{"qint8": 8, "quint8": 8, "qint32": 32, "quint4x2": 4, "quint2x4": 2},
+    **{f"{kind}{bits}": 8 for kind in ("int", "uint") for bits in range(1, 8)},
+    # Of safetensors, and not of torch.
+    **{"float4_e2m1fn": 4, "float6_e2m3fn": 6, "float6_e3m2fn": 6},
 }
 MAX_DIMENSIONS = 64
-# Far beyond any real name; many long ones would fill the memory, built as they are from parts that a file repeats.
-_MAX_NAME = 500
+# Of all the names that are put together, in characters: a file may repeat long parts of them without end.
+_MAX_NAMES = 64 << 20
+_COST_OF_A_NAME = 64
 _MAX_NUMEL = 2**60
 _NUMBER = re.compile(r"[0-9]+")
+
+
+class UnsupportedError(ValueError):
+    """What a sound file holds and this program does not read; its text ends "... is not read: "."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +42,9 @@ class Storage:
         key: tells it from the other storages of the file.
         position: where in `file` it begins, in bytes; the header of a zip entry where `is_zipped`.
         is_zipped: the local header of a zip entry stands before the bytes, and only there says how long it is.
+        packed: how many bytes they are in the file, where they are compressed; `skip` of what they become come
+            before.
+        data: the bytes themselves, where they stand inside a pickle; text has one character for each byte.
     """
 
     file: Path
@@ -41,6 +52,9 @@ class Storage:
     position: int
     nbytes: int
     is_zipped: bool = False
+    packed: int | None = None
+    skip: int = 0
+    data: bytes | bytearray | str | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +76,9 @@ class TensorEntry:
     Attributes:
         offset, stride: in elements, into `storage`; None for the stride of a contiguous tensor.
         storage: None where the values are nowhere (a meta tensor) or in `chunks`.
-        is_quantized: its numbers are codes, whose scale only torch can read.
+        special: in words, what it is where its values are not the numbers in its storage: `quantized`, `nested`.
+        is_conj, is_neg: its values are the conjugate, the negative, of the numbers in its storage.
+        held: bytes of what a special tensor is made of.
     """
 
     name: str
@@ -72,7 +88,10 @@ class TensorEntry:
     offset: int = 0
     stride: Shape | None = None
     chunks: tuple[Chunk, ...] = ()
-    is_quantized: bool = False
+    special: str | None = None
+    is_conj: bool = False
+    is_neg: bool = False
+    held: int | None = None
 
     @property
     def numel(self) -> int:
@@ -80,12 +99,14 @@ class TensorEntry:
 
     @property
     def nbytes(self) -> int:
-        return self.numel * BITS[self.dtype] // 8
+        return self.numel * BITS[self.dtype] // 8 if self.held is None else self.held
 
     @property
     def place(self) -> tuple[Any, ...] | None:
         """What is equal for two names of the same tensor."""
-        return (self.storage, self.offset, self.shape, self.stride) if self.storage else None
+        if self.storage is None:
+            return None
+        return (self.storage, self.offset, self.shape, self.stride, self.is_conj, self.is_neg)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +121,7 @@ class Contents:
         foreign: functions and classes that loading it in full would import or run.
         note: where the state dict stood; None where it is the whole content.
         files: the files that were looked at.
+        inside: what the state dict itself names that is not a tensor but holds some: packed parameters.
     """
 
     path: Path
@@ -110,6 +132,7 @@ class Contents:
     foreign: tuple[str, ...] = ()
     note: str | None = None
     files: tuple[Path, ...] = ()
+    inside: tuple[str, ...] = ()
 
     def shapes(self) -> dict[str, Shape]:
         return {tensor.name: tensor.shape for tensor in self.tensors}
@@ -119,7 +142,7 @@ def checked_shape(value: Any) -> Shape:
     """Return a shape that makes sense.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it does not.
     """
     shape = checked_sizes(value)
     if math.prod(shape) > _MAX_NUMEL:
@@ -133,20 +156,29 @@ def checked_sizes(value: Any) -> Shape:
     Raises:
         ValueError: they cannot.
     """
-    if not isinstance(value, Sequence) or len(value) > MAX_DIMENSIONS or not all(map(_is_size, value)):
-        raise ValueError("sizes that are none")
+    if isinstance(value, Sequence) and len(value) > MAX_DIMENSIONS:
+        raise UnsupportedError(f"a tensor of more than {MAX_DIMENSIONS} dimensions")
+    if not isinstance(value, Sequence) or not all(map(_is_size, value)):
+        raise ValueError("a size or an offset that is not a number from 0 to 2^60")
     return tuple(value)
 
 
-def checked_name(name: str) -> str:
-    """Return a name that a tensor may have.
+class Names:
+    """Puts names together, as many as fit a memory."""
 
-    Raises:
-        ValueError: too long for one.
-    """
-    if len(name) > _MAX_NAME:
-        raise ValueError(f"a name of more than {_MAX_NAME} characters")
-    return name
+    def __init__(self) -> None:
+        self._left = _MAX_NAMES
+
+    def join(self, *parts: str) -> str:
+        """Return the parts as one.
+
+        Raises:
+            UnsupportedError: the names of a checkpoint are too long, or too many.
+        """
+        self._left -= _COST_OF_A_NAME + sum(map(len, parts))
+        if self._left < 0:
+            raise UnsupportedError("names that repeat the same parts without end")
+        return "".join(parts)
 
 
 def in_order(name: str) -> str:

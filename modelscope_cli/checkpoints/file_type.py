@@ -1,13 +1,56 @@
-"""The first bytes of a file, and what it is when it is no checkpoint. Standard library."""
+"""The first bytes of a file, and what it is when it is not a checkpoint. Standard library."""
 
 import shlex
 from pathlib import Path
 
-from modelscope_cli.checkpoints.entries import printable
+from modelscope_cli.checkpoints.entries import UnsupportedError, printable
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.paths import refuse_endless
 
 CHECKPOINT_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
+_N_HEAD = 512
+_LFS = b"version https://git-lfs"
+# How other formats begin, and what they are.
+_MAGIC: tuple[tuple[int, bytes, str], ...] = (
+    (0, b"GGUF", "a GGUF file of llama.cpp"),
+    (0, b"GGML", "a GGML file of llama.cpp"),
+    (0, b"lmgg", "a GGML file of llama.cpp"),
+    (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file, as Keras writes it"),
+    (0, b"\x93NUMPY", "a NumPy array (.npy)"),
+    (4, b"TFL3", "a TensorFlow Lite model"),
+    (0, b"\x1f\x8b", "compressed by gzip"),
+    (0, b"BZh", "compressed by bzip2"),
+    (0, b"\xfd7zXZ\x00", "compressed by xz"),
+    (0, b"\x28\xb5\x2f\xfd", "compressed by zstd"),
+    (0, b"\x04\x22\x4d\x18", "compressed by lz4"),
+    (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
+    (0, b"Rar!\x1a\x07", "a RAR archive"),
+    (257, b"ustar", "a tar archive"),
+    (0, b"PK\x05\x06", "an empty zip archive"),
+    (0, b"\x7fELF", "a program or library"),
+    (0, b"\xcf\xfa\xed\xfe", "a program or library"),
+    (0, b"MZ", "a program or library for Windows"),
+    (0, b"%PDF", "a PDF document"),
+    (0, b"\x89PNG\r\n\x1a\n", "a PNG image"),
+    (0, b"\xff\xd8\xff", "a JPEG image"),
+    (0, b"GIF8", "a GIF image"),
+    (0, b"SQLite format 3\x00", "an SQLite database"),
+    (0, b"ARROW1", "an Arrow file"),
+    (0, b"PAR1", "a Parquet file"),
+    (0, b"PK\x03\x04", "a zip archive"),
+)
+# What makes one of these into something that can be read.
+_UNPACK = {
+    "compressed by gzip": "gunzip --keep {file}",
+    "compressed by bzip2": "bunzip2 --keep {file}",
+    "compressed by xz": "unxz --keep {file}",
+    "compressed by zstd": "unzstd {file}",
+    "compressed by lz4": "unlz4 --keep {file}",
+    "a 7z archive": "7z x {file}",
+    "a RAR archive": "unrar x {file}",
+    "a tar archive": "tar -xf {file}",
+}
+_ZLIB = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 
 
 def read_head(path: Path) -> bytes:
@@ -23,7 +66,7 @@ def read_head(path: Path) -> bytes:
     refuse_endless(path, "checkpoint ")
     try:
         with path.open("rb") as file:
-            head = file.read(512)
+            head = file.read(_N_HEAD)
     except FileNotFoundError as error:
         raise CannotRunError(f"no checkpoint file '{path}'", f"ls {shlex.quote(str(path.parent))}") from error
     except OSError as error:
@@ -34,27 +77,72 @@ def read_head(path: Path) -> bytes:
     return head
 
 
-def guess(head: bytes) -> str:
-    """Say what a file is that begins so and is no checkpoint."""
+def is_safetensors(head: bytes) -> bool:
+    """Tell a safetensors file by its beginning: a length, and the JSON that is so long."""
+    is_spaced = head[8:].lstrip(b" \t\r\n").startswith(b"{") and head[5:8] == b"\0\0\0"
+    return head[8:9] == b"{" or is_spaced
+
+
+def guess(head: bytes, *, quoted: bool = True) -> str:
+    """Say what a file is that begins so and is not a checkpoint; with its first words, where it is text."""
     start = head.lstrip().lower()
-    if start.startswith(b"version https://git-lfs"):
+    if start.startswith(_LFS):
         return "it is a git-lfs pointer to the file"
     if start.startswith((b"<!doctype", b"<html", b"<?xml")):
         return "it is a web page"
+    known = _known(head)
+    if known:
+        return f"it is {known}"
     text = head.decode("utf-8", errors="replace").strip()
     line = text.splitlines()[0][:40] if text else ""
-    is_text = line.isprintable() and "�" not in line
-    return f"it is text, '{line}'" if is_text else "its first bytes are of no known format"
+    if not line.isprintable() or "�" in line:
+        return "its first bytes are of no known format"
+    return f"it is text, '{line}'" if quoted else "it is text"
 
 
 def remedy(path: Path, head: bytes) -> str:
     """Say how to get the real file."""
-    if head.lstrip().startswith(b"version https://git-lfs"):
+    if head.lstrip().startswith(_LFS):
         return f"git lfs pull --include {path.name}"
-    return "get the file again, as binary; supported are " + " ".join(CHECKPOINT_SUFFIXES)
+    known = _known(head)
+    if known in _UNPACK:
+        return _UNPACK[known].format(file=shlex.quote(str(path)))
+    supported = "supported are " + " ".join(CHECKPOINT_SUFFIXES)
+    return supported if known else f"get the file again, as binary; {supported}"
 
 
 def damaged(path: Path, reason: object) -> CannotRunError:
-    """Return the error for a file whose content contradicts itself."""
-    message = f"checkpoint '{path}' is damaged or cut short: {printable(str(reason))[:200]}"
+    """Return the error for a file whose content contradicts itself, or for a sound one that is not read."""
+    said = printable(_words(reason))[:200]
+    if isinstance(reason, UnsupportedError):
+        return CannotRunError(f"checkpoint '{path}' is not read: {said}", _SUPPORTED)
+    message = f"checkpoint '{path}' is damaged or cut short: {said}"
     return CannotRunError(message, f"get the file again; this one has {path.stat().st_size} bytes")
+
+
+def _words(reason: object) -> str:
+    """Python's own words for a number of thousands of digits tell how to make Python read it."""
+    text = str(reason)
+    return "a number of thousands of digits" if "set_int_max_str_digits" in text else text
+
+
+_SUPPORTED = "torch.save(model.state_dict(), 'model.pt') makes a file that is"
+
+
+def _known(head: bytes) -> str | None:
+    for at, magic, name in _MAGIC:
+        if head[at:].startswith(magic):
+            return name
+    if head.startswith(_ZLIB):
+        return "compressed by zlib, as joblib does"
+    return "an ONNX model" if _is_onnx(head) else None
+
+
+def _is_onnx(head: bytes) -> bool:
+    """A protocol buffer of a `ModelProto`: its version (field 1), then the name of its producer or its graph.
+
+    The fields: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
+    """
+    return (
+        len(head) > 3 and head[0] == 0x08 and 1 <= head[1] < 32 and head[2] in (0x12, 0x1A, 0x22, 0x3A, 0x42)
+    )

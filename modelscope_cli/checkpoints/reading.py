@@ -1,50 +1,91 @@
 """The door of this room: a path becomes a description of what the checkpoint holds. Standard library."""
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 from modelscope_cli.checkpoints.entries import Contents
-from modelscope_cli.checkpoints.file_type import CHECKPOINT_SUFFIXES, guess, read_head, remedy
+from modelscope_cli.checkpoints.file_type import (
+    CHECKPOINT_SUFFIXES,
+    guess,
+    is_safetensors,
+    read_head,
+    remedy,
+)
 from modelscope_cli.checkpoints.safetensors_header import read_safetensors
 from modelscope_cli.checkpoints.several_files import METADATA, read_distributed, read_shards
 from modelscope_cli.checkpoints.torch_file import read_torch
+from modelscope_cli.checkpoints.tree import under
 from modelscope_cli.errors import CannotRunError
 
 _INDEX = ".index.json"
+# What the weights of a model are called in a folder that holds other files too, the likeliest first.
+_MAIN = tuple(
+    f"{name}{ending}"
+    for ending in (f".safetensors{_INDEX}", ".safetensors", f".bin{_INDEX}", ".bin")
+    for name in ("model", "pytorch_model", "diffusion_pytorch_model", "adapter_model")
+)
+_N_NAMED = 5
 
 
-def read_contents(path: Path) -> Contents:
+def read_contents(path: Path, key: str | None = None) -> Contents:
     """Describe a checkpoint by its headers; content, not suffix, says of which format it is.
 
+    Args:
+        key: what to take out of it; None for the state dict, where it usually stands.
+
     Raises:
-        CannotRunError: not there, no checkpoint, damaged, or a lie in it (exit 4).
+        UsageError: nothing goes by this key (exit 2).
+        CannotRunError: not there, not a checkpoint, damaged, or a lie in it (exit 4).
     """
     if path.is_dir():
-        return _read_folder(path)
+        if (path / METADATA).is_file():
+            return read_distributed(path, key)
+        file = checkpoint_in(path)
+        contents = read_contents(file, key)
+        note = f"read '{file.name}' of the folder" + (f", {contents.note}" if contents.note else "")
+        return replace(contents, note=note)
     if path.name.endswith(_INDEX):
-        return read_shards(path)
+        return read_shards(path, key)
     if path.exists() and not path.is_file():  # a pipe would keep us waiting, and cannot be read twice
-        raise CannotRunError(f"checkpoint '{path}' is no plain file", f"ls -l {shlex.quote(str(path))}")
+        raise CannotRunError(f"checkpoint '{path}' is not a plain file", f"ls -l {shlex.quote(str(path))}")
     head = read_head(path)
-    if head[8:9] == b"{" or path.suffix.lower() == ".safetensors":
-        return read_safetensors(path)
+    if is_safetensors(head) or path.suffix.lower() == ".safetensors":
+        return under(read_safetensors(path), key)
     if head.startswith((b"PK\x03\x04", b"\x80")):
-        return read_torch(path)
+        return read_torch(path, key)
     raise CannotRunError(f"'{path}' is not a checkpoint: {guess(head)}", remedy(path, head))
 
 
 def is_several(path: Path) -> bool:
-    """Tell a checkpoint of several files: an index of shards, or a folder that holds one or is distributed."""
-    return path.name.endswith(_INDEX) or (path / METADATA).is_file() or any(path.glob(f"*{_INDEX}"))
+    """Tell a checkpoint of several files: an index of shards, or the folder of a distributed one."""
+    return path.name.endswith(_INDEX) or (path / METADATA).is_file()
 
 
-def _read_folder(path: Path) -> Contents:
-    if (path / METADATA).is_file():
-        return read_distributed(path)
-    indexes = sorted(path.glob(f"*{_INDEX}"))
-    if len(indexes) == 1:
-        return read_shards(indexes[0])
-    inside = sorted(file for file in path.iterdir() if file.suffix.lower() in CHECKPOINT_SUFFIXES)
-    file = (indexes or inside or [path / "model.safetensors"])[0]
-    message = f"'{path}' is a folder, and no checkpoint: it holds neither '{METADATA}' nor one '*{_INDEX}'"
-    raise CannotRunError(message, f"modelscope weights {shlex.quote(str(file))}")
+def checkpoint_in(folder: Path) -> Path:
+    """Return the file that a folder is for: its weights, as the usual programs call them, or its only checkpoint.
+
+    Raises:
+        CannotRunError: there is none, or several (exit 4).
+    """
+    inside = sorted(file.name for file in folder.iterdir() if is_checkpoint_name(file.name))
+    main = [name for name in _MAIN if name in inside]
+    if main or len(inside) == 1:
+        return folder / (main or inside)[0]
+    typed = shlex.quote(str(folder / (inside or ["model.safetensors"])[0]))
+    if inside:
+        named = ", ".join(inside[:_N_NAMED]) + (
+            f" and {len(inside) - _N_NAMED} more" * (len(inside) > _N_NAMED)
+        )
+        raise CannotRunError(
+            f"'{folder}' is a folder with several checkpoints: {named}", f"modelscope weights {typed}"
+        )
+    suffixes = " ".join(CHECKPOINT_SUFFIXES)
+    what = f"no '{METADATA}', no '*{_INDEX}', and no {suffixes}"
+    message = f"'{folder}' is a folder that does not hold a checkpoint: {what}"
+    raise CannotRunError(message, f"ls {shlex.quote(str(folder))}")
+
+
+def is_checkpoint_name(name: str) -> bool:
+    """Tell by its name what may be a checkpoint."""
+    return name.endswith(_INDEX) or name.lower().endswith((*CHECKPOINT_SUFFIXES, ".pth.tar"))

@@ -4,31 +4,52 @@ The format: https://huggingface.co/docs/safetensors/index#format
 """
 
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from modelscope_cli.checkpoints.entries import (
+    BITS,
     Contents,
+    Shape,
     Storage,
     TensorEntry,
-    checked_name,
+    UnsupportedError,
     checked_shape,
     checked_sizes,
     in_order,
 )
-from modelscope_cli.checkpoints.file_type import damaged, guess, read_head, remedy
+from modelscope_cli.checkpoints.file_type import damaged, guess, is_safetensors, read_head, remedy
 from modelscope_cli.errors import CannotRunError
 
-# Room for some 60,000 tensors; parsed JSON takes up to 25 times the memory of its text.
-MAX_HEADER_BYTES = 8 << 20
+# What the safetensors library itself allows.
+MAX_HEADER_BYTES = 100_000_000
+_METADATA = "__metadata__"
 _DTYPES = {
     **{"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "BOOL": "bool"},
     **{"I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8", "C64": "complex64"},
     **{"U64": "uint64", "U32": "uint32", "U16": "uint16", "F8_E4M3": "float8_e4m3fn"},
     **{"F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu", "F8_E4M3FNUZ": "float8_e4m3fnuz"},
-    **{"F8_E5M2FNUZ": "float8_e5m2fnuz"},
+    **{"F8_E5M2FNUZ": "float8_e5m2fnuz", "F4": "float4_e2m1fn"},
+    **{"F6_E2M3": "float6_e2m3fn", "F6_E3M2": "float6_e3m2fn"},
 }
-SAFETENSORS_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+# Two numbers of four bits share a byte, which is one element to torch.
+_PAIRS = {"float4_e2m1fn": "float4_e2m1fn_x2"}
+_NOT_OF_TORCH = {"float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"}
+_SAFETENSORS_NAMES = {dtype: name for name, dtype in _DTYPES.items() if dtype not in _NOT_OF_TORCH}
+# One member of the header, of which there may be a million: they are read one by one, as parsed JSON takes up to
+# 25 times the memory of its text. An object has no others in it.
+_SPACE = r"[ \t\r\n]*+"
+_STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_MEMBER = re.compile(
+    rf"{_SPACE}(?P<name>{_STRING}){_SPACE}:{_SPACE}"
+    rf'(?P<value>null|\{{(?:[^{{}}"]++|{_STRING})*+\}}){_SPACE}(?P<end>[,}}])'
+)
+_BEGIN = re.compile(rf"{_SPACE}\{{({_SPACE}\}}{_SPACE}$)?")
+_END = re.compile(rf"{_SPACE}\Z")
+_STRINGS = re.compile(rf"\{{(?:{_SPACE}{_STRING}{_SPACE}:{_SPACE}{_STRING}{_SPACE},?)*+{_SPACE}\}}")
+_MAX_ENTRY = 1 << 16
 
 
 def read_safetensors(path: Path) -> Contents:
@@ -38,28 +59,77 @@ def read_safetensors(path: Path) -> Contents:
         CannotRunError: not such a file, or a header that contradicts itself or the file (exit 4).
     """
     head = read_head(path)
-    if head[8:9] != b"{":
-        message = f"checkpoint '{path}' is not a whole safetensors file: {guess(head)}"
+    if not is_safetensors(head):
+        is_linked = path.resolve() != Path.cwd() / path  # the file that it leads to is nobody's to quote
+        message = f"checkpoint '{path}' is not a whole safetensors file: {guess(head, quoted=not is_linked)}"
         raise CannotRunError(message, remedy(path, head))
     n_header = int.from_bytes(head[:8], "little")
     n_data = path.stat().st_size - 8 - n_header
     if n_data < 0:
         raise damaged(path, f"a header of {n_header} bytes in a file of {path.stat().st_size}")
     if n_header > MAX_HEADER_BYTES:
-        raise damaged(path, f"a header of {n_header} bytes, more than {MAX_HEADER_BYTES}")
-    with path.open("rb") as file:
-        text = file.read(8 + n_header)[8:]
+        raise damaged(path, f"a header of {n_header} bytes, and the format allows {MAX_HEADER_BYTES}")
     try:
-        header = json.loads(text, object_pairs_hook=_once_each)
-        metadata = header.pop("__metadata__", {})
-        tensors = [_entry(path, name, value, 8 + n_header) for name, value in header.items()]
-        _check_layout(tensors, 8 + n_header, n_data)
-        if not all(isinstance(item, str) for item in [*metadata, *metadata.values()]):
-            raise ValueError("metadata that is not text")
+        with path.open("rb") as file:
+            text = file.read(8 + n_header)[8:].decode()
+        metadata: dict[str, str] = {}
+        tensors: dict[str, TensorEntry] = {}
+        for name, value in _members(text):
+            if name in tensors or (name == _METADATA and metadata):
+                raise ValueError("the same name twice")
+            if name == _METADATA:
+                metadata = _metadata(value)
+            else:
+                tensors[name] = _entry(path, name, value, 8 + n_header)
+        _check_layout(list(tensors.values()), 8 + n_header, n_data)
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-        raise damaged(path, f"its header has {_words(error)}") from error
-    tensors.sort(key=lambda tensor: in_order(tensor.name))  # the file has no order of its own
-    return Contents(path, "safetensors", tuple(tensors), metadata=metadata, files=(path,))
+        reason = error if isinstance(error, UnsupportedError) else f"its header has {_words(error)}"
+        raise damaged(path, reason) from error
+    # The file has no order of its own.
+    entries = tuple(sorted(tensors.values(), key=lambda tensor: in_order(tensor.name)))
+    return Contents(path, "safetensors", entries, metadata=metadata, files=(path,))
+
+
+def safetensors_form(tensor: TensorEntry) -> tuple[str, Shape] | None:
+    """Return the dtype and the shape by which the format knows such a tensor; None where it does not."""
+    if tensor.dtype in _SAFETENSORS_NAMES:
+        return _SAFETENSORS_NAMES[tensor.dtype], tensor.shape
+    if tensor.dtype == "float4_e2m1fn_x2" and tensor.shape:
+        return "F4", (*tensor.shape[:-1], tensor.shape[-1] * 2)
+    return None
+
+
+def _members(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the name of each member of the JSON object, and the text of its value.
+
+    Raises:
+        ValueError: it is not an object of objects.
+    """
+    begin = _BEGIN.match(text)
+    if begin is None:
+        raise ValueError("no readable JSON")
+    at, is_open = begin.end(), begin[1] is None
+    while is_open:
+        member = _MEMBER.match(text, at)
+        if member is None:
+            raise ValueError("no readable JSON")
+        name = json.loads(member["name"])
+        name.encode()  # a lone surrogate has no bytes, and the library refuses it
+        yield name, member["value"]
+        at, is_open = member.end(), member["end"] == ","
+    if not _END.match(text, at):
+        raise ValueError("no readable JSON")
+
+
+def _metadata(text: str) -> dict[str, str]:
+    if text == "null":
+        return {}
+    if not _STRINGS.fullmatch(text):
+        raise ValueError("metadata that is not text")
+    metadata: dict[str, str] = json.loads(text, object_pairs_hook=_once_each)
+    for word in (*metadata, *metadata.values()):
+        word.encode()
+    return metadata
 
 
 def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -69,13 +139,22 @@ def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _entry(path: Path, name: str, value: dict[str, Any], base: int) -> TensorEntry:
+def _entry(path: Path, name: str, text: str, base: int) -> TensorEntry:
+    if len(text) > _MAX_ENTRY:
+        raise ValueError("entries of another form")
+    value = json.loads(text, object_pairs_hook=_once_each)
     if value["dtype"] not in _DTYPES:
-        raise ValueError(f"the unknown dtype '{value['dtype']}'")
+        raise UnsupportedError(f"the dtype '{value['dtype']}', which this program does not know")
     dtype, shape = _DTYPES[value["dtype"]], checked_shape(value["shape"])
     begin, end = checked_sizes(value["data_offsets"])
-    entry = TensorEntry(checked_name(name), shape, dtype, Storage(path, name, base + begin, end - begin))
-    if end - begin != entry.nbytes:
+    special = None
+    if dtype in _PAIRS and shape and shape[-1] % 2 == 0:
+        dtype, shape = _PAIRS[dtype], (*shape[:-1], shape[-1] // 2)
+    elif dtype in _NOT_OF_TORCH:
+        special = "of a dtype that torch does not have"
+    storage = Storage(path, name, base + begin, end - begin)
+    entry = TensorEntry(name, shape, dtype, storage, special=special)
+    if end - begin != entry.nbytes or entry.numel * BITS[dtype] % 8:
         raise ValueError(f"{end - begin} bytes for '{name}', whose shape needs {entry.nbytes}")
     return entry
 
@@ -92,6 +171,6 @@ def _check_layout(tensors: list[TensorEntry], base: int, n_data: int) -> None:
 
 
 def _words(error: Exception) -> str:
-    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError | RecursionError):
+    if isinstance(error, json.JSONDecodeError | UnicodeError | RecursionError):
         return "no readable JSON"
-    return str(error) if type(error) is ValueError else "entries of another form"
+    return str(error) if isinstance(error, ValueError) else "entries of another form"

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -10,33 +11,39 @@ from modelscope_cli.checkpoints.entries import (
     Contents,
     Storage,
     TensorEntry,
-    checked_name,
+    UnsupportedError,
     checked_shape,
     checked_sizes,
 )
 from modelscope_cli.checkpoints.file_type import damaged, read_head
 from modelscope_cli.checkpoints.pickle_machine import Global, Machine, Opaque
-from modelscope_cli.checkpoints.safetensors_header import MAX_HEADER_BYTES, read_safetensors
+from modelscope_cli.checkpoints.safetensors_header import read_safetensors
+from modelscope_cli.checkpoints.tensor_refs import dtype_of
 from modelscope_cli.checkpoints.torch_file import read_torch
-from modelscope_cli.checkpoints.torch_reducers import dtype_of, is_known, rebuild
+from modelscope_cli.checkpoints.torch_reducers import is_known, rebuild
+from modelscope_cli.checkpoints.tree import lay_out, under
 from modelscope_cli.errors import CannotRunError
 
 METADATA = ".metadata"
-_MAX_CHUNKS = 100_000
+# Room for some 300,000 tensors; parsed JSON takes up to 25 times the memory of its text.
+_MAX_INDEX_BYTES = 32 << 20
+# Bytes of `.metadata` that describe one part of a tensor, at least.
+_CHUNK_BYTES = 8
 _OWN_MODULES = ("torch.distributed.checkpoint.", "pathlib.", "torch.serialization.")
 
 
-def read_shards(index: Path) -> Contents:
+def read_shards(index: Path, key: str | None = None) -> Contents:
     """Describe the tensors of all the files that a `*.index.json` names.
 
     Raises:
+        UsageError: nothing goes by this key (exit 2).
         CannotRunError: no index, a shard that is missing, damaged, outside the index's folder, or without a
             tensor that it should have (exit 4).
     """
     read_head(index)
+    if index.stat().st_size > _MAX_INDEX_BYTES:
+        raise damaged(index, UnsupportedError(f"an index of more than {_MAX_INDEX_BYTES:,} bytes"))
     try:
-        if index.stat().st_size > MAX_HEADER_BYTES:
-            raise ValueError(f"an index of more than {MAX_HEADER_BYTES} bytes")
         document = json.loads(index.read_bytes())
         files: dict[str, str] = document["weight_map"]
         metadata = {key: str(value) for key, value in document.get("metadata", {}).items()}
@@ -63,9 +70,18 @@ def read_shards(index: Path) -> Contents:
     foreign = tuple(dict.fromkeys(name for shard in shards.values() for name in shard.foreign))
     beside = {key: value for shard in shards.values() for key, value in shard.beside.items()}
     paths = tuple(shard.path for shard in shards.values())
-    return Contents(
-        index, f"{len(paths)} shards", tuple(tensors), beside, metadata, foreign, files=(index, *paths)
+    inside = tuple(name for shard in shards.values() for name in shard.inside)
+    contents = Contents(
+        index,
+        f"{len(paths)} shards",
+        tuple(tensors),
+        beside,
+        metadata,
+        foreign,
+        files=(index, *paths),
+        inside=inside,
     )
+    return under(contents, key)
 
 
 def _inside(index: Path, file: str) -> str:
@@ -81,10 +97,11 @@ def _inside(index: Path, file: str) -> str:
     return file
 
 
-def read_distributed(folder: Path) -> Contents:
+def read_distributed(folder: Path, key: str | None = None) -> Contents:
     """Describe the tensors of a folder that `torch.distributed.checkpoint` wrote, by its `.metadata`.
 
     Raises:
+        UsageError: nothing goes by this key (exit 2).
         CannotRunError: damaged, or values that are not in the folder (exit 4).
     """
     path = folder / METADATA
@@ -94,24 +111,60 @@ def read_distributed(folder: Path) -> Contents:
             machine = Machine(file, rebuild)
             fields = _state(machine.read())
         storages = _storages(folder, fields["storage_data"])
-        tensors, beside, n_chunks = [], {}, 0
+        leaves: dict[str, Any] = {}
+        n_left = path.stat().st_size // _CHUNK_BYTES  # many tensors may share one long list of parts
         for name, entry in fields["state_dict_metadata"].items():
             if entry.name.endswith(".TensorStorageMetadata"):
-                tensors.append(_tensor(checked_name(str(name)), _state(entry), storages))
-                n_chunks += len(tensors[-1].chunks)
-                if n_chunks > _MAX_CHUNKS:
-                    raise ValueError(f"tensors in more than {_MAX_CHUNKS:,} parts")
+                leaves[str(name)] = tensor = _tensor(str(name), _state(entry), storages)
+                n_left -= len(tensor.chunks)
+                if n_left < 0:
+                    raise ValueError("tensors in more parts than it describes")
             else:
-                beside[str(name)] = "an object, pickled"
+                leaves[str(name)] = Opaque("an object, pickled")
+        content = _nested(leaves, fields.get("planner_data"))
+        found = lay_out(content, _is_entry, _renamed, key, str(folder))
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise damaged(
-            path, error if type(error) is ValueError else "not metadata of torch.distributed"
+            path, error if isinstance(error, ValueError) else "not metadata of torch.distributed"
         ) from error
     foreign = tuple(n for n in machine.names if not is_known(n) and not n.startswith(_OWN_MODULES))
     files = tuple(dict.fromkeys(storage.file for storage in storages.values()))
     return Contents(
-        folder, "torch.distributed", tuple(tensors), beside, foreign=foreign, files=(path, *files)
+        folder,
+        "torch.distributed",
+        found.tensors,
+        found.beside,
+        foreign=foreign,
+        note=found.note,
+        files=(path, *files),
+        inside=found.inside,
     )
+
+
+def _is_entry(value: Any) -> bool:
+    return isinstance(value, TensorEntry)
+
+
+def _renamed(name: str, entry: TensorEntry) -> TensorEntry:
+    return replace(entry, name=name)
+
+
+def _nested(leaves: dict[str, Any], paths: Any) -> dict[Any, Any]:
+    """Put everything where it stood before the state dict was flattened: `paths` has the keys to each name."""
+    content: dict[Any, Any] = {}
+    for name, leaf in leaves.items():
+        path = paths.get(name) if isinstance(paths, dict) else None
+        if not isinstance(path, tuple) or not path or not all(isinstance(key, str | int) for key in path):
+            path = (name,)
+        holder = content
+        for key in path[:-1]:
+            holder = holder.setdefault(key, {})
+            if not isinstance(holder, dict):
+                return leaves
+        if path[-1] in holder:
+            return leaves
+        holder[path[-1]] = leaf
+    return content
 
 
 def _state(value: Any) -> dict[str, Any]:
@@ -151,11 +204,13 @@ def _tensor(name: str, fields: dict[str, Any], storages: dict[tuple[Any, ...], S
         raise ValueError(f"no dtype for '{name}'")
     shape = checked_shape(fields["size"])
     chunks = []
-    for chunk in map(_state, fields["chunks"][:_MAX_CHUNKS]):
+    for chunk in map(_state, fields["chunks"]):
         start, part = checked_sizes(chunk["offsets"]), checked_shape(chunk["sizes"])
         storage = storages.get((name, start)) or storages.get((name, ()))
         if storage is None:
             raise ValueError(f"no values for '{name}'")
+        if not len(start) == len(part) == len(shape):
+            raise ValueError(f"a part of '{name}' with another number of dimensions")
         if any(at + n > size for at, n, size in zip(start, part, shape, strict=True)):
             raise ValueError(f"values beyond the end of '{name}'")
         chunks.append(Chunk(storage, start, part))

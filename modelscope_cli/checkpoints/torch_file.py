@@ -1,34 +1,63 @@
 """Read what `torch.save` wrote, of either format, and bare pickles: descriptions only. Standard library."""
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from modelscope_cli.checkpoints.entries import BITS, Contents, Storage, TensorEntry
+from modelscope_cli.checkpoints.entries import Contents, Storage, TensorEntry, UnsupportedError
 from modelscope_cli.checkpoints.file_type import damaged
+from modelscope_cli.checkpoints.legacy import LEGACY_MAGIC, NestedCalls, read_legacy
+from modelscope_cli.checkpoints.numpy_arrays import PickledArray
+from modelscope_cli.checkpoints.other_archives import read_archive
 from modelscope_cli.checkpoints.pickle_machine import MAX_BYTES, Machine
-from modelscope_cli.checkpoints.torch_reducers import StorageRef, is_known, rebuild, storage_of
-from modelscope_cli.checkpoints.tree import Locate, lay_out
-from modelscope_cli.checkpoints.zip_directory import read_directory, read_entry
+from modelscope_cli.checkpoints.tensor_refs import StorageRef, TensorRef
+from modelscope_cli.checkpoints.torch_reducers import is_known
+from modelscope_cli.checkpoints.tree import ToEntry, lay_out, under
+from modelscope_cli.checkpoints.zip_directory import ZipEntry, read_directory, read_entry
 
-_MAGIC = 0x1950A86A20F9469CFC6C  # the first of the pickles in the format before torch 1.6
+Locate = Callable[[StorageRef], Storage]
 
 
-def read_torch(path: Path) -> Contents:
-    """Describe the tensors of a torch file, and name what loading it in full would run.
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What a pickle describes, every function and class it names, and the way to its storages."""
+
+    kind: str
+    content: Any
+    names: Mapping[str, None]
+    locate: Locate
+
+
+def read_torch(path: Path, key: str | None = None) -> Contents:
+    """Describe the tensors of a torch file or a pickle, and name what loading it in full would run.
 
     Raises:
+        UsageError: nothing goes by this key (exit 2).
         CannotRunError: damaged, or it contradicts itself (exit 4).
     """
     try:
         with path.open("rb") as file:
             is_zip = file.read(2) == b"PK"
             file.seek(0)
-            kind, content, machine, locate = _read_zip(path, file) if is_zip else _read_pickles(path, file)
-            tensors, beside, note = lay_out(content, locate)
+            entries = read_directory(file) if is_zip else {}
+            if is_zip and pickle_of(entries) is None:
+                return under(read_archive(path, file, entries), key)
+            read = _read_zip(path, file, entries) if is_zip else _read_pickles(path, file)
+            found = lay_out(read.content, is_tensor, entries_of(path, read.locate), key, str(path))
     except (ValueError, OSError, MemoryError) as error:
         raise damaged(path, error) from error
-    foreign = tuple(name for name in machine.names if not is_known(name))
-    return Contents(path, kind, tensors, beside, foreign=foreign, note=note, files=(path,))
+    foreign = tuple(name for name in read.names if not is_known(name))
+    return Contents(
+        path,
+        read.kind,
+        found.tensors,
+        found.beside,
+        foreign=foreign,
+        note=found.note,
+        files=(path,),
+        inside=found.inside,
+    )
 
 
 def read_saved_tensor(path: Path, file: IO[bytes]) -> TensorEntry:
@@ -37,22 +66,73 @@ def read_saved_tensor(path: Path, file: IO[bytes]) -> TensorEntry:
     Raises:
         ValueError: there is none, or it contradicts itself.
     """
-    _, content, _, locate = _read_zip(path, file)
-    tensors, _, _ = lay_out(content, locate)
+    read = _read_zip(path, file, read_directory(file))
+    tensors = lay_out(read.content, is_tensor, entries_of(path, read.locate), None, str(path)).tensors
     if len(tensors) != 1:
         raise ValueError(f"{len(tensors)} tensors where one was saved")
     return tensors[0]
 
 
-def _read_zip(path: Path, file: IO[bytes]) -> tuple[str, Any, Machine, Locate]:
-    entries = read_directory(file)
-    name = next((name for name in entries if name.endswith("data.pkl") and name.count("/") < 2), None)
+def is_tensor(value: Any) -> bool:
+    """Tell what a pickle describes as a tensor, of torch or of NumPy, from everything else."""
+    if isinstance(value, PickledArray):
+        info = value.info()
+        return info is not None and info.dtype is not None
+    return isinstance(value, TensorRef)
+
+
+def entries_of(path: Path, locate: Locate) -> ToEntry:
+    """Return what describes a tensor of a pickle, whose storages `locate` finds."""
+    located: dict[StorageRef, Storage] = {}
+
+    def to_entry(name: str, value: Any) -> TensorEntry:
+        if isinstance(value, PickledArray):
+            return _array(path, name, value)
+        storage = None
+        if value.storage is not None and value.special is None and value.storage.data is not None:
+            ref = value.storage
+            storage = Storage(path, ref.key, 0, ref.nbytes, data=ref.data)
+        elif value.storage is not None:
+            storage = located.get(value.storage) or locate(value.storage)
+            located[value.storage] = storage
+        return TensorEntry(
+            name,
+            value.shape,
+            value.dtype,
+            storage,
+            value.offset,
+            value.stride,
+            special=value.special,
+            is_conj=value.is_conj,
+            is_neg=value.is_neg,
+            held=value.held,
+        )
+
+    return to_entry
+
+
+def _array(path: Path, name: str, array: PickledArray) -> TensorEntry:
+    info, data = array.info(), array.data
+    assert info is not None
+    assert info.dtype is not None
+    special = "big-endian" if info.is_big_endian else None
+    storage = Storage(path, str(id(data)), 0, len(data), data=data)
+    return TensorEntry(name, info.shape, info.dtype, storage, 0, info.stride, special=special)
+
+
+def pickle_of(entries: Mapping[str, ZipEntry]) -> str | None:
+    """Return the name of the entry that torch would unpickle; None where the archive is not one of torch."""
+    return next((name for name in entries if name.endswith("data.pkl") and name.count("/") < 2), None)
+
+
+def _read_zip(path: Path, file: IO[bytes], entries: Mapping[str, ZipEntry]) -> _Read:
+    name = pickle_of(entries)
     if name is None:
         raise ValueError("a zip archive without the 'data.pkl' of torch")
     prefix = name.removesuffix("data.pkl")
     order = entries.get(f"{prefix}byteorder")
     if order is not None and read_entry(file, order, 16) != b"little":
-        raise ValueError("its bytes are not in little-endian order")
+        raise UnsupportedError("its bytes are not in little-endian order")
 
     def locate(ref: StorageRef) -> Storage:
         entry = entries.get(f"{prefix}data/{ref.key}")
@@ -62,48 +142,39 @@ def _read_zip(path: Path, file: IO[bytes]) -> tuple[str, Any, Machine, Locate]:
         entry.check()
         return Storage(path, ref.key, entry.header, entry.nbytes, is_zipped=True)
 
-    machine = Machine(read_entry(file, entries[name], MAX_BYTES), rebuild)
-    return "torch", machine.read(), machine, locate
+    calls = NestedCalls()
+    machine = Machine(read_entry(file, entries[name], MAX_BYTES), calls)
+    return _Read("torch", machine.read(), {**machine.names, **calls.names}, locate)
 
 
-def _read_pickles(path: Path, file: IO[bytes]) -> tuple[str, Any, Machine, Locate]:
-    machine = Machine(file, rebuild)
-    content = machine.read()
-    if content != _MAGIC:
-        return "pickle", content, machine, _nowhere
-    _, system = machine.read(), machine.read()
-    if isinstance(system, dict) and system.get("little_endian") is False:
-        raise ValueError("its bytes are not in little-endian order")
-    content = machine.read()
-    storages = _storages_behind(path, file, machine, machine.read())
+def _read_pickles(path: Path, file: IO[bytes]) -> _Read:
+    calls = NestedCalls()
+    machine = Machine(file, calls)
+    content = _content(machine)
+    if content != LEGACY_MAGIC:
+        return _Read("pickle", content, {**machine.names, **calls.names}, _nowhere)
+    content, storages = read_legacy(path, file, machine)
 
     def locate(ref: StorageRef) -> Storage:
         if ref.key not in storages or storages[ref.key].nbytes < ref.nbytes:
             raise ValueError(f"no {ref.nbytes} bytes for storage '{ref.key}'")
         return storages[ref.key]
 
-    return "torch (before 1.6)", content, machine, locate
+    return _Read("torch (before 1.6)", content, {**machine.names, **calls.names}, locate)
 
 
-def _storages_behind(path: Path, file: IO[bytes], machine: Machine, keys: Any) -> dict[str, Storage]:
-    """Each storage follows the pickles as eight bytes of length, in elements, and its values."""
-    # Beside storages, the sources of pickled modules are referred to.
-    named = [ref for ref in machine.references if isinstance(ref.id, tuple) and ref.id[:1] == ("storage",)]
-    bits = {ref.key: BITS[ref.dtype] for ref in map(storage_of, named)}
-    n_file = path.stat().st_size
-    found: dict[str, Storage] = {}
-    at = file.tell()
-    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-        raise ValueError("storages that have no names")
-    for key in keys:
-        file.seek(at)
-        length = file.read(8)
-        nbytes = int.from_bytes(length, "little") * bits.get(key, 8) // 8
-        if len(length) < 8 or at + 8 + nbytes > n_file:
-            raise ValueError(f"storage '{key[:40]}' beyond the end of the file")
-        found[key] = Storage(path, key, at + 8, nbytes)
-        at += 8 + nbytes
-    return found
+def _content(machine: Machine) -> Any:
+    """Return what the first pickle of a file holds.
+
+    Raises:
+        UnsupportedError: a file of joblib, which puts the bytes of arrays between the operations of the pickle.
+    """
+    try:
+        return machine.read()
+    except ValueError as error:
+        if any(name.startswith("joblib.numpy_pickle") for name in machine.names):
+            raise UnsupportedError("it is a file of joblib, with arrays that only joblib can load") from error
+        raise
 
 
 def _nowhere(ref: StorageRef) -> Storage:

@@ -2,66 +2,76 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
-from modelscope_cli.checkpoints.entries import Storage, TensorEntry, checked_name, printable
+from modelscope_cli.checkpoints.entries import Contents, Names, TensorEntry, printable
 from modelscope_cli.checkpoints.pickle_machine import Global, Opaque
-from modelscope_cli.checkpoints.torch_reducers import StorageRef, TensorRef, state_of_module
-from modelscope_cli.checkpoints.unwrap import find_state, tensors_in, took
+from modelscope_cli.checkpoints.pickled_modules import state_of_module
+from modelscope_cli.checkpoints.unwrap import find_state
+from modelscope_cli.checkpoints.walk import IsTensor, all_tensors, first_key, walk
 
-Locate = Callable[[StorageRef], Storage]
-# The way to something: the way to what holds it, and its key there. To write each out would take much memory.
-Path = tuple["Path", Any] | None
+# Describes the tensor that a name stands for.
+ToEntry = Callable[[str, Any], TensorEntry]
 
-_MAX_DEPTH = 32
 _MAX_TEXT = 60
-_MAX_STEPS = 200_000
-_MAX_MODULES = 8
-# Of what stands beside the tensors: how many things are described, and how far each is looked into.
+# Of what stands beside the tensors: how many things are described, and how far all of them are looked into.
 _MAX_BESIDE = 50
-_MAX_INSIDE = 20_000
+_MAX_INSIDE = 1_000_000
 
 
-def lay_out(content: Any, locate: Locate) -> tuple[tuple[TensorEntry, ...], dict[str, str], str | None]:
-    """Return the tensors, what stands beside them, and where the state dict stood.
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The tensors of a checkpoint, and what else is in it; the attributes are those of `Contents`."""
+
+    tensors: tuple[TensorEntry, ...]
+    beside: dict[str, str]
+    note: str | None
+    inside: tuple[str, ...]
+
+
+def lay_out(content: Any, is_tensor: IsTensor, to_entry: ToEntry, key: str | None, source: str) -> Layout:
+    """Find the tensors in a checkpoint: those under `key`, or of the state dict in it, or whatever there are.
 
     Raises:
-        ValueError: a tensor whose storage is not there or too small, or whose name is too long.
+        ValueError: a tensor that contradicts itself, or the file.
+        UsageError: nothing goes by this key, or it holds no tensors (exit 2).
     """
-    content = _with_states(content)
-    taken, holder, beside = find_state(content, _is_tensor)
-    named = tensors_in(holder, _is_tensor)
-    if not named:  # no state dict: whatever tensors there are
-        named = {_name(path): value for path, value in _walk(content, _MAX_STEPS) if _is_tensor(value)}
-        taken = []
-    located: dict[StorageRef, Storage] = {}
-    tensors = []
-    for name, ref in named.items():
-        storage = None
-        if ref.storage is not None:
-            storage = located.get(ref.storage) or locate(ref.storage)
-            located[ref.storage] = storage
-        tensors.append(
-            TensorEntry(
-                checked_name(name),
-                ref.shape,
-                ref.dtype,
-                storage,
-                ref.offset,
-                ref.stride,
-                (),
-                ref.is_quantized,
-            )
-        )
-    others = [(name, value) for name, value in beside if not _is_tensor(value)]
-    words = {printable(name)[:_MAX_TEXT]: describe(value) for name, value in others[:_MAX_BESIDE]}
-    if len(others) > _MAX_BESIDE:
-        words["..."] = f"{len(others) - _MAX_BESIDE:,} more"
-    return tuple(tensors), words, took(taken, beside, len(tensors)) if taken else None
+    names = Names()
+    content = _with_states(content, names)
+    taken = find_state(content, is_tensor, key, source)
+    named, note, beside = taken.named, taken.note(), [pair for pair in taken.beside if not is_tensor(pair[1])]
+    if not named:  # no state dict
+        named, note = all_tensors(taken.content, is_tensor, names), None
+    tensors = tuple(to_entry(name, value) for name, value in named.items())
+    limit = _MAX_INSIDE // max(1, len(beside))
+    words = {
+        printable(name)[:_MAX_TEXT]: describe(value, is_tensor, limit) for name, value in beside[:_MAX_BESIDE]
+    }
+    if len(beside) > _MAX_BESIDE:
+        words["..."] = f"{len(beside) - _MAX_BESIDE:,} more"
+    return Layout(tensors, words, note, _inside(taken.content, taken.named, is_tensor))
 
 
-def describe(value: Any) -> str:
+def under(contents: Contents, key: str | None) -> Contents:
+    """Return what a checkpoint without nesting holds under a key: the tensors whose names begin with it.
+
+    Raises:
+        UsageError: nothing goes by this key (exit 2).
+    """
+    if key is None:
+        return contents
+    flat = {tensor.name: tensor for tensor in contents.tensors}
+    found = lay_out(flat, _is_entry, lambda name, entry: replace(entry, name=name), key, str(contents.path))
+    return replace(contents, tensors=found.tensors, note=found.note)
+
+
+def _is_entry(value: Any) -> bool:
+    return isinstance(value, TensorEntry)
+
+
+def describe(value: Any, is_tensor: IsTensor, limit: int = _MAX_INSIDE) -> str:
     """Say in a few words what a value is: itself where it is short, else what is in it."""
     if isinstance(value, str):
         return repr(value if len(value) <= _MAX_TEXT else value[: _MAX_TEXT - 1] + "…")
@@ -71,8 +81,10 @@ def describe(value: Any) -> str:
         return str(value)
     if isinstance(value, Global):
         return printable(value.name)[:_MAX_TEXT]
-    inside = [item for _, item in _walk(value, _MAX_INSIDE) if not isinstance(item, str)]
-    n = Counter("tensors" if _is_tensor(item) else "numbers" for item in inside)
+    inside = itertools.islice(walk(value, is_tensor), limit)
+    n = Counter(
+        "tensors" if is_tensor(item) else "numbers" for _, item in inside if not isinstance(item, str)
+    )
     kind = printable(value.name)[:_MAX_TEXT] if isinstance(value, Opaque) else ""
     counts = [
         f"{n[what]:,} {what if n[what] > 1 else what[:-1]}" for what in ("tensors", "numbers") if n[what]
@@ -80,45 +92,33 @@ def describe(value: Any) -> str:
     return ", ".join(filter(None, [kind, *counts])) or f"a {type(value).__name__}"
 
 
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, TensorRef)
+def _inside(content: Any, named: dict[str, Any], is_tensor: IsTensor) -> tuple[str, ...]:
+    """Return what a state dict names that is not a tensor, but holds some."""
+    if not named or not isinstance(content, dict):
+        return ()
+    others = {key: value for key, value in content.items() if key not in named}
+    keys = dict.fromkeys(first_key(path) for path, value in walk(others, is_tensor) if is_tensor(value))
+    return tuple(printable(str(key)) for key in keys)
 
 
-def _with_states(content: Any) -> Any:
-    """Put the state dicts of pickled modules in their place: the content itself, or what stands in it."""
-    content = state_of_module(content)
+def _with_states(content: Any, names: Names) -> Any:
+    """Put what pickled modules and dicts of other classes hold in their place: the content, or what is in it."""
+    content = _attributes(_plain(content, names))
     if not isinstance(content, dict):
         return content
-    modules = {id(value): value for value in content.values() if isinstance(value, Opaque)}
-    states = {at: state_of_module(modules[at]) for at in list(modules)[:_MAX_MODULES]}
-    return {key: states.get(id(value), value) for key, value in content.items()}
+    plain: dict[int, Any] = {}
+    for value in content.values():
+        if isinstance(value, Opaque) and id(value) not in plain:
+            plain[id(value)] = _plain(value, names)
+    return {key: plain.get(id(value), value) for key, value in content.items()} if plain else content
 
 
-def _walk(value: Any, limit: int) -> Iterator[tuple[Path, Any]]:
-    """Go through all that is not a container, each container once, with the path to it; `limit` steps at most."""
-    seen: set[int] = set()
-    waiting: list[tuple[Path, int, Any]] = [(None, 0, value)]
-    while waiting and limit > 0:
-        limit -= 1
-        path, depth, value = waiting.pop()
-        if not isinstance(value, dict | list | tuple | Opaque):
-            yield path, value
-        elif id(value) not in seen and depth <= _MAX_DEPTH:
-            seen.add(id(value))
-            below = itertools.islice(_items(value), limit)
-            waiting += reversed([((path, key), depth + 1, item) for key, item in below])
+def _plain(value: Any, names: Names) -> Any:
+    value = state_of_module(value, names)
+    return value.items if isinstance(value, Opaque) and value.items else value
 
 
-def _items(value: Any) -> Iterable[tuple[Any, Any]]:
-    if isinstance(value, Opaque):
-        state = value.state if isinstance(value.state, dict) else {}
-        return itertools.chain(state.items(), value.items.items())
-    return value.items() if isinstance(value, dict) else enumerate(value)
-
-
-def _name(path: Path) -> str:
-    keys: list[str] = []
-    while path is not None:
-        path, key = path
-        keys.append(str(key))
-    return checked_name(".".join(reversed(keys))) or "tensor"
+def _attributes(value: Any) -> Any:
+    """What an object of another class, a whole trainer perhaps, keeps under names."""
+    has_names = isinstance(value, Opaque) and isinstance(value.state, dict) and bool(value.state)
+    return value.state if has_names else value

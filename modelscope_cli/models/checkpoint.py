@@ -3,21 +3,28 @@
 import hashlib
 import pickle
 import re
+import shlex
 import warnings
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
+from torch.nn import Parameter
 
-from modelscope_cli.checkpoints.file_type import guess, read_head, remedy
-from modelscope_cli.checkpoints.reading import is_several, read_contents
+from modelscope_cli.checkpoints.entries import Contents, printable
+from modelscope_cli.checkpoints.file_type import damaged, guess, is_safetensors, read_head, remedy
+from modelscope_cli.checkpoints.reading import checkpoint_in, is_several, read_contents
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.models.refusal import refused
-from modelscope_cli.models.tensor_values import read_values
+from modelscope_cli.models.tensor_values import each_with_file, read_values
 from modelscope_cli.models.unwrap import unwrap_state
+from modelscope_cli.records.run import Notice
+
+_N_NAMED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +37,7 @@ class Checkpoint:
         metadata: of a safetensors file; else empty.
         sha256: of the whole file; of the index where there are several.
         notes: one line on what was taken out of what, where it was nested.
+        warnings: what loading the file in full would run, where it was read without.
     """
 
     path: Path
@@ -37,26 +45,42 @@ class Checkpoint:
     metadata: dict[str, str]
     sha256: str
     notes: tuple[str, ...]
+    warnings: tuple[Notice, ...] = ()
 
 
-def read_checkpoint(path: Path) -> Checkpoint:
+def read_checkpoint(path: Path, key: str | None = None) -> Checkpoint:
     """Read the named tensors of a safetensors or torch file; its content, not its suffix, says which.
 
-    So, too, of shards with an index and of folders of torch.distributed.checkpoint.
+    So, too, of shards with an index and of folders. What torch does not load as weights only is read from its
+    bytes, and nothing of it is run.
+
+    Args:
+        key: what to take out of it; None for the state dict, where it usually stands.
 
     Raises:
-        CannotRunError: not there, not a checkpoint, damaged, or a pickle that would run code (exit 4).
+        UsageError: nothing goes by this key (exit 2).
+        CannotRunError: not there, not a checkpoint, damaged, or its values take running code (exit 4).
     """
+    if path.is_dir() and not is_several(path):
+        file = checkpoint_in(path)
+        checkpoint = read_checkpoint(file, key)
+        return replace(checkpoint, notes=(f"checkpoint: read '{file.name}' of the folder", *checkpoint.notes))
     if is_several(path):
-        contents = read_contents(path)
-        state = {tensor.name: read_values(tensor) for tensor in contents.tensors}
-        return Checkpoint(path, state, contents.metadata, file_sha256(contents.files[0]), ())
+        return _from_contents(read_contents(path, key))
     head = read_head(path)
-    if head[8:9] == b"{" or path.suffix.lower() == ".safetensors":
+    metadata: dict[str, str] = {}
+    if is_safetensors(head) or path.suffix.lower() == ".safetensors":
         content, metadata = _read_safetensors(path)
     else:
-        content, metadata = read_torch_file(path), {}
-    state, note = unwrap_state(content)
+        _check_head(path, head)
+        try:
+            content = _load_weights_only(path, head)
+        except Exception as error:  # a damaged pickle can raise anything; no code of the file has run
+            return _read_inertly(path, key, error)
+    state, note = unwrap_state(content, key, str(path))
+    # Classes that this process happens to have imported are loaded, too: a DTensor is not what it holds.
+    if any(type(tensor) not in (Tensor, Parameter) for tensor in state.values()):
+        return _from_contents(read_contents(path, key))
     if not state:
         message = f"checkpoint '{path}' holds no named tensors, but {_describe(content)}"
         raise CannotRunError(message, "torch.save(model.state_dict(), 'model.pt') makes one that does")
@@ -70,23 +94,79 @@ def read_torch_file(path: Path) -> Any:
         CannotRunError: not there, not such a file, damaged, or a pickle that would run code (exit 4).
     """
     head = read_head(path)
-    if not head.startswith((b"PK\x03\x04", b"\x80")):
-        raise CannotRunError(f"'{path}' is not a checkpoint: {guess(head)}", remedy(path, head))
-    is_zip = head.startswith(b"PK")  # the older format cannot be mapped
+    _check_head(path, head)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip or None)
+        return _load_weights_only(path, head)
     except pickle.UnpicklingError as error:
         raise refused(path, str(error)) from error
     except Exception as error:  # a damaged pickle can raise anything; no code of the file has run
         if "TorchScript" in str(error):
             raise refused(path, str(error)) from error
         reason = re.split(r"\.\s|\n", str(error).strip())[0] or type(error).__name__
-        message = f"checkpoint '{path}' is damaged or cut short: {reason}"
-        raise CannotRunError(
-            message, f"get the file again; this one has {path.stat().st_size} bytes"
-        ) from error
+        raise damaged(path, reason) from error
+
+
+def _check_head(path: Path, head: bytes) -> None:
+    if not head.startswith((b"PK\x03\x04", b"\x80")):
+        raise CannotRunError(f"'{path}' is not a checkpoint: {guess(head)}", remedy(path, head))
+
+
+def _load_weights_only(path: Path, head: bytes) -> Any:
+    is_zip = head.startswith(b"PK")  # the older format cannot be mapped
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip or None)
+
+
+def _read_inertly(path: Path, key: str | None, reason: Exception) -> Checkpoint:
+    """Read what torch, for `reason`, did not load as weights only."""
+    try:
+        contents = read_contents(path, key)
+    except CannotRunError as error:
+        if "TorchScript" in str(reason):
+            raise refused(path, str(reason)) from reason
+        raise error from reason
+    if not contents.tensors:
+        raise refused(path, str(reason)) from reason
+    return _from_contents(contents)
+
+
+def _from_contents(contents: Contents) -> Checkpoint:
+    """Read all the values of a checkpoint that is described.
+
+    Raises:
+        CannotRunError: a tensor whose bytes alone do not tell its values, or files that are not what their
+            headers said (exit 4).
+    """
+    state = {}
+    hint = f"modelscope weights {shlex.quote(str(contents.path))}"
+    for tensor, file in each_with_file(contents.tensors):
+        try:
+            state[tensor.name] = read_values(tensor, file)
+        except TypeError as error:
+            message = f"checkpoint '{contents.path}' is not loaded: '{tensor.name}' is {error}"
+            raise CannotRunError(message, hint) from error
+    if not state:
+        message = f"checkpoint '{contents.path}' holds no named tensors"
+        raise CannotRunError(message, "torch.save(model.state_dict(), 'model.pt') makes one that does")
+    notes = (f"checkpoint: {contents.note}",) if contents.note else ()
+    return Checkpoint(
+        contents.path,
+        state,
+        contents.metadata,
+        file_sha256(contents.files[0]),
+        notes,
+        tuple(foreign_notices(contents)),
+    )
+
+
+def foreign_notices(contents: Contents) -> Iterator[Notice]:
+    """Yield a warning that names what loading a checkpoint in full would run; nothing of it has been run."""
+    names = [printable(name) for name in contents.foreign]
+    if names:
+        more = f" and {len(names) - _N_NAMED} more" if len(names) > _N_NAMED else ""
+        run = ", ".join(names[:_N_NAMED])
+        yield Notice("foreign_code", f"a full load of '{contents.path}' would run: {run}{more}")
 
 
 def file_sha256(path: Path) -> str:
@@ -101,7 +181,7 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError, KeyError, RuntimeError, AttributeError) as error:
         head = read_head(path)
-        kind = guess(head) if head[8:9] != b"{" else f"{error}".partition("\n")[0]
+        kind = f"{error}".partition("\n")[0] if is_safetensors(head) else guess(head)
         message = f"checkpoint '{path}' is not a whole safetensors file: {kind}"
         raise CannotRunError(message, remedy(path, head)) from error
 

@@ -99,7 +99,7 @@ def fill_from_checkpoint(architecture: Architecture, request: ModelRequest, path
         UsageError: `num_classes` for a model that takes none (exit 2).
         CannotRunError: the file is no checkpoint or does not fit (exit 4).
     """
-    checkpoint = read_checkpoint(path)
+    checkpoint = read_checkpoint(path, request.key)
     # torchvision's can be tried without values; for the user's own code every build may cost.
     on_trial = architecture.on_meta() if architecture.source == "zoo" else architecture
     trial = build(on_trial, request.num_classes)
@@ -123,7 +123,7 @@ def fill_from_checkpoint(architecture: Architecture, request: ModelRequest, path
     if categories and request.num_classes not in (None, len(categories)):
         categories = None  # a fresh head has classes of its own
     info = WeightsInfo(request.weights, path.name, "checkpoint", checkpoint.sha256)
-    warnings += category_warnings + nonfinite_weights(module)
+    warnings += checkpoint.warnings + category_warnings + nonfinite_weights(module)
     return Filled(module, info, categories, tuple(notes), warnings)
 
 

@@ -31,7 +31,7 @@ def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
     if request.checkpoint is not None:
         message = f"'{path}' and checkpoint '{request.checkpoint}' exclude each other: both hold weights"
         raise UsageError(message, f"--model {shlex.quote(str(path))}")
-    contents = read_contents(path)
+    contents = read_contents(path, request.key)
     found = identify(contents.shapes())
     name = found.name or _said(contents, found)
     if name is None and not found.candidates and not request.strict and found.score >= _MIN_SCORE:

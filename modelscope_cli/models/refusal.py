@@ -1,4 +1,4 @@
-"""Explain a pickle that holds more than tensors: what it would run, and how to convert it."""
+"""Explain a file that holds more than tensors, and none that could be read: what it would run."""
 
 import json
 import re
@@ -19,12 +19,11 @@ _CONVERT = (
 
 
 def refused(path: Path, reason: str) -> CannotRunError:
-    """Return the error for a file that torch, for `reason`, would not load as weights only."""
+    """Return the error for a file that torch, for `reason`, would not load as weights only, nor we read."""
     try:
-        contents = read_contents(path)
-        has_tensors, foreign = bool(contents.tensors), contents.foreign
+        foreign = read_contents(path).foreign
     except CannotRunError:
-        has_tensors, foreign = False, ()
+        foreign = ()
     named = re.search(r"GLOBAL ([\w.]+)", reason)
     name = named[1] if named else next(iter(foreign), None)
     if "TorchScript" in reason:
@@ -32,9 +31,6 @@ def refused(path: Path, reason: str) -> CannotRunError:
     else:
         what = f"it would run '{name}'" if name else "it holds more than tensors"
     target = path.with_name(f"{path.stem}-converted.safetensors")
-    if has_tensors:
-        safely = f"modelscope weights {shlex.quote(str(path))} --convert {shlex.quote(str(target))}"
-        return CannotRunError(f"checkpoint '{path}' is not loaded: {what}", safely)
     script = _CONVERT.format(source=json.dumps(str(path)), target=json.dumps(str(target)))
     hint = f"only if you trust where it came from: python -c {shlex.quote(script)}"
     return CannotRunError(f"checkpoint '{path}' is not loaded: {what}", hint)

@@ -24,6 +24,7 @@ class ModelRequest:
         model: a torchvision name, a checkpoint of one, `package.module:attr` or `path/to/file.py:attr`.
         weights: `auto`, `none`, `DEFAULT` or an enum name such as `IMAGENET1K_V1`, in any case.
         checkpoint: a file with a state dict to load into the architecture.
+        key: what to take out of the checkpoint: `state_dict_ema`; None for the state dict where it usually stands.
         strict: whether a checkpoint that does not fit exactly is an error.
         num_classes: classes of the head; None for the architecture's, or the checkpoint's, own.
         model_args: `key=value` as typed, for the builder of the model.
@@ -36,6 +37,7 @@ class ModelRequest:
     model: str = "resnet34"
     weights: str = "auto"
     checkpoint: Path | None = None
+    key: str | None = None
     strict: bool = True
     num_classes: int | None = None
     model_args: tuple[str, ...] = ()
@@ -72,6 +74,7 @@ def as_request(model: "Model", keywords: ModelKeywords) -> ModelRequest:
         model=fspath(model),
         weights=said["weights"],
         checkpoint=Path(said["checkpoint"]) if said["checkpoint"] is not None else None,
+        key=said["key"],
         strict=said["strict"],
         num_classes=said["num_classes"],
         model_args=tuple(f"{key}={value}" for key, value in args.items())
@@ -106,6 +109,9 @@ def check_request(request: ModelRequest) -> None:
     if request.checkpoint is not None and request.weights.lower() not in ("auto", "none"):
         message = f"weights '{request.weights}' and checkpoint '{request.checkpoint}' exclude each other"
         raise UsageError(message, f"--checkpoint {request.checkpoint}")
+    if request.key is not None and request.checkpoint is None:
+        message = f"'--key {request.key}' is of a checkpoint, and there is none"
+        raise UsageError(message, f"--checkpoint FILE --key {request.key}")
 
 
 def is_import(model: str) -> bool:

@@ -20,6 +20,7 @@ class ModelKeywords(TypedDict, total=False):
     Attributes:
         weights: `auto`, `none`, `DEFAULT` or a name such as `IMAGENET1K_V1`.
         checkpoint: a file with a state dict to load into the model.
+        key: what to take out of it, `state_dict_ema`; None for the state dict where it usually stands.
         strict: whether a checkpoint that does not fit exactly is an error.
         num_classes: classes of the head.
         model_arg: arguments for the model's class or factory.
@@ -30,6 +31,7 @@ class ModelKeywords(TypedDict, total=False):
 
     weights: str
     checkpoint: str | PathLike[str] | None
+    key: str | None
     strict: bool
     num_classes: int | None
     model_arg: Sequence[str] | Mapping[str, Any]
@@ -65,7 +67,14 @@ class Keywords(ModelKeywords, InputKeywords, total=False):
 MODES = ("auto", "eval", "train")
 
 DEFAULTS: dict[str, Any] = {
-    **{"weights": "auto", "checkpoint": None, "strict": True, "num_classes": None, "model_arg": ()},
+    **{
+        "weights": "auto",
+        "checkpoint": None,
+        "key": None,
+        "strict": True,
+        "num_classes": None,
+        "model_arg": (),
+    },
     **{"device": "auto", "dtype": "float32", "seed": 0, "offline": False},
     **{"input_shape": (), "size": None, "mean": None, "std": None, "normalize": True, "batch": None},
 }

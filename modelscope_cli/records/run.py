@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from modelscope_cli import __version__
@@ -20,14 +21,22 @@ _PLAIN = frozenset({bool, int, float, str, type(None)})
 def to_plain(value: Any) -> Any:
     """Turn records, tuples and paths into dicts, lists and strings, as JSON wants them."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        pairs = ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value) if f.repr)
-        return {_KEYS.get(name, name): to_plain(item) for name, item in pairs}
+        pairs = ((key, getattr(value, name)) for name, key in _fields(type(value)))
+        return {key: item if type(item) in _PLAIN else to_plain(item) for key, item in pairs}
     if isinstance(value, dict):
         return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         # Series hold very many numbers: no call for each.
         return [item if type(item) in _PLAIN else to_plain(item) for item in value]
     return value
+
+
+@cache
+def _fields(kind: type[Any]) -> tuple[tuple[str, str], ...]:
+    """Return the fields of a record, and their keys in a document."""
+    return tuple(
+        (field.name, _KEYS.get(field.name, field.name)) for field in dataclasses.fields(kind) if field.repr
+    )
 
 
 def versions() -> dict[str, str]:

@@ -82,6 +82,15 @@ CheckpointOpt = Annotated[
         rich_help_panel=_MODEL,
     ),
 ]
+KeyOpt = Annotated[
+    str | None,
+    typer.Option(
+        "--key",
+        metavar="NAME",
+        help="Take this out of a checkpoint instead of its state dict: state_dict_ema, model.generator.",
+        rich_help_panel=_MODEL,
+    ),
+]
 StrictOpt = Annotated[
     bool,
     typer.Option(
@@ -259,6 +268,7 @@ class ModelOptions:
     model: ModelOpt = "resnet34"
     weights: WeightsOpt = "auto"
     checkpoint: CheckpointOpt = None
+    key: KeyOpt = None
     strict: StrictOpt = True
     num_classes: NumClassesOpt = None
     model_arg: ModelArgsOpt = None
@@ -279,6 +289,7 @@ class ModelOptions:
             model=self.model,
             weights=self.weights,
             checkpoint=self.checkpoint,
+            key=self.key,
             strict=self.strict,
             num_classes=self.num_classes,
             model_args=tuple(self.model_arg or ()),

@@ -40,6 +40,7 @@ def read_options(
         model=options["model"],
         weights=options.get("weights", "none"),
         checkpoint=options["checkpoint"],
+        key=options["key"],
         strict=options["strict"],
         num_classes=options["num_classes"],
         model_args=tuple(options["model_arg"] or ()),

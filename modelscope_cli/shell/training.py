@@ -129,6 +129,7 @@ class NamedOptions:
     model: opt.ModelOpt = "resnet18"
     weights: opt.WeightsOpt = "none"
     checkpoint: opt.CheckpointOpt = None
+    key: opt.KeyOpt = None
     strict: opt.StrictOpt = True
 
 
@@ -154,6 +155,7 @@ def request_of(named: NamedOptions, built: BuiltOptions, num_classes: int | None
         model=named.model,
         weights=named.weights,
         checkpoint=named.checkpoint,
+        key=named.key,
         strict=named.strict,
         num_classes=num_classes,
         model_args=tuple(built.model_arg or ()),

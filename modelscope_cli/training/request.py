@@ -32,6 +32,7 @@ class ClassifierKeywords(TypedDict, total=False):
     """What can be said of the model that is trained, as in `records.keywords`."""
 
     checkpoint: str | PathLike[str] | None
+    key: str | None
     strict: bool
     model_arg: Sequence[str] | Mapping[str, Any]
     device: str

@@ -167,10 +167,11 @@ def test_a_distributed_checkpoint(tmp_path: Path) -> None:
     state = {"w": torch.rand(5, 4), "b": torch.ones(3).to(torch.bfloat16)}
     dcp.save({"model": state, "epoch": 3}, checkpoint_id=tmp_path / "d", no_dist=True)
     contents = read_contents(tmp_path / "d")
-    assert_describes(contents, {f"model.{key}": tensor for key, tensor in state.items()})
+    assert_describes(contents, state)
     assert contents.foreign == ()
     assert list(contents.beside) == ["epoch"]
-    assert read_checkpoint(tmp_path / "d").state.keys() == {"model.w", "model.b"}
+    assert contents.note == "took 'model', left epoch"
+    assert read_checkpoint(tmp_path / "d").state.keys() == state.keys()
     next((tmp_path / "d").glob("*.distcp")).unlink()
     with pytest.raises(CannotRunError, match="is missing"):
         read_contents(tmp_path / "d")
@@ -185,10 +186,12 @@ def test_a_compressed_archive_is_not_unpacked(tmp_path: Path) -> None:
         read_contents(tmp_path / "b.pt")
 
 
-def test_a_bare_pickle_keeps_its_values_to_itself(tmp_path: Path) -> None:
-    (tmp_path / "a.pt").write_bytes(pickle.dumps({"w": torch.ones(2)}))
-    with pytest.raises(CannotRunError, match=r"only running 'torch\.storage\._load_from_bytes'"):
-        read_contents(tmp_path / "a.pt")
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_a_bare_pickle_of_tensors(tmp_path: Path, protocol: int) -> None:
+    (tmp_path / "a.pt").write_bytes(pickle.dumps(STATE, protocol))
+    contents = read_contents(tmp_path / "a.pt")
+    assert_describes(contents, STATE)
+    assert "torch.storage._load_from_bytes" in contents.foreign
 
 
 def test_values_of_a_file_that_has_changed_meanwhile(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def test_convert_refuses_what_only_torch_can_read(run, cwd):
     torch.save({"q": torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)}, "quantized.pt")
     assert "'q' is quantized" in run("weights quantized.pt --convert safe.safetensors", expect=4).err
     assert sorted(os.listdir()) == ["quantized.pt"]
-    assert "quantized: only" in run("weights quantized.pt --stats --format table").out
+    assert "quantized: its values are not read" in run("weights quantized.pt --stats --format table").out
 
 
 def test_a_full_disk_leaves_nothing(run, checkpoint, monkeypatch):
@@ -157,7 +157,7 @@ def test_a_full_disk_leaves_nothing(run, checkpoint, monkeypatch):
 
     calls = []
 
-    def fail(entry):
+    def fail(entry, file):
         calls.append(entry)
         if len(calls) > 3:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -175,7 +175,7 @@ def test_files_without_tensors_and_pipes(run, cwd):
     torch.save({}, "empty.pt")
     assert "'empty.pt' holds no tensors\n" in run("weights empty.pt", expect=4).err
     os.mkfifo("pipe.pt")
-    assert "'pipe.pt' is no plain file" in run("weights pipe.pt", expect=4).err
+    assert "'pipe.pt' is not a plain file" in run("weights pipe.pt", expect=4).err
 
 
 def test_a_checkpoint_is_a_model(run, samples):

@@ -2,7 +2,6 @@ import argparse
 import json
 import os
 import pickle
-import shlex
 import struct
 import subprocess
 import sys
@@ -94,7 +93,10 @@ _SHA = "import hashlib, sys; print(hashlib.sha256(open(sys.argv[1], 'rb').read()
         ({"module": STATE}, "checkpoint: took 'module'"),
         ({"ema": STATE}, "checkpoint: took 'ema'"),
         ({"ema": {"module": STATE, "decay": 0.9}}, "checkpoint: took 'ema.module', left decay"),
-        ({"ema": {"x": torch.ones(1)}, "state_dict": STATE}, "checkpoint: took 'state_dict', left ema"),
+        (
+            {"ema": {"x": torch.ones(1)}, "state_dict": STATE},
+            "checkpoint: took 'state_dict', left ema; take another with --key ema",
+        ),
         ({"net": STATE, "lr": 0.1}, "checkpoint: took 'net', left lr"),
         ({**STATE, "epoch": 3}, "checkpoint: took 2 tensors, left epoch"),
     ],
@@ -118,11 +120,11 @@ def test_a_pickle_that_would_run_code_is_never_run(tmp_path: Path, zip_format: b
     path = saved(
         tmp_path / "a.pt", content, _use_new_zipfile_serialization=zip_format, pickle_protocol=protocol
     )
-    error = rejected(path)
+    checkpoint = read_checkpoint(path)
     assert not mark.exists()
-    if zip_format or protocol == 2:
-        assert f"'{os.system.__module__}.system'" in error.message
-    assert (error.hint or "").startswith("modelscope weights ")
+    assert_is_state(checkpoint)
+    (warning,) = checkpoint.warnings
+    assert f"would run: {os.system.__module__}.system" in warning.message
 
 
 def test_a_bare_pickle_is_never_run(tmp_path: Path) -> None:
@@ -137,16 +139,17 @@ def test_a_bare_pickle_is_never_run(tmp_path: Path) -> None:
     [{"model": STATE, "args": argparse.Namespace(lr=0.1)}, torch.nn.Sequential()],
     ids=["arguments", "whole module"],
 )
-def test_the_hint_converts_it_without_running_anything(tmp_path: Path, content: Any) -> None:
+def test_what_names_classes_is_read_and_nothing_of_it_is_run(tmp_path: Path, content: Any) -> None:
     if isinstance(content, torch.nn.Module):
         content.add_module("fc", torch.nn.Linear(3, 2))
         content.load_state_dict(STATE)
-    error = rejected(saved(tmp_path / "it's mine.pt", content))
-    program, *arguments = shlex.split(error.hint or "")
-    assert program == "modelscope"
-    assert run_argv(arguments) == 0
-    torch.testing.assert_close(load_file(tmp_path / "it's mine-converted.safetensors"), STATE)
-    assert_is_state(read_checkpoint(tmp_path / "it's mine-converted.safetensors"))
+    path = saved(tmp_path / "it's mine.pt", content)
+    checkpoint = read_checkpoint(path)
+    assert_is_state(checkpoint)
+    assert [notice.code for notice in checkpoint.warnings] == ["foreign_code"]
+    target = tmp_path / "converted.safetensors"
+    assert run_argv(["weights", str(path), "--convert", str(target)]) == 0
+    torch.testing.assert_close(load_file(target), STATE)
 
 
 def test_a_torchscript_program(tmp_path: Path) -> None:
@@ -177,10 +180,15 @@ def test_files_that_are_something_else(tmp_path: Path, name: str, content: bytes
 
 def test_missing_file_and_folder(tmp_path: Path) -> None:
     assert "no checkpoint file" in rejected(tmp_path / "no.pt").message
+    assert "does not hold a checkpoint" in rejected(tmp_path).message
     save_file(STATE, tmp_path / "in.safetensors")
+    assert_is_state(read_checkpoint(tmp_path))
+    save_file(STATE, tmp_path / "another.safetensors")
     error = rejected(tmp_path)
-    assert "is a folder" in error.message
-    assert error.hint == f"--checkpoint {tmp_path / 'in.safetensors'}"
+    assert "several checkpoints: another.safetensors, in.safetensors" in error.message
+    assert error.hint == f"modelscope weights {tmp_path / 'another.safetensors'}"
+    save_file({"x": torch.ones(1)}, tmp_path / "model.safetensors")
+    assert list(read_checkpoint(tmp_path).state) == ["x"]
 
 
 def test_unreadable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

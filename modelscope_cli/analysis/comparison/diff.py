@@ -45,6 +45,7 @@ def diff(
     model: str | None = None,
     b_weights: str | None = None,
     b_checkpoint: str | PathLike[str] | None = None,
+    b_key: str | None = None,
     b_device: str | None = None,
     b_dtype: str | None = None,
     b_mode: str | None = None,
@@ -67,7 +68,7 @@ def diff(
         plot: draw the differences along the depth here (`.png`, `.svg`, `.pdf`); `force`: it may be there already.
         hook, mode: of both; `auto` is eval.
         model: what a checkpoint is run in, where the other side does not say.
-        b_weights, b_checkpoint, b_device, b_dtype, b_mode, b_seed, b_hook: of b, where it is not as a.
+        b_weights, b_checkpoint, b_key, b_device, b_dtype, b_mode, b_seed, b_hook: of b, where it is not as a.
 
     Raises:
         UsageError: nothing to compare, or a keyword that means nothing here (exit 2 on the command line).
@@ -80,7 +81,7 @@ def diff(
         check_choice("b_mode", b_mode, MODES)
     hooks = (b_hook,) if isinstance(b_hook, str) else tuple(b_hook)
     checkpoint = Path(b_checkpoint) if b_checkpoint is not None else None
-    own = BSettings(b_weights, checkpoint, b_device, b_dtype, b_mode, b_seed, hooks)
+    own = BSettings(b_weights, checkpoint, b_key, b_device, b_dtype, b_mode, b_seed, hooks)
     if plot is not None:
         check_figure(Path(plot), force)
     settings = _settings(a, b, keywords)

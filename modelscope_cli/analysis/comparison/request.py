@@ -4,17 +4,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from modelscope_cli.checkpoints.file_type import CHECKPOINT_SUFFIXES
+from modelscope_cli.checkpoints.reading import is_checkpoint_name, is_several
 from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.files import PICTURE_SUFFIXES
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.names import model_names
-from modelscope_cli.models.request import ModelRequest, check_request, is_import
+from modelscope_cli.models.request import ModelRequest, check_request, is_checkpoint, is_import
 
 Patterns = str | Sequence[str]
 
 # What torch.testing.assert_close allows two floats of a dtype to differ by, relative to each other: its `rtol`.
 ROUNDING = {"float64": 1e-7, "float32": 1.3e-6, "float16": 1e-3, "bfloat16": 1.6e-2}
+_OTHER_WEIGHTS = {".pt2", ".npz", ".pkl"}
 _INPUT_SUFFIXES = PICTURE_SUFFIXES | {".npy"}
 
 
@@ -32,6 +33,7 @@ class BSettings:
 
     weights: str | None = None
     checkpoint: Path | None = None
+    key: str | None = None
     device: str | None = None
     dtype: str | None = None
     mode: str | None = None
@@ -41,6 +43,14 @@ class BSettings:
     def typed(self) -> dict[str, object]:
         """Return each with the option it was said with."""
         return {f"--b-{field.name}": getattr(self, field.name) for field in fields(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsFile:
+    """A checkpoint whose tensors are compared as they are; `key` says which of them, where not the usual ones."""
+
+    path: Path
+    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +84,13 @@ def read_names(a: str, b: str | None, model: str | None, *, is_run: bool) -> Dif
 
 
 def holds_weights(text: str) -> bool:
-    """Tell a checkpoint, a file or folder, from the name of a model and from a picture."""
+    """Tell a checkpoint, a file or folder, from the name of a model and from an image."""
     if is_import(text) or text.lower() in model_names():
         return False
     path = Path(text)
-    is_set = text.endswith(".index.json") or (path / ".metadata").is_file()
-    return is_set or path.suffix.lower() in CHECKPOINT_SUFFIXES
+    if path.is_dir():
+        return is_several(path) or any(is_checkpoint_name(file.name) for file in path.iterdir())
+    return is_checkpoint_name(path.name) or path.suffix.lower() in _OTHER_WEIGHTS
 
 
 def is_input(text: str) -> bool:
@@ -97,7 +108,7 @@ def _is_there(text: str) -> bool:
 
 def requests_of(
     settings: ModelRequest, asked: DiffRequest, own: BSettings
-) -> tuple[ModelRequest | Path, ModelRequest | Path]:
+) -> tuple[ModelRequest | WeightsFile, ModelRequest | WeightsFile]:
     """Return what to load for A and for B, or the file whose tensors are compared as they are.
 
     Args:
@@ -109,21 +120,38 @@ def requests_of(
     _refuse_settings(settings, asked, own)
     base = asked.a if asked.a.model else asked.b
     if base.model is None:
-        return _file(asked.a), _file(asked.b)
+        return _file(asked.a, settings.key), _file(asked.b, own.key or settings.key)
     if settings.checkpoint and asked.a.checkpoint:
         message = f"'{asked.a.checkpoint}' and '--checkpoint {settings.checkpoint}' are two checkpoints for A"
         raise UsageError(message, f"leave out --checkpoint {settings.checkpoint}")
-    a = replace(settings, model=base.model, checkpoint=base.checkpoint or settings.checkpoint)
+    keys = {"--key": settings.key, "--b-key": own.key}
+    if not _has_checkpoint(settings, asked, own):
+        refuse_given(keys, "is of a checkpoint, and there is none", "--checkpoint FILE")
+    a = _with_key(
+        replace(settings, model=base.model, checkpoint=base.checkpoint or settings.checkpoint), settings.key
+    )
     check_request(a)
-    b = _request_b(a, asked, settings.checkpoint, own) if asked.b.model is not None else _file(asked.b)
-    if isinstance(b, ModelRequest):
-        check_request(b)
-    return (a if asked.a.model is not None else _file(asked.a)), b
+    if asked.b.model is None:
+        return a, _file(asked.b, own.key or settings.key)
+    b = _with_key(_request_b(a, asked, settings.checkpoint, own), own.key or settings.key)
+    check_request(b)
+    return (a if asked.a.model is not None else _file(asked.a, settings.key)), b
 
 
-def _file(side: Named) -> Path:
+def _has_checkpoint(settings: ModelRequest, asked: DiffRequest, own: BSettings) -> bool:
+    given = (asked.a.checkpoint, asked.b.checkpoint, settings.checkpoint, own.checkpoint)
+    return any(given) or any(is_checkpoint(model) for model in (asked.a.model, asked.b.model) if model)
+
+
+def _with_key(request: ModelRequest, key: str | None) -> ModelRequest:
+    """Give a side the key where it has a checkpoint; it may be meant for the other side alone."""
+    has_checkpoint = request.checkpoint is not None or is_checkpoint(request.model)
+    return replace(request, key=key if has_checkpoint else None)
+
+
+def _file(side: Named, key: str | None) -> WeightsFile:
     assert side.checkpoint is not None
-    return side.checkpoint
+    return WeightsFile(side.checkpoint, key)
 
 
 def _request_b(a: ModelRequest, asked: DiffRequest, option: Path | None, own: BSettings) -> ModelRequest:
@@ -151,7 +179,7 @@ def _refuse_settings(settings: ModelRequest, asked: DiffRequest, own: BSettings)
     """Refuse what would have no effect on files compared as they are: what is typed is obeyed or an error."""
     reason = "is a setting of models, and checkpoints without one are compared as they are"
     if asked.b.model is None:
-        refuse_given(own.typed(), reason, "--model NAME")
+        refuse_given({**own.typed(), "--b-key": None}, reason, "--model NAME")
         if asked.a.model is None:
             given = {name: getattr(settings, name) for name in ("device", "dtype", "weights", "checkpoint")}
             usual = {"device": "auto", "dtype": "float32", "weights": "auto"}

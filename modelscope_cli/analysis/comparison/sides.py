@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.comparison.request import BSettings, holds_weights, refuse_given
+from modelscope_cli.analysis.comparison.request import BSettings, WeightsFile, holds_weights, refuse_given
 from modelscope_cli.analysis.subject import describe_module, open_for
 from modelscope_cli.checkpoints.entries import in_order
 from modelscope_cli.errors import CannotRunError, UsageError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
 
 # To be loaded, there already, or (without a run) a checkpoint whose tensors are compared as they are.
-Source: TypeAlias = ModelRequest | LoadedModel | Path
+Source: TypeAlias = ModelRequest | LoadedModel | WeightsFile
 
 
 def sources_handed_over(
@@ -60,7 +60,7 @@ def sources_handed_over(
             )
         refuse_given({"--b-weights": own.weights}, "is for a model that is named", "b_checkpoint='FILE'")
         ours = _described(a)
-        return ours, _varied(ours, own.checkpoint, own, settings.strict)
+        return ours, _varied(ours, own.checkpoint, own, settings)
     beside = _described(a if _is_handed(a) else b)
 
     def source(side: Any, said: BSettings) -> Source:
@@ -71,13 +71,13 @@ def sources_handed_over(
             )
             return _described(side)
         if holds_weights(side) and not is_run:
-            return Path(side)
+            return WeightsFile(Path(side), said.key or settings.key)
         if holds_weights(side) and model is None:
-            return _varied(beside, Path(side), said, settings.strict)
+            return _varied(beside, Path(side), said, settings)
         named = {"model": model, "checkpoint": Path(side)} if holds_weights(side) else {"model": side}
         chosen: dict[str, Any] = {
             name: value
-            for name in ("weights", "checkpoint", "device", "dtype", "seed")
+            for name in ("weights", "checkpoint", "key", "device", "dtype", "seed")
             if (value := getattr(said, name)) is not None
         }
         request: ModelRequest = replace(settings, **{**named, **chosen})
@@ -99,7 +99,9 @@ def _name(side: Any) -> str:
     return f"'{_described(side).info.name}'"
 
 
-def _varied(loaded: LoadedModel, checkpoint: Path | None, own: BSettings, strict: bool) -> LoadedModel:
+def _varied(
+    loaded: LoadedModel, checkpoint: Path | None, own: BSettings, settings: ModelRequest
+) -> LoadedModel:
     """Return a copy of a module with other values, on another device or in another dtype."""
     info, filled = loaded.info, None
     device = resolve_device(own.device)[0] if own.device else loaded.device
@@ -107,7 +109,8 @@ def _varied(loaded: LoadedModel, checkpoint: Path | None, own: BSettings, strict
     module = _copied(loaded)
     if checkpoint is not None:
         architecture = Architecture("import", info.name, loaded.family, lambda _: module, False, True)
-        filled = fill_from_checkpoint(architecture, ModelRequest(info.name, strict=strict), checkpoint)
+        request = ModelRequest(info.name, key=own.key or settings.key, strict=settings.strict)
+        filled = fill_from_checkpoint(architecture, request, checkpoint)
         info = replace(info, weights=filled.weights)
     if (device, dtype) != (loaded.device, loaded.dtype):
         module.to(device, dtype)
@@ -155,7 +158,7 @@ def load_both(a: Source, b: Source, progress: Progress) -> tuple[LoadedModel, Lo
 
 
 def _loaded(side: Source) -> LoadedModel:
-    assert not isinstance(side, Path)
+    assert not isinstance(side, WeightsFile)
     return side if isinstance(side, LoadedModel) else load_model(side)
 
 
@@ -182,7 +185,7 @@ class Weights:
 
 def open_weights(side: Source, seed: int, progress: Progress) -> Weights:
     """Take the state dict of a model; of a checkpoint, map its tensors."""
-    if isinstance(side, Path):
+    if isinstance(side, WeightsFile):
         return _open_file(side, progress)
     loaded = _loaded(side)
     _tell(loaded.notes, loaded.warnings, progress)
@@ -191,16 +194,17 @@ def open_weights(side: Source, seed: int, progress: Progress) -> Weights:
     return Weights(describe(loaded, seed, None), tensors, loaded.warnings)
 
 
-def _open_file(path: Path, progress: Progress) -> Weights:
-    held = read_checkpoint(path)
-    _tell(held.notes, (), progress)
+def _open_file(file: WeightsFile, progress: Progress) -> Weights:
+    path = file.path
+    held = read_checkpoint(path, file.key)
+    _tell(held.notes, held.warnings, progress)
     state = held.state
     if path.suffix.lower() == ".safetensors":  # which has no order of its own
         state = {name: state[name] for name in sorted(state, key=in_order)}
     dtypes = {str(tensor.dtype).removeprefix("torch.") for tensor in state.values()}
     weights = WeightsInfo(str(path), path.name, "checkpoint", held.sha256)
     side = DiffSide(ModelInfo("file", str(path), "", weights), "cpu", ", ".join(sorted(dtypes)), 0, None)
-    return Weights(side, state)
+    return Weights(side, state, held.warnings)
 
 
 def describe(loaded: LoadedModel, seed: int, mode: str | None) -> DiffSide:

@@ -34,6 +34,7 @@ class SummaryKeywords(InputKeywords, total=False):
     """What can be said of model and input where no weights are needed."""
 
     checkpoint: str | PathLike[str] | None
+    key: str | None
     strict: bool
     num_classes: int | None
     model_arg: Sequence[str] | Mapping[str, Any]

@@ -1,36 +1,49 @@
 """Statistics of the values in a checkpoint, one tensor in memory at a time."""
 
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import IO
 
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.statistics.moments import Wanted
+from modelscope_cli.analysis.statistics.moments import Moments, Wanted
 from modelscope_cli.analysis.statistics.reduce import reduce_tensor
 from modelscope_cli.checkpoints.entries import TensorEntry
-from modelscope_cli.models.tensor_values import read_values
+from modelscope_cli.models.tensor_values import each_with_file, read_values
 from modelscope_cli.records.weights import TensorRow
 
+Track = Callable[[Iterable[TensorEntry]], Iterable[TensorEntry]]
 _WANTED = Wanted(mad=False, near_zero=False, channels=False, histogram=False)
+_SMALL = 1 << 12
 _PLAIN = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 
 
-def with_stats(row: TensorRow, entry: TensorEntry) -> TensorRow:
-    """Return the row with the statistics of its values; with a `problem` where there are none.
+def with_stats(
+    rows: Sequence[TensorRow], entries: Sequence[TensorEntry], track: Track
+) -> tuple[TensorRow, ...]:
+    """Return the rows with the statistics of their values; with a `problem` where there are none.
 
     Raises:
         CannotRunError: the file is not what its headers said (exit 4).
     """
+    tracked = each_with_file(track(entries))
+    return tuple(_with_stats(row, entry, file) for row, (entry, file) in zip(rows, tracked, strict=True))
+
+
+def _with_stats(row: TensorRow, entry: TensorEntry, file: IO[bytes] | None) -> TensorRow:
     try:
-        values = read_values(entry)
-        moments = reduce_tensor(_as_numbers(values), None, _WANTED)()
+        moments = _moments(_as_numbers(read_values(entry, file)))
     except TypeError as error:
         return replace(row, problem=str(error))
-    row = replace(row, nan_count=moments.n_nan, inf_count=moments.n_inf)
     if not moments.n:
-        return replace(row, problem="no finite value" if row.numel else "no values")
+        problem = "no finite value" if row.numel else "no values"
+        return replace(row, nan_count=moments.n_nan, inf_count=moments.n_inf, problem=problem)
     return replace(
         row,
+        nan_count=moments.n_nan,
+        inf_count=moments.n_inf,
         mean=moments.mean,
         std=moments.std,
         min=moments.low,
@@ -40,8 +53,29 @@ def with_stats(row: TensorRow, entry: TensorEntry) -> TensorRow:
     )
 
 
+def _moments(values: Tensor) -> Moments:
+    """Reduce a tensor; where it is small, starting to is what costs, and float64 in few calls does the same."""
+    n = values.numel()
+    if 0 < n <= _SMALL and not values.is_complex():
+        x = values.reshape(-1).to(torch.float64)
+        mean = float(x.mean())
+        deviation = x - mean
+        m2 = float(deviation.dot(deviation))
+        if math.isfinite(m2):
+            low, high = (float(edge) for edge in torch.aminmax(x))
+            return Moments(n, mean, m2, low, high, n_zero=n - int(torch.count_nonzero(x)))
+    return reduce_tensor(values, None, _WANTED)()
+
+
 def _as_numbers(values: Tensor) -> Tensor:
-    """Torch computes with few dtypes; the others fit a wider one."""
+    """Torch computes with few dtypes; the others fit a wider one.
+
+    Raises:
+        TypeError: they cannot be turned into numbers.
+    """
     if values.dtype in _PLAIN or values.is_complex():
         return values
-    return values.to(torch.float64 if values.dtype.itemsize > 2 else torch.float32)
+    try:
+        return values.to(torch.float64 if values.dtype.itemsize > 2 else torch.float32)
+    except RuntimeError as error:  # of float4 and the like it has the bytes, and no arithmetic
+        raise TypeError(f"no statistics of {str(values.dtype).removeprefix('torch.')}") from error

@@ -4,31 +4,41 @@ The format: https://huggingface.co/docs/safetensors/index#format
 """
 
 import json
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import torch
 
-from modelscope_cli.checkpoints.entries import BITS, TensorEntry
-from modelscope_cli.checkpoints.safetensors_header import SAFETENSORS_NAMES
+from modelscope_cli.checkpoints.entries import BITS, Contents, TensorEntry, printable
+from modelscope_cli.checkpoints.safetensors_header import safetensors_form
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.models.tensor_values import read_values
+from modelscope_cli.models.tensor_values import each_with_file, read_values
 
 Track = Callable[[Iterable[TensorEntry]], Iterable[TensorEntry]]
 
 
-def check_convertible(path: Path, tensors: Sequence[TensorEntry]) -> None:
+def check_convertible(contents: Contents, tensors: Sequence[TensorEntry], *, is_whole: bool) -> None:
     """Refuse what safetensors cannot hold, before anything is written.
+
+    Args:
+        is_whole: all the tensors are wanted, so none may be left behind.
 
     Raises:
         CannotRunError: it names the first such tensor (exit 4).
     """
+    path, typed = contents.path, shlex.quote(str(contents.path))
     for tensor in tensors:
         has_values = tensor.storage is not None or tensor.chunks
-        if tensor.dtype not in SAFETENSORS_NAMES or tensor.is_quantized or not has_values:
-            what = "quantized" if tensor.is_quantized else tensor.dtype if has_values else "without values"
-            message = f"'{path}' cannot be converted: '{tensor.name}' is {what}"
-            raise CannotRunError(message, f"modelscope weights {path}")
+        if tensor.special or not has_values or safetensors_form(tensor) is None:
+            what = tensor.special or (tensor.dtype if has_values else "without values")
+            raise CannotRunError(
+                f"'{path}' cannot be converted: '{printable(tensor.name)}' is {what}",
+                f"modelscope weights {typed}",
+            )
+    if is_whole and contents.inside:
+        message = f"'{path}' cannot be converted whole: '{contents.inside[0]}' holds unnamed tensors"
+        raise CannotRunError(message, f"modelscope weights {typed} --layer '*' --convert FILE.safetensors")
 
 
 def write_safetensors(
@@ -45,18 +55,21 @@ def write_safetensors(
     header = _header(tensors, metadata)
     with path.open("wb") as file:
         file.write(len(header).to_bytes(8, "little") + header)
-        for tensor in track(tensors):
-            values = read_values(tensor).contiguous()
-            file.write(values.reshape(-1).view(torch.uint8).numpy().data)
+        for tensor, source in each_with_file(track(tensors)):
+            values = read_values(tensor, source).contiguous()
+            flat = values.as_strided((values.numel(),), (1,))  # the stride of a single element may be any
+            file.write(flat.view(torch.uint8).numpy().data)
 
 
 def _header(tensors: Sequence[TensorEntry], metadata: dict[str, str]) -> bytes:
     document: dict[str, object] = {"__metadata__": {"format": "pt", **metadata}}
     at = 0
     for tensor in tensors:
+        form = safetensors_form(tensor)
+        assert form is not None  # `check_convertible` has asked
         document[tensor.name] = {
-            "dtype": SAFETENSORS_NAMES[tensor.dtype],
-            "shape": tensor.shape,
+            "dtype": form[0],
+            "shape": form[1],
             "data_offsets": [at, at + tensor.nbytes],
         }
         at += tensor.nbytes

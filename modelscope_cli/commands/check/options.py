@@ -114,6 +114,7 @@ class LoadingOptions:
 
     weights: opt.WeightsOpt = "auto"
     checkpoint: opt.CheckpointOpt = None
+    key: opt.KeyOpt = None
     strict: opt.StrictOpt = True
     num_classes: opt.NumClassesOpt = None
     model_arg: opt.ModelArgsOpt = None
@@ -128,6 +129,7 @@ class LoadingOptions:
             model=model,
             weights=self.weights,
             checkpoint=self.checkpoint,
+            key=self.key,
             strict=self.strict,
             num_classes=self.num_classes,
             model_arg=self.model_arg,

@@ -86,6 +86,7 @@ def diff(
         model=both.model,
         b_weights=b_options.b_weights,
         b_checkpoint=b_options.b_checkpoint,
+        b_key=b_options.b_key,
         b_device=b_options.b_device,
         b_dtype=b_options.b_dtype,
         b_mode=b_options.b_mode,

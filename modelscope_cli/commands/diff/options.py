@@ -29,6 +29,7 @@ class BothOptions:
     ] = None
     weights: opt.WeightsOpt = "auto"
     checkpoint: opt.CheckpointOpt = None
+    key: opt.KeyOpt = None
     strict: opt.StrictOpt = True
     num_classes: opt.NumClassesOpt = None
     model_arg: opt.ModelArgsOpt = None
@@ -44,6 +45,7 @@ class BothOptions:
             model=a,
             weights=self.weights,
             checkpoint=self.checkpoint,
+            key=self.key,
             strict=self.strict,
             num_classes=self.num_classes,
             model_args=tuple(self.model_arg or ()),
@@ -65,6 +67,12 @@ class BOptions:
     b_checkpoint: Annotated[
         Path | None,
         typer.Option("--b-checkpoint", metavar="FILE", help="State dict of B.", rich_help_panel=_B),
+    ] = None
+    b_key: Annotated[
+        str | None,
+        typer.Option(
+            "--b-key", metavar="NAME", help="What to take out of B's checkpoint.", rich_help_panel=_B
+        ),
     ] = None
     b_device: Annotated[
         str | None, typer.Option("--b-device", metavar="DEVICE", help="Device of B.", rich_help_panel=_B)

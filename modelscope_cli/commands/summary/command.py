@@ -22,6 +22,7 @@ class Built:
     batch: opt.BatchOpt = None
     num_classes: opt.NumClassesOpt = None
     checkpoint: opt.CheckpointOpt = None
+    key: opt.KeyOpt = None
     strict: opt.StrictOpt = True
     model_arg: opt.ModelArgsOpt = None
     dtype: opt.DtypeOpt = "float32"
@@ -64,6 +65,7 @@ def summary(
         model=model,
         weights="none",
         checkpoint=built.checkpoint,
+        key=built.key,
         strict=built.strict,
         num_classes=built.num_classes,
         model_arg=built.model_arg,

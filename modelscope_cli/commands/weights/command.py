@@ -40,6 +40,14 @@ def weights(
             "('*.weight') or 're:...'. There is no model, so no types and no calls.",
         ),
     ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--key",
+            metavar="NAME",
+            help="Take this out of the file instead of its state dict: state_dict_ema, discriminator, model.optim.",
+        ),
+    ] = None,
     depth: Annotated[
         int | None,
         whole("--depth", min=1, metavar="N", help="A tree of N levels, with sums, instead of tensors."),
@@ -84,7 +92,7 @@ def weights(
     stats = check_columns(columns, depth) or stats
     if convert is not None:
         _check_target(file, convert)
-    contents = read_contents(file)
+    contents = read_contents(file, key)
     warnings = _warnings(contents)
     tell((), warnings)
     tensors = select_tensors(contents.tensors, layer or ())
@@ -93,8 +101,7 @@ def weights(
     if stats:
         from modelscope_cli.analysis.weights.statistics import with_stats
 
-        pairs = _console.track("reading", zip(rows, tensors, strict=True), len(rows))
-        rows = tuple(with_stats(row, tensor) for row, tensor in pairs)
+        rows = with_stats(rows, tensors, lambda pairs: _console.track("reading", pairs, len(tensors)))
     record = WeightsRecord(
         versions=versions(),
         argv=_console.settings.argv,
@@ -112,7 +119,7 @@ def weights(
         elapsed_ms=round((time.monotonic() - _console.settings.started) * 1000, 1),
     )
     if convert is not None:
-        _convert(contents, tensors, convert)
+        _convert(contents, tensors, convert, is_whole=not layer)
     emit(where, weights_sheet(record, columns, depth), record.to_dict())
 
 
@@ -147,13 +154,13 @@ def _check_target(file: Path, target: Path) -> None:
     check_target(target)
 
 
-def _convert(contents: "Contents", tensors: Sequence["TensorEntry"], target: Path) -> None:
+def _convert(contents: "Contents", tensors: Sequence["TensorEntry"], target: Path, *, is_whole: bool) -> None:
     from modelscope_cli.analysis.weights.to_safetensors import check_convertible, write_safetensors
     from modelscope_cli.report.folder import write_with
 
     def track(entries: Iterable["TensorEntry"]) -> Iterable["TensorEntry"]:
         return _console.track("writing", entries, len(tensors))
 
-    check_convertible(contents.path, tensors)
+    check_convertible(contents, tensors, is_whole=is_whole)
     write_with(target, lambda beside: write_safetensors(beside, tensors, contents.metadata, track))
     _console.note(f"wrote {target}")

@@ -1,0 +1,156 @@
+"""NumPy's arrays: as a pickle describes them, and as the header of an .npy file does. Standard library.
+
+The formats: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html, and
+https://numpy.org/doc/stable/reference/generated/numpy.ndarray.__setstate__.html
+"""
+
+import ast
+import math
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import IO, Any
+
+from modelscope_cli.checkpoints.entries import BITS, Shape, UnsupportedError, checked_shape
+from modelscope_cli.checkpoints.pickle_machine import Global, Opaque
+
+# By kind and bytes, as NumPy writes them.
+_DTYPES = {
+    **{"b1": "bool", "i1": "int8", "i2": "int16", "i4": "int32", "i8": "int64", "c8": "complex64"},
+    **{"u1": "uint8", "u2": "uint16", "u4": "uint32", "u8": "uint64", "c16": "complex128"},
+    **{"f2": "float16", "f4": "float32", "f8": "float64"},
+}
+_STRUCT = {
+    **{"b1": "?", "i1": "b", "i2": "h", "i4": "i", "i8": "q", "u1": "B", "u2": "H", "u4": "I", "u8": "Q"},
+    **{"f2": "e", "f4": "f", "f8": "d"},
+}
+MAGIC = b"\x93NUMPY"
+_MAX_HEADER = 1 << 16
+_BUILT = "numpy.ndarray"
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayInfo:
+    """What there is to say about an array.
+
+    Attributes:
+        dtype: torch's name; None where it holds other things than numbers.
+        kind: NumPy's own name of the dtype.
+        stride: None for a contiguous one.
+        is_big_endian: its bytes stand the other way round than here.
+    """
+
+    shape: Shape
+    dtype: str | None
+    kind: str
+    stride: Shape | None
+    is_big_endian: bool
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class PickledArray(Opaque):
+    """An array as a pickle describes it; `state` is what `ndarray.__setstate__` would be given."""
+
+    def info(self) -> ArrayInfo | None:
+        """Return what it is; None where its state makes no sense.
+
+        Raises:
+            ValueError: its shape makes no sense, or its bytes do not fit it.
+        """
+        match self.state:
+            case (*_, tuple(shape), Opaque(name="numpy.dtype") as dtype, bool(is_fortran), data):
+                kind, order = _kind_of(dtype)
+                info = _info(checked_shape(shape), kind, order, is_fortran=is_fortran)
+                if info.dtype and len(bytes_of(data)) * 8 != math.prod(info.shape) * BITS[info.dtype]:
+                    raise ValueError(f"{len(bytes_of(data))} bytes for an array of shape {list(info.shape)}")
+                return info
+        return None
+
+    @property
+    def data(self) -> bytes | bytearray | str:
+        """Its bytes."""
+        return bytes_of(self.state[-1])
+
+
+def bytes_of(value: Any) -> bytes | bytearray | str:
+    """Return bytes as a pickle of any protocol gives them: old ones spell them as text, one character each."""
+    if isinstance(value, Opaque) and value.name == "_codecs.encode" and isinstance(value.args, tuple):
+        value = value.args[0] if value.args[1:] == ("latin1",) else None
+    if isinstance(value, Opaque) and value.name in ("builtins.bytes", "__builtin__.bytes"):
+        value = b"" if value.args == () else value.args
+    if not isinstance(value, bytes | bytearray | str) or (isinstance(value, str) and not _is_latin(value)):
+        raise ValueError("an array without bytes")
+    return value
+
+
+def _is_latin(text: str) -> bool:
+    return text.isascii() or max(text) < "\u0100"
+
+
+def _empty(*_: Any) -> PickledArray:
+    return PickledArray(_BUILT)
+
+
+def _from_buffer(data: Any, dtype: Any, shape: Any, order: Any, *_: Any) -> PickledArray:
+    return PickledArray(_BUILT, state=(shape, dtype, order == "F", data))
+
+
+def _scalar(dtype: Any, data: Any = b"") -> Any:
+    """A number where it is one; else None."""
+    kind, order = _kind_of(dtype) if isinstance(dtype, Opaque) else ("", "")
+    if kind not in _STRUCT:
+        return None
+    raw = bytes_of(data)
+    raw = raw.encode("latin-1") if isinstance(raw, str) else bytes(raw)
+    form = (">" if order == ">" else "<") + _STRUCT[kind]
+    return struct.unpack(form, raw)[0] if len(raw) == struct.calcsize(form) else None
+
+
+ARRAY_CALLS: dict[str, Callable[..., Any]] = {
+    f"{module}.{name}": call
+    for module in ("numpy.core", "numpy._core")
+    for name, call in {
+        "multiarray._reconstruct": _empty,
+        "multiarray.scalar": _scalar,
+        "numeric._frombuffer": _from_buffer,
+    }.items()
+}
+
+
+def _kind_of(dtype: Opaque) -> tuple[str, str]:
+    """Return the kind and the order of bytes of a pickled `numpy.dtype`."""
+    kind = dtype.args[0] if isinstance(dtype.args, tuple) and dtype.args else None
+    order = dtype.state[1] if isinstance(dtype.state, tuple) and len(dtype.state) > 1 else "|"
+    if isinstance(kind, Global):  # numpy.dtypes.Float64DType and the like stand for themselves
+        kind = kind.name
+    return str(kind), str(order)
+
+
+def _info(shape: Shape, kind: str, order: str, *, is_fortran: bool) -> ArrayInfo:
+    stride = tuple(math.prod(shape[:at]) for at in range(len(shape))) if is_fortran else None
+    dtype = _DTYPES.get(kind)
+    is_big_endian = order == ">" and dtype is not None and BITS[dtype] > 8
+    return ArrayInfo(shape, dtype, kind, stride, is_big_endian)
+
+
+def read_npy_header(file: IO[bytes]) -> tuple[ArrayInfo, int]:
+    """Return what stands in an .npy file, and where in it the bytes begin.
+
+    Raises:
+        ValueError: not such a file.
+    """
+    head = file.read(12)
+    if head[:6] != MAGIC or len(head) < 12:
+        raise ValueError("an entry that is not a NumPy array")
+    n_length = 2 if head[6] == 1 else 4
+    n_header = int.from_bytes(head[8 : 8 + n_length], "little")
+    if n_header > _MAX_HEADER:
+        raise UnsupportedError(f"a NumPy array with a header of {n_header} bytes")
+    text = head[8 + n_length :] + file.read(n_header + n_length - 4)
+    try:
+        fields = ast.literal_eval(text.decode("utf-8" if head[6] == 3 else "latin-1").strip())
+        descr, shape, is_fortran = fields["descr"], fields["shape"], bool(fields["fortran_order"])
+    except (SyntaxError, KeyError, TypeError, RecursionError, MemoryError) as error:
+        raise ValueError("a NumPy array without a readable header") from error
+    simple = descr if isinstance(descr, str) else "V"
+    return _info(checked_shape(shape), simple[1:], simple[:1], is_fortran=is_fortran), 8 + n_length + n_header

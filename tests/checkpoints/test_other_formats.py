@@ -1,0 +1,162 @@
+"""What is not a checkpoint is named by its content, and a sound file is never called damaged."""
+
+import bz2
+import gzip
+import io
+import lzma
+import pickle
+import struct
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from modelscope_cli.checkpoints.reading import read_contents
+from modelscope_cli.errors import CannotRunError
+from modelscope_cli.models.checkpoint import read_checkpoint
+
+SUFFIXES = ("", ".pt", ".bin")
+
+
+def gguf() -> bytes:
+    return b"GGUF" + struct.pack("<IQQ", 3, 1, 2) + bytes(200)
+
+
+def tar() -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("storages"))
+    return packed.getvalue()
+
+
+def zipped(*names: str) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name in names:
+            archive.writestr(name, b"{}")
+    return packed.getvalue()
+
+
+def npy() -> bytes:
+    packed = io.BytesIO()
+    np.save(packed, np.ones(3))
+    return packed.getvalue()
+
+
+FORMATS: dict[str, tuple[Callable[[], bytes], str]] = {
+    "gguf": (gguf, "a GGUF file of llama.cpp"),
+    "hdf5": (lambda: b"\x89HDF\r\n\x1a\n" + bytes(90), "an HDF5 file"),
+    "gzip": (lambda: gzip.compress(b"x" * 300), "compressed by gzip"),
+    "bzip2": (lambda: bz2.compress(b"x" * 300), "compressed by bzip2"),
+    "xz": (lambda: lzma.compress(b"x" * 300), "compressed by xz"),
+    "7z": (lambda: b"7z\xbc\xaf\x27\x1c" + bytes(40), "a 7z archive"),
+    "tar": (tar, "a tar archive"),
+    "npy": (npy, "a NumPy array (.npy)"),
+    "onnx": (lambda: b"\x08\x08\x12\x07pytorch\x1a\x052.4.0:\x80\x01", "an ONNX model"),
+    "tflite": (lambda: b"\x1c\0\0\0TFL3" + bytes(40), "a TensorFlow Lite model"),
+    "empty zip": (zipped, "an empty zip archive"),
+}
+
+
+def refusal(path: Path) -> CannotRunError:
+    """Return what both doors say, which is the same."""
+    with pytest.raises(CannotRunError) as caught:
+        read_contents(path)
+    with pytest.raises(CannotRunError) as again:
+        read_checkpoint(path)
+    assert caught.value.message == again.value.message
+    assert "damaged" not in caught.value.message
+    assert "get the file again" not in (caught.value.hint or "")
+    return caught.value
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("kind", FORMATS)
+def test_files_of_other_programs(tmp_path: Path, kind: str, suffix: str) -> None:
+    make, words = FORMATS[kind]
+    (tmp_path / f"a{suffix}").write_bytes(make())
+    assert f"is not a checkpoint: it is {words}" in refusal(tmp_path / f"a{suffix}").message
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["[Content_Types].xml", "word/document.xml"], "an Office document"),
+        (["META-INF/MANIFEST.MF"], "a Java archive"),
+        (["metadata.json", "config.json", "model.weights.h5"], "a model of Keras"),
+        (["notes/a.txt"], "a zip archive of other things ('notes/a.txt')"),
+    ],
+)
+def test_zip_archives_of_other_programs(tmp_path: Path, names: list[str], words: str) -> None:
+    (tmp_path / "a.pt").write_bytes(zipped(*names))
+    assert f"is not read: it is {words}" in refusal(tmp_path / "a.pt").message
+
+
+@pytest.mark.parametrize("kind", ["gzip", "bzip2", "xz", "7z", "tar"])
+def test_the_hint_unpacks_it(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "it's.pt").write_bytes(FORMATS[kind][0]())
+    hint = refusal(tmp_path / "it's.pt").hint or ""
+    assert hint.split()[0] in ("gunzip", "bunzip2", "unxz", "7z", "tar")
+
+
+def test_joblib(tmp_path: Path) -> None:
+    joblib = pytest.importorskip("joblib")
+    joblib.dump({"coef": np.ones((3, 4)), "names": ["a"]}, tmp_path / "a.joblib")
+    assert "is not read: it is a file of joblib" in refusal(tmp_path / "a.joblib").message
+    joblib.dump({"coef": np.ones((3, 4))}, tmp_path / "b.joblib", compress=3)
+    assert "compressed by zlib, as joblib does" in refusal(tmp_path / "b.joblib").message
+
+
+def test_a_stand_in_for_joblib(tmp_path: Path) -> None:
+    """The bytes of each array follow the object that says what it is, in the middle of the pickle."""
+    begin = b"\x80\x04\x95\x60\x00\x00\x00\x00\x00\x00\x00}\x94\x8c\x01w\x94"
+    wrapper = b"\x8c\x13joblib.numpy_pickle\x94\x8c\x11NumpyArrayWrapper\x94\x93\x94)\x81\x94}\x94b"
+    (tmp_path / "a.pkl").write_bytes(begin[:2] + begin[11:] + wrapper + bytes([255] * 64) + b"s.")
+    assert "is not read: it is a file of joblib" in refusal(tmp_path / "a.pkl").message
+
+
+def test_big_endian_arrays(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", big=np.ones(3, ">f4"), byte=np.ones(3, ">u1"))
+    big, byte = read_contents(tmp_path / "a.npz").tensors
+    assert (big.special, byte.special) == ("big-endian", None)
+    (tmp_path / "b.pkl").write_bytes(pickle.dumps({"big": np.ones(3, ">f8")}))
+    assert read_contents(tmp_path / "b.pkl").tensors[0].special == "big-endian"
+
+
+def test_objects_in_an_npz_are_named(tmp_path: Path) -> None:
+    for save in (np.savez, np.savez_compressed):
+        save(tmp_path / "a.npz", w=np.ones(3), o=np.array([print], object))
+        contents = read_contents(tmp_path / "a.npz")
+        assert [tensor.name for tensor in contents.tensors] == ["w"]
+        assert "builtins.print" in contents.foreign
+        assert contents.beside == {"o": "a NumPy array of dtype 'O'"}
+
+
+def test_a_compressed_array_that_claims_too_much(tmp_path: Path) -> None:
+    packed = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        packed, {"descr": "<f8", "fortran_order": False, "shape": (1 << 40,)}
+    )
+    with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("w.npy", packed.getvalue() + bytes(1000))
+    with pytest.raises(CannotRunError, match="damaged"):
+        read_contents(tmp_path / "a.npz")
+
+
+def test_storages_that_are_pickled_deeper_and_deeper(tmp_path: Path) -> None:
+    inner = torch.ones(1)
+    payload = pickle.dumps(inner)
+    for _ in range(6):
+        payload = (
+            b"\x80\x04ctorch.storage\n_load_from_bytes\nB"
+            + struct.pack("<I", len(payload))
+            + payload
+            + b"\x85R."
+        )
+    (tmp_path / "a.pkl").write_bytes(payload)
+    with pytest.raises(CannotRunError, match="is not read"):
+        read_contents(tmp_path / "a.pkl")

@@ -1,0 +1,111 @@
+"""`--key`: what is taken out of a checkpoint, in every command that takes one."""
+
+from argparse import Namespace
+
+import pytest
+import torch
+import torchvision
+from safetensors.torch import load_file, save_file
+
+
+def tiny(seed: int) -> dict[str, torch.Tensor]:
+    torch.manual_seed(seed)
+    return torchvision.models.squeezenet1_1(num_classes=3).state_dict()
+
+
+@pytest.fixture(scope="module")
+def states():
+    return tiny(1), tiny(2)
+
+
+@pytest.fixture
+def last(states, cwd):
+    """A file as timm's CheckpointSaver writes it."""
+    own, ema = states
+    content = {
+        "epoch": 3,
+        "arch": "squeezenet1_1",
+        "state_dict": own,
+        "optimizer": {"state": {0: {"m": own["classifier.1.bias"]}}},
+    }
+    torch.save({**content, "args": Namespace(lr=0.1), "state_dict_ema": ema}, "last.pth.tar")
+    return "last.pth.tar"
+
+
+def test_the_note_says_what_else_there_is_and_how_to_take_it(run, last):
+    outcome = run(f"weights {last} --json")
+    note = "took 'state_dict', left epoch, arch, optimizer, args, state_dict_ema"
+    assert outcome.json["note"] == f"{note}; take another with --key state_dict_ema"
+
+
+@pytest.mark.parametrize(("key", "which"), [(None, 0), ("state_dict", 0), ("state_dict_ema", 1)])
+def test_convert_takes_it(run, last, states, key, which):
+    run(f"weights {last} {f'--key {key}' if key else ''} --convert out.safetensors")
+    copy = load_file("out.safetensors")
+    assert copy.keys() == states[which].keys()
+    for name, tensor in copy.items():
+        assert tensor.numpy().tobytes() == states[which][name].numpy().tobytes()
+
+
+def test_what_is_no_state_dict_is_taken_whole(run, last, states):
+    rows = run(f"weights {last} --key optimizer").rows
+    assert [row["name"] for row in rows] == ["state.0.m"]
+    assert run(f"weights {last} --key optimizer.state.0").column("name") == ["m"]
+
+
+@pytest.mark.parametrize("how", ["--model {}", "--model squeezenet1_1 --checkpoint {}"])
+def test_models_take_it(run, last, states, how):
+    def mean(key):
+        document = run(f"stats {how.format(last)} {key} --input-shape 1,3,64,64 -l classifier.1 --json").json
+        assert document["model"]["name"] == "squeezenet1_1"
+        assert "argparse.Namespace" in document["warnings"][0]["message"]
+        return document["layers"][0]["mean"]
+
+    own, ema = mean(""), mean("--key state_dict_ema")
+    assert own != pytest.approx(ema)
+    save_file(states[1], "ema.safetensors")
+    plain = run("stats --model ema.safetensors --input-shape 1,3,64,64 -l classifier.1 --json").json
+    assert plain["layers"][0]["mean"] == pytest.approx(ema)
+
+
+def test_diff_takes_it_for_both_sides_or_for_one(run, last):
+    assert run(f"diff {last} {last} --key state_dict_ema").code == 0
+    rows = run(f"diff {last} --b-key state_dict_ema --json", expect=1).json["tensors"]
+    assert any(row["status"] == "changed" for row in rows)
+    run(f"diff {last} --b-key state_dict", expect=0)
+
+
+def test_the_beginning_of_names_is_a_key_too(run, cwd):
+    state = {
+        "generator.a": torch.ones(1),
+        "discriminator.b.c": torch.zeros(2),
+        "discriminator.d": torch.ones(3),
+    }
+    save_file(state, "gan.safetensors")
+    torch.save({"state_dict": state, "epoch": 1}, "gan.ckpt")
+    for file in ("gan.safetensors", "gan.ckpt"):
+        assert run(f"weights {file} --key discriminator").column("name") == ["b.c", "d"]
+        assert run(f"weights {file} --key discriminator.b").column("name") == ["c"]
+    assert "left generator.*" in run("weights gan.ckpt --key discriminator").err
+
+
+@pytest.mark.parametrize("command", ["weights {}", "stats --model {}", "summary squeezenet1_1 -c {}"])
+def test_an_unknown_key_lists_those_there_are(run, last, command):
+    error = run(f"{command.format(last)} --key state_dict_em", expect=2).err
+    assert (
+        "'--key state_dict_em' names nothing in 'last.pth.tar', which holds state_dict_ema, state_dict, "
+        in error
+    )
+    assert "hint: --key state_dict_ema" in error
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("weights last.pth.tar --key epoch", "'--key epoch' of 'last.pth.tar' holds no tensors"),
+        ("summary squeezenet1_1 --key ema", "'--key ema' is of a checkpoint, and there is none"),
+        ("diff resnet18 resnet34 --key ema", "'--key ema' is of a checkpoint, and there is none"),
+    ],
+)
+def test_a_key_of_nothing_is_refused(run, last, line, said):
+    assert said in run(line, expect=2).err
