@@ -44,7 +44,7 @@ class StepLimit(Callback):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ModelPlace:
     """Where the model is: inputs go to its device in its dtype, targets to its device."""
 
     device: torch.device
@@ -57,7 +57,7 @@ class Place:
 class ToDevice(Callback):
     """Moves every batch to where the model is."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: ModelPlace) -> None:
         self.place = place
 
     def begin_batch(self, run: Runner) -> None:
@@ -106,7 +106,7 @@ class HeldOut(Callback):
         results: `(step, loss, accuracy)` of every measurement.
     """
 
-    def __init__(self, batches: Iterable[LabelledBatch], place: Place) -> None:
+    def __init__(self, batches: Iterable[LabelledBatch], place: ModelPlace) -> None:
         self.batches, self.place = batches, place
         self.results: list[tuple[int, float, float]] = []
 

@@ -15,7 +15,7 @@ from modelscope_cli.models.request import ModelRequest, is_import, parse_model_a
 from modelscope_cli.records.keywords import Keywords
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Notice, Shape
-from modelscope_cli.training.callbacks import Place
+from modelscope_cli.training.callbacks import ModelPlace
 from modelscope_cli.training.data import DataSource
 from modelscope_cli.training.model import prepare
 from modelscope_cli.training.request import ClassifierKeywords, TrainRequest
@@ -38,8 +38,8 @@ class Classifier:
     warnings: tuple[Notice, ...]
 
     @property
-    def place(self) -> Place:
-        return Place(self.loaded.device, self.loaded.dtype)
+    def place(self) -> ModelPlace:
+        return ModelPlace(self.loaded.device, self.loaded.dtype)
 
 
 def open_classifier(
@@ -72,7 +72,7 @@ def open_classifier(
         loaded = replace(loaded, module=_copied(loaded.module))
     with source.as_found():
         inputs, _ = next(iter(source.batches(request.batch, request.seed)))
-    placed = Place(loaded.device, loaded.dtype).put(inputs)
+    placed = ModelPlace(loaded.device, loaded.dtype).put(inputs)
     notices = prepare(loaded.module, request, placed, freeze, train_only)
     for notice in notices:
         progress.warn(notice.message)

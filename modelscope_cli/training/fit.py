@@ -31,7 +31,7 @@ def train_once(
     model: nn.Module,
     data: DataSource,
     variant: Variant,
-    place: cb.Place,
+    place: cb.ModelPlace,
     own_callbacks: Sequence[Any] = (),
     advance: Callable[[], object] = lambda: None,
     checkpoints: cb.Checkpoints | None = None,
