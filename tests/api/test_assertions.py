@@ -43,7 +43,7 @@ def test_the_same():
 def test_not_the_same_says_where_they_part_and_how_far():
     lines = failure(ms.testing.assert_same, tiny_resnet(), tiny_resnet(SICK), STAR)
     record = ms.diff(tiny_resnet(), tiny_resnet(SICK), STAR)
-    assert lines[0].startswith("TinyResNet against itself on 1 image: ")
+    assert lines[0].startswith("TinyResNet against TinyResNet on 1 image: ")
     assert f"{record.totals.changed} changed" in lines[0]
     assert lines[1].startswith("first divergence: bn, relative L2 ")
     assert lines[2].startswith("  bn: changed, relative L2 ")

@@ -109,6 +109,10 @@ def test_what_cannot_be_compared_is_refused():
         ms.diff(model, b_weights="DEFAULT")
     with pytest.raises(UsageError, match="'--b-seed 1' is for a run"):
         ms.diff(model, b_seed=1)
+    with pytest.raises(UsageError, match="'--b-dtype float16' is a setting of models"):
+        ms.diff(model, HEALTHY, b_dtype="float16")
+    with pytest.raises(UsageError, match="are other weights for B"):
+        ms.diff(model, HEALTHY, x, b_checkpoint=SICK)
     with pytest.raises(UsageError, match="'--layer conv' is for a run"):
         ms.diff(model, HEALTHY, layer="conv")
     with pytest.raises(UsageError, match="'device' is for a model that is named"):

@@ -96,6 +96,7 @@ def test_the_report_is_written_where_asked_and_nowhere_else(both, cwd):
     ("keywords", "said"),
     [
         ({"loss": "entropy"}, "did you mean cross-entropy"),
+        ({"loss": 3}, "a loss of type int is neither"),
         ({"clip": 1, "clip_norm": 1}, "two ways of clipping"),
         ({"mode": "trian"}, "did you mean train"),
         ({"repeat": 0}, "above 0"),

@@ -48,7 +48,8 @@ def sources_handed_over(
     for side in (a, b):
         if side is not None and not isinstance(side, str) and not _is_handed(side):
             as_request(side, {})  # which says what a model may be
-    if not is_run:
+    is_named = isinstance(b, str) and not holds_weights(b)
+    if not is_run and not is_named:
         refuse_given({"--b-seed": own.seed}, "is for a run, and there is no input to run on", "inputs=")
     if _is_handed(a) and (b is None or b is a):
         if all(not value for value in replace(own, seed=None).typed().values()) and own.seed is None:
@@ -64,11 +65,10 @@ def sources_handed_over(
     beside = _described(a if _is_handed(a) else b)
 
     def source(side: Any, said: BSettings) -> Source:
+        loading = replace(said, mode=None, seed=None, hook=()).typed()
         if _is_handed(side):
-            loading = replace(said, mode=None, seed=None, hook=()).typed()
-            refuse_given(
-                loading, "is for a model that is named; B was handed over", "change the module yourself"
-            )
+            reason = "is for a model that is named; B was handed over"
+            refuse_given(loading, reason, "change the module yourself")
             return _described(side)
         if holds_weights(side) and not is_run:
             return WeightsFile(Path(side), said.key or settings.key)

@@ -154,5 +154,8 @@ def _loss_request(
     """Return what was asked for; a function that was handed over goes by its own name."""
     if isinstance(loss, str):
         return LossRequest(loss, target, label_smoothing, weight_decay)
+    if not callable(loss):
+        message = f"a loss of type {type(loss).__name__} is neither a name nor a function"
+        raise UsageError(message, "give loss='cross-entropy', or a function of the output")
     name = getattr(loss, "__name__", type(loss).__name__)
     return LossRequest(name, target, label_smoothing, weight_decay, loss)

@@ -109,7 +109,7 @@ def _values(row: Difference) -> str:
 def _title(record: DiffRecord) -> str:
     a, b, given = record.run.model, record.b.model, record.run.input
     weights = a.weights.resolved, b.weights.resolved
-    if a.name != b.name:
+    if a.name != b.name or "object" in (a.source, b.source):  # two modules may be of one class
         names = f"{a.name} against {b.name}"
     elif weights[0] != weights[1]:
         names = f"{a.name}, {weights[0]} against {weights[1]}"
