@@ -328,3 +328,18 @@ def test_answers_of_nan_agree_with_nothing():
 def test_divergence_of_far_answers_is_finite_and_never_negative():
     before, after = torch.tensor([[0.0, 500.0], [3.0, 3.0]]), torch.tensor([[500.0, 0.0], [3.0, 3.0]])
     assert kl_divergence(before, after).tolist() == pytest.approx([500.0, 0.0])
+
+
+def test_a_recurrent_layer_which_keeps_its_weights_in_a_list_is_masked(unchanged):
+    torch.manual_seed(0)
+    model, twin = nn.LSTM(3, 4), nn.LSTM(3, 4)
+    twin.load_state_dict(model.state_dict())
+    mask = torch.rand(16, 3) > 0.5
+    with torch.no_grad():
+        twin.weight_ih_l0.mul_(mask)
+    x = torch.randn(5, 2, 3)
+    check = unchanged(model)
+    with HookSession(model, interventions=[WeightMasks({model.weight_ih_l0: mask})]) as session:
+        got = session.run((x,))[0]
+    check()
+    torch.testing.assert_close(got, twin(x)[0].detach())
