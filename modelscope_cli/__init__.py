@@ -23,10 +23,12 @@ _HOMES = {
     "observe": "analysis.activations.observe",
     "predict": "analysis.predictions.predict",
     "prune": "analysis.pruning.prune",
+    "scan": "analysis.weights.weights",
     "stats": "analysis.activations.stats",
     "summary": "analysis.summary.summary",
     "train": "training.train",
     "watch": "watching.watch",
+    "weights": "analysis.weights.weights",
 }
 __all__ = [
     "__version__",
@@ -44,11 +46,13 @@ __all__ = [
     "observe",
     "predict",
     "prune",
+    "scan",
     "stats",
     "summary",
     "testing",
     "train",
     "watch",
+    "weights",
 ]
 
 if TYPE_CHECKING:
@@ -66,6 +70,7 @@ if TYPE_CHECKING:
     from modelscope_cli.analysis.predictions.predict import predict
     from modelscope_cli.analysis.pruning.prune import prune
     from modelscope_cli.analysis.summary.summary import summary
+    from modelscope_cli.analysis.weights.weights import scan, weights
     from modelscope_cli.models.catalogue import list_models
     from modelscope_cli.rules.listing import list_rules
     from modelscope_cli.training.lrfind import lrfind

@@ -61,7 +61,7 @@ class NestedCalls:
     def _read(self, data: bytes | bytearray | str) -> StorageRef:
         file = io.BytesIO(data.encode("latin-1") if isinstance(data, str) else data)
         calls = NestedCalls(self._depth + 1)
-        machine = Machine(file, calls)
+        machine = Machine(file, calls, keeps_long=True)
         try:
             if machine.read() != LEGACY_MAGIC:
                 raise UnsupportedError(f"a storage that only running '{_NESTED}' could read")

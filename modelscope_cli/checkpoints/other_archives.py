@@ -81,7 +81,7 @@ def _read_npz(path: Path, file: IO[bytes], entries: Mapping[str, ZipEntry]) -> C
         if info.kind == "O":  # it follows as a pickle
             file.seek(begin)
             data = read_entry(file, entry, MAX_BYTES) if entry.is_stored else _inflate(file, entry, MAX_BYTES)
-            machine = Machine(data[n_header:], rebuild)
+            machine = Machine(data[n_header:], rebuild, keeps_long=True)
             machine.read()
             foreign |= machine.names
     names = tuple(name for name in foreign if not is_known(name))

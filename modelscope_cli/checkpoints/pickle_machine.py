@@ -2,28 +2,39 @@
 
 It goes through the operations of a pickle as Python would, but where Python imports a function it keeps the name,
 and where Python calls it, it keeps what would have been called with what. Nothing is imported, nothing is called,
-nothing recurses, and the number of operations and of bytes is bounded, so a hostile file can do no more than lie.
+nothing recurses, and the work is bounded by the length of the pickle, so a hostile file can do no more than lie.
 """
 
 import io
-import pickletools
+import pickle
+from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import IO, Any, cast
+from typing import IO, Any
 
-MAX_BYTES = 32 << 20
-# Some 15,000 tensors; each operation makes at most one small object.
-MAX_OPERATIONS = 600_000
+from modelscope_cli.checkpoints.entries import UnsupportedError
+from modelscope_cli.checkpoints.opcodes import MAX_BYTES, Blob, Decoder
+from modelscope_cli.checkpoints.watch import Blind, Watch
+
+__all__ = ["MAX_BYTES", "Blob", "Global", "Machine", "Opaque", "Persistent", "Watch", "python3_name"]
+
+# Operations that any pickle may have, and how many more for each of its bytes; torch needs one for three bytes.
+_MIN_OPERATIONS = 1_000_000
+_OPERATIONS_PER_BYTE = 0.5
 _MAX_KEY_LENGTH = 1 << 16
 _MAX_GLOBAL_LENGTH = 250
 _MAX_MEMO = 1 << 24
+_HIGHEST_PROTOCOL = 5
+COMPUTED = "computed: cannot be known"
+EXTENSION = "copyreg.extension_"
 
 
 @dataclass(frozen=True, slots=True)
 class Global:
-    """The name of a function or class: `collections.OrderedDict`."""
+    """The name of a function or class, `collections.OrderedDict`, and which part of it is the module."""
 
     name: str
+    module: str = field(default="", compare=False)
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -49,41 +60,37 @@ class Persistent:
     id: Any
 
 
-class _Bounded:
-    """The reading side of a file that gives no more than `MAX_BYTES`."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self._left = MAX_BYTES
-
-    def read(self, n: int) -> bytes:
-        if n > self._left:
-            raise ValueError(f"a pickle of more than {MAX_BYTES} bytes")
-        data = self._file.read(n)
-        self._left -= len(data)
-        return data
-
-    def readline(self) -> bytes:
-        data = self._file.readline(self._left)
-        self._left -= len(data)
-        return data
-
-
 class Machine:
     """Reads pickles one after the other out of a file.
 
     Attributes:
         names: every function and class that was named, in order.
         references: everything outside the pickle that it refers to, in order.
+        operations: the codes of all operations of the last pickle.
     """
 
-    def __init__(self, file: IO[bytes] | bytes, call: Callable[[str, Any], Any]) -> None:
-        """Take `call(name, args)`, which describes what a function would return; None where it does not know."""
+    def __init__(
+        self,
+        file: IO[bytes] | bytes,
+        call: Callable[[str, Any], Any],
+        watch: Watch | None = None,
+        *,
+        keeps_long: bool = False,
+    ) -> None:
+        """Take `call(name, args)`, which describes what a function would return; None where it does not know.
+
+        Args:
+            watch: is told of everything that would be run.
+            keeps_long: bytes and texts beyond 1 MiB are kept, not only described.
+        """
+        self._keeps_long = keeps_long
         self._file = io.BytesIO(file) if isinstance(file, bytes) else file
         self._call = call
-        self._n_operations = 0
+        self._watch: Watch = watch or Blind()
+        self._n_counted = 0
         self.names: dict[str, None] = {}
         self.references: list[Persistent] = []
+        self.operations: set[int] = set()
 
     def read(self) -> Any:
         """Return the description of the next pickle.
@@ -94,46 +101,77 @@ class Machine:
         self._stack: list[Any] = []
         self._below: list[list[Any]] = []  # the stacks under each mark
         self._memo: dict[int, Any] = {}
+        self._protocol = 0
+        self.operations = set()
+        self._decoder = decoder = Decoder(self._file, self._keeps_long)
         try:
-            for operation, argument, _ in pickletools.genops(cast("IO[bytes]", _Bounded(self._file))):
-                self._count(1)
-                self._do(operation.name, argument)
-            return self._stack.pop()
+            while True:
+                code, argument = decoder.read()
+                self.operations.add(code)
+                if decoder.is_framed_badly:
+                    decoder.is_framed_badly = False
+                    self._strange("an operation across the end of its frame")
+                if code == _STOP:
+                    return self._stack.pop()
+                self._n_counted += 1
+                if self._n_counted > _MIN_OPERATIONS:
+                    self._count(0)
+                _OPERATIONS[code](self, argument)
         except (IndexError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise ValueError(f"a pickle that contradicts itself ({type(error).__name__})") from error
 
-    def _count(self, n: int) -> None:
-        self._n_operations += n
-        if self._n_operations > MAX_OPERATIONS:
-            raise ValueError(f"a pickle of more than {MAX_OPERATIONS} operations")
+    def skip(self, n: int) -> None:
+        """Step over bytes between two operations."""
+        self._decoder.skip(n)
 
-    def _do(self, name: str, argument: Any) -> None:
-        stack = self._stack
-        if name in _VALUES:
-            stack.append(argument)
-        elif name in _CONSTANTS:
-            stack.append(_CONSTANTS[name])
-        elif name in _EMPTY:
-            stack.append(_EMPTY[name]())
-        elif name in _TUPLES:
-            stack.append(tuple([stack.pop() for _ in range(_TUPLES[name])][::-1]))
-        elif name in ("BINPUT", "LONG_BINPUT", "PUT"):
-            if argument > _MAX_MEMO:
-                raise ValueError("a pickle that counts beyond its own size")
-            self._memo[argument] = stack[-1]
-        elif name in ("BINGET", "LONG_BINGET", "GET"):
-            stack.append(self._memo[argument])
-        else:
-            getattr(self, f"_{name.lower()}")(argument)
+    def next_byte(self) -> int:
+        """Return the byte before the next operation."""
+        return self._decoder.take(1)[0]
+
+    def read_inner(self) -> None:
+        """Go through a whole pickle before the next operation."""
+        inner = type(self)(self._file, self._call, self._watch)
+        inner.read()
+        self._decoder.position = inner.position
+
+    @property
+    def position(self) -> int:
+        """Where in the file the next operation begins, or the next pickle."""
+        return self._decoder.position
+
+    def built(self, target: Any) -> None:
+        """Do what a reader does that knows more than pickle, once `target` has its state."""
+
+    def _count(self, n: int) -> None:
+        self._n_counted += n
+        if self._n_counted > _MIN_OPERATIONS + _OPERATIONS_PER_BYTE * self._decoder.n_read:
+            raise UnsupportedError(f"a pickle of more than {_MIN_OPERATIONS:,} operations in few bytes")
+
+    def _strange(self, what: str) -> None:
+        self._watch.strange(what, self._decoder.start)
 
     def _marked(self) -> list[Any]:
         items, self._stack = self._stack, self._below.pop()
         return items
 
+    def _push(self, value: Any) -> None:
+        self._stack.append(value)
+
     def _nothing(self, _: Any) -> None:
         pass
 
-    _proto = _frame = _stop = _nothing
+    def _proto(self, protocol: int) -> None:
+        if protocol > _HIGHEST_PROTOCOL:
+            raise ValueError(f"a pickle of protocol {protocol}")
+        self._protocol = protocol
+
+    def _put(self, index: int) -> None:
+        if index > _MAX_MEMO:
+            self._strange("a memory beyond the length of the pickle")
+        self._memo[index] = self._stack[-1]
+
+    def _get(self, index: int) -> None:
+        self._stack.append(self._memo[index])
 
     def _memoize(self, _: Any) -> None:
         self._memo[len(self._memo)] = self._stack[-1]
@@ -154,20 +192,30 @@ class Machine:
     def _dup(self, _: Any) -> None:
         self._stack.append(self._stack[-1])
 
+    def _new_list(self, _: Any) -> None:
+        self._stack.append([])
+
+    def _new_dict(self, _: Any) -> None:
+        self._stack.append({})
+
     def _tuple(self, _: Any) -> None:
         items = self._marked()
         self._stack.append(tuple(items))
+
+    def _tuple_of(self, n: int) -> None:
+        items = self._stack[-n:]
+        if len(items) < n:
+            raise IndexError
+        self._stack[-n:] = [tuple(items)]
 
     def _list(self, _: Any) -> None:
         items = self._marked()
         self._stack.append(items)
 
-    _frozenset = _list
-
     def _dict(self, _: Any) -> None:
         items = self._marked()
         self._stack.append({})
-        self._put(items)
+        self._set(items)
 
     def _append(self, _: Any) -> None:
         self._extend([self._stack.pop()])
@@ -175,98 +223,123 @@ class Machine:
     def _appends(self, _: Any) -> None:
         self._extend(self._marked())
 
-    _additems = _appends
-
     def _extend(self, items: list[Any]) -> None:
         target = self._stack[-1]
+        if isinstance(target, list):
+            target.extend(items)
+            return
+        self._watch.altered("APPENDS", target, items, self._decoder.start)
         if isinstance(target, Opaque):
             target.items.update(enumerate(items, len(target.items)))
-        else:
-            target.extend(items)
 
     def _setitem(self, _: Any) -> None:
         items = self._stack[-2:]
         del self._stack[-2:]
-        self._put(items)
+        self._set(items)
 
     def _setitems(self, _: Any) -> None:
-        self._put(self._marked())
+        self._set(self._marked())
 
-    def _put(self, items: list[Any]) -> None:
+    def _set(self, items: list[Any]) -> None:
         target = self._stack[-1]
-        target = target.items if isinstance(target, Opaque) else target
+        if not isinstance(target, dict):
+            self._watch.altered("SETITEMS", target, items, self._decoder.start)
+            if not isinstance(target, Opaque):  # a list or a storage: Python may go on
+                return
+            target = target.items
         for key, value in zip(items[::2], items[1::2], strict=True):
             target[_hashable(key)] = value
 
-    def _global(self, argument: str) -> None:
-        name = argument.replace(" ", ".", 1)
-        self.names[name] = None
-        self._stack.append(Global(name))
+    def _global(self, names: tuple[str, str]) -> None:
+        module, name = python3_name(*names) if self._protocol < 3 else names
+        if len(module) + len(name) > _MAX_GLOBAL_LENGTH:
+            self._strange("a name of very many characters")
+            module, name = module[:_MAX_GLOBAL_LENGTH], name[:_MAX_GLOBAL_LENGTH]
+        found = Global(f"{module}.{name}", module)
+        self.names[found.name] = None
+        self._watch.named(found, self._decoder.start)
+        self._stack.append(found)
 
     def _stack_global(self, _: Any) -> None:
-        attribute, module = self._stack.pop(), self._stack.pop()
-        if not (isinstance(attribute, str) and isinstance(module, str)):
-            raise TypeError("a global without a name")
-        if len(attribute) + len(module) > _MAX_GLOBAL_LENGTH:
-            raise ValueError(f"a global whose name has more than {_MAX_GLOBAL_LENGTH} characters")
-        self._global(f"{module} {attribute}")
+        name, module = self._stack.pop(), self._stack.pop()
+        if isinstance(name, str) and isinstance(module, str):
+            self._global((module, name))
+        else:
+            self.names[COMPUTED] = None
+            self._strange(f"a name that is {COMPUTED}")
+            self._stack.append(Opaque(COMPUTED))
+
+    def _extension(self, code: int) -> None:
+        self._strange("a name hidden behind a number of copyreg")
+        self._global(("copyreg", f"{EXTENSION.rpartition('.')[2]}{code}"))
 
     def _reduce(self, _: Any) -> None:
-        args, function = self._stack.pop(), self._stack.pop()
-        name = function.name if isinstance(function, Global | Opaque) else type(function).__name__
-        made = None
-        if isinstance(function, Global) and isinstance(args, tuple):
-            # What makes a dict goes through all it is given, each time.
-            self._count(sum(len(arg) for arg in args[:1] if isinstance(arg, list | dict)))
-            made = self._call(name, args)
-        self._stack.append(Opaque(name, args) if made is None else made)
+        self._call_it("REDUCE")
 
-    _newobj = _reduce
+    def _newobj(self, _: Any) -> None:
+        self._call_it("NEWOBJ")
 
     def _newobj_ex(self, _: Any) -> None:
-        self._stack.pop()  # keyword arguments
-        self._reduce(None)
+        keywords = self._stack.pop()
+        self._call_it("NEWOBJ_EX", keywords)
 
     def _obj(self, _: Any) -> None:
         function, *args = self._marked()
         self._stack += [function, tuple(args)]
-        self._reduce(None)
+        self._call_it("OBJ")
 
-    def _inst(self, argument: str) -> None:
+    def _inst(self, names: tuple[str, str]) -> None:
         args = self._marked()
-        self._global(argument)
+        self._global(names)
         self._stack.append(tuple(args))
-        self._reduce(None)
+        self._call_it("INST")
+
+    def _call_it(self, how: str, keywords: Any = None) -> None:
+        args, function = self._stack.pop(), self._stack.pop()
+        self._watch.called(how, function, (args, keywords) if keywords else args, self._decoder.start)
+        made = None
+        if isinstance(function, Global):
+            name = function.name
+            if isinstance(args, tuple):
+                # What makes a dict goes through all it is given, each time.
+                self._count(sum(len(arg) for arg in args[:1] if isinstance(arg, list | dict)))
+                made = self._call(name, args)
+        else:
+            name = (
+                f"{function}".removesuffix("()") + "()"
+                if isinstance(function, Opaque)
+                else type(function).__name__
+            )
+        # A text that a call returns is not known to be that text.
+        self._stack.append(Opaque(name, args) if made is None or isinstance(made, str) else made)
 
     def _build(self, _: Any) -> None:
         state = self._stack.pop()
-        if isinstance(self._stack[-1], Opaque):
-            self._stack[-1].state = state
+        target = self._stack[-1]
+        self._watch.called("BUILD", target, state, self._decoder.start)
+        if isinstance(target, Opaque):
+            target.state = state
+        self.built(target)
 
     def _binpersid(self, _: Any) -> None:
         self._persid(self._stack.pop())
 
-    def _persid(self, argument: Any) -> None:
-        self.references.append(Persistent(argument))
-        self._stack.append(self.references[-1])
+    def _persid(self, id: Any) -> None:
+        self._watch.referred(id, self._decoder.start)
+        self.references.append(Persistent(id))
+        # torch before 1.6 refers to a class so, beside its source.
+        is_class = isinstance(id, tuple) and id[:1] == ("module",) and len(id) > 1
+        self._stack.append(id[1] if is_class else self.references[-1])
 
-    def _ext1(self, argument: int) -> None:
-        self._global(f"copyreg extension_{argument}")
+    def _buffer(self, _: Any) -> None:
+        self._strange("a buffer from outside the pickle")
+        self._stack.append(Opaque("a buffer from outside the pickle"))
 
-    _ext2 = _ext4 = _ext1
 
-
-_VALUES = frozenset(
-    operation.name
-    for operation in pickletools.opcodes
-    if operation.arg is not None
-    and operation.stack_after
-    and operation.stack_after[0].name in ("int", "bool", "float", "str", "bytes", "bytearray", "int_or_bool")
-    and "GET" not in operation.name
-) | {"STRING", "BINSTRING", "SHORT_BINSTRING"}
-_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
-_EMPTY: dict[str, Callable[[], Any]] = {"EMPTY_LIST": list, "EMPTY_DICT": dict, "EMPTY_SET": list}
-_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+def python3_name(module: str, name: str) -> tuple[str, str]:
+    """Return where Python 3 finds what Python 2 called so."""
+    renamed = NAME_MAPPING.get((module, name))
+    return renamed if renamed is not None else (IMPORT_MAPPING.get(module, module), name)
 
 
 def _hashable(key: Any) -> Any:
@@ -280,3 +353,46 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, str):
         return len(value) <= _MAX_KEY_LENGTH
     return isinstance(value, float) or value is None
+
+
+def _constant(value: Any) -> Callable[[Machine, Any], None]:
+    return lambda machine, _: machine._stack.append(value)
+
+
+def _tuple_of(n: int) -> Callable[[Machine, Any], None]:
+    return lambda machine, _: machine._tuple_of(n)
+
+
+_STOP = pickle.STOP[0]
+_BY_CODE: dict[bytes, Callable[[Machine, Any], None]] = {
+    **dict.fromkeys((pickle.INT, pickle.BININT, pickle.BININT1, pickle.BININT2), Machine._push),
+    **dict.fromkeys((pickle.LONG, pickle.LONG1, pickle.LONG4, pickle.FLOAT, pickle.BINFLOAT), Machine._push),
+    **dict.fromkeys((pickle.STRING, pickle.BINSTRING, pickle.SHORT_BINSTRING), Machine._push),
+    **dict.fromkeys((pickle.UNICODE, pickle.BINUNICODE, pickle.SHORT_BINUNICODE), Machine._push),
+    **dict.fromkeys((pickle.BINUNICODE8, pickle.BINBYTES8, pickle.BYTEARRAY8), Machine._push),
+    **dict.fromkeys((pickle.BINBYTES, pickle.SHORT_BINBYTES), Machine._push),
+    **{pickle.NONE: _constant(None), pickle.NEWTRUE: _constant(True), pickle.NEWFALSE: _constant(False)},
+    **{pickle.EMPTY_TUPLE: _constant(()), pickle.TUPLE: Machine._tuple},
+    **{pickle.TUPLE1: _tuple_of(1), pickle.TUPLE2: _tuple_of(2), pickle.TUPLE3: _tuple_of(3)},
+    **{pickle.EMPTY_LIST: Machine._new_list, pickle.EMPTY_SET: Machine._new_list},
+    **{pickle.LIST: Machine._list, pickle.FROZENSET: Machine._list},
+    **{pickle.EMPTY_DICT: Machine._new_dict, pickle.DICT: Machine._dict},
+    **dict.fromkeys((pickle.PUT, pickle.BINPUT, pickle.LONG_BINPUT), Machine._put),
+    **dict.fromkeys((pickle.GET, pickle.BINGET, pickle.LONG_BINGET), Machine._get),
+    **{pickle.MEMOIZE: Machine._memoize, pickle.MARK: Machine._mark, pickle.DUP: Machine._dup},
+    **{pickle.POP: Machine._pop, pickle.POP_MARK: Machine._pop_mark},
+    **{
+        pickle.APPEND: Machine._append,
+        pickle.APPENDS: Machine._appends,
+        pickle.ADDITEMS: Machine._appends,
+    },
+    **{pickle.SETITEM: Machine._setitem, pickle.SETITEMS: Machine._setitems},
+    **{pickle.GLOBAL: Machine._global, pickle.STACK_GLOBAL: Machine._stack_global},
+    **dict.fromkeys((pickle.EXT1, pickle.EXT2, pickle.EXT4), Machine._extension),
+    **{pickle.REDUCE: Machine._reduce, pickle.NEWOBJ: Machine._newobj, pickle.BUILD: Machine._build},
+    **{pickle.NEWOBJ_EX: Machine._newobj_ex, pickle.OBJ: Machine._obj, pickle.INST: Machine._inst},
+    **{pickle.PERSID: Machine._persid, pickle.BINPERSID: Machine._binpersid},
+    **{pickle.PROTO: Machine._proto, pickle.FRAME: Machine._nothing},
+    **{pickle.NEXT_BUFFER: Machine._buffer, pickle.READONLY_BUFFER: Machine._nothing},
+}
+_OPERATIONS = {code[0]: operation for code, operation in _BY_CODE.items()}

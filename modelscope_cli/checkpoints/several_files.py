@@ -18,6 +18,7 @@ from modelscope_cli.checkpoints.entries import (
 from modelscope_cli.checkpoints.file_type import damaged, read_head
 from modelscope_cli.checkpoints.pickle_machine import Global, Machine, Opaque
 from modelscope_cli.checkpoints.safetensors_header import read_safetensors
+from modelscope_cli.checkpoints.safety.known import KNOWN_NAMES
 from modelscope_cli.checkpoints.tensor_refs import dtype_of
 from modelscope_cli.checkpoints.torch_file import read_torch
 from modelscope_cli.checkpoints.torch_reducers import is_known, rebuild
@@ -29,7 +30,6 @@ METADATA = ".metadata"
 _MAX_INDEX_BYTES = 32 << 20
 # Bytes of `.metadata` that describe one part of a tensor, at least.
 _CHUNK_BYTES = 8
-_OWN_MODULES = ("torch.distributed.checkpoint.", "pathlib.", "torch.serialization.")
 
 
 def read_shards(index: Path, key: str | None = None) -> Contents:
@@ -127,7 +127,7 @@ def read_distributed(folder: Path, key: str | None = None) -> Contents:
         raise damaged(
             path, error if isinstance(error, ValueError) else "not metadata of torch.distributed"
         ) from error
-    foreign = tuple(n for n in machine.names if not is_known(n) and not n.startswith(_OWN_MODULES))
+    foreign = tuple(name for name in machine.names if not is_known(name) and name not in KNOWN_NAMES)
     files = tuple(dict.fromkeys(storage.file for storage in storages.values()))
     return Contents(
         folder,

@@ -14,7 +14,13 @@ from modelscope_cli.checkpoints.pickle_machine import MAX_BYTES, Machine
 from modelscope_cli.checkpoints.tensor_refs import StorageRef, TensorRef
 from modelscope_cli.checkpoints.torch_reducers import is_known
 from modelscope_cli.checkpoints.tree import ToEntry, lay_out, under
-from modelscope_cli.checkpoints.zip_directory import ZipEntry, read_directory, read_entry
+from modelscope_cli.checkpoints.zip_directory import (
+    ZipEntry,
+    as_torch_compares,
+    read_directory,
+    read_entry,
+    torch_records,
+)
 
 Locate = Callable[[StorageRef], Storage]
 
@@ -41,9 +47,10 @@ def read_torch(path: Path, key: str | None = None) -> Contents:
             is_zip = file.read(2) == b"PK"
             file.seek(0)
             entries = read_directory(file) if is_zip else {}
-            if is_zip and pickle_of(entries) is None:
+            records = torch_records(list(entries.values()))
+            if is_zip and "data.pkl" not in records:
                 return under(read_archive(path, file, entries), key)
-            read = _read_zip(path, file, entries) if is_zip else _read_pickles(path, file)
+            read = _read_zip(path, file, records) if is_zip else _read_pickles(path, file)
             found = lay_out(read.content, is_tensor, entries_of(path, read.locate), key, str(path))
     except (ValueError, OSError, MemoryError) as error:
         raise damaged(path, error) from error
@@ -66,7 +73,7 @@ def read_saved_tensor(path: Path, file: IO[bytes]) -> TensorEntry:
     Raises:
         ValueError: there is none, or it contradicts itself.
     """
-    read = _read_zip(path, file, read_directory(file))
+    read = _read_zip(path, file, torch_records(list(read_directory(file).values())))
     tensors = lay_out(read.content, is_tensor, entries_of(path, read.locate), None, str(path)).tensors
     if len(tensors) != 1:
         raise ValueError(f"{len(tensors)} tensors where one was saved")
@@ -120,22 +127,15 @@ def _array(path: Path, name: str, array: PickledArray) -> TensorEntry:
     return TensorEntry(name, info.shape, info.dtype, storage, 0, info.stride, special=special)
 
 
-def pickle_of(entries: Mapping[str, ZipEntry]) -> str | None:
-    """Return the name of the entry that torch would unpickle; None where the archive is not one of torch."""
-    return next((name for name in entries if name.endswith("data.pkl") and name.count("/") < 2), None)
-
-
-def _read_zip(path: Path, file: IO[bytes], entries: Mapping[str, ZipEntry]) -> _Read:
-    name = pickle_of(entries)
-    if name is None:
+def _read_zip(path: Path, file: IO[bytes], records: Mapping[str, ZipEntry]) -> _Read:
+    if "data.pkl" not in records:
         raise ValueError("a zip archive without the 'data.pkl' of torch")
-    prefix = name.removesuffix("data.pkl")
-    order = entries.get(f"{prefix}byteorder")
+    order = records.get("byteorder")
     if order is not None and read_entry(file, order, 16) != b"little":
         raise UnsupportedError("its bytes are not in little-endian order")
 
     def locate(ref: StorageRef) -> Storage:
-        entry = entries.get(f"{prefix}data/{ref.key}")
+        entry = records.get(as_torch_compares(f"data/{ref.key}"))
         if entry is None or entry.nbytes < ref.nbytes:
             n = entry.nbytes if entry else 0
             raise ValueError(f"{n} bytes for storage '{ref.key}', which has {ref.nbytes}")
@@ -143,13 +143,13 @@ def _read_zip(path: Path, file: IO[bytes], entries: Mapping[str, ZipEntry]) -> _
         return Storage(path, ref.key, entry.header, entry.nbytes, is_zipped=True)
 
     calls = NestedCalls()
-    machine = Machine(read_entry(file, entries[name], MAX_BYTES), calls)
+    machine = Machine(read_entry(file, records["data.pkl"], MAX_BYTES), calls, keeps_long=True)
     return _Read("torch", machine.read(), {**machine.names, **calls.names}, locate)
 
 
 def _read_pickles(path: Path, file: IO[bytes]) -> _Read:
     calls = NestedCalls()
-    machine = Machine(file, calls)
+    machine = Machine(file, calls, keeps_long=True)
     content = _content(machine)
     if content != LEGACY_MAGIC:
         return _Read("pickle", content, {**machine.names, **calls.names}, _nowhere)

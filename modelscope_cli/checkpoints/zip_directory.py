@@ -4,7 +4,10 @@ Only entries that are stored as they are can be read, as `torch.save` writes the
 https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT, sections 4.3.7, 4.3.12 and 4.3.14 to 4.3.16.
 """
 
+import string
 import struct
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO
 
@@ -16,16 +19,22 @@ _CENTRAL = struct.Struct("<4s4B4HL2L5H2L")
 _LOCAL = struct.Struct("<4s2B4HL2L2H")
 _MAX_COMMENT = 0xFFFF
 _IN_EXTRA = 0xFFFFFFFF
+_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
 @dataclass(frozen=True, slots=True)
 class ZipEntry:
-    """One file of an archive: where its local header stands, how many bytes follow, and whether these are it."""
+    """One file of an archive: where its local header stands, how many bytes follow, and whether these are it.
+
+    Attributes:
+        method: how it is packed: 0 not at all, 8 deflated, 12 by bzip2.
+    """
 
     name: str
     header: int
     nbytes: int
     is_stored: bool
+    method: int = 0
 
     def check(self) -> None:
         """Refuse what would have to be unpacked: it can become any number of bytes.
@@ -43,22 +52,84 @@ def read_directory(file: IO[bytes]) -> dict[str, ZipEntry]:
     Raises:
         ValueError: no archive, or one that contradicts itself.
     """
+    entries: dict[str, ZipEntry] = {}
+    for entry in list_entries(file):
+        if entry.name in entries:
+            raise ValueError(f"'{entry.name}' twice")
+        entries[entry.name] = entry
+    _check_overlaps(list(entries.values()), _find(file, file.seek(0, 2))[0])
+    return entries
+
+
+def torch_records(entries: Sequence[ZipEntry]) -> dict[str, ZipEntry]:
+    """Return the entries that torch takes for its records, such as `data.pkl`, by their names in small letters.
+
+    All records stand in the folder of the first entry. Names are compared without regard to case, and of several
+    that are equal then, the one is taken that a binary search meets first in a heap-sorted list: miniz.c,
+    `mz_zip_locate_file_binary_search` and `mz_zip_reader_sort_central_dir_offsets_by_filename`.
+    """
+    folder, slash, _ = entries[0].name.partition("/") if entries else ("", "", "")
+    prefix = as_torch_compares(folder + slash)
+    names = [as_torch_compares(entry.name) for entry in entries]
+    found = {name.removeprefix(prefix): entry for name, entry in zip(names, entries, strict=True)}
+    several = {name for name, n in Counter(names).items() if n > 1}
+    order = _heap_sorted(names) if several else []
+    for name in several:
+        low, high = 0, len(order) - 1
+        while names[order[middle := (low + high) // 2]] != name:
+            low, high = (middle + 1, high) if names[order[middle]] < name else (low, middle - 1)
+        found[name.removeprefix(prefix)] = entries[order[middle]]
+    own = {
+        record: entry for record, entry in found.items() if as_torch_compares(entry.name).startswith(prefix)
+    }
+    return own if slash else {}
+
+
+def as_torch_compares(name: str) -> str:
+    """Return the name of an entry as torch compares it."""
+    return name.translate(_LOWER)
+
+
+def _heap_sorted(names: list[str]) -> list[int]:
+    """Return places in `names` in order; of equal names in that of miniz.c."""
+    order = list(range(len(names)))
+
+    def sift(root: int, end: int) -> None:
+        while (child := 2 * root + 1) < end:
+            if child + 1 < end and names[order[child]] < names[order[child + 1]]:
+                child += 1
+            if not names[order[root]] < names[order[child]]:
+                return
+            order[root], order[child] = order[child], order[root]
+            root = child
+
+    for root in range((len(order) - 2) // 2, -1, -1):
+        sift(root, len(order))
+    for end in range(len(order) - 1, 0, -1):
+        order[0], order[end] = order[end], order[0]
+        sift(0, end)
+    return order
+
+
+def list_entries(file: IO[bytes]) -> list[ZipEntry]:
+    """Return all entries, in the order of the directory, whatever they say.
+
+    Raises:
+        ValueError: no archive, or a damaged directory.
+    """
     n_file = file.seek(0, 2)
     begin, n_directory, n_entries = _find(file, n_file)
     if n_directory > MAX_DIRECTORY_BYTES or begin + n_directory > n_file:
         raise ValueError(f"a directory of {n_directory} bytes at {begin} in a file of {n_file}")
     file.seek(begin)
     data = file.read(n_directory)
-    entries: dict[str, ZipEntry] = {}
+    entries: list[ZipEntry] = []
     at = 0
     for _ in range(n_entries):
         if at + _CENTRAL.size > n_directory:
             raise ValueError("a directory that ends too early")
         entry, at = _entry(data, at)
-        if entry.name in entries:
-            raise ValueError(f"'{entry.name}' twice")
-        entries[entry.name] = entry
-    _check_overlaps(list(entries.values()), begin)
+        entries.append(entry)
     return entries
 
 
@@ -129,7 +200,8 @@ def _entry(data: bytes, at: int) -> tuple[ZipEntry, int]:
     name = data[name_at : name_at + n_name].decode("utf-8", errors="replace")
     extra = data[name_at + n_name : name_at + n_name + n_extra]
     size, packed, header = _from_extra(extra, [size, packed, header])
-    return ZipEntry(name, header, packed, is_stored=method == 0 and not flags & 1 and size == packed), end
+    is_stored = method == 0 and not flags & 1 and size == packed
+    return ZipEntry(name, header, packed, is_stored, method), end
 
 
 def _from_extra(extra: bytes, values: list[int]) -> list[int]:

@@ -114,6 +114,12 @@ def check_request(request: ModelRequest) -> None:
         raise UsageError(message, f"--checkpoint FILE --key {request.key}")
 
 
+def weights_file(request: ModelRequest) -> Path | None:
+    """Return the file or folder that the weights are asked from, where there is one."""
+    path = Path(request.model) if is_checkpoint(request.model) else request.checkpoint
+    return path if path is not None and path.exists() else None
+
+
 def is_import(model: str) -> bool:
     """Tell `package.module:attr` and `file.py:attr` from a torchvision name."""
     return ":" in model

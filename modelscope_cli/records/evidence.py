@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from modelscope_cli.records.grads import ActivationGradient, ParameterGradient
 from modelscope_cli.records.run import Shape
+from modelscope_cli.records.safety import Safety
 from modelscope_cli.records.stats import ActivationStats, BatchNormDrift
 from modelscope_cli.records.summary import LayerShape, SummaryTotals
 
@@ -118,6 +119,7 @@ class Evidence:
     Attributes:
         repeat_gap: |second - first| / |first| over the outputs of two runs on the same input in eval mode.
         is_real: the input was pictures or a tensor file, not noise.
+        safety: what the file of the checkpoint would run; None where there is no file.
         missing: by name of the field, why it is None.
     """
 
@@ -129,6 +131,7 @@ class Evidence:
     train: TrainMode | None = None
     repeat_gap: float | None = None
     is_real: bool = False
+    safety: Safety | None = None
     missing: dict[str, str] = field(default_factory=dict)
 
     @property

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from modelscope_cli.records.run import Notice, Shape, to_plain
+from modelscope_cli.records.safety import Safety
 from modelscope_cli.records.shown import Shown
 
 
@@ -98,8 +99,10 @@ class WeightsRecord(Shown):
         format: of the file, in words.
         metadata: what safetensors files and shard indexes carry.
         beside: what else the file holds, by name and in words.
-        foreign: functions and classes that loading the file in full would import or run.
+        foreign: functions and classes that loading the file in full would import or run, the dangerous first.
         note: where the state dict stood.
+        safety: the same with the rank of each, and whether torch loads the file with weights_only=True.
+        error: why nothing else is told of the file; None where it was read.
     """
 
     versions: dict[str, str]
@@ -116,6 +119,8 @@ class WeightsRecord(Shown):
     has_stats: bool = False
     warnings: tuple[Notice, ...] = ()
     elapsed_ms: float = 0.0
+    safety: Safety | None = None
+    error: str | None = None
 
     @property
     def command(self) -> str:

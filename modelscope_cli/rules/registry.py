@@ -3,10 +3,11 @@
 from collections.abc import Iterable
 
 from modelscope_cli.errors import UsageError, nearest
-from modelscope_cli.rules import activations, behaviour, budgets, gradients, structure, weights
+from modelscope_cli.rules import activations, behaviour, budgets, files, gradients, structure, weights
 from modelscope_cli.rules.rule import Rule
 
 RULES: tuple[Rule, ...] = (
+    *files.RULES,
     *weights.RULES,
     *activations.RULES,
     *gradients.RULES,

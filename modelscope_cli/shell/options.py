@@ -283,9 +283,17 @@ class ModelOptions:
         Raises:
             UsageError, CannotRunError: what is wrong with a name, or missing as a file (exit 2, 4).
         """
-        from modelscope_cli.models.request import ModelRequest, check_request
+        from modelscope_cli.models.request import check_request
 
-        request = ModelRequest(
+        request = self.typed()
+        check_request(request)
+        return request
+
+    def typed(self) -> "ModelRequest":
+        """Return what was asked for as it was typed."""
+        from modelscope_cli.models.request import ModelRequest
+
+        return ModelRequest(
             model=self.model,
             weights=self.weights,
             checkpoint=self.checkpoint,
@@ -299,8 +307,6 @@ class ModelOptions:
             offline=self.offline,
             progress=not console.settings.is_quiet,
         )
-        check_request(request)
-        return request
 
 
 @dataclass(frozen=True, slots=True)

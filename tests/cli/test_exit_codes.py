@@ -138,7 +138,7 @@ TABLE = [
     ("weights", "{bad}/text.jpg", 4, "it is text, 'once upon a time'", "get the file again"),
     ("weights", "{bad}/pointer.pth", 4, "a git-lfs pointer", "git lfs pull --include pointer"),
     ("weights", "{bad}/page.pth", 4, "it is a web page", "get the file again"),
-    ("weights", "{bad}/evil.pt", 4, "would run '__builtin__.getattr, pathlib", "torch.save(model.state_dict()"),
+    ("weights", "{bad}/evil.pt", 1, "'{bad}/evil.pt' holds no tensors", "torch.save(model.state_dict()"),
     ("weights", "{bad}/cut.safetensors", 4, "'{bad}/cut.safetensors' is damaged", "get the file again"),
     ("weights", "{bad}/lying.safetensors", 4, "1000009408 bytes for 'conv.weight'", "get the file again"),
     ("weights", "{bad}/endless_header.safetensors", 4, "a header of 11529215", "get the file again"),

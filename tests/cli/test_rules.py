@@ -13,7 +13,7 @@ def test_every_rule_is_listed_with_what_it_needs_to_be_believed(run):
     assert document["schema"] == "modelscope/rules/1"
     assert [rule["code"] for rule in document["rules"]] == CODES
     for rule in document["rules"]:
-        assert re.fullmatch(r"MS[1-7]\d\d", rule["code"])
+        assert re.fullmatch(r"MS[0-7]\d\d", rule["code"])
         assert rule["severity"] in ("error", "warning")
         assert all(rule[key] for key in ("name", "sentence", "measure", "source", "hint"))
         assert (rule["threshold"] is None) == (rule["code"][2] == "5")

@@ -16,7 +16,8 @@ BUDGETS_MET = {"MS501": 100_000, "MS502": 1e9, "MS503": 50e6, "MS504": "1,10"}
 
 
 def test_there_is_a_sick_variant_for_every_rule():
-    assert [rule.code for rule in RULES] == sorted({code for code, *_ in VARIANTS})
+    of_models = [rule.code for rule in RULES if not rule.code.startswith("MS0")]  # MS0xx: tests of files
+    assert of_models == sorted({code for code, *_ in VARIANTS})
 
 
 def test_nothing_is_found_in_the_healthy_network(healthy, examine, findings):

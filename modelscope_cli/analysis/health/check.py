@@ -1,13 +1,19 @@
 """`check`: from a model and its input to the findings of the rules."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from modelscope_cli.errors import ModelscopeError
+from modelscope_cli.models.request import ModelRequest, as_request, weights_file
 from modelscope_cli.records.check import CheckRecord, Finding
+from modelscope_cli.records.evidence import Evidence
 from modelscope_cli.records.keywords import MODES, Keywords, check_choice, spelled_out
-from modelscope_cli.records.progress import Progress
+from modelscope_cli.records.progress import SILENT, Progress
+from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo, invocation, versions
+from modelscope_cli.records.safety import KNOWN, Safety
 from modelscope_cli.report.folder import check_file, write_text
 from modelscope_cli.rules.baseline import mark_known, read_baseline, render_baseline
 from modelscope_cli.rules.judge import fails, judge, needs_of
@@ -77,6 +83,66 @@ def check(
         else:
             check_file(settings.baseline, is_forced=False)
 
+    needs = needs_of(rules, settings.thresholds)
+    safety = _scan(model, keywords) if "safety" in needs else None
+    refused: ModelscopeError | None = None
+    try:
+        examined = _examine(model, inputs, keywords, needs, mode, progress)
+    except ModelscopeError as error:
+        if safety is None or safety.rank == KNOWN:
+            raise
+        refused = error
+        evidence = Evidence(missing=dict.fromkeys(needs - {"safety"}, error.message))
+        examined = _Examined(_unloaded(safety.file), evidence)
+    findings, infos = judge(rules, settings.thresholds, replace(examined.evidence, safety=safety))
+    if settings.baseline is not None:
+        if known is None:
+            known = _begin_baseline(settings.baseline, findings, progress or SILENT)
+        findings = mark_known(findings, known)
+    record = CheckRecord(
+        run=examined.run,
+        findings=findings,
+        rules=infos,
+        passed=not fails(findings, settings.fail_on),
+        fail_on=settings.fail_on,
+        mode="train" if examined.is_training else "eval",
+        images=examined.n_images,
+        baseline=str(settings.baseline) if settings.baseline else None,
+    )
+    if record.passed and refused is not None:
+        raise refused
+    return record
+
+
+@dataclass(frozen=True, slots=True)
+class _Examined:
+    """What there is to judge, and the header that goes with it."""
+
+    run: Run
+    evidence: Evidence
+    n_images: int = 0
+    is_training: bool = False
+
+
+def _scan(model: Any, keywords: Keywords) -> Safety | None:
+    """Look for code in the file that the weights are from; None where they are from none."""
+    from modelscope_cli.checkpoints.safety.folders import scan_checkpoint
+
+    if not isinstance(model, str | PathLike | ModelRequest):
+        return None
+    file = weights_file(as_request(model, keywords))
+    return scan_checkpoint(file) if file is not None else None
+
+
+def _examine(
+    model: "Model",
+    inputs: Any,
+    keywords: Keywords,
+    needs: frozenset[str],
+    mode: str,
+    progress: Progress | None,
+) -> _Examined:
+    """Load the model and look at it."""
     from modelscope_cli.analysis.health.checkup import gather, is_untrained
     from modelscope_cli.analysis.subject import Subject
 
@@ -89,26 +155,28 @@ def check(
     evidence = gather(
         subject.loaded,
         subject.inputs,
-        needs_of(rules, settings.thresholds),
+        needs,
         is_training=is_training,
         is_real=subject.inputs.info.source != "noise",
         seed=subject.seed,
         track=subject.track,
     )
-    findings, infos = judge(rules, settings.thresholds, evidence)
-    if settings.baseline is not None:
-        if known is None:
-            known = _begin_baseline(settings.baseline, findings, subject.progress)
-        findings = mark_known(findings, known)
-    return CheckRecord(
-        run=subject.run(),
-        findings=findings,
-        rules=infos,
-        passed=not fails(findings, settings.fail_on),
-        fail_on=settings.fail_on,
-        mode="train" if is_training else "eval",
-        images=subject.inputs.n_images,
-        baseline=str(settings.baseline) if settings.baseline else None,
+    return _Examined(subject.run(), evidence, subject.inputs.n_images, is_training)
+
+
+def _unloaded(file: str) -> Run:
+    """Return the header where a file is refused, and what is judged is the file alone."""
+    invoked = invocation()
+    return Run(
+        command="check",
+        argv=invoked.argv,
+        model=ModelInfo("file", file, "not loaded", WeightsInfo(file, file, "not loaded")),
+        input=None,
+        device="none",
+        dtype="none",
+        seed=0,
+        versions=versions(),
+        elapsed_ms=invoked.elapsed_ms,
     )
 
 

@@ -124,8 +124,10 @@ class LoadingOptions:
     offline: opt.OfflineOpt = False
 
     def request(self, model: str) -> "ModelRequest":
-        """Return what was asked for; see `ModelOptions.request`."""
-        return opt.ModelOptions(
+        """Return what was asked for. A file of weights is judged before it is refused, so it is checked later."""
+        from modelscope_cli.models.request import check_request, weights_file
+
+        request = opt.ModelOptions(
             model=model,
             weights=self.weights,
             checkpoint=self.checkpoint,
@@ -137,7 +139,10 @@ class LoadingOptions:
             dtype=self.dtype,
             seed=self.seed,
             offline=self.offline,
-        ).request()
+        ).typed()
+        if weights_file(request) is None:
+            check_request(request)
+        return request
 
 
 @dataclass(frozen=True, slots=True)

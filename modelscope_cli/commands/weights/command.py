@@ -1,26 +1,25 @@
 """`modelscope weights`."""
 
-import time
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.shell import console as _console
+import modelscope_cli as ms
+from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.shell import options as opt
+from modelscope_cli.shell.console import PROGRESS
+from modelscope_cli.shell.groups import spread
 from modelscope_cli.shell.numbers import whole
-from modelscope_cli.shell.output import check_target, destination, emit
-from modelscope_cli.shell.run import set_up, tell
+from modelscope_cli.shell.output import Destination, emit
 
 if TYPE_CHECKING:
-    from modelscope_cli.checkpoints.entries import Contents, TensorEntry
-    from modelscope_cli.records.run import Notice
+    from modelscope_cli.records.weights import WeightsRecord
 
-_N_NAMED = 8
+FOUND, UNREADABLE = 1, 4
 
 
+@spread
 def weights(
     file: Annotated[
         Path,
@@ -59,18 +58,27 @@ def weights(
         Path | None,
         typer.Option("--convert", metavar="FILE", help="Write these tensors to a .safetensors file."),
     ] = None,
-    columns: opt.ColumnsOpt = None,
-    format: opt.FormatOpt = "auto",
-    json: opt.JsonOpt = False,
-    output: opt.OutputOpt = None,
-    force: opt.ForceOpt = False,
-    quiet: opt.QuietOpt = False,
-    debug: opt.DebugOpt = False,
-) -> None:
+    scan: Annotated[
+        bool,
+        typer.Option(
+            "--scan",
+            help="Only look for code, in every file of a folder, whatever it is called: one row each.",
+        ),
+    ] = False,
+    fail_on: Annotated[
+        str,
+        typer.Option(
+            "--fail-on",
+            metavar="RANK",
+            help="What makes the exit code 1: dangerous code, unknown code too, or never.",
+        ),
+    ] = "dangerous",
+    output: opt.OutputOptions = opt.OUTPUT,
+) -> int:
     """List what a checkpoint holds and name its architecture, without loading it.
 
     Names, shapes and dtypes come from headers; a pickle is read but never run, and what loading it in full would
-    run is listed. Only --stats and --convert read values.
+    run is listed, dangerous names first: the exit code is 1 then. Only --stats and --convert read values.
 
     Examples:
 
@@ -79,88 +87,61 @@ def weights(
       modelscope weights samples/shapes_squeezenet1_1.safetensors --depth 2
 
       modelscope weights checkpoint.pth --convert checkpoint.safetensors
+
+      modelscope weights downloads --scan --fail-on unknown
     """
-    from modelscope_cli.analysis.weights.describe import describe_tensors, select_tensors, total_weights
-    from modelscope_cli.checkpoints.reading import read_contents
     from modelscope_cli.commands.weights.table import check_columns, weights_sheet
-    from modelscope_cli.models.identify import identify
-    from modelscope_cli.records.run import versions
-    from modelscope_cli.records.weights import WeightsRecord
+    from modelscope_cli.records.keywords import check_choice
+    from modelscope_cli.records.safety import FAIL_ON
 
-    set_up(quiet, debug, force)
-    where = destination(format, json, output)
-    stats = check_columns(columns, depth) or stats
-    if convert is not None:
-        _check_target(file, convert)
-    contents = read_contents(file, key)
-    warnings = _warnings(contents)
-    tell((), warnings)
-    tensors = select_tensors(contents.tensors, layer or ())
-    rows = describe_tensors(tensors)
-    totals = total_weights(contents, tensors, rows)
-    if stats:
-        from modelscope_cli.analysis.weights.statistics import with_stats
-
-        rows = with_stats(rows, tensors, lambda pairs: _console.track("reading", pairs, len(tensors)))
-    record = WeightsRecord(
-        versions=versions(),
-        argv=_console.settings.argv,
-        source=str(file),
-        format=contents.format,
-        tensors=rows,
-        totals=totals,
-        metadata=contents.metadata,
-        beside=contents.beside,
-        foreign=contents.foreign,
-        note=contents.note,
-        architecture=identify(contents.shapes()),
-        has_stats=stats,
-        warnings=warnings,
-        elapsed_ms=round((time.monotonic() - _console.settings.started) * 1000, 1),
-    )
-    if convert is not None:
-        _convert(contents, tensors, convert, is_whole=not layer)
-    emit(where, weights_sheet(record, columns, depth), record.to_dict())
-
-
-def _warnings(contents: "Contents") -> tuple["Notice", ...]:
-    """Warn of foreign code; a file that holds nothing else is an error.
-
-    Raises:
-        CannotRunError: no tensors (exit 4).
-    """
-    from modelscope_cli.checkpoints.entries import printable
-    from modelscope_cli.records.run import Notice
-
-    names = [printable(name) for name in contents.foreign]
-    run = ", ".join(names[:_N_NAMED]) + (
-        f" and {len(names) - _N_NAMED} more" if len(names) > _N_NAMED else ""
-    )
-    if not contents.tensors:
-        keys = f", but the keys {', '.join(map(repr, list(contents.beside)[:5]))}" if contents.beside else ""
-        what = f", but loading it in full would run '{run}'" if names else keys
-        message = f"checkpoint '{contents.path}' holds no tensors{what}"
-        raise CannotRunError(message, "torch.save(model.state_dict(), 'model.pt') makes one that does")
-    return (Notice("foreign_code", f"a full load would run: {run}"),) if names else ()
-
-
-def _check_target(file: Path, target: Path) -> None:
-    if target.suffix.lower() != ".safetensors":
-        raise UsageError(f"'--convert {target}' is no .safetensors file", f"--convert {target}.safetensors")
-    if target.exists() and file.exists() and target.samefile(file):
-        raise UsageError(
-            f"'--convert {target}' is the file itself", f"--convert {target.stem}-copy.safetensors"
+    where = output.begin()
+    check_choice("rank", fail_on, FAIL_ON)
+    if scan:
+        return _scan(file, fail_on, where, output.columns)
+    needs_values = check_columns(output.columns, depth)
+    try:
+        record = ms.weights(
+            file,
+            layer=layer or (),
+            key=key,
+            stats=stats or needs_values,
+            convert=convert,
+            force=output.force,
+            progress=PROGRESS,
         )
-    check_target(target)
+    except ModelscopeError as error:
+        if error.record is not None:
+            _tell_of_refused(error, error.record, fail_on, where)
+        raise
+    emit(where, weights_sheet(record, output.columns, depth), record.to_dict())
+    return FOUND if record.safety is not None and record.safety.fails(fail_on) else 0
 
 
-def _convert(contents: "Contents", tensors: Sequence["TensorEntry"], target: Path, *, is_whole: bool) -> None:
-    from modelscope_cli.analysis.weights.to_safetensors import check_convertible, write_safetensors
-    from modelscope_cli.report.folder import write_with
+def _tell_of_refused(
+    error: ModelscopeError, record: "WeightsRecord", fail_on: str, where: Destination
+) -> None:
+    """Say what was found in a file that cannot be read: an error never hides a finding."""
+    from modelscope_cli.commands.weights.table import weights_sheet
+    from modelscope_cli.report.safety_sheet import weights_only
 
-    def track(entries: Iterable["TensorEntry"]) -> Iterable["TensorEntry"]:
-        return _console.track("writing", entries, len(tensors))
+    assert record.safety is not None
+    for warning in record.warnings:
+        PROGRESS.warn(warning.message)
+    if record.safety.pickles:
+        PROGRESS.note(f"weights only: {weights_only(record.safety.weights_only)}")
+    if where.format == "json":
+        emit(where, weights_sheet(record), record.to_dict())
+    if record.safety.fails(fail_on):
+        error.exit_code = FOUND
 
-    check_convertible(contents, tensors, is_whole=is_whole)
-    write_with(target, lambda beside: write_safetensors(beside, tensors, contents.metadata, track))
-    _console.note(f"wrote {target}")
+
+def _scan(path: Path, fail_on: str, where: Destination, columns: str | None) -> int:
+    """Print one row a file; the exit code is that of the worst."""
+    from modelscope_cli.report.safety_sheet import check_scan_columns, scan_sheet
+
+    check_scan_columns(columns)
+    record = ms.scan(path, fail_on=fail_on, progress=PROGRESS)
+    emit(where, scan_sheet(record, columns), record.to_dict())
+    if not record.passed:
+        return FOUND
+    return UNREADABLE if any(file.errors for file in record.files) else 0

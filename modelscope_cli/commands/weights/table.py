@@ -7,6 +7,7 @@ from pathlib import PurePath
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.weights import Identified, TensorRow, WeightsRecord
 from modelscope_cli.report import numbers
+from modelscope_cli.report.safety_sheet import safety_facts
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
 STATISTICS = ("mean", "std", "min", "max", "abs_max", "zero", "nan", "inf")
@@ -179,7 +180,7 @@ def _facts(record: WeightsRecord) -> tuple[tuple[str, str], ...]:
         facts.append(("also in it", _listed([f"{key}: {text}" for key, text in record.beside.items()])))
     if record.metadata:
         facts.append(("metadata", _listed([f"{k}={_cut(v)}" for k, v in record.metadata.items()])))
-    return tuple(facts)
+    return (*facts, *(safety_facts(record.safety) if record.safety else ()))
 
 
 def architecture(found: Identified) -> str:

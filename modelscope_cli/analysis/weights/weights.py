@@ -1,0 +1,174 @@
+"""`weights`: what a checkpoint holds, what loading it would run, and writing its tensors elsewhere."""
+
+import shlex
+from collections.abc import Iterable, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from modelscope_cli.analysis.weights.describe import describe_tensors, select_tensors, total_weights
+from modelscope_cli.checkpoints.reading import is_several, read_contents
+from modelscope_cli.checkpoints.safety.folders import files_below, scan_checkpoint, scan_file
+from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
+from modelscope_cli.models.identify import identify
+from modelscope_cli.records.keywords import check_choice, spelled_out
+from modelscope_cli.records.progress import SILENT, Progress
+from modelscope_cli.records.run import invocation, versions
+from modelscope_cli.records.safety import FAIL_ON, Safety, ScanRecord
+from modelscope_cli.records.weights import Identified, WeightsRecord, WeightTotals
+from modelscope_cli.report.folder import check_file, write_with
+from modelscope_cli.report.safety_sheet import warnings_of
+
+if TYPE_CHECKING:
+    from modelscope_cli.checkpoints.entries import Contents, TensorEntry
+
+
+@spelled_out
+def weights(
+    file: str | PathLike[str],
+    *,
+    layer: str | Sequence[str] = (),
+    key: str | None = None,
+    stats: bool = False,
+    convert: str | PathLike[str] | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> WeightsRecord:
+    """Describe a checkpoint by its headers and name its architecture; nothing in it is run, no torch is imported.
+
+    Args:
+        file: a checkpoint, a `*.index.json` of shards, or a folder that holds one.
+        layer: only these tensors: names, beginnings of names, globs or `re:...`.
+        key: take this out of the file instead of its state dict.
+        stats: read the values, tensor by tensor.
+        convert: write these tensors to this `.safetensors` file; `force`: it may be there already.
+
+    Raises:
+        UsageError: a pattern, key or target that means nothing (exit 2 on the command line).
+        CannotRunError: not a checkpoint, damaged, or it holds what cannot be written (exit 4); where it was
+            looked into for code, `error.record` says what was found.
+    """
+    invoked, progress = invocation(), progress or SILENT
+    path, target = Path(file), Path(convert) if convert is not None else None
+    if target is not None:
+        _check_target(path, target, force)
+    contents, safety = _read(path, key)
+    for warning in warnings_of(safety):
+        progress.warn(warning.message)
+    tensors = select_tensors(contents.tensors, (layer,) if isinstance(layer, str) else layer)
+    rows = describe_tensors(tensors)
+    totals = total_weights(contents, tensors, rows)
+    if stats:
+        from modelscope_cli.analysis.weights.statistics import with_stats
+
+        rows = with_stats(rows, tensors, lambda pairs: progress.track(pairs, "reading", len(tensors)))
+    if target is not None:
+        _convert(contents, tensors, target, progress, is_whole=not layer)
+    return WeightsRecord(
+        versions=versions(),
+        argv=invoked.argv,
+        source=str(path),
+        format=contents.format,
+        tensors=rows,
+        totals=totals,
+        metadata=contents.metadata,
+        beside=contents.beside,
+        foreign=safety.foreign,
+        note=contents.note,
+        architecture=identify(contents.shapes()),
+        has_stats=stats,
+        warnings=warnings_of(safety),
+        elapsed_ms=invoked.elapsed_ms,
+        safety=safety,
+    )
+
+
+@spelled_out
+def scan(
+    path: str | PathLike[str], *, fail_on: str = "dangerous", progress: Progress | None = None
+) -> ScanRecord:
+    """Look for code in a file, or in every file below a folder whatever it is called; nothing is run.
+
+    Args:
+        fail_on: the least rank that `record.passed` denies: `dangerous`, `unknown` or `never`.
+
+    Raises:
+        UsageError: another rank (exit 2 on the command line).
+        CannotRunError: there is nothing of this name (exit 4).
+    """
+    check_choice("rank", fail_on, FAIL_ON)
+    top = Path(path)
+    if not top.exists():
+        raise CannotRunError(f"nothing to scan at '{top}'", f"ls {shlex.quote(str(top.parent))}")
+    files = list(files_below(top)) if top.is_dir() else [top]
+    found = tuple(map(scan_file, (progress or SILENT).track(files, "scanning", len(files))))
+    return ScanRecord(versions(), invocation().argv, str(top), found, fail_on)
+
+
+def _read(path: Path, key: str | None) -> tuple["Contents", Safety]:
+    """Look for code and read the headers; what is found is told also where nothing can be read."""
+    try:
+        contents = read_contents(path, key)
+        if not contents.tensors:
+            raise _without_tensors(contents)
+    except UsageError:
+        raise
+    except ModelscopeError as error:
+        if path.exists() and (not path.is_dir() or is_several(path)):
+            error.record = _refused(path, error, scan_checkpoint(path))
+        raise
+    return contents, scan_checkpoint(path)
+
+
+def _refused(path: Path, error: ModelscopeError, safety: Safety) -> WeightsRecord:
+    return WeightsRecord(
+        versions=versions(),
+        argv=invocation().argv,
+        source=str(path),
+        format="not read",
+        tensors=(),
+        totals=WeightTotals(0, 0, 0, 0, path.stat().st_size, {}),
+        metadata={},
+        beside={},
+        foreign=safety.foreign,
+        note=None,
+        architecture=Identified(None, 0.0, (), (), None),
+        warnings=warnings_of(safety),
+        elapsed_ms=invocation().elapsed_ms,
+        safety=safety,
+        error=error.message,
+    )
+
+
+def _without_tensors(contents: "Contents") -> CannotRunError:
+    keys = f", but the keys {', '.join(map(repr, list(contents.beside)[:5]))}" if contents.beside else ""
+    message = f"checkpoint '{contents.path}' holds no tensors{keys}"
+    return CannotRunError(message, "torch.save(model.state_dict(), 'model.pt') makes one that does")
+
+
+def _check_target(path: Path, target: Path, is_forced: bool) -> None:
+    if target.suffix.lower() != ".safetensors":
+        message = f"'--convert {target}' does not end in .safetensors"
+        raise UsageError(message, f"--convert {target}.safetensors")
+    if target.exists() and path.exists() and target.samefile(path):
+        message = f"'--convert {target}' is the file itself"
+        raise UsageError(message, f"--convert {target.stem}-copy.safetensors")
+    check_file(target, is_forced)
+
+
+def _convert(
+    contents: "Contents",
+    tensors: Sequence["TensorEntry"],
+    target: Path,
+    progress: Progress,
+    *,
+    is_whole: bool,
+) -> None:
+    from modelscope_cli.analysis.weights.to_safetensors import check_convertible, write_safetensors
+
+    def track(entries: Iterable["TensorEntry"]) -> Iterable["TensorEntry"]:
+        return progress.track(entries, "writing", len(tensors))
+
+    check_convertible(contents, tensors, is_whole=is_whole)
+    write_with(target, lambda beside: write_safetensors(beside, tensors, contents.metadata, track))
+    progress.note(f"wrote {target}")

@@ -1,0 +1,265 @@
+"""The 68 operations of the pickle protocols 0 to 5, read as CPython's unpickler reads them. Standard library.
+
+`pickletools` raises where CPython goes on (`I0x10`, names in UTF-8), and all behind such a place would stay unseen.
+The source: `Modules/_pickle.c` of CPython, the functions `load_*`.
+"""
+
+import pickle
+import re
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import IO, Any
+
+from modelscope_cli.checkpoints.entries import UnsupportedError
+
+MAX_BYTES = 32 << 20
+# A longer argument is stepped over and described: it takes no memory, and no writer puts a name there.
+MAX_ARGUMENT = 1 << 20
+_MAX_DIGITS = 1 << 16
+_ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|([0-7]{1,3})|(.))", re.DOTALL)
+_ESCAPED = {**{b"n": b"\n", b"r": b"\r", b"t": b"\t", b"a": b"\a", b"b": b"\b"}, b"f": b"\f", b"v": b"\v"}
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """Many bytes, or a long text, inside a pickle: where in the file they begin and how many there are."""
+
+    start: int
+    nbytes: int
+    is_text: bool = False
+
+
+class Decoder:
+    """Reads one operation after the other.
+
+    Attributes:
+        start: where in the file the operation that was read last begins.
+        position: where the next one begins.
+        is_framed_badly: that operation, or its frame, goes beyond the end of a frame.
+    """
+
+    def __init__(self, file: IO[bytes], keeps_long: bool = False) -> None:
+        """Take a file; `keeps_long`: long arguments are wanted as they are, for they may be values."""
+        self._file = file
+        self._keeps_long = keeps_long
+        self.position = self.start = file.tell()
+        self._end = file.seek(0, 2)
+        file.seek(self.position)
+        self.n_read = 0  # without blobs
+        self.is_framed_badly = False
+        self._frame_end = 0
+
+    def read(self) -> tuple[int, Any]:
+        """Return the code of the next operation and its argument, None where it has none.
+
+        Raises:
+            ValueError: the end of the file, an unknown operation, or an argument that CPython would refuse too.
+        """
+        self.start = start = self.position
+        code = self._file.read(1)
+        if not code:
+            raise ValueError("a pickle that ends too early")
+        self.position += 1
+        self.n_read += 1
+        reader = _READERS.get(code[0])
+        argument = reader(self) if reader is not None else None
+        if reader is None and code not in _PLAIN:
+            raise ValueError(f"an unknown pickle operation, {code[0]:#04x}, at byte {start}")
+        if self._frame_end:
+            self._check_frame(code, argument)
+        elif code == pickle.FRAME:
+            self._frame_end = self.position + int(argument or 0)
+        return code[0], argument
+
+    def skip(self, n: int) -> None:
+        """Step over bytes that are no operations.
+
+        Raises:
+            ValueError: there are not so many.
+        """
+        if self.position + n > self._end:
+            raise ValueError("a pickle that ends too early")
+        self._file.seek(n, 1)
+        self.position += n
+
+    def take(self, n: int) -> bytes:
+        """Return the next bytes.
+
+        Raises:
+            ValueError: there are not so many, or the pickle is too long by now.
+        """
+        self._count(n)
+        data = self._file.read(n)
+        if len(data) < n:
+            raise ValueError("a pickle that ends too early")
+        self.position += n
+        return data
+
+    def line(self) -> bytes:
+        """Return the text up to the next end of a line."""
+        data = self._file.readline(MAX_BYTES - self.n_read + 1)
+        self._count(len(data))
+        self.position += len(data)
+        if not data:
+            raise ValueError("a pickle that ends too early")
+        return data[:-1]
+
+    def counted(self, width: int, is_text: bool = False) -> bytes | Blob:
+        """Return as many bytes as the next `width` bytes say."""
+        n = int.from_bytes(self.take(width), "little")
+        if n <= MAX_ARGUMENT:
+            return self.take(n)
+        start = self.position
+        self.skip(n)
+        if self._keeps_long:
+            self._file.seek(start)
+            return self._file.read(n)
+        return Blob(start, n, is_text)
+
+    def _count(self, n: int) -> None:
+        self.n_read += n
+        if self.n_read > MAX_BYTES:
+            raise UnsupportedError(f"a pickle of more than {MAX_BYTES >> 20} MiB without its values")
+
+    def _check_frame(self, code: bytes, argument: Any) -> None:
+        """An operation that crosses the end of its frame is read in two ways by two unpicklers."""
+        if self.start >= self._frame_end:
+            self._frame_end = self.position + argument if code == pickle.FRAME else 0
+        elif self.position > self._frame_end or code == pickle.FRAME:
+            self.is_framed_badly = True
+            self._frame_end = self.position + argument if code == pickle.FRAME else 0
+
+
+def _unpacked(form: str) -> Callable[[Decoder], Any]:
+    packed = struct.Struct(form)
+    return lambda decoder: packed.unpack(decoder.take(packed.size))[0]
+
+
+def _long(width: int) -> Callable[[Decoder], int]:
+    def read(decoder: Decoder) -> int:
+        data = decoder.counted(width)
+        if isinstance(data, Blob):
+            raise ValueError(f"a number of {data.nbytes} bytes")
+        return int.from_bytes(data, "little", signed=True)
+
+    return read
+
+
+def _bytes(width: int) -> Callable[[Decoder], Any]:
+    return lambda decoder: decoder.counted(width)
+
+
+def _text(width: int) -> Callable[[Decoder], Any]:
+    def read(decoder: Decoder) -> Any:
+        data = decoder.counted(width, is_text=True)
+        return data if isinstance(data, Blob) else data.decode("utf-8", "surrogatepass")
+
+    return read
+
+
+def _old_text(width: int) -> Callable[[Decoder], Any]:
+    """A text of Python 2; torch takes it for UTF-8."""
+
+    def read(decoder: Decoder) -> Any:
+        data = decoder.counted(width, is_text=True)
+        return data if isinstance(data, Blob) else _as_text(data)
+
+    return read
+
+
+def _as_text(data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
+
+
+def _quoted(decoder: Decoder) -> str:
+    line = decoder.line().rstrip()
+    if len(line) < 2 or line[:1] != line[-1:] or line[:1] not in (b"'", b'"'):
+        raise ValueError("a text without quotes")
+    return _as_text(_ESCAPE.sub(_unescape, line[1:-1]))
+
+
+def _unescape(match: re.Match[bytes]) -> bytes:
+    if match[1] is not None:
+        return bytes([int(match[1], 16)])
+    if match[2] is not None:
+        return bytes([int(match[2], 8) & 255])
+    if match[3] in b"\\'\"":
+        return match[3]
+    return b"" if match[3] == b"\n" else _ESCAPED.get(match[3], match[0])
+
+
+def _raw_text(decoder: Decoder) -> str:
+    return decoder.line().decode("raw-unicode-escape", "surrogatepass")
+
+
+def _number(decoder: Decoder) -> int | bool:
+    line = decoder.line()
+    return line == b"01" if line in (b"00", b"01") else _integer(line)
+
+
+def _old_long(decoder: Decoder) -> int:
+    return _integer(decoder.line().removesuffix(b"L"))
+
+
+def _integer(line: bytes) -> int:
+    """Read a number as C does: `0x10` is sixteen, `010` is eight."""
+    text = line.decode("ascii", "replace").strip()
+    if len(text) > _MAX_DIGITS:
+        raise ValueError("a number of very many digits")
+    try:
+        return int(text, 0)
+    except ValueError:
+        is_octal = re.fullmatch(r"[+-]?0[0-7]+", text) is not None
+        return int(text, 8 if is_octal else 10)
+
+
+def _float(decoder: Decoder) -> float:
+    return float(decoder.line()[:_MAX_DIGITS])
+
+
+def _index(decoder: Decoder) -> int:
+    return int(decoder.line()[:_MAX_DIGITS])
+
+
+def _pair(decoder: Decoder) -> tuple[str, str]:
+    return decoder.line().decode("utf-8"), decoder.line().decode("utf-8")
+
+
+def _ascii(decoder: Decoder) -> str:
+    return _as_text(decoder.line())
+
+
+_uint1, _uint2, _uint4, _uint8 = map(_unpacked, ("<B", "<H", "<I", "<Q"))
+_READERS: dict[int, Callable[[Decoder], Any]] = {
+    code[0]: reader
+    for code, reader in {
+        **dict.fromkeys((pickle.PROTO, pickle.BININT1, pickle.BINGET, pickle.BINPUT, pickle.EXT1), _uint1),
+        **dict.fromkeys((pickle.BININT2, pickle.EXT2), _uint2),
+        **dict.fromkeys((pickle.LONG_BINGET, pickle.LONG_BINPUT), _uint4),
+        **dict.fromkeys((pickle.BININT, pickle.EXT4), _unpacked("<i")),
+        **{pickle.FRAME: _uint8, pickle.BINFLOAT: _unpacked(">d")},
+        **{pickle.LONG1: _long(1), pickle.LONG4: _long(4)},
+        **{pickle.SHORT_BINBYTES: _bytes(1), pickle.BINBYTES: _bytes(4), pickle.BINBYTES8: _bytes(8)},
+        pickle.BYTEARRAY8: _bytes(8),
+        **{pickle.SHORT_BINUNICODE: _text(1), pickle.BINUNICODE: _text(4), pickle.BINUNICODE8: _text(8)},
+        **{pickle.SHORT_BINSTRING: _old_text(1), pickle.BINSTRING: _old_text(4)},
+        **{pickle.STRING: _quoted, pickle.UNICODE: _raw_text, pickle.PERSID: _ascii},
+        **{pickle.INT: _number, pickle.LONG: _old_long, pickle.FLOAT: _float},
+        **dict.fromkeys((pickle.GET, pickle.PUT), _index),
+        **dict.fromkeys((pickle.GLOBAL, pickle.INST), _pair),
+    }.items()
+}
+_PLAIN = frozenset(
+    {
+        *(pickle.MARK, pickle.STOP, pickle.POP, pickle.POP_MARK, pickle.DUP, pickle.NONE, pickle.REDUCE),
+        *(pickle.BINPERSID, pickle.APPEND, pickle.APPENDS, pickle.BUILD, pickle.DICT, pickle.LIST),
+        *(pickle.EMPTY_DICT, pickle.EMPTY_LIST, pickle.EMPTY_TUPLE, pickle.EMPTY_SET, pickle.OBJ),
+        *(pickle.SETITEM, pickle.SETITEMS, pickle.TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3),
+        *(pickle.NEWTRUE, pickle.NEWFALSE, pickle.NEWOBJ, pickle.NEWOBJ_EX, pickle.STACK_GLOBAL),
+        *(pickle.MEMOIZE, pickle.ADDITEMS, pickle.FROZENSET, pickle.NEXT_BUFFER, pickle.READONLY_BUFFER),
+    }
+)

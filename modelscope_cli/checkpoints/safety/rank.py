@@ -1,0 +1,102 @@
+"""How far a name is trusted: dangerous, unknown or known. Standard library."""
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from modelscope_cli.checkpoints.pickle_machine import Global
+from modelscope_cli.checkpoints.safety.dangerous import ANYWHERE, DANGEROUS_NAMES, LAST_PARTS
+from modelscope_cli.checkpoints.safety.known import KNOWN_NAMES
+from modelscope_cli.records.safety import DANGEROUS, KNOWN, UNKNOWN
+
+# Modules of the standard library that Python has dropped since 3.11: the answer is the same on every Python.
+_DROPPED = """
+    aifc asynchat asyncore audioop cgi cgitb chunk crypt distutils imghdr imp lib2to3 mailcap msilib nis nntplib
+    ossaudiodev pipes smtpd sndhdr spwd sunau telnetlib uu xdrlib __builtin__"""
+_STANDARD = sys.stdlib_module_names | set(_DROPPED.split())
+# Where classes of one's own stand, and the names of TorchScript: not what `__dunder__` is used for elsewhere.
+_OWN = ("__main__", "__mp_main__", "__torch__")
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A rank and the reason for it, in words that follow `it`."""
+
+    rank: str
+    reason: str
+
+
+_IS_KNOWN = Ranked(KNOWN, "holds values only")
+_IS_UNKNOWN = Ranked(UNKNOWN, "is not on the list of what only holds values")
+
+
+def rank(found: Global) -> Ranked:
+    """Return how far a name is trusted, whatever it is called with."""
+    if found.name in KNOWN_NAMES:
+        return _IS_KNOWN
+    attribute = found.name[len(found.module) + 1 :]
+    return _dangerous(found.module, attribute) or _IS_UNKNOWN
+
+
+def is_class_like(name: str) -> bool:
+    """Tell a name as classes have them, `Conv2d` or `_Loss`, from one of a function or module."""
+    return name.rpartition(".")[2].lstrip("_")[:1].isupper()
+
+
+def is_standard(name: str) -> bool:
+    """Tell a name of Python's own library."""
+    return name.partition(".")[0] in _STANDARD
+
+
+def is_reaching(name: str) -> str | None:
+    """Return why an attribute of this name is dangerous, whatever it is taken from."""
+    if _is_special(name):
+        return f"reaches what Python hides as '{name}'"
+    return f"is called '{name}', as what runs code is" if name in LAST_PARTS else None
+
+
+def _dangerous(module: str, attribute: str) -> Ranked | None:
+    modules, attributes = module.split("."), attribute.split(".")
+    reason = (
+        _below_listed(f"{module}.{attribute}")
+        or next(filter(None, map(is_reaching, [*modules[modules[0] in _OWN :], *attributes])), None)
+        or next((f"reaches '{part}'" for part in [*modules[1:], *attributes] if part in ANYWHERE), None)
+        or (_through(module, attributes) if len(attributes) > 1 else None)
+        or (_of_python(modules) if is_standard(module) else None)
+    )
+    return Ranked(DANGEROUS, reason) if reason else None
+
+
+def _below_listed(name: str) -> str | None:
+    """Return why a name, or one that it is below of, is listed."""
+    return next((DANGEROUS_NAMES[upper] for upper in _with_uppers(name) if upper in DANGEROUS_NAMES), None)
+
+
+def _with_uppers(name: str) -> Iterable[str]:
+    while name:
+        yield name
+        name = name.rpartition(".")[0]
+
+
+def _through(module: str, attributes: list[str]) -> str | None:
+    """Judge a dotted name: one that goes on from a class stays in it, one from a module leads anywhere."""
+    for n in range(len(attributes)):
+        listed = _below_listed(".".join(attributes[n:]))
+        if listed is not None:
+            return f"{listed}, reached through '{module}'"
+    if attributes[0] in _STANDARD or not is_class_like(attributes[0]):
+        return f"is reached through '{module}'"
+    return None
+
+
+def _of_python(modules: list[str]) -> str:
+    is_private = any(_is_private(module) for module in modules)
+    return f"is a {'private ' * is_private}part of Python's own library that no checkpoint needs"
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_")
+
+
+def _is_special(name: str) -> bool:
+    return len(name) > 4 and name.startswith("__") and name.endswith("__")

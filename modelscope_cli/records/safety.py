@@ -1,0 +1,127 @@
+"""What the scan of a file for code returns."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from modelscope_cli.records.run import first_keys, to_plain
+from modelscope_cli.records.shown import Shown
+
+KNOWN, UNKNOWN, DANGEROUS = "known", "unknown", "dangerous"
+RANKS = (KNOWN, UNKNOWN, DANGEROUS)
+FAIL_ON = (DANGEROUS, UNKNOWN, "never")
+
+
+def worst(ranks: Iterable[str]) -> str:
+    """Return the worst of some ranks; `known` where there are none."""
+    return max(ranks, key=RANKS.index, default=KNOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A function or class that a file names and that is not known to only hold values.
+
+    Attributes:
+        name: in full, as Python 3 finds it: `os.system`; what it is in words where it has no name.
+        rank: `unknown` or `dangerous`.
+        reason: why.
+        call: how it would be called, `os.system('id')`; None where it is only named.
+        place: the part of the file, where it has parts, and the byte there.
+    """
+
+    name: str
+    rank: str
+    reason: str
+    call: str | None
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsOnly:
+    """Whether `torch.load(..., weights_only=True)` takes a file, by the rules of its unpickler.
+
+    Attributes:
+        loads: `yes`, `with names` that have to be allowed, `no`, or `unasked` where torch.load unpickles nothing.
+        names: those to allow, with `torch.serialization.add_safe_globals`.
+        reason: why not.
+    """
+
+    loads: str
+    names: tuple[str, ...] = ()
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Safety:
+    """What loading a file in full could run.
+
+    Attributes:
+        file: the path, as it was given.
+        rank: of the worst of its names; at least `unknown` where something could not be read.
+        suspects: the dangerous ones first.
+        foreign: all that is named beside torch's own, in that order.
+        pickles: where pickles were found in the file.
+        unread: pickles that torch.load does not look at: another loader may.
+        errors: what could not be read, and so is not known.
+        is_understood: False where it is of a format that is not read at all.
+    """
+
+    file: str
+    rank: str
+    suspects: tuple[Suspect, ...]
+    weights_only: WeightsOnly
+    foreign: tuple[str, ...] = ()
+    pickles: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
+    is_understood: bool = True
+
+    @property
+    def dangerous(self) -> tuple[Suspect, ...]:
+        return tuple(suspect for suspect in self.suspects if suspect.rank == DANGEROUS)
+
+    @property
+    def unknown(self) -> tuple[Suspect, ...]:
+        return tuple(suspect for suspect in self.suspects if suspect.rank == UNKNOWN)
+
+    def fails(self, fail_on: str) -> bool:
+        """Tell whether it is as bad as `fail_on`: `dangerous`, `unknown` or `never`."""
+        return fail_on in RANKS and RANKS.index(self.rank) >= RANKS.index(fail_on)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain dicts, lists and strings."""
+        return dict(to_plain(self))
+
+
+@dataclass(frozen=True, slots=True)
+class ScanRecord(Shown):
+    """What `weights --scan` returns: every file below a folder.
+
+    Attributes:
+        rank: of the worst file.
+        passed: no file is as bad as `fail_on`.
+    """
+
+    versions: dict[str, str]
+    argv: tuple[str, ...]
+    source: str
+    files: tuple[Safety, ...]
+    fail_on: str
+
+    @property
+    def command(self) -> str:
+        return "weights"
+
+    @property
+    def rank(self) -> str:
+        return worst(file.rank for file in self.files)
+
+    @property
+    def passed(self) -> bool:
+        return not any(file.fails(self.fail_on) for file in self.files)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain dicts, lists, numbers and strings under the keys of the JSON contract."""
+        header = first_keys("weights-scan", self.versions, self.argv)
+        verdict = {"source": self.source, "rank": self.rank, "fail_on": self.fail_on, "passed": self.passed}
+        return {**header, **verdict, "files": to_plain(self.files)}

@@ -1,0 +1,111 @@
+"""What loading a file could run, in words and as a table of files."""
+
+from modelscope_cli.records.run import Notice
+from modelscope_cli.records.safety import DANGEROUS, Safety, ScanRecord, Suspect, WeightsOnly
+from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+
+_N_UNKNOWN = 8
+_N_ERRORS = 3
+_LOADS = {
+    "yes": "torch.load takes it with weights_only=True",
+    "with names": "torch.load takes it with weights_only=True once these names are allowed",
+    "no": "torch.load does not take it with weights_only=True",
+    "unasked": "torch.load does not unpickle it",
+}
+
+
+def safety_facts(safety: Safety) -> tuple[tuple[str, str], ...]:
+    """Return the lines under the table of a checkpoint: every dangerous name, then the verdict."""
+    facts = []
+    if safety.dangerous:
+        facts.append(("dangerous", ", ".join(suspect.name for suspect in safety.dangerous)))
+    return (*facts, ("weights only", weights_only(safety.weights_only)))
+
+
+def warnings_of(safety: Safety) -> tuple[Notice, ...]:
+    """Return a warning for every dangerous name, one for all that are unknown, and for what was not read."""
+    notices = [Notice("dangerous_code", _sentence(suspect)) for suspect in safety.dangerous]
+    if safety.unknown:
+        names = _some([suspect.name for suspect in safety.unknown], _N_UNKNOWN)
+        notices.append(Notice("foreign_code", f"a full load would run: {names}"))
+    if safety.unread:
+        places = _some(list(safety.unread), _N_UNKNOWN)
+        notices.append(Notice("more_pickles", f"more pickles are in it than torch.load reads: {places}"))
+    if safety.errors:
+        errors = _some(list(safety.errors), _N_ERRORS)
+        notices.append(Notice("not_read", f"what is in it is not known to the end: {errors}"))
+    return tuple(notices)
+
+
+def _sentence(suspect: Suspect) -> str:
+    return f"dangerous: a full load would run {suspect.call or suspect.name} ({suspect.place}): it {suspect.reason}"
+
+
+def weights_only(verdict: WeightsOnly) -> str:
+    """Say whether torch loads a file under `weights_only=True`."""
+    if verdict.loads == "with names":
+        return f"{_LOADS[verdict.loads]}: {_some(list(verdict.names), _N_UNKNOWN)}"
+    return _LOADS[verdict.loads] + (f": {verdict.reason}" if verdict.reason else "")
+
+
+_COLUMNS: tuple[Column, ...] = (
+    Column("file", "file", lambda r: r.file, is_number=False, rank=0),
+    Column("rank", "rank", lambda r: r.rank, is_number=False, rank=0),
+    Column(
+        "dangerous",
+        "dangerous",
+        lambda r: " ".join(suspect.call or suspect.name for suspect in r.dangerous),
+        is_number=False,
+        rank=0,
+        wraps=True,
+    ),
+    Column(
+        "unknown",
+        "unknown",
+        lambda r: " ".join(suspect.name for suspect in r.unknown),
+        lambda r: _some([suspect.name for suspect in r.unknown], 3),
+        is_number=False,
+        rank=3,
+    ),
+    Column("weights_only", "weights only", lambda r: r.weights_only.loads, is_number=False, rank=1),
+    Column("pickles", "pickles", lambda r: len(r.pickles), rank=4),
+    Column(
+        "problem",
+        "problem",
+        lambda r: (
+            "; ".join(r.errors) if r.errors else None if r.is_understood else "a format that is not read"
+        ),
+        lambda r: (
+            _some(list(r.errors), 1) if r.errors else "" if r.is_understood else "a format that is not read"
+        ),
+        is_number=False,
+        rank=2,
+    ),
+)
+
+
+def scan_sheet(record: ScanRecord, columns: str | None = None) -> Sheet:
+    """List the files of a scan, as they stand in the folder."""
+    n = {rank: sum(file.rank == rank for file in record.files) for rank in ("dangerous", "unknown", "known")}
+    counts = ", ".join(f"{n[rank]} {rank}" for rank in n if n[rank]) or "none"
+    return Sheet(
+        title=f"{record.source}",
+        columns=choose_columns(_COLUMNS, columns),
+        rows=record.files,
+        facts=(("files", f"{len(record.files)}: {counts}"),),
+        is_dim=lambda file: not file.pickles and not file.errors and file.is_understood,
+        is_bad=lambda file: file.rank == DANGEROUS,
+    )
+
+
+def check_scan_columns(columns: str | None) -> None:
+    """Refuse unknown columns before anything is read.
+
+    Raises:
+        UsageError: an unknown column (exit 2).
+    """
+    choose_columns(_COLUMNS, columns)
+
+
+def _some(texts: list[str], most: int) -> str:
+    return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")

@@ -1,0 +1,241 @@
+"""Files of honest writers are never called dangerous, and what is said of `weights_only` is what torch does."""
+
+import argparse
+import collections
+import contextlib
+import datetime
+import functools
+import importlib
+import pickle
+import random
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+import torchvision
+from torch import nn
+
+from modelscope_cli.checkpoints.safety.folders import scan_checkpoint, scan_file
+from modelscope_cli.checkpoints.safety.known import WEIGHTS_ONLY
+from modelscope_cli.records.safety import DANGEROUS, KNOWN
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+# What Lightning, timm, transformers, accelerate, fastai and others put into their files, and whether it is a class.
+STAND_INS = {
+    "pytorch_lightning.utilities.parsing": "AttributeDict",
+    "lightning.pytorch.callbacks.model_checkpoint": "ModelCheckpoint",
+    "pytorch_lightning.callbacks.early_stopping": "EarlyStopping",
+    "omegaconf.dictconfig": "DictConfig",
+    "omegaconf.nodes": "AnyNode",
+    "omegaconf.base": "ContainerMetadata",
+    "transformers.training_args": "TrainingArguments",
+    "transformers.trainer_utils": "IntervalStrategy",
+    "transformers.trainer_pt_utils": "AcceleratorConfig",
+    "transformers.models.bert.modeling_bert": "BertModel",
+    "accelerate.state": "PartialState",
+    "accelerate.utils.dataclasses": "DistributedType",
+    "deepspeed.runtime.fp16.loss_scaler": "LossScaler",
+    "timm.models.vision_transformer": "VisionTransformer",
+    "timm.layers.activations": "GELUTanh",
+    "fastai.vision.augment": "Flip",
+    "fastai.learner": "Learner",
+    "fastcore.foundation": "L",
+    "fastcore.transform": "Pipeline",
+    "fastai.data.transforms": "Categorize",
+    "ultralytics.nn.tasks": "DetectionModel",
+    "ultralytics.utils": "IterableSimpleNamespace",
+    "models.yolo": "Model",
+    "models.common": "Conv",
+    "mmengine.logging.history_buffer": "HistoryBuffer",
+    "sklearn.tree._classes": "DecisionTreeClassifier",
+}
+
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+
+
+def stand_in(module: str, name: str) -> type:
+    return type(name, (), {"__module__": module, "__qualname__": name})
+
+
+@pytest.fixture
+def stand_ins(monkeypatch) -> dict[str, type]:
+    """Modules with those classes, as if their packages were here."""
+    found = {}
+    for module, name in STAND_INS.items():
+        parts = module.split(".")
+        for n in range(1, len(parts) + 1):
+            part = ".".join(parts[:n])
+            if part not in sys.modules:
+                monkeypatch.setitem(sys.modules, part, types.ModuleType(part))
+        found[f"{module}.{name}"] = stand_in(module, name)
+        monkeypatch.setattr(sys.modules[module], name, found[f"{module}.{name}"], raising=False)
+    return found
+
+
+def module() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(2, 2))
+
+
+def with_attributes() -> torch.Tensor:
+    tensor = nn.Parameter(torch.ones(2))
+    tensor.tag = "x"
+    return tensor
+
+
+def training_state() -> dict[str, object]:
+    optimizer = torch.optim.Adam(module().parameters())
+    return {
+        "model": module().state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "scheduler": torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, 10).state_dict(),
+        "rng": [
+            torch.get_rng_state(),
+            np.random.default_rng(0).bit_generator.state,
+            random.Random(0).getstate(),
+        ],
+        "args": argparse.Namespace(lr=0.1, out=Path("runs")),
+        "best": np.float64(0.5),
+        "when": datetime.datetime(2024, 1, 1),
+        "names": np.array(["a", None], dtype=object),
+        "counts": collections.Counter("ab"),
+    }
+
+
+CONTENTS = {
+    "state": lambda: module().state_dict(),
+    "module": module,
+    "training": training_state,
+    "resnet": lambda: torchvision.models.resnet18(num_classes=2),
+    "vit": lambda: torchvision.models.VisionTransformer(32, 16, 1, 1, 8, 8),
+    "transforms": lambda: torchvision.transforms.Compose(
+        [torchvision.transforms.Resize(3), torchvision.transforms.ToTensor()]
+    ),
+    "transformer": lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, batch_first=True), 1),
+    "optimizer": lambda: torch.optim.SGD(module().parameters(), 0.1),
+    "parameter": with_attributes,
+    "sparse": lambda: {"a": torch.eye(3).to_sparse(), "b": torch.eye(3).to_sparse_csr()},
+    "nested": lambda: torch.nested.nested_tensor([torch.ones(2, 2), torch.ones(3, 2)], layout=torch.jagged),
+    "views": lambda: {"c": torch.tensor([1 + 2j]).conj(), "n": torch.tensor([1 + 2j]).conj().imag},
+    "quantized": lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
+    "meta": lambda: torch.empty(2, device="meta"),
+    "partial": lambda: {"w": torch.ones(1), "norm": functools.partial(nn.LayerNorm, eps=1e-6)},
+    "weight norm": lambda: nn.utils.weight_norm(nn.Linear(2, 2)),
+    "distribution": lambda: torch.distributions.Normal(0.0, 1.0),
+    "defaults": lambda: collections.defaultdict(list, a=[torch.ones(1)]),
+}
+WAYS = {
+    "zip": {},
+    "old": {"_use_new_zipfile_serialization": False},
+    "protocol 4": {"pickle_protocol": 4},
+}
+
+
+def resolved(name: str) -> object:
+    parts = name.split(".")
+    for n in range(len(parts) - 1, 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:n]))
+        except ImportError:
+            continue
+        return functools.reduce(getattr, parts[n:], found)
+    raise ImportError(name)
+
+
+def assert_is_torchs_verdict(path: Path) -> None:
+    """The verdict is what torch does: at once, once the names are allowed, or not even then."""
+    verdict = scan_file(path).weights_only
+    allowed = torch.serialization.safe_globals([(resolved(name), name) for name in verdict.names])
+    outcome = contextlib.nullcontext() if verdict.loads != "no" else pytest.raises(Exception, match=r".")
+    with allowed, outcome:
+        torch.load(path, weights_only=True)
+    if verdict.loads == "with names":
+        with pytest.raises(pickle.UnpicklingError):
+            torch.load(path, weights_only=True)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("content", CONTENTS)
+def test_files_of_torch(tmp_path, content, way):
+    path = tmp_path / "a.pt"
+    torch.save(CONTENTS[content](), path, **WAYS[way])
+    safety = scan_file(path)
+    assert safety.rank != DANGEROUS, safety.dangerous
+    assert safety.errors == ()
+    assert safety.unread == ()
+    if content in ("state", "module", "training", "parameter", "sparse", "views", "transformer", "defaults"):
+        assert safety.rank == KNOWN, safety.suspects
+    assert_is_torchs_verdict(path)
+
+
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_files_of_other_writers(tmp_path, stand_ins, protocol):
+    for number, (name, kind) in enumerate(stand_ins.items()):
+        thing = kind()
+        thing.value = [kind, torch.ones(1)]
+        path = tmp_path / f"{number}.pt"
+        torch.save({"state_dict": {"w": torch.ones(2)}, "extra": thing}, path, pickle_protocol=protocol)
+        safety = scan_file(path)
+        assert safety.rank != DANGEROUS, safety.dangerous
+        assert name in safety.foreign
+        assert_is_torchs_verdict(path)
+
+
+def test_bound_methods_and_joined_types_are_not_dangerous(tmp_path):
+    torch.save(
+        {"a": module().forward, "b": int | str, "c": torch.Size([2]), "d": Path("a")}, tmp_path / "a.pt"
+    )
+    safety = scan_file(tmp_path / "a.pt")
+    assert safety.rank == "unknown"
+    assert {"builtins.getattr", "functools.reduce"} <= {suspect.name for suspect in safety.suspects}
+
+
+def test_plain_pickles_and_numpy(tmp_path):
+    state = {"w": torch.ones(3), "n": np.ones(2)}
+    for protocol in range(2, 6):
+        (tmp_path / "a.pkl").write_bytes(pickle.dumps(state, protocol))
+        safety = scan_file(tmp_path / "a.pkl")
+        assert (safety.rank, safety.errors, safety.unread) == (KNOWN, (), ()), safety
+    np.savez(tmp_path / "a.npz", a=np.ones(2), o=np.array([None, "a"], dtype=object))
+    np.save(tmp_path / "a.npy", np.array([{"a": 1}], dtype=object))
+    for name in ("a.npz", "a.npy"):
+        assert (scan_file(tmp_path / name).rank, len(scan_file(tmp_path / name).pickles)) == (KNOWN, 1)
+
+
+def test_a_distributed_checkpoint(tmp_path):
+    dcp.save({"w": torch.ones(2), "epoch": 3, "lr": [0.1]}, checkpoint_id=tmp_path, no_dist=True)
+    safety = scan_checkpoint(tmp_path)
+    assert (safety.rank, safety.errors, safety.foreign) == (KNOWN, (), ("pathlib.PosixPath",))
+    assert any("epoch" in pickle for pickle in safety.pickles)
+
+
+def test_torchscript_is_named(tmp_path):
+    torch.jit.script(nn.Sequential(nn.Linear(2, 2))).save(tmp_path / "a.pt")
+    safety = scan_file(tmp_path / "a.pt")
+    assert safety.rank != DANGEROUS
+    assert "TorchScript" in safety.weights_only.reason
+    assert_is_torchs_verdict(tmp_path / "a.pt")
+
+
+def test_text_and_other_formats_are_no_pickles(tmp_path):
+    (tmp_path / "a.py").write_text("class A:\n    x = 1\n")
+    (tmp_path / "README.md").write_text("compare\nthis\nwith that\n")
+    for path in (
+        tmp_path / "a.py",
+        tmp_path / "README.md",
+        SAMPLES / "star.png",
+        SAMPLES / "sick.safetensors",
+    ):
+        safety = scan_file(path)
+        assert (safety.rank, safety.pickles, safety.is_understood) == (KNOWN, (), True)
+
+
+def test_the_list_of_names_is_torchs_own():
+    allowed = torch._weights_only_unpickler._get_allowed_globals()
+    missing = {name for name in allowed if not name.startswith("torch.distributed.")} - WEIGHTS_ONLY
+    assert missing == set()

@@ -1,0 +1,110 @@
+"""Whatever really runs code under `torch.load(weights_only=False)` is named, and is never called loadable."""
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import hostile
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+
+from modelscope_cli.checkpoints.safety.folders import scan_checkpoint, scan_file
+from modelscope_cli.records.safety import DANGEROUS
+
+LOAD_ALL = Path(__file__).with_name("load_all.py")
+# A million operations: once is enough.
+LARGE = ("much before",)
+N_CONTAINERS = 2
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> list[tuple[str, Path, Path]]:
+    """Every kind in an archive and in containers by lot: what it is, the file, the mark it leaves."""
+    folder = tmp_path_factory.mktemp("hostile")
+    chance = random.Random(0)
+    found = []
+    for number, (kind, make) in enumerate(hostile.KINDS.items()):
+        others = [] if kind in LARGE else chance.sample(list(hostile.CONTAINERS)[1:], N_CONTAINERS)
+        for container in ("zip", *others):
+            stem = f"{number}_{container.replace(' ', '_')}"
+            mark, path = folder / f"{stem}.mark", folder / f"{stem}.pt"
+            path.write_bytes(hostile.CONTAINERS[container](make(str(mark))))
+            found.append((f"{kind} in {container}", path, mark))
+    return found
+
+
+@pytest.fixture(scope="module")
+def ran(files) -> set[str]:
+    """What left its mark once torch had loaded it in full."""
+    lines = "\n".join(str(path) for _, path, _ in files)
+    command = [sys.executable, str(LOAD_ALL)]
+    subprocess.run(command, input=lines, text=True, capture_output=True, check=False, timeout=240)
+    return {what for what, _, mark in files if mark.exists()}
+
+
+def test_the_files_are_as_hostile_as_they_should_be(files, ran):
+    assert len(files) >= 200
+    assert {what for what, _, _ in files if what.endswith("in zip")} <= ran
+    assert len(ran) >= 0.9 * len(files)
+
+
+def test_all_are_named_dangerous_whether_they_run_or_not(files):
+    found = {what: scan_file(path) for what, path, _ in files}
+    assert [what for what, safety in found.items() if safety.rank != DANGEROUS] == []
+    assert all(safety.dangerous and safety.foreign for safety in found.values())
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_none_is_said_to_load_as_weights_only(files):
+    for what, path, _ in files:
+        assert scan_file(path).weights_only.loads in ("no", "unasked"), what
+        with pytest.raises(Exception, match=r"."):
+            torch.load(path, weights_only=True)
+
+
+@pytest.mark.parametrize("peer", ["picklescan.scanner", "modelscan.modelscan"])
+def test_what_others_name_is_named(files, peer):
+    module = pytest.importorskip(peer)
+    for what, path, _ in files:
+        if peer.startswith("picklescan"):
+            is_found = module.scan_file_path(str(path)).issues_count > 0
+        else:
+            is_found = bool(module.ModelScan().scan(str(path))["issues"])
+        assert not is_found or scan_file(path).rank == DANGEROUS, what
+
+
+class Evil:
+    def __reduce__(self):
+        return os.system, ("exit 0",)
+
+
+class Holder:
+    """An object that torch.distributed pickles."""
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("where", ["object", "metadata"])
+def test_a_distributed_checkpoint(tmp_path, where):
+    dcp.save(
+        {"w": torch.ones(2), "epoch": Evil() if where == "object" else 3},
+        checkpoint_id=tmp_path,
+        no_dist=True,
+    )
+    if where == "metadata":
+        metadata = (tmp_path / ".metadata").read_bytes()
+        evil = hostile.call(hostile.name4("pathlib", "os.system"), hostile.short("exit 0")) + b"0"
+        (tmp_path / ".metadata").write_bytes(metadata[:2] + evil + metadata[11:])
+    safety = scan_checkpoint(tmp_path)
+    assert safety.rank == DANGEROUS
+    assert "system" in safety.dangerous[0].name
+
+
+def test_behind_eight_others_it_is_shown(tmp_path):
+    names = b"".join(hostile.name("models", f"Layer{n}") + b"0" for n in range(40))
+    (tmp_path / "a.pt").write_bytes(hostile.in_zip(hostile.whole(names + hostile.system("x"))))
+    safety = scan_file(tmp_path / "a.pt")
+    assert safety.suspects[0].name == "os.system"
+    assert len(safety.suspects) == 41

@@ -1,0 +1,125 @@
+"""`modelscope weights` as a gate: exit codes, `--fail-on`, `--scan`, and the rules of `check` for files."""
+
+import json
+import os
+import shutil
+import xml.etree.ElementTree as ET
+
+import pytest
+import torch
+from torch.distributions import Normal
+
+STATE = {"w": torch.ones(2)}
+
+
+class Evil:
+    def __reduce__(self):
+        return os.system, ("exit 0",)
+
+
+@pytest.fixture
+def files(cwd):
+    torch.save(STATE, "good.pt")
+    torch.save({"state_dict": STATE, "noise": Normal(0.0, 1.0)}, "odd.pt")
+    torch.save({"state_dict": STATE, "hook": Evil()}, "evil.pt")
+    (cwd / "text.pkl").write_bytes(b"cos\nsystem\n(S'exit 0'\ntR.")
+    return cwd
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "code"),
+    [
+        ("good.pt", "", 0),
+        ("good.pt", "--fail-on unknown", 0),
+        ("odd.pt", "", 0),
+        ("odd.pt", "--fail-on unknown", 1),
+        ("evil.pt", "", 1),
+        ("evil.pt", "--fail-on never", 0),
+        ("text.pkl", "", 1),
+        ("text.pkl", "--fail-on never", 4),
+        ("good.pt", "--fail-on always", 2),
+    ],
+)
+def test_exit_codes(run, files, name, options, code):
+    run(f"weights {name} {options}", expect=code)
+    if code != 4:
+        run(f"weights {name} {options} --scan", expect=code)
+
+
+def test_what_is_found_is_told_with_its_place_and_the_verdict(run, files):
+    outcome = run("weights evil.pt --format table", expect=1)
+    assert "system('exit 0') (evil/data.pkl, byte" in outcome.err
+    assert "it runs a program or Python code" in outcome.err
+    assert "torch.load does not take it with weights_only=True" in outcome.out
+    document = run("weights evil.pt --json", expect=1).json
+    assert document["foreign"] == [f"{os.system.__module__}.system"]
+    assert document["safety"]["rank"] == "dangerous"
+    assert document["tensors"][0]["name"] == "w"
+
+
+def test_the_document_is_written_where_the_file_is_refused(run, files):
+    (files / "cut.pt").write_bytes((files / "evil.pt").read_bytes()[:-40])
+    for name in ("text.pkl", "cut.pt"):
+        document = run(f"weights {name} --json", expect=1 if name == "text.pkl" else 4).json
+        assert document["error"]
+        assert document["safety"]["rank"] != "known"
+    assert run("weights text.pkl --json", expect=1).json["foreign"] == ["os.system"]
+
+
+def test_converted_files_hold_no_code(run, files):
+    run("weights evil.pt --convert safe.safetensors --fail-on never")
+    assert run("weights safe.safetensors --json").json["safety"]["suspects"] == []
+
+
+def test_a_folder_is_scanned_to_any_depth_and_not_beyond(run, files, tmp_path_factory):
+    outside = tmp_path_factory.mktemp("outside")
+    shutil.move(files / "evil.pt", outside / "evil.pt")
+    (files / "text.pkl").unlink()
+    inside = files / "in"
+    (inside / "a" / "b").mkdir(parents=True)
+    (files / "good.pt").rename(inside / "a" / "b" / "model.jpg")
+    (inside / "link.pt").symlink_to(outside / "evil.pt")
+    (inside / "folder").symlink_to(outside)
+    assert run("weights in --scan --fail-on unknown").column("file") == ["in/a/b/model.jpg"]
+    shutil.copy(outside / "evil.pt", inside / "a" / "evil.txt")
+    os.mkfifo(inside / "pipe")
+    outcome = run("weights in --scan", expect=1)
+    rows = {row["file"]: row for row in outcome.rows}
+    assert rows["in/a/evil.txt"]["rank"] == "dangerous"
+    assert "system('exit 0')" in rows["in/a/evil.txt"]["dangerous"]
+    assert rows["in/pipe"]["problem"] == "not a plain file"
+    (inside / "a" / "evil.txt").unlink()
+    document = json.loads(run("weights in --scan --json", expect=4).out)
+    assert document["schema"] == "modelscope/weights-scan/1"
+    assert (document["rank"], document["passed"], len(document["files"])) == ("unknown", True, 2)
+
+
+def test_an_archive_is_described_as_torch_loads_it(run, cwd):
+    import zipfile
+
+    torch.save({"hidden": torch.zeros(3)}, "a.pt")
+    with zipfile.ZipFile("a.pt") as old, zipfile.ZipFile("b.pt", "w") as new:
+        for name in old.namelist():
+            new.writestr(name.replace("data.pkl", "DATA.PKL"), old.read(name))
+        new.writestr("a/xdata.pkl", b"\x80\x02}.")
+    outcome = run("weights b.pt")
+    assert outcome.column("name") == ["hidden"]
+    assert "more pickles are in it than torch.load reads: a/xdata.pkl" in outcome.err
+
+
+def test_check_has_a_rule_for_it(run, files, samples):
+    tiny = f"{samples}/tiny_resnet.py:TinyResNet"
+    for name, code in (("evil.pt", 1), ("odd.pt", 4)):
+        outcome = run(f"check {tiny} -c {name} --format github", expect=code)
+        severity = "error title=MS001" if code == 1 else "warning title=MS002"
+        assert outcome.out.startswith(f"::{severity}")
+    junit = ET.fromstring(run(f"check {tiny} -c evil.pt --format junit", expect=1).out)
+    assert [case.get("name") for case in junit.iter("testcase") if case.find("failure") is not None] == [
+        "MS001 dangerous-code"
+    ]
+    document = run(f"check {tiny} -c evil.pt --json", expect=1).json
+    assert document["findings"][0]["code"] == "MS001"
+    run(f"check {tiny} -c odd.pt --fail-on warning", expect=1)
+    document = run(f"check {tiny} -c {samples}/tiny_resnet.safetensors --select MS0 --json").json
+    assert (document["findings"], document["rules"][0]["judged"]) == ([], True)
+    assert not run(f"check {tiny} --select MS001 --json").json["rules"][0]["judged"]
