@@ -22,7 +22,8 @@ def sparse(layout: Any, data: Any) -> TensorRef | None:
     sizes = [part for part in data if isinstance(part, tuple | list)]
     if not parts or not sizes:
         return None
-    kind = str(layout).removeprefix("torch.sparse_").upper()
+    name = layout.args[0] if isinstance(layout, Opaque) and layout.args else layout
+    kind = str(name).removeprefix("torch.sparse_").upper()
     held = sum(part.nbytes for part in parts)
     return TensorRef(checked_shape(sizes[0]), parts[-1].dtype, special=f"sparse ({kind})", held=held)
 

@@ -136,7 +136,7 @@ def draw_line(draw: random.Random, with_all: bool) -> list[str]:
     command = draw.choice(COMMANDS)
     usual = USUAL[command] if draw.random() < 0.98 else ""
     line = [command]
-    function = getattr(importlib.import_module(f"modelscope_cli.cli.{command}"), command)
+    function = getattr(importlib.import_module(f"modelscope_cli.commands.{command}.command"), command)
     hints = [item for item in get_type_hints(function, include_extras=True).items() if get_args(item[1])]
     typed = [
         *shlex.split(_filled(usual)),

@@ -18,7 +18,7 @@ ABSURD = (2**63 - 1, 2**63, -(2**63), "1e308", "-1e308", "1e-320", "nan", "inf",
 def numbers():
     """Yield the command and the option of every parameter that is an `int` or a `float`."""
     for command in COMMANDS:
-        function = getattr(importlib.import_module(f"modelscope_cli.cli.{command}"), command)
+        function = getattr(importlib.import_module(f"modelscope_cli.commands.{command}.command"), command)
         hints = get_type_hints(function, include_extras=True)
         for kind, option in (get_args(hint)[:2] for hint in hints.values() if get_args(hint)):
             if {int, float} & {kind, *get_args(kind)}:

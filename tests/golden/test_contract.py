@@ -37,7 +37,8 @@ LINES = {
     "lrfind": f"lrfind -m {SAMPLES}/tiny_resnet.py:TinyResNet --steps 12 --pictures 40 --size 16 --batch 4",
     "models": "models alexnet",
     "predict": f"predict {SAMPLES}/star.png {TINY} --top 2 --hook scale=1@block1.conv1",
-    "prune": f"prune {SAMPLES}/star.png {TINY} --save pruned.safetensors --sweep 0.5 --hook scale=1@block1.conv1",
+    "prune": f"prune --force {SAMPLES}/star.png {TINY} --save pruned.safetensors --sweep 0.5 "
+    "--hook scale=1@block1.conv1",
     "rules": "rules",
     "stats": f"stats {SAMPLES}/star.png {TINY} --mode train --batch 1 --correlation -l conv "
     "--hook scale=1@block1.conv1",

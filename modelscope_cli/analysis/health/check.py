@@ -110,6 +110,7 @@ def check(
         baseline=str(settings.baseline) if settings.baseline else None,
     )
     if record.passed and refused is not None:
+        refused.record = record
         raise refused
     return record
 

@@ -78,7 +78,7 @@ def ablate(
     where = output.begin()
     asked = model.request(), inputs.request(images, model.seed)
     choose_columns(ablate_columns(), output.columns)
-    if (folder.out or output.force) and not save:
+    if (folder.out or (output.force and output.output is None)) and not save:
         raise UsageError("--no-save writes no folder", "leave out --no-save, or --out and --force")
     record = ms.ablate(
         *asked,

@@ -6,6 +6,7 @@ import typer
 
 import modelscope_cli as ms
 from modelscope_cli.commands.check import options as own
+from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.groups import spread
@@ -49,6 +50,7 @@ def check(
     from modelscope_cli.commands.check.github import render_github
     from modelscope_cli.commands.check.junit import render_junit
     from modelscope_cli.commands.check.table import COLUMNS, check_sheet
+    from modelscope_cli.records.check import CheckRecord
     from modelscope_cli.report.sheet import choose_columns
 
     where = output.begin(more=("github", "junit"))
@@ -56,21 +58,29 @@ def check(
     settings = rules.settings()
     if settings.project is not None:
         PROGRESS.note(f"settings: {settings.project}")
-    record = ms.check(
-        loading.request(model),
-        inputs.request(images, loading.seed),
-        select=settings.select,
-        ignore=settings.ignore,
-        set=settings.thresholds,
-        fail_on=settings.fail_on,
-        baseline=settings.baseline,
-        mode=mode,
-        progress=PROGRESS,
-    )
+    refused = None
+    try:
+        record = ms.check(
+            loading.request(model),
+            inputs.request(images, loading.seed),
+            select=settings.select,
+            ignore=settings.ignore,
+            set=settings.thresholds,
+            fail_on=settings.fail_on,
+            baseline=settings.baseline,
+            mode=mode,
+            progress=PROGRESS,
+        )
+    except ModelscopeError as error:
+        if not isinstance(error.record, CheckRecord):
+            raise
+        record, refused = error.record, error
     emit(
         where,
         check_sheet(record, output.columns),
         record.to_dict(),
         more={"github": lambda: render_github(record), "junit": lambda: render_junit(record)},
     )
+    if refused is not None:
+        raise refused
     return 0 if record.passed else FOUND

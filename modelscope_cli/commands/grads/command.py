@@ -70,7 +70,7 @@ def grads(
     where = output.begin()
     asked = model.request(), inputs.request(images, model.seed)
     choose_columns(grads_columns(report.table), output.columns)
-    if (report.out or output.force) and not report.save:
+    if (report.out or (output.force and output.output is None)) and not report.save:
         raise UsageError("--no-save writes no folder", "leave out --no-save, or --out and --force")
     if report.table == own.Table.batch_norm:
         check_drift(mode == opt.Mode.train or (mode == opt.Mode.auto and has_own_loss(asked[0], loss.loss)))
