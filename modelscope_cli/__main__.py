@@ -6,14 +6,14 @@ def main() -> None:
 
     interrupts.end_at_once()  # before anything else: what follows takes its time to be read
     import atexit
+    import os
     import sys
 
     from modelscope_cli.shell.app import run
 
     code: int | None = None
-    atexit.register(
-        lambda: interrupts.last_words(code)
-    )  # the first to be registered is the last to be called
+    # The first to be registered is the last to be called.
+    atexit.register(lambda: interrupts.last_words(code))
     try:
         interrupts.raise_signals()
         code = run(sys.argv[1:])
@@ -22,6 +22,10 @@ def main() -> None:
         code = interrupts.INTERRUPTED
     except interrupts.Terminated:
         code = interrupts.TERMINATED
+    if "RANK" in os.environ:  # one of several processes, as torchrun starts them
+        from modelscope_cli.watching.leave import leave
+
+        leave(code)
     sys.exit(code)
 
 

@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Callable
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,6 +24,15 @@ def pytest_configure() -> None:
     """Let Ctrl-C work in what the tests start: a shell that runs us in the background has it ignored, for all."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
+    """Mark as numeric what compares floats: the tests of every module that uses `tolerance`."""
+    for item in items:
+        used = (value for value in vars(item.module).values() if isinstance(value, FunctionType))
+        if any(function.__module__ == "tolerance" for function in used):
+            item.add_marker("numeric")
 
 
 def picture(model: "nn.Module") -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tolerance import close
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.activations.observer import observe_activations, to_row
@@ -53,9 +54,9 @@ def test_batches_are_as_good_as_one(net: nn.Module, sizes: list[int]) -> None:
     assert [row.name for row in parts] == ["0.0", "0.1", "0.2", "1", "2"]
     for one, many in zip(whole, parts, strict=True):
         assert (many.numel, many.channels, many.dead_channels) == (one.numel, one.channels, one.dead_channels)
-        assert (many.min, many.max) == pytest.approx((one.min, one.max), rel=1e-5)
+        assert (many.min, many.max) == close((one.min, one.max))
         for figure in ("mean", "std", "mad", "rms"):
-            assert getattr(many, figure) == pytest.approx(getattr(one, figure), rel=1e-5, abs=1e-7), figure
+            assert getattr(many, figure) == close(getattr(one, figure), scale=0.01), figure
         for figure in ("zero_fraction", "near_zero_fraction"):
             assert getattr(many, figure) == pytest.approx(getattr(one, figure), abs=2 / one.numel), figure
 
@@ -67,9 +68,9 @@ def test_the_rows_are_what_numpy_says_of_the_outputs(net: nn.Module) -> None:
     row = rows(net, *x.split(2))[0]
     assert (row.name, row.type, row.call, row.output, row.shape) == ("0.0", "Conv2d", 0, "", (2, 6, 6, 6))
     assert row.numel == conv.size
-    assert row.mean == pytest.approx(conv.mean(), rel=1e-5)
-    assert row.std == pytest.approx(conv.std(), rel=1e-5)
-    assert row.mad == pytest.approx(np.abs(conv - conv.mean()).mean(), rel=1e-5)
+    assert row.mean == close(conv.mean())
+    assert row.std == close(conv.std())
+    assert row.mad == close(np.abs(conv - conv.mean()).mean())
 
 
 def test_blocks_are_left_out_unless_asked_for(net: nn.Module) -> None:
@@ -151,7 +152,7 @@ def test_redundancy_is_the_mean_off_the_diagonal(net: nn.Module) -> None:
     row = rows(net, *x.split(4), with_correlation=True)[0]
     assert row.correlation is not None
     assert row.correlation.channels == 6
-    assert row.correlation.mean_abs == pytest.approx(expected, rel=1e-6)
+    assert row.correlation.mean_abs == close(expected)
     assert rows(net, x)[0].correlation is None
 
 
@@ -169,7 +170,7 @@ def test_noise_in_the_model_is_the_same_in_both_passes() -> None:
             return torch.rand_like(x) * 1000
 
     (row,) = rows(Noisy(), torch.zeros(1, 1), torch.zeros(1, 1))
-    assert row.mad == pytest.approx(row.std, rel=1e-5)  # so it is for two values
+    assert row.mad == close(row.std)  # so it is for two values
 
 
 def test_only_what_is_wanted_is_there(net: nn.Module) -> None:

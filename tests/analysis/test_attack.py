@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tolerance import assert_close, close
 
 from modelscope_cli.analysis.attack.norm_balls import BALLS
 from modelscope_cli.analysis.attack.request import AttackRequest, make_request
@@ -70,8 +71,8 @@ def test_one_step_changes_a_linear_score_by_epsilon_times_the_dual_norm(norm, du
         assert torch.equal(start, pixels)
         falls = scores_of(pixels).argmax() == 0
         change = float((w.double() * (end - pixels).double()).sum())
-        assert change == pytest.approx(float(dual(w.double())) * 8 / 255 * (-1 if falls else 1), rel=1e-5)
-        assert distance(norm, end, pixels) == pytest.approx(8 / 255, rel=2e-6)
+        assert change == close(float(dual(w.double())) * 8 / 255 * (-1 if falls else 1))
+        assert distance(norm, end, pixels) == close(8 / 255)
         if norm == "linf":  # every value, and exactly: both neighbours are float32 numbers
             sign = w.sign() * (-1 if falls else 1)
             assert torch.equal(end, (pixels + sign * (8 / 255)).float())
@@ -149,7 +150,7 @@ def test_random_starts_fill_the_ball(norm):
 def test_a_step_has_length_1_however_small_the_gradient(scale):
     gradient = random_pixels(1) - 0.5
     step = BALLS["l2"](gradient, 1).steepest(gradient * scale)
-    torch.testing.assert_close(step, gradient / gradient.norm())
+    assert_close(step, gradient / gradient.norm())
 
 
 def test_it_stops_at_the_first_picture_that_lasts_and_counts_its_passes():
@@ -197,7 +198,7 @@ def test_restarts_begin_elsewhere_and_the_best_of_all_is_kept():
     assert found.losses[found.restart][found.iterations] == max(map(max, found.losses))
     assert (found.n_forward, found.n_backward) == (12, 9)
     again = search(lambda x: far(x) / 50, pixels, goal, request)
-    assert torch.equal(again.pixels, found.pixels)
+    assert_close(again.pixels, found.pixels)
 
 
 def test_a_gradient_of_exactly_zero_ends_a_run_and_is_counted():

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 from safetensors.torch import load_file
+from tolerance import A_NETWORK, assert_close, close
 from torchvision.models import squeezenet1_1
 from torchvision.transforms import v2
 
@@ -28,6 +29,7 @@ SAMPLES = Path(__file__).parents[2] / "samples"
 CHECKPOINT = SAMPLES / "shapes_squeezenet1_1.safetensors"
 STAR, DOTS = 3, 8
 STEPS = 5
+LOGIT = 20  # the size of the logits whose differences a loss is
 
 normalize = v2.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
 
@@ -116,9 +118,9 @@ def attacked(star, loaded):
 def test_fgsm(network, star, attacked):
     found = attacked(Goal(STAR, is_targeted=False), "fgsm")
     expected = fgsm(network, star, 8 / 255, STAR)
-    torch.testing.assert_close(found.pixels, expected, rtol=0, atol=1e-6)
+    assert_close(found.pixels, expected)
     with torch.no_grad():
-        torch.testing.assert_close(found.logits, network(normalize(expected)), rtol=1e-5, atol=1e-4)
+        assert_close(found.logits, network(normalize(expected)), A_NETWORK)
 
 
 @pytest.mark.parametrize("method", ["ifgsm", "pgd"])
@@ -138,8 +140,8 @@ def test_ifgsm_and_pgd_take_the_same_way(network, star, attacked, method, norm, 
     )
     n = len(found.losses[0])
     assert n == STEPS + 1 or found.is_success
-    assert found.losses[0] == pytest.approx(losses[:n], rel=1e-4, abs=1e-5)
-    torch.testing.assert_close(found.pixels, points[found.iterations], rtol=0, atol=1e-5)
+    assert found.losses[0] == close(losses[:n], STEPS * A_NETWORK, scale=LOGIT)
+    assert_close(found.pixels, points[found.iterations], STEPS * A_NETWORK)
 
 
 def test_a_held_out_picture_of_every_class_fools_the_network_from_its_file(loaded, tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from tolerance import A_NETWORK, close
 from torch import Tensor, nn
 
 
@@ -54,8 +55,8 @@ def test_moves_are_what_a_forward_in_train_mode_does(measure, unchanged, momentu
         twin = Net(momentum, n_tracked)
         norm = twin.get_submodule(row.name)
         mean_move, var_move = moved(norm, lambda twin=twin: twin(x))
-        assert row.mean_move == pytest.approx(rms(mean_move), rel=1e-4)
-        assert row.var_move == pytest.approx(rms(var_move), rel=1e-4)
+        assert row.mean_move == close(rms(mean_move), A_NETWORK)
+        assert row.var_move == close(rms(var_move), A_NETWORK)
         assert row.momentum == momentum
         assert row.channels == norm.num_features
 
@@ -67,10 +68,10 @@ def test_gap_and_ratio_compare_the_batch_with_the_running_values(measure):
     row = measure(model, x, is_training=True).batch_norm[0]
     scale = bn.running_var.double() + bn.eps
     ratio = (y.var(1, correction=0) + bn.eps) / scale
-    assert row.mean_gap == pytest.approx(rms((y.mean(1) - bn.running_mean) / scale.sqrt()), rel=1e-5)
-    assert row.var_ratio == pytest.approx(float(ratio.log().mean().exp()), rel=1e-5)
-    assert row.var_ratio_min == pytest.approx(float(ratio.min()), rel=1e-5)
-    assert row.var_ratio_max == pytest.approx(float(ratio.max()), rel=1e-5)
+    assert row.mean_gap == close(rms((y.mean(1) - bn.running_mean) / scale.sqrt()))
+    assert row.var_ratio == close(float(ratio.log().mean().exp()))
+    assert row.var_ratio_min == close(float(ratio.min()))
+    assert row.var_ratio_max == close(float(ratio.max()))
 
 
 def test_several_batches_are_averaged_and_measured_against_what_was_found(measure, unchanged):
@@ -82,7 +83,7 @@ def test_several_batches_are_averaged_and_measured_against_what_was_found(measur
     means = torch.stack([model.conv(x).detach().double().mean((0, 2, 3)) for x in passes]).mean(0)
     scale = model.bn.running_var.double() + model.bn.eps
     expected = rms((means - model.bn.running_mean) / scale.sqrt())
-    assert found.mean_gap == pytest.approx(expected, rel=1e-5)
+    assert found.mean_gap == close(expected)
     assert min(row.var_ratio_max for row in each) <= found.var_ratio_max
     assert found.var_ratio_max <= max(row.var_ratio_max for row in each)
 

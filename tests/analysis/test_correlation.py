@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tolerance import assert_close, close
 from torch import Tensor
 
 from modelscope_cli.analysis.statistics.correlation import Comoments
@@ -42,7 +43,7 @@ def streamed(parts: tuple[Tensor, ...], dim: int) -> Tensor:
 def test_batches_of_any_size_give_numpys_matrix(sizes: list[int], mean: float, dim: int, seed: int) -> None:
     x = mixed(sum(sizes), 5, mean, seed)
     x = x.movedim(3, dim)
-    assert streamed(x.split(sizes), dim).numpy() == pytest.approx(numpy_says(x, dim), abs=1e-9)
+    assert streamed(x.split(sizes), dim).numpy() == close(numpy_says(x, dim), dtype=torch.float64, scale=1)
 
 
 @pytest.mark.parametrize("constant", [0.0, 0.1, -1e4 / 3])
@@ -58,22 +59,22 @@ def test_a_channel_that_never_varies_has_no_correlation(constant: float, first_i
     assert is_nan[:, 2].all()
     assert is_nan.sum() == 7
     others = np.ix_([0, 1, 3], [0, 1, 3])
-    assert found.numpy()[others] == pytest.approx(numpy_says(x, 3)[others], abs=1e-9)
+    assert found.numpy()[others] == close(numpy_says(x, 3)[others], dtype=torch.float64, scale=1)
 
 
 def test_rows_that_are_not_finite_are_left_out() -> None:
     x = mixed(6, 3, 1.0)
     x[1, 0, 0, 0] = torch.inf
     x[4, 2, 3, 2] = torch.nan
-    assert streamed(x.split(2), 3).numpy() == pytest.approx(numpy_says(x, 3), abs=1e-9)
+    assert streamed(x.split(2), 3).numpy() == close(numpy_says(x, 3), dtype=torch.float64, scale=1)
 
 
 def test_half_precision_and_integers() -> None:
     for x in (mixed(6, 3, 1.0).half(), (mixed(6, 3, 1.0) * 10).int(), mixed(6, 3, 1.0) > 0):
-        assert streamed((x,), 3).numpy() == pytest.approx(numpy_says(x, 3), abs=1e-9)
+        assert streamed((x,), 3).numpy() == close(numpy_says(x, 3), dtype=torch.float64, scale=1)
 
 
 def test_the_diagonal_is_one_and_the_matrix_symmetric() -> None:
     found = streamed(mixed(5, 6, 100.0).split(2), 3)
-    assert found.diagonal() == pytest.approx(torch.ones(6), abs=1e-12)
-    assert torch.allclose(found, found.T, atol=1e-14)
+    assert found.diagonal() == close(torch.ones(6), dtype=torch.float64, scale=1)
+    assert_close(found, found.T)

@@ -1,4 +1,4 @@
-"""Every torchvision model: its gradients against `torch.autograd.grad` on the same graph, bit by bit."""
+"""Every torchvision model: its gradients against `torch.autograd.grad` on the same graph."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tolerance import A_NETWORK, are_close, close
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from modelscope_cli.analysis.gradients import measure as gradients
 from modelscope_cli.analysis.gradients.activation_gradients import ActivationGradients
+from modelscope_cli.analysis.gradients.parameter_gradients import ParameterGradients
 from modelscope_cli.analysis.gradients.request import GradsRequest
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.selection import Selection
@@ -44,11 +46,34 @@ def smallest(name: str) -> tuple[tuple[str, ...], InputRequest]:
         return (), InputRequest()  # made for one size
     if family == "detection":
         can_shrink = "rcnn" in name or name.startswith(("fcos", "retinanet"))
-        return ("min_size=64",) if can_shrink else (), InputRequest(size="64", batch=2)
+        few = ("rpn_post_nms_top_n_train=16", "box_batch_size_per_image=8") if "rcnn" in name else ()
+        return ("min_size=64", *few) if can_shrink else (), InputRequest(size="64", batch=2)
     if family == "video":
         return (), InputRequest(shapes=("1,3,14,224,224" if name == "s3d" else "1,3,4,32,32",))
     side = {"optical_flow": 128}.get(family, 96 if "inception" in name else 64)
     return (), InputRequest(size=str(side))
+
+
+@pytest.fixture(autouse=True)
+def quick_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fill weights from one block of noise: what they are decides nothing here, and to draw them takes minutes."""
+    uniform = torch.rand(1 << 20, generator=torch.Generator().manual_seed(0))
+    normal = torch.randn(1 << 20, generator=torch.Generator().manual_seed(0))
+
+    def fill(x: Tensor, values: Tensor) -> Tensor:
+        for part in x.detach().view(-1).split(len(values)):
+            part.copy_(values[: len(part)])
+        return x
+
+    def fill_uniform(x: Tensor, low: float = 0, high: float = 1, generator: Any = None) -> Tensor:
+        return fill(x, uniform * (high - low) + low)
+
+    def fill_normal(x: Tensor, mean: float = 0, std: float = 1, *_: Any, generator: Any = None) -> Tensor:
+        return fill(x, normal * std + mean)
+
+    monkeypatch.setattr(Tensor, "uniform_", fill_uniform)
+    monkeypatch.setattr(Tensor, "normal_", fill_normal)
+    monkeypatch.setattr(nn.init, "trunc_normal_", fill_normal)
 
 
 def prepare(name: str) -> tuple[LoadedModel, Any]:
@@ -108,23 +133,54 @@ def truth(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[Any, Tensor | N
     return watch
 
 
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[Any, Tensor | None]], Counter[Any]]:
+    """Compare every gradient with the truth as it arrives, before anything writes to it; copies would cost more
+    than the gradients themselves. Counts those that agree."""
+
+    def watch(expected: dict[Any, Tensor | None]) -> Counter[Any]:
+        agreed: Counter[Any] = Counter()
+        add, to_row = ActivationGradients._add, ParameterGradients._row
+
+        def compare(key: Any, found: Tensor) -> None:
+            truth = expected.get(key)
+            agreed[key] += truth is not None and are_close(found, truth)
+
+        def add_activation(self: ActivationGradients, one: Any, stream: Any, grad: Tensor) -> None:
+            if stream is one.after:
+                compare((one.call.label, one.path), grad)
+            add(self, one, stream, grad)
+
+        def add_parameter(self: ParameterGradients, one: Any, *args: Any) -> Any:
+            if one.after.value is not None:
+                compare(one.name, one.after.value)
+            return to_row(self, one, *args)
+
+        monkeypatch.setattr(ActivationGradients, "_add", add_activation)
+        monkeypatch.setattr(ParameterGradients, "_row", add_parameter)
+        return agreed
+
+    return watch
+
+
 def assert_figures(row: Any, grad: Tensor) -> None:
     """Compare the columns with NumPy on the same numbers in float64; the largest tensors take too long."""
     if grad.numel() > 1_000_000:
         return
     x = grad.double().numpy()
     top = np.abs(x).max(initial=0)
-    assert row.grad_norm == pytest.approx(np.linalg.norm(x), rel=1e-5)
-    assert row.grad_mean == pytest.approx(x.mean(), rel=1e-5, abs=1e-6 * top)
-    assert row.grad_std == pytest.approx(x.std(), rel=1e-4, abs=1e-6 * top)
+    assert row.grad_norm == close(np.linalg.norm(x))
+    assert row.grad_mean == close(x.mean(), scale=0.1 * top)
+    assert row.grad_std == close(x.std(), A_NETWORK, scale=0.01 * top)
     assert (row.grad_min, row.grad_max, row.grad_abs_max) == (x.min(), x.max(), top)
     assert (row.nan_count, row.inf_count) == (0, 0)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_gradients_are_those_of_autograd(name, kept, truth, unchanged):
+def test_gradients_are_those_of_autograd(name, compared, truth, unchanged):
     model, inputs = prepare(name)
     expected = truth(model.module)
+    agreed = compared(expected)
     check = unchanged(model.module)
     selection = Selection(is_innermost_only=True)
     request = GradsRequest(is_training=model.family == "detection")
@@ -138,17 +194,15 @@ def test_gradients_are_those_of_autograd(name, kept, truth, unchanged):
         grad = expected.get(row.name)
         assert (grad is None) == (row.mark in ("unused", "frozen"))
         if grad is not None:
-            assert torch.equal(kept.parameters[row.name, "after"], grad)
+            assert agreed[row.name] == 1
             assert_figures(row, grad)
-            assert row.zero_fraction == (grad == 0).double().mean().item()
+            assert row.zero_fraction == (grad.numel() - int(grad.count_nonzero())) / grad.numel()
             n_shown += 1
     for row in found.activations:
         label = f"{row.name}#{row.call}" if row.call else row.name
         grad = expected.get((label, row.output))
-        arrived = kept.activations[label, row.output, "after"]
-        assert len(arrived) == (grad is not None)
+        assert agreed[label, row.output] == (grad is not None)
         if grad is not None:
-            assert torch.equal(arrived[0], grad)
             assert_figures(row, grad)
             n_shown += 1
     assert n_shown > 20

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from tolerance import assert_close, close
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.gradients.losses import Criterion
@@ -49,11 +50,11 @@ HOT = F.one_hot(BEST, 5).float()
 def test_losses_are_torchs_own(options, expected, name):
     loss = judge(X, **options)
     assert loss.value.ndim == 0
-    assert loss.value.item() == pytest.approx(expected.item(), rel=1e-6)
+    assert loss.value.item() == close(expected.item())
     assert loss.name == name
     (ours,) = torch.autograd.grad(loss.value, X, retain_graph=True)
     (theirs,) = torch.autograd.grad(expected, X, retain_graph=True)
-    torch.testing.assert_close(ours, theirs)
+    assert_close(ours, theirs)
 
 
 def test_nll_is_torchs_own_and_takes_log_probabilities_only():
@@ -76,7 +77,7 @@ def test_nll_is_torchs_own_and_takes_log_probabilities_only():
 def test_a_target_is_an_index_a_label_or_the_prediction(target, words, classes):
     loss = judge(X, target=target)
     assert (loss.target, loss.classes) == (words, classes)
-    assert loss.value.item() == pytest.approx(F.cross_entropy(X, torch.tensor(classes)).item(), rel=1e-6)
+    assert loss.value.item() == close(F.cross_entropy(X, torch.tensor(classes)).item())
 
 
 def test_the_prediction_of_one_picture_is_named():
@@ -149,28 +150,26 @@ def test_segmentation_is_cross_entropy_per_pixel_with_the_auxiliary_head():
     best = out.detach().argmax(1)
     loss = judge({"out": out, "aux": aux}, family="segmentation")
     expected = F.cross_entropy(out, best) + 0.5 * F.cross_entropy(aux, best)
-    assert loss.value.item() == pytest.approx(expected.item(), rel=1e-6)
+    assert loss.value.item() == close(expected.item())
     assert loss.name == "cross-entropy per pixel of output 'out' + 0.5 x an auxiliary head's"
     one = judge({"out": out}, family="segmentation", target="dog")
-    assert one.value.item() == pytest.approx(
-        F.cross_entropy(out, torch.ones(1, 4, 4).long()).item(), rel=1e-6
-    )
+    assert one.value.item() == close(F.cross_entropy(out, torch.ones(1, 4, 4).long()).item())
 
 
 def test_inception_and_googlenet_add_their_auxiliary_heads():
     aux = scores(3, 5) * 2
     best = F.cross_entropy(X, BEST)
     loss = judge({"logits": X, "aux_logits": aux})
-    assert loss.value.item() == pytest.approx((best + 0.4 * F.cross_entropy(aux, BEST)).item(), rel=1e-6)
+    assert loss.value.item() == close((best + 0.4 * F.cross_entropy(aux, BEST)).item())
     loss = judge({"logits": X, "aux_logits2": aux, "aux_logits1": aux})
-    assert loss.value.item() == pytest.approx((best + 0.6 * F.cross_entropy(aux, BEST)).item(), rel=1e-6)
+    assert loss.value.item() == close((best + 0.6 * F.cross_entropy(aux, BEST)).item())
 
 
 def test_optical_flow_weighs_later_estimates_more():
     flows = [scores(1, 2, 4, 4) * k for k in (1, 2, 3)]
     loss = judge(flows, family="optical_flow")
     expected = 0.64 * flows[0].abs().mean() + 0.8 * flows[1].abs().mean() + flows[2].abs().mean()
-    assert loss.value.item() == pytest.approx(expected.item(), rel=1e-6)
+    assert loss.value.item() == close(expected.item())
     assert loss.target == "no motion"
 
 
@@ -269,6 +268,6 @@ def test_the_report_holds_the_loss(measure):
     found = measure(model, *passes, categories=LABELS, loss=request).loss
     one = torch.ones(2).long()
     expected = [F.cross_entropy(model(x), one, label_smoothing=0.1).item() for x in passes]
-    assert found.value == pytest.approx(sum(expected) / 3, rel=1e-6)
+    assert found.value == close(sum(expected) / 3)
     assert (found.name, found.target, found.label_smoothing) == ("cross-entropy", "1 (dog)", 0.1)
     assert found.classes == (1, 1)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tolerance import A_NETWORK, assert_close, close
 from torch import nn
 from torch.nn.utils import prune
 
@@ -102,7 +103,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("request_", KINDS.values(), ids=list(KINDS))
-def test_masks_and_answers_are_torchs_bit_for_bit(net, request_, unchanged):
+def test_masks_are_torchs_and_so_are_the_answers(net, request_, unchanged):
     prunables = find_prunable(net, (), ())
     assert names(prunables) == WEIGHTS
     twin, truth = pruned_by_torch(net, request_, prunables)
@@ -117,7 +118,7 @@ def test_masks_and_answers_are_torchs_bit_for_bit(net, request_, unchanged):
     torch.backends.mha.set_fastpath_enabled(True)
     with HookSession(net, interventions=[WeightMasks(masks)]) as session:
         got = session.run(batch.args)
-    assert torch.equal(got, expected)
+    assert_close(got, expected)
     check()
 
 
@@ -148,10 +149,10 @@ def test_counts_are_exact_and_drift_is_what_it_says(net, request_, unchanged):
     x = torch.cat([part.args[0] for part in parts])
     with torch.no_grad():
         before, after = net(x), twin(x)
-    assert drift.agreement == pytest.approx(float((before.argmax(1) == after.argmax(1)).float().mean()))
+    assert drift.agreement == close(float((before.argmax(1) == after.argmax(1)).float().mean()))
     p, q = before.softmax(1), after.softmax(1)
-    assert drift.kl_divergence == pytest.approx(float((p * (p / q).log()).sum(1).mean()), rel=1e-3, abs=1e-7)
-    assert drift.max_logit_change == pytest.approx(float((after - before).abs().max()), rel=1e-4)
+    assert drift.kl_divergence == close(float((p * (p / q).log()).sum(1).mean()), 10 * A_NETWORK, scale=0.001)
+    assert drift.max_logit_change == close(float((after - before).abs().max()), A_NETWORK)
 
     assert [row.image for row in result.before] == list("01234")
     assert [row.top[0].index for row in result.before] == before.argmax(1).tolist()
@@ -164,7 +165,7 @@ def test_all_cut_leaves_the_biases(net):
     result = measure_pruning(net, batches(2), find_prunable(net, (), ()), request)
     logits = [guess.logit for guess in sorted(result.after[0].top, key=lambda guess: guess.index)]
     kept = net.head.bias.topk(5).indices.sort().values
-    assert logits == pytest.approx(net.head.bias[kept].tolist())
+    assert logits == close(net.head.bias[kept].tolist())
 
 
 @given(
@@ -217,7 +218,7 @@ def test_channel_importance_is_the_mean_activation(net, unchanged):
         output = net.conv(torch.cat([part.args[0] for part in parts]))
     strength = output.abs().mean((0, 2, 3))
     ratio = importance[net.conv.weight] / strength
-    assert torch.allclose(ratio, ratio[0].expand_as(ratio), rtol=1e-4)
+    assert_close(ratio, ratio[0].expand_as(ratio), A_NETWORK)
 
     masks = make_masks(prunables, 0.5, PruneRequest(method="activation", structured=True), importance)
     cut = ~masks[net.conv.weight].flatten(1).any(1)
@@ -327,7 +328,7 @@ def test_answers_of_nan_agree_with_nothing():
 
 def test_divergence_of_far_answers_is_finite_and_never_negative():
     before, after = torch.tensor([[0.0, 500.0], [3.0, 3.0]]), torch.tensor([[500.0, 0.0], [3.0, 3.0]])
-    assert kl_divergence(before, after).tolist() == pytest.approx([500.0, 0.0])
+    assert kl_divergence(before, after).tolist() == close([500.0, 0.0])
 
 
 def test_a_recurrent_layer_which_keeps_its_weights_in_a_list_is_masked(unchanged):

