@@ -1,6 +1,7 @@
 """Batches of pictures: found, decoded, prepared and collated one group at a time."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -8,7 +9,7 @@ from torch import nn
 from modelscope_cli.inputs.batch import Batch, Inputs, Target, shapes_of
 from modelscope_cli.inputs.collate import Group, collate, group_pictures
 from modelscope_cli.inputs.files import PictureFile, find_pictures
-from modelscope_cli.inputs.picture import count_frames, decode
+from modelscope_cli.inputs.picture import OF_SEVERAL, count_frames, decode
 from modelscope_cli.inputs.plan import plan_preprocessing
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.records.run import InputInfo
@@ -60,7 +61,9 @@ def open_pictures(
 
 def _several(files: Sequence[PictureFile]) -> list[str]:
     """Say which files hold more than one picture, an animation or pages, of which the first is taken."""
-    frames = {file.name: count for file in files if (count := count_frames(file)) > 1}
+    # An animated PNG is as rare among many as it would be slow to open them all beforehand.
+    may_be = [file for file in files if len(files) == 1 or Path(file.name).suffix.lower() in OF_SEVERAL]
+    frames = {file.name: count for file in may_be if (count := count_frames(file)) > 1}
     if not frames:
         return []
     name, count = next(iter(frames.items()))

@@ -18,7 +18,7 @@ from modelscope_cli.paths import refuse_endless
 Mode = str  # "RGB" or "L"
 # Named, because Pillow also opens formats that start another program (EPS).
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
-_ONE_PICTURE = (".jpg", ".jpeg", ".bmp")
+OF_SEVERAL = (".gif", ".webp", ".tif", ".tiff")  # which may be animations, or have pages
 # What Pillow logs as an error it also raises, and a person should read it once.
 logging.getLogger("PIL").addHandler(logging.NullHandler())
 
@@ -65,8 +65,6 @@ def decode(file: PictureFile, mode: Mode) -> Image.Image:
 
 def count_frames(file: PictureFile) -> int:
     """Return how many pictures a file holds, an animation or pages; 1 where `decode` will refuse it."""
-    if file.content is None and Path(file.name).suffix.lower() in _ONE_PICTURE:
-        return 1
     try:
         with _strict_pillow(), Image.open(_stream(file), formats=_FORMATS) as image:
             return getattr(image, "n_frames", 1)

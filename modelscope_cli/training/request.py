@@ -99,18 +99,23 @@ def check_request(request: TrainRequest) -> None:
         if wrong or value > _MOST.get(field, value):
             raise UsageError(
                 f"'--{_dashed(field)} {value:g}' is {wrong or f'more than {_MOST[field]}'}",
-                f"--{_dashed(field)} {getattr(TrainRequest(), field) or 1:g}",
+                f"--{_dashed(field)} {_usual(field):g}",
             )
         is_above = value > 0 if field == "lr" else value >= least
         if not (is_above and math.isfinite(value)):
             fits = "more than 0" if field == "lr" else f"{least:g} or more"
-            usual = getattr(TrainRequest(), field) or 1
-            raise UsageError(f"'--{_dashed(field)} {value:g}' is not {fits}", f"--{_dashed(field)} {usual:g}")
+            hint = f"--{_dashed(field)} {_usual(field):g}"
+            raise UsageError(f"'--{_dashed(field)} {value:g}' is not {fits}", hint)
     if request.label_smoothing > 1:
         message = f"'--label-smoothing {request.label_smoothing:g}' is not between 0 and 1"
         raise UsageError(message, "--label-smoothing 0.1")
     if request.clip_norm is not None and not request.clip_norm > 0:
         raise UsageError(f"'--clip-norm {request.clip_norm:g}' is not more than 0", "--clip-norm 1")
+
+
+def _usual(field: str) -> float:
+    value = getattr(TrainRequest(), field)
+    return 1 if value is None else float(value)
 
 
 def as_tuple(value: Any) -> tuple[Any, ...]:

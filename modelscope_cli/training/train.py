@@ -129,7 +129,7 @@ def train(
         folder.check()
 
     from modelscope_cli.analysis.subject import header
-    from modelscope_cli.training.callbacks import UserCallback
+    from modelscope_cli.training.callbacks import Checkpoints, UserCallback
     from modelscope_cli.training.classifier import open_classifier
     from modelscope_cli.training.data import open_data
     from modelscope_cli.training.fit import train_once
@@ -147,7 +147,11 @@ def train(
         check_source(source, asked, n_trainings=len(variants))
         saving = None
         if folder is not None and report is not None and save_every:
-            saving = report.saving(save_every, folder.begun(), source.classes)
+            saving = Checkpoints(
+                save_every,
+                lambda net, path: report.save_weights(net.state_dict(), path, source.classes),
+                folder.begun(),
+            )
         for variant in variants:
             classifier = open_classifier(
                 model,

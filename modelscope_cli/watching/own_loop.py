@@ -136,7 +136,7 @@ class WatchedLoop:
 def _several(given: Any, kind: type[Any], word: str) -> list[Any]:
     """Return one or several as a list."""
     found = list(given) if isinstance(given, list | tuple) else [given]
-    for one in found or [None]:
+    for one in found if found or kind is Optimizer else [None]:
         if not isinstance(one, kind):
             raise UsageError(
                 f"a {type(one).__name__} is not a {word}", f"give a {word}, or a list of several"

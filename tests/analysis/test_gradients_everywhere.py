@@ -68,7 +68,7 @@ def quick_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     def fill_uniform(x: Tensor, low: float = 0, high: float = 1, generator: Any = None) -> Tensor:
         return fill(x, uniform * (high - low) + low)
 
-    def fill_normal(x: Tensor, mean: float = 0, std: float = 1, *_: Any, generator: Any = None) -> Tensor:
+    def fill_normal(x: Tensor, mean: float = 0, std: float = 1, *_: Any, **__: Any) -> Tensor:
         return fill(x, normal * std + mean)
 
     monkeypatch.setattr(Tensor, "uniform_", fill_uniform)

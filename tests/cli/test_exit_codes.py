@@ -121,7 +121,7 @@ TABLE = [
     (LOOK, "{bad}/cut.safetensors <tiny> -w none", 4, "'{bad}/cut.safetensors'", ""),
     # checkpoints
     (ALL, "<tiny> -c {bad}/missing.pt", 4, "'{bad}/missing.pt'", "ls {bad}"),
-    (ALL, "<tiny> -c {bad}/folder", 4, "'{bad}/folder' is a folder", "--checkpoint {bad}/folder/"),
+    (ALL, "<tiny> -c {bad}/folder", 4, "'{bad}/folder' is a folder", "ls {bad}/folder"),
     (ALL, "<tiny> -c {bad}/empty.pt", 4, "'{bad}/empty.pt' is empty", "get the file again"),
     (ALL, "<tiny> -c {bad}/text.jpg", 4, "'{bad}/text.jpg' is not a checkpoint", "get the file again"),
     (ALL, "<tiny> -c {bad}/evil.pt", 4, "'{bad}/evil.pt' is not loaded: it would run", "weights_only=False"),
@@ -133,7 +133,7 @@ TABLE = [
     # checkpoints, looked into
     ("weights", "", 2, "'FILE'", "modelscope weights --help"),
     ("weights", "{bad}/missing.pt", 4, "no checkpoint file '{bad}/missing.pt'", "ls {bad}"),
-    ("weights", "{bad}/folder", 4, "'{bad}/folder' is a folder, and no", "modelscope weights {bad}/folder/"),
+    ("weights", "{bad}/folder", 4, "'{bad}/folder' is a folder that does not hold a checkpoint", "ls {bad}/folder"),
     ("weights", "{bad}/empty.pt", 4, "'{bad}/empty.pt' is empty", "get the file again"),
     ("weights", "{bad}/text.jpg", 4, "it is text, 'once upon a time'", "get the file again"),
     ("weights", "{bad}/pointer.pth", 4, "a git-lfs pointer", "git lfs pull --include pointer"),
@@ -283,7 +283,7 @@ TABLE = [
     ("train", "<tiny> --callback {bad}/no.py:C", 2, "no file '{bad}/no.py'", "ls {bad}"),
     ("train", "<tiny> --callback {bad}/mine.py:number", 2, "is a int, not a class", "--callback path/to/file.py:"),
     ("train", "<tiny> --callback {bad}/mine.py:Fails", 4, "ValueError: not now at {bad}/mine.py:4", ""),
-    ("lrfind", "<tiny> --from 1 --to 0.1", 2, "'--from 1 --to 0.1' is no rising range", "--from 1e-5 --to 10"),
+    ("lrfind", "<tiny> --from 1 --to 0.1", 2, "'--from 1 --to 0.1' is not a rising range", "--from 1e-5 --to 10"),
     ("lrfind", "<tiny> --smoothing 1", 2, "'--smoothing 1'", "--smoothing 0.9"),
     ("lrfind", "<tiny> --diverged 1", 2, "'--diverged 1'", "--diverged 4"),
     ("lrfind", "<tiny> --loaders {bad}/mine.py:empty", 2, "gives no batches", "starts anew"),

@@ -107,7 +107,7 @@ def test_the_folder_holds_tables_a_picture_and_a_page(run, cwd):
             assert row["norm"] == expected
 
     page = (folder / "report.md").read_text()
-    assert page.startswith("# Gradients of tiny_resnet.py:TinyResNet\n")
+    assert page.startswith("# Gradients of tiny\\_resnet.py:TinyResNet\n")
     assert "![Gradient flow](gradient_flow.png)" in page
     assert "\n## Parameters\n" in page
     assert "\n## Activations\n" in page

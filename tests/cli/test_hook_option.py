@@ -95,7 +95,7 @@ def test_the_second_pass_of_stats_sees_the_same_and_counts_nothing_twice(run):
 def test_facts_stand_under_every_table(run):
     hooks = "--hook add=1@head --hook 'print@type:ReLU' --hook save=x.safetensors@bn"
     for command in ("stats", "featuremaps", "grads"):
-        out = run(f"{command} {{star}} {{healthy}} {hooks} -l bn --format table").out
+        out = run(f"{command} {{star}} {{healthy}} {hooks} -l bn --format table --force").out
         assert "add=1@head: fired once at head, 100.0 % of the values changed, by at most 1.0000\n" in out
         assert "print@type:ReLU: fired 7 times at 4 layers\n" in out
         assert "save=x.safetensors@bn: fired once at bn, wrote x.safetensors\n" in out
@@ -152,7 +152,7 @@ def test_predictions_follow_also_where_they_are_streamed(run):
     ] * 2
     assert [report["fired"] for report in document["hooks"]] == [2, 2, 2]
     assert len(load_file("x.safetensors")) == 2
-    outcome = run(f"{line} --format tsv")
+    outcome = run(f"{line} --format tsv --force")
     assert outcome.column("logit") == ["1.0", "1.0"]
     assert "wrote x.safetensors (2 tensors)\n" in outcome.err
     assert "zero@head: fired 2 times at head" in run(f"{line} --format table").out

@@ -197,7 +197,9 @@ def test_a_process_on_a_full_disk(cwd, command):
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
 def test_a_device_is_written_to_and_not_replaced(run):
     outcome = run("models resnet18 -o /dev/full --format csv", expect=4)
-    assert "error: cannot write '/dev/full': No space left on device\n\nhint: df -h /dev\n" in outcome.err
+    assert (
+        "error: cannot write '/dev/full': No space left on device\n\nhint: df -h /dev/full\n" in outcome.err
+    )
     run("models resnet18 -o /dev/null --format csv")
     assert os.path.exists("/dev/full")
     assert not os.path.isfile("/dev/full")
@@ -218,10 +220,10 @@ def disk_that_holds(n_bytes):
 @pytest.mark.parametrize(
     "command",
     [
-        "summary {TINY} -o old.csv",
+        "summary {TINY} -o old.csv --force",
         "summary {TINY} -o new.json",
-        "stats {star} {tiny} -o old.md",
-        "stats {star} {tiny} --plot old.png",
+        "stats {star} {tiny} -o old.md --force",
+        "stats {star} {tiny} --plot old.png --force",
         "stats {star} {tiny} --plot new.svg",
         "stats {star} {tiny} --plot new.pdf",
         "stats {star} {tiny} -l bn --correlation",
@@ -230,10 +232,10 @@ def disk_that_holds(n_bytes):
         "featuremaps {star} {tiny} -l bn --out old --force",
         "ablate {star} {tiny} -l head",
         "ablate {star} {tiny} -l head --out old --force",
-        "featuremaps {star} {tiny} -l head --save-tensors old.safetensors --out c",
+        "featuremaps {star} {tiny} -l head --save-tensors old.safetensors --out c --force",
         "grads {star} {tiny}",
         "grads {star} {tiny} --out old --force",
-        "grads {star} {tiny} --no-save -o old.csv",
+        "grads {star} {tiny} --no-save -o old.csv --force",
     ],
 )
 def test_a_disk_that_fills_up_while_writing(run, cwd, command):

@@ -33,6 +33,7 @@ DOORS = {
 }
 # Not torch's: Python's own, the tool's own, and the protocol of notebooks.
 OTHERS = {"_getframe", "_repr_html_", "_repr_png_", "_fields"}
+OTHERS |= {"_compat_pickle", "_exit", "_run_exitfuncs", "_shutdown"}
 
 
 def _is_private(name: str) -> bool:

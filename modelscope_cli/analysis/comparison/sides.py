@@ -70,11 +70,17 @@ def sources_handed_over(
             reason = "is for a model that is named; B was handed over"
             refuse_given(loading, reason, "change the module yourself")
             return _described(side)
-        if holds_weights(side) and not is_run:
+        is_file = holds_weights(side)
+        if is_file and not is_run:
+            reason = "is a setting of models, and a checkpoint without an input is compared as it is"
+            refuse_given({**loading, "--b-key": None}, reason, "give inputs=")
             return WeightsFile(Path(side), said.key or settings.key)
-        if holds_weights(side) and model is None:
+        if is_file:
+            values = {"--b-weights": said.weights, "--b-checkpoint": said.checkpoint}
+            refuse_given(values, f"are other weights for B than '{side}'", "leave out one of them")
+        if is_file and model is None:
             return _varied(beside, Path(side), said, settings)
-        named = {"model": model, "checkpoint": Path(side)} if holds_weights(side) else {"model": side}
+        named = {"model": model, "checkpoint": Path(side)} if is_file else {"model": side}
         chosen: dict[str, Any] = {
             name: value
             for name in ("weights", "checkpoint", "key", "device", "dtype", "seed")

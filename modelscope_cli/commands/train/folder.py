@@ -11,7 +11,6 @@ from modelscope_cli.records.train import TrainRecord
 from modelscope_cli.report.delimited import render_csv
 from modelscope_cli.report.folder import write_bytes, write_text
 from modelscope_cli.report.json import render_json
-from modelscope_cli.training.callbacks import Checkpoints
 
 WEIGHTS = "model.safetensors"
 SINGLE_FILES = ("curves.png", "layers.csv", "report.json", WEIGHTS)
@@ -21,11 +20,6 @@ STUDY_FILES = ("comparison.png", "variants.csv", "report.json")
 def files_of(record: TrainRecord) -> tuple[str, ...]:
     """Return what is always there."""
     return STUDY_FILES if record.is_study else SINGLE_FILES
-
-
-def saving(every: int, folder: Path, classes: Sequence[str]) -> Checkpoints:
-    """Return the callback that saves the weights into a folder every so many steps."""
-    return Checkpoints(every, lambda net, path: save_weights(net.state_dict(), path, classes), folder)
 
 
 def save_report(record: TrainRecord, stage: Path) -> None:
