@@ -106,7 +106,9 @@ def test_epsilon_0_leaves_the_picture_bit_identical(method, norm):
     assert not found.is_success
 
 
-@given(seed=SEEDS, norm=NORMS, low=st.just(0.0) | st.floats(1e-9, 0.4), more=st.floats(0, 0.4))
+@given(
+    seed=SEEDS, norm=NORMS, low=st.just(0.0) | st.floats(1e-9, 0.4), more=st.just(0.0) | st.floats(1e-9, 0.4)
+)
 @settings(max_examples=60, deadline=None)
 def test_a_larger_epsilon_never_lowers_the_best_loss_of_a_linear_model(seed, norm, low, more):
     _, scores_of = linear(seed)

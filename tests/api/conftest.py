@@ -12,11 +12,10 @@ def both(capsys: pytest.CaptureFixture[str]) -> Both:
 
 
 @pytest.fixture(autouse=True)
-def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cwd(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder to run in; no network, and no torch cache of this machine."""
     monkeypatch.setenv("MSCOPE_OFFLINE", "1")
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch_home"))
-    folder = tmp_path / "cwd"
-    folder.mkdir()
+    folder = tmp_path_factory.mktemp("cwd")
+    monkeypatch.setenv("TORCH_HOME", str(folder / "torch_home"))
     monkeypatch.chdir(folder)
     return folder

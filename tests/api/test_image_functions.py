@@ -1,6 +1,5 @@
 """What is typed and what is called are one thing: `featuremaps` and its kin, as commands and as functions."""
 
-import inspect
 import json
 import shlex
 from pathlib import Path
@@ -9,12 +8,11 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file
-from typer.main import get_command
 
 import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.records.progress import Silent
-from modelscope_cli.shell.app import make_app, run
+from modelscope_cli.shell.app import run
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 TINY = f"{SAMPLES}/tiny_resnet.py:TinyResNet"
@@ -318,26 +316,3 @@ def test_steps_of_an_attack_are_counted_for_whoever_listens():
     record = ms.attack(handed_over(), STAR, steps=3, progress=progress)
     assert (progress.what, progress.total) == ("steps", 4)
     assert progress.seen == sum(map(len, record.losses))
-
-
-# What only says how something is printed, and what a keyword of Python cannot be called.
-PRINTED = {"columns", "format", "json", "output", "quiet", "debug", "table", "help", "images", "model"}
-OTHERWISE = {
-    "ablate": {"top": None, "save": "out"},  # the first N rows of a table; whether there is a folder
-    "prune": {"is_global": "global_"},
-}
-
-
-@pytest.mark.parametrize("command", CASES)
-def test_keywords_have_the_names_and_the_defaults_of_the_flags(command):
-    options = get_command(make_app()).commands[command].params
-    keywords = inspect.signature(getattr(ms, command)).parameters
-    for option in options:
-        name = OTHERWISE.get(command, {}).get(option.name, option.name)
-        if option.name in PRINTED or name is None:
-            continue
-        assert name in keywords
-        if name != "out":
-            default = keywords[name].default
-            text = ",".join(map(str, default)) if isinstance(default, tuple) else default
-            assert (text or None) == (option.default or None)

@@ -155,7 +155,7 @@ def test_predictions_follow_also_where_they_are_streamed(run):
     outcome = run(f"{line} --format tsv --force")
     assert outcome.column("logit") == ["1.0", "1.0"]
     assert "wrote x.safetensors (2 tensors)\n" in outcome.err
-    assert "zero@head: fired 2 times at head" in run(f"{line} --format table").out
+    assert "zero@head: fired 2 times at head" in run(f"{line} --format table --force").out
 
 
 def test_a_function_speaks_on_stderr(run):
