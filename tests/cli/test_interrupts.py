@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+import warm
 
 from modelscope_cli.report import grids
 
@@ -68,13 +69,7 @@ sys.exit(run(sys.argv[1:]))
 
 @contextlib.contextmanager
 def started(*command, cwd):
-    process = subprocess.Popen(
-        [sys.executable, *map(str, command)],
-        cwd=cwd,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = warm.start(*command, cwd=cwd)
     try:
         yield process
     finally:
@@ -165,7 +160,10 @@ def test_a_reader_that_has_gone(run, monkeypatch, command, format):
 
 @pytest.mark.parametrize("format", ["json", "table"])
 def test_head_takes_one_line(cwd, format):
-    with started("-m", "modelscope_cli", "models", "--format", format, cwd=cwd) as process:
+    argv = [sys.executable, "-m", "modelscope_cli", "models", "--format", format]
+    with subprocess.Popen(
+        argv, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout.readline()
         process.stdout.close()
         assert process.wait(60) == 0

@@ -8,6 +8,7 @@ import time
 
 import pytest
 import torch
+import warm
 
 LOOP = """
 import sys, time, pathlib, torch
@@ -51,8 +52,7 @@ def test_exit_code_and_words_are_the_scripts_own_and_the_report_is_written(run, 
 def test_a_traceback_is_the_one_python_prints(cwd, line):
     (cwd / "loop.py").write_text(LOOP.rstrip() + "\n" + line)
     bare = subprocess.run([sys.executable, "loop.py"], capture_output=True, text=True, check=False)
-    ours = [sys.executable, "-m", "modelscope_cli", "watch", "-o", "table.tsv", "loop.py"]
-    watched = subprocess.run(ours, capture_output=True, text=True, check=False)
+    watched = warm.run("-m", "modelscope_cli", "watch", "-o", "table.tsv", "loop.py")
     assert bare.returncode == watched.returncode == 1
     assert "Traceback" in bare.stderr
     assert watched.stderr.startswith(bare.stderr)
@@ -160,8 +160,8 @@ def test_every_loss_is_noted_also_where_no_layer_is_looked_at(run, cwd):
 def test_killed_at_step_150_leaves_at_least_140(run, cwd):
     kill = "    if i == 150: import os, signal; os.kill(os.getpid(), signal.SIGKILL)\n"
     (cwd / "loop.py").write_text(LOOP.rstrip() + "\n" + kill)
-    ours = [sys.executable, "-m", "modelscope_cli", "watch", "--out", "killed", "loop.py", "1000"]
-    assert subprocess.run(ours, capture_output=True, check=False).returncode == -signal.SIGKILL
+    ours = ["-m", "modelscope_cli", "watch", "--out", "killed", "loop.py", "1000"]
+    assert warm.run(*ours).returncode == -signal.SIGKILL
     outcome = run("watch --report killed")
     report = report_of(cwd / "killed")
     assert report["steps"] >= 140
@@ -172,8 +172,7 @@ def test_killed_at_step_150_leaves_at_least_140(run, cwd):
 
 def test_ctrl_c_from_outside(cwd):
     (cwd / "loop.py").write_text(LOOP + "pathlib.Path('reached').touch(); time.sleep(60)")
-    ours = [sys.executable, "-m", "modelscope_cli", "watch", "--out", "o", "loop.py"]
-    with subprocess.Popen(ours, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+    with warm.start("-m", "modelscope_cli", "watch", "--out", "o", "loop.py") as process:
         end = time.monotonic() + 60
         while not (cwd / "reached").exists():
             assert process.poll() is None
