@@ -44,6 +44,16 @@ class CannotRunError(ModelscopeError):
     """What was typed is clear but cannot be done here: device, file, weights, forward. Exit code 4."""
 
 
+OUT_OF_MEMORY = "out of memory"
+LESS_MEMORY = "--batch 1, a smaller --size, or --device cpu"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether the memory of the machine or of its accelerator did not suffice; torch need not be imported."""
+    is_torch = any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
+    return isinstance(error, MemoryError) or is_torch or "can't allocate memory" in str(error)
+
+
 def nearest(word: str, known: Iterable[str], n: int = 3) -> str:
     """Return the names most like `word` as a phrase, `"did you mean a, b"`; empty where nothing is near."""
     by_lower = {name.lower(): name for name in known}

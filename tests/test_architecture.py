@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "training": {*CORE, "analysis", "rules"},
     "watching": {*CORE, "analysis", "rules"},
     "testing": {*PLAIN, "analysis", "report", "rules"},
-    "shell": {*PLAIN, "report", "models", "inputs", "rules", "lean"},
+    "shell": {*PLAIN, "report", "models", "inputs", "hooks", "rules", "lean"},
     "commands": {*PLAIN, "report", "models", "inputs", "hooks", "rules", "checkpoints", "shell"},
 }
 # What a command needs to know of a request before anything heavy is imported.
@@ -49,7 +49,9 @@ STANDARD_LIBRARY_ONLY = (
     *("errors.py", "bounds.py", "interrupts.py", "paths.py", "plain_text.py"),
 )
 HEAVY = {"torch", "torchvision", "PIL", "numpy", "matplotlib", "safetensors", "scipy"}
-DRAWS = re.compile(r"commands/\w+/(pictures|gallery|folder)\.py|report/(canvas|grids|gallery|palette)\.py")
+DRAWS = re.compile(
+    r"commands/\w+/(pictures|gallery|folder)\.py|report/(canvas|grids|gallery|palette|tensor_file)\.py"
+)
 
 
 def is_type_checking(node: ast.AST) -> bool:

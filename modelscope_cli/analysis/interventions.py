@@ -86,7 +86,7 @@ def _import(spec: "HookSpec") -> Callable[..., Any]:
         hint = _example(spec, found) if hint.startswith("--") else hint
         raise UsageError(f"--hook '{spec}': {error.message}", hint) from error
     if not callable(function):
-        message = f"--hook '{spec}': '{where}' is of type {type(function).__name__}, no function"
+        message = f"--hook '{spec}': '{where}' is of type {type(function).__name__}, not a function"
         raise UsageError(message, _example(spec))
     _check_signature(spec, where, function)
     return _explained(spec, function)
@@ -158,12 +158,10 @@ def conclude(bound: "BoundHooks", progress: Progress) -> HookFindings:
     Raises:
         CannotRunError: a file cannot be written (exit 4).
     """
-    from modelscope_cli.report.folder import write_bytes
-
     for file, tensors in bound.saved().items():
-        from safetensors.torch import save
+        from modelscope_cli.report.tensor_file import write_tensors
 
-        write_bytes(Path(file), save(tensors, metadata={"format": "pt"}))
+        write_tensors(Path(file), tensors)
         progress.note(f"wrote {file} ({len(tensors)} tensors)")
     reports = bound.reports()
     warnings = tuple(warning for report in reports for warning in _warnings(report))

@@ -116,7 +116,7 @@ def parse_pattern(text: str) -> Pattern:
                 re.compile(body[3:])
         except (re.error, OverflowError, RecursionError) as error:
             raise UsageError(
-                f"layer pattern '{text}' is no regular expression: {error}",
+                f"layer pattern '{text}' is not a regular expression: {error}",
                 f"--layer 're:{re.escape(body[3:])}'",
             ) from None
     if "0" in (first, last):

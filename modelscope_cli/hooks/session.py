@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.utils.hooks import RemovableHandle
 
-from modelscope_cli.errors import CannotRunError
+from modelscope_cli.errors import LESS_MEMORY, OUT_OF_MEMORY, CannotRunError, is_out_of_memory
 from modelscope_cli.hooks.layers import list_layers, tensors_in
 from modelscope_cli.hooks.snapshot import Snapshot
 from modelscope_cli.hooks.torch_private import in_backward
@@ -106,8 +106,8 @@ class ForwardError(CannotRunError):
         shapes = " and ".join(str(list(shape)) for shape in input_shapes)
         given = f", given {shapes}" if shapes else ""
         hint = "modelscope summary --help   shows how to give another input (--input-shape, --size, --batch)"
-        if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in reason:
-            reason, hint = "out of memory", "--batch 1, a smaller --size, or --device cpu"
+        if is_out_of_memory(error):
+            reason, hint = OUT_OF_MEMORY, LESS_MEMORY
         elif reason.startswith("Expected more than 1 value per channel when training"):
             hint = (
                 "--batch 2, or --mode eval   (batch norm in train mode needs more than one value a channel)"

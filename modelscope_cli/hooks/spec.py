@@ -189,7 +189,7 @@ class _Parser:
             if is_channels:
                 channels = tuple(self._range(*part) for part in _split(head, place, found.end() - 1))
             elif not (inside.isascii() and inside.isdecimal() and len(inside) < 10):
-                self._fail(f"'{inside}' is no number of an input or output", place, "pre:add=2(0)@fuse")
+                self._fail(f"'{inside}' is not a number of an input or output", place, "pre:add=2(0)@fuse")
             else:
                 index = int(inside)
         return channels, index
@@ -197,7 +197,7 @@ class _Parser:
     def _range(self, part: str, place: int) -> tuple[int, int]:
         found = _RANGE.match(part)
         if not found:
-            self._fail(f"'{part}' is no channel such as 3 or 0..15", place, "zero[3,7]@conv1")
+            self._fail(f"'{part}' is not a channel such as 3 or 0..15", place, "zero[3,7]@conv1")
         first, last = int(found[1]), int(found[2] or found[1])
         if first > last:
             self._fail(f"'{part}' counts backwards", place, f"zero[{last}..{first}]@conv1")

@@ -71,4 +71,4 @@ def repeated(inputs: Inputs, times: int) -> Inputs:
 def _refuse(given: list[str], what: str) -> None:
     """Refuse an option that would be ignored: what is typed is obeyed or an error."""
     if given:
-        raise UsageError(f"'{given[0]}' prepares pictures, but the input is {what}", f"leave out {given[0]}")
+        raise UsageError(f"'{given[0]}' prepares images, but the input is {what}", f"leave out {given[0]}")

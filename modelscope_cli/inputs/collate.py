@@ -27,11 +27,11 @@ def group_pictures(
     """
     if family in {"video", "optical_flow"} and batch not in {None, 1}:
         one = "one clip" if family == "video" else "one pair"
-        raise UsageError(f"'--batch {batch}' does not fit: the pictures are {one}", "--batch 1")
+        raise UsageError(f"'--batch {batch}' does not fit: the images are {one}", "--batch 1")
     if family == "optical_flow":
         if len(files) != 2:
             raise UsageError(
-                f"optical flow takes two pictures, not {len(files)}: "
+                f"optical flow takes two images, not {len(files)}: "
                 + ", ".join(f"'{file.name}'" for file in files[:4]),
                 "modelscope stats first.png second.png --model raft_small",
             )
@@ -40,7 +40,7 @@ def group_pictures(
         # Evenly spaced, first and last included; fewer files than frames repeat.
         last = len(files) - 1
         frames = [files[round(i * last / (CLIP_FRAMES - 1))] for i in range(CLIP_FRAMES)]
-        what = "one picture held still" if last == 0 else f"{len(files)} pictures in order, evenly sampled"
+        what = "one image held still" if last == 0 else f"{len(files)} images in order, evenly sampled"
         return [frames], [f"clip: {CLIP_FRAMES} frames of {what}"]
     size = batch or (_FIXED_SIZE_BATCH if is_fixed_size else _OWN_SIZE_BATCH)
     return [files[start : start + size] for start in range(0, len(files), size)], []

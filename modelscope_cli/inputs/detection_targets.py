@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-IN_WORDS = "one object in every picture, its box the middle half"
+IN_WORDS = "one object in every image, its box the middle half"
 
 
 def training_args(model: nn.Module, family: str, args: tuple[Any, ...], label: int = 1) -> tuple[Any, ...]:

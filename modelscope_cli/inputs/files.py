@@ -76,9 +76,9 @@ def _only_pictures(word: str, paths: Iterable[Path], hint: str, notes: list[str]
     files = sorted(path for path in paths if path.is_file())
     pictures = [path for path in files if path.suffix.lower() in PICTURE_SUFFIXES]
     if not pictures:
-        raise CannotRunError(f"'{word}' holds no picture ({', '.join(sorted(PICTURE_SUFFIXES))})", hint)
+        raise CannotRunError(f"'{word}' holds no image ({', '.join(sorted(PICTURE_SUFFIXES))})", hint)
     if len(pictures) < len(files):
-        notes.append(f"'{word}': {len(pictures)} pictures, {len(files) - len(pictures)} other files skipped")
+        notes.append(f"'{word}': {len(pictures)} images, {len(files) - len(pictures)} other files skipped")
     return [PictureFile(str(path)) for path in pictures]
 
 

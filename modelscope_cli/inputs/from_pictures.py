@@ -68,4 +68,4 @@ def _several(files: Sequence[PictureFile]) -> list[str]:
         return []
     name, count = next(iter(frames.items()))
     more = f", and so of {len(frames) - 1} more" if len(frames) > 1 else ""
-    return [f"'{name}' holds {count} pictures; the first is taken{more}"]
+    return [f"'{name}' holds {count} images; the first is taken{more}"]

@@ -54,7 +54,7 @@ def _in_order(content: Any) -> tuple[str, ...]:
 def _label(item: Any) -> str:
     name = item[-1] if isinstance(item, list) and item else item
     if not isinstance(name, str):
-        raise ValueError(f"'{item}' is no label")
+        raise ValueError(f"'{item}' is not a label")
     return name
 
 

@@ -1,11 +1,11 @@
-"""Seeded noise where there is no picture."""
+"""Seeded noise where there is no image."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.errors import CannotRunError
+from modelscope_cli.errors import OUT_OF_MEMORY, CannotRunError
 from modelscope_cli.inputs.grammar import ShapeSpec, by
 
 
@@ -58,7 +58,7 @@ def _one(
             drawn = (torch.rand if is_picture else torch.randn)(spec.shape, generator=generator)
         return drawn.to(device, wanted)
     except (RuntimeError, TypeError, MemoryError) as error:  # out of memory, or no such dtype on the device
-        reason = (str(error).splitlines() or ["out of memory"])[0]
+        reason = (str(error).splitlines() or [OUT_OF_MEMORY])[0]
         raise CannotRunError(
             f"noise of {by(spec.shape)} ({wanted}) cannot be made on '{device}': {reason}",
             "--input-shape 1,3,224,224",

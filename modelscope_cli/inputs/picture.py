@@ -50,7 +50,7 @@ def decode(file: PictureFile, mode: Mode) -> Image.Image:
         what = (
             "is empty"
             if _is_empty(file)
-            else f"is not a picture ({', '.join(_FORMATS)}), whatever its name says"
+            else f"is not an image ({', '.join(_FORMATS)}), whatever its name says"
         )
         raise CannotRunError(f"'{file.name}' {what}", f"file {shlex.quote(file.name)}") from error
     except PermissionError as error:

@@ -37,7 +37,7 @@ class InputRequest:
             UsageError: exit code 2.
         """
         if len(self.files) > 1:
-            message = f"one picture at a time, not {len(self.files)}"
+            message = f"one image at a time, not {len(self.files)}"
             raise UsageError(message, f"modelscope {command} {self.files[0]}")
 
     def value_options(self) -> list[str]:

@@ -47,7 +47,7 @@ def read_tensors(typed: str) -> list[Tensor]:
     for tensor in tensors:
         if not tensor.numel() or not tensor.ndim:
             raise CannotRunError(
-                f"'{typed}' holds a tensor of shape ({by(tensor.shape)}), which is no input",
+                f"'{typed}' holds a tensor of shape ({by(tensor.shape)}), which is not an input",
                 "--input-shape 1,3,224,224",
             )
     return tensors

@@ -48,7 +48,7 @@ class Checkpoint:
     warnings: tuple[Notice, ...] = ()
 
 
-def read_checkpoint(path: Path, key: str | None = None) -> Checkpoint:
+def read_checkpoint(path: Path, key: str | None = None, contents: Contents | None = None) -> Checkpoint:
     """Read the named tensors of a safetensors or torch file; its content, not its suffix, says which.
 
     So, too, of shards with an index and of folders. What torch does not load as weights only is read from its
@@ -56,6 +56,7 @@ def read_checkpoint(path: Path, key: str | None = None) -> Checkpoint:
 
     Args:
         key: what to take out of it; None for the state dict, where it usually stands.
+        contents: what its headers say of that, where they have been read.
 
     Raises:
         UsageError: nothing goes by this key (exit 2).
@@ -66,7 +67,7 @@ def read_checkpoint(path: Path, key: str | None = None) -> Checkpoint:
         checkpoint = read_checkpoint(file, key)
         return replace(checkpoint, notes=(f"checkpoint: read '{file.name}' of the folder", *checkpoint.notes))
     if is_several(path):
-        return _from_contents(read_contents(path, key))
+        return _from_contents(contents or read_contents(path, key))
     head = read_head(path)
     metadata: dict[str, str] = {}
     if is_safetensors(head) or path.suffix.lower() == ".safetensors":
@@ -76,11 +77,11 @@ def read_checkpoint(path: Path, key: str | None = None) -> Checkpoint:
         try:
             content = _load_weights_only(path, head)
         except Exception as error:  # a damaged pickle can raise anything; no code of the file has run
-            return _read_inertly(path, key, error)
+            return _read_inertly(path, key, contents, error)
     state, note = unwrap_state(content, key, str(path))
     # Classes that this process happens to have imported are loaded, too: a DTensor is not what it holds.
     if any(type(tensor) not in (Tensor, Parameter) for tensor in state.values()):
-        return _from_contents(read_contents(path, key))
+        return _from_contents(contents or read_contents(path, key))
     if not state:
         message = f"checkpoint '{path}' holds no named tensors, but {_describe(content)}"
         raise CannotRunError(message, "torch.save(model.state_dict(), 'model.pt') makes one that does")
@@ -118,10 +119,10 @@ def _load_weights_only(path: Path, head: bytes) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip or None)
 
 
-def _read_inertly(path: Path, key: str | None, reason: Exception) -> Checkpoint:
+def _read_inertly(path: Path, key: str | None, contents: Contents | None, reason: Exception) -> Checkpoint:
     """Read what torch, for `reason`, did not load as weights only."""
     try:
-        contents = read_contents(path, key)
+        contents = contents or read_contents(path, key)
     except CannotRunError as error:
         if "TorchScript" in str(reason):
             raise refused(path, str(reason)) from reason

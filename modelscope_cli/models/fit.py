@@ -75,7 +75,7 @@ def load_state(
 ) -> tuple[Notice, ...]:
     """Copy `state` into `module`; return a warning for each kind of key that did not fit.
 
-    A missing `num_batches_tracked` is no difference: nothing reads it in eval mode.
+    A missing `num_batches_tracked` is not a difference: nothing reads it in eval mode.
 
     Raises:
         CannotRunError: keys differ and `strict`, or hardly any key fits (exit 4).

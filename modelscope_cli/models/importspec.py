@@ -123,7 +123,7 @@ def _import_module(name: str, spec: str) -> ModuleType:
     except (ValueError, TypeError) as error:  # "", ".x": what import_module says of no name at all
         if not all(part.isidentifier() for part in name.split(".")):
             raise UsageError(
-                f"'{name}' is no module to import (from '{spec}')", "--model path/to/file.py:NAME"
+                f"'{name}' is not a module to import (from '{spec}')", "--model path/to/file.py:NAME"
             ) from error
         raise
 

@@ -99,7 +99,8 @@ def fill_from_checkpoint(architecture: Architecture, request: ModelRequest, path
         UsageError: `num_classes` for a model that takes none (exit 2).
         CannotRunError: the file is no checkpoint or does not fit (exit 4).
     """
-    checkpoint = read_checkpoint(path, request.key)
+    known = request.headers_of(path)
+    checkpoint = read_checkpoint(path, request.key, known.contents if known is not None else None)
     # torchvision's can be tried without values; for the user's own code every build may cost.
     on_trial = architecture.on_meta() if architecture.source == "zoo" else architecture
     trial = build(on_trial, request.num_classes)

@@ -61,8 +61,7 @@ def load_model(request: ModelRequest) -> LoadedModel:
         UsageError: a name, argument or combination that means nothing (exit 2).
         CannotRunError: device, weights, checkpoint or the user's code fail (exit 4).
     """
-    check_request(request)
-    request, recognised = recognise(request)
+    request, recognised = recognise(check_request(request))
     dtype = resolve_dtype(request.dtype)
     architecture, weights = _find(request)
     device, device_note = _device_for(request, weights)
@@ -86,8 +85,7 @@ def load_skeleton(request: ModelRequest) -> LoadedModel:
         UsageError: a name, argument or combination that means nothing (exit 2).
         CannotRunError: an explicit device that is not there, the checkpoint, or the user's code (exit 4).
     """
-    check_request(request)
-    request, recognised = recognise(request)
+    request, recognised = recognise(check_request(request))
     if request.device.lower() != "auto":
         resolve_device(request.device)
     dtype = resolve_dtype(request.dtype)
@@ -123,7 +121,7 @@ def _find(request: ModelRequest) -> tuple[Architecture, WeightsEnum | None]:
         weights = choose_weights(name, request.weights)
         return zoo_architecture(name, weights or default_weights(name), model_args, request.seed), weights
     if request.weights.lower() not in ("auto", "none"):
-        message = f"'{request.model}' is no torchvision model, so it has no weights '{request.weights}'"
+        message = f"'{request.model}' is not a torchvision model, so it has no weights '{request.weights}'"
         raise UsageError(message, f"--model {request.model} --checkpoint FILE")
     return imported_architecture(request.model, model_args, request.seed), None
 

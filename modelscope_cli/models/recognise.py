@@ -8,7 +8,7 @@ from modelscope_cli.checkpoints.entries import Contents
 from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
 from modelscope_cli.models.identify import identify, picture_side
-from modelscope_cli.models.request import ModelRequest, is_checkpoint
+from modelscope_cli.models.request import Headers, ModelRequest, is_checkpoint
 from modelscope_cli.records.weights import Identified
 
 # Below this share of fitting tensors the nearest model is no help.
@@ -19,7 +19,8 @@ _N_NAMED = 3
 def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
     """Turn `--model FILE` into the name of a model and a checkpoint for it; and a note that says so.
 
-    Any other request comes back as it is. With `strict` off the nearest model will do.
+    Any other request comes back as it is. With `strict` off the nearest model will do. What was read of the file
+    stands in the request that is returned, and one that has it already is not read again.
 
     Raises:
         UsageError: a checkpoint is given twice, or fits several models (exit 2).
@@ -31,8 +32,8 @@ def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
     if request.checkpoint is not None:
         message = f"'{path}' and checkpoint '{request.checkpoint}' exclude each other: both hold weights"
         raise UsageError(message, f"--model {shlex.quote(str(path))}")
-    contents = read_contents(path, request.key)
-    found = identify(contents.shapes())
+    headers = request.headers_of(path) or _read_headers(path, request.key)
+    contents, found = headers.contents, headers.architecture
     name = found.name or _said(contents, found)
     if name is None and not found.candidates and not request.strict and found.score >= _MIN_SCORE:
         name = found.nearest
@@ -43,7 +44,12 @@ def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
     if side is not None and not any(argument.startswith("image_size") for argument in model_args):
         model_args = (*model_args, f"image_size={side}")
     note = f"model: {name}, by the names and shapes in '{path}'"
-    return replace(request, model=name, checkpoint=path, model_args=model_args), (note,)
+    return replace(request, model=name, checkpoint=path, model_args=model_args, headers=headers), (note,)
+
+
+def _read_headers(path: Path, key: str | None) -> Headers:
+    contents = read_contents(path, key)
+    return Headers(path, key, contents, identify(contents.shapes()))
 
 
 def differences(found: Identified) -> str:
@@ -73,5 +79,5 @@ def _not_recognised(path: Path, found: Identified) -> ModelscopeError:
     if found.score < _MIN_SCORE:
         message = f"'{path}' holds the weights of no torchvision model"
         return CannotRunError(message, f"--model path/to/file.py:NAME --checkpoint {typed}")
-    message = f"'{path}' is no torchvision model: nearest is {found.nearest}, {differences(found)}"
+    message = f"'{path}' is not a torchvision model: nearest is {found.nearest}, {differences(found)}"
     return CannotRunError(message, f"--model {found.nearest} --checkpoint {typed} --no-strict")

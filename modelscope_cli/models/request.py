@@ -3,7 +3,7 @@
 import ast
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -13,7 +13,26 @@ from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.models.names import model_names
 from modelscope_cli.records.keywords import DEFAULTS, ModelKeywords
 
+if TYPE_CHECKING:
+    from modelscope_cli.checkpoints.entries import Contents
+    from modelscope_cli.records.weights import Identified
+
 _WORDS = {"true": True, "false": False, "none": None}
+
+
+@dataclass(frozen=True, slots=True)
+class Headers:
+    """What was read of a checkpoint to find out which model it is of, so that it is read for that only once.
+
+    Attributes:
+        path, key: what was asked for when it was read.
+        architecture: the one it belongs to, or the nearest.
+    """
+
+    path: Path
+    key: str | None
+    contents: "Contents"
+    architecture: "Identified"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +51,7 @@ class ModelRequest:
         seed: of every random initialisation.
         offline: never touch the network.
         progress: show the progress of a download on stderr.
+        headers: of the checkpoint, where they have been read: see `recognise`.
     """
 
     model: str = "resnet34"
@@ -46,6 +66,12 @@ class ModelRequest:
     seed: int = 0
     offline: bool = False
     progress: bool = True
+    headers: Headers | None = field(default=None, compare=False, repr=False)
+
+    def headers_of(self, path: Path) -> Headers | None:
+        """Return what was read of a file, if it was that file and the same key."""
+        known = self.headers
+        return known if known is not None and (known.path, known.key) == (path, self.key) else None
 
 
 if TYPE_CHECKING:
@@ -88,17 +114,22 @@ def as_request(model: "Model", keywords: ModelKeywords) -> ModelRequest:
     )
 
 
-def check_request(request: ModelRequest) -> None:
+def check_request(request: ModelRequest) -> ModelRequest:
     """Find what is wrong with a request without importing torch, so that a typo is answered at once.
+
+    Returns:
+        the request, which now holds the headers of a checkpoint given as the model.
 
     Raises:
         UsageError: unknown model, malformed model argument, weights that contradict a checkpoint (exit 2).
         CannotRunError: a checkpoint as the model that is none, or of no known model (exit 4).
     """
+    checked = request
     if is_checkpoint(request.model):
         from modelscope_cli.models.recognise import recognise
 
         request, _ = recognise(request)
+        checked = replace(checked, headers=request.headers)
     elif not is_import(request.model) and request.model.lower() not in model_names():
         raise _unknown_model(request.model)
     parse_model_args(request.model_args)
@@ -112,6 +143,7 @@ def check_request(request: ModelRequest) -> None:
     if request.key is not None and request.checkpoint is None:
         message = f"'--key {request.key}' is of a checkpoint, and there is none"
         raise UsageError(message, f"--checkpoint FILE --key {request.key}")
+    return checked
 
 
 def weights_file(request: ModelRequest) -> Path | None:

@@ -39,7 +39,7 @@ class AttackRecord(Record):
         classes: every class among the best of the first three, and the target.
         linf, l2: distance of what was found from the picture, as the largest change of a value and as the
             Euclidean length; `linf_saved`, `l2_saved`: of the file.
-        success: whether the model was fooled: another answer, or the target; `success_saved`: by the file;
+        success: whether the model was fooled: another prediction, or the target; `success_saved`: by the file;
             `success_prepared`: by the file resized and cropped once more.
         iterations: gradient steps from the start of run `restart` (from 0) to what was found.
         losses: cross-entropy of the target, or of the answer before, in nats: of each run, before its first step

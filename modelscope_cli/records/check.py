@@ -15,7 +15,7 @@ class Finding:
         rule: its name; `code` is what is stable.
         severity: `error` or `warning`.
         layer: the call it was seen at, `relu#1`; None for the model as a whole.
-        value, threshold: in the rule's own measure; None where that is no number (a shape, NaN).
+        value, threshold: in the rule's own measure; None where that is not a number (a shape, NaN).
         known: the baseline has it, so it does not count.
     """
 

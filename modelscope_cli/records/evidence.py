@@ -65,7 +65,7 @@ class Forward:
     Attributes:
         activations: of the innermost calls, with the share of |x| < `near_zero`.
         flow: of every call, in execution order.
-        answers: the predicted class of every image; None where the model is no classifier.
+        answers: the predicted class of every image; None where the model is not a classifier.
         is_input_finite: whether what the model was given is.
     """
 

@@ -26,10 +26,13 @@ class Progress(Protocol):
 
 @runtime_checkable
 class LiveProgress(Progress, Protocol):
-    """A progress that can also show one line which is drawn over itself, while somebody else's script runs."""
+    """A progress beside which somebody else's script runs and writes."""
 
     def live(self) -> AbstractContextManager[Callable[[str], object] | None]:
-        """Give a function that shows the line; None where there is no terminal."""
+        """Give a function that shows one line, drawn over itself; None where there is no terminal."""
+
+    def relay(self, text: str) -> None:
+        """Write what is the script's own, such as its traceback, to stderr as it is."""
 
 
 class Silent:
@@ -45,7 +48,11 @@ class Silent:
         pass
 
     def say(self, text: str) -> None:
-        sys.stderr.write(text + "\n")
+        self.relay(text + "\n")
+
+    def relay(self, text: str) -> None:
+        sys.stderr.write(text)
+        sys.stderr.flush()
 
 
 SILENT = Silent()

@@ -25,7 +25,7 @@ class BatchNormDrift:
         momentum: share of the batch in the next running value; None where all batches weigh alike.
         mean_gap: root mean square of (batch mean - running mean), in running standard deviations.
         var_ratio: geometric mean of batch variance / running variance; the extremes are `var_ratio_min`, `_max`.
-        mean_move: how far one such batch would move the running mean, root mean square in running deviations.
+        mean_move: how far one such batch would move the running mean, root mean square in the same units.
         var_move: the same of the running variance, relative to it.
         is_frozen: none of its parameters is trained, yet its running statistics move.
     """

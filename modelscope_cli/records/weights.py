@@ -4,7 +4,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from modelscope_cli.records.run import Notice, Shape, to_plain
+from modelscope_cli.records.run import Notice, Shape, first_keys, to_plain
 from modelscope_cli.records.safety import Safety
 from modelscope_cli.records.shown import Shown
 
@@ -128,10 +128,9 @@ class WeightsRecord(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists, numbers and strings under the keys of the JSON contract."""
-        header = {"schema": "modelscope/weights/1", "tool": dict(self.versions), "argv": list(self.argv)}
         own = {
             field.name: to_plain(getattr(self, field.name))
             for field in dataclasses.fields(self)
             if field.name not in ("versions", "argv")
         }
-        return {**header, **own}
+        return {**first_keys(self.command, self.versions, self.argv), **own}

@@ -65,12 +65,12 @@ def batch_norm_sheet(title: str, rows: Sequence[BatchNormDrift], columns: str | 
 def worst_drift(rows: Sequence[BatchNormDrift]) -> tuple[str, str]:
     """Return the line that stands under the other tables."""
     worst = max(rows, key=lambda row: row.mean_gap)
-    text = f"{len(rows)} calls; farthest: {label_of(worst)}, {worst.mean_gap:.3g} deviations from the running mean"
-    return "batch norm", f"{text}  (--table batch-norm)"
+    far = f"{worst.mean_gap:.3g} standard deviations from the running mean"
+    return "batch norm", f"{len(rows)} calls; farthest: {label_of(worst)}, {far}  (--table batch-norm)"
 
 
 _FACTS = (
-    ("mean gap", "batch mean - running mean, in running deviations; root mean square over channels"),
+    ("mean gap", "batch mean - running mean, in running standard deviations; root mean square over channels"),
     ("var ratio", "batch variance / running variance; geometric mean over channels, lowest and highest"),
     ("moves", "how far one such batch moves the running values, at the layer's momentum, in the same units"),
 )

@@ -1,4 +1,4 @@
-"""What all figures drawn with matplotlib have in common: their files, and the last step to disk.
+"""What all figures drawn with matplotlib have in common: their colours and canvas, their files, the step to disk.
 
 The words of a figure are made harmless there, and the whole of it is written or nothing.
 """
@@ -6,7 +6,7 @@ The words of a figure are made harmless there, and the whole of it is written or
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.plain_text import plain_lines
@@ -16,6 +16,38 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SUFFIXES = (".png", ".svg", ".pdf")
+INK = "#1f2430"  # words, and lines that say where something is
+LINE = "#3f5f8f"  # what is measured
+ACCENT = "#d1495b"  # what to look at first
+AMBER, GREEN = "#c98a2b", "#4f9d69"  # what is measured beside it
+MARGIN = 0.1  # inches
+# Where a legend covers no data: above the axes, to the right.
+ABOVE: dict[str, Any] = {
+    "loc": "lower right",
+    "bbox_to_anchor": (1.0, 1.0),
+    "frameon": False,
+    "fontsize": 8,
+}
+
+
+def new_figure(width: float, height: float, title: str = "", *, is_laid_out: bool = True) -> "Figure":
+    """Return an empty figure of so many inches that no window of the system is asked for.
+
+    Args:
+        title: stands in the upper left corner.
+        is_laid_out: whether matplotlib makes room for all that is drawn; it draws everything twice for that.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained" if is_laid_out else None)
+    FigureCanvasAgg(figure)
+    corner: dict[str, Any] = {"x": 0.01}
+    if not is_laid_out:
+        corner = {"x": MARGIN / width, "y": 1 - MARGIN / height, "va": "top"}
+    if title:
+        figure.suptitle(title, **corner, ha="left", color=INK, fontsize=11)
+    return figure
 
 
 def check_figure(path: Path, is_forced: bool) -> None:

@@ -12,8 +12,8 @@ from torch import Tensor
 from modelscope_cli.records.featuremaps import FeatureMap
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.report import grids, numbers
-from modelscope_cli.report.folder import write_bytes
 from modelscope_cli.report.labels import file_stems
+from modelscope_cli.report.tensor_file import write_tensors
 
 CONTACT_SHEET = "contact_sheet.png"
 TILE_CHANNELS = 9  # of a layer on the contact sheet
@@ -112,14 +112,11 @@ def save_tensors(exhibits: Iterable[Exhibit], path: Path) -> None:
     Raises:
         CannotRunError: the file cannot be written (exit 4).
     """
-    from safetensors.torch import save
-
     tensors = {}
     for exhibit in exhibits:
         if exhibit.maps is not None:
             record = exhibit.record
             name = label_of(record)
             key = f"{name}.{record.output}" if record.output else name
-            tensors[key] = exhibit.maps.to("cpu").contiguous()
-    # Not `save_file`, whose errors are no OSError and whose files only the owner can read.
-    write_bytes(path, save(tensors, metadata={"format": "pt"}))
+            tensors[key] = exhibit.maps
+    write_tensors(path, tensors)

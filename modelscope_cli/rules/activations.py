@@ -50,7 +50,7 @@ def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         passed = (
             f"; {len(later)} calls after it pass it on ({some(map(label_of, later), 2)})" if later else ""
         )
-        words = f"gives NaN or infinite values from finite inputs{passed}"
+        words = f"outputs NaN or infinite values from finite inputs{passed}"
         yield Sighting(label_of(call) if call.name else None, 1 + len(later), words)
 
 
@@ -119,7 +119,9 @@ def _variance_ratio(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     _, odd = max(variances, key=lambda one: abs(one[0] - middle))
     (_, low), (_, high) = min(variances, key=_first), max(variances, key=_first)
     ratio = math.exp(min(span, 700.0))
-    words = f"the deviation is {low.std:.3g} at {label_of(low)} and {high.std:.3g} at {label_of(high)}"
+    words = (
+        f"the standard deviation is {low.std:.3g} at {label_of(low)} and {high.std:.3g} at {label_of(high)}"
+    )
     yield Sighting(label_of(odd), ratio, f"{words}: variances {ratio:.2g} apart")
 
 
@@ -133,13 +135,14 @@ def _drift(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         spread = abs(math.log(row.var_ratio)) if row.var_ratio > 0 else math.inf
         value = max(row.mean_gap, spread)
         if not value <= threshold:
-            words = f"the batch lies {row.mean_gap:.2g} running deviations off and varies {row.var_ratio:.2g} times"
-            yield Sighting(label_of(row), value, f"{words} as much")
+            off = f"lies {row.mean_gap:.2g} running standard deviations off"
+            varies = f"varies {row.var_ratio:.2g} times as much"
+            yield Sighting(label_of(row), value, f"the batch {off} and {varies}")
 
 
 def _no_drift_to_judge(evidence: Evidence, threshold: float) -> str | None:
     if not evidence.is_real:
-        return "noise is not what the statistics were taken from: give pictures"
+        return "noise is not what the statistics were taken from: give images"
     return "its batch norms have not seen a batch yet" if evidence.is_fresh else None
 
 
@@ -197,7 +200,7 @@ RULES = (
         code="MS205",
         name="near-zero-activations",
         severity=WARNING,
-        sentence="what a convolution, linear layer or norm gives is next to nothing",
+        sentence="the output of a convolution, linear layer or norm is next to nothing",
         threshold=0.95,
         measure="share of |x| < 0.001",
         source="own measurement: at most 0.11 in 17 healthy torchvision networks, seeded random weights, noise",
@@ -209,7 +212,7 @@ RULES = (
         code="MS206",
         name="poor-initialisation",
         severity=WARNING,
-        sentence="the variance of what convolutions and linear layers give changes by orders along the depth",
+        sentence="the variance of the outputs of convolutions and linear layers changes by orders along the depth",
         threshold=1e6,
         measure="largest / smallest variance",
         source="Glorot & Bengio 2010, section 4.2: keep it; own measurement: 6 to 5e4 in 17 torchvision networks",
@@ -221,10 +224,10 @@ RULES = (
         code="MS207",
         name="batch-norm-drift",
         severity=WARNING,
-        sentence="the running statistics of a batch norm are not those of these pictures",
+        sentence="the running statistics of a batch norm are not those of these images",
         threshold=3,
-        measure="the larger of |batch mean - running mean| in running deviations and |ln(variance ratio)|",
-        source="own measurement: at most 1.1 for a trained network on 1 to 10 of its pictures; 3: 20-fold variance",
+        measure="the larger of |batch mean - running mean| in running standard deviations and |ln(variance ratio)|",
+        source="own measurement: at most 1.1 for a trained network on 1 to 10 of its images; 3: 20-fold variance",
         hint="check the preprocessing (--mean, --std, --size); or let the statistics see your data in train mode",
         needs=frozenset({"train", "batch_norms"}),
         judge=_drift,

@@ -11,7 +11,7 @@ def _collapse(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     assert evidence.forward is not None
     answers = evidence.forward.answers or ()
     if len(set(answers)) == 1:
-        yield Sighting(None, len(answers), f"class {answers[0]} for every one of {len(answers)} pictures")
+        yield Sighting(None, len(answers), f"class {answers[0]} for every one of {len(answers)} images")
 
 
 def _too_few(evidence: Evidence, threshold: float) -> str | None:
@@ -20,11 +20,11 @@ def _too_few(evidence: Evidence, threshold: float) -> str | None:
     if not evidence.forward.is_finite:
         return "the forward pass is not finite"
     if answers is None:
-        return "the model is no classifier"
+        return "the model is not a classifier"
     if not evidence.is_real:
-        return "noise has no class: give pictures"
+        return "noise has no class: give images"
     if len(answers) < threshold:
-        return f"{len(answers)} of the {threshold:g} pictures it needs"
+        return f"{len(answers)} of the {threshold:g} images it needs"
     return None
 
 
@@ -40,7 +40,7 @@ def _disagreement(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     gap = evidence.train.output_gap if evidence.train else None
     if gap is not None and gap > threshold:
         yield Sighting(
-            None, gap, f"train mode answers {gap:.2g} times the size of the eval output away from it"
+            None, gap, f"the output in train mode is {gap:.2g} times the size of the eval output away from it"
         )
 
 
@@ -56,10 +56,10 @@ RULES = (
         code="MS601",
         name="class-collapse",
         severity=WARNING,
-        sentence="the answer is the same class for every picture",
+        sentence="the prediction is the same class for every image",
         threshold=8,
-        measure="pictures it takes to say so",
-        source="own reasoning: ten classes seen evenly agree by chance on 8 pictures once in 10 million (10^-7)",
+        measure="images it takes to say so",
+        source="own reasoning: ten classes seen evenly agree by chance on 8 images once in 10 million (10^-7)",
         hint="modelscope predict MODEL IMAGE...   shows the scores; check labels, loss and preprocessing",
         needs=frozenset({"forward"}),
         judge=_collapse,

@@ -73,7 +73,9 @@ def _describe(run: list[Weight], worst: float) -> Sighting:
 
 def _no_gradient_at_all(evidence: Evidence, threshold: float) -> str | None:
     is_there = _backward(evidence).output_grad_norm > 0
-    return None if is_there else "the loss sends no gradient into the model: its answer could not be surer"
+    return (
+        None if is_there else "the loss sends no gradient into the model: its prediction could not be surer"
+    )
 
 
 RULES = (

@@ -100,7 +100,7 @@ def _severity(typed: object, option: str) -> str:
     if typed not in SEVERITIES:
         near = nearest(str(typed), SEVERITIES)
         raise UsageError(
-            f"'{option}{typed}' is no severity" + (f": {near}" if near else ""), f"{option}error"
+            f"'{option}{typed}' is not a severity" + (f": {near}" if near else ""), f"{option}error"
         )
     return str(typed)
 
@@ -122,7 +122,7 @@ def _read_project(folder: Path) -> Settings:
     if table is None:
         return Settings()
     if not isinstance(table, dict):
-        raise UsageError(f"'modelscope' in [tool] of '{path}' is no table", "[tool.modelscope]")
+        raise UsageError(f"'modelscope' in [tool] of '{path}' is not a table", "[tool.modelscope]")
     return _from_table(table, path)
 
 
@@ -137,7 +137,7 @@ def _from_table(table: dict[str, Any], path: Path) -> Settings:
     select = _strings(table, "select", where)
     given = table.get("thresholds", {})
     if not isinstance(given, dict):
-        raise UsageError(f"'thresholds' in {where} is no table", "[tool.modelscope.thresholds]")
+        raise UsageError(f"'thresholds' in {where} is not a table", "[tool.modelscope.thresholds]")
     for name, value in (*given.items(), *((key, table[key]) for key in BUDGETS if key in table)):
         rule = find_rule(name, where)
         typed[rule.code] = written.read(value, rule.kind, f"{name} = ")
@@ -145,7 +145,7 @@ def _from_table(table: dict[str, Any], path: Path) -> Settings:
             select = _with(rule.code, select)
     baseline = table.get("baseline")
     if baseline is not None and not isinstance(baseline, str):
-        raise UsageError(f"'baseline = {baseline}' in {where} is no file name", 'baseline = "known.json"')
+        raise UsageError(f"'baseline = {baseline}' in {where} is not a file name", 'baseline = "known.json"')
     settings = Settings(
         select=select,
         ignore=_strings(table, "ignore", where),
@@ -163,5 +163,5 @@ def _strings(table: dict[str, Any], key: str, where: str) -> tuple[str, ...]:
     if isinstance(value, str):
         value = [value]
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise UsageError(f"'{key} = {value}' in {where} is no list of codes", f'{key} = ["MS2"]')
+        raise UsageError(f"'{key} = {value}' in {where} is not a list of codes", f'{key} = ["MS2"]')
     return _split(value)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from modelscope_cli import __version__
-from modelscope_cli.errors import CannotRunError, ModelscopeError
+from modelscope_cli.errors import LESS_MEMORY, OUT_OF_MEMORY, CannotRunError, ModelscopeError
 from modelscope_cli.interrupts import INTERRUPTED, TERMINATED, Terminated
 from modelscope_cli.lean import lean_imports
 from modelscope_cli.report.folder import release_claims
@@ -125,7 +125,7 @@ def _run(argv: list[str]) -> int:
         # Without a number it is none of the system's, but raised by a library that may have been called wrongly.
         return _crashed(error) if error.errno is None else _failed(_unusable(error))
     except MemoryError:
-        return _failed(ModelscopeError("out of memory", "--batch 1, or a smaller --size"))
+        return _failed(ModelscopeError(OUT_OF_MEMORY, LESS_MEMORY))
     except Exception as error:
         return _crashed(error)
 

@@ -1,22 +1,15 @@
-"""Every shared option, declared once. Commands put these in their signature with a default."""
+"""Every shared option, declared once. Commands put these, or the groups of them, in their signature."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from modelscope_cli.bounds import LAST_SEED
+from modelscope_cli.hooks.vocabulary import ACTIONS, KINDS
 from modelscope_cli.models.names import model_names
-from modelscope_cli.records.run import invocation, invoked_as
-from modelscope_cli.shell import console
 from modelscope_cli.shell.numbers import whole
-from modelscope_cli.shell.output import Destination, destination
-
-if TYPE_CHECKING:
-    from modelscope_cli.inputs.request import InputRequest
-    from modelscope_cli.models.request import ModelRequest
 
 _MODEL, _INPUT, _LAYERS, _OUTPUT = "Model", "Input", "Layers", "Output"
 
@@ -204,8 +197,7 @@ HookOpt = Annotated[
         metavar="HOOK",
         help="Change what flows (repeatable, in order): ACTION=ARGS@PATTERN, or KIND:ACTION... "
         "zero@layer3, 'zero[3,7]@conv1', pre:add=10@fc, grad:clamp=-1,1@conv, call=hooks.py:fn@relu. "
-        "ACTION: zero, scale, add, clamp, noise, mean, keep, shuffle, print, save, nan-to-num, raise-on-nan, call. "
-        "KIND: forward, pre, grad, param-grad, full-backward.",
+        f"ACTION: {', '.join(ACTIONS)}. KIND: {', '.join(KINDS)}.",
         rich_help_panel=_LAYERS,
     ),
 ]
@@ -259,162 +251,3 @@ QuietOpt = Annotated[
 DebugOpt = Annotated[
     bool, typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=_OUTPUT)
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class ModelOptions:
-    """The model of a command that runs one."""
-
-    model: ModelOpt = "resnet34"
-    weights: WeightsOpt = "auto"
-    checkpoint: CheckpointOpt = None
-    key: KeyOpt = None
-    strict: StrictOpt = True
-    num_classes: NumClassesOpt = None
-    model_arg: ModelArgsOpt = None
-    device: DeviceOpt = "auto"
-    dtype: DtypeOpt = "float32"
-    seed: SeedOpt = 0
-    offline: OfflineOpt = False
-
-    def request(self) -> "ModelRequest":
-        """Return what was asked for, checked as far as that goes without importing anything heavy.
-
-        Raises:
-            UsageError, CannotRunError: what is wrong with a name, or missing as a file (exit 2, 4).
-        """
-        from modelscope_cli.models.request import check_request
-
-        request = self.typed()
-        check_request(request)
-        return request
-
-    def typed(self) -> "ModelRequest":
-        """Return what was asked for as it was typed."""
-        from modelscope_cli.models.request import ModelRequest
-
-        return ModelRequest(
-            model=self.model,
-            weights=self.weights,
-            checkpoint=self.checkpoint,
-            key=self.key,
-            strict=self.strict,
-            num_classes=self.num_classes,
-            model_args=tuple(self.model_arg or ()),
-            device=self.device,
-            dtype=self.dtype,
-            seed=self.seed,
-            offline=self.offline,
-            progress=not console.settings.is_quiet,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class ImageOptions:
-    """How images are prepared for a model."""
-
-    size: SizeOpt = None
-    mean: MeanOpt = None
-    std: StdOpt = None
-    normalize: NormalizeOpt = True
-
-    def request(
-        self,
-        images: list[str] | None,
-        seed: int,
-        input_shape: list[str] | None = None,
-        batch: int | None = None,
-    ) -> "InputRequest":
-        """Return what was asked for; the files are there.
-
-        Raises:
-            UsageError, CannotRunError: a glob that matches nothing, a file that is missing (exit 2, 4).
-        """
-        from modelscope_cli.inputs.files import find_pictures
-        from modelscope_cli.inputs.request import InputRequest
-
-        find_pictures(file for file in images or () if file != "-")
-        return InputRequest(
-            files=tuple(images or ()),
-            shapes=tuple(input_shape or ()),
-            size=self.size,
-            mean=self.mean,
-            std=self.std,
-            normalize=self.normalize,
-            batch=batch,
-            seed=seed,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class InputOptions:
-    """What a model is run on, beside the images themselves."""
-
-    input_shape: InputShapeOpt = None
-    size: SizeOpt = None
-    mean: MeanOpt = None
-    std: StdOpt = None
-    normalize: NormalizeOpt = True
-    batch: BatchOpt = None
-
-    def request(self, images: list[str] | None, seed: int) -> "InputRequest":
-        """Return what was asked for; see `ImageOptions.request`."""
-        prepared = ImageOptions(self.size, self.mean, self.std, self.normalize)
-        return prepared.request(images, seed, self.input_shape, self.batch)
-
-
-@dataclass(frozen=True, slots=True)
-class LayerOptions:
-    """Which layers are looked at."""
-
-    layer: LayersOpt = None
-    exclude: ExcludeOpt = None
-
-
-@dataclass(frozen=True, slots=True)
-class FolderOptions:
-    """The folder of a command that writes pictures."""
-
-    out: OutDirOpt = None
-
-    def choose(self, command: str, model: str) -> Path:
-        """Return the folder that was asked for, else one of the command's own that is free.
-
-        Raises:
-            UsageError, CannotRunError: it is not empty and not forced, or cannot be written to (exit 2, 4).
-        """
-        from modelscope_cli.report.folder import OutputFolder, free_folder
-
-        folder = self.out or free_folder(command, model)
-        OutputFolder(folder, invocation().is_forced).check()
-        return folder
-
-
-@dataclass(frozen=True, slots=True)
-class OutputOptions:
-    """How a result is shown, and how much is said on the way."""
-
-    force: ForceOpt = False
-    columns: ColumnsOpt = None
-    format: FormatOpt = "auto"
-    json: JsonOpt = False
-    output: OutputOpt = None
-    quiet: QuietOpt = False
-    debug: DebugOpt = False
-
-    def begin(self, more: tuple[str, ...] = ()) -> Destination:
-        """Remember how much to say and what may be overwritten; decide where the result goes. Comes first."""
-        console.settings.is_quiet = self.quiet
-        console.settings.is_debug = self.debug
-        invoked_as(console.settings.argv, console.settings.started, self.force)
-        return destination(self.format, self.json, self.output, more)
-
-
-MODEL, INPUT, IMAGES, LAYERS, FOLDER, OUTPUT = (
-    ModelOptions(),
-    InputOptions(),
-    ImageOptions(),
-    LayerOptions(),
-    FolderOptions(),
-    OutputOptions(),
-)

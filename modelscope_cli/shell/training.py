@@ -20,7 +20,7 @@ DataOpt = Annotated[
     typer.Option(
         "--data",
         metavar="DIR",
-        help="A folder with one folder of pictures a class. Nothing: ten classes of drawn shapes.",
+        help="A folder with one folder of images a class. Nothing: ten classes of drawn shapes.",
         rich_help_panel=DATA,
     ),
 ]
@@ -31,12 +31,10 @@ PicturesOpt = Annotated[
 SizeOpt = Annotated[
     int,
     whole(
-        "--size", most=4096, metavar="N", min=8, help="Side of the pictures, in pixels.", rich_help_panel=DATA
+        "--size", most=4096, metavar="N", min=8, help="Side of the images, in pixels.", rich_help_panel=DATA
     ),
 ]
-BatchOpt = Annotated[
-    int, whole("--batch", "-b", metavar="N", help="Pictures in a step.", rich_help_panel=HOW)
-]
+BatchOpt = Annotated[int, whole("--batch", "-b", metavar="N", help="Images in a step.", rich_help_panel=HOW)]
 OptimizerOpt = Annotated[
     str,
     typer.Option(
@@ -164,8 +162,7 @@ def request_of(named: NamedOptions, built: BuiltOptions, num_classes: int | None
         offline=built.offline,
         progress=not console.settings.is_quiet,
     )
-    check_request(request)
-    return request
+    return check_request(request)
 
 
 DRAWN, CHANGES, NAMED, BUILT = DrawnOptions(), ChangeOptions(), NamedOptions(), BuiltOptions()

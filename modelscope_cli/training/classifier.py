@@ -60,7 +60,7 @@ def open_classifier(
 
     Raises:
         UsageError: a name, a pattern or a change that means nothing for this model (exit 2).
-        CannotRunError: it cannot be loaded or copied, or is no classifier of single pictures (exit 4).
+        CannotRunError: it cannot be loaded or copied, or is not a classifier of single pictures (exit 4).
     """
     said = {**keywords, **({} if weights == "none" else {"weights": weights})}
     loaded = load(_with_classes(model, source.n_classes), cast("Keywords", said), progress)

@@ -167,7 +167,7 @@ class TrainingData:
             return ()
         total = self.n_training + self.n_held_out
         n, first = len(self.unreadable), min(self.unreadable)
-        what = f"{n} of {total} pictures could not be read and were skipped: {self.unreadable[first]}"
+        what = f"{n} of {total} images could not be read and were skipped: {self.unreadable[first]}"
         return (Notice("unreadable_pictures", what + (f" and {n - 1} more" if n > 1 else "")),)
 
     def as_found(self) -> AbstractContextManager[None]:
@@ -199,7 +199,7 @@ class Batches:
                 is_empty = False
                 yield batch
         if is_empty:
-            raise CannotRunError("not one picture could be read", "--data ANOTHER-FOLDER")
+            raise CannotRunError("not one image could be read", "--data ANOTHER-FOLDER")
 
 
 def _collate(examples: list[Example]) -> LabelledBatch | None:
@@ -252,16 +252,16 @@ def open_folder(folder: Path, size: int, seed: int) -> TrainingData:
     try:
         found = ImageFolder(str(folder), is_valid_file=_is_picture, allow_empty=True)
     except FileNotFoundError as error:
-        message = f"'--data {folder}' holds no folders: one for each class is needed, with its pictures"
+        message = f"'--data {folder}' holds no folders: one for each class is needed, with its images"
         raise CannotRunError(message, here) from error
     files = found.samples
     filled = sorted({label for _, label in files})
     if not files:
-        raise CannotRunError(f"the folders in '--data {folder}' hold no pictures", here)
+        raise CannotRunError(f"the folders in '--data {folder}' hold no images", here)
     if len(filled) == 1:
         name = found.classes[filled[0]]
         message = (
-            f"'--data {folder}' holds pictures of one class only, '{name}': there is nothing to tell apart"
+            f"'--data {folder}' holds images of one class only, '{name}': there is nothing to tell apart"
         )
         raise CannotRunError(message, here)
     labels = {old: new for new, old in enumerate(filled)}  # empty folders are no classes

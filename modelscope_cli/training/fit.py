@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.predictions.scores import class_scores
-from modelscope_cli.errors import CannotRunError
+from modelscope_cli.errors import OUT_OF_MEMORY, CannotRunError, is_out_of_memory
 from modelscope_cli.hooks.session import ForwardError, HookSession
 from modelscope_cli.models.seeding import seeded
 from modelscope_cli.records.naming import NEAR_ZERO
@@ -86,7 +86,7 @@ def train_once(
     if non_finite.at is not None:
         events.append(Event(non_finite.at, "non-finite-loss", "the loss was NaN or infinite: stopped"))
     if stopping is not None and stopping.at is not None:
-        message = f"the held-out loss did not fall for {stopping.patience} epochs: stopped"
+        message = f"the validation loss did not fall for {stopping.patience} epochs: stopped"
         events.append(Event(stopping.at, "early-stop", message))
     training = Training(
         name=variant.name,
@@ -108,12 +108,12 @@ def classification_loss(label_smoothing: float, n_classes: int | None) -> Callab
     def loss(output: Any, targets: Tensor) -> Tensor:
         scores = class_scores(output, len(targets))
         if n_classes is not None and scores.shape[1] < n_classes:
-            message = f"the model gives {scores.shape[1]} scores, the data have {n_classes} classes"
+            message = f"the model outputs {scores.shape[1]} scores, the data have {n_classes} classes"
             raise CannotRunError(message, f"a model that takes num_classes={n_classes}")
         try:
             return F.cross_entropy(scores, targets, label_smoothing=label_smoothing)
         except (IndexError, RuntimeError, ValueError) as error:
-            if isinstance(error, torch.OutOfMemoryError):
+            if is_out_of_memory(error):
                 raise
             message = f"the {scores.shape[1]} scores of the model do not fit the targets: {error}"
             raise CannotRunError(message, "targets are class indices, below the number of scores") from error
@@ -135,7 +135,7 @@ def run_forward(session: HookSession, inputs: Tensor) -> Any:
             hint = (
                 "--batch 2, or --norm group   (batch norm in train mode needs more than one value a channel)"
             )
-        elif "out of memory" in error.message:
+        elif OUT_OF_MEMORY in error.message:
             hint = "a smaller --batch or --size, or --device cpu"
         raise CannotRunError(error.message, hint) from error
 

@@ -148,7 +148,9 @@ def name_model(
 def check_source(source: "DataSource", request: TrainRequest, n_trainings: int) -> None:
     """Refuse data that cannot give what was asked for (exit 2)."""
     if request.patience and not source.has_held_out:
-        message = f"'--patience {request.patience}' looks at held-out images, and '{source.source}' has none"
+        message = (
+            f"'--patience {request.patience}' looks at validation images, and '{source.source}' has none"
+        )
         raise UsageError(message, "give a pair of loaders: data=(training, held_out)")
     if n_trainings > 1 and not source.starts_anew:
         message = (

@@ -330,7 +330,9 @@ class Recorder:
             report.parameters = clock.name_rows(watch.finish(has_closure), self.registry)
             if all(model == clock.label for model, *_ in report.parameters):
                 what = f"no model that {clock.label} trains was seen to run, so its layers are missing"
-                self._tell_once("unseen", f"{what} (it is compiled by model.compile(), or is no nn.Module)")
+                self._tell_once(
+                    "unseen", f"{what} (it is compiled by model.compile(), or is not an nn.Module)"
+                )
         clock.step += 1
         clock.ended = time.perf_counter()
         self.n_steps = max(self.n_steps, clock.step)

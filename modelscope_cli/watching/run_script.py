@@ -1,14 +1,13 @@
 """Run a script with somebody looking on, alone or as one of several ranks, and report on it."""
 
 import os
-import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.progress import LiveProgress, Progress
+from modelscope_cli.records.progress import SILENT, LiveProgress, Progress
 from modelscope_cli.records.run import Invocation
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.report.folder import OutputFolder, make_folder
@@ -56,7 +55,8 @@ def run_script(
         log = Log(path, memory.take if is_kept else None)
         argv = [*invoked.argv]
         log.write("begin", version=VERSION, script=script.name, argv=argv, rank=ranks.rank, world=ranks.world)
-        live = progress.live() if ranks.is_first and isinstance(progress, LiveProgress) else nullcontext()
+        beside = progress if isinstance(progress, LiveProgress) else None
+        live = beside.live() if ranks.is_first and beside is not None else nullcontext()
         with live as show, without_compile_warning():
             watcher = Watcher(
                 log,
@@ -70,7 +70,7 @@ def run_script(
             )
             try:
                 with watcher.recorder.installed():
-                    code = script.run(_write_error)
+                    code = script.run((beside or SILENT).relay)
             except StopScript as stop:
                 code, refusal = stop.exit_code, stop.refusal
                 if stop.reason and ranks.is_first:
@@ -104,12 +104,6 @@ def _open_folder(folder: Path, ranks: Ranks, force: bool) -> Path:
     else:
         wait_for_first(folder, ranks, force)
     return log_file(folder, ranks.rank)
-
-
-def _write_error(text: str) -> None:
-    """Write what is the script's own, such as its traceback."""
-    sys.stderr.write(text)
-    sys.stderr.flush()
 
 
 @contextmanager

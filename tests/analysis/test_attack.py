@@ -227,7 +227,7 @@ class Refusing(torch.autograd.Function):
     [
         (
             lambda x: torch.stack([x.detach().sum(), x.detach().sum() * 0])[None],
-            "send no gradient to the picture",
+            "send no gradient to the image",
         ),
         (lambda x: torch.stack([x.sum() * torch.nan, x.sum()])[None], "the loss is nan after 0 steps"),
         (lambda x: torch.stack([(x - x).sqrt().sum(), x.sum() * 0])[None], "has NaN or infinite values"),

@@ -94,8 +94,18 @@ def test_the_prediction_of_one_picture_is_named():
         ("5", None, "target 5 is out of range: the classes are 0..4", "--target 4"),
         ("doge", LABELS, "unknown target 'doge': did you mean dog", "--target 'dog', or an index"),
         ("crane", LABELS, "target 'crane' is the label of 2 classes: [2, 3]", "--target 2"),
-        ("dog", None, "target 'dog' is no class index, and this model's labels are not known", "--target 0"),
-        ("+-1", None, "target '+-1' is no class index, and this model's labels are not known", "--target 0"),
+        (
+            "dog",
+            None,
+            "target 'dog' is not a class index, and this model's labels are not known",
+            "--target 0",
+        ),
+        (
+            "+-1",
+            None,
+            "target '+-1' is not a class index, and this model's labels are not known",
+            "--target 0",
+        ),
     ],
 )
 def test_a_target_that_is_none(target, categories, message, hint):
@@ -180,7 +190,7 @@ def test_the_models_own_losses_are_added():
     assert loss.name == "sum of the model's own losses (box, label)"
     assert judge(parts["box"]).name == "the model's own"
     assert "label 3" in judge(parts, family="detection", target="3").target
-    with pytest.raises(UsageError, match="a detection model in eval mode gives boxes"):
+    with pytest.raises(UsageError, match="a detection model in eval mode returns boxes"):
         judge([{"boxes": scores(7, 4), "scores": scores(7)}], family="detection")
 
 

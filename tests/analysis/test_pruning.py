@@ -311,7 +311,7 @@ def test_a_careless_model_does_not_drift_by_itself():
 
 def test_a_model_that_is_no_classifier_is_refused():
     model = nn.Conv2d(3, 4, 3)
-    with pytest.raises(CannotRunError, match="it is no classifier"):
+    with pytest.raises(CannotRunError, match="it is not a classifier"):
         measure_pruning(model, batches(1), find_prunable(model, (), ()), PruneRequest())
 
 

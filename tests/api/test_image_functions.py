@@ -208,7 +208,7 @@ def test_what_means_nothing_is_refused_before_the_model_is_loaded(command, keywo
 
 
 def test_one_image_is_meant():
-    with pytest.raises(UsageError, match="one picture at a time, not 2"):
+    with pytest.raises(UsageError, match="one image at a time, not 2"):
         ms.featuremaps(handed_over(), [STAR, STAR])
     with pytest.raises(UsageError, match="the tensor has 2"):
         ms.featuremaps(handed_over(), torch.rand(2, 3, 64, 64))
@@ -284,7 +284,7 @@ def test_an_attack_is_the_same_whether_its_image_goes_to_a_file_or_not(tmp_path)
     [
         (None, "noise is not a picture"),
         (torch.zeros(1, 3, 64, 64), "the tensor is not a picture"),
-        ([STAR, STAR], "one picture at a time, not 2"),
+        ([STAR, STAR], "one image at a time, not 2"),
         ([Image.new("RGB", (64, 64))] * 2, "the list of images has 2"),
     ],
 )

@@ -101,7 +101,7 @@ def test_the_saved_picture_fools_the_network_from_inside_the_ball(
     magnified = 128 + factor * (after - before)
     assert (levels(cwd / "out" / "perturbation.png") == magnified).all()
     with Image.open(cwd / "out" / "perturbation.png") as image:
-        assert image.info["Comment"] == f"128 + {factor} x (adversarial.png - the picture)"
+        assert image.info["Comment"] == f"128 + {factor} x (adversarial.png - the image)"
 
 
 def test_document_folder_and_streams(run, cwd):
@@ -134,7 +134,7 @@ def test_epsilon_0_saves_the_picture_itself_and_failure_is_no_error(run, cwd, sa
     outcome = run("attack {star} {squeezenet} --epsilon 0 --out out --format table")
     assert (levels(cwd / "out" / "adversarial.png") == seen_by_the_model(samples / "star.png")).all()
     assert (levels(cwd / "out" / "perturbation.png") == 128).all()
-    assert "no, the model still says star (exit code 0 all the same: an attack is no check)" in outcome.out
+    assert "no, the model still says star (exit code 0 all the same: an attack is not a check)" in outcome.out
     assert "warning" not in outcome.err
 
 

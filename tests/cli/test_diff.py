@@ -177,7 +177,7 @@ def test_one_module_object_cannot_be_both(run, cwd, monkeypatch):
     (cwd / "held.py").write_text("from torch import nn\nnet = nn.Sequential(nn.Conv2d(3, 4, 3))\n")
     monkeypatch.syspath_prepend(cwd)
     outcome = run("diff held:net --b-dtype bfloat16 --input-shape 1,3,8,8", expect=4)
-    assert "'held:net' gives the same module each time" in outcome.err
+    assert "'held:net' returns the same module each time" in outcome.err
     # A file is run anew, so it makes two.
     run("diff held.py:net --b-dtype bfloat16 --input-shape 1,3,8,8 --tolerance 0.1", expect=None)
 

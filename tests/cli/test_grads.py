@@ -219,7 +219,7 @@ def test_noise_for_train_mode_has_two_images(run):
     outcome = run("grads -m ssdlite320_mobilenet_v3_large -w none --no-save --json -l backbone.extra")
     assert outcome.json["mode"] == "train"
     assert "mode: train (auto; detection models have a loss nowhere else)" in outcome.err
-    assert "one object in every picture" in outcome.json["loss"]["target"]
+    assert "one object in every image" in outcome.json["loss"]["target"]
 
 
 @pytest.mark.parametrize("clip", ["--clip 0.01", "--clip-norm 0.5", "--clip-activations 0.001 -l type:ReLU"])

@@ -7,9 +7,9 @@ TABLE = [
     ("{tiny} --loss entropy", 2, "unknown loss 'entropy': did you mean cross-entropy", "--loss cross-"),
     ("{tiny} -t 10", 2, "target 10 is out of range: the classes are 0..9", "--target 9"),
     ("{tiny} -t -1", 2, "target -1 is out of range: the classes are 0..9", "--target 9"),
-    ("{tiny} -t star", 2, "'star' is no class index, and this model's labels", "--target 0"),
+    ("{tiny} -t star", 2, "'star' is not a class index, and this model's labels", "--target 0"),
     ("{squeezenet} -t sta", 2, "unknown target 'sta': did you mean star", "--target '"),
-    ("-m resnet18 -w none -t tench", 2, "'tench' is no class index", "--target 0"),
+    ("-m resnet18 -w none -t tench", 2, "'tench' is not a class index", "--target 0"),
     ("{tiny} --loss mean -t 1", 2, "'--target 1' means nothing to the loss 'mean'", "leave out"),
     ("{tiny} --loss nll", 2, "'nll' needs log-probabilities", "--loss cross-entropy"),
     ("-m broken.py:Regression --loss bce", 2, "needs an output of N x classes", "--loss mean or"),
@@ -58,7 +58,7 @@ TABLE = [
     ("-m broken.py:quantized --input-shape 1,3,64,64", 4, "is quantized: integers", "--weights none"),
     ("-m resnet18 --size 64 --full-backward", 4, "'relu' (ReLU) changes", "leave out --full-backward"),
     ("-m ssdlite320_mobilenet_v3_large --batch 1", 4, "more than 1 value per channel", "--batch 2"),
-    ("-m ssdlite320_mobilenet_v3_large --mode eval", 2, "gives boxes, not a loss", "--mode train"),
+    ("-m ssdlite320_mobilenet_v3_large --mode eval", 2, "returns boxes, not a loss", "--mode train"),
 ]  # fmt: skip
 
 BROKEN = """

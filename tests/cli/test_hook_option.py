@@ -1,17 +1,24 @@
 """`--hook` on the commands: what changes, what the record says of it, and what is typed wrong."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from tolerance import are_close, assert_close, close
+from typer.main import get_command
 
 from modelscope_cli.analysis.interventions import bind, conclude, read_hooks
 from modelscope_cli.hooks.session import HookSession
+from modelscope_cli.hooks.vocabulary import ACTIONS, KINDS
 from modelscope_cli.models.load import load_model
 from modelscope_cli.models.request import ModelRequest
 from modelscope_cli.records.progress import SILENT
+from modelscope_cli.shell.app import make_app
+
+README = Path(__file__).parents[2] / "README.md"
+COMMANDS = get_command(make_app()).commands
 
 HOOKS = """
 import torch
@@ -221,7 +228,7 @@ WRONG = [
     ("stats", "call=missing.py:fn@conv", 2, "no file 'missing.py'", "ls ."),
     ("stats", "call=hooks.py:duble@conv", 2, "'duble': did you mean double", "call=hooks.py:double@conv'"),
     ("stats", "call=no_such_module:fn@conv", 2, "no module 'no_such_module'", "python -c"),
-    ("stats", "call=hooks.py:number@conv", 2, "'hooks.py:number' is of type int, no function", "--hook 'call="),
+    ("stats", "call=hooks.py:number@conv", 2, "'hooks.py:number' is of type int, not a function", "--hook 'call="),
     ("stats", "call=broken.py:fn@conv", 4, "raised ZeroDivisionError: division by zero at", "broken.py"),
     ("stats", "call=hooks.py:raises@conv", 4, "raised ValueError: no luck at", "hooks.py"),
     ("stats", "call=hooks.py:leaves@conv", 4, "raised SystemExit: 5 at", "hooks.py"),
@@ -262,3 +269,17 @@ def test_two_hooks_cannot_save_to_one_file(run, cwd):
     outcome = run(f"stats {{star}} {{healthy}} {hooks}", expect=2)
     assert "another hook saves to 'x.safetensors', too" in outcome.err
     assert not (cwd / "x.safetensors").exists()
+
+
+def test_every_action_and_kind_stands_in_the_help_and_in_the_readme():
+    takes_hooks = [command for command in COMMANDS.values() if any(p.name == "hook" for p in command.params)]
+    assert len(takes_hooks) > 5
+    readme = README.read_text(encoding="utf-8")
+    hooks = readme[readme.index("\n## Hooks as flags\n") : readme.index("\n## train\n")]
+    for kind in KINDS:
+        assert f"\n| `{kind}`" in hooks
+    for action in ACTIONS.values():
+        assert f"`{action.example}`" in hooks
+    for command in takes_hooks:
+        (text,) = (option.help for option in command.params if option.name == "hook")
+        assert f"ACTION: {', '.join(ACTIONS)}. KIND: {', '.join(KINDS)}." in text

@@ -104,7 +104,7 @@ def test_labels_of_ones_own(run, cwd, logits, name):
     ("content", "said"),
     [
         ("one\ntwo\n", "'labels.json' has 2 labels, the model 10 classes"),
-        ("[1, 2]", "'1' is no label"),
+        ("[1, 2]", "'1' is not a label"),
         ('{"0": "a", "2": "b"}', "of 2 labels none has the index 1"),
         ('{"a": "b"}', "none has the index 0"),
         ('["a", "b"', "delimiter"),

@@ -156,7 +156,7 @@ def test_a_folder_of_pictures_with_an_unreadable_one(run, cwd):
             Image.new("RGB", (40, 40), colour).save(cwd / "data" / colour / f"{n}.png")
     (cwd / "data" / "red" / "3.png").write_bytes(b"nothing")
     outcome = run("train --model {TINY} --size 32 --batch 8 --data data --steps 20 --json")
-    assert "warning: 1 of 30 pictures could not be read and were skipped: 'data/red/3.png'" in outcome.err
+    assert "warning: 1 of 30 images could not be read and were skipped: 'data/red/3.png'" in outcome.err
     document = outcome.json
     assert document["data"]["classes"] == ["blue", "green", "red"]
     assert document["data"]["skipped"] == ["data/red/3.png"]

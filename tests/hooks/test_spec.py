@@ -119,14 +119,14 @@ WRONG = [
     ("zero[3@c", ": '[' is not closed at character 5", "--hook 'zero[3,7]@conv1'"),
     ("zero[3]x@c", ": 'x' is neither [channels] nor (index) at character 8", "--hook 'zero[3]@conv1'"),
     ("scale[3]=2@c", ": the argument of scale stands before '[3]' at character 9", "--hook 'scale=2[3]@c'"),
-    ("zero[]@c", ": '' is no channel such as 3 or 0..15 at character 6", "--hook 'zero[3,7]@conv1'"),
-    ("zero[1,-3]@c", ": '-3' is no channel such as 3 or 0..15 at character 8", "--hook 'zero[3,7]@conv1'"),
+    ("zero[]@c", ": '' is not a channel such as 3 or 0..15 at character 6", "--hook 'zero[3,7]@conv1'"),
+    ("zero[1,-3]@c", ": '-3' is not a channel such as 3 or 0..15 at character 8", "--hook 'zero[3,7]@conv1'"),
     ("zero[5..3]@c", ": '5..3' counts backwards at character 6", "--hook 'zero[3..5]@conv1'"),
     ("zero[1][2]@c", ": a second '[2]' at character 8", "--hook 'zero[3,7](0)@conv1'"),
     ("zero(0)(1)@c", ": a second '(1)' at character 8", "--hook 'zero[3,7](0)@conv1'"),
-    ("zero(out)@c", ": 'out' is no number of an input or output at character 6", "--hook 'pre:add=2(0)@fuse'"),
+    ("zero(out)@c", ": 'out' is not a number of an input or output at character 6", "--hook 'pre:add=2(0)@fuse'"),
     ("zero@conv@0", " at character 6: layer pattern 'conv@0': positions", "--hook 'zero@conv@1'"),
-    ("pre:zero@re:[", " at character 10: layer pattern 're:[' is no regular", "--hook 'pre:zero@re:"),
+    ("pre:zero@re:[", " at character 10: layer pattern 're:[' is not a regular", "--hook 'pre:zero@re:"),
     ("zero(1)@conv@x", " at character 9: layer pattern 'conv@x': what follows '@'", "--hook 'zero(1)@conv@1'"),
 ]  # fmt: skip
 

@@ -29,7 +29,7 @@ def folder(make_picture, tmp_path):
 
 def test_a_folder_is_its_pictures_sorted_and_the_rest_is_counted(folder):
     assert names(folder) == [str(folder / name) for name in ("a.jpg", "b.PNG", "c.webp")]
-    assert find_pictures([str(folder)])[1] == [f"'{folder}': 3 pictures, 1 other files skipped"]
+    assert find_pictures([str(folder)])[1] == [f"'{folder}': 3 images, 1 other files skipped"]
 
 
 def test_a_glob_is_its_pictures_sorted(folder):
@@ -65,7 +65,7 @@ def test_a_missing_file_names_the_nearest(folder):
 def test_a_folder_without_pictures(tmp_path):
     (tmp_path / "words.txt").touch()
     for typed in (tmp_path, tmp_path / "*.txt"):
-        with pytest.raises(CannotRunError, match="holds no picture") as caught:
+        with pytest.raises(CannotRunError, match="holds no image") as caught:
             names(typed)
         assert f"'{typed}'" in caught.value.message
         assert caught.value.hint == f"ls {tmp_path}"

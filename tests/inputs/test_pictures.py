@@ -123,11 +123,11 @@ def test_an_empty_file_is_said_to_be_empty(tmp_path):
 @pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.gif"])
 def test_text_is_no_picture(tmp_path, name):
     (tmp_path / name).write_text("just words\n" * 99)
-    assert "is not a picture" in refusal(tmp_path / name)
+    assert "is not an image" in refusal(tmp_path / name)
 
 
 def test_a_format_that_starts_another_program_is_not_opened(make_picture):
-    assert "is not a picture" in refusal(make_picture("a.eps"))
+    assert "is not an image" in refusal(make_picture("a.eps"))
 
 
 @pytest.mark.parametrize("lenient", [False, True])
@@ -172,7 +172,7 @@ def test_the_bytes_of_standard_input_are_a_picture(make_picture):
     path = make_picture()
     image = decode(PictureFile("-", path.read_bytes()), "RGB")
     assert torch.equal(pil_to_tensor(image), pixels(path))
-    with pytest.raises(CannotRunError, match="'-' is not a picture"):
+    with pytest.raises(CannotRunError, match="'-' is not an image"):
         decode(PictureFile("-", b"words"), "RGB")
 
 

@@ -102,7 +102,7 @@ def test_a_clip_is_one_picture_held_still_or_pictures_evenly_sampled(opened, mak
     (clip,) = first_batch(still).args
     assert clip.shape == (1, 3, 16, 112, 112)
     assert torch.equal(clip[:, :, 0], clip[:, :, 15])
-    assert "one picture held still" in still.notes[0]
+    assert "one image held still" in still.notes[0]
     # Each frame is one flat gray, so that the frame's number can be read back.
     paths = [make_picture(f"{i:02}.png") for i in range(40)]
     for i, path in enumerate(paths):
@@ -111,7 +111,7 @@ def test_a_clip_is_one_picture_held_still_or_pictures_evenly_sampled(opened, mak
     levels = (first_batch(inputs).args[0][0, 0, :, 0, 0] * 255).round().int().tolist()
     assert (levels[0], levels[-1], len(levels)) == (0, 39, 16)
     assert {after - before for before, after in itertools.pairwise(levels)} <= {2, 3}
-    assert "40 pictures in order, evenly sampled" in inputs.notes[0]
+    assert "40 images in order, evenly sampled" in inputs.notes[0]
 
 
 def test_optical_flow_is_the_preset_on_two_frames(opened, make_picture):
@@ -142,7 +142,7 @@ def test_optical_flow_sides_are_multiples_of_8_and_bounded(opened, make_picture,
 
 @pytest.mark.parametrize("n_files", [1, 3])
 def test_optical_flow_takes_exactly_two_pictures(opened, make_picture, n_files):
-    with pytest.raises(UsageError, match=f"two pictures, not {n_files}"):
+    with pytest.raises(UsageError, match=f"two images, not {n_files}"):
         opened(*[make_picture(f"{i}.png") for i in range(n_files)], family="optical_flow")
 
 

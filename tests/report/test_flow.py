@@ -10,7 +10,7 @@ from PIL import Image
 
 from modelscope_cli.commands.grads import pictures as flow
 from modelscope_cli.commands.grads.folder import FILES, save_report
-from modelscope_cli.commands.grads.pictures import ALARM, save_gradient_flow
+from modelscope_cli.commands.grads.pictures import save_gradient_flow
 from modelscope_cli.records.grads import (
     ActivationGradient,
     GradsRecord,
@@ -20,6 +20,7 @@ from modelscope_cli.records.grads import (
     ParameterGradient,
 )
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo
+from modelscope_cli.report.canvas import ACCENT, AMBER, LINE
 
 
 def activation(k: int, norm: float | None, **fields: Any) -> ActivationGradient:
@@ -100,9 +101,9 @@ def test_norms_stand_in_execution_order_on_a_logarithmic_scale(drawn):
     low, high = upper.get_ylim()
     assert low < min(norms)
     assert high > max(norms)
-    assert has_colour(pixels, flow.ACTIVATIONS)
-    assert has_colour(pixels, flow.WEIGHTS)
-    assert not has_colour(pixels, ALARM)
+    assert has_colour(pixels, AMBER)
+    assert has_colour(pixels, LINE)
+    assert not has_colour(pixels, ACCENT)
 
 
 def test_biases_are_points_of_their_own(drawn):
@@ -128,7 +129,7 @@ def test_marked_layers_are_red(drawn, mark):
     assert mark in lines(lower)
     assert mark not in lines(upper)
     assert lines(lower)[mark][0] >= lower.get_ylim()[0]  # zero has a place, too
-    assert has_colour(pixels, ALARM)
+    assert has_colour(pixels, ACCENT)
 
 
 def test_what_is_all_nan_stands_on_the_upper_edge(drawn):

@@ -37,7 +37,7 @@ class AblationRequest:
     Attributes:
         how: `zero`, `mean` or `shuffle`; see `replacement.py`.
         is_by_channel: one channel at a time instead of whole outputs.
-        target: a class index, a label, or `predicted`: each image's own answer.
+        target: a class index, a label, or `predicted`: each image's own prediction.
         seed: of the shuffling.
     """
 
@@ -81,7 +81,7 @@ def ablate(
 
     Raises:
         UsageError: no such class; nothing that was selected can be taken out (exit 2).
-        CannotRunError: the model is no classifier, answers with NaN, or its forward raises (exit 4).
+        CannotRunError: the model is not a classifier, answers with NaN, or its forward raises (exit 4).
     """
     ablating = _Ablating(loaded, selection, request, interventions)
     with ablating.session:
@@ -121,8 +121,8 @@ class _Ablating:
         self._called = frozenset(self.session.first_calls)
         candidates = self._finder.found
         if not candidates:
-            message = "no selected layer gives an output that can be taken out"
-            raise UsageError(message, "modelscope stats   lists what the layers give")
+            message = "no selected layer has an output that can be taken out"
+            raise UsageError(message, "modelscope stats   lists the layers' outputs")
         self._calls = [candidate.call for candidate in candidates]
         typed, n_classes = self._request.target, self._trial.shape[1]
         self._target = None if typed == PREDICTED else class_index(typed, n_classes, self._categories)
@@ -161,10 +161,10 @@ class _Ablating:
         logits = class_scores(self.session.run(_fresh(batch.args))).cpu()
         self._finder.is_looking = False
         if self._family == "detection" or len(logits) != batch.n_images:
-            message = "the model's output is not a row of scores for each image: it is no classifier"
-            raise CannotRunError(message, "modelscope summary MODEL   shows what it gives")
+            message = "the model's output is not a row of scores for each image: it is not a classifier"
+            raise CannotRunError(message, "modelscope summary MODEL   shows its output")
         if not logits.isfinite().all():
-            message = "the model answers with NaN or infinite logits, so there is nothing to compare with"
+            message = "the model's logits are NaN or infinite, so there is nothing to compare with"
             raise CannotRunError(message, "modelscope stats   shows where they begin")
         return logits
 
@@ -220,7 +220,7 @@ class _Ablating:
         label = label_of_class(first, self._categories)
         words = f"{first} ({label})" if label else str(first)
         if self._target is None:
-            words = f"predicted: {words}" if is_one else "each image's own answer"
+            words = f"predicted: {words}" if is_one else "each image's own prediction"
         return Baseline(
             target=words,
             target_index=first if is_one else None,

@@ -82,7 +82,7 @@ def _finite(value: float) -> float | None:
 
 
 def by_effect(rows: Sequence[Ablation]) -> tuple[Ablation, ...]:
-    """Sort rows: an answer that is no number any more first, then by divergence, the largest first."""
+    """Sort rows: an answer that is not a number any more first, then by divergence, the largest first."""
 
     def key(row: Ablation) -> tuple[bool, float, float, int, int]:
         divergence, change = row.kl_divergence or 0.0, abs(row.target_logit_change or 0.0)

@@ -80,12 +80,10 @@ def featuremaps(
     subject = Subject("featuremaps", model, given, keywords, hook=hook, progress=progress)
     subject.open()
     if subject.inputs.n_images > 1 and not given.is_noise:
-        raise UsageError(
-            f"one picture at a time, {given.name} has {subject.inputs.n_images}", "give one file"
-        )
+        raise UsageError(f"one image at a time, {given.name} has {subject.inputs.n_images}", "give one file")
     image = next(iter(subject.first.pictures), None)
     if overlay and image is None:
-        raise UsageError("--overlay needs a picture to lie over", "leave out --overlay")
+        raise UsageError("--overlay needs an image to lie over", "leave out --overlay")
     selection = subject.select(layer, exclude)
     exhibits = capture_maps(
         subject.loaded.module,

@@ -43,7 +43,7 @@ def stats(
     progress: Progress | None = None,
     **keywords: Unpack[Keywords],
 ) -> StatsRecord:
-    """Return statistics of what every layer puts out, over any number of images; nothing is kept but the sums.
+    """Return statistics of every layer's output, over any number of images; nothing is kept but the sums.
 
     Args:
         model: a name or file as on the command line, a module of yours, or what `load` returned.

@@ -101,7 +101,7 @@ def check_family(loaded: LoadedModel) -> None:
     if loaded.family not in _PICTURE_MODELS:
         kind = loaded.family.replace("_", " ")
         raise CannotRunError(
-            f"'{loaded.info.name}' is a model for {kind}: an attack needs a classifier of single pictures",
+            f"'{loaded.info.name}' is a model for {kind}: an attack needs a classifier of single images",
             "modelscope models   lists classifiers",
         )
 
@@ -116,12 +116,12 @@ def check_inputs(inputs: Inputs, name: str) -> None:
         UsageError: exit code 2.
     """
     if inputs.preprocessing is None:
-        what = "holds tensors" if inputs.info.files else "is not a picture"
+        what = "holds tensors" if inputs.info.files else "is not an image"
         raise UsageError(
-            f"{name} {what}, and an attack changes the pixels of a picture", "modelscope attack photo.jpg"
+            f"{name} {what}, and an attack changes the pixels of an image", "modelscope attack photo.jpg"
         )
     if inputs.n_images > 1:
-        raise UsageError(f"one picture at a time, {name} has {inputs.n_images}", "give one file")
+        raise UsageError(f"one image at a time, {name} has {inputs.n_images}", "give one file")
 
 
 def attack_picture(
@@ -187,7 +187,7 @@ def choose_goal(target: str | None, logits: Tensor, categories: tuple[str, ...] 
     """
     if not logits.isfinite().all():
         raise CannotRunError(
-            "the model's scores of this picture are NaN or infinite", "modelscope stats IMAGE   shows where"
+            "the model's scores of this image are NaN or infinite", "modelscope stats IMAGE   shows where"
         )
     predicted = int(logits.argmax(1))
     if target is None:
@@ -195,7 +195,7 @@ def choose_goal(target: str | None, logits: Tensor, categories: tuple[str, ...] 
     index = class_index(target, logits.shape[1], categories)
     if index == predicted:
         raise UsageError(
-            f"target '{target}' is what the model says of this picture already", "leave out --target"
+            f"target '{target}' is what the model says of this image already", "leave out --target"
         )
     return Goal(index, is_targeted=True)
 
@@ -253,11 +253,11 @@ def notices(attacked: Attacked, read: ReadBack, request: AttackRequest) -> tuple
         hint = "" if request.target else "; --target CLASS may have another"
         message = (
             f"the gradient of the loss ({found.losses[-1][-1]:.3g}) is exactly zero in {found.n_stuck} of "
-            f"{len(found.losses)} runs: the attack is blind there, which is no proof of robustness{hint}"
+            f"{len(found.losses)} runs: the attack is blind there, which is not a proof of robustness{hint}"
         )
         notices.append(Notice("zero_gradient", message))
     if request.epsilon and read.levels.equal(attacked.levels):
-        message = "the change is less than half a level of 8 bits everywhere: the file is the picture itself"
+        message = "the change is less than half a level of 8 bits everywhere: the file is the image itself"
         notices.append(Notice("lost_in_8_bits", message))
     return tuple(notices)
 

@@ -170,13 +170,13 @@ def _gradient(loss: Tensor, pixels: Tensor) -> Tensor:
             (gradient,) = torch.autograd.grad(loss, pixels, allow_unused=True)
     if gradient is None:
         raise CannotRunError(
-            "the model's scores send no gradient to the picture: its forward runs under no_grad, detaches, rounds, "
+            "the model's scores send no gradient to the image: its forward runs under no_grad, detaches, rounds, "
             "or is quantized",
             "modelscope stats   needs no gradients",
         )
     if not gradient.isfinite().all():
         raise CannotRunError(
-            "the gradient with respect to the picture has NaN or infinite values",
+            "the gradient with respect to the image has NaN or infinite values",
             "modelscope grads IMAGE   shows where gradients are lost",
         )
     return gradient

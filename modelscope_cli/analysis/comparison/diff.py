@@ -62,7 +62,7 @@ def diff(
             itself is compared with a copy, as it cannot be in two states at once; two modules may not share
             layers in a run. A checkpoint beside a module is run in a copy of it.
         inputs: as elsewhere; None, and no `input_shape`, compares the weights.
-        tolerance: largest relative L2 that is no difference; None for 0 of tensors, and of activations for what
+        tolerance: largest relative L2 that is not a difference; None for 0 of tensors, and of activations for what
             `torch.testing.assert_close` allows the coarser dtype.
         layer, exclude: layer patterns.
         plot: draw the differences along the depth here (`.png`, `.svg`, `.pdf`); `force`: it may be there already.

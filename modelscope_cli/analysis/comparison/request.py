@@ -130,11 +130,11 @@ def requests_of(
     a = _with_key(
         replace(settings, model=base.model, checkpoint=base.checkpoint or settings.checkpoint), settings.key
     )
-    check_request(a)
+    a = check_request(a)
     if asked.b.model is None:
         return a, _file(asked.b, own.key or settings.key)
     b = _with_key(_request_b(a, asked, settings.checkpoint, own), own.key or settings.key)
-    check_request(b)
+    b = check_request(b)
     return (a if asked.a.model is not None else _file(asked.a, settings.key)), b
 
 
@@ -211,7 +211,7 @@ def check_tolerance(asked: float | None) -> None:
         UsageError: not a number from 0 up (exit 2).
     """
     if asked is not None and not 0 <= asked < float("inf"):
-        raise UsageError(f"'--tolerance {asked:g}' is no relative error", "--tolerance 1e-3")
+        raise UsageError(f"'--tolerance {asked:g}' is not a relative error", "--tolerance 1e-3")
 
 
 def choose_tolerance(asked: float | None, dtypes: Sequence[str] | None) -> tuple[float, str]:

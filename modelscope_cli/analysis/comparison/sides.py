@@ -87,8 +87,7 @@ def sources_handed_over(
             if (value := getattr(said, name)) is not None
         }
         request: ModelRequest = replace(settings, **{**named, **chosen})
-        check_request(request)
-        return request
+        return check_request(request)
 
     return source(a, BSettings()), source(b, own)
 
@@ -158,7 +157,7 @@ def load_both(a: Source, b: Source, progress: Progress) -> tuple[LoadedModel, Lo
                 f"'{ours.info.name}' and '{theirs.info.name}' share layers, which cannot run for both at once"
             )
             raise CannotRunError(message, "give copy.deepcopy(...) of one of them")
-        message = f"'{ours.info.name}' gives the same module each time, so A and B share their weights"
+        message = f"'{ours.info.name}' returns the same module each time, so A and B share their weights"
         raise CannotRunError(message, "name a class or a factory, which makes a new one")
     return ours, theirs
 

@@ -4,10 +4,15 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import torch
 from torch import Tensor
 
-from modelscope_cli.errors import CannotRunError, ModelscopeError
+from modelscope_cli.errors import (
+    LESS_MEMORY,
+    OUT_OF_MEMORY,
+    CannotRunError,
+    ModelscopeError,
+    is_out_of_memory,
+)
 
 
 @contextmanager
@@ -27,8 +32,8 @@ def backward_pass() -> Iterator[None]:
     except Exception as error:
         reason = " ".join(str(error).split())[:300] or "no message"
         hint = "modelscope stats   needs no gradients"
-        if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in reason:
-            reason, hint = "out of memory", "--batch 1, a smaller --size, or --device cpu"
+        if is_out_of_memory(error):
+            reason, hint = OUT_OF_MEMORY, LESS_MEMORY
         elif "modified by an inplace operation" in reason:
             hint = (
                 "return a new tensor from the function of --hook instead of writing to the one it was given"

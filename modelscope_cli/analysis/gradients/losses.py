@@ -113,7 +113,7 @@ class Criterion:
             target = f"{targets.IN_WORDS}, label {self.detection_label()}" if is_detection else _OWN
             return Loss(torch.stack(tensors).sum(), name if len(tensors) > 1 else _OWN, target, tensors)
         if self._family == "detection":
-            raise UsageError("a detection model in eval mode gives boxes, not a loss", "--mode train")
+            raise UsageError("a detection model in eval mode returns boxes, not a loss", "--mode train")
         if self._family == "optical_flow":
             weights = [_GAMMA ** (len(tensors) - 1 - i) for i in range(len(tensors))]
             value = torch.stack(
@@ -242,7 +242,7 @@ def class_index(target: str, n_classes: int | None, categories: Sequence[str] | 
         return index
     if not categories:
         raise UsageError(
-            f"target '{target}' is no class index, and this model's labels are not known", "--target 0"
+            f"target '{target}' is not a class index, and this model's labels are not known", "--target 0"
         )
     found = [i for i, label in enumerate(categories) if label.lower() == target.lower()]
     if not found:

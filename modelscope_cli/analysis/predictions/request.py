@@ -14,7 +14,7 @@ def check_scoring(activation: str, threshold: float | None, temperature: float) 
     """
     check_choice("activation", activation, ACTIVATIONS)
     if not 0 < temperature < float("inf"):
-        raise UsageError(f"'--temperature {temperature:g}' is no number above 0", "--temperature 2")
+        raise UsageError(f"'--temperature {temperature:g}' is not a number above 0", "--temperature 2")
     if threshold is None:
         return
     check_number("threshold", threshold, 0, 1)

@@ -21,7 +21,7 @@ def class_scores(output: Any, n_images: int | None = None) -> Tensor:
         n_images: how many rows there have to be, where that is known.
 
     Raises:
-        CannotRunError: the model is no classifier (exit 4).
+        CannotRunError: the model is not a classifier (exit 4).
     """
     floats = [tensor for _, tensor in tensors_in(output) if tensor.is_floating_point()]
     # Detection: a dict of boxes for each image, and boxes have two dimensions as well.
@@ -31,8 +31,8 @@ def class_scores(output: Any, n_images: int | None = None) -> Tensor:
         has_shape = bool(floats) and not is_detection
         shape = "x".join(map(str, floats[0].shape)) if has_shape else f"a {type(output).__name__}"
         raise CannotRunError(
-            f"the model's output is {shape}, not a row of scores for each image: it is no classifier",
-            "modelscope summary MODEL   shows what it gives",
+            f"the model's output is {shape}, not a row of scores for each image: it is not a classifier",
+            "modelscope summary MODEL   shows its output",
         )
     return floats[0].float()
 
@@ -86,7 +86,9 @@ def undecided(predictions: Iterable[Prediction]) -> tuple[Notice, ...]:
     """Warn of a model whose best classes have the same logit for every image, as a head of zeros makes it."""
     if any(len({guess.logit for guess in prediction.top}) > 1 for prediction in predictions):
         return ()
-    message = "the model gives its best classes the same logit, so its answer means nothing: is it trained?"
+    message = (
+        "the model gives its best classes the same logit, so its prediction means nothing: is it trained?"
+    )
     return (Notice("undecided", message),)
 
 
@@ -99,7 +101,7 @@ def stream_logits(
         interventions: change what flows.
 
     Raises:
-        CannotRunError: the model raised, or is no classifier (exit 4).
+        CannotRunError: the model raised, or is not a classifier (exit 4).
     """
     with HookSession(model, interventions=interventions) as session:
         for batch in batches:

@@ -89,7 +89,7 @@ def measure_pruning(
         interventions: change every pass, the whole model's too.
 
     Raises:
-        CannotRunError: the model raised, or is no classifier (exit 4).
+        CannotRunError: the model raised, or is not a classifier (exit 4).
     """
     plans: dict[float, Masks] = {}
     sums = {amount: _DriftSum() for amount in request.amounts}

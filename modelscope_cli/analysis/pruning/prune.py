@@ -10,7 +10,7 @@ from modelscope_cli.analysis.pruning.channel_importance import channel_importanc
 from modelscope_cli.analysis.pruning.drift import measure_pruning, pruned_state
 from modelscope_cli.analysis.pruning.masks import find_prunable
 from modelscope_cli.analysis.pruning.request import make_request
-from modelscope_cli.analysis.pruning.weights_file import check_weights_file, pack_weights
+from modelscope_cli.analysis.pruning.weights_file import check_weights_file, write_weights
 from modelscope_cli.analysis.results import Results
 from modelscope_cli.analysis.subject import Subject, as_patterns, seed_of
 from modelscope_cli.inputs.given import as_given
@@ -19,7 +19,6 @@ from modelscope_cli.records.keywords import Keywords, spelled_out
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.prune import PruneRecord
 from modelscope_cli.records.run import Notice
-from modelscope_cli.report.folder import write_bytes
 from modelscope_cli.report.views import folder_of
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ def prune(
         )
         subject.warn(unranked(prunables, importance))
     if given.is_noise:
-        message = "the drift is measured on noise, which no picture looks like"
+        message = "the drift is measured on noise, which no image looks like"
         subject.warn([Notice("drift_on_noise", message)])
     pruning = measure_pruning(
         loaded.module,
@@ -121,9 +120,9 @@ def prune(
     )
     with results.open() as stage:
         if save is not None:
-            content = pack_weights(record, pruned_state(loaded.module, pruning.masks), loaded.categories)
-            record = replace(record, file=str(save), file_bytes=len(content))
-            write_bytes(Path(save), content)
+            state = pruned_state(loaded.module, pruning.masks)
+            n_bytes = write_weights(Path(save), record, state, loaded.categories)
+            record = replace(record, file=str(save), file_bytes=n_bytes)
             subject.progress.note(f"wrote {save}")
         if stage is not None:
             folder = folder_of("prune")

@@ -65,7 +65,7 @@ def make_request(
         )
     if method == "activation" and not has_images:
         raise UsageError(
-            "'--method activation' needs pictures to see what the channels do",
+            "'--method activation' needs images to see what the channels do",
             "modelscope prune IMAGE... --method activation --channels",
         )
     return request
@@ -82,7 +82,7 @@ def read_sweep(text: str) -> tuple[float, ...]:
         try:
             shares.append(float(part))
         except ValueError:
-            message = f"'{part}' in '--sweep {text}' is no number"
+            message = f"'{part}' in '--sweep {text}' is not a number"
             raise UsageError(message, _SWEEP) from None
         _check_amount(shares[-1], f"--sweep {text}", _SWEEP)
     return tuple(shares)

@@ -1,6 +1,5 @@
 """The pruned weights as a file."""
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.prune import PruneRecord
 from modelscope_cli.report.folder import check_file
+from modelscope_cli.report.tensor_file import write_tensors
 
 
 def check_weights_file(path: Path, sources: Iterable[Path], is_forced: bool) -> None:
@@ -25,10 +25,10 @@ def check_weights_file(path: Path, sources: Iterable[Path], is_forced: bool) -> 
     check_file(path, is_forced)
 
 
-def pack_weights(record: PruneRecord, state: dict[str, Any], categories: Sequence[str] | None) -> bytes:
-    """Return a state dict as a safetensors file whose header says what was done, and names the classes."""
-    from safetensors.torch import save
-
+def write_weights(
+    path: Path, record: PruneRecord, state: dict[str, Any], categories: Sequence[str] | None
+) -> int:
+    """Write a state dict whose header says what was done, and names the classes; return the bytes of the file."""
     run, totals = record.run, record.totals
     pruning = {
         "amount": record.amount,
@@ -47,7 +47,7 @@ def pack_weights(record: PruneRecord, state: dict[str, Any], categories: Sequenc
         "by": f"modelscope {run.versions['version']}, torch {run.versions['torch']}",
         "note": "zeros alone make no file smaller and no forward faster",
     }
-    metadata = {"format": "pt", "pruning": json.dumps(pruning)}
+    about: dict[str, Any] = {"pruning": pruning}
     if categories:
-        metadata["categories"] = json.dumps(list(categories))
-    return save(state, metadata=metadata)
+        about["categories"] = list(categories)
+    return write_tensors(path, state, **about)

@@ -76,7 +76,9 @@ def _matches(pattern: str, name: str) -> bool:
             return re.search(pattern[3:], name) is not None
         except re.error as error:
             hint = f"--layer 're:{re.escape(pattern[3:])}'"
-            raise UsageError(f"layer pattern '{pattern}' is no regular expression: {error}", hint) from error
+            raise UsageError(
+                f"layer pattern '{pattern}' is not a regular expression: {error}", hint
+            ) from error
     return name == pattern or name.startswith(f"{pattern}.") or fnmatchcase(name, pattern)
 
 

@@ -7,6 +7,7 @@ import typer
 
 import modelscope_cli as ms
 from modelscope_cli.errors import UsageError
+from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.groups import spread
@@ -25,7 +26,7 @@ class How(StrEnum):
 @spread
 def ablate(
     images: opt.ImagesArg = None,
-    layers: opt.LayerOptions = opt.LAYERS,
+    layers: groups.LayerOptions = groups.LAYERS,
     channels: Annotated[
         bool, typer.Option("--channels", help="Take out the channels of each --layer one by one.")
     ] = False,
@@ -50,19 +51,19 @@ def ablate(
         int | None, whole("--top", min=1, metavar="N", help="Print only the N largest effects.")
     ] = None,
     hook: opt.HookOpt = None,
-    model: opt.ModelOptions = opt.MODEL,
-    inputs: opt.InputOptions = opt.INPUT,
-    folder: opt.FolderOptions = opt.FOLDER,
+    model: groups.ModelOptions = groups.MODEL,
+    inputs: groups.InputOptions = groups.INPUT,
+    folder: groups.FolderOptions = groups.FOLDER,
     save: Annotated[
         bool,
         typer.Option("--save/--no-save", help="Write the report, or only print.", rich_help_panel="Output"),
     ] = True,
-    output: opt.OutputOptions = opt.OUTPUT,
+    output: groups.OutputOptions = groups.OUTPUT,
 ) -> None:
     """Take out the layers of a classifier one by one, and say which of them carry the decision.
 
-    A forward hook replaces what a layer gives; what follows is computed again, what came before is not. Sorted by
-    how far the answer moves (KL divergence); over several images all figures are means.
+    A forward hook replaces a layer's output; what follows is computed again, what came before is not. Sorted by
+    how far the prediction moves (KL divergence); over several images all figures are means.
 
     Examples:
 

@@ -85,7 +85,9 @@ def _lines(row: Ablation, record: AblateRecord) -> tuple[str, str, str]:
     if record.images > 1:
         n_changed = round(row.changed_fraction * record.images)
         said = (
-            f"{n_changed} of {record.images} change, most say {answer}" if n_changed else "no answer changes"
+            f"{n_changed} of {record.images} change, most say {answer}"
+            if n_changed
+            else "no prediction changes"
         )
     return name, f"logit {signed(row.target_logit_change)}   {share}", said
 

@@ -7,32 +7,19 @@ from typing import Any
 from modelscope_cli.commands.ablate.table import answer_of, picture_title
 from modelscope_cli.records.ablate import AblateRecord, Ablation
 from modelscope_cli.records.naming import label_of
-from modelscope_cli.report.canvas import save_figure
+from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure, save_figure
 from modelscope_cli.report.labels import shortened
 
-INK, CALM, ALARM = "#1f2430", "#3f5f8f", "#d1495b"
 _MOST_PANELS = 8  # of channels
 _NAMED = 8  # longest bars of each panel
 _MOST_LABELS = 160
-_LEGEND: dict[str, Any] = {
-    "loc": "lower right",
-    "bbox_to_anchor": (1.0, 1.0),
-    "frameon": False,
-    "fontsize": 8,
-    "ncols": 3,
-}
 
 
 def draw_ablation(record: AblateRecord) -> Any:
     """Draw the rows in execution order; red where the answer changes, paler where only for some of the images."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     is_by_channel = any(row.channel is not None for row in record.rows)
-    figure = Figure(layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(8.0, 7.2, picture_title(record))  # the rows will say how large it is
     (_draw_channels if is_by_channel else _draw_layers)(figure, record)
-    figure.suptitle(picture_title(record), x=0.01, ha="left", color=INK, fontsize=11)
     return figure
 
 
@@ -58,7 +45,7 @@ def _draw_layers(figure: Any, record: AblateRecord) -> None:
     lower.set_ylim(0, max(1.1 * highest, 1e-3))
     lower.set_ylabel("its probability")
     _explain(upper, record)
-    lower.legend(**_LEGEND)
+    lower.legend(**ABOVE, ncols=3)
     step = -(-len(rows) // _MOST_LABELS)
     labels = [shortened(label_of(row)) for row in rows]
     lower.set_xticks(range(len(rows))[::step], labels[::step], rotation=90, fontsize=7)
@@ -109,7 +96,7 @@ def _bars(
     )
     lost = [x for x, height in zip(places, heights, strict=True) if height is None]
     if lost:
-        axes.plot(lost, [0.0] * len(lost), "x", color=ALARM, label="no number")
+        axes.plot(lost, [0.0] * len(lost), "x", color=ACCENT, label="no number")
     axes.axhline(0, color=INK, lw=0.6)
     axes.grid(axis="y", lw=0.4, alpha=0.5)
     axes.set_axisbelow(True)
@@ -120,18 +107,22 @@ def _mixed(fraction: float) -> tuple[float, float, float]:
     from matplotlib.colors import to_rgb
 
     share = 0.35 + 0.65 * fraction if fraction else 0.0
-    red, green, blue = ((1 - share) * a + share * b for a, b in zip(to_rgb(CALM), to_rgb(ALARM), strict=True))
+    red, green, blue = (
+        (1 - share) * a + share * b for a, b in zip(to_rgb(LINE), to_rgb(ACCENT), strict=True)
+    )
     return red, green, blue
 
 
 def _explain(axes: Any, record: AblateRecord) -> None:
     from matplotlib.patches import Patch
 
-    changed = "another answer" if record.images == 1 else "another answer; the redder, the more images"
-    patches = [Patch(color=CALM, label="the same answer")]
+    changed = (
+        "another prediction" if record.images == 1 else "another prediction; the redder, the more images"
+    )
+    patches = [Patch(color=LINE, label="the same prediction")]
     if any(row.prediction_changed for row in record.rows):
-        patches.append(Patch(color=ALARM, label=changed))
-    axes.legend(handles=[*patches, *axes.get_legend_handles_labels()[0]], **_LEGEND)
+        patches.append(Patch(color=ACCENT, label=changed))
+    axes.legend(handles=[*patches, *axes.get_legend_handles_labels()[0]], **ABOVE, ncols=3)
 
 
 # What `record.plot()` draws; the first where no other is asked for.

@@ -43,7 +43,7 @@ def ablate_columns(record: AblateRecord | None = None) -> tuple[Column, ...]:
             rank=1,
             is_shown=has_several,
         ),
-        Column("answer", "answer", answer_of, is_number=False, rank=0),
+        Column("answer", "prediction", answer_of, is_number=False, rank=0),
         Column("order", "order", lambda r: r.order, is_shown=False),
         Column("mode", "mode", lambda r: r.mode, is_number=False, is_shown=False),
     )
@@ -86,7 +86,7 @@ def _facts(record: AblateRecord, top: int | None) -> tuple[tuple[str, str], ...]
     facts = [
         ("target", f"{baseline.target}, logit {numbers.number(baseline.target_logit)}, probability {share}"),
         ("stand-in", _STAND_INS[record.mode]),
-        ("changed", f"{sum(row.prediction_changed for row in rows)} of {len(rows)} change an answer"),
+        ("changed", f"{sum(row.prediction_changed for row in rows)} of {len(rows)} change the prediction"),
         (
             "columns",
             "KL(before || after) in nats, the largest first; Δ logit: of the target; L2: of all logits",

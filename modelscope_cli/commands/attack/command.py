@@ -6,6 +6,7 @@ import typer
 
 import modelscope_cli as ms
 from modelscope_cli.commands.attack.options import ATTACK, AttackOptions
+from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.groups import spread
@@ -15,16 +16,16 @@ from modelscope_cli.shell.output import emit
 @spread
 def attack(
     images: Annotated[
-        list[str], typer.Argument(metavar="IMAGE", help="One picture, or '-' for standard input.")
+        list[str], typer.Argument(metavar="IMAGE", help="One image, or '-' for standard input.")
     ],
     search: AttackOptions = ATTACK,
     hook: opt.HookOpt = None,
-    model: opt.ModelOptions = opt.MODEL,
-    prepared: opt.ImageOptions = opt.IMAGES,
-    folder: opt.FolderOptions = opt.FOLDER,
-    output: opt.OutputOptions = opt.OUTPUT,
+    model: groups.ModelOptions = groups.MODEL,
+    prepared: groups.ImageOptions = groups.IMAGES,
+    folder: groups.FolderOptions = groups.FOLDER,
+    output: groups.OutputOptions = groups.OUTPUT,
 ) -> None:
-    """Change a picture as little as it takes to fool the model; save it and see whether it still does.
+    """Change an image as little as it takes to fool the model; save it and see whether it still does.
 
     The gradient is taken with respect to the pixels the model sees, before normalisation. The exit code is 0
     whether or not the model was fooled.

@@ -53,7 +53,7 @@ class AttackOptions:
             "--epsilon",
             "-e",
             metavar="E",
-            help="How far the picture may move, in pixels of 0..1.",
+            help="How far the image may move, in pixels of 0..1.",
             show_default="8/255; 3 with --norm l2",
             rich_help_panel=_ATTACK,
         ),

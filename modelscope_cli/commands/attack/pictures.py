@@ -10,10 +10,10 @@ from torch import Tensor
 from modelscope_cli.commands.attack.table import attack_words, best, in_levels, loss_class, name
 from modelscope_cli.records.attack import Answer, AttackRecord
 from modelscope_cli.report import numbers
-from modelscope_cli.report.canvas import save_figure
+from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure, save_figure
 from modelscope_cli.report.folder import write_with
 
-INK, FAINT, OTHERS, OLD, NEW = "#1f2430", "#8a93a5", "#c3c9d5", "#3f5f8f", "#d1495b"
+_FAINT, _OTHERS, _OLD, _NEW = "#8a93a5", "#c3c9d5", LINE, ACCENT
 MIDDLE = 128  # the gray that stands for no change
 DPI = 130
 # Pixels of the comparison: a picture's long side, the narrowest column, what lies between, above and below.
@@ -33,7 +33,7 @@ def save_perturbation(record: AttackRecord, before: Tensor, after: Tensor, path:
         CannotRunError: the file cannot be written (exit 4).
     """
     said = PngImagePlugin.PngInfo()
-    said.add_text("Comment", f"{MIDDLE} + {record.magnification} x (adversarial.png - the picture)")
+    said.add_text("Comment", f"{MIDDLE} + {record.magnification} x (adversarial.png - the image)")
     image = Image.fromarray(_rgb(magnified(record, before, after)))
     write_with(path, lambda beside: image.save(beside, format="PNG", pnginfo=said))
 
@@ -44,15 +44,11 @@ def save_comparison(record: AttackRecord, before: Tensor, after: Tensor, path: P
     Raises:
         CannotRunError: the file cannot be written (exit 4).
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     width, height = _shown_size(before.shape[-1], before.shape[-2])
     column = max(width, _NARROWEST)
     n_rows = max(len(record.before.top), 5)
     whole = (2 * _MARGIN + 3 * column + 2 * _GAP, _HEAD + height + _ROW * n_rows + _MARGIN)
-    figure = Figure(figsize=(whole[0] / DPI, whole[1] / DPI), facecolor="white")
-    FigureCanvasAgg(figure)
+    figure = new_figure(whole[0] / DPI, whole[1] / DPI, is_laid_out=False)
 
     def place(left: float, top: float, wide: float, high: float) -> Any:
         """Return axes at a place in pixels from the upper left corner."""
@@ -70,12 +66,12 @@ def save_comparison(record: AttackRecord, before: Tensor, after: Tensor, path: P
     shown = (before, magnified(record, before, after), after)
     lefts = [_MARGIN + i * (column + _GAP) for i in range(3)]
     for left, words, pixels in zip(lefts, titles, shown, strict=True):
-        place(left, 0, column, _HEAD).text(0, 0.16, words, fontsize=9, color=FAINT, va="center")
+        place(left, 0, column, _HEAD).text(0, 0.16, words, fontsize=9, color=_FAINT, va="center")
         axes = place(left, _HEAD, width, height)
         axes.imshow(_rgb(pixels), interpolation="antialiased", aspect="auto")
     for left, sign in zip(lefts[1:], "+=", strict=True):
         axes = place(left - _GAP, _HEAD, _GAP, height)
-        axes.text(0.5, 0.5, sign, fontsize=20, color=FAINT, ha="center", va="center")
+        axes.text(0.5, 0.5, sign, fontsize=20, color=_FAINT, ha="center", va="center")
     below = _HEAD + height + _MARGIN // 2
     boxes = [place(left, below, column, _ROW * n_rows) for left in lefts]
     _draw_answer(boxes[0], record.before, record, n_rows)
@@ -102,7 +98,7 @@ def _draw_answer(axes: Any, answer: Answer, record: AttackRecord, n_rows: int) -
     axes.set_xlim(0, 1)
     axes.set_ylim(n_rows, 0)
     for row, guess in enumerate(answer.top):
-        colour = OLD if guess.index == old else NEW if guess.index == new else OTHERS
+        colour = _OLD if guess.index == old else _NEW if guess.index == new else _OTHERS
         weight = "bold" if row == 0 else "normal"
         said = _short(name(guess.index, guess.label))
         axes.text(0, row + 0.42, said, fontsize=9, color=INK, weight=weight)
@@ -132,28 +128,25 @@ def _draw_words(axes: Any, record: AttackRecord, n_rows: int) -> None:
     if not record.success_saved:
         said = f"not fooled{' once saved' if record.success else ''}: {best(record.after_saved)}"
     axes.text(
-        0, len(lines) + 0.42, said, fontsize=9, color=NEW if record.success_saved else INK, weight="bold"
+        0, len(lines) + 0.42, said, fontsize=9, color=_NEW if record.success_saved else INK, weight="bold"
     )
 
 
 def draw_losses(record: AttackRecord) -> Any:
     """Draw the loss over the steps, one line a run; what was found is marked."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    figure = Figure(figsize=(7.0, 4.0), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(7.0, 4.0)
     axes = figure.subplots()
-    axes.axhline(record.loss_before, color=FAINT, lw=0.9, ls=":", label="the picture itself")
+    axes.axhline(record.loss_before, color=_FAINT, lw=0.9, ls=":", label="the image itself")
     for run, losses in enumerate(record.losses):
         is_best = run == record.restart
         label = f"run {run + 1} of {len(record.losses)}" if is_best else None
-        colour = OLD if is_best else OTHERS
+        colour = _OLD if is_best else _OTHERS
         axes.plot(losses, "o-", ms=3, lw=1.4, color=colour, zorder=2 + is_best, label=label)
     found = record.losses[record.restart][record.iterations]
     verdict = "fooled" if record.success else "best, but not fooled"
-    axes.plot(record.iterations, found, "o", ms=9, mfc="none", mew=1.8, color=NEW, label=verdict, zorder=4)
+    axes.plot(record.iterations, found, "o", ms=9, mfc="none", mew=1.8, color=_NEW, label=verdict, zorder=4)
     axes.set_ylabel(
         f"cross-entropy of {loss_class(record)}, {'falling' if record.targeted else 'rising'} is progress"
     )
@@ -162,9 +155,7 @@ def draw_losses(record: AttackRecord) -> Any:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(axis="y", lw=0.4, alpha=0.5)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(
-        loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8, ncols=3, borderaxespad=0.2
-    )
+    axes.legend(**ABOVE, ncols=3, borderaxespad=0.2)
     return figure
 
 

@@ -73,7 +73,7 @@ def verdict(record: AttackRecord) -> str:
     if record.success_saved:
         return f"only by the 8-bit file read back, which is {saved}; before rounding it is {after}"
     what = f"the model still says {after}" if after == before else f"{before} is now {after}"
-    return f"no, {what} (exit code 0 all the same: an attack is no check)"
+    return f"no, {what} (exit code 0 all the same: an attack is not a check)"
 
 
 def attack_words(record: AttackRecord) -> str:

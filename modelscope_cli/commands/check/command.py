@@ -7,6 +7,7 @@ import typer
 import modelscope_cli as ms
 from modelscope_cli.commands.check import options as own
 from modelscope_cli.errors import ModelscopeError
+from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.groups import spread
@@ -30,13 +31,13 @@ def check(
         ),
     ] = opt.Mode.auto,
     loading: own.LoadingOptions = own.LOADING,
-    inputs: opt.InputOptions = opt.INPUT,
+    inputs: groups.InputOptions = groups.INPUT,
     output: own.CheckOutputOptions = own.OUTPUT,
 ) -> int:
     """Judge a model by rules, and exit with 1 where one is broken; `modelscope rules` lists them.
 
-    Weights, activations, gradients, structure, budgets and answers: each rule has a code, a threshold with its
-    source, and a hint. Pictures are better than the noise that is taken without them. The table tool.modelscope of
+    Weights, activations, gradients, structure, budgets and predictions: each rule has a code, a threshold with its
+    source, and a hint. Images are better than the noise that is taken without them. The table tool.modelscope of
     the nearest pyproject.toml sets select, ignore, thresholds, fail-on, baseline and the budgets; flags win.
 
     Examples:

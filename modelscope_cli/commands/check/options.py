@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class LoadingOptions:
         """Return what was asked for. A file of weights is judged before it is refused, so it is checked later."""
         from modelscope_cli.models.request import check_request, weights_file
 
-        request = opt.ModelOptions(
+        request = groups.ModelOptions(
             model=model,
             weights=self.weights,
             checkpoint=self.checkpoint,
@@ -140,13 +141,11 @@ class LoadingOptions:
             seed=self.seed,
             offline=self.offline,
         ).typed()
-        if weights_file(request) is None:
-            check_request(request)
-        return request
+        return check_request(request) if weights_file(request) is None else request
 
 
 @dataclass(frozen=True, slots=True)
-class CheckOutputOptions(opt.OutputOptions):
+class CheckOutputOptions(groups.OutputOptions):
     """How the result is shown; two formats are for build servers."""
 
     format: Annotated[

@@ -7,6 +7,7 @@ import typer
 
 import modelscope_cli as ms
 from modelscope_cli.commands.diff import options as own
+from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.groups import spread
@@ -33,12 +34,12 @@ def diff(
             "--tolerance",
             "-t",
             metavar="T",
-            help="Largest relative L2 that is no difference.",
+            help="Largest relative L2 that is not a difference.",
             show_default="0 for tensors; for activations what torch.testing.assert_close allows the coarser "
             "dtype: 1.3e-6, 1e-3 float16, 1.6e-2 bfloat16",
         ),
     ] = None,
-    layers: opt.LayerOptions = opt.LAYERS,
+    layers: groups.LayerOptions = groups.LAYERS,
     plot: Annotated[
         Path | None,
         typer.Option("--plot", metavar="FILE", help="Draw the differences along the depth (.png .svg .pdf)."),
@@ -51,13 +52,13 @@ def diff(
     both: own.BothOptions = own.BOTH,
     b_options: own.BOptions = own.B,
     offline: opt.OfflineOpt = False,
-    inputs: opt.InputOptions = opt.INPUT,
-    output: opt.OutputOptions = opt.OUTPUT,
+    inputs: groups.InputOptions = groups.INPUT,
+    output: groups.OutputOptions = groups.OUTPUT,
 ) -> int:
     """Compare two checkpoints, two models, or one model under two settings; exit with 1 where they differ.
 
     Without an input, the weights: what was added, removed, renamed, reshaped, retyped, changed. With images or
-    --input-shape, what every layer gives, call by call, and the first one that diverges: both models run side
+    --input-shape, every layer's output, call by call, and the first one that diverges: both models run side
     by side, on the input as A wants it, with one activation of each in memory.
 
     Examples:

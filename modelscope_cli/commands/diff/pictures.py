@@ -6,17 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli.records.diff import Difference, DiffRecord
-from modelscope_cli.report.canvas import save_figure
+from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure, save_figure
 
-INK, LINE, FAINT, ALARM = "#1f2430", "#3f5f8f", "#9fb3cf", "#d1495b"
-# Where a legend covers no data: above the axes, to the right.
-_LEGEND: dict[str, Any] = {
-    "loc": "lower right",
-    "bbox_to_anchor": (1.0, 1.0),
-    "frameon": False,
-    "fontsize": 8,
-    "ncols": 5,
-}
+_FAINT = "#9fb3cf"
 _MOST_LABELS = 160
 
 
@@ -25,12 +17,8 @@ def draw_divergence(record: DiffRecord) -> Any:
 
     What is equal to the last bit, which such a scale has no place for, stands on the lower edge. Below, 1 - cosine.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     rows = record.rows
-    figure = Figure(figsize=(min(max(8.0, 0.16 * len(rows) + 2.5), 40.0), 7.2), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(min(max(8.0, 0.16 * len(rows) + 2.5), 40.0), 7.2, _title(record))
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
     _draw_distance(upper, record)
     _draw_angle(lower, rows)
@@ -38,7 +26,6 @@ def draw_divergence(record: DiffRecord) -> Any:
     labels = [row.label for row in rows]
     lower.set_xticks(range(0, len(rows), step), labels[::step], rotation=90, fontsize=6.5)
     lower.set_xlim(-0.7, max(len(rows) - 0.3, 0.7))
-    figure.suptitle(_title(record), x=0.01, ha="left", color=INK, fontsize=11)
     return figure
 
 
@@ -60,11 +47,11 @@ def _draw_distance(axes: Any, record: DiffRecord) -> None:
     axes.set_ylim(floor, top)
     heights = [math.nan if one is None else min(max(one, floor), top) for one in distances]
     joined = [height if row.differing else math.nan for row, height in zip(rows, heights, strict=True)]
-    axes.plot(joined, "-", lw=1.0, color=FAINT, zorder=1)
+    axes.plot(joined, "-", lw=1.0, color=_FAINT, zorder=1)
     looks = (
         ("beyond the tolerance", "o", LINE, LINE),
         ("within the tolerance", "o", LINE, "white"),
-        ("equal to the last bit", "s", FAINT, "white"),
+        ("equal to the last bit", "s", _FAINT, "white"),
     )
     kinds = [0 if row.differing and row.status != "same" else 1 if row.differing else 2 for row in rows]
     for kind, (name, marker, edge, face) in enumerate(looks):
@@ -81,16 +68,16 @@ def _draw_distance(axes: Any, record: DiffRecord) -> None:
             [floor] * len(apart),
             "x",
             ms=5,
-            color=ALARM,
+            color=ACCENT,
             label="added, removed, reshaped",
             clip_on=False,
         )
     first = next((x for x, row in enumerate(rows) if row.label == record.first_divergence), None)
     if first is not None and record.layers is not None:
-        axes.axvline(first, color=ALARM, lw=1.0, zorder=0, label=f"first divergence: {rows[first].label}")
+        axes.axvline(first, color=ACCENT, lw=1.0, zorder=0, label=f"first divergence: {rows[first].label}")
     axes.set_ylabel("relative L2, |a - b| / |a|")
     axes.grid(axis="y", lw=0.4, alpha=0.5)
-    axes.legend(**_LEGEND)
+    axes.legend(**ABOVE, ncols=5)
     decibels = axes.twinx()
     decibels.set_ylim(-20 * math.log10(floor), -20 * math.log10(top))
     decibels.set_ylabel("SQNR, dB")

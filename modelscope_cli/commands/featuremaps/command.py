@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 import modelscope_cli as ms
+from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.groups import spread
@@ -24,7 +25,7 @@ class Scale(StrEnum):
 @spread
 def featuremaps(
     images: opt.ImagesArg = None,
-    layers: opt.LayerOptions = opt.LAYERS,
+    layers: groups.LayerOptions = groups.LAYERS,
     channels: Annotated[
         int, whole("--channels", min=1, metavar="N", help="At most this many, evenly chosen.")
     ] = 64,
@@ -48,19 +49,19 @@ def featuremaps(
             show_default="at least 96",
         ),
     ] = None,
-    overlay: Annotated[bool, typer.Option("--overlay", help="Blend the maps over the picture.")] = False,
+    overlay: Annotated[bool, typer.Option("--overlay", help="Blend the maps over the image.")] = False,
     save_tensors: Annotated[
         Path | None,
         typer.Option("--save-tensors", metavar="FILE", help="Save the whole outputs as .safetensors."),
     ] = None,
     hook: opt.HookOpt = None,
-    model: opt.ModelOptions = opt.MODEL,
+    model: groups.ModelOptions = groups.MODEL,
     input_shape: opt.InputShapeOpt = None,
-    prepared: opt.ImageOptions = opt.IMAGES,
-    folder: opt.FolderOptions = opt.FOLDER,
-    output: opt.OutputOptions = opt.OUTPUT,
+    prepared: groups.ImageOptions = groups.IMAGES,
+    folder: groups.FolderOptions = groups.FOLDER,
+    output: groups.OutputOptions = groups.OUTPUT,
 ) -> None:
-    """Save what the layers see in a picture: one grid a layer, a contact sheet, report.json.
+    """Save what the layers see in an image: one grid a layer, a contact sheet, report.json.
 
     The forward stops after the last layer that was asked for. Gray cells are channels of a single value.
 

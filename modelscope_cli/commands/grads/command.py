@@ -7,6 +7,7 @@ import typer
 import modelscope_cli as ms
 from modelscope_cli.commands.grads import options as own
 from modelscope_cli.errors import UsageError
+from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.groups import spread
@@ -17,7 +18,7 @@ from modelscope_cli.shell.output import emit
 @spread
 def grads(
     images: opt.ImagesArg = None,
-    layers: opt.LayerOptions = opt.LAYERS,
+    layers: groups.LayerOptions = groups.LAYERS,
     hook: opt.HookOpt = None,
     loss: own.LossOptions = own.LOSS,
     clip: own.ClipOptions = own.CLIP,
@@ -41,10 +42,10 @@ def grads(
         float,
         real("--exploding", metavar="X", help="Mark |g| above X times |g| at the output."),
     ] = 1e3,
-    model: opt.ModelOptions = opt.MODEL,
-    inputs: opt.InputOptions = opt.INPUT,
+    model: groups.ModelOptions = groups.MODEL,
+    inputs: groups.InputOptions = groups.INPUT,
     report: own.ReportOptions = own.REPORT,
-    output: opt.OutputOptions = opt.OUTPUT,
+    output: groups.OutputOptions = groups.OUTPUT,
 ) -> None:
     """Run a forward and a backward pass and print what the gradients do; save a report with a picture.
 

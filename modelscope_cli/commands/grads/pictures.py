@@ -7,18 +7,9 @@ from typing import Any
 
 from modelscope_cli.records.grads import ActivationGradient, GradsRecord, ParameterGradient
 from modelscope_cli.records.naming import label_of
-from modelscope_cli.report.canvas import save_figure
+from modelscope_cli.report.canvas import ABOVE, ACCENT, AMBER, INK, LINE, new_figure, save_figure
 from modelscope_cli.report.labels import shortened
 
-INK, WEIGHTS, ACTIVATIONS, ALARM = "#1f2430", "#3f5f8f", "#c98a2b", "#d1495b"
-# Where a legend covers no data: above the axes, to the right.
-_LEGEND: dict[str, Any] = {
-    "loc": "lower right",
-    "bbox_to_anchor": (1.0, 1.0),
-    "frameon": False,
-    "fontsize": 8,
-    "ncols": 4,
-}
 _NON_FINITE = "non-finite"
 _MARKERS = {"zero": "x", "vanishing": "v", "exploding": "^", _NON_FINITE: "s"}
 _MOST_LABELS = 160
@@ -30,28 +21,23 @@ def draw_gradient_flow(record: GradsRecord) -> Any:
     Where gradients were clipped, a fainter line shows them before. Marked layers are red. What such a scale has no
     place for stands on its edges: a gradient of exactly zero below, one with NaN or infinities above.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     activations = [row for row in record.activations if _has_gradient(row)]
     parameters = [row for row in record.parameters if _has_gradient(row)]
     width = min(max(8.0, 0.16 * max(len(activations), len(parameters)) + 2.0), 40.0)
-    figure = Figure(figsize=(width, 8.4), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(width, 8.4, _title(record))
     upper, lower = figure.subplots(2, 1)
     every = [True] * len(activations)
-    _draw(upper, activations, [label_of(row) for row in activations], every, ACTIVATIONS)
+    _draw(upper, activations, [label_of(row) for row in activations], every, AMBER)
     upper.set_ylabel("|gradient| at the output of each layer")
     # Biases and scales live on another scale than weights: joined up, the line would only zigzag.
     is_weight = [len(row.shape) > 1 for row in parameters]
-    _draw(lower, parameters, [row.name for row in parameters], is_weight, WEIGHTS)
+    _draw(lower, parameters, [row.name for row in parameters], is_weight, LINE)
     lower.set_ylabel("|gradient| of each parameter")
     if record.totals.output_grad_norm > 0:
         upper.axhline(
             record.totals.output_grad_norm, color=INK, lw=0.7, ls=":", label="at the model's output"
         )
-        upper.legend(**_LEGEND)
-    figure.suptitle(_title(record), x=0.01, ha="left", color=INK, fontsize=11)
+        upper.legend(**ABOVE, ncols=4)
     return figure
 
 
@@ -96,7 +82,7 @@ def _draw(
         marked = [x for x in places if rows[x].mark == mark]
         if marked:
             found = [ceiling if mark == _NON_FINITE else heights[x] for x in marked]
-            axes.plot(marked, found, marker, ms=6, color=ALARM, label=mark, clip_on=False, zorder=3)
+            axes.plot(marked, found, marker, ms=6, color=ACCENT, label=mark, clip_on=False, zorder=3)
     axes.grid(axis="y", lw=0.4, alpha=0.5)
     axes.set_xlim(-0.7, max(len(rows) - 0.3, 0.7))
     step = -(-len(rows) // _MOST_LABELS) if rows else 1
@@ -104,9 +90,9 @@ def _draw(
         list(places)[::step], [shortened(label) for label in labels[::step]], rotation=90, fontsize=6.5
     )
     if rows:
-        axes.legend(**_LEGEND)
+        axes.legend(**ABOVE, ncols=4)
     else:
-        axes.text(0.5, 0.5, "no gradient arrived", ha="center", transform=axes.transAxes, color=ALARM)
+        axes.text(0.5, 0.5, "no gradient arrived", ha="center", transform=axes.transAxes, color=ACCENT)
 
 
 def _line(

@@ -6,6 +6,7 @@ import typer
 
 import modelscope_cli as ms
 from modelscope_cli.commands.lrfind.options import SWEEP, SweepOptions
+from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell import training as shared
 from modelscope_cli.shell.console import PROGRESS
@@ -35,8 +36,8 @@ def lrfind(
     named: shared.NamedOptions = shared.NAMED,
     num_classes: opt.NumClassesOpt = None,
     built: shared.BuiltOptions = shared.BUILT,
-    folder: opt.FolderOptions = opt.FOLDER,
-    output: opt.OutputOptions = opt.OUTPUT,
+    folder: groups.FolderOptions = groups.FOLDER,
+    output: groups.OutputOptions = groups.OUTPUT,
 ) -> None:
     """Sweep the learning rate while training, and suggest where to set it; everything is put back.
 

@@ -5,19 +5,14 @@ from typing import Any
 
 from modelscope_cli.commands.lrfind.table import WAYS, loss_at
 from modelscope_cli.records.lrfind import LrfindRecord
-from modelscope_cli.report.canvas import save_figure
+from modelscope_cli.report.canvas import ACCENT, AMBER, GREEN, INK, LINE, new_figure, save_figure
 
-INK, LINE = "#1f2430", "#3f5f8f"
-_COLOURS = {"steepest": "#d1495b", "valley": "#4f9d69", "minimum": "#c98a2b"}
+_COLOURS = {"steepest": ACCENT, "valley": GREEN, "minimum": AMBER}
 
 
 def draw_range_test(record: LrfindRecord) -> Any:
     """Draw the loss, faint, and the smoothed loss over the learning rate, with a dot for each suggestion."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8.0, 4.6), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(8.0, 4.6)
     axes = figure.subplots()
     points = [(lr, a, b) for lr, a, b in zip(record.lr, record.loss, record.smoothed, strict=True) if a and b]
     rates = [lr for lr, _, _ in points]

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import modelscope_cli as ms
-from modelscope_cli.shell import options as opt
+from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell.groups import spread
 from modelscope_cli.shell.output import emit
 
@@ -16,7 +16,7 @@ def models(
         str | None,
         typer.Argument(metavar="[PATTERN]", help="Part of a name, or a glob: resnet, 'vit_*'."),
     ] = None,
-    output: opt.OutputOptions = opt.OUTPUT,
+    output: groups.OutputOptions = groups.OUTPUT,
 ) -> None:
     """List torchvision's models with their parameters, multiply-adds, input size and weights.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import modelscope_cli as ms
+from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.groups import spread
@@ -49,7 +50,7 @@ def predict(
         Activation,
         typer.Option(
             "--activation",
-            help="softmax: exactly one class a picture, the scores add up to 1. sigmoid: several classes or "
+            help="softmax: exactly one class an image, the scores add up to 1. sigmoid: several classes or "
             "none, each scored on its own.",
         ),
     ] = Activation.softmax,
@@ -68,14 +69,14 @@ def predict(
         real("--temperature", metavar="T", help="Divide the logits by this; above 1 is less sure."),
     ] = 1.0,
     hook: opt.HookOpt = None,
-    model: opt.ModelOptions = opt.MODEL,
-    prepared: opt.ImageOptions = opt.IMAGES,
+    model: groups.ModelOptions = groups.MODEL,
+    prepared: groups.ImageOptions = groups.IMAGES,
     batch: opt.BatchOpt = None,
-    output: opt.OutputOptions = opt.OUTPUT,
+    output: groups.OutputOptions = groups.OUTPUT,
 ) -> None:
-    """Print what a classifier says about pictures: the likeliest classes of each, one row a class.
+    """Print what a classifier says about images: the likeliest classes of each, one row a class.
 
-    Any number of pictures goes through in batches; tsv and csv are written row by row as the answers come.
+    Any number of images goes through in batches; tsv and csv are written row by row as the predictions come.
 
     Examples:
 

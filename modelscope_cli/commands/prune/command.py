@@ -8,6 +8,7 @@ import typer
 
 import modelscope_cli as ms
 from modelscope_cli.commands.prune.options import CUT, CutOptions
+from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.groups import spread
@@ -24,7 +25,7 @@ class Table(StrEnum):
 @spread
 def prune(
     images: opt.ImagesArg = None,
-    layers: opt.LayerOptions = opt.LAYERS,
+    layers: groups.LayerOptions = groups.LAYERS,
     cut: CutOptions = CUT,
     save: Annotated[
         Path | None,
@@ -37,15 +38,15 @@ def prune(
         ),
     ] = None,
     hook: opt.HookOpt = None,
-    model: opt.ModelOptions = opt.MODEL,
-    inputs: opt.InputOptions = opt.INPUT,
-    folder: opt.FolderOptions = opt.FOLDER,
+    model: groups.ModelOptions = groups.MODEL,
+    inputs: groups.InputOptions = groups.INPUT,
+    folder: groups.FolderOptions = groups.FOLDER,
     table: Annotated[
         Table, typer.Option("--table", help="Which table to print.", rich_help_panel="Output")
     ] = Table.drift,
-    output: opt.OutputOptions = opt.OUTPUT,
+    output: groups.OutputOptions = groups.OUTPUT,
 ) -> None:
-    """Cut weights away and print how far the answers drift; save the curve.
+    """Cut weights away and print how far the predictions drift; save the curve.
 
     The masks are those of torch.nn.utils.prune, put in place by hooks while the model runs: its parameters and
     its file stay as they are. A --layer that is named means everything below it. Biases and batch norms are left.

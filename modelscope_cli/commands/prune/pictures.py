@@ -6,12 +6,12 @@ from typing import Any
 
 from modelscope_cli.commands.prune.table import weight_label
 from modelscope_cli.records.prune import PruneRecord
-from modelscope_cli.report.canvas import save_figure
+from modelscope_cli.report.canvas import ACCENT, INK, LINE, new_figure, save_figure
 from modelscope_cli.report.headline import given
 from modelscope_cli.report.labels import shortened
 from modelscope_cli.report.numbers import short
 
-INK, ACCENT, BARS, PALE = "#1f2430", "#d1495b", "#3f5f8f", "#cfd8e4"
+_PALE = "#cfd8e4"
 _MOST_LABELS = 60
 
 
@@ -20,16 +20,12 @@ def draw_pruning(record: PruneRecord) -> Any:
 
     Red is the amount that was asked for. With nothing cut, at 0, nothing drifts.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     height = min(max(6.4, 0.17 * len(record.layers) + 1.6), 14.0)
-    figure = Figure(figsize=(11.0, height), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(11.0, height, _title(record))
     grid = figure.add_gridspec(3, 2, width_ratios=[1.25, 1], height_ratios=[1.3, 1, 1])
     curves = [figure.add_subplot(grid[row, 0]) for row in range(3)]
     rows = record.sweep
-    _curve(curves[0], record, [100 * row.agreement for row in rows], 100.0, "same answer, %")
+    _curve(curves[0], record, [100 * row.agreement for row in rows], 100.0, "same prediction, %")
     curves[0].set_ylim(-4, 104)
     _curve(curves[1], record, [row.kl_divergence for row in rows], 0.0, "KL divergence, nats")
     _curve(curves[2], record, [row.max_logit_change for row in rows], 0.0, "max |logit change|")
@@ -38,7 +34,6 @@ def draw_pruning(record: PruneRecord) -> Any:
     unit = "channels" if record.structured else "weights"
     curves[-1].set_xlabel(f"{unit} cut, %")
     _draw_layers(figure.add_subplot(grid[:, 1]), record)
-    figure.suptitle(_title(record), x=0.01, ha="left", color=INK, fontsize=11)
     return figure
 
 
@@ -55,7 +50,7 @@ def save_prune_plot(record: PruneRecord, path: Path) -> None:
 def _curve(axes: Any, record: PruneRecord, values: list[float], at_zero: float, label: str) -> None:
     points = {0.0: at_zero} | dict(zip((100 * row.amount for row in record.sweep), values, strict=True))
     finite = {x: y for x, y in points.items() if math.isfinite(y)}
-    axes.plot(list(finite), list(finite.values()), "o-", ms=4.5, lw=1.6, color=BARS, clip_on=False)
+    axes.plot(list(finite), list(finite.values()), "o-", ms=4.5, lw=1.6, color=LINE, clip_on=False)
     asked = 100 * record.amount
     axes.axvline(asked, color=ACCENT, lw=0.8, ls=":", zorder=0)
     if asked in finite:
@@ -71,9 +66,9 @@ def _draw_layers(axes: Any, record: PruneRecord) -> None:
     rows = record.layers
     places = range(len(rows))
     longest = max(row.numel for row in rows)
-    axes.barh(places, [row.numel for row in rows], height=0.78, color=PALE)
+    axes.barh(places, [row.numel for row in rows], height=0.78, color=_PALE)
     axes.barh(
-        places, [row.zeros for row in rows], height=0.78, color=BARS, label=f"zero at {record.amount:g}"
+        places, [row.zeros for row in rows], height=0.78, color=LINE, label=f"zero at {record.amount:g}"
     )
     step = -(-len(rows) // _MOST_LABELS)
     for place in places[::step]:

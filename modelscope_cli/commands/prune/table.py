@@ -17,7 +17,9 @@ DRIFT_COLUMNS = (
     Column("amount", "amount", lambda r: r.amount, lambda r: f"{r.amount:g}", rank=0),
     Column("sparsity", "zero", lambda r: r.sparsity, lambda r: numbers.percent(r.sparsity), rank=0),
     Column("zeros", "zeros", lambda r: r.zeros, lambda r: numbers.count(r.zeros), rank=2),
-    Column("agreement", "same answer", lambda r: r.agreement, lambda r: numbers.percent(r.agreement), rank=0),
+    Column(
+        "agreement", "same prediction", lambda r: r.agreement, lambda r: numbers.percent(r.agreement), rank=0
+    ),
     Column(
         "kl_divergence", "KL (nats)", lambda r: r.kl_divergence, lambda r: numbers.number(r.kl_divergence)
     ),
@@ -86,7 +88,7 @@ def _facts(record: PruneRecord) -> list[tuple[str, str]]:
 def _answers(record: PruneRecord, drift: Drift) -> str:
     n_same = round(drift.agreement * record.images)
     if record.images != 1:
-        return f"same answer for {n_same} of {record.images} images"
+        return f"same prediction for {n_same} of {record.images} images"
     before, after = record.before[0].top[0], record.after[0].top[0]
     names = [guess.label or f"class {guess.index}" for guess in (before, after)]
     scores = [numbers.percent(guess.score) for guess in (before, after)]

@@ -1,13 +1,13 @@
 """`modelscope rules`."""
 
 import modelscope_cli as ms
-from modelscope_cli.shell import options as opt
+from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell.groups import spread
 from modelscope_cli.shell.output import emit
 
 
 @spread
-def rules(output: opt.OutputOptions = opt.OUTPUT) -> None:
+def rules(output: groups.OutputOptions = groups.OUTPUT) -> None:
     """List the rules, of `check` and of `watch` and `train`, with their thresholds and where those come from.
 
     Examples:

@@ -9,6 +9,7 @@ import typer
 import modelscope_cli as ms
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.naming import NEAR_ZERO
+from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.groups import spread
@@ -26,7 +27,7 @@ class Table(StrEnum):
 @spread
 def stats(
     images: opt.ImagesArg = None,
-    layers: opt.LayerOptions = opt.LAYERS,
+    layers: groups.LayerOptions = groups.LAYERS,
     near_zero: Annotated[
         float,
         real("--near-zero", min=0.0, metavar="T", help="|x| below this counts as near zero."),
@@ -45,18 +46,18 @@ def stats(
     ] = False,
     hook: opt.HookOpt = None,
     mode: opt.ModeOpt = opt.Mode.auto,
-    model: opt.ModelOptions = opt.MODEL,
-    inputs: opt.InputOptions = opt.INPUT,
-    folder: opt.FolderOptions = opt.FOLDER,
+    model: groups.ModelOptions = groups.MODEL,
+    inputs: groups.InputOptions = groups.INPUT,
+    folder: groups.FolderOptions = groups.FOLDER,
     table: Annotated[
         Table,
         typer.Option(
             "--table", help="Which table to print; batch-norm needs --mode train.", rich_help_panel="Output"
         ),
     ] = Table.layers,
-    output: opt.OutputOptions = opt.OUTPUT,
+    output: groups.OutputOptions = groups.OUTPUT,
 ) -> None:
-    """Print statistics of what every layer puts out, over any number of images.
+    """Print statistics of every layer's output, over any number of images.
 
     Only finite values count; NaN and infinite ones are counted apart. A dead channel is zero at every position
     of every image. Nothing is kept in memory but the sums. In train mode the drift of every batch norm is shown:

@@ -13,11 +13,9 @@ from torch import Tensor
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.records.stats import ActivationStats, StatsRecord
 from modelscope_cli.report import grids, numbers, palette
-from modelscope_cli.report.canvas import save_figure
+from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure, save_figure
 from modelscope_cli.report.labels import file_stems
 
-INK = "#1f2430"
-ACCENT = "#d1495b"
 CMAP = "RdBu_r"  # blue -1, white 0, red 1
 SIDE = 640  # pixels; small matrices are enlarged to about this
 
@@ -28,17 +26,12 @@ def draw_distributions(record: StatsRecord) -> Any:
     A column is one output; the darker, the more values lie there, on a logarithmic scale. The line is the mean,
     the band one deviation to each side.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     rows = [row for row in record.layers if row.histogram and row.mean is not None]
     width = min(max(7.0, 0.16 * len(rows) + 2.5), 40.0)
-    figure = Figure(figsize=(width, 6.4), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(width, 6.4, _title(record))
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
     _draw_densities(upper, rows)
     _draw_zeros(lower, rows, record.near_zero)
-    figure.suptitle(_title(record), x=0.01, ha="left", color=INK, fontsize=11)
     lower.set_xticks(range(len(rows)), [label_of(row) for row in rows], rotation=90, fontsize=7)
     lower.set_xlim(-0.5, len(rows) - 0.5)
     return figure
@@ -61,16 +54,6 @@ def _title(record: StatsRecord) -> str:
     return f"{name}, {model.weights.resolved} weights, {images}"
 
 
-# Where a legend covers no data: above the axes, to the right.
-_ABOVE: dict[str, Any] = {
-    "loc": "lower right",
-    "bbox_to_anchor": (1.0, 1.0),
-    "frameon": False,
-    "fontsize": 8,
-    "ncols": 3,
-}
-
-
 def _draw_densities(axes: object, rows: list[ActivationStats]) -> None:
     import numpy as np
     from matplotlib.axes import Axes
@@ -85,13 +68,15 @@ def _draw_densities(axes: object, rows: list[ActivationStats]) -> None:
     positions = np.arange(len(rows))
     mean = np.array([row.mean for row in rows], dtype=float)
     std = np.array([row.std for row in rows], dtype=float)
-    axes.errorbar(positions, mean, std, fmt="o", ms=2.5, lw=0.9, color=ACCENT, label="mean and one deviation")
+    axes.errorbar(
+        positions, mean, std, fmt="o", ms=2.5, lw=0.9, color=ACCENT, label="mean and one standard deviation"
+    )
     # The linear part reaches to a power of ten near the usual deviation, so that no tick falls inside it.
     usual = max(float(np.median(std)), 1e-12)
     axes.set_yscale("symlog", linthresh=10.0 ** math.ceil(math.log10(usual)), linscale=0.8)
     axes.axhline(0, color=INK, lw=0.6)
     axes.set_ylabel("value (linear near 0, then logarithmic)")
-    axes.legend(**_ABOVE)
+    axes.legend(**ABOVE, ncols=3)
 
 
 def _draw_zeros(axes: object, rows: list[ActivationStats], near_zero: float) -> None:
@@ -102,14 +87,14 @@ def _draw_zeros(axes: object, rows: list[ActivationStats], near_zero: float) -> 
     near = [100 * (row.near_zero_fraction or 0) for row in rows]
     zero = [100 * (row.zero_fraction or 0) for row in rows]
     axes.bar(positions, near, width=0.9, color="#b8c4d6", label=f"|x| < {near_zero:g}")
-    axes.bar(positions, zero, width=0.9, color="#3f5f8f", label="exactly zero")
+    axes.bar(positions, zero, width=0.9, color=LINE, label="exactly zero")
     dead = [
         (x, 100 * row.dead_channels / (row.channels or 1)) for x, row in enumerate(rows) if row.dead_channels
     ]
     axes.plot([x for x, _ in dead], [share for _, share in dead], "x", color=ACCENT, label="dead channels")
     axes.set_ylim(0, 100)
     axes.set_ylabel("percent")
-    axes.legend(**_ABOVE)
+    axes.legend(**ABOVE, ncols=3)
 
 
 def save_correlations(

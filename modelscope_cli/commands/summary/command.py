@@ -7,6 +7,7 @@ import typer
 
 import modelscope_cli as ms
 from modelscope_cli.errors import ModelscopeError
+from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.groups import spread
@@ -40,9 +41,9 @@ def summary(
         list[str] | None,
         typer.Option("--freeze", metavar="PATTERN", help="Count these layers' parameters as not trainable."),
     ] = None,
-    layers: opt.LayerOptions = opt.LAYERS,
+    layers: groups.LayerOptions = groups.LAYERS,
     built: Built = _BUILT,
-    output: opt.OutputOptions = opt.OUTPUT,
+    output: groups.OutputOptions = groups.OUTPUT,
 ) -> None:
     """Print the layers of a model with their shapes, parameters and cost.
 
@@ -61,7 +62,7 @@ def summary(
     from modelscope_cli.report.sheet import choose_columns
 
     where = output.begin()
-    request = opt.ModelOptions(
+    request = groups.ModelOptions(
         model=model,
         weights="none",
         checkpoint=built.checkpoint,
@@ -72,7 +73,7 @@ def summary(
         dtype=built.dtype,
         seed=built.seed,
     ).request()
-    given = opt.InputOptions(input_shape=built.input_shape, batch=built.batch).request(None, built.seed)
+    given = groups.InputOptions(input_shape=built.input_shape, batch=built.batch).request(None, built.seed)
     choose_columns(summary_columns(), output.columns)
     raised = None
     try:

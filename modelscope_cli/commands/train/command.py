@@ -5,7 +5,7 @@ from typing import Annotated
 import modelscope_cli as ms
 from modelscope_cli.bounds import LONGEST_RUN
 from modelscope_cli.commands.train.options import HOW, HowOptions
-from modelscope_cli.shell import options as opt
+from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import training as shared
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.groups import spread
@@ -46,13 +46,13 @@ def train(
         ),
     ] = None,
     fail_on: FailOnOpt = None,
-    folder: opt.FolderOptions = opt.FOLDER,
-    output: opt.OutputOptions = opt.OUTPUT,
+    folder: groups.FolderOptions = groups.FOLDER,
+    output: groups.OutputOptions = groups.OUTPUT,
 ) -> int:
     """Train a classifier for a few steps and show what happens inside it; or compare ways to train it.
 
     Prints every layer as it was at the first and at the last step, or, with --vary, one row a variant; all of them
-    see the same pictures in the same order. A tenth of the pictures is held out and measured on after each epoch.
+    see the same images in the same order. A tenth of the images are for validation, after each epoch.
 
     Examples:
 

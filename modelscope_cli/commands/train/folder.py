@@ -1,6 +1,5 @@
 """What `train` leaves behind: the report's folder and the trained weights."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,8 +8,9 @@ from modelscope_cli.commands.train.pictures import save_comparison, save_curves
 from modelscope_cli.commands.train.table import train_sheet
 from modelscope_cli.records.train import TrainRecord
 from modelscope_cli.report.delimited import render_csv
-from modelscope_cli.report.folder import write_bytes, write_text
+from modelscope_cli.report.folder import write_text
 from modelscope_cli.report.json import render_json
+from modelscope_cli.report.tensor_file import write_tensors
 
 WEIGHTS = "model.safetensors"
 SINGLE_FILES = ("curves.png", "layers.csv", "report.json", WEIGHTS)
@@ -36,7 +36,4 @@ def save_report(record: TrainRecord, stage: Path) -> None:
 
 def save_weights(state: dict[str, Any], path: Path, classes: Sequence[str]) -> None:
     """Write a state dict as safetensors, whole or not at all; its header names the classes."""
-    from safetensors.torch import save
-
-    own = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state.items()}
-    write_bytes(path, save(own, metadata={"format": "pt", "categories": json.dumps(list(classes))}))
+    write_tensors(path, state, categories=list(classes))

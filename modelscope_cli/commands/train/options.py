@@ -50,7 +50,7 @@ class HowOptions:
             most=LONGEST_RUN,
             metavar="N",
             min=1,
-            help="Stop once the held-out loss has not fallen for N epochs.",
+            help="Stop once the validation loss has not fallen for N epochs.",
             rich_help_panel=_HOW,
         ),
     ] = None

@@ -9,10 +9,9 @@ from modelscope_cli.commands.train.table import first_layer, settings_of
 from modelscope_cli.records.naming import is_rectifier, label_of
 from modelscope_cli.records.train import Training, TrainRecord
 from modelscope_cli.records.watch import WatchedLayer, WatchedParameter
-from modelscope_cli.report.canvas import save_figure
+from modelscope_cli.report.canvas import ACCENT, AMBER, GREEN, INK, LINE, new_figure, save_figure
 
-INK, ACCENT, LINE = "#1f2430", "#d1495b", "#3f5f8f"
-_VARIANTS = ("#3f5f8f", "#d1495b", "#c98a2b", "#4f9d69", "#7b5ea7", "#4aa3c0", "#8a6d5a", "#e07a9c")
+_VARIANTS = (LINE, ACCENT, AMBER, GREEN, "#7b5ea7", "#4aa3c0", "#8a6d5a", "#e07a9c")
 _STYLES = ("-", "--", ":", "-.")
 _MOST_LABELS = 44
 
@@ -24,11 +23,12 @@ def draw_curves(record: TrainRecord) -> Any:
     training = record.trainings[0]
     weights = [row for row in training.parameters if len(row.shape) > 1]
     rows = max(len(training.layers), len(weights), 14)
-    figure = _figure(13.0, min(5.6 + 0.13 * rows, 16.0))
+    title = f"{_title(record)}: {settings_of(training)}"
+    figure = new_figure(13.0, min(5.6 + 0.13 * rows, 16.0), title)
     grid = figure.add_gridspec(2, 3, height_ratios=[3.4, max(0.13 * rows, 2.0)])
     _draw_loss(figure.add_subplot(grid[0, 0]), training)
     for column, (key, title) in enumerate(
-        (("mean", "mean of each layer"), ("std", "deviation of each layer")), 1
+        (("mean", "mean of each layer"), ("std", "standard deviation of each layer")), 1
     ):
         _draw_layers(figure.add_subplot(grid[0, column]), training.layers, key, title)
     zero = {label_of(row): row.series.zero_fraction for row in training.layers if _has_zeros(row)}
@@ -39,7 +39,6 @@ def draw_curves(record: TrainRecord) -> Any:
     _heat(figure, grid[1, 0], zero, steps, "zeros, %", 100.0, "magma", (0, 100))
     _heat(figure, grid[1, 1], dead, steps, "dead channels, %", 100.0, "magma", (0, 100))
     _draw_updates(figure, grid[1, 2], weights)
-    figure.suptitle(f"{_title(record)}: {settings_of(training)}", x=0.01, ha="left", color=INK, fontsize=11)
     return figure
 
 
@@ -55,7 +54,7 @@ def save_curves(record: TrainRecord, path: Path) -> None:
 
 def draw_comparison(record: TrainRecord) -> Any:
     """Draw the variants of a study over one another: losses, dead channels, mean and std of the first layer."""
-    figure = _figure(11.0, 7.0)
+    figure = new_figure(11.0, 7.0, f"{_title(record)}: (!) has findings")
     loss, dead, mean, std = figure.subplots(2, 2, sharex=True).flat
     for number, training in enumerate(record.trainings):
         look: dict[str, Any] = {
@@ -80,7 +79,7 @@ def draw_comparison(record: TrainRecord) -> Any:
     row = first_layer(record.trainings[0])
     name = label_of(row) if row else "the first layer"
     for axes, label in ((loss, "loss, smoothed"), (dead, "dead channels of all ReLUs, %"),
-                        (mean, f"mean of {name}"), (std, f"deviation of {name}")):  # fmt: skip
+                        (mean, f"mean of {name}"), (std, f"standard deviation of {name}")):  # fmt: skip
         _tidy(axes, label)
     dead.set_ylim(bottom=0)
     _robust(loss, [value for t in record.trainings for value in t.losses if value is not None])
@@ -90,7 +89,6 @@ def draw_comparison(record: TrainRecord) -> Any:
     for axes in (mean, std):
         axes.set_xlabel("step")
     figure.legend(loc="outside lower center", ncols=min(len(record.trainings), 3), frameon=False, fontsize=9)
-    figure.suptitle(f"{_title(record)}: (!) has findings", x=0.01, ha="left", color=INK, fontsize=11)
     return figure
 
 
@@ -110,7 +108,7 @@ def _draw_loss(axes: Any, training: Training) -> None:
     axes.plot(curve.step, _floats(_smooth(training.losses)), color=LINE, lw=1.8, label="training, smoothed")
     measured = [row for row in training.held_out if row.loss is not None]
     places = [row.step for row in measured]
-    axes.plot(places, [row.loss for row in measured], "o-", ms=4, color=ACCENT, lw=1, label="held out")
+    axes.plot(places, [row.loss for row in measured], "o-", ms=4, color=ACCENT, lw=1, label="validation")
     _robust(axes, [value for value in training.losses if value is not None])
     rate = axes.twinx()
     rate.plot(
@@ -231,15 +229,6 @@ def _tidy(axes: Any, label: str) -> None:
     axes.grid(lw=0.4, alpha=0.5)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8)
-
-
-def _figure(width: float, height: float) -> Any:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
 
 
 def _save(figure: Any, path: Path) -> None:

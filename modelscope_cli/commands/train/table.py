@@ -74,8 +74,8 @@ VARIANT_COLUMNS = (
     Column("variant", "variant", lambda r: r.name, is_number=False, rank=0),
     Column("steps", "steps", lambda r: r.steps, rank=2),
     _number("loss", "loss", _last_loss, 0),
-    _number("held_out_loss", "held out", _held_out_loss, 1),
-    _share("accuracy", "right", _accuracy, 0),
+    _number("held_out_loss", "val loss", _held_out_loss, 1),
+    _share("accuracy", "accuracy", _accuracy, 0),
     _number("std_first", "std at 0", lambda r: _first(r, "std", 0), 1),
     _number("std_last", "std", lambda r: _first(r, "std", -1), 1),
     _share("dead", "most dead", most_dead, 0),
@@ -106,7 +106,7 @@ def _title(record: TrainRecord) -> str:
     model, data = record.run.model, record.data
     n = numbers.count(data.training_pictures)
     return (
-        f"{model.name} ({model.class_name}, weights {model.weights.resolved}) learning {n} pictures of "
+        f"{model.name} ({model.class_name}, weights {model.weights.resolved}) learning {n} images of "
         f"{data.source}, {len(data.classes)} classes, {data.size}x{data.size}, {record.run.device}"
     )
 
@@ -123,12 +123,12 @@ def _facts(record: TrainRecord) -> list[tuple[str, str]]:
     first = record.trainings[0]
     if record.is_study:
         facts.append(
-            ("all", f"{first.settings['steps']} steps of the same pictures in the same order, same seed")
+            ("all", f"{first.settings['steps']} steps of the same images in the same order, same seed")
         )
         row = first_layer(first)
         if row:
-            facts.append(("std", f"of what the first layer, {label_of(row)}, gives"))
-        facts.append(("most dead", "channels of a ReLU that are zero for every picture of the last batch"))
+            facts.append(("std", f"of the output of the first layer, {label_of(row)}"))
+        facts.append(("most dead", "channels of a ReLU that are zero for every image of the last batch"))
     else:
         facts.append(("trained", settings_of(first)))
         if first.losses:
@@ -138,7 +138,7 @@ def _facts(record: TrainRecord) -> list[tuple[str, str]]:
             last = first.held_out[-1]
             share, loss = numbers.percent(last.accuracy), numbers.number(last.loss) or "not finite"
             facts.append(
-                ("held out", f"{share} right, loss {loss}, {record.data.held_out_pictures} pictures")
+                ("validation", f"accuracy {share}, loss {loss}, {record.data.held_out_pictures} images")
             )
     for training in record.trainings:
         at = _at(training.name)

@@ -10,6 +10,7 @@ import typer
 import modelscope_cli as ms
 from modelscope_cli.bounds import LONGEST_RUN
 from modelscope_cli.shell import console
+from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.groups import spread
 from modelscope_cli.shell.numbers import whole
@@ -29,6 +30,7 @@ class _Telling:
 
     track, note = staticmethod(console.PROGRESS.track), staticmethod(console.note)
     warn, say, live = staticmethod(console.warn), staticmethod(console.say), staticmethod(console.live_line)
+    relay = staticmethod(console.write_error)
 
 
 @spread
@@ -69,8 +71,8 @@ def watch(
         ),
     ] = None,
     layer: opt.LayersOpt = None,
-    folder: opt.FolderOptions = opt.FOLDER,
-    output: opt.OutputOptions = opt.OUTPUT,
+    folder: groups.FolderOptions = groups.FOLDER,
+    output: groups.OutputOptions = groups.OUTPUT,
 ) -> int:
     """Run your own training script, unchanged, and see what happens inside the models it trains.
 

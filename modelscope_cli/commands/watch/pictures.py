@@ -7,14 +7,12 @@ from typing import Any
 
 from modelscope_cli.records.naming import is_rectifier
 from modelscope_cli.records.watch import WatchedLayer, WatchedParameter, WatchRecord, labelling
-from modelscope_cli.report.canvas import save_figure
+from modelscope_cli.report.canvas import ACCENT, INK, new_figure, save_figure
 
-INK, ALARM = "#1f2430", "#d1495b"
 _MOST_STRIPS = 48
 _MOST_ROWS = 160
 _ZERO_ROWS = 4  # of a strip, for what lies below the lowest bin
 _GAP_ROWS = 14  # above a strip, for its name
-_MARGIN = 0.1  # inches
 
 
 def save_figures(record: WatchRecord, folder: Path) -> None:
@@ -29,16 +27,6 @@ def save_figures(record: WatchRecord, folder: Path) -> None:
         _save(_draw_dead(record), folder / "dead_units.png")
     if record.parameters:
         _save(_draw_updates(record), folder / "gradients.png")
-
-
-def _figure(width: float, height: float, title: str) -> Any:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height))
-    FigureCanvasAgg(figure)
-    figure.suptitle(title, x=_MARGIN / width, y=1 - 0.1 / height, ha="left", va="top", color=INK, fontsize=11)
-    return figure
 
 
 def _place(figure: Any, left: float, bottom: float, right: float, top: float, **gaps: float) -> None:
@@ -97,7 +85,9 @@ def _draw_activations(record: WatchRecord) -> Any:
     rows, steps = record.layers, _all_steps(record.layers)
     place = {step: i for i, step in enumerate(steps)}
     labels = list(map(labelling(record.layers, record.parameters), rows))
-    figure = _figure(10.4, 8.6, _title(record, "means and deviations of what each layer gives"))
+    figure = new_figure(
+        10.4, 8.6, _title(record, "means and standard deviations of the layers' outputs"), is_laid_out=False
+    )
     panels = figure.subplots(3, 1, sharex=True, height_ratios=[3, 3, 1.6])
     right = _label_width(labels, 7) + 0.4
     _place(figure, 0.85, 0.55, right, 0.45, hspace=0.07)
@@ -129,7 +119,7 @@ def _draw_activations(record: WatchRecord) -> Any:
             axes.tick_params(which="minor", labelsize=7)
         since = {finding.since_step for finding in record.findings if finding.since_step is not None}
         for since_step in _between(steps, sorted(since)):
-            axes.axvline(since_step, color=ALARM, lw=0.8, ls=":")
+            axes.axvline(since_step, color=ACCENT, lw=0.8, ls=":")
     lowest = panels[1].get_position().y0 * figure.get_size_inches()[1]
     _name_depths(figure, _key_axes(figure, right - 0.25, lowest, 0.45), labels)
     return figure
@@ -185,12 +175,16 @@ def _draw_histograms(record: WatchRecord) -> Any:
     n_lines = -(-len(rows) // n_columns)
     edges = rows[0].series.histogram.edges
     size = _ZERO_ROWS + len(edges) + _GAP_ROWS
-    figure = _figure(
-        4.2 * n_columns + 1.2, 1.3 * n_lines + 1.0, _title(record, "how large the values are, over time")
+    figure = new_figure(
+        4.2 * n_columns + 1.2,
+        1.3 * n_lines + 1.0,
+        _title(record, "how large the values are, over time"),
+        is_laid_out=False,
     )
     panels = figure.subplots(1, n_columns, squeeze=False, sharey=True)[0]
     _place(figure, 0.55, 0.5, 0.95, 0.4, wspace=0.04)
-    image, label = None, labelling(record.layers, record.parameters)
+    image: Any = None
+    label = labelling(record.layers, record.parameters)
     for column, axes in enumerate(panels):
         canvas = np.full((n_lines * size, len(steps)), math.nan)
         for line, row in enumerate(rows[column::n_columns]):
@@ -273,8 +267,8 @@ def _draw_dead(record: WatchRecord) -> Any:
     rows = _thinned(rectifiers or record.layers, _MOST_ROWS)
     steps = _all_steps(rows)
     grid = _grid(rows, steps, lambda series: series.zero_fraction)
-    what = "zeros among what the ReLUs give" if rectifiers else "zeros among what each layer gives"
-    figure = _figure(10.0, 1.1 + 0.28 * len(rows), _title(record, what))
+    what = "zeros in the outputs of the ReLUs" if rectifiers else "zeros in each layer's output"
+    figure = new_figure(10.0, 1.1 + 0.28 * len(rows), _title(record, what), is_laid_out=False)
     axes = figure.subplots()
     labels = list(map(labelling(record.layers, record.parameters), rows))
     _place(figure, _label_width(labels, 7), 0.5, 1.0, 0.45)
@@ -298,7 +292,12 @@ def _draw_updates(record: WatchRecord) -> Any:
     rows = _thinned(weights, _MOST_ROWS)
     steps = _all_steps(rows)
     labels = [one.name for one in rows]
-    figure = _figure(13.0, 1.4 + 0.24 * len(rows), _title(record, "gradients and updates of the weights"))
+    figure = new_figure(
+        13.0,
+        1.4 + 0.24 * len(rows),
+        _title(record, "gradients and updates of the weights"),
+        is_laid_out=False,
+    )
     left, right = figure.subplots(1, 2, sharey=True)
     _place(figure, _label_width(labels, 7), 0.5, 0.2, 0.65, wspace=0.03)
     with np.errstate(all="ignore"):

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import modelscope_cli as ms
+from modelscope_cli.commands.weights.options import WEIGHTS, WeightsOptions
 from modelscope_cli.errors import ModelscopeError
-from modelscope_cli.shell import options as opt
+from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.groups import spread
-from modelscope_cli.shell.numbers import whole
 from modelscope_cli.shell.output import Destination, emit
 
 if TYPE_CHECKING:
@@ -29,51 +29,8 @@ def weights(
             "of torch.distributed.checkpoint.",
         ),
     ],
-    layer: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--layer",
-            "-l",
-            metavar="PATTERN",
-            help="Only these tensors (repeatable): a name, the beginning of one (layer1), a glob "
-            "('*.weight') or 're:...'. There is no model, so no types and no calls.",
-        ),
-    ] = None,
-    key: Annotated[
-        str | None,
-        typer.Option(
-            "--key",
-            metavar="NAME",
-            help="Take this out of the file instead of its state dict: state_dict_ema, discriminator, model.optim.",
-        ),
-    ] = None,
-    depth: Annotated[
-        int | None,
-        whole("--depth", min=1, metavar="N", help="A tree of N levels, with sums, instead of tensors."),
-    ] = None,
-    stats: Annotated[
-        bool, typer.Option("--stats", help="Read the values, tensor by tensor: mean, std, range, zeros, NaN.")
-    ] = False,
-    convert: Annotated[
-        Path | None,
-        typer.Option("--convert", metavar="FILE", help="Write these tensors to a .safetensors file."),
-    ] = None,
-    scan: Annotated[
-        bool,
-        typer.Option(
-            "--scan",
-            help="Only look for code, in every file of a folder, whatever it is called: one row each.",
-        ),
-    ] = False,
-    fail_on: Annotated[
-        str,
-        typer.Option(
-            "--fail-on",
-            metavar="RANK",
-            help="What makes the exit code 1: dangerous code, unknown code too, or never.",
-        ),
-    ] = "dangerous",
-    output: opt.OutputOptions = opt.OUTPUT,
+    given: WeightsOptions = WEIGHTS,
+    output: groups.OutputOptions = groups.OUTPUT,
 ) -> int:
     """List what a checkpoint holds and name its architecture, without loading it.
 
@@ -95,26 +52,26 @@ def weights(
     from modelscope_cli.records.safety import FAIL_ON
 
     where = output.begin()
-    check_choice("rank", fail_on, FAIL_ON)
-    if scan:
-        return _scan(file, fail_on, where, output.columns)
-    needs_values = check_columns(output.columns, depth)
+    check_choice("rank", given.fail_on, FAIL_ON)
+    if given.scan:
+        return _scan(file, given.fail_on, where, output.columns)
+    needs_values = check_columns(output.columns, given.depth)
     try:
         record = ms.weights(
             file,
-            layer=layer or (),
-            key=key,
-            stats=stats or needs_values,
-            convert=convert,
+            layer=given.layer or (),
+            key=given.key,
+            stats=given.stats or needs_values,
+            convert=given.convert,
             force=output.force,
             progress=PROGRESS,
         )
     except ModelscopeError as error:
         if error.record is not None:
-            _tell_of_refused(error, error.record, fail_on, where)
+            _tell_of_refused(error, error.record, given.fail_on, where)
         raise
-    emit(where, weights_sheet(record, output.columns, depth), record.to_dict())
-    return FOUND if record.safety is not None and record.safety.fails(fail_on) else 0
+    emit(where, weights_sheet(record, output.columns, given.depth), record.to_dict())
+    return FOUND if record.safety is not None and record.safety.fails(given.fail_on) else 0
 
 
 def _tell_of_refused(

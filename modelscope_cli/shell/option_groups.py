@@ -1,0 +1,171 @@
+"""The groups of options that commands share: one frozen dataclass each, put into a signature by `spread`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from modelscope_cli.records.run import invocation, invoked_as
+from modelscope_cli.shell import console
+from modelscope_cli.shell import options as opt
+from modelscope_cli.shell.output import Destination, destination
+
+if TYPE_CHECKING:
+    from modelscope_cli.inputs.request import InputRequest
+    from modelscope_cli.models.request import ModelRequest
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """The model of a command that runs one."""
+
+    model: opt.ModelOpt = "resnet34"
+    weights: opt.WeightsOpt = "auto"
+    checkpoint: opt.CheckpointOpt = None
+    key: opt.KeyOpt = None
+    strict: opt.StrictOpt = True
+    num_classes: opt.NumClassesOpt = None
+    model_arg: opt.ModelArgsOpt = None
+    device: opt.DeviceOpt = "auto"
+    dtype: opt.DtypeOpt = "float32"
+    seed: opt.SeedOpt = 0
+    offline: opt.OfflineOpt = False
+
+    def request(self) -> "ModelRequest":
+        """Return what was asked for, checked as far as that goes without importing anything heavy.
+
+        Raises:
+            UsageError, CannotRunError: what is wrong with a name, or missing as a file (exit 2, 4).
+        """
+        from modelscope_cli.models.request import check_request
+
+        return check_request(self.typed())
+
+    def typed(self) -> "ModelRequest":
+        """Return what was asked for as it was typed."""
+        from modelscope_cli.models.request import ModelRequest
+
+        return ModelRequest(
+            model=self.model,
+            weights=self.weights,
+            checkpoint=self.checkpoint,
+            key=self.key,
+            strict=self.strict,
+            num_classes=self.num_classes,
+            model_args=tuple(self.model_arg or ()),
+            device=self.device,
+            dtype=self.dtype,
+            seed=self.seed,
+            offline=self.offline,
+            progress=not console.settings.is_quiet,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ImageOptions:
+    """How images are prepared for a model."""
+
+    size: opt.SizeOpt = None
+    mean: opt.MeanOpt = None
+    std: opt.StdOpt = None
+    normalize: opt.NormalizeOpt = True
+
+    def request(
+        self,
+        images: list[str] | None,
+        seed: int,
+        input_shape: list[str] | None = None,
+        batch: int | None = None,
+    ) -> "InputRequest":
+        """Return what was asked for; the files are there.
+
+        Raises:
+            UsageError, CannotRunError: a glob that matches nothing, a file that is missing (exit 2, 4).
+        """
+        from modelscope_cli.inputs.files import find_pictures
+        from modelscope_cli.inputs.request import InputRequest
+
+        find_pictures(file for file in images or () if file != "-")
+        return InputRequest(
+            files=tuple(images or ()),
+            shapes=tuple(input_shape or ()),
+            size=self.size,
+            mean=self.mean,
+            std=self.std,
+            normalize=self.normalize,
+            batch=batch,
+            seed=seed,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class InputOptions:
+    """What a model is run on, beside the images themselves."""
+
+    input_shape: opt.InputShapeOpt = None
+    size: opt.SizeOpt = None
+    mean: opt.MeanOpt = None
+    std: opt.StdOpt = None
+    normalize: opt.NormalizeOpt = True
+    batch: opt.BatchOpt = None
+
+    def request(self, images: list[str] | None, seed: int) -> "InputRequest":
+        """Return what was asked for; see `ImageOptions.request`."""
+        prepared = ImageOptions(self.size, self.mean, self.std, self.normalize)
+        return prepared.request(images, seed, self.input_shape, self.batch)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerOptions:
+    """Which layers are looked at."""
+
+    layer: opt.LayersOpt = None
+    exclude: opt.ExcludeOpt = None
+
+
+@dataclass(frozen=True, slots=True)
+class FolderOptions:
+    """The folder of a command that writes pictures."""
+
+    out: opt.OutDirOpt = None
+
+    def choose(self, command: str, model: str) -> Path:
+        """Return the folder that was asked for, else one of the command's own that is free.
+
+        Raises:
+            UsageError, CannotRunError: it is not empty and not forced, or cannot be written to (exit 2, 4).
+        """
+        from modelscope_cli.report.folder import OutputFolder, free_folder
+
+        folder = self.out or free_folder(command, model)
+        OutputFolder(folder, invocation().is_forced).check()
+        return folder
+
+
+@dataclass(frozen=True, slots=True)
+class OutputOptions:
+    """How a result is shown, and how much is said on the way."""
+
+    force: opt.ForceOpt = False
+    columns: opt.ColumnsOpt = None
+    format: opt.FormatOpt = "auto"
+    json: opt.JsonOpt = False
+    output: opt.OutputOpt = None
+    quiet: opt.QuietOpt = False
+    debug: opt.DebugOpt = False
+
+    def begin(self, more: tuple[str, ...] = ()) -> Destination:
+        """Remember how much to say and what may be overwritten; decide where the result goes. Comes first."""
+        console.settings.is_quiet = self.quiet
+        console.settings.is_debug = self.debug
+        invoked_as(console.settings.argv, console.settings.started, self.force)
+        return destination(self.format, self.json, self.output, more)
+
+
+MODEL, INPUT, IMAGES, LAYERS, FOLDER, OUTPUT = (
+    ModelOptions(),
+    InputOptions(),
+    ImageOptions(),
+    LayerOptions(),
+    FolderOptions(),
+    OutputOptions(),
+)

@@ -1,0 +1,100 @@
+"""A checkpoint given as the model is read and identified once, from the command line to the loaded model."""
+
+import shlex
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import torch
+import torchvision
+from safetensors.torch import save_file
+
+import modelscope_cli as ms
+from modelscope_cli.models import checkpoint, recognise, refusal
+from modelscope_cli.models.request import ModelRequest, check_request
+from modelscope_cli.shell.app import run
+
+
+class Settings:
+    """Torch does not load it as weights only, so such a file is read from its bytes."""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """The same weights in every way that is read by a path of its own."""
+    folder = tmp_path_factory.mktemp("files")
+    torch.manual_seed(0)
+    state = torchvision.models.squeezenet1_1(num_classes=10).state_dict()
+    save_file(state, folder / "a.safetensors")
+    torch.save({"state_dict": state}, folder / "a.pt")
+    torch.save({"state_dict": state, "settings": Settings()}, folder / "foreign.pt")
+    (folder / "shards").mkdir()
+    save_file(state, folder / "shards" / "model-1.safetensors")
+    names = ", ".join(f'"{name}": "model-1.safetensors"' for name in state)
+    (folder / "shards" / "model.safetensors.index.json").write_text(f'{{"weight_map": {{{names}}}}}')
+    return {
+        "safetensors": folder / "a.safetensors",
+        "torch": folder / "a.pt",
+        "foreign": folder / "foreign.pt",
+        "shards": folder / "shards" / "model.safetensors.index.json",
+    }
+
+
+@pytest.fixture
+def read(monkeypatch):
+    """Count what is read of headers, and what is identified, in the room that loads models."""
+    counts = Counter()
+    for module in (recognise, checkpoint, refusal):
+        for name in ("read_contents", "identify"):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, _counting(getattr(module, name), counts, name))
+    return counts
+
+
+def _counting(function, counts, name):
+    def count(*arguments):
+        counts[name] += 1
+        return function(*arguments)
+
+    return count
+
+
+ONCE = {"read_contents": 1, "identify": 1}
+
+
+@pytest.mark.parametrize("kind", ["safetensors", "torch", "foreign", "shards"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "summary {}",
+        "stats --model {} --input-shape 1,3,64,64",
+        "grads --model {} --input-shape 1,3,64,64 --no-save",
+    ],
+)
+def test_by_a_command(files, read, capsys, kind, line):
+    assert run([*shlex.split(line.format(shlex.quote(str(files[kind])))), "--json"]) == 0
+    assert '"name": "squeezenet1_1"' in capsys.readouterr().out
+    assert read == ONCE
+
+
+@pytest.mark.parametrize("kind", ["safetensors", "torch", "foreign", "shards"])
+def test_by_a_function(files, read, kind):
+    assert ms.load(files[kind]).info.name == "squeezenet1_1"
+    assert read == ONCE
+
+
+def test_both_sides_of_a_comparison(files, read):
+    found = ms.diff(files["safetensors"], files["torch"], input_shape=(1, 3, 64, 64))
+    assert found.run.model.name == "squeezenet1_1"
+    assert read == {"read_contents": 2, "identify": 2}
+
+
+def test_another_file_or_key_is_read_anew(files, read):
+    asked = check_request(ModelRequest(str(files["torch"])))
+    assert read == ONCE
+    assert asked.headers_of(files["torch"]).architecture.name == "squeezenet1_1"
+    assert asked == ModelRequest(str(files["torch"]))
+    assert replace(asked, key="state_dict").headers_of(files["torch"]) is None
+    check_request(replace(asked, model=str(files["safetensors"])))
+    check_request(replace(asked, key="state_dict"))
+    assert read == {"read_contents": 3, "identify": 3}
