@@ -94,7 +94,7 @@ def draw_pictures(folder: Path) -> None:
     on_terminal(["watch", "--out", str(watched), "samples/train.py", "--variant", "sick"])
     for name in ("histograms.png", "dead_units.png"):
         keep(watched / name, f"watch_{name}")
-    study = ["--size", "48", "--vary", "init=default,kaiming-normal", "--vary", "norm=batch,none"]
+    study = ["--size", "48", "--vary", "init=default,kaiming-normal", "--vary", "norm-layer=batch,none"]
     on_terminal(["train", *HEALTHY[:2], *study, "--out", str(folder / "study")])
     keep(folder / "study" / "comparison.png", "comparison.png")
     rounded = ["--b-dtype", "bfloat16", "--plot", str(folder / "bfloat16.png")]

@@ -183,6 +183,9 @@ OF_THE_SHELL = {
     "save",
     "fail_on",
     "images",
+    "first",  # by position: a model, or else an image or a folder
+    "folder",
+    "model",  # None where nobody named one: the function's default then
 }
 
 

@@ -69,7 +69,7 @@ class PruneRecord(Record):
         structured: whole output channels instead of single weights.
         scope: `layer` or `global`: of what the amount is a share.
         images: how many the drift was measured on.
-        file: the pruned weights, `file_bytes` long; None without `--save`.
+        file: the pruned weights, `file_bytes` long; None without `--save-weights`.
         out_dir, files: the report's folder and what is in it.
     """
 

@@ -16,6 +16,7 @@ from modelscope_cli.interrupts import INTERRUPTED, TERMINATED, Terminated
 from modelscope_cli.lean import lean_imports
 from modelscope_cli.report.folder import release_claims
 from modelscope_cli.shell import console as _console
+from modelscope_cli.shell.old_names import renewed
 
 USAGE, BUG = 2, 3
 
@@ -103,7 +104,7 @@ def _run(argv: list[str]) -> int:
     try:
         app = make_app(_typed(argv), has_options=argv not in (["--help"], ["-h"]))
         with lean_imports():
-            code = app(args=argv, prog_name="modelscope", standalone_mode=False)
+            code = app(args=renewed(argv), prog_name="modelscope", standalone_mode=False)
         _console.flush()
         return code if isinstance(code, int) else 0
     except ModelscopeError as error:

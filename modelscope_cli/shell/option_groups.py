@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from modelscope_cli.records.run import invocation, invoked_as
 from modelscope_cli.shell import console
 from modelscope_cli.shell import options as opt
+from modelscope_cli.shell.named_model import ModelOpt, take_model
 from modelscope_cli.shell.output import Destination, destination
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 class ModelOptions:
     """The model of a command that runs one."""
 
-    model: opt.ModelOpt = "resnet34"
+    model: ModelOpt = None
     weights: opt.WeightsOpt = "auto"
     checkpoint: opt.CheckpointOpt = None
     key: opt.KeyOpt = None
@@ -30,22 +31,26 @@ class ModelOptions:
     seed: opt.SeedOpt = 0
     offline: opt.OfflineOpt = False
 
-    def request(self) -> "ModelRequest":
-        """Return what was asked for, checked as far as that goes without importing anything heavy.
+    def take(self, command: str, first: str | None, images: list[str] | None) -> tuple[str, list[str]]:
+        """Return the model's name and the images; see `named_model.take_model`."""
+        return take_model(command, first, images, self.model, default="resnet34")
+
+    def request(self, model: str) -> "ModelRequest":
+        """Return what was asked for of this model, checked as far as that goes without importing anything heavy.
 
         Raises:
             UsageError, CannotRunError: what is wrong with a name, or missing as a file (exit 2, 4).
         """
         from modelscope_cli.models.request import check_request
 
-        return check_request(self.typed())
+        return check_request(self.typed(model))
 
-    def typed(self) -> "ModelRequest":
+    def typed(self, model: str) -> "ModelRequest":
         """Return what was asked for as it was typed."""
         from modelscope_cli.models.request import ModelRequest
 
         return ModelRequest(
-            model=self.model,
+            model=model,
             weights=self.weights,
             checkpoint=self.checkpoint,
             key=self.key,

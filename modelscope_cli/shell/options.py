@@ -8,7 +8,6 @@ import typer
 
 from modelscope_cli.bounds import LAST_SEED
 from modelscope_cli.hooks.vocabulary import ACTIONS, KINDS
-from modelscope_cli.models.names import model_names
 from modelscope_cli.shell.numbers import whole
 
 _MODEL, _INPUT, _LAYERS, _OUTPUT = "Model", "Input", "Layers", "Output"
@@ -22,10 +21,6 @@ class Mode(StrEnum):
     train = "train"
 
 
-def _complete_model(incomplete: str) -> list[str]:
-    return [name for name in model_names() if name.startswith(incomplete)]
-
-
 def _complete_weights(incomplete: str) -> list[str]:
     return [name for name in ("auto", "none", "DEFAULT", "IMAGENET1K_V1") if name.startswith(incomplete)]
 
@@ -34,25 +29,6 @@ def _complete_device(incomplete: str) -> list[str]:
     return [name for name in ("auto", "cpu", "cuda", "mps", "xpu") if name.startswith(incomplete)]
 
 
-ModelArg = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL",
-        help="A torchvision name (resnet34), a checkpoint of one, package.module:attr, or path/to/file.py:attr.",
-        autocompletion=_complete_model,
-    ),
-]
-ModelOpt = Annotated[
-    str,
-    typer.Option(
-        "--model",
-        "-m",
-        metavar="MODEL",
-        help="A torchvision name (resnet34), a checkpoint of one, package.module:attr, or path/to/file.py:attr.",
-        autocompletion=_complete_model,
-        rich_help_panel=_MODEL,
-    ),
-]
 WeightsOpt = Annotated[
     str,
     typer.Option(
@@ -143,7 +119,7 @@ ModeOpt = Annotated[
 ImagesArg = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[IMAGE]...",
+        metavar="IMAGE",
         help="Image files, folders, globs, '-' for standard input, or one tensor file (.pt, .npy, "
         ".safetensors). Nothing: seeded noise of the model's own size.",
     ),

@@ -1,13 +1,16 @@
 """The options that `train` and `lrfind` share."""
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from modelscope_cli.errors import UsageError
 from modelscope_cli.shell import console
 from modelscope_cli.shell import options as opt
+from modelscope_cli.shell.named_model import FirstArg, LearnerOpt, names_learner, take_model
 from modelscope_cli.shell.numbers import real, whole
 
 if TYPE_CHECKING:
@@ -15,12 +18,22 @@ if TYPE_CHECKING:
 
 DATA, HOW, CHANGE = "Data", "Training", "Change the model"
 
-DataOpt = Annotated[
-    Path | None,
-    typer.Option(
-        "--data",
+FolderArg = Annotated[
+    str | None,
+    typer.Argument(
         metavar="DIR",
         help="A folder with one folder of images a class. Nothing: ten classes of drawn shapes.",
+        show_default=False,
+    ),
+]
+# As it was once given; it stands in no help.
+DataOpt = Annotated[Path | None, typer.Option("--data", hidden=True, help="The same as DIR.")]
+LoadersOpt = Annotated[
+    str | None,
+    typer.Option(
+        "--loaders",
+        metavar="FILE.py:NAME",
+        help="Batches of your own: a DataLoader, or a function that returns one, or (train, valid).",
         rich_help_panel=DATA,
     ),
 ]
@@ -72,10 +85,10 @@ SubtractOpt = Annotated[
 MaximumOpt = Annotated[
     float | None, real("--maximum", metavar="V", help="Of the general ReLU.", rich_help_panel=CHANGE)
 ]
-NormOpt = Annotated[
+NormLayerOpt = Annotated[
     str,
     typer.Option(
-        "--norm",
+        "--norm-layer",
         metavar="NAME",
         help="Put in the place of batch norms: layer, group, instance, running, none. batch: as they are.",
         rich_help_panel=CHANGE,
@@ -99,6 +112,32 @@ TrainOnlyOpt = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
+class GivenOptions:
+    """What is typed by position, a model and a folder of images, and what may stand in for the folder."""
+
+    first: FirstArg = None
+    folder: FolderArg = None
+    data: DataOpt = None
+    loaders: LoadersOpt = None
+
+    def take(self, command: str, named: str | None) -> tuple[str, str | None]:
+        """Return the model and the folder of images, if any; `named` is what `--model` says.
+
+        Raises:
+            UsageError: two different models, or two folders (exit 2).
+        """
+        others = () if self.folder is None else (self.folder,)
+        model, words = take_model(
+            command, self.first, others, named, default="resnet18", is_model=names_learner
+        )
+        folders = [*words, *([str(self.data)] if self.data is not None else [])]
+        if len(folders) > 1:
+            message = f"one folder of images at a time, not '{folders[0]}' and '{folders[1]}'"
+            raise UsageError(message, f"modelscope {command} {shlex.join([model, folders[0]])}")
+        return model, next(iter(folders), None)
+
+
+@dataclass(frozen=True, slots=True)
 class DrawnOptions:
     """The images of the sample set; the size holds for a folder, too."""
 
@@ -115,7 +154,7 @@ class ChangeOptions:
     leak: LeakOpt = 0.1
     subtract: SubtractOpt = 0.4
     maximum: MaximumOpt = None
-    norm: NormOpt = "batch"
+    norm_layer: NormLayerOpt = "batch"
     freeze: FreezeOpt = None
     train_only: TrainOnlyOpt = None
 
@@ -124,7 +163,7 @@ class ChangeOptions:
 class NamedOptions:
     """Which model learns, and from which weights."""
 
-    model: opt.ModelOpt = "resnet18"
+    model: LearnerOpt = None
     weights: opt.WeightsOpt = "none"
     checkpoint: opt.CheckpointOpt = None
     key: opt.KeyOpt = None
@@ -141,7 +180,9 @@ class BuiltOptions:
     offline: opt.OfflineOpt = False
 
 
-def request_of(named: NamedOptions, built: BuiltOptions, num_classes: int | None = None) -> "ModelRequest":
+def request_of(
+    model: str, named: NamedOptions, built: BuiltOptions, num_classes: int | None = None
+) -> "ModelRequest":
     """Return the model that was asked for, checked as far as that goes without importing anything heavy.
 
     Raises:
@@ -150,7 +191,7 @@ def request_of(named: NamedOptions, built: BuiltOptions, num_classes: int | None
     from modelscope_cli.models.request import ModelRequest, check_request
 
     request = ModelRequest(
-        model=named.model,
+        model=model,
         weights=named.weights,
         checkpoint=named.checkpoint,
         key=named.key,
@@ -165,4 +206,5 @@ def request_of(named: NamedOptions, built: BuiltOptions, num_classes: int | None
     return check_request(request)
 
 
-DRAWN, CHANGES, NAMED, BUILT = DrawnOptions(), ChangeOptions(), NamedOptions(), BuiltOptions()
+GIVEN, DRAWN, CHANGES = GivenOptions(), DrawnOptions(), ChangeOptions()
+NAMED, BUILT = NamedOptions(), BuiltOptions()

@@ -199,7 +199,9 @@ class Batches:
                 is_empty = False
                 yield batch
         if is_empty:
-            raise CannotRunError("not one image could be read", "--data ANOTHER-FOLDER")
+            raise CannotRunError(
+                "not one image could be read", "give a folder with one folder of images a class"
+            )
 
 
 def _collate(examples: list[Example]) -> LabelledBatch | None:
@@ -248,21 +250,19 @@ def open_folder(folder: Path, size: int, seed: int) -> TrainingData:
     here = f"ls {shlex.quote(str(folder))}"
     if not folder.is_dir():
         what = "is a file, not a folder" if folder.exists() else "does not exist"
-        raise CannotRunError(f"'--data {folder}' {what}", f"ls {shlex.quote(str(folder.parent))}")
+        raise CannotRunError(f"'{folder}' {what}", f"ls {shlex.quote(str(folder.parent))}")
     try:
         found = ImageFolder(str(folder), is_valid_file=_is_picture, allow_empty=True)
     except FileNotFoundError as error:
-        message = f"'--data {folder}' holds no folders: one for each class is needed, with its images"
+        message = f"'{folder}' holds no folders: one for each class is needed, with its images"
         raise CannotRunError(message, here) from error
     files = found.samples
     filled = sorted({label for _, label in files})
     if not files:
-        raise CannotRunError(f"the folders in '--data {folder}' hold no images", here)
+        raise CannotRunError(f"the folders in '{folder}' hold no images", here)
     if len(filled) == 1:
         name = found.classes[filled[0]]
-        message = (
-            f"'--data {folder}' holds images of one class only, '{name}': there is nothing to tell apart"
-        )
+        message = f"'{folder}' holds images of one class only, '{name}': there is nothing to tell apart"
         raise CannotRunError(message, here)
     labels = {old: new for new, old in enumerate(filled)}  # empty folders are no classes
     pictures = FolderPictures([(path, labels[label]) for path, label in files], size)

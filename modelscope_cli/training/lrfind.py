@@ -20,6 +20,7 @@ from modelscope_cli.training.request import (
     as_tuple,
     check_drawn,
     check_init,
+    check_one_source,
     check_request,
     name_model,
     seed_of,
@@ -52,7 +53,7 @@ def lrfind(
     leak: float = 0.1,
     subtract: float = 0.4,
     maximum: float | None = None,
-    norm: str = "batch",
+    norm_layer: str = "batch",
     freeze: str | Sequence[str] = (),
     train_only: str | Sequence[str] = (),
     weights: str = "none",
@@ -76,7 +77,7 @@ def lrfind(
         diverged: stop once the smoothed loss is so many times its least value.
         batch: images in a step; a loader has batches of its own.
         optimizer, label_smoothing, weight_decay: as on the command line.
-        init, activation, leak, subtract, maximum, norm: what is changed in the model before.
+        init, activation, leak, subtract, maximum, norm_layer: what is changed in the model before.
         freeze, train_only: patterns of layers that are not trained, or outside of which nothing is.
         weights, num_classes: of a model that is named; with data of known classes it has as many.
         out: folder for the report and the picture; `force`: it need not be empty.
@@ -101,14 +102,13 @@ def lrfind(
         leak=leak,
         subtract=subtract,
         maximum=maximum,
-        norm=norm,
+        norm=norm_layer,
         seed=seed_of(model, keywords),
     )
     check_request(asked)
     check_drawn(pictures, size)
     check_init(asked, model)
-    if loaders is not None and data is not None:
-        raise UsageError("'--loaders' and '--data' exclude each other", "leave out --data")
+    check_one_source(data, loaders)
     folder = OutputFolder(Path(out), force) if out is not None else None
     if folder is not None:
         folder.check()

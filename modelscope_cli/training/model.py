@@ -81,7 +81,7 @@ def swap_norms(model: nn.Module, norm: str) -> None:
         return new if like is None else new.to(like.device, like.dtype)
 
     if not _swap(model, _BATCH_NORM, make):
-        raise UsageError(f"'--norm {norm}': this model has no batch norm", "--norm batch")
+        raise UsageError(f"'--norm-layer {norm}': this model has no batch norm", "--norm-layer batch")
 
 
 def _swap(

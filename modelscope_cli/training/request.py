@@ -23,6 +23,8 @@ CHOICES = {
     "activation": ("relu", "leaky", "general"),
     "norm": ("batch", "layer", "group", "instance", "running", "none"),
 }
+# Where an option, and what is varied, is called otherwise than the setting; the first is what documents say.
+_OPTIONS = {"norm": "norm-layer"}
 _MOST = {"batch": MOST}
 _LEAST: dict[str, float] = {"steps": 1, "batch": 1, "every": 1, "patience": 1}
 _LEAST |= {"lr": 0.0, "label_smoothing": 0.0, "weight_decay": 0.0}
@@ -159,6 +161,13 @@ def check_source(source: "DataSource", request: TrainRequest, n_trainings: int) 
         raise UsageError(message, "give a DataLoader, or a list of batches")
 
 
+def check_one_source(data: Any, loaders: str | None) -> None:
+    """Refuse two places that the data come from (exit 2)."""
+    if loaders is not None and data is not None:
+        shown = f"the folder '{data}'" if isinstance(data, str | PathLike) else "the data handed over"
+        raise UsageError(f"'--loaders {loaders}' and {shown} exclude each other", f"--loaders {loaders}")
+
+
 def check_init(request: TrainRequest, model: "Model") -> None:
     """Refuse a fresh initialisation of weights that were asked for; a module's own are in the copy only.
 
@@ -200,7 +209,7 @@ def variants_of(request: TrainRequest, vary: Sequence[str]) -> tuple[Variant, ..
     axes: dict[str, list[str]] = {}
     for typed in vary:
         name, equals, values = typed.partition("=")
-        field = name.strip().lower().replace("-", "_")
+        field = _field(name)
         if field not in _VARIED:
             near = nearest(field, _VARIED)
             message = f"'--vary {typed}' names no option that can be varied" + (f": {near}" if near else "")
@@ -237,5 +246,11 @@ def _example(field: str) -> str:
     return {"lr": "0.01,0.1", "batch": "16,64", "label_smoothing": "0,0.1", "weight_decay": "0,0.01"}[field]
 
 
+def _field(typed: str) -> str:
+    """Return the setting that an option to be varied means."""
+    word = typed.strip().lower().replace("_", "-")
+    return next((field for field, option in _OPTIONS.items() if option == word), word.replace("-", "_"))
+
+
 def _dashed(field: str) -> str:
-    return field.replace("_", "-")
+    return _OPTIONS.get(field, field.replace("_", "-"))

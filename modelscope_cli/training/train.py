@@ -21,6 +21,7 @@ from modelscope_cli.training.request import (
     as_tuple,
     check_drawn,
     check_init,
+    check_one_source,
     check_request,
     check_source,
     name_model,
@@ -37,6 +38,7 @@ def train(
     model: "Model" = "resnet18",
     data: Any = None,
     *,
+    loaders: str | None = None,
     pictures: int = 2000,
     size: int = 64,
     steps: int = 100,
@@ -55,7 +57,7 @@ def train(
     leak: float = 0.1,
     subtract: float = 0.4,
     maximum: float | None = None,
-    norm: str = "batch",
+    norm_layer: str = "batch",
     freeze: str | Sequence[str] = (),
     train_only: str | Sequence[str] = (),
     weights: str = "none",
@@ -74,13 +76,14 @@ def train(
         model: a name or file as on the command line, a module of yours, or what `load` returned.
         data: a folder with one folder of images a class; a `DataLoader` of `(images, labels)`, or a pair, of which
             the second is measured on; None for drawn shapes.
+        loaders: `path/to/file.py:NAME`: a loader, a pair, or a function that returns such, in place of `data`.
         pictures, size: how many shapes are drawn, and the side of the images in pixels; not for loaders.
         steps, batch: changes of the weights, and images in each; a loader has batches of its own.
         optimizer, lr, schedule, label_smoothing, weight_decay, clip_norm: as on the command line.
         patience: stop once the held-out loss has not fallen for so many epochs.
         callback: `path/to/file.py:Class`, a class or an object that is told what happens, or several.
-        vary: train once for each value and each combination: `"norm=batch,none"`, or several.
-        init, activation, leak, subtract, maximum, norm: what is changed in the model before.
+        vary: train once for each value and each combination: `"norm-layer=batch,none"`, or several.
+        init, activation, leak, subtract, maximum, norm_layer: what is changed in the model before.
         freeze, train_only: patterns of layers that are not trained, or outside of which nothing is.
         weights: of a model that is named.
         every: look at every so many steps; None for 200 looks at most.
@@ -107,7 +110,7 @@ def train(
         leak=leak,
         subtract=subtract,
         maximum=maximum,
-        norm=norm,
+        norm=norm_layer,
         clip_norm=clip_norm,
         patience=patience,
         every=every,
@@ -115,6 +118,7 @@ def train(
     )
     check_request(asked)
     check_drawn(pictures, size)
+    check_one_source(data, loaders)
     variants = variants_of(asked, as_tuple(vary))
     for variant in variants:
         check_init(variant.request, model)
@@ -133,6 +137,7 @@ def train(
     from modelscope_cli.training.classifier import open_classifier
     from modelscope_cli.training.data import open_data
     from modelscope_cli.training.fit import train_once
+    from modelscope_cli.training.loaders import import_loaders
     from modelscope_cli.training.save_restore import kept_random_states
 
     report = folder_of("train") if folder is not None else None
@@ -143,7 +148,7 @@ def train(
         folder.open() if folder is not None else nullcontext(Path()) as stage,
         counting(progress, "steps", len(variants) * steps) as advance,
     ):
-        source = open_data(data, pictures, size, asked.seed)
+        source = import_loaders(loaders) if loaders else open_data(data, pictures, size, asked.seed)
         check_source(source, asked, n_trainings=len(variants))
         saving = None
         if folder is not None and report is not None and save_every:

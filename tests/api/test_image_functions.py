@@ -23,20 +23,20 @@ ZEROED = "zero[1]@block1.conv1"
 # Of every command: what is typed, and the same in Python.
 CASES = {
     "featuremaps": (
-        "-l type:Conv2d --channels 3 --top --overlay",
-        {"layer": "type:Conv2d", "channels": 3, "top": True, "overlay": True},
+        "-l type:Conv2d --max-channels 3 --strongest --overlay",
+        {"layer": "type:Conv2d", "max_channels": 3, "strongest": True, "overlay": True},
     ),
     "predict": (
-        "--top 3 --activation sigmoid --threshold 0.25 --temperature 2",
-        {"top": 3, "activation": "sigmoid", "threshold": 0.25, "temperature": 2.0},
+        "--top 3 --scores sigmoid --threshold 0.25 --temperature 2",
+        {"top": 3, "scores": "sigmoid", "threshold": 0.25, "temperature": 2.0},
     ),
     "ablate": (
-        "-l type:Conv2d --how mean --target 1",
-        {"layer": "type:Conv2d", "how": "mean", "target": 1},
+        "-l type:Conv2d --method mean --target 1",
+        {"layer": "type:Conv2d", "method": "mean", "target": 1},
     ),
     "prune": (
-        "--amount 0.25 --sweep 0.5 --method activation --channels -l type:Conv2d",
-        {"amount": 0.25, "sweep": [0.5], "method": "activation", "channels": True, "layer": "type:Conv2d"},
+        "--amount 0.25 --sweep 0.5 --method activation --by-channel -l type:Conv2d",
+        {"amount": 0.25, "sweep": [0.5], "method": "activation", "by_channel": True, "layer": "type:Conv2d"},
     ),
     "attack": (
         "--method pgd --norm l2 --epsilon 2 --steps 2 --restarts 2 --target 1",
@@ -178,17 +178,17 @@ def test_a_folder_that_is_not_empty_is_refused_before_the_model_is_loaded(comman
 @pytest.mark.parametrize(
     ("command", "keywords", "said"),
     [
-        ("featuremaps", {"channels": 0}, "channels"),
+        ("featuremaps", {"max_channels": 0}, "max.channels"),
         ("featuremaps", {"cell": 4096}, "cell"),
         ("featuremaps", {"scale": "chanel"}, "channel"),
         ("featuremaps", {"cmap": "viridi"}, "viridis"),
-        ("ablate", {"channels": True}, "which layers"),
-        ("ablate", {"how": "means"}, "mean"),
+        ("ablate", {"by_channel": True}, "which layers"),
+        ("ablate", {"method": "means"}, "mean"),
         ("prune", {"amount": 1}, "below 1"),
         ("prune", {"sweep": (0.5, 2.0)}, "below 1"),
         ("prune", {"method": "l3"}, "l1"),
-        ("prune", {"global_": True, "channels": True}, "exclude each other"),
-        ("prune", {"save": "weights.pt"}, "safetensors"),
+        ("prune", {"global_": True, "by_channel": True}, "exclude each other"),
+        ("prune", {"save_weights": "weights.pt"}, "safetensors"),
         ("attack", {"method": "fgm"}, "fgsm"),
         ("attack", {"norm": "l1"}, "l2"),
         ("attack", {"epsilon": 8}, "above 1"),
@@ -196,10 +196,10 @@ def test_a_folder_that_is_not_empty_is_refused_before_the_model_is_loaded(comman
         ("attack", {"restarts": 0}, "restarts"),
         ("attack", {"method": "fgsm", "steps": 3}, "does not apply"),
         ("predict", {"top": 0}, "top"),
-        ("predict", {"activation": "sigmoyd"}, "sigmoid"),
+        ("predict", {"scores": "sigmoyd"}, "sigmoid"),
         ("predict", {"temperature": 0}, "above 0"),
         ("predict", {"threshold": 0.5}, "is for sigmoid"),
-        ("predict", {"threshold": 2, "activation": "sigmoid"}, "from 0 to 1"),
+        ("predict", {"threshold": 2, "scores": "sigmoid"}, "from 0 to 1"),
     ],
 )
 def test_what_means_nothing_is_refused_before_the_model_is_loaded(command, keywords, said):
@@ -252,7 +252,8 @@ def test_a_loader_and_a_tensor_are_predicted_without_names():
 
 def test_pruned_weights_are_saved_where_asked_and_nowhere_else(tmp_path):
     module = handed_over()
-    record = ms.prune(module, STAR, amount=0.5, sweep=(), global_=True, save=tmp_path / "pruned.safetensors")
+    file = tmp_path / "pruned.safetensors"
+    record = ms.prune(module, STAR, amount=0.5, sweep=(), global_=True, save_weights=file)
     assert [file.name for file in tmp_path.iterdir()] == ["pruned.safetensors"]
     assert record.file_bytes == (tmp_path / "pruned.safetensors").stat().st_size
     saved = load_file(tmp_path / "pruned.safetensors")
@@ -264,7 +265,7 @@ def test_pruned_weights_are_saved_where_asked_and_nowhere_else(tmp_path):
 @pytest.mark.parametrize("keywords", [{"model": CHECKPOINT}, {"model": TINY, "checkpoint": CHECKPOINT}])
 def test_the_weights_that_are_pruned_are_not_overwritten(keywords):
     with pytest.raises(UsageError, match="overwrite the checkpoint"):
-        ms.prune(inputs=STAR, save=CHECKPOINT, **keywords)
+        ms.prune(inputs=STAR, save_weights=CHECKPOINT, **keywords)
 
 
 def test_an_attack_is_the_same_whether_its_image_goes_to_a_file_or_not(tmp_path):

@@ -69,7 +69,7 @@ def test_a_module_and_a_loader_are_left_as_they_were(unchanged, capsys):
     data = TensorDataset(torch.randn(32, 3, 32, 32), torch.arange(32) % 10)
     loader = DataLoader(data, 8, shuffle=True, generator=torch.Generator().manual_seed(1))
     check, order = unchanged(model), loader.generator.get_state()
-    record = ms.lrfind(model, loader, steps=6, norm="group")
+    record = ms.lrfind(model, loader, steps=6, norm_layer="group")
     check()
     assert torch.equal(order, loader.generator.get_state())
     assert capsys.readouterr() == ("", "")

@@ -66,8 +66,8 @@ def test_function_and_command_give_the_same_document(capsys, tmp_path, monkeypat
 
 def test_a_study_and_its_folder_are_those_of_the_command(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    document = typed(capsys, "-m", TINY, "--vary", "norm=batch,none")
-    record = ms.train(TINY, vary="norm=batch,none", out=tmp_path / "mine", **SMALL)
+    document = typed(capsys, "-m", TINY, "--vary", "norm-layer=batch,none")
+    record = ms.train(TINY, vary="norm-layer=batch,none", out=tmp_path / "mine", **SMALL)
     assert comparable(json.loads(json.dumps(record.to_dict()))) == comparable(document)
     names = {file.name for file in (tmp_path / "mine").iterdir()}
     assert names == {file.name for file in (tmp_path / "run").iterdir()} == set(record.files)
@@ -79,7 +79,7 @@ def test_a_module_gives_what_its_class_gives_and_is_left_as_it_was(unchanged, ca
     tiny.conv.weight.requires_grad_(False)
     handle = tiny.head.register_forward_hook(lambda *_: None)
     check = unchanged(tiny)
-    record = ms.train(tiny, freeze="conv", norm="group", init="kaiming-normal", **SMALL)
+    record = ms.train(tiny, freeze="conv", norm_layer="group", init="kaiming-normal", **SMALL)
     check()
     handle.remove()
     assert capsys.readouterr() == ("", "")
@@ -154,7 +154,7 @@ def test_targets_that_do_not_fit_the_scores_are_explained(loader):
 
 def test_batches_that_come_only_once_cannot_be_compared_on(tiny, loader):
     with pytest.raises(UsageError, match="only once"):
-        ms.train(tiny, iter(list(loader)), steps=2, vary="norm=batch,none")
+        ms.train(tiny, iter(list(loader)), steps=2, vary="norm-layer=batch,none")
 
 
 def test_a_model_that_cannot_be_copied_is_refused():

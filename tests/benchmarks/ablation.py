@@ -1,4 +1,4 @@
-"""`ablate --channels` of a layer in the last stage: every rerun begins at the layer, not at the picture."""
+"""`ablate --by-channel` of a layer in the last stage: every rerun begins at the layer, not at the picture."""
 
 from collections.abc import Iterator
 from typing import Any

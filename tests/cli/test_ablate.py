@@ -63,7 +63,7 @@ def test_figures_against_a_hook_written_by_hand(run, samples):
 @pytest.mark.parametrize("how", ["zero", "mean", "shuffle"])
 def test_channels(run, cwd, how):
     outcome = run(
-        f"ablate {{star}} {{healthy}} -l block1.conv2 -l head --channels --how {how} --top 7 --out out"
+        f"ablate {{star}} {{healthy}} -l block1.conv2 -l head --by-channel --method {how} --top 7 --out out"
     )
     assert len(outcome.rows) == 7
     rows = json.loads((cwd / "out" / "report.json").read_text())["rows"]
@@ -75,7 +75,7 @@ def test_channels(run, cwd, how):
 
 
 def test_shuffling_has_a_seed(run):
-    line = "ablate {star} {healthy} -l conv --how shuffle --no-save"
+    line = "ablate {star} {healthy} -l conv --method shuffle --no-save"
     assert run(line).out == run(line).out != run(f"{line} --seed 1").out
 
 

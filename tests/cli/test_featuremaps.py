@@ -127,9 +127,9 @@ def shown(run, options):
 
 def test_channels_are_spread_evenly_or_the_most_active(run, cwd):
     assert shown(run, "")["shown"] == list(range(64))
-    assert shown(run, "--channels 4")["shown"] == [0, 21, 42, 63]
-    assert shown(run, "--channels 1000")["shown"] == list(range(64))
-    row = shown(run, "--channels 5 --top --save-tensors x.safetensors")
+    assert shown(run, "--max-channels 4")["shown"] == [0, 21, 42, 63]
+    assert shown(run, "--max-channels 1000")["shown"] == list(range(64))
+    row = shown(run, "--max-channels 5 --strongest --save-tensors x.safetensors")
     strength = load_file(cwd / "x.safetensors")["block3.conv1"].abs().mean((1, 2))
     assert row["shown"] == strength.argsort(descending=True)[:5].tolist()
     assert len(row["shown"]) == 5
@@ -141,7 +141,7 @@ def test_cell_is_the_size_of_a_map_and_scale_is_recorded(run, cwd):
         ("b", "--cell 96"),
         ("c", "--cell 96 --scale layer --cmap magma"),
     ]:
-        row = shown(run, f"--channels 64 {options} --out {name}")
+        row = shown(run, f"--max-channels 64 {options} --out {name}")
         assert row["scale"] == ("layer" if "layer" in options else "channel")
     small, large = (size(cwd / name / row["file"]) for name in "ab")
     assert large[0] - small[0] == 8 * 48
@@ -151,8 +151,8 @@ def test_cell_is_the_size_of_a_map_and_scale_is_recorded(run, cwd):
 
 
 def test_overlay_blends_the_picture(run, cwd):
-    run("featuremaps {harbour} {healthy} -l block1.conv1 --channels 4 --overlay --out over")
-    run("featuremaps {harbour} {healthy} -l block1.conv1 --channels 4 --out bare")
+    run("featuremaps {harbour} {healthy} -l block1.conv1 --max-channels 4 --overlay --out over")
+    run("featuremaps {harbour} {healthy} -l block1.conv1 --max-channels 4 --out bare")
     with Image.open(cwd / "over" / "007_block1.conv1.png") as over:
         assert over.mode == "RGB"
     with Image.open(cwd / "bare" / "007_block1.conv1.png") as bare:
@@ -161,7 +161,8 @@ def test_overlay_blends_the_picture(run, cwd):
 
 def test_saved_tensors_are_the_layers_own_outputs(run, cwd, resnet34):
     run(
-        "featuremaps {harbour} -w none -l 'layer1.*conv?' -l bn1 -l fc --channels 3 --save-tensors all.safetensors"
+        "featuremaps resnet34 {harbour} -w none -l 'layer1.*conv?' -l bn1 -l fc --max-channels 3 "
+        "--save-tensors all.safetensors"
     )
     saved = load_file(cwd / "all.safetensors")
     _, truth = by_hand(*resnet34, lambda layer: not list(layer.children()))
@@ -180,7 +181,7 @@ def test_saved_tensors_are_the_layers_own_outputs(run, cwd, resnet34):
 )
 def test_tokens_become_maps(run, cwd, model, layer, shape):
     (row,) = run(
-        f"featuremaps {{star}} -m {model} -w none -l {layer} --channels 4 --cell 100 --out here --json"
+        f"featuremaps {{star}} -m {model} -w none -l {layer} --max-channels 4 --cell 100 --out here --json"
     ).json["maps"]
     assert row["channels"] == shape[0]
     assert len(row["shown"]) == 4
@@ -196,7 +197,7 @@ def test_vectors_become_a_strip(run, cwd):
 
 
 def test_the_contact_sheet_fits_on_a_screen(run, cwd):
-    run("featuremaps {composition} {squeezenet} --channels 4 --cell 32 --out here")
+    run("featuremaps {composition} {squeezenet} --max-channels 4 --cell 32 --out here")
     width, height = size(cwd / "here" / "contact_sheet.png")
     assert width <= 1920
     assert height <= 1080

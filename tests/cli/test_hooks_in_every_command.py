@@ -43,8 +43,8 @@ def test_prune_compares_with_the_hooked_model(run, predicted):
 
 
 def test_prune_ranks_the_channels_of_the_hooked_model(run, cwd):
-    line = "prune {star} {healthy} -l block1.conv1 --channels --method activation --amount 0.06 --sweep ''"
-    document = run(f"{line} --hook 'zero[2]@block1.conv1' --save cut.safetensors --json").json
+    line = "prune {star} {healthy} -l block1.conv1 --by-channel --method activation --amount 0.06 --sweep ''"
+    document = run(f"{line} --hook 'zero[2]@block1.conv1' --save-weights cut.safetensors --json").json
     is_cut = ~load_file(cwd / "cut.safetensors")["block1.conv1.weight"].flatten(1).any(1)
     assert is_cut.nonzero().flatten().tolist() == [2]
     assert [hook["fired"] for hook in document["hooks"]] == [1]

@@ -28,7 +28,7 @@ READERS = [
     *(
         "watch pipe.py",
         "summary pipe.py:Net",
-        "train --data pipe.png -m {TINY}",
+        "train {TINY} pipe.png",
         "train -m {TINY} --callback pipe.py:Mine",
     ),
     *(
@@ -39,7 +39,7 @@ READERS = [
 ]
 WRITERS = [
     *("rules -o pipe.json", "weights {samples}/sick.safetensors --convert pipe.safetensors"),
-    *("stats {star} {tiny} -l head --plot pipe.png", "prune {star} {tiny} --save pipe.safetensors"),
+    *("stats {star} {tiny} -l head --plot pipe.png", "prune {star} {tiny} --save-weights pipe.safetensors"),
     *("featuremaps {star} {tiny} --save-tensors pipe.safetensors", "grads {star} {tiny} --out pipe.json"),
     "stats {star} {tiny} --hook save=pipe.safetensors@head",
 ]
@@ -78,7 +78,7 @@ def test_a_named_pipe_is_refused_at_once(run, pipes, line):
         ),
         *("predict {long}.png {tiny}", "stats {long}.npy {tiny}", "predict {star} {tiny} --labels {long}"),
         *("stats {star} -m {TINY} -c {long}.pt", "rules -o {long}.csv", "grads {star} {tiny} --out {long}"),
-        *("train --data {long} -m {TINY}", "check {TINY} --baseline {long}", "watch --report {long}"),
+        *("train {TINY} {long}", "check {TINY} --baseline {long}", "watch --report {long}"),
         *("diff {long}.pt {long}.pt", "weights {samples}/sick.safetensors --convert {long}.safetensors"),
         *("stats {star} {tiny} --plot {long}.png", "stats {star} {tiny} --hook save={long}.safetensors@head"),
     ],

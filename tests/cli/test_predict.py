@@ -75,12 +75,12 @@ def test_softmax_adds_up_to_one_and_temperature_divides(run, logits):
     ("option", "threshold"), [("", 0.5), ("--threshold 0.9", 0.9), ("--threshold 0", 0.0)]
 )
 def test_sigmoid_scores_each_class_on_its_own(run, logits, option, threshold):
-    outcome = run(f"{ALL} --activation sigmoid --top 10 {option}")
+    outcome = run(f"{ALL} --scores sigmoid --top 10 {option}")
     truth = logits.sigmoid().sort(1, descending=True).values.flatten()
     scores = [float(score) for score in outcome.column("score")]
     assert scores == close(truth.tolist(), A_NETWORK)
     assert outcome.column("on") == [str(score >= threshold).lower() for score in scores]
-    assert run(f"{ALL} --activation sigmoid {option} --json").json["threshold"] == threshold
+    assert run(f"{ALL} --scores sigmoid {option} --json").json["threshold"] == threshold
 
 
 NAMES = [f"name {i}" for i in range(10)]
@@ -139,7 +139,7 @@ def test_a_table_names_each_image_once(run):
     text = run(f"{ALL} --format table --top 2").out
     assert text.count("star.png") == 1
     assert "softmax: one of 10 classes an image" in text
-    text = run(f"{ALL} --format table --activation sigmoid --temperature 2 --columns label,on").out
+    text = run(f"{ALL} --format table --scores sigmoid --temperature 2 --columns label,on").out
     assert "on from a score of 0.5" in text
     assert "logits divided by 2" in text
 

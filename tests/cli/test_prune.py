@@ -48,7 +48,7 @@ def test_the_document_holds_the_contract(run, cwd):
 def test_before_is_what_predict_says_and_after_what_the_saved_file_says(run, cwd, samples):
     source = samples / "shapes_squeezenet1_1.safetensors"
     digest = hashlib.sha256(source.read_bytes()).hexdigest()
-    document = run(f"prune {TWO} --amount 0.4 --sweep '' --save cut.safetensors --json").json
+    document = run(f"prune {TWO} --amount 0.4 --sweep '' --save-weights cut.safetensors --json").json
     assert hashlib.sha256(source.read_bytes()).hexdigest() == digest
     assert document["file"] == "cut.safetensors"
     assert document["file_bytes"] == (cwd / "cut.safetensors").stat().st_size
@@ -83,7 +83,7 @@ def test_before_is_what_predict_says_and_after_what_the_saved_file_says(run, cwd
 @pytest.mark.parametrize("model", ["mobilenet_v3_small -w none", "{TINY} -w none --dtype bfloat16"])
 def test_saved_weights_load_again(run, cwd, model):
     small = "--input-shape 1,3,64,64 --sweep ''"
-    run(f"prune -m {model} {small} --save cut.safetensors --global")
+    run(f"prune -m {model} {small} --save-weights cut.safetensors --global")
     model = model.replace(" -w none", "")
     document = run(f"prune -m {model} {small} -c cut.safetensors --amount 0 --json").json
     assert document["totals"]["zeros_before"] >= 0.29 * document["totals"]["numel"]
@@ -102,7 +102,7 @@ def test_zero_and_nothing_more(run):
 
 
 def test_channels_by_their_activation(run):
-    line = "prune {star} {harbour} {healthy} --channels --sweep '' --json"
+    line = "prune {star} {harbour} {healthy} --by-channel --sweep '' --json"
     by_activation = run(f"{line} --method activation --layer conv --batch 1").json
     assert by_activation["structured"]
     for row in by_activation["layers"]:
@@ -111,7 +111,7 @@ def test_channels_by_their_activation(run):
 
 
 def test_an_attention_keeps_what_is_not_seen(run):
-    line = "prune {star} -m vit_b_16 -w none --num-classes 4 --method activation --channels --sweep ''"
+    line = "prune {star} -m vit_b_16 -w none --num-classes 4 --method activation --by-channel --sweep ''"
     outcome = run(f"{line} --layer 'encoder.layers.encoder_layer_0' --json")
     assert "left whole, as their layers' output is not seen: 2 (" in outcome.err
     rows = {f"{row['name'].rpartition('_0.')[2]}.{row['parameter']}": row for row in outcome.json["layers"]}
@@ -131,11 +131,11 @@ def test_on_noise_it_says_so(run):
 
 
 def test_the_tables_say_what_zeros_are_worth(run):
-    drift = run("prune {star} {squeezenet} --format table --save cut.safetensors").out
+    drift = run("prune {star} {squeezenet} --format table --save-weights cut.safetensors").out
     assert "make no file smaller and no forward faster" in drift
     assert "weights of the smallest |w| in each layer" in drift
     assert "star 93.4 % -> star" in drift
-    layers = run("prune {star} {squeezenet} --format table --table layers --channels").out
+    layers = run("prune {star} {squeezenet} --format table --table layers --by-channel").out
     assert "features.12.expand3x3" in layers
     assert "nothing is folded" in layers
     assert run("prune {star} {squeezenet} --table layers").column("name")[0] == "features.0"
@@ -153,6 +153,6 @@ def test_nothing_is_left_of_a_run_that_fails(run, cwd):
     (cwd / "maps.py").write_text("from torch import nn\nclass Maps(nn.Conv2d):\n    pass\n")
     before = list(cwd.iterdir())
     line = "prune {star} -m maps.py:Maps --model-arg in_channels=3 --model-arg out_channels=4"
-    outcome = run(f"{line} --model-arg kernel_size=3 --save cut.safetensors", expect=4)
-    assert "1x4x222x222, not a row of scores for each image: it is not a classifier" in outcome.err
+    outcome = run(f"{line} --model-arg kernel_size=3 --save-weights cut.safetensors", expect=4)
+    assert "1x4x222x222, not a row of scores for each image: it is no classifier" in outcome.err
     assert [file for file in cwd.iterdir() if file.name != "__pycache__"] == before

@@ -93,9 +93,9 @@ def complete(line, shell="bash"):
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-@pytest.mark.parametrize("line", ["modelscope summary vit_l_", "modelscope stats photo.jpg --model vit_l_"])
+@pytest.mark.parametrize("line", ["summary vit_l_", "grads vit_l_", "stats photo.jpg --model vit_l_"])
 def test_shells_complete_model_names(line, shell):
-    out = complete(line, shell)
+    out = complete(f"modelscope {line}", shell)
     assert "vit_l_16" in out
     assert "vit_l_32" in out
     assert "vit_b_16" not in out
@@ -107,6 +107,8 @@ def test_shells_complete_model_names(line, shell):
         ("modelscope fea", ["featuremaps"]),
         ("modelscope stats --near", ["--near-zero"]),
         ("modelscope stats -w D", ["DEFAULT"]),
+        ("modelscope stats photo", []),  # the shell completes files then
+        ("modelscope ablate --ho", ["--hook"]),
         ("modelscope featuremaps --device cu", ["cuda"]),
         ("modelscope featuremaps --scale l", ["layer"]),
     ],

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from modelscope_cli.training.shapes import CLASSES
 
 SMALL = "--model {TINY} --size 32 --pictures 40 --batch 8"
-STUDY = "--vary init=default,kaiming-normal --vary norm=batch,none"
+STUDY = "--vary init=default,kaiming-normal --vary norm-layer=batch,none"
 
 
 def test_the_document_holds_the_contract(run, cwd):
@@ -85,14 +85,17 @@ def test_a_study_sees_the_same_pictures_and_finds_the_one_that_dies(run, cwd):
     outcome = run(f"train --model {{TINY}} --size 48 --steps 40 {STUDY} --json")
     document = outcome.json
     assert [one["name"] for one in document["variants"]] == [
-        f"init={init} norm={norm}" for init in ("default", "kaiming-normal") for norm in ("batch", "none")
+        f"init={init} norm-layer={norm}"
+        for init in ("default", "kaiming-normal")
+        for norm in ("batch", "none")
     ]
     dead = {finding["variant"] for finding in document["findings"] if finding["rule"] == "dead-units"}
-    assert dead == {"init=kaiming-normal norm=none"}
+    assert dead == {"init=kaiming-normal norm-layer=none"}
     first = {one["name"]: one["layers"][0]["series"] for one in document["variants"]}
     # The norm stands behind the first layer, so before the first step only the initialisation tells.
-    assert first["init=default norm=batch"]["std"][0] == first["init=default norm=none"]["std"][0]
-    assert first["init=kaiming-normal norm=none"]["std"][0] > 2 * first["init=default norm=none"]["std"][0]
+    batch, none = (first[f"init=default norm-layer={norm}"]["std"][0] for norm in ("batch", "none"))
+    assert batch == none
+    assert first["init=kaiming-normal norm-layer=none"]["std"][0] > 2 * none
     folder = cwd / document["out_dir"]
     assert {file.name for file in folder.iterdir()} == {"comparison.png", "variants.csv", "report.json"}
     with Image.open(folder / "comparison.png") as picture:
@@ -112,8 +115,8 @@ def test_a_variant_is_what_it_would_be_alone(run):
     [
         "--init lsuv",
         "--activation general --leak 0.1 --subtract 0.4 --maximum 6",
-        "--norm running",
-        "--norm instance --activation leaky",
+        "--norm-layer running",
+        "--norm-layer instance --activation leaky",
         "--schedule one-cycle --optimizer adamw --lr 0.01 --weight-decay 0.1 --label-smoothing 0.1 --clip-norm 1",
     ],
 )
@@ -155,7 +158,7 @@ def test_a_folder_of_pictures_with_an_unreadable_one(run, cwd):
         for n in range(10):
             Image.new("RGB", (40, 40), colour).save(cwd / "data" / colour / f"{n}.png")
     (cwd / "data" / "red" / "3.png").write_bytes(b"nothing")
-    outcome = run("train --model {TINY} --size 32 --batch 8 --data data --steps 20 --json")
+    outcome = run("train {TINY} data --size 32 --batch 8 --steps 20 --json")
     assert "warning: 1 of 30 images could not be read and were skipped: 'data/red/3.png'" in outcome.err
     document = outcome.json
     assert document["data"]["classes"] == ["blue", "green", "red"]
@@ -173,6 +176,19 @@ def test_a_callback_of_ones_own_is_told_and_can_end_the_training(run, cwd, sampl
 def test_a_single_row_a_layer_and_a_row_a_variant(run):
     single = run(f"train {SMALL} --steps 2 --format tsv")
     assert single.column("name")[:3] == ["conv", "bn", "relu"]
-    study = run(f"train {SMALL} --steps 2 --vary norm=batch,none --format tsv")
-    assert study.column("variant") == ["norm=batch", "norm=none"]
+    study = run(f"train {SMALL} --steps 2 --vary norm-layer=batch,none --format tsv")
+    assert study.column("variant") == ["norm-layer=batch", "norm-layer=none"]
     assert study.column("findings") == ["fine", "fine"]
+
+
+def test_batches_of_ones_own_are_trained_on_and_measured_on(run, cwd):
+    (cwd / "mine.py").write_text(
+        "import torch\n"
+        "batch = torch.randn(16, 3, 32, 32), torch.arange(16) % 10\n"
+        "def loaders():\n    return [batch, batch], [batch]\n"
+    )
+    document = run("train {TINY} --loaders mine.py:loaders --steps 3 --json").json
+    assert document["input"]["shape"] == [[16, 3, 32, 32]]
+    assert document["data"]["source"] == "mine.py:loaders"
+    assert (document["data"]["training_pictures"], document["data"]["held_out_pictures"]) == (32, 16)
+    assert document["held_out"]

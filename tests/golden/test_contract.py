@@ -25,19 +25,20 @@ HERE = Path(__file__).parent / "contract"
 SAMPLES = Path(__file__).parents[2] / "samples"
 TINY = f"-m {SAMPLES}/tiny_resnet.py:TinyResNet -c {SAMPLES}/tiny_resnet.safetensors"
 LINES = {
-    "ablate": f"ablate {SAMPLES}/star.png {TINY} -l block3.conv2 --channels --hook scale=2@block1.conv1 --no-save",
+    "ablate": f"ablate {SAMPLES}/star.png {TINY} -l block3.conv2 --by-channel --no-save "
+    "--hook scale=2@block1.conv1",
     "attack": f"attack {SAMPLES}/star.png {TINY} --steps 1 --hook scale=1@block1.conv1",
     "check": f"check {SAMPLES}/tiny_resnet.py:TinyResNet {SAMPLES}/star.png -w none --max-params 1000",
     "diff": f"diff {SAMPLES}/tiny_resnet.safetensors {SAMPLES}/sick.safetensors",
     "diff_run": f"diff {SAMPLES}/tiny_resnet.py:TinyResNet {SAMPLES}/star.png -c {SAMPLES}/tiny_resnet.safetensors "
     "--tolerance 0 --b-dtype bfloat16 --hook scale=1@block1.conv1",
-    "featuremaps": f"featuremaps {SAMPLES}/star.png {TINY} -l conv --channels 2 --hook scale=1@block1.conv1",
+    "featuremaps": f"featuremaps {SAMPLES}/star.png {TINY} -l conv --max-channels 2 --hook scale=1@block1.conv1",
     "grads": f"grads {SAMPLES}/star.png {SAMPLES}/star.png {TINY} --mode train --clip 1 --train-only head "
     "--hook grad:scale=1@head --no-save",
     "lrfind": f"lrfind -m {SAMPLES}/tiny_resnet.py:TinyResNet --steps 12 --pictures 40 --size 16 --batch 4",
     "models": "models alexnet",
     "predict": f"predict {SAMPLES}/star.png {TINY} --top 2 --hook scale=1@block1.conv1",
-    "prune": f"prune --force {SAMPLES}/star.png {TINY} --save pruned.safetensors --sweep 0.5 "
+    "prune": f"prune --force {SAMPLES}/star.png {TINY} --save-weights pruned.safetensors --sweep 0.5 "
     "--hook scale=1@block1.conv1",
     "rules": "rules",
     "stats": f"stats {SAMPLES}/star.png {TINY} --mode train --batch 1 --correlation -l conv "

@@ -105,7 +105,7 @@ def test_a_layer_in_two_places_stays_one():
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (TrainRequest(norm="group"), "'--norm group': this model has no batch norm"),
+        (TrainRequest(norm="group"), "'--norm-layer group': this model has no batch norm"),
         (TrainRequest(activation="leaky"), "'--activation leaky': this model has no ReLU"),
     ],
 )

@@ -31,8 +31,8 @@ def ablate(
     *,
     layer: str | Sequence[str] = (),
     exclude: str | Sequence[str] = (),
-    channels: bool = False,
-    how: str = "zero",
+    by_channel: bool = False,
+    method: str = "zero",
     target: str | int = PREDICTED,
     hook: str | Sequence[str] = (),
     out: str | PathLike[str] | None = None,
@@ -48,8 +48,8 @@ def ablate(
         model: a name or file as on the command line, a module of yours, or what `load` returned.
         inputs: paths, PIL images, tensors, a `DataLoader`; None for seeded noise of the model's own size.
         layer, exclude: layer patterns.
-        channels: take out the channels of each `layer` one by one.
-        how: what stands in: `zero`; `mean`, of each channel over its positions; or `shuffle`, the same values at
+        by_channel: take out the channels of each `layer` one by one.
+        method: what stands in: `zero`; `mean`, of each channel over its positions; or `shuffle`, the same values at
             shuffled positions (seeded).
         target: whose logit to follow: a class index, a label, or `predicted`, of each image its own.
         hook: what changes on the way, as `--hook` takes it.
@@ -60,9 +60,9 @@ def ablate(
         CannotRunError: the model cannot be loaded, raised, or is not a classifier, or a file cannot be read or
             written (exit 4).
     """
-    if channels and not as_patterns(layer):
-        raise UsageError("--channels needs to know of which layers", "--channels --layer conv@-1")
-    check_choice("stand-in", how, STAND_INS)
+    if by_channel and not as_patterns(layer):
+        raise UsageError("--by-channel needs to know of which layers", "--by-channel --layer conv@-1")
+    check_choice("method", method, STAND_INS)
     results = Results(out, force)
     subject = Subject("ablate", model, inputs, keywords, hook=hook, progress=progress)
     subject.open()
@@ -71,7 +71,7 @@ def ablate(
         subject.loaded,
         subject.inputs,
         selection,
-        ablating.AblationRequest(how, channels, str(target), subject.seed),
+        ablating.AblationRequest(method, by_channel, str(target), subject.seed),
         interventions=subject.bind().interventions,
         track=subject.progress.track,
     )
@@ -83,7 +83,7 @@ def ablate(
         run=subject.run(),
         baseline=ablations.baseline,
         rows=ablations.rows,
-        mode=how,
+        mode=method,
         images=len(ablations.baseline.predictions),
         classes=ablations.classes,
         not_called=uncalled(subject.loaded.module, selection, ablations.called),

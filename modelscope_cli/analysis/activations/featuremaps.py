@@ -33,8 +33,8 @@ def featuremaps(
     *,
     layer: str | Sequence[str] = (),
     exclude: str | Sequence[str] = (),
-    channels: int = 64,
-    top: bool = False,
+    max_channels: int = 64,
+    strongest: bool = False,
     scale: str = "channel",
     cmap: str = "viridis",
     cell: int | None = None,
@@ -54,7 +54,8 @@ def featuremaps(
         model: a name or file as on the command line, a module of yours, or what `load` returned.
         inputs: a path, a PIL image or a tensor; None for seeded noise of the model's own size.
         layer, exclude: layer patterns.
-        channels: show at most this many, evenly chosen, or with `top` those of the largest mean |activation|.
+        max_channels: show at most this many, evenly chosen, or if `strongest` those of the
+            largest mean |activation|.
         scale: whether colours span each `channel`'s own range, or the whole `layer`'s.
         cmap: any matplotlib colour map. `cell`: pixels of a map's long side; None enlarges small ones.
         overlay: blend the maps over the image.
@@ -67,7 +68,7 @@ def featuremaps(
         CannotRunError: the model cannot be loaded or raised, nothing can be drawn, or a file cannot be read or
             written (exit 4).
     """
-    check_number("channels", channels, 1)
+    check_number("max_channels", max_channels, 1)
     check_choice("scale", scale, SCALES)
     if cell is not None:
         check_number("cell", cell, 1, 2048)
@@ -90,8 +91,8 @@ def featuremaps(
         subject.first.args,
         selection,
         image_size=(image.shape[1], image.shape[2]) if image is not None else None,
-        n_channels=channels,
-        is_top=top,
+        n_channels=max_channels,
+        is_top=strongest,
         interventions=subject.bind().interventions,
     )
     hooks = subject.conclude()

@@ -30,7 +30,7 @@ def predict(
     *,
     top: int = 5,
     labels: str | PathLike[str] | Sequence[str] | None = None,
-    activation: str = "softmax",
+    scores: str = "softmax",
     threshold: float | None = None,
     temperature: float = 1.0,
     hook: str | Sequence[str] = (),
@@ -45,7 +45,7 @@ def predict(
         inputs: paths, PIL images, tensors, a `DataLoader`; None for seeded noise of the model's own size.
         top: how many classes an image.
         labels: names of the classes, or a file of them, instead of those of the weights.
-        activation: `softmax`, exactly one class an image; `sigmoid`, several classes or none.
+        scores: `softmax`, exactly one class an image; `sigmoid`, several classes or none.
         threshold: with `sigmoid`, a class is on from this score; None for 0.5.
         temperature: the logits are divided by this.
         hook: what changes on the way, as `--hook` takes it.
@@ -58,7 +58,7 @@ def predict(
             (exit 4).
     """
     check_number("top", top, 1)
-    check_scoring(activation, threshold, temperature)
+    check_scoring(scores, threshold, temperature)
     names, of_labels = _named(labels)
     subject = Subject("predict", model, inputs, keywords, hook=hook, progress=progress)
     subject.open()
@@ -66,10 +66,10 @@ def predict(
     record = PredictRecord(
         run=subject.run(),
         predictions=(),
-        activation=activation,
+        activation=scores,
         temperature=temperature,
         classes=0,
-        threshold=(0.5 if threshold is None else threshold) if activation == "sigmoid" else None,
+        threshold=(0.5 if threshold is None else threshold) if scores == "sigmoid" else None,
     )
     predictions: list[Prediction] = []
     n_done = 0
@@ -78,7 +78,7 @@ def predict(
         if names is not None:
             check_labels(names, logits.shape[1], of_labels)
         categories = names or subject.loaded.categories
-        guesses = top_guesses(logits, top, categories, activation, temperature)
+        guesses = top_guesses(logits, top, categories, scores, temperature)
         named = name_guesses(guesses, batch, n_done)
         n_done += len(named)
         record = replace(record, classes=logits.shape[1])

@@ -3,20 +3,20 @@
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.keywords import check_choice, check_number
 
-ACTIVATIONS = ("softmax", "sigmoid")
+SCORES = ("softmax", "sigmoid")
 
 
-def check_scoring(activation: str, threshold: float | None, temperature: float) -> None:
+def check_scoring(scores: str, threshold: float | None, temperature: float) -> None:
     """Refuse scores that mean nothing.
 
     Raises:
         UsageError: exit code 2.
     """
-    check_choice("activation", activation, ACTIVATIONS)
+    check_choice("scores", scores, SCORES)
     if not 0 < temperature < float("inf"):
         raise UsageError(f"'--temperature {temperature:g}' is not a number above 0", "--temperature 2")
     if threshold is None:
         return
     check_number("threshold", threshold, 0, 1)
-    if activation != "sigmoid":
-        raise UsageError(f"'--threshold {threshold:g}' is for sigmoid", "--activation sigmoid")
+    if scores != "sigmoid":
+        raise UsageError(f"'--threshold {threshold:g}' is for sigmoid", "--scores sigmoid")

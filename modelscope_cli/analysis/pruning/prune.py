@@ -34,10 +34,10 @@ def prune(
     exclude: str | Sequence[str] = (),
     amount: float = 0.3,
     method: str = "l1",
-    channels: bool = False,
+    by_channel: bool = False,
     global_: bool = False,
     sweep: str | Sequence[float] = (0.1, 0.3, 0.5, 0.7, 0.9),
-    save: str | PathLike[str] | None = None,
+    save_weights: str | PathLike[str] | None = None,
     hook: str | Sequence[str] = (),
     out: str | PathLike[str] | None = None,
     force: bool = False,
@@ -51,11 +51,11 @@ def prune(
         inputs: paths, PIL images, tensors, a `DataLoader`; None for seeded noise of the model's own size.
         layer, exclude: layer patterns; a layer that is named means everything below it.
         amount: share that is cut, from 0 to below 1. `sweep`: also measure the drift at these.
-        method: what goes first: the smallest by `l1` or `l2` norm, `random` ones, or with `channels` those of
+        method: what goes first: the smallest by `l1` or `l2` norm, `random` ones, or with `by_channel` those of
             the smallest mean |`activation`| over the images.
-        channels: cut whole output channels, not single weights.
+        by_channel: cut whole output channels, not single weights.
         global_: the share is of all layers' weights together, not of each layer's: `--global`.
-        save: write the weights with zeros in them here, as `.safetensors`.
+        save_weights: write the weights with zeros in them here, as `.safetensors`.
         hook: what changes on the way, as `--hook` takes it.
         out: folder for the report and the picture; `force`: it need not be empty.
 
@@ -68,15 +68,15 @@ def prune(
     asked = make_request(
         amount=amount,
         method=method,
-        channels=channels,
+        by_channel=by_channel,
         is_global=global_,
         sweep=sweep,
         seed=seed_of(model, keywords),
         has_images=not given.is_noise,
     )
     results = Results(out, force)
-    if save is not None:
-        check_weights_file(Path(save), _files(model, keywords), force)
+    if save_weights is not None:
+        check_weights_file(Path(save_weights), _files(model, keywords), force)
     subject = Subject("prune", model, given, keywords, hook=hook, progress=progress)
     subject.open()
     loaded, interventions = subject.loaded, subject.bind().interventions
@@ -112,18 +112,18 @@ def prune(
         sweep=pruning.sweep,
         amount=amount,
         method=method,
-        structured=channels,
+        structured=by_channel,
         scope="global" if global_ else "layer",
         images=subject.inputs.n_images,
         out_dir=results.path,
         hooks=hooks,
     )
     with results.open() as stage:
-        if save is not None:
+        if save_weights is not None:
             state = pruned_state(loaded.module, pruning.masks)
-            n_bytes = write_weights(Path(save), record, state, loaded.categories)
-            record = replace(record, file=str(save), file_bytes=n_bytes)
-            subject.progress.note(f"wrote {save}")
+            n_bytes = write_weights(Path(save_weights), record, state, loaded.categories)
+            record = replace(record, file=str(save_weights), file_bytes=n_bytes)
+            subject.progress.note(f"wrote {save_weights}")
         if stage is not None:
             folder = folder_of("prune")
             record = replace(record, files=folder.FILES)

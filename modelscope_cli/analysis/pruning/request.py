@@ -40,7 +40,7 @@ def make_request(
     *,
     amount: float,
     method: str,
-    channels: bool,
+    by_channel: bool,
     is_global: bool,
     sweep: str | Sequence[float],
     seed: int,
@@ -52,21 +52,22 @@ def make_request(
         UsageError: a share out of range, or options that contradict each other (exit 2).
     """
     check_choice("method", method, METHODS)
-    request = PruneRequest(amount, read_sweep(texts(sweep) or ""), method, channels, is_global, seed)
+    request = PruneRequest(amount, read_sweep(texts(sweep) or ""), method, by_channel, is_global, seed)
     _check_amount(amount, f"--amount {amount:g}", "--amount 0.3")
-    if is_global and channels:
+    if is_global and by_channel:
         raise UsageError(
-            "'--global' and '--channels' exclude each other: norms of channels of different layers do not compare",
+            "'--global' and '--by-channel' exclude each other: norms of channels of different layers do not "
+            "compare",
             "leave out --global",
         )
-    if method == "activation" and not channels:
+    if method == "activation" and not by_channel:
         raise UsageError(
-            "'--method activation' ranks channels, not single weights", "--method activation --channels"
+            "'--method activation' ranks channels, not single weights", "--method activation --by-channel"
         )
     if method == "activation" and not has_images:
         raise UsageError(
             "'--method activation' needs images to see what the channels do",
-            "modelscope prune IMAGE... --method activation --channels",
+            "modelscope prune IMAGE... --method activation --by-channel",
         )
     return request
 

@@ -18,10 +18,11 @@ def check_weights_file(path: Path, sources: Iterable[Path], is_forced: bool) -> 
         CannotRunError: it cannot be written (exit 4).
     """
     if path.suffix.lower() != ".safetensors":
-        raise UsageError(f"'--save {path}' does not end in .safetensors", f"--save {path.stem}.safetensors")
+        message = f"'--save-weights {path}' does not end in .safetensors"
+        raise UsageError(message, f"--save-weights {path.stem}.safetensors")
     if path.resolve() in {source.resolve() for source in sources}:
-        message = f"'--save {path}' would overwrite the checkpoint itself"
-        raise UsageError(message, f"--save {path.stem}-pruned.safetensors")
+        message = f"'--save-weights {path}' would overwrite the checkpoint itself"
+        raise UsageError(message, f"--save-weights {path.stem}-pruned.safetensors")
     check_file(path, is_forced)
 
 

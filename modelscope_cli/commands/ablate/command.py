@@ -11,11 +11,12 @@ from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.named_model import FirstArg
 from modelscope_cli.shell.numbers import whole
 from modelscope_cli.shell.output import emit
 
 
-class How(StrEnum):
+class Method(StrEnum):
     """What stands in for what is taken out."""
 
     zero = "zero"
@@ -25,19 +26,20 @@ class How(StrEnum):
 
 @spread
 def ablate(
+    first: FirstArg = None,
     images: opt.ImagesArg = None,
     layers: groups.LayerOptions = groups.LAYERS,
-    channels: Annotated[
-        bool, typer.Option("--channels", help="Take out the channels of each --layer one by one.")
+    by_channel: Annotated[
+        bool, typer.Option("--by-channel", help="Take out the channels of each --layer one by one.")
     ] = False,
-    how: Annotated[
-        How,
+    method: Annotated[
+        Method,
         typer.Option(
-            "--how",
+            "--method",
             help="What stands in: zeros; each channel's mean over its positions; or the same values at "
             "shuffled positions (seeded).",
         ),
-    ] = How.zero,
+    ] = Method.zero,
     target: Annotated[
         str,
         typer.Option(
@@ -69,15 +71,16 @@ def ablate(
 
       modelscope ablate samples/star.png -m squeezenet1_1 -c samples/shapes_squeezenet1_1.safetensors -l conv
 
-      modelscope ablate samples/star.png -m samples/tiny_resnet.py:TinyResNet -w none -l block3.conv2 --channels
+      modelscope ablate samples/star.png -m samples/tiny_resnet.py:TinyResNet -w none -l block3.conv2 --by-channel
 
-      modelscope ablate 'photos/*.jpg' --how shuffle --target 281 --top 10 --no-save
+      modelscope ablate 'photos/*.jpg' --method shuffle --target 281 --top 10 --no-save
     """
     from modelscope_cli.commands.ablate.table import ablate_columns, ablate_sheet
     from modelscope_cli.report.sheet import choose_columns
 
     where = output.begin()
-    asked = model.request(), inputs.request(images, model.seed)
+    named, images = model.take("ablate", first, images)
+    asked = model.request(named), inputs.request(images, model.seed)
     choose_columns(ablate_columns(), output.columns)
     if (folder.out or (output.force and output.output is None)) and not save:
         raise UsageError("--no-save writes no folder", "leave out --no-save, or --out and --force")
@@ -85,11 +88,11 @@ def ablate(
         *asked,
         layer=layers.layer or (),
         exclude=layers.exclude or (),
-        channels=channels,
-        how=how,
+        by_channel=by_channel,
+        method=method,
         target=target,
         hook=hook or (),
-        out=folder.choose("ablate", model.model) if save else None,
+        out=folder.choose("ablate", named) if save else None,
         force=output.force,
         progress=PROGRESS,
     )

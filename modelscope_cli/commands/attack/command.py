@@ -10,14 +10,16 @@ from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.named_model import FirstArg, need_images
 from modelscope_cli.shell.output import emit
 
 
 @spread
 def attack(
+    first: FirstArg = None,
     images: Annotated[
-        list[str], typer.Argument(metavar="IMAGE", help="One image, or '-' for standard input.")
-    ],
+        list[str] | None, typer.Argument(metavar="IMAGE", help="One image, or '-' for standard input.")
+    ] = None,
     search: AttackOptions = ATTACK,
     hook: opt.HookOpt = None,
     model: groups.ModelOptions = groups.MODEL,
@@ -42,7 +44,9 @@ def attack(
     from modelscope_cli.report.sheet import choose_columns
 
     where = output.begin()
-    asked = model.request(), prepared.request(images, model.seed)
+    named, images = model.take("attack", first, images)
+    need_images("attack", images)
+    asked = model.request(named), prepared.request(images, model.seed)
     choose_columns(COLUMNS, output.columns)
     search.check(model.seed)
     asked[1].check_one("attack")
@@ -56,7 +60,7 @@ def attack(
         restarts=search.restarts,
         target=search.target,
         hook=hook or (),
-        out=folder.choose("attack", model.model),
+        out=folder.choose("attack", named),
         force=output.force,
         progress=PROGRESS,
     )

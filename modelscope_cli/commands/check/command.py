@@ -11,6 +11,7 @@ from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.named_model import ModelArg
 from modelscope_cli.shell.output import emit
 
 FOUND = 1
@@ -18,7 +19,7 @@ FOUND = 1
 
 @spread
 def check(
-    model: opt.ModelArg,
+    first: ModelArg = None,
     images: opt.ImagesArg = None,
     rules: own.RuleOptions = own.RULES,
     mode: Annotated[
@@ -59,6 +60,7 @@ def check(
     settings = rules.settings()
     if settings.project is not None:
         PROGRESS.note(f"settings: {settings.project}")
+    model, images = loading.take(first, images)
     refused = None
     try:
         record = ms.check(

@@ -8,6 +8,7 @@ import typer
 
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
+from modelscope_cli.shell.named_model import SameModelOpt, names_model, take_model
 
 if TYPE_CHECKING:
     from modelscope_cli.models.request import ModelRequest
@@ -111,8 +112,9 @@ class RuleOptions:
 
 @dataclass(frozen=True, slots=True)
 class LoadingOptions:
-    """How the model is loaded that is given by position."""
+    """The model that is judged, and how it is loaded."""
 
+    model: SameModelOpt = None
     weights: opt.WeightsOpt = "auto"
     checkpoint: opt.CheckpointOpt = None
     key: opt.KeyOpt = None
@@ -124,12 +126,19 @@ class LoadingOptions:
     seed: opt.SeedOpt = 0
     offline: opt.OfflineOpt = False
 
+    def take(self, first: str | None, images: list[str] | None) -> tuple[str, list[str]]:
+        """Return the model and the images: the first word is the model, or with --model it may be an image."""
+
+        def is_model(word: str) -> bool:
+            return self.model is None or names_model(word)
+
+        return take_model("check", first, images, self.model, is_model=is_model)
+
     def request(self, model: str) -> "ModelRequest":
         """Return what was asked for. A file of weights is judged before it is refused, so it is checked later."""
         from modelscope_cli.models.request import check_request, weights_file
 
         request = groups.ModelOptions(
-            model=model,
             weights=self.weights,
             checkpoint=self.checkpoint,
             key=self.key,
@@ -140,7 +149,7 @@ class LoadingOptions:
             dtype=self.dtype,
             seed=self.seed,
             offline=self.offline,
-        ).typed()
+        ).typed(model)
         return check_request(request) if weights_file(request) is None else request
 
 

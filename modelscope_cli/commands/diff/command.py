@@ -20,12 +20,12 @@ DIFFERENT = 1
 @spread
 def diff(
     a: Annotated[
-        str,
-        typer.Argument(metavar="A", help="A model or a checkpoint file."),
-    ],
+        str | None,
+        typer.Argument(metavar="A", help="A model or a checkpoint file.", show_default=False),
+    ] = None,
     b: Annotated[
         str | None,
-        typer.Argument(metavar="[B]", help="Another one; left out: A under the settings of --b-..."),
+        typer.Argument(metavar="B", help="Another one; left out: A under the settings of --b-..."),
     ] = None,
     images: opt.ImagesArg = None,
     tolerance: Annotated[
@@ -74,6 +74,7 @@ def diff(
 
     where = output.begin()
     choose_columns(diff_columns(), output.columns)
+    a, b, images = both.take(a, b, images)
     record = ms.diff(
         both.request(a, offline),
         b,

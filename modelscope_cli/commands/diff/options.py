@@ -1,5 +1,6 @@
 """The options that only `diff` has: of both sides, and of B where it is not as A."""
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from modelscope_cli.bounds import LAST_SEED
+from modelscope_cli.errors import UsageError
 from modelscope_cli.shell import console
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.numbers import whole
@@ -24,7 +26,11 @@ class BothOptions:
     model: Annotated[
         str | None,
         typer.Option(
-            "--model", "-m", metavar="MODEL", help="What a checkpoint is run in.", rich_help_panel="Model"
+            "--model",
+            "-m",
+            metavar="MODEL",
+            help="What a checkpoint is run in; A, where no other model or checkpoint is.",
+            rich_help_panel="Model",
         ),
     ] = None
     weights: opt.WeightsOpt = "auto"
@@ -36,6 +42,26 @@ class BothOptions:
     device: opt.DeviceOpt = "auto"
     dtype: opt.DtypeOpt = "float32"
     seed: opt.SeedOpt = 0
+
+    def take(
+        self, a: str | None, b: str | None, images: list[str] | None
+    ) -> tuple[str, str | None, list[str] | None]:
+        """Return A, B and the images; A is that of --model where none is named by position.
+
+        Raises:
+            UsageError: no A, or --model beside the names of models, of which none is run in it (exit 2).
+        """
+        from modelscope_cli.analysis.comparison.request import holds_weights, is_input
+
+        if a is None or (self.model and is_input(a)):
+            if self.model is None:
+                raise UsageError("missing argument 'A'", "modelscope diff --help")
+            return self.model, a, [word for word in (b, *(images or ())) if word is not None]
+        sides = [side for side in (a, b) if side is not None and not is_input(side)]
+        if self.model is not None and self.model not in sides and not any(map(holds_weights, sides)):
+            hint = f"modelscope diff {shlex.join([a, sides[1] if len(sides) > 1 else self.model])}"
+            raise UsageError(f"'{a}' and '--model {self.model}' are two models", hint)
+        return a, b, images
 
     def request(self, a: str, offline: bool) -> "ModelRequest":
         """Return what is said of both; what A and B are is sorted out, and checked, when both are known."""

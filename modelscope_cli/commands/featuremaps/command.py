@@ -11,6 +11,7 @@ from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.named_model import FirstArg
 from modelscope_cli.shell.numbers import whole
 from modelscope_cli.shell.output import emit
 
@@ -24,13 +25,14 @@ class Scale(StrEnum):
 
 @spread
 def featuremaps(
+    first: FirstArg = None,
     images: opt.ImagesArg = None,
     layers: groups.LayerOptions = groups.LAYERS,
-    channels: Annotated[
-        int, whole("--channels", min=1, metavar="N", help="At most this many, evenly chosen.")
+    max_channels: Annotated[
+        int, whole("--max-channels", min=1, metavar="N", help="At most this many, evenly chosen.")
     ] = 64,
-    top: Annotated[
-        bool, typer.Option("--top", help="Choose the channels with the largest mean |activation|.")
+    strongest: Annotated[
+        bool, typer.Option("--strongest", help="Choose the channels with the largest mean |activation|.")
     ] = False,
     scale: Annotated[
         Scale, typer.Option("--scale", help="Colours span each channel's own range, or the layer's.")
@@ -69,7 +71,7 @@ def featuremaps(
 
       modelscope featuremaps samples/harbour.jpg --layer conv
 
-      modelscope featuremaps photo.jpg -l conv@16 --top --channels 16 --overlay
+      modelscope featuremaps photo.jpg -l conv@16 --strongest --max-channels 16 --overlay
 
       modelscope featuremaps photo.jpg -m vit_b_16 -l 'encoder.layers.*.mlp' --cmap magma
     """
@@ -78,7 +80,8 @@ def featuremaps(
     from modelscope_cli.report.sheet import choose_columns
 
     where = output.begin()
-    asked = model.request(), prepared.request(images, model.seed, input_shape)
+    named, images = model.take("featuremaps", first, images)
+    asked = model.request(named), prepared.request(images, model.seed, input_shape)
     choose_columns(COLUMNS, output.columns)
     make_palette(cmap)
     asked[1].check_one("featuremaps")
@@ -86,15 +89,15 @@ def featuremaps(
         *asked,
         layer=layers.layer or (),
         exclude=layers.exclude or (),
-        channels=channels,
-        top=top,
+        max_channels=max_channels,
+        strongest=strongest,
         scale=scale,
         cmap=cmap,
         cell=cell,
         overlay=overlay,
         save_tensors=save_tensors,
         hook=hook or (),
-        out=folder.choose("featuremaps", model.model),
+        out=folder.choose("featuremaps", named),
         force=output.force,
         progress=PROGRESS,
     )

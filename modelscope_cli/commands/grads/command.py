@@ -11,12 +11,14 @@ from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.named_model import FirstArg
 from modelscope_cli.shell.numbers import real, whole
 from modelscope_cli.shell.output import emit
 
 
 @spread
 def grads(
+    first: FirstArg = None,
     images: opt.ImagesArg = None,
     layers: groups.LayerOptions = groups.LAYERS,
     hook: opt.HookOpt = None,
@@ -69,7 +71,8 @@ def grads(
     from modelscope_cli.report.sheet import choose_columns
 
     where = output.begin()
-    asked = model.request(), inputs.request(images, model.seed)
+    named, images = model.take("grads", first, images)
+    asked = model.request(named), inputs.request(images, model.seed)
     choose_columns(grads_columns(report.table), output.columns)
     if (report.out or (output.force and output.output is None)) and not report.save:
         raise UsageError("--no-save writes no folder", "leave out --no-save, or --out and --force")
@@ -94,7 +97,7 @@ def grads(
         full_backward=full_backward,
         vanishing=vanishing,
         exploding=exploding,
-        out=(report.out or free_folder("grads", model.model)) if report.save else None,
+        out=(report.out or free_folder("grads", named)) if report.save else None,
         force=output.force,
         progress=PROGRESS,
     )

@@ -1,9 +1,5 @@
 """`modelscope lrfind`."""
 
-from typing import Annotated
-
-import typer
-
 import modelscope_cli as ms
 from modelscope_cli.commands.lrfind.options import SWEEP, SweepOptions
 from modelscope_cli.shell import option_groups as groups
@@ -16,16 +12,7 @@ from modelscope_cli.shell.output import emit
 
 @spread
 def lrfind(
-    data: shared.DataOpt = None,
-    loaders: Annotated[
-        str | None,
-        typer.Option(
-            "--loaders",
-            metavar="FILE.py:NAME",
-            help="Batches of your own: a DataLoader, or a function that returns one, or (train, valid).",
-            rich_help_panel=shared.DATA,
-        ),
-    ] = None,
+    given: shared.GivenOptions = shared.GIVEN,
     drawn: shared.DrawnOptions = shared.DRAWN,
     sweep: SweepOptions = SWEEP,
     batch: shared.BatchOpt = 32,
@@ -45,23 +32,24 @@ def lrfind(
 
     Examples:
 
-      modelscope lrfind -m samples/tiny_resnet.py:TinyResNet --size 48
+      modelscope lrfind samples/tiny_resnet.py:TinyResNet --size 48
 
-      modelscope lrfind --data flowers/ -m resnet18 -w DEFAULT --train-only fc --optimizer adamw --to 0.1
+      modelscope lrfind resnet18 flowers/ -w DEFAULT --train-only fc --optimizer adamw --to 0.1
 
-      modelscope lrfind --loaders train.py:loaders -m train.py:Net --linear --from 0.001 --to 0.5
+      modelscope lrfind train.py:Net --loaders train.py:loaders --linear --from 0.001 --to 0.5
     """
     from modelscope_cli.commands.lrfind.table import LRFIND_COLUMNS, lrfind_sheet
     from modelscope_cli.report.folder import free_folder
     from modelscope_cli.report.sheet import choose_columns
 
     where = output.begin()
-    request = shared.request_of(named, built, num_classes)
+    model, data = given.take("lrfind", named.model)
+    request = shared.request_of(model, named, built, num_classes)
     choose_columns(LRFIND_COLUMNS, output.columns)
     record = ms.lrfind(
         request,
         data,
-        loaders=loaders,
+        loaders=given.loaders,
         pictures=drawn.pictures,
         size=drawn.size,
         low=sweep.low,
@@ -79,10 +67,10 @@ def lrfind(
         leak=change.leak,
         subtract=change.subtract,
         maximum=change.maximum,
-        norm=change.norm,
+        norm_layer=change.norm_layer,
         freeze=change.freeze or (),
         train_only=change.train_only or (),
-        out=folder.out or free_folder("lrfind", named.model),
+        out=folder.out or free_folder("lrfind", model),
         force=output.force,
         progress=PROGRESS,
     )

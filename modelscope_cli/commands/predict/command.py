@@ -11,6 +11,7 @@ from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.named_model import FirstArg, need_images
 from modelscope_cli.shell.numbers import real, whole
 from modelscope_cli.shell.output import emit, is_streamed, row_writer
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from modelscope_cli.report.sheet import Sheet
 
 
-class Activation(StrEnum):
+class Scores(StrEnum):
     """What turns logits into scores."""
 
     softmax = "softmax"
@@ -28,14 +29,15 @@ class Activation(StrEnum):
 
 @spread
 def predict(
+    first: FirstArg = None,
     images: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             metavar="IMAGE",
             help="Image files, folders, globs, '-' for standard input, or one tensor file (.pt, .npy, "
             ".safetensors).",
         ),
-    ],
+    ] = None,
     top: Annotated[int, whole("--top", min=1, metavar="K", help="How many classes an image.")] = 5,
     labels: Annotated[
         Path | None,
@@ -46,14 +48,14 @@ def predict(
             "{index: label}.",
         ),
     ] = None,
-    activation: Annotated[
-        Activation,
+    scores: Annotated[
+        Scores,
         typer.Option(
-            "--activation",
+            "--scores",
             help="softmax: exactly one class an image, the scores add up to 1. sigmoid: several classes or "
             "none, each scored on its own.",
         ),
-    ] = Activation.softmax,
+    ] = Scores.softmax,
     threshold: Annotated[
         float | None,
         real(
@@ -84,16 +86,18 @@ def predict(
 
       modelscope predict 'photos/*.jpg' --top 1 --columns image,label,score
 
-      modelscope predict samples/composition.jpg -m samples/tiny_resnet.py:TinyResNet --activation sigmoid
+      modelscope predict samples/composition.jpg -m samples/tiny_resnet.py:TinyResNet --scores sigmoid
     """
     from modelscope_cli.analysis.predictions.request import check_scoring
     from modelscope_cli.commands.predict.table import predict_columns, predict_sheet
     from modelscope_cli.report.sheet import choose_columns
 
     where = output.begin()
-    asked = model.request(), prepared.request(images, model.seed, batch=batch)
+    named, images = model.take("predict", first, images)
+    need_images("predict", images)
+    asked = model.request(named), prepared.request(images, model.seed, batch=batch)
     choose_columns(predict_columns(), output.columns)
-    check_scoring(activation, threshold, temperature)
+    check_scoring(scores, threshold, temperature)
 
     def lay_out(record: "PredictRecord") -> "Sheet":
         return predict_sheet(record, output.columns)
@@ -102,7 +106,7 @@ def predict(
         *asked,
         top=top,
         labels=labels,
-        activation=activation,
+        scores=scores,
         threshold=threshold,
         temperature=temperature,
         hook=hook or (),

@@ -12,6 +12,7 @@ from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.named_model import FirstArg
 from modelscope_cli.shell.output import emit
 
 
@@ -24,13 +25,14 @@ class Table(StrEnum):
 
 @spread
 def prune(
+    first: FirstArg = None,
     images: opt.ImagesArg = None,
     layers: groups.LayerOptions = groups.LAYERS,
     cut: CutOptions = CUT,
-    save: Annotated[
+    save_weights: Annotated[
         Path | None,
         typer.Option(
-            "--save",
+            "--save-weights",
             metavar="FILE",
             help="Write the weights with zeros in them as .safetensors, for --checkpoint. Zeros alone make "
             "nothing smaller or faster.",
@@ -55,15 +57,16 @@ def prune(
 
       modelscope prune samples/star.png -m squeezenet1_1 -c samples/shapes_squeezenet1_1.safetensors
 
-      modelscope prune 'photos/*.jpg' --amount 0.5 --global --save pruned.safetensors
+      modelscope prune 'photos/*.jpg' --amount 0.5 --global --save-weights pruned.safetensors
 
-      modelscope prune samples/harbour.jpg --model resnet18 --weights none --layer conv --channels --method l2
+      modelscope prune samples/harbour.jpg --model resnet18 --weights none --layer conv --by-channel --method l2
     """
     from modelscope_cli.commands.prune.table import prune_columns, prune_sheet
     from modelscope_cli.report.sheet import choose_columns
 
     where = output.begin()
-    asked = model.request(), inputs.request(images, model.seed)
+    named, images = model.take("prune", first, images)
+    asked = model.request(named), inputs.request(images, model.seed)
     choose_columns(prune_columns(table), output.columns)
     cut.check(model.seed, bool(images))
     record = ms.prune(
@@ -72,12 +75,12 @@ def prune(
         exclude=layers.exclude or (),
         amount=cut.amount,
         method=cut.method,
-        channels=cut.channels,
+        by_channel=cut.by_channel,
         global_=cut.is_global,
         sweep=cut.sweep,
-        save=save,
+        save_weights=save_weights,
         hook=hook or (),
-        out=folder.choose("prune", model.model),
+        out=folder.choose("prune", named),
         force=output.force,
         progress=PROGRESS,
     )

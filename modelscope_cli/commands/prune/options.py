@@ -33,14 +33,14 @@ class CutOptions:
         typer.Option(
             "--method",
             help="What goes first: the smallest by L1 or L2 norm (the same for single weights), random ones, or "
-            "with --channels those of the smallest mean |activation| over the images (Molchanov et al. 2017).",
+            "with --by-channel those of the smallest mean |activation| over the images (Molchanov et al. 2017).",
             rich_help_panel=_CUT,
         ),
     ] = Method.l1
-    channels: Annotated[
+    by_channel: Annotated[
         bool,
         typer.Option(
-            "--channels", help="Cut whole output channels, not single weights.", rich_help_panel=_CUT
+            "--by-channel", help="Cut whole output channels, not single weights.", rich_help_panel=_CUT
         ),
     ] = False
     is_global: Annotated[

@@ -13,6 +13,7 @@ from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.named_model import FirstArg
 from modelscope_cli.shell.numbers import real
 from modelscope_cli.shell.output import emit
 
@@ -26,6 +27,7 @@ class Table(StrEnum):
 
 @spread
 def stats(
+    first: FirstArg = None,
     images: opt.ImagesArg = None,
     layers: groups.LayerOptions = groups.LAYERS,
     near_zero: Annotated[
@@ -78,7 +80,8 @@ def stats(
     from modelscope_cli.report.canvas import check_figure
 
     where = output.begin()
-    asked = model.request(), inputs.request(images, model.seed)
+    named, images = model.take("stats", first, images)
+    asked = model.request(named), inputs.request(images, model.seed)
     if table == Table.batch_norm:
         check_drift(mode == opt.Mode.train)
     columns = columns_of(table, output.columns)
@@ -87,7 +90,7 @@ def stats(
         raise UsageError(message, "--plot FILE or --output FILE")
     if plot is not None:
         check_figure(plot, output.force)
-    out = folder.choose("stats", model.model) if correlation else None
+    out = folder.choose("stats", named) if correlation else None
     record = ms.stats(
         *asked,
         layer=layers.layer or (),

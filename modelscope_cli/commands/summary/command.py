@@ -11,6 +11,7 @@ from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.named_model import ModelArg, SameModelOpt, take_model
 from modelscope_cli.shell.numbers import whole
 from modelscope_cli.shell.output import emit
 
@@ -19,6 +20,7 @@ from modelscope_cli.shell.output import emit
 class Built:
     """How the model is built, and the noise it is run on: neither weights nor images are needed."""
 
+    model: SameModelOpt = None
     input_shape: opt.InputShapeOpt = None
     batch: opt.BatchOpt = None
     num_classes: opt.NumClassesOpt = None
@@ -35,7 +37,7 @@ _BUILT = Built()
 
 @spread
 def summary(
-    model: opt.ModelArg,
+    first: ModelArg = None,
     depth: Annotated[int | None, whole("--depth", min=0, help="Layers nested no deeper than this.")] = None,
     freeze: Annotated[
         list[str] | None,
@@ -62,8 +64,8 @@ def summary(
     from modelscope_cli.report.sheet import choose_columns
 
     where = output.begin()
+    model, _ = take_model("summary", first, (), built.model, is_model=lambda _: True)
     request = groups.ModelOptions(
-        model=model,
         weights="none",
         checkpoint=built.checkpoint,
         key=built.key,
@@ -72,7 +74,7 @@ def summary(
         model_arg=built.model_arg,
         dtype=built.dtype,
         seed=built.seed,
-    ).request()
+    ).request(model)
     given = groups.InputOptions(input_shape=built.input_shape, batch=built.batch).request(None, built.seed)
     choose_columns(summary_columns(), output.columns)
     raised = None

@@ -16,7 +16,7 @@ from modelscope_cli.shell.verdict import FailOnOpt, is_failed
 
 @spread
 def train(
-    data: shared.DataOpt = None,
+    given: shared.GivenOptions = shared.GIVEN,
     drawn: shared.DrawnOptions = shared.DRAWN,
     how: HowOptions = HOW,
     change: shared.ChangeOptions = shared.CHANGES,
@@ -56,22 +56,24 @@ def train(
 
     Examples:
 
-      modelscope train -m samples/tiny_resnet.py:TinyResNet --size 48 --steps 60
+      modelscope train samples/tiny_resnet.py:TinyResNet --size 48 --steps 60
 
-      modelscope train -m samples/tiny_resnet.py:TinyResNet --vary init=default,lsuv --vary norm=batch,none
+      modelscope train samples/tiny_resnet.py:TinyResNet --vary init=default,lsuv --vary norm-layer=batch,none
 
-      modelscope train --data flowers/ -m resnet18 -w DEFAULT --train-only fc --schedule one-cycle --steps 300
+      modelscope train resnet18 flowers/ -w DEFAULT --train-only fc --schedule one-cycle --steps 300
     """  # fmt: skip
     from modelscope_cli.commands.train.table import train_columns, train_sheet
     from modelscope_cli.report.folder import free_folder
     from modelscope_cli.report.sheet import choose_columns
 
     where = output.begin()
-    request = shared.request_of(named, built)
+    model, data = given.take("train", named.model)
+    request = shared.request_of(model, named, built)
     choose_columns(train_columns(bool(how.vary)), output.columns)
     record = ms.train(
         request,
         data,
+        loaders=given.loaders,
         pictures=drawn.pictures,
         size=drawn.size,
         steps=how.steps,
@@ -90,12 +92,12 @@ def train(
         leak=change.leak,
         subtract=change.subtract,
         maximum=change.maximum,
-        norm=change.norm,
+        norm_layer=change.norm_layer,
         freeze=change.freeze or (),
         train_only=change.train_only or (),
         every=every,
         save_every=save_every,
-        out=folder.out or free_folder("train", named.model),
+        out=folder.out or free_folder("train", model),
         force=output.force,
         progress=PROGRESS,
     )

@@ -69,7 +69,7 @@ class HowOptions:
         typer.Option(
             "--vary",
             metavar="OPTION=A,B",
-            help="Train once for each value, and each combination of several --vary: init, norm, activation, "
+            help="Train once for each value, and each combination of several --vary: init, norm-layer, activation, "
             "optimizer, schedule, lr, batch, label-smoothing, weight-decay.",
             rich_help_panel=_HOW,
         ),

@@ -1,0 +1,127 @@
+"""The model of a command, by position or by `--model`."""
+
+import difflib
+import glob
+import os
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from modelscope_cli.errors import UsageError
+from modelscope_cli.inputs.files import PICTURE_SUFFIXES
+from modelscope_cli.models.names import model_names
+from modelscope_cli.models.request import is_checkpoint
+
+_HELP = "A torchvision name (resnet34), a checkpoint of one, package.module:attr, or path/to/file.py:attr."
+_IMPORT = re.compile(r".+\.py:.*|[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+
+
+def _complete_name(incomplete: str) -> list[str]:
+    return [name for name in model_names() if name.startswith(incomplete)]
+
+
+def _complete_name_or_file(incomplete: str) -> list[str]:
+    """Return nothing where no name fits: the shell completes files then, and better."""
+    names = _complete_name(incomplete)
+    return [*names, *sorted(glob.glob(f"{glob.escape(incomplete)}*"))] if names and incomplete else names
+
+
+def _model_option(default: str | None) -> Any:
+    return typer.Option(
+        "--model",
+        "-m",
+        metavar="MODEL",
+        help=_HELP,
+        autocompletion=_complete_name,
+        show_default=default or False,
+        rich_help_panel="Model",
+    )
+
+
+# None where nobody said it, so that a model by position can tell.
+ModelOpt = Annotated[str | None, _model_option("resnet34")]
+LearnerOpt = Annotated[str | None, _model_option("resnet18")]
+SameModelOpt = Annotated[str | None, _model_option(None)]
+ModelArg = Annotated[
+    str | None,
+    typer.Argument(metavar="MODEL", help=_HELP, autocompletion=_complete_name_or_file, show_default=False),
+]
+FirstArg = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="MODEL",
+        help="The same as --model: a torchvision name, or path/to/file.py:attr.",
+        autocompletion=_complete_name_or_file,
+        show_default=False,
+    ),
+]
+
+
+def names_model(word: str) -> bool:
+    """Tell a torchvision name and `module:attr` from a file: what is there is a file."""
+    if os.path.exists(word):
+        return False
+    is_import = _IMPORT.fullmatch(word) and Path(word).suffix.lower() not in PICTURE_SUFFIXES
+    return bool(is_import) or word.lower() in model_names()
+
+
+def names_learner(word: str) -> bool:
+    """Tell a model, or a checkpoint of one, from a folder of images."""
+    is_image = os.path.isdir(word) or Path(word).suffix.lower() in PICTURE_SUFFIXES
+    return names_model(word) or (is_checkpoint(word) and not is_image)
+
+
+def take_model(
+    command: str,
+    first: str | None,
+    others: Sequence[str] | None,
+    named: str | None,
+    *,
+    default: str | None = None,
+    is_model: Callable[[str], bool] = names_model,
+) -> tuple[str, list[str]]:
+    """Return the model, and what else was typed by position.
+
+    Args:
+        first: the first word by position, `others` the rest; None where there is none.
+        named: what `--model` says.
+        default: the model where nobody names one.
+
+    Raises:
+        UsageError: two different models, or none (exit 2).
+    """
+    words = [word for word in (first, *(others or ())) if word is not None]
+    if words and is_model(words[0]):
+        model, *words = words
+        if named not in (None, model):
+            hint = f"modelscope {command} {shlex.join([model, *words[:1]])}"
+            raise UsageError(f"'{model}' and '--model {named}' are two models", hint)
+        return model, words
+    if words:
+        _refuse_mistyped(words[0])
+    said = default if named is None else named
+    if said is None:
+        raise UsageError("missing argument 'MODEL'", f"modelscope {command} --help")
+    return said, words
+
+
+def need_images(command: str, words: Sequence[str]) -> None:
+    """Refuse a command line without images, for a command that means nothing without.
+
+    Raises:
+        UsageError: exit code 2.
+    """
+    if not words:
+        raise UsageError("missing argument 'IMAGE'", f"modelscope {command} --help")
+
+
+def _refuse_mistyped(word: str) -> None:
+    """Refuse a word that is nearly the name of a model, and not a file."""
+    near = difflib.get_close_matches(word.lower(), model_names(), cutoff=0.8)
+    if near and not Path(word).suffix and not os.path.exists(word):
+        message = f"'{word}' is neither a file nor a model: did you mean {', '.join(near)}"
+        raise UsageError(message, "modelscope models " + re.match("[a-z]+", near[0])[0])  # type: ignore[index]

@@ -1,0 +1,97 @@
+"""The model by position and by `--model`, in every command that takes one."""
+
+import shlex
+
+import pytest
+from PIL import Image
+from typer.main import get_command
+
+from modelscope_cli.shell.app import make_app
+from modelscope_cli.shell.named_model import names_learner, names_model
+
+_TRAINED = "--size 8 --pictures 20 --steps 4 --batch 4"
+# What is typed beside the model; everything else is noise.
+REST = {
+    "summary": "--depth 1",
+    "stats": "-w none --size 32 {star}",
+    "featuremaps": "-w none -l conv {star}",
+    "grads": "-w none --clip 1.0 --no-save {star}",
+    "predict": "-w none --top 1 {star} {harbour}",
+    "ablate": "-w none -l head --no-save",
+    "prune": "-w none --sweep 0.5 {star}",
+    "attack": "-w none --steps 1 {star}",
+    "train": _TRAINED,
+    "lrfind": _TRAINED,
+    "check": "-w none --select MS1 {star}",
+    "diff": "-w none --b-seed 3",
+}
+
+
+def test_every_command_that_takes_a_model_is_tried():
+    takes = {
+        name
+        for name, command in get_command(make_app()).commands.items()
+        if any("--model" in parameter.opts for parameter in command.params)
+    }
+    assert takes == set(REST)
+
+
+@pytest.mark.parametrize("command", REST)
+def test_a_model_by_position_is_the_model_by_option(run, command):
+    code = int(command == "diff")
+    by_position = run(f"{command} {{TINY}} {REST[command]}", expect=code).out
+    assert by_position == run(f"{command} --model {{TINY}} {REST[command]}", expect=code).out
+    assert by_position == run(f"{command} {{TINY}} {REST[command]} -m {{TINY}}", expect=code).out
+    assert by_position.count("\n") > 1 or command == "check"  # which finds nothing
+
+
+@pytest.mark.parametrize("command", REST)
+def test_two_models_are_one_too_many(refused, run, command):
+    message, hint = refused(f"{command} {{TINY}} {REST[command]} --model resnet18", 2)
+    assert message.endswith("and '--model resnet18' are two models")
+    assert hint.startswith(f"hint: modelscope {command} ")
+    if command == "summary":  # pasted, it works; others would want weights
+        run(hint.removeprefix("hint: modelscope "))
+    assert len(shlex.split(hint)) <= 5
+
+
+@pytest.mark.parametrize("command", ["predict", "attack"])
+def test_a_model_is_not_an_image(refused, command):
+    message, hint = refused(f"{command} resnet18", 2)
+    assert "'IMAGE'" in message
+    assert hint == f"hint: modelscope {command} --help"
+
+
+@pytest.mark.parametrize("command", ["stats", "featuremaps", "grads", "ablate", "prune", "train", "lrfind"])
+def test_a_mistyped_model_is_recognised(refused, command):
+    message, hint = refused(f"{command} resnt34", 2)
+    assert message.startswith("error: 'resnt34' is neither a file nor a model: did you mean resnet34")
+    assert hint == "hint: modelscope models resnet"
+
+
+def test_diff_runs_a_checkpoint_in_the_model_and_the_model_itself_without_one(run, samples):
+    files = f"{samples}/sick.safetensors {samples}/tiny_resnet.safetensors"
+    shown = run(f"diff {files} {{star}} --model {{TINY}} --json", expect=1).json
+    assert shown["layers"]  # as a run of both has them, and a comparison of tensors has not
+    assert shown["model"]["class"] == shown["b"]["model"]["class"] == "TinyResNet"
+    by_option, by_position = (
+        run(f"diff {model} {{star}} -w none --b-dtype bfloat16", expect=None).out
+        for model in ("-m {TINY}", "{TINY}")
+    )
+    assert by_option == by_position
+
+
+def test_what_names_a_model(cwd):
+    Image.new("RGB", (8, 8)).save(cwd / "resnet18", "png")
+    (cwd / "weights.pt").touch()
+    (cwd / "vgg11").mkdir()
+    for word in ("resnet34", "ResNet34", "net.py:Net", "some/where.py:Net", "torchvision.models:resnet18"):
+        assert names_model(word)
+        assert names_learner(word)
+    for word in ("resnet18", "vgg11", "photo.jpg", "*.jpg", "-", "", "C:photo.jpg", "http://x.org/y.jpg"):
+        assert not names_model(word)
+    assert not names_model("weights.pt")
+    assert names_learner("weights.pt")
+    assert names_learner("lost.safetensors")
+    for word in ("vgg11", "flowers", "photo.jpg", ""):
+        assert not names_learner(word)
