@@ -42,6 +42,14 @@ def end_at_once() -> None:
 def raise_signals() -> None:
     """Let a signal raise `KeyboardInterrupt` or `Terminated` in the main thread."""
     _handle(_raise)
+    if sys.unraisablehook is sys.__unraisablehook__:
+        sys.unraisablehook = _say_of_others
+
+
+def _say_of_others(lost: "sys.UnraisableHookArgs") -> None:
+    """Say of an exception that Python can raise nowhere; of a signal not, as `obey` raises it once more."""
+    if lost.exc_type not in (KeyboardInterrupt, Terminated):
+        sys.__unraisablehook__(lost)
 
 
 def obey() -> None:

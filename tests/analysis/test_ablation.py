@@ -342,7 +342,7 @@ def test_nothing_to_take_out() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.head(self.count(x).float())
 
-    with pytest.raises(UsageError, match="no selected layer gives"):
+    with pytest.raises(UsageError, match="no selected layer has an output"):
         ablations(Net(), noise(1, 3), layers=["count"])
 
 

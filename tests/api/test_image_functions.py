@@ -283,8 +283,8 @@ def test_an_attack_is_the_same_whether_its_image_goes_to_a_file_or_not(tmp_path)
 @pytest.mark.parametrize(
     ("inputs", "said"),
     [
-        (None, "noise is not a picture"),
-        (torch.zeros(1, 3, 64, 64), "the tensor is not a picture"),
+        (None, "noise is not an image"),
+        (torch.zeros(1, 3, 64, 64), "the tensor is not an image"),
         ([STAR, STAR], "one image at a time, not 2"),
         ([Image.new("RGB", (64, 64))] * 2, "the list of images has 2"),
     ],
