@@ -81,6 +81,11 @@ def invoked_as(argv: tuple[str, ...], started: float, is_forced: bool = False) -
     _INVOCATION.set(Invocation(argv, started, is_forced))
 
 
+def over() -> None:
+    """Forget the command that was running: what is called from now on was typed by nobody."""
+    _INVOCATION.set(None)
+
+
 def invocation() -> Invocation:
     """Return the command that is running, or one that begins now and was typed by nobody."""
     return _INVOCATION.get() or Invocation()

@@ -14,6 +14,7 @@ from modelscope_cli import __version__
 from modelscope_cli.errors import LESS_MEMORY, OUT_OF_MEMORY, CannotRunError, ModelscopeError
 from modelscope_cli.interrupts import INTERRUPTED, TERMINATED, Terminated
 from modelscope_cli.lean import lean_imports
+from modelscope_cli.records.run import over
 from modelscope_cli.report.folder import release_claims
 from modelscope_cli.shell import console as _console
 from modelscope_cli.shell.old_names import renewed
@@ -98,6 +99,7 @@ def run(argv: list[str]) -> int:
     finally:
         release_claims()
         _console.end()
+        over()
 
 
 def _run(argv: list[str]) -> int:

@@ -1,0 +1,103 @@
+"""`ms.stats`: what the command gives, from Python, whatever is handed over, and the caller's module as it was."""
+
+import numpy as np
+import pytest
+import torch
+from function_and_command import HEALTHY, SAMPLES, SQUEEZENET, STAR, TINY, plain, tiny_resnet, without
+from PIL import Image
+from torch.utils.data import DataLoader, TensorDataset
+
+import modelscope_cli as ms
+from modelscope_cli.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("line", "arguments", "keywords"),
+    [
+        (
+            "-m resnet18 -w none --input-shape 2,3,64,64 -l conv --near-zero 0.1",
+            ("resnet18",),
+            {"weights": "none", "input_shape": (2, 3, 64, 64), "layer": "conv", "near_zero": 0.1},
+        ),
+        (f"{STAR} -m {SQUEEZENET} --size 64", (SQUEEZENET, STAR), {"size": 64}),
+        (
+            f"{STAR} -m {TINY} -c {HEALTHY} --mode train --batch 1 --hook scale=2@bn",
+            (TINY, STAR),
+            {"checkpoint": HEALTHY, "mode": "train", "batch": 1, "hook": "scale=2@bn"},
+        ),
+    ],
+)
+def test_function_and_command_give_the_same_document(both, line, arguments, keywords):
+    typed = both.typed(f"stats {line}")
+    assert without(plain(ms.stats(*arguments, **keywords).to_dict())) == without(typed)
+    assert both.said() == ""
+
+
+def test_a_module_gives_what_its_file_gives(both):
+    typed = both.typed(f"stats {STAR} -m {TINY} -c {HEALTHY}")
+    assert without(plain(ms.stats(tiny_resnet(), STAR).to_dict()), "model") == without(typed, "model")
+
+
+def test_an_image_is_what_its_file_is_and_a_tensor_what_its_array_is():
+    model = tiny_resnet()
+    as_file, as_image = ms.stats(model, STAR), ms.stats(model, Image.open(STAR))
+    assert [row.mean for row in as_image] == [row.mean for row in as_file]
+    x = torch.rand(4, 3, 32, 32)
+    ways = [x, x.numpy(), list(x), DataLoader(TensorDataset(x, torch.arange(4)), batch_size=4, shuffle=True)]
+    for way in ways:
+        record = ms.stats(model, way, layer="head")
+        assert record.images == 4
+        assert record["head"].mean == pytest.approx(float(model(x).detach().mean()), rel=1e-5)
+
+
+def test_a_loader_that_shuffles_gives_the_same_twice_and_draws_from_nobody():
+    x = torch.rand(6, 3, 32, 32)
+    loader = DataLoader(TensorDataset(x, torch.arange(6)), batch_size=2, shuffle=True)
+    model = tiny_resnet()
+    state = torch.get_rng_state()
+    one, two = (plain(ms.stats(model, loader).to_dict()) for _ in range(2))
+    assert without(one) == without(two)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_what_no_model_takes_is_refused():
+    model = tiny_resnet()
+    with pytest.raises(UsageError, match="can be gone through only once"):
+        ms.stats(model, iter([torch.rand(1, 3, 32, 32)]))
+    with pytest.raises(UsageError, match="of type dict are neither"):
+        ms.stats(model, {"x": 1})
+    with pytest.raises(UsageError, match="'device' is for a model that is named"):
+        ms.stats(model, device="cuda")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'layers': did you mean layer"):
+        ms.stats(model, layers="conv")
+    with pytest.raises(UsageError, match="'trian' is not a mode: did you mean train"):
+        ms.stats(model, mode="trian")
+
+
+def test_the_module_is_left_as_it_was(unchanged):
+    model = tiny_resnet().train()
+    model.bn.eval()
+    model.head.bias.requires_grad_(False)
+    check = unchanged(model)
+    ms.stats(model, np.zeros((2, 3, 32, 32), dtype=np.float32), mode="train", hook="zero@bn")
+    check()
+
+
+def test_files_are_written_only_where_they_are_asked_for(tmp_path):
+    ms.stats(tiny_resnet(), STAR, layer="conv", correlation=True)
+    assert not list(tmp_path.iterdir())
+    record = ms.stats(
+        tiny_resnet(),
+        SAMPLES / "star.png",
+        layer="conv",
+        correlation=True,
+        plot=tmp_path / "all.png",
+        out=tmp_path / "folder",
+    )
+    assert (tmp_path / "all.png").is_file()
+    assert {path.name for path in (tmp_path / "folder").iterdir()} == {
+        "report.json",
+        *(row.correlation.file for row in record),
+    }
+    with pytest.raises(UsageError, match="is there already"):
+        ms.stats(tiny_resnet(), STAR, plot=tmp_path / "all.png")
