@@ -11,7 +11,7 @@ from torch.autograd.graph import Node
 from torch.utils.hooks import RemovableHandle
 
 from modelscope_cli.hooks.actions import Place
-from modelscope_cli.hooks.hooked import Hooked, Pass, Spot, Target, name_of_call
+from modelscope_cli.hooks.hooked import Hooked, HookedAt, Pass, Spot, name_of_call
 from modelscope_cli.hooks.layers import map_tensors, tensors_in
 from modelscope_cli.hooks.session import Call
 from modelscope_cli.hooks.sharing import memory_of, node_of
@@ -39,7 +39,7 @@ class _OnGradients(Hooked):
 class GradHook(_OnGradients):
     """`grad`: changes the gradient that arrives at a layer's outputs, by a tensor hook on each."""
 
-    def __init__(self, target: Target, current: Pass) -> None:
+    def __init__(self, target: HookedAt, current: Pass) -> None:
         super().__init__(target, current)
         self._handles: list[RemovableHandle] = []
 
@@ -81,7 +81,7 @@ class GradHook(_OnGradients):
 class ParamGradHook(_OnGradients):
     """`param-grad`: changes the gradients of a layer's parameters, those below it included."""
 
-    def __init__(self, target: Target, current: Pass) -> None:
+    def __init__(self, target: HookedAt, current: Pass) -> None:
         super().__init__(target, current)
         self._owners: dict[nn.Parameter, list[str]] = {}  # a block and the layer inside may both be meant
 
@@ -111,7 +111,7 @@ class ParamGradHook(_OnGradients):
 class FullBackwardHook(_OnGradients):
     """`full-backward`: changes the gradients a layer hands on to its inputs, by PyTorch's own module hook."""
 
-    def __init__(self, target: Target, current: Pass) -> None:
+    def __init__(self, target: HookedAt, current: Pass) -> None:
         super().__init__(target, current)
         self._calls: dict[str, deque[tuple[Call, Nodes]]] = {}
         self._entered: dict[tuple[str, int], Nodes] = {}

@@ -11,7 +11,7 @@ from torch.utils.hooks import RemovableHandle
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.backward_hooks import FullBackwardHook, GradHook, ParamGradHook
 from modelscope_cli.hooks.forward_hooks import ForwardHook, PreHook
-from modelscope_cli.hooks.hooked import Hooked, Pass, Target
+from modelscope_cli.hooks.hooked import Hooked, HookedAt, Pass
 from modelscope_cli.hooks.layers import list_layers
 from modelscope_cli.hooks.patterns import explain, parse_pattern
 from modelscope_cli.hooks.selection import names_of, select
@@ -105,7 +105,7 @@ def bind_hooks(
             names, calls = _meant(model, spec.pattern, args)
         except UsageError as error:
             raise about_pattern(str(spec), error) from None
-        hooks.append(_KINDS[spec.kind](Target(spec, number, names, calls, function, say), current))
+        hooks.append(_KINDS[spec.kind](HookedAt(spec, number, names, calls, function, say), current))
     layers = [layer for layer, _ in list_layers(model)]
     notes = dict.fromkeys(filter(None, (explain(parse_pattern(spec.pattern), layers) for spec, _ in typed)))
     return BoundHooks((current, *hooks, ParametersKept(hooks)), tuple(hooks), tuple(notes))

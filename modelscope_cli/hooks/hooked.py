@@ -105,7 +105,7 @@ class Spot:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class HookedAt:
     """What one `--hook` was bound to.
 
     Attributes:
@@ -136,7 +136,7 @@ class Hooked(Intervention):
         tally: what it did in the first session.
     """
 
-    def __init__(self, target: Target, current: Pass) -> None:
+    def __init__(self, target: HookedAt, current: Pass) -> None:
         self.target = target
         self.spec = target.spec
         self.tally = self.counted = Tally()

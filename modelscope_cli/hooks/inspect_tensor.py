@@ -15,11 +15,13 @@ def describe(tensor: Tensor) -> str:
     values = tensor.detach().double()
     finite = values[values.isfinite()]
     n_nan, n_inf = int(values.isnan().sum()), int(values.isinf().sum())
-    strange = [f"{n} {word}" for n, word in ((n_nan, "NaN"), (n_inf, "infinite")) if n]
+    non_finite = [f"{n} {word}" for n, word in ((n_nan, "NaN"), (n_inf, "infinite")) if n]
     if not finite.numel():
-        return ", ".join([f"{shape} {dtype}", "no finite value", *strange])
+        return ", ".join([f"{shape} {dtype}", "no finite value", *non_finite])
     figures = f"mean {finite.mean():.4g}, std {finite.std(correction=0):.4g}"
-    return ", ".join([f"{shape} {dtype}", figures, f"{finite.amin():.4g} .. {finite.amax():.4g}", *strange])
+    return ", ".join(
+        [f"{shape} {dtype}", figures, f"{finite.amin():.4g} .. {finite.amax():.4g}", *non_finite]
+    )
 
 
 def refuse_nan(spec: HookSpec, tensor: Tensor, where: str) -> None:

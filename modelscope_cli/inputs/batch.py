@@ -59,7 +59,7 @@ class Inputs:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ModelSide:
     """The model's side: the family decides the arguments, the device and dtype where they go."""
 
     family: str

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.inputs.batch import Batch, Inputs, Target
+from modelscope_cli.inputs.batch import Batch, Inputs, ModelSide
 from modelscope_cli.inputs.from_noise import open_noise
 from modelscope_cli.inputs.from_pictures import open_pictures
 from modelscope_cli.inputs.from_tensors import open_tensors
@@ -34,7 +34,7 @@ def open_inputs(
         UsageError: exit code 2; options that cannot be read or contradict each other.
         CannotRunError: exit code 4; a file that cannot be used. A later picture raises while iterating.
     """
-    target = Target(family, device, dtype)
+    target = ModelSide(family, device, dtype)
     if request.batch is not None and request.batch < 1:
         raise UsageError(f"'--batch {request.batch}' is not a whole number above 0", "--batch 8")
     if request.files and request.shapes:

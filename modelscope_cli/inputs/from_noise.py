@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.inputs.batch import Batch, Inputs, Target, count_images, shapes_of
+from modelscope_cli.inputs.batch import Batch, Inputs, ModelSide, count_images, shapes_of
 from modelscope_cli.inputs.default_shape import natural_shapes
 from modelscope_cli.inputs.grammar import ShapeSpec, by, parse_shape, parse_size
 from modelscope_cli.inputs.noise import count_codes, count_values, make_noise
@@ -16,7 +16,7 @@ from modelscope_cli.records.run import InputInfo, Shape
 
 
 def open_noise(
-    request: InputRequest, target: Target, transforms: Any | None, module: nn.Module | None
+    request: InputRequest, target: ModelSide, transforms: Any | None, module: nn.Module | None
 ) -> Inputs:
     """Open `request.repeat` batches of noise; drawn anew, and the same, each time they are gone through.
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from modelscope_cli.inputs.batch import Batch, Inputs, Target, shapes_of
+from modelscope_cli.inputs.batch import Batch, Inputs, ModelSide, shapes_of
 from modelscope_cli.inputs.collate import Group, collate, group_pictures
 from modelscope_cli.inputs.files import PictureFile, find_pictures
 from modelscope_cli.inputs.picture import OF_SEVERAL, count_frames, decode
@@ -17,7 +17,7 @@ from modelscope_cli.records.run import InputInfo
 
 def open_pictures(
     request: InputRequest,
-    target: Target,
+    target: ModelSide,
     transforms: Any | None,
     module: nn.Module | None,
     images: Sequence[PictureFile] = (),

@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.inputs.batch import Batch, Inputs, Target, count_images, shapes_of
+from modelscope_cli.inputs.batch import Batch, Inputs, ModelSide, count_images, shapes_of
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.inputs.tensorfile import read_tensors
 from modelscope_cli.records.run import InputInfo
 
 
-def open_tensors(request: InputRequest, target: Target) -> Inputs:
+def open_tensors(request: InputRequest, target: ModelSide) -> Inputs:
     """Open a tensor file: one forward, or with `--batch` as many as its first dimension needs.
 
     Raises:
@@ -29,7 +29,7 @@ def open_tensors(request: InputRequest, target: Target) -> Inputs:
 
 
 def open_batch(
-    tensors: list[Tensor], batch: int | None, target: Target, name: str, files: tuple[str, ...] = ()
+    tensors: list[Tensor], batch: int | None, target: ModelSide, name: str, files: tuple[str, ...] = ()
 ) -> Inputs:
     """Open the arguments of one forward, or with `batch` of as many as their first dimension needs.
 
@@ -54,7 +54,7 @@ def open_batch(
     return Inputs(info, sum(counts), len(chunks), batches, notes)
 
 
-def _split(tensors: list[Tensor], batch: int | None, target: Target, name: str) -> list[Sequence[Tensor]]:
+def _split(tensors: list[Tensor], batch: int | None, target: ModelSide, name: str) -> list[Sequence[Tensor]]:
     """Cut along the first dimension, or between images for detection; whole where no batch was asked for."""
     if batch is None:
         return [tensors]

@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.inputs.batch import Batch, Inputs, Target, count_images, shapes_of
+from modelscope_cli.inputs.batch import Batch, Inputs, ModelSide, count_images, shapes_of
 from modelscope_cli.inputs.batches import open_inputs, repeated
 from modelscope_cli.inputs.files import PictureFile
 from modelscope_cli.inputs.from_pictures import open_pictures
@@ -136,7 +136,7 @@ def open_given(
     Raises:
         UsageError, CannotRunError: exit codes 2 and 4; see the parts.
     """
-    target = Target(family, device, dtype)
+    target = ModelSide(family, device, dtype)
     request = given.request
     if given.images:
         pictures = [PictureFile(f"image {n}", image=image) for n, image in enumerate(given.images, 1)]
@@ -150,7 +150,7 @@ def open_given(
     )
 
 
-def _open_loader(loader: Iterable[Any], target: Target, seed: int) -> Inputs:
+def _open_loader(loader: Iterable[Any], target: ModelSide, seed: int) -> Inputs:
     """Go through a loader under a seed of its own, so that each time it gives the same."""
     counts = [len(_without_labels(item)[0]) for item in _repeatable(loader, seed)]
     if not counts:

@@ -29,7 +29,7 @@ class Course(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class TrainingSighting:
     """One place where a rule is broken (None: the training), since when, the value, and what was seen in words."""
 
     row: Row | None
@@ -57,7 +57,7 @@ def _lasting(values: Sequence[float | None], is_wrong: Callable[[float], bool]) 
     return start if len(values) - start >= _LASTING else None
 
 
-def loss_not_finite(course: Course, threshold: float) -> Iterator[Sighting]:
+def loss_not_finite(course: Course, threshold: float) -> Iterator[TrainingSighting]:
     for series in course.loss:
         values = [math.nan if value is None else value for value in series.value]
         place = next((i for i, value in enumerate(values) if not math.isfinite(value)), None)
@@ -65,15 +65,15 @@ def loss_not_finite(course: Course, threshold: float) -> Iterator[Sighting]:
             step = series.step[place]
             is_over = any(map(math.isfinite, values[place:]))
             when = f"at step {step}" if is_over else f"from step {step} on"
-            yield Sighting(None, step, None, f"the loss is {values[place]} {when}")
+            yield TrainingSighting(None, step, None, f"the loss is {values[place]} {when}")
             return
     for event in course.events:
         if event.kind == "loss":
-            yield Sighting(None, event.step or 0, None, event.message)
+            yield TrainingSighting(None, event.step or 0, None, event.message)
             return
 
 
-def output_not_finite(course: Course, threshold: float) -> Iterator[Sighting]:
+def output_not_finite(course: Course, threshold: float) -> Iterator[TrainingSighting]:
     spoilt = []
     for layer in course.layers:
         counts = zip(layer.series.step, layer.series.nan_count, layer.series.inf_count, strict=True)
@@ -86,10 +86,10 @@ def output_not_finite(course: Course, threshold: float) -> Iterator[Sighting]:
         cause = "; it is the first layer: look at its input and its weights" if is_first else ""
         more = f"; {len(spoilt) - 1} more layers then or later" if len(spoilt) > 1 else ""
         words = f"the first NaN or infinite values appear here, {count} of them at step {step}{more}{cause}"
-        yield Sighting(layer, step, count, words)
+        yield TrainingSighting(layer, step, count, words)
 
 
-def gradient_not_finite(course: Course, threshold: float) -> Iterator[Sighting]:
+def gradient_not_finite(course: Course, threshold: float) -> Iterator[TrainingSighting]:
     found: dict[int, list[WatchedParameter]] = {}
     for one in course.parameters:
         norms = zip(one.series.step, one.series.grad_norm, strict=True)
@@ -100,10 +100,10 @@ def gradient_not_finite(course: Course, threshold: float) -> Iterator[Sighting]:
         step = min(found)
         one, *others = found[step]
         words = f"its gradient is not finite at step {step}{_likewise(course, others)}"
-        yield Sighting(one, step, 1 + len(others), words)
+        yield TrainingSighting(one, step, 1 + len(others), words)
 
 
-def diverging(course: Course, threshold: float) -> Iterator[Sighting]:
+def diverging(course: Course, threshold: float) -> Iterator[TrainingSighting]:
     for series in course.loss:
         pairs = zip(series.step, series.value, strict=True)
         finite = [(step, value) for step, value in pairs if value is not None and math.isfinite(value)]
@@ -119,10 +119,10 @@ def diverging(course: Course, threshold: float) -> Iterator[Sighting]:
             limit = least + (threshold - 1) * scale
             since = next((step for step, value in finite[lowest:] if value > limit), finite[lowest][0])
             words = f"the loss was {least:.3g} and is {last:.3g} at the end"
-            yield Sighting(None, since, (last - least) / scale + 1, words)
+            yield TrainingSighting(None, since, (last - least) / scale + 1, words)
 
 
-def dead(course: Course, threshold: float) -> Iterator[Sighting]:
+def dead(course: Course, threshold: float) -> Iterator[TrainingSighting]:
     """The first ReLU to die; one that is given nothing but zeros dies of it."""
     silent = []
     for layer in course.layers:
@@ -135,10 +135,10 @@ def dead(course: Course, threshold: float) -> Iterator[Sighting]:
         step, _, layer = silent[0]
         last = layer.series.zero_fraction[-1] or 0.0
         words = f"{last:.1%} of its output is zero, over {threshold:.0%} since step {step}"
-        yield Sighting(layer, step, last, words + _followed(course, silent))
+        yield TrainingSighting(layer, step, last, words + _followed(course, silent))
 
 
-def exploding(course: Course, threshold: float) -> Iterator[Sighting]:
+def exploding(course: Course, threshold: float) -> Iterator[TrainingSighting]:
     """The first layer of those whose outputs have grown so much; the ones after it only pass it on."""
     grown = []
     for layer in course.layers:
@@ -156,7 +156,7 @@ def exploding(course: Course, threshold: float) -> Iterator[Sighting]:
         step, _, layer, factor = min(grown, key=lambda one: one[:2])
         more = f"; {len(grown) - 1} more layers likewise" if len(grown) > 1 else ""
         words = f"its values have grown {_times(factor)}, over {_times(threshold)} since step {step}{more}"
-        yield Sighting(layer, step, factor, words)
+        yield TrainingSighting(layer, step, factor, words)
 
 
 def _times(factor: float) -> str:
@@ -170,7 +170,7 @@ def _weights(course: Course) -> list[WatchedParameter]:
 
 def _gradients(
     course: Course, is_wrong: Callable[[float], bool], words: str, sign: int
-) -> Iterator[Sighting]:
+) -> Iterator[TrainingSighting]:
     """The first weight; of those that begin at the same step the one furthest off, upwards where `sign` is 1."""
     rows = []
     for one in _weights(course):
@@ -181,18 +181,18 @@ def _gradients(
         rows.sort(key=lambda row: row[:2])
         step, last, one = rows[0]
         text = f"its gradient's norm is {abs(last):.2g}, {words} since step {step}"
-        yield Sighting(one, step, abs(last), text + _followed(course, rows))
+        yield TrainingSighting(one, step, abs(last), text + _followed(course, rows))
 
 
-def vanishing(course: Course, threshold: float) -> Iterator[Sighting]:
+def vanishing(course: Course, threshold: float) -> Iterator[TrainingSighting]:
     return _gradients(course, lambda norm: norm < threshold, f"below {threshold:g}", -1)
 
 
-def exploding_gradients(course: Course, threshold: float) -> Iterator[Sighting]:
+def exploding_gradients(course: Course, threshold: float) -> Iterator[TrainingSighting]:
     return _gradients(course, lambda norm: threshold < norm < math.inf, f"over {threshold:g}", 1)
 
 
-def large_updates(course: Course, threshold: float) -> Iterator[Sighting]:
+def large_updates(course: Course, threshold: float) -> Iterator[TrainingSighting]:
     """The first weight; of those that begin at the same step the one that changes most."""
     rows = []
     for one in _weights(course):
@@ -208,10 +208,10 @@ def large_updates(course: Course, threshold: float) -> Iterator[Sighting]:
         words = (
             f"single steps change it by {-change:.0%} of its size, over {threshold:.0%} first at step {step}"
         )
-        yield Sighting(one, step, -change, words + _followed(course, rows))
+        yield TrainingSighting(one, step, -change, words + _followed(course, rows))
 
 
-def small_updates(course: Course, threshold: float) -> Iterator[Sighting]:
+def small_updates(course: Course, threshold: float) -> Iterator[TrainingSighting]:
     """Small all the time: at the end of a schedule they are meant to be."""
     rows = []
     for one in _weights(course):
@@ -222,4 +222,4 @@ def small_updates(course: Course, threshold: float) -> Iterator[Sighting]:
         most, one = min(rows, key=lambda row: row[0])
         others = [other for _, other in rows if other is not one]
         words = f"no step changes it by more than {most:.1g} of its size, {threshold:g} at least is usual"
-        yield Sighting(one, one.series.step[0], most, words + _likewise(course, others))
+        yield TrainingSighting(one, one.series.step[0], most, words + _likewise(course, others))

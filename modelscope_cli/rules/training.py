@@ -7,7 +7,7 @@ from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.watch import TrainingFinding, labelling
 from modelscope_cli.rules import sightings
 from modelscope_cli.rules.rule import ListedRule
-from modelscope_cli.rules.sightings import Course, Sighting
+from modelscope_cli.rules.sightings import Course, TrainingSighting
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,7 @@ class TrainingRule(ListedRule):
     """A named check of a run: `judge` gives every place where it lies beyond `threshold`."""
 
     threshold: float
-    judge: Callable[[Course, float], Iterator[Sighting]]
+    judge: Callable[[Course, float], Iterator[TrainingSighting]]
 
 
 def judge_training(course: Course) -> tuple[TrainingFinding, ...]:

@@ -16,7 +16,7 @@ from modelscope_cli.hooks.patterns import Layer
 from modelscope_cli.hooks.selection import names_among
 from modelscope_cli.hooks.session import ForwardError, HookSession, Intervention
 from modelscope_cli.hooks.stream import Output, OutputStream
-from modelscope_cli.inputs.batch import Batch, Target
+from modelscope_cli.inputs.batch import Batch, ModelSide
 from modelscope_cli.inputs.detection_targets import training_args
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.records.diff import LayerDifference
@@ -42,7 +42,7 @@ class Side:
     def place(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Move the arguments of a forward to this side's device and dtype."""
         loaded = self.loaded
-        placed = Target(loaded.family, loaded.device, loaded.dtype).place(args)
+        placed = ModelSide(loaded.family, loaded.device, loaded.dtype).place(args)
         return training_args(loaded.module, loaded.family, placed) if self.is_training else placed
 
 

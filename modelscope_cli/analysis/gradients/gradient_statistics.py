@@ -23,9 +23,9 @@ def norm_of(moments: Moments) -> float:
 
 def figures_of(moments: Moments) -> dict[str, Any]:
     """Return the columns that say how the values of a gradient are distributed."""
-    strange = {"nan_count": moments.n_nan, "inf_count": moments.n_inf}
+    non_finite = {"nan_count": moments.n_nan, "inf_count": moments.n_inf}
     if not moments.n:
-        return strange
+        return non_finite
     return {
         "grad_norm": norm_of(moments),
         "grad_mean": moments.mean,
@@ -33,7 +33,7 @@ def figures_of(moments: Moments) -> dict[str, Any]:
         "grad_min": moments.low,
         "grad_max": moments.high,
         "grad_abs_max": max(abs(moments.low), abs(moments.high)),
-        **strange,
+        **non_finite,
     }
 
 

@@ -3,16 +3,16 @@
 from modelscope_cli.analysis.gradients.request import Thresholds
 
 
-def mark_gradient(norm: float, n_strange: int, output_norm: float, thresholds: Thresholds) -> str:
+def mark_gradient(norm: float, n_non_finite: int, output_norm: float, thresholds: Thresholds) -> str:
     """Return the mark of a gradient, empty where nothing is wrong with it.
 
     Args:
         norm: of its finite values, before clipping.
-        n_strange: how many values are NaN or infinite.
+        n_non_finite: how many values are NaN or infinite.
         output_norm: norm of the gradient the loss sends into the model. Measuring against it, a confident
             prediction, whose gradients are all small, is not called vanishing.
     """
-    if n_strange:
+    if n_non_finite:
         return "non-finite"
     if norm == 0:
         return "zero"

@@ -37,8 +37,8 @@ def reduce_on_cpu(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Moments
     scan = _scan(flat, wanted, places if is_by_channel else ROW)
     # Float32 squares overflow above 1e19 and vanish below 1e-19; such tensors, rare and sick, take float64.
     is_tiny = 0 < max(abs(scan.low), abs(scan.high)) < 1e-15
-    is_strange = not math.isfinite(scan.total + scan.squares)
-    if flat.numel() and (is_tiny or is_strange):
+    is_non_finite = not math.isfinite(scan.total + scan.squares)
+    if flat.numel() and (is_tiny or is_non_finite):
         n_nan, n_inf = int(flat.isnan().sum()), int(flat.isinf().sum())
         flat = flat[flat.isfinite()].to(torch.float64)
         scan = _scan(flat, wanted)

@@ -39,7 +39,7 @@ def verdict(record: DiffRecord, most: int = 10) -> str:
 def diff_columns(record: DiffRecord | None = None) -> tuple[Column, ...]:
     """All columns of `diff`; of a record, those with nothing to tell are left out of a person's table."""
     rows = record.rows if record else ()
-    has_strange = any(row.nonfinite for row in rows)
+    has_non_finite = any(row.nonfinite for row in rows)
     has_shapes = any(row.shape != row.b_shape for row in rows)
     has_dtypes = any(row.dtype != row.b_dtype for row in rows if row.status == "retyped")
     is_run = record is None or record.layers is not None
@@ -56,7 +56,7 @@ def diff_columns(record: DiffRecord | None = None) -> tuple[Column, ...]:
         Column("cosine", "cosine", lambda r: r.cosine, _cosine, rank=3),
         Column("sqnr_db", "SQNR", lambda r: r.sqnr_db, _decibels, rank=1),
         Column("differing", "values", lambda r: r.differing, _values, rank=7),
-        Column("nonfinite", "NaN, inf", lambda r: r.nonfinite, rank=0, is_shown=has_strange),
+        Column("nonfinite", "NaN, inf", lambda r: r.nonfinite, rank=0, is_shown=has_non_finite),
         Column("order", "order", _order, is_shown=False),
     )
 

@@ -76,7 +76,7 @@ _MARK = Column("mark", "", lambda r: r.mark, lambda r: r.problem or r.mark, is_n
 
 def _figures(record: GradsRecord | None, rows: Sequence[Row]) -> tuple[Column, ...]:
     """The columns both tables have."""
-    has_strange = any(row.nan_count or row.inf_count for row in rows)
+    has_non_finite = any(row.nan_count or row.inf_count for row in rows)
     has_before = any(row.norm_before_clip is not None for row in rows)
     has_clipped = any(row.clipped_fraction is not None for row in rows)
     return (
@@ -95,8 +95,8 @@ def _figures(record: GradsRecord | None, rows: Sequence[Row]) -> tuple[Column, .
         _number("min", "min", "grad_min", rank=8),
         _number("max", "max", "grad_max", rank=8),
         _number("abs_max", "max |g|", "grad_abs_max", rank=2),
-        Column("nan", "NaN", lambda r: r.nan_count, rank=0, is_shown=has_strange),
-        Column("inf", "inf", lambda r: r.inf_count, rank=0, is_shown=has_strange),
+        Column("nan", "NaN", lambda r: r.nan_count, rank=0, is_shown=has_non_finite),
+        Column("inf", "inf", lambda r: r.inf_count, rank=0, is_shown=has_non_finite),
     )
 
 

@@ -30,9 +30,9 @@ def stats_sheet(record: StatsRecord, columns: str | None = None, table: str = "l
     if table == "batch-norm":
         return batch_norm_sheet(title, record.batch_norm, columns)
     rows = record.layers
-    has_strange = any(row.nan_count or row.inf_count for row in rows)
+    has_non_finite = any(row.nan_count or row.inf_count for row in rows)
     has_dead = any(row.dead_channels for row in rows)
-    every = stats_columns(has_strange, has_dead, any(row.correlation for row in rows))
+    every = stats_columns(has_non_finite, has_dead, any(row.correlation for row in rows))
     return Sheet(
         title=title,
         columns=choose_columns(every, columns),
@@ -42,7 +42,7 @@ def stats_sheet(record: StatsRecord, columns: str | None = None, table: str = "l
     )
 
 
-def stats_columns(has_strange: bool, has_dead: bool, has_correlation: bool) -> tuple[Column, ...]:
+def stats_columns(has_non_finite: bool, has_dead: bool, has_correlation: bool) -> tuple[Column, ...]:
     """All columns of `stats`; those with nothing to tell are left out of a person's table."""
     return (
         Column("name", "layer", _label, is_number=False, rank=0),
@@ -62,8 +62,8 @@ def stats_columns(has_strange: bool, has_dead: bool, has_correlation: bool) -> t
             lambda r: numbers.percent(r.near_zero_fraction),
             rank=8,
         ),
-        Column("nan", "NaN", lambda r: r.nan_count, rank=0, is_shown=has_strange),
-        Column("inf", "inf", lambda r: r.inf_count, rank=0, is_shown=has_strange),
+        Column("nan", "NaN", lambda r: r.nan_count, rank=0, is_shown=has_non_finite),
+        Column("inf", "inf", lambda r: r.inf_count, rank=0, is_shown=has_non_finite),
         Column("dead", "dead", lambda r: r.dead_channels, _dead, rank=2, is_shown=has_dead),
         Column("histogram", "histogram", _counts, _bars, is_number=False, rank=1),
         Column("correlation", "corr", _correlation, _corr_text, rank=2, is_shown=has_correlation),
