@@ -77,6 +77,8 @@ def _paragraphs(doc: str) -> str:
 
 def _typed(argv: list[str]) -> Iterable[str]:
     """Return the one command that is run, or whose words the shell wants completed; all where that is not clear."""
+    if argv in (["--version"], ["-V"]):
+        return ()
     words = os.environ.get("_TYPER_COMPLETE_ARGS", os.environ.get("COMP_WORDS", "")).split()
     first = (argv or words[1:])[:1]
     return first if first and first[0] in COMMANDS else COMMANDS

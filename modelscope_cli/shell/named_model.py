@@ -14,7 +14,6 @@ import typer
 from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.files import PICTURE_SUFFIXES
 from modelscope_cli.models.names import model_names
-from modelscope_cli.models.request import is_checkpoint
 
 _HELP = "A torchvision name (resnet34), a checkpoint of one, package.module:attr, or path/to/file.py:attr."
 _IMPORT = re.compile(r".+\.py:.*|[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
@@ -71,6 +70,8 @@ def names_model(word: str) -> bool:
 
 def names_learner(word: str) -> bool:
     """Tell a model, or a checkpoint of one, from a folder of images."""
+    from modelscope_cli.models.request import is_checkpoint
+
     is_image = os.path.isdir(word) or Path(word).suffix.lower() in PICTURE_SUFFIXES
     return names_model(word) or (is_checkpoint(word) and not is_image)
 
