@@ -1,5 +1,6 @@
 """What loading a file could run, in words and as a table of files."""
 
+from modelscope_cli.records.naming import some
 from modelscope_cli.records.run import Notice
 from modelscope_cli.records.safety import DANGEROUS, Safety, ScanRecord, Suspect, WeightsOnly
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
@@ -26,13 +27,13 @@ def warnings_of(safety: Safety) -> tuple[Notice, ...]:
     """Return a warning for every dangerous name, one for all that are unknown, and for what was not read."""
     notices = [Notice("dangerous_code", _sentence(suspect)) for suspect in safety.dangerous]
     if safety.unknown:
-        names = _some([suspect.name for suspect in safety.unknown], _N_UNKNOWN)
+        names = some([suspect.name for suspect in safety.unknown], _N_UNKNOWN)
         notices.append(Notice("foreign_code", f"a full load would run: {names}"))
     if safety.unread:
-        places = _some(list(safety.unread), _N_UNKNOWN)
+        places = some(safety.unread, _N_UNKNOWN)
         notices.append(Notice("more_pickles", f"more pickles are in it than torch.load reads: {places}"))
     if safety.errors:
-        errors = _some(list(safety.errors), _N_ERRORS)
+        errors = some(safety.errors, _N_ERRORS)
         notices.append(Notice("not_read", f"what is in it is not known to the end: {errors}"))
     return tuple(notices)
 
@@ -44,7 +45,7 @@ def _sentence(suspect: Suspect) -> str:
 def weights_only(verdict: WeightsOnly) -> str:
     """Say whether torch loads a file under `weights_only=True`."""
     if verdict.loads == "with names":
-        return f"{_LOADS[verdict.loads]}: {_some(list(verdict.names), _N_UNKNOWN)}"
+        return f"{_LOADS[verdict.loads]}: {some(verdict.names, _N_UNKNOWN)}"
     return _LOADS[verdict.loads] + (f": {verdict.reason}" if verdict.reason else "")
 
 
@@ -63,7 +64,7 @@ _COLUMNS: tuple[Column, ...] = (
         "unknown",
         "unknown",
         lambda r: " ".join(suspect.name for suspect in r.unknown),
-        lambda r: _some([suspect.name for suspect in r.unknown], 3),
+        lambda r: some([suspect.name for suspect in r.unknown], 3),
         is_number=False,
         rank=3,
     ),
@@ -75,9 +76,7 @@ _COLUMNS: tuple[Column, ...] = (
         lambda r: (
             "; ".join(r.errors) if r.errors else None if r.is_understood else "a format that is not read"
         ),
-        lambda r: (
-            _some(list(r.errors), 1) if r.errors else "" if r.is_understood else "a format that is not read"
-        ),
+        lambda r: some(r.errors, 1) if r.errors else "" if r.is_understood else "a format that is not read",
         is_number=False,
         rank=2,
     ),
@@ -105,7 +104,3 @@ def check_scan_columns(columns: str | None) -> None:
         UsageError: an unknown column (exit 2).
     """
     choose_columns(_COLUMNS, columns)
-
-
-def _some(texts: list[str], most: int) -> str:
-    return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")
