@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from modelscope_cli.plain_text import plain
-
 Shape = tuple[int, ...]
 
 # Bits of one element, by torch's name of the dtype.
@@ -188,8 +186,3 @@ def in_order(name: str) -> str:
 
 def _is_size(value: Any) -> bool:
     return type(value) is int and 0 <= value <= _MAX_NUMEL
-
-
-def printable(name: str) -> str:
-    """Return a name out of a file so that printing it cannot steer the terminal."""
-    return plain(name)

@@ -3,9 +3,10 @@
 import shlex
 from pathlib import Path
 
-from modelscope_cli.checkpoints.entries import UnsupportedError, printable
+from modelscope_cli.checkpoints.entries import UnsupportedError
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.paths import refuse_endless
+from modelscope_cli.plain_text import plain
 
 CHECKPOINT_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
 _N_HEAD = 512
@@ -113,7 +114,7 @@ def remedy(path: Path, head: bytes) -> str:
 
 def damaged(path: Path, reason: object) -> CannotRunError:
     """Return the error for a file whose content contradicts itself, or for a sound one that is not read."""
-    said = printable(_words(reason))[:200]
+    said = plain(_words(reason))[:200]
     if isinstance(reason, UnsupportedError):
         return CannotRunError(f"checkpoint '{path}' is not read: {said}", _SUPPORTED)
     message = f"checkpoint '{path}' is damaged or cut short: {said}"

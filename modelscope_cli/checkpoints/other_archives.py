@@ -17,12 +17,12 @@ from modelscope_cli.checkpoints.entries import (
     UnsupportedError,
     checked_shape,
     checked_sizes,
-    printable,
 )
 from modelscope_cli.checkpoints.numpy_arrays import ArrayInfo, read_npy_header
 from modelscope_cli.checkpoints.pickle_machine import MAX_BYTES, Machine
 from modelscope_cli.checkpoints.torch_reducers import is_known, rebuild
 from modelscope_cli.checkpoints.zip_directory import ZipEntry, data_start, read_entry
+from modelscope_cli.plain_text import plain
 
 _N_HEAD = 1 << 17
 # What deflate can make of one byte, at most: https://zlib.net/zlib_tech.html
@@ -58,7 +58,7 @@ def read_archive(path: Path, file: IO[bytes], entries: Mapping[str, ZipEntry]) -
     if entries and all(name.endswith(".npy") for name in entries):
         return _read_npz(path, file, entries)
     known = next((what for name, what in _TELLTALE.items() if any(n.endswith(name) for n in entries)), None)
-    first = printable(next(iter(entries), ""))[:40]
+    first = plain(next(iter(entries), ""))[:40]
     raise UnsupportedError(f"it is {known}" if known else f"it is a zip archive of other things ('{first}')")
 
 
@@ -77,7 +77,7 @@ def _read_npz(path: Path, file: IO[bytes], entries: Mapping[str, ZipEntry]) -> C
         if info.dtype is not None:
             tensors.append(_array(path, name, entry, info, begin, n_header))
             continue
-        beside[printable(name)] = f"a NumPy array of dtype '{printable(info.kind)}'"
+        beside[plain(name)] = f"a NumPy array of dtype '{plain(info.kind)}'"
         if info.kind == "O":  # it follows as a pickle
             file.seek(begin)
             data = read_entry(file, entry, MAX_BYTES) if entry.is_stored else _inflate(file, entry, MAX_BYTES)
@@ -125,7 +125,7 @@ def _read_exported(
             for own, weight in weights.items():
                 name = own if len(configs) == 1 else f"{model}.{own}"
                 if weight["use_pickle"]:
-                    beside[printable(name)] = "a tensor of a class of its own, pickled"
+                    beside[plain(name)] = "a tensor of a class of its own, pickled"
                 else:
                     entry = entries[f"{folder}/{weight['path_name']}"]
                     tensors.append(_weight(path, name, entry, weight["tensor_meta"]))

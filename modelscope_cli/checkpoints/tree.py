@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from modelscope_cli.checkpoints.entries import Contents, Names, TensorEntry, printable
+from modelscope_cli.checkpoints.entries import Contents, Names, TensorEntry
 from modelscope_cli.checkpoints.pickle_machine import Global, Opaque
 from modelscope_cli.checkpoints.pickled_modules import state_of_module
 from modelscope_cli.checkpoints.unwrap import find_state
 from modelscope_cli.checkpoints.walk import IsTensor, all_tensors, first_key, walk
+from modelscope_cli.plain_text import plain
 
 # Describes the tensor that a name stands for.
 ToEntry = Callable[[str, Any], TensorEntry]
@@ -47,7 +48,7 @@ def lay_out(content: Any, is_tensor: IsTensor, to_entry: ToEntry, key: str | Non
     tensors = tuple(to_entry(name, value) for name, value in named.items())
     limit = _MAX_INSIDE // max(1, len(beside))
     words = {
-        printable(name)[:_MAX_TEXT]: describe(value, is_tensor, limit) for name, value in beside[:_MAX_BESIDE]
+        plain(name)[:_MAX_TEXT]: describe(value, is_tensor, limit) for name, value in beside[:_MAX_BESIDE]
     }
     if len(beside) > _MAX_BESIDE:
         words["..."] = f"{len(beside) - _MAX_BESIDE:,} more"
@@ -80,12 +81,12 @@ def describe(value: Any, is_tensor: IsTensor, limit: int = _MAX_INSIDE) -> str:
     if isinstance(value, int | float) or value is None:
         return str(value)
     if isinstance(value, Global):
-        return printable(value.name)[:_MAX_TEXT]
+        return plain(value.name)[:_MAX_TEXT]
     inside = itertools.islice(walk(value, is_tensor), limit)
     n = Counter(
         "tensors" if is_tensor(item) else "numbers" for _, item in inside if not isinstance(item, str)
     )
-    kind = printable(value.name)[:_MAX_TEXT] if isinstance(value, Opaque) else ""
+    kind = plain(value.name)[:_MAX_TEXT] if isinstance(value, Opaque) else ""
     counts = [
         f"{n[what]:,} {what if n[what] > 1 else what[:-1]}" for what in ("tensors", "numbers") if n[what]
     ]
@@ -98,7 +99,7 @@ def _inside(content: Any, named: dict[str, Any], is_tensor: IsTensor) -> tuple[s
         return ()
     others = {key: value for key, value in content.items() if key not in named}
     keys = dict.fromkeys(first_key(path) for path, value in walk(others, is_tensor) if is_tensor(value))
-    return tuple(printable(str(key)) for key in keys)
+    return tuple(plain(str(key)) for key in keys)
 
 
 def _with_states(content: Any, names: Names) -> Any:
@@ -106,11 +107,11 @@ def _with_states(content: Any, names: Names) -> Any:
     content = _attributes(_plain(content, names))
     if not isinstance(content, dict):
         return content
-    plain: dict[int, Any] = {}
+    replaced: dict[int, Any] = {}
     for value in content.values():
-        if isinstance(value, Opaque) and id(value) not in plain:
-            plain[id(value)] = _plain(value, names)
-    return {key: plain.get(id(value), value) for key, value in content.items()} if plain else content
+        if isinstance(value, Opaque) and id(value) not in replaced:
+            replaced[id(value)] = _plain(value, names)
+    return {key: replaced.get(id(value), value) for key, value in content.items()} if replaced else content
 
 
 def _plain(value: Any, names: Names) -> Any:

@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from modelscope_cli.checkpoints.entries import Names, printable
+from modelscope_cli.checkpoints.entries import Names
 from modelscope_cli.checkpoints.walk import IsTensor, all_tensors
 from modelscope_cli.errors import UsageError
+from modelscope_cli.plain_text import plain
 
 # Where a state dict usually stands, the likeliest first.
 _WRAPPERS = ("state_dict", "model", "model_state_dict", "ema", "module")
@@ -117,7 +118,7 @@ def _unwrapped(
 
 
 def _cut(name: str) -> str:
-    return printable(name[:_MAX_TEXT])
+    return plain(name[:_MAX_TEXT])
 
 
 def _paths(content: Any, key: str) -> Iterator[tuple[Any, ...]]:

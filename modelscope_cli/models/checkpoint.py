@@ -15,13 +15,14 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from torch.nn import Parameter
 
-from modelscope_cli.checkpoints.entries import Contents, printable
+from modelscope_cli.checkpoints.entries import Contents
 from modelscope_cli.checkpoints.file_type import damaged, guess, is_safetensors, read_head, remedy
 from modelscope_cli.checkpoints.reading import checkpoint_in, is_several, read_contents
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.models.refusal import refused
 from modelscope_cli.models.tensor_values import each_with_file, read_values
 from modelscope_cli.models.unwrap import unwrap_state
+from modelscope_cli.plain_text import plain
 from modelscope_cli.records.run import Notice
 
 _N_NAMED = 8
@@ -163,7 +164,7 @@ def _from_contents(contents: Contents) -> Checkpoint:
 
 def foreign_notices(contents: Contents) -> Iterator[Notice]:
     """Yield a warning that names what loading a checkpoint in full would run; nothing of it has been run."""
-    names = [printable(name) for name in contents.foreign]
+    names = [plain(name) for name in contents.foreign]
     if names:
         more = f" and {len(names) - _N_NAMED} more" if len(names) > _N_NAMED else ""
         run = ", ".join(names[:_N_NAMED])

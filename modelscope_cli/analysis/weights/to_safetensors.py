@@ -10,10 +10,11 @@ from pathlib import Path
 
 import torch
 
-from modelscope_cli.checkpoints.entries import BITS, Contents, TensorEntry, printable
+from modelscope_cli.checkpoints.entries import BITS, Contents, TensorEntry
 from modelscope_cli.checkpoints.safetensors_header import safetensors_form
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.models.tensor_values import each_with_file, read_values
+from modelscope_cli.plain_text import plain
 
 Track = Callable[[Iterable[TensorEntry]], Iterable[TensorEntry]]
 
@@ -33,7 +34,7 @@ def check_convertible(contents: Contents, tensors: Sequence[TensorEntry], *, is_
         if tensor.special or not has_values or safetensors_form(tensor) is None:
             what = tensor.special or (tensor.dtype if has_values else "without values")
             raise CannotRunError(
-                f"'{path}' cannot be converted: '{printable(tensor.name)}' is {what}",
+                f"'{path}' cannot be converted: '{plain(tensor.name)}' is {what}",
                 f"modelscope weights {typed}",
             )
     if is_whole and contents.inside:

@@ -8,7 +8,6 @@ import io
 from pathlib import Path
 from typing import IO, Any
 
-from modelscope_cli.checkpoints.entries import printable
 from modelscope_cli.checkpoints.pickle_machine import Blob
 from modelscope_cli.checkpoints.safety.containers import is_tar, parts_of
 from modelscope_cli.checkpoints.safety.known import TORCHS_OWN
@@ -16,6 +15,7 @@ from modelscope_cli.checkpoints.safety.pickles import LEGACY_MAGIC, N_LEGACY, re
 from modelscope_cli.checkpoints.safety.weights_only import WeightsOnlyRules
 from modelscope_cli.checkpoints.safety.window import window
 from modelscope_cli.checkpoints.zip_directory import as_torch_compares, list_entries, torch_records
+from modelscope_cli.plain_text import plain
 from modelscope_cli.records.safety import (
     RANKS,
     UNKNOWN,
@@ -78,9 +78,7 @@ class Scanner:
             + [UNKNOWN] * (bool(self._errors) or not self._is_understood)
         )
         named = [suspect.name for suspect in suspects]
-        others = [
-            name for name in map(printable, self._names) if name not in TORCHS_OWN and name not in named
-        ]
+        others = [name for name in map(plain, self._names) if name not in TORCHS_OWN and name not in named]
         return Safety(
             file=file,
             rank=rank,
@@ -138,7 +136,7 @@ class Scanner:
     ) -> None:
         try:
             for part in parts_of(file, head):
-                inner = "/".join(filter(None, (place, printable(part.name))))
+                inner = "/".join(filter(None, (place, plain(part.name))))
                 n_before = len(self._pickles)
                 if part.file is not None and self._has_work(0, inner):
                     if main is not None and part.name == main[0]:

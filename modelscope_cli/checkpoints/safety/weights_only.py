@@ -7,10 +7,10 @@ import pickle
 import pickletools
 from typing import Any
 
-from modelscope_cli.checkpoints.entries import printable
 from modelscope_cli.checkpoints.pickle_machine import Global, Opaque, python3_name
 from modelscope_cli.checkpoints.safety.known import BLOCKED, WEIGHTS_ONLY
 from modelscope_cli.checkpoints.safety.rank import is_class_like, rank
+from modelscope_cli.plain_text import plain
 from modelscope_cli.records.safety import DANGEROUS, WeightsOnly
 
 _NAMES = {ord(operation.code): operation.name for operation in pickletools.opcodes}
@@ -118,7 +118,7 @@ class WeightsOnlyRules:
 
 
 def _word(value: Any) -> str:
-    return printable(value.name)[:60] if isinstance(value, Opaque | Global) else type(value).__name__
+    return plain(value.name)[:60] if isinstance(value, Opaque | Global) else type(value).__name__
 
 
 def _type_of(value: Any) -> str | None:

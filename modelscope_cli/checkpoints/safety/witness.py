@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-from modelscope_cli.checkpoints.entries import printable
 from modelscope_cli.checkpoints.pickle_machine import Blob, Global, Opaque, Persistent
 from modelscope_cli.checkpoints.safety.judged import JUDGED, is_handed_code, is_reached, may_call
 from modelscope_cli.checkpoints.safety.rank import Ranked, is_class_like, is_standard, rank
 from modelscope_cli.checkpoints.safety.words import call_in_words
+from modelscope_cli.plain_text import plain
 from modelscope_cli.records.safety import DANGEROUS, KNOWN, RANKS, UNKNOWN, Suspect
 
 Nested = Callable[[Any, int], str | None]
@@ -186,7 +186,7 @@ class Witness:
                 return
         place = f"{self._place}, byte {position}" if self._place else f"byte {position}"
         words = call_in_words(*call) if call else None
-        self.suspects[name] = Suspect(printable(name), ranked.rank, ranked.reason, words, place)
+        self.suspects[name] = Suspect(plain(name), ranked.rank, ranked.reason, words, place)
 
 
 def _planted(state: Any) -> Global | Opaque | None:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from modelscope_cli.checkpoints.entries import printable
 from modelscope_cli.checkpoints.pickle_machine import Blob, Global, Opaque, Persistent
+from modelscope_cli.plain_text import plain
 
 _MAX_TEXT = 60
 _MAX_ITEMS = 4
@@ -22,11 +22,11 @@ def call_in_words(callee: Any, args: Any) -> str:
 def in_words(value: Any, depth: int = 0) -> str:
     """Return a value as it would be written; what is nested or long without end is cut."""
     if isinstance(value, Global):
-        return printable(value.name)[:_MAX_TEXT]
+        return plain(value.name)[:_MAX_TEXT]
     if isinstance(value, Opaque):
         is_inside = depth < _MAX_DEPTH and isinstance(value.args, tuple)
         args = ", ".join(in_words(arg, depth + 1) for arg in value.args[:_MAX_ITEMS]) if is_inside else "…"
-        return f"{printable(value.name)[:_MAX_TEXT]}({args})"
+        return f"{plain(value.name)[:_MAX_TEXT]}({args})"
     if isinstance(value, str | bytes | bytearray):
         return repr(value if len(value) <= _MAX_TEXT else value[:_MAX_TEXT]) + "…" * (len(value) > _MAX_TEXT)
     if isinstance(value, list | tuple) and depth < _MAX_DEPTH:
