@@ -46,6 +46,7 @@ class LayerSeries:
     grad_norm: Series
     histogram: Magnitudes | None = None
     dead_fraction: Series | None = None
+    saturated_fraction: Series | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +82,189 @@ class ParameterSeries:
 
 
 @dataclass(frozen=True, slots=True)
+class ParameterFacts:
+    """What is certain of one parameter of a model that ran.
+
+    Attributes:
+        has_gradient: whether a backward pass ever gave it one, zeros included.
+        has_run: whether the module that owns it was ever called.
+        is_severed: its layer ran where no gradient is kept, as under no_grad.
+        has_changed: whether its values are others than at the first look.
+        start_rms: root mean square of its first values.
+        was_alike, is_alike: whether all its rows were the same at first, and are now; None for less than two rows.
+    """
+
+    requires_grad: bool
+    has_gradient: bool
+    has_run: bool
+    is_severed: bool
+    has_changed: bool
+    start_rms: float
+    was_alike: bool | None
+    is_alike: bool | None
+
+
+@dataclass(frozen=True, slots=True)
 class WatchedParameter:
-    """A parameter over time; `shape` tells weights from biases, `optimizer` who trains it."""
+    """A parameter over time; `shape` tells weights from biases, `optimizer` who trains it.
+
+    Attributes:
+        optimizer: empty where none that has stepped holds it; then the series is empty too.
+        facts: None in `train`, and of a parameter that no model has that was seen to run.
+    """
 
     model: str
     name: str
     optimizer: str
     shape: tuple[int, ...]
     series: ParameterSeries
+    facts: ParameterFacts | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InputSeries:
+    """What entered, by step; mean, standard deviation and range are of the finite values.
+
+    Attributes:
+        non_finite: how many values were NaN or infinite.
+        batch: samples of one pass.
+        is_alike: whether every sample of a pass was the same as its first.
+    """
+
+    step: tuple[int, ...]
+    mean: Series
+    std: Series
+    min: Series
+    max: Series
+    non_finite: tuple[int, ...]
+    batch: tuple[int, ...]
+    is_alike: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedInput:
+    """A tensor that enters a model (`input`, `input#1`), or its first layer with weights.
+
+    Attributes:
+        name: of the argument, or of the layer; `type`: the layer's class, empty for an argument.
+        shape: of the first batch.
+    """
+
+    model: str
+    name: str
+    type: str
+    shape: tuple[int, ...]
+    dtype: str
+    series: InputSeries
+
+
+@dataclass(frozen=True, slots=True)
+class CriterionSeries:
+    """What a criterion was given, by step.
+
+    Attributes:
+        value: the criterion's own mean over the rows; `rows`: how many there were.
+        accuracy: share of rows whose largest score is the label's; None where there are no classes.
+        label_entropy: of the labels of the step, in nats.
+        commonest_label, commonest_prediction: the share of the class that most of them are.
+        target_variance: of targets that are numbers.
+        is_probability: every row of the input is one of probabilities.
+        is_positive: nothing in the input is below zero.
+    """
+
+    step: tuple[int, ...]
+    value: Series
+    rows: tuple[int, ...]
+    accuracy: Series
+    label_entropy: Series
+    commonest_label: Series
+    commonest_prediction: Series
+    target_variance: Series
+    is_probability: tuple[bool, ...]
+    is_positive: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedCriterion:
+    """A criterion of torch's and the line that calls it.
+
+    Attributes:
+        is_training: a loss to train by; False for one that is only looked at, as in evaluation.
+        classes: of the logits; None where it compares numbers.
+        made_by: what gave its input: softmax, relu, tanh, sigmoid; None for anything else.
+        shapes: of input and target where they differ and are broadcast.
+        is_summed: the loss is a sum over the batch.
+    """
+
+    name: str
+    place: str | None
+    is_training: bool
+    classes: int | None
+    made_by: str | None
+    shapes: tuple[tuple[int, ...], tuple[int, ...]] | None
+    is_summed: bool
+    series: CriterionSeries
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerFacts:
+    """What is certain of one optimizer.
+
+    Attributes:
+        made: the line that made it; None where it was made before anybody looked.
+        cycles: from step to step, that were looked at; `uncleared`: those in which the gradients of the step
+            before were never cleared; `emptied`: those whose gradients were cleared behind the backward pass.
+        held: parameters; `strangers`: those that no model has that was seen to run, without a gradient.
+    """
+
+    optimizer: str
+    made: str | None
+    cycles: int
+    uncleared: int
+    emptied: int
+    held: int
+    strangers: int
+    maximizes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """How a model was trained.
+
+    Attributes:
+        called: the line that runs it.
+        steps_in_training, steps_in_evaluation: optimizer steps after passes in that mode only.
+        evaluation_since: the step from which on it has been in evaluation mode only; None where it is not.
+        frozen_modes: classes of its layers that behave otherwise in evaluation mode.
+        norm_values: the most values a channel that a batch norm in training mode was given, and the batch of it.
+        dtypes: of its layers' outputs.
+    """
+
+    model: str
+    called: str | None
+    steps_in_training: int
+    steps_in_evaluation: int
+    evaluation_since: int | None
+    frozen_modes: tuple[str, ...]
+    norm_values: tuple[int, int] | None
+    dtypes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingFacts:
+    """What is known of a training beside its series.
+
+    Attributes:
+        idle: class and line of every optimizer that was made and never stepped.
+        backwards: backward passes of the whole run.
+    """
+
+    inputs: tuple[WatchedInput, ...] = ()
+    criteria: tuple[WatchedCriterion, ...] = ()
+    optimizers: tuple[OptimizerFacts, ...] = ()
+    models: tuple[ModelFacts, ...] = ()
+    idle: tuple[tuple[str, str | None], ...] = ()
+    backwards: int = 0
 
 
 def labelling(
@@ -134,6 +310,8 @@ class TrainingFinding:
 
     Attributes:
         layer: the call or parameter it was seen at; None for the run as a whole.
+        place: the line of the script it is about, `train.py:31`; None where that is not known.
+        follows: code of the finding that explains it; None for a cause of its own.
     """
 
     code: str
@@ -145,6 +323,12 @@ class TrainingFinding:
     threshold: float | None
     message: str
     hint: str
+    place: str | None = None
+    follows: str | None = None
+
+
+FAULT, SOUND, UNKNOWN = "fault", "nothing wrong", "cannot tell"
+"""The three answers: something is wrong, nothing wrong was found, and there is too little to tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +341,8 @@ class WatchRecord(Record):
         layers: by model, in the order they first ran. `parameters`: in the order of the optimizers.
         exit_code: the script's own; None where it was killed.
         ranks: processes that took part.
+        findings: each cause, then what follows from it.
+        verdict: one of `FAULT`, `SOUND` and `UNKNOWN`; `reason`: why, where it cannot be told.
     """
 
     steps: int
@@ -170,7 +356,10 @@ class WatchRecord(Record):
     lr: tuple[ScalarSeries, ...]
     step_ms: tuple[ScalarSeries, ...]
     events: tuple[Event, ...]
+    facts: TrainingFacts = TrainingFacts()
     findings: tuple[TrainingFinding, ...] = ()
+    verdict: str = UNKNOWN
+    reason: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document; the seed is the script's own affair."""

@@ -99,7 +99,7 @@ def train_once(
         held_out=tuple(Measurement(step, _finite(loss), share) for step, loss, share in held_out.results),
         events=tuple(events),
     )
-    return replace(training, findings=judge_training(training))
+    return replace(training, findings=judge_training(training).findings)
 
 
 def classification_loss(label_smoothing: float, n_classes: int | None) -> Callable[[Any, Tensor], Tensor]:

@@ -25,5 +25,6 @@ class Judge:
         if self._n_asked < self._due:
             return None
         self._due = self._n_asked + max(self._n_asked // _AT_LEAST_EVERY, 1)
-        findings = judge_training(merge_ranks([self._log]))
+        series = merge_ranks([self._log])
+        findings = judge_training(series, series.facts).findings
         return f"{findings[0].code} {findings[0].message}" if findings else None

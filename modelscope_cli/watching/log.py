@@ -2,7 +2,10 @@
 
 {"begin": {...}}     the version of what follows, what was typed, which rank of how many
 {"layer": {...}}     gives a call of a layer its number, before its first use; so does {"parameter": {...}}
+{"entering": {...}}  numbers a tensor that enters a model; {"criterion": {...}} a line that calls a criterion
 {"step": {...}}      what one optimizer step showed, as sums
+{"evaluation": {...}} what criteria were given in evaluation, before that step
+{"facts": {...}}     who holds which parameter, who clears gradients, and the like; the last one counts
 {"event": {...}}     something that happened
 {"end": {...}}       the run's last word; missing where it was killed
 """
@@ -16,8 +19,8 @@ from typing import Any
 
 from modelscope_cli.plain_text import plain_json
 
-VERSION = 1
-"""Of the entries. A log without a version is from before there were any, and holds the same."""
+VERSION = 2
+"""Of the entries. A log without a version is from before there were any."""
 
 Entry = dict[str, Any]
 

@@ -99,6 +99,8 @@ def watched_losses(
     is_ours: Callable[[], bool],
     skipped: Callable[[Any], object],
     count_steps: Callable[[], int],
+    before_backward: Callable[[], object],
+    after_backward: Callable[[], object],
 ) -> Iterator[None]:
     """Look on while `torch.autograd.backward` (which `Tensor.backward` calls) and gradient scalers are used.
 
@@ -106,14 +108,19 @@ def watched_losses(
         is_ours: False in a process that was forked off.
         skipped: called with the optimizer when a scaler left out its step because of infinite gradients.
         count_steps: how many steps there were so far.
+        before_backward, after_backward: called around each backward pass.
     """
     backward, scale, step = torch.autograd.backward, torch.amp.GradScaler.scale, torch.amp.GradScaler.step
 
     @functools.wraps(backward)
     def watched_backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-        if is_ours():
-            watch.see(tensors)
-        return backward(tensors, *args, **kwargs)
+        if not is_ours():
+            return backward(tensors, *args, **kwargs)
+        watch.see(tensors)
+        before_backward()
+        result = backward(tensors, *args, **kwargs)
+        after_backward()
+        return result
 
     @functools.wraps(scale)
     def watched_scale(self: Any, outputs: Any) -> Any:

@@ -3,12 +3,14 @@
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import nn
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import list_layers
 from modelscope_cli.hooks.patterns import match_layers, parse_pattern
+from modelscope_cli.watching.entering import EnteringKey, EnteringSums
 from modelscope_cli.watching.step_sums import StepSums
 
 # What wraps a model and is none of its layers, by class name: torch's own modules need not be imported to ask.
@@ -25,9 +27,16 @@ class WatchedModel:
         label: its class, with `#2` for the second of that class.
         step: optimizer steps its weights have seen.
         is_recording: whether the step that is being prepared is recorded.
-        n_passes: recorded forward passes since the last step.
         sums: what they gave, in the order of calls.
         wanted: names of layers that `--layer` means; None for every innermost call.
+        called: the line of the script that runs it.
+        entering: what it and its first layer with weights were given.
+        passes: in training mode and in evaluation mode since the last step, with gradients enabled.
+        trained_steps: steps after passes in training mode, and after none but passes in evaluation mode.
+        frozen_modes: classes of layers that behave otherwise in evaluation mode, and were trained in it.
+        norm_values: the most values a channel that a batch norm in training mode was given, and the batch of it.
+        ran, severed: names of modules that were called; of those whose output keeps no gradient.
+        dtypes: of the outputs.
     """
 
     label: str
@@ -35,16 +44,66 @@ class WatchedModel:
     wanted: frozenset[str] | None = None
     step: int = 0
     is_recording: bool = True
-    n_passes: int = 0
     sums: dict[CallKey, StepSums] = field(default_factory=dict)
     types: dict[CallKey, str] = field(default_factory=dict)
+    eval_sums: dict[CallKey, StepSums] = field(default_factory=dict)
+    entering: dict[EnteringKey, EnteringSums] = field(default_factory=dict)
+    called: str | None = None
+    passes: list[int] = field(default_factory=lambda: [0, 0])
+    trained_steps: list[int] = field(default_factory=lambda: [0, 0])
+    eval_since: int | None = None
+    frozen_modes: tuple[str, ...] = ()
+    norm_values: tuple[int, int] | None = None
+    ran: set[str] = field(default_factory=set)
+    severed: set[str] = field(default_factory=set)
+    dtypes: set[str] = field(default_factory=set)
+    has_been_trained: bool = False
 
     def begin_step(self, step: int, is_recording: bool) -> None:
         """Forget the passes so far: those to come belong to this step."""
-        self.step, self.is_recording, self.n_passes, self.sums = step, is_recording, 0, {}
+        self.step, self.is_recording, self.passes = step, is_recording, [0, 0]
+        self.sums, self.eval_sums, self.entering = {}, {}, {}
+
+    def count_step(self) -> None:
+        """Note in which mode the passes of the step that ends were made."""
+        in_training, in_evaluation = self.passes
+        if in_training:
+            self.trained_steps[0] += 1
+            self.eval_since = None
+        elif in_evaluation:
+            self.trained_steps[1] += 1
+            if self.eval_since is None:
+                self.eval_since, self.frozen_modes = self.step, _frozen_modes(self.root())
+
+    def layer_sums(self) -> dict[CallKey, StepSums]:
+        """Return what the passes gave: those in training mode, or of a model trained in evaluation mode, those."""
+        return self.sums if self.passes[0] else self.eval_sums
+
+    def facts(self) -> dict[str, Any]:
+        """Return what goes into the log of how it was trained."""
+        return {
+            "model": self.label,
+            "called": self.called,
+            "steps_in_training": self.trained_steps[0],
+            "steps_in_evaluation": self.trained_steps[1],
+            "evaluation_since": self.eval_since,
+            "frozen_modes": self.frozen_modes,
+            "norm_values": self.norm_values,
+            "dtypes": sorted(self.dtypes),
+        }
 
     def means(self, name: str, is_innermost: bool) -> bool:
         return is_innermost if self.wanted is None else name in self.wanted
+
+
+def _frozen_modes(root: nn.Module | None) -> tuple[str, ...]:
+    kinds = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
+    found = [module for module in root.modules() if not module.training] if root is not None else []
+    return tuple(
+        dict.fromkeys(
+            type(one).__name__ for one in found if isinstance(one, kinds) or "Drop" in type(one).__name__
+        )
+    )
 
 
 def peel(module: nn.Module) -> nn.Module:

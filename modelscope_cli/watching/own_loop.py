@@ -14,7 +14,6 @@ from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Invocation
 from modelscope_cli.records.watch import TrainingFinding, WatchRecord
 from modelscope_cli.report.folder import OutputFolder, make_folder
-from modelscope_cli.rules.training import judge_training
 from modelscope_cli.watching.conclude import conclude
 from modelscope_cli.watching.judge import Judge
 from modelscope_cli.watching.log import VERSION, Log, log_file
@@ -99,7 +98,7 @@ class WatchedLoop:
     @property
     def findings(self) -> tuple[TrainingFinding, ...]:
         """What the rules find so far: in the loop, or behind it."""
-        return judge_training(merge_ranks([self._memory]))
+        return self.record().findings
 
     def record(self) -> WatchRecord:
         """Return the record of `watch`, of what was seen so far: in the loop, or behind it."""

@@ -41,7 +41,7 @@ def record_of(series: RunSeries) -> WatchRecord:
     )
     record = WatchRecord(
         run=run,
-        steps=max(rank.n_steps for rank in series.ranks),
+        steps=series.steps,
         recorded=series.recorded,
         exit_code=first.exit_code,
         ranks=len(series.ranks),
@@ -52,8 +52,10 @@ def record_of(series: RunSeries) -> WatchRecord:
         lr=series.lr,
         step_ms=series.step_ms,
         events=series.events,
+        facts=series.facts,
     )
-    return replace(record, findings=judge_training(record))
+    judged = judge_training(record, series.facts)
+    return replace(record, findings=judged.findings, verdict=judged.verdict, reason=judged.reason)
 
 
 def _model(begin: Entry, models: str) -> ModelInfo:

@@ -10,11 +10,20 @@ from typing import Any
 from modelscope_cli.analysis.statistics.moments import Moments
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.records.watch import (
+    CriterionSeries,
     Event,
+    InputSeries,
     LayerSeries,
     Magnitudes,
+    ModelFacts,
+    OptimizerFacts,
+    ParameterFacts,
     ParameterSeries,
     ScalarSeries,
+    Series,
+    TrainingFacts,
+    WatchedCriterion,
+    WatchedInput,
     WatchedLayer,
     WatchedParameter,
 )
@@ -39,6 +48,15 @@ class Scalars:
 
 
 @dataclass(slots=True)
+class Described:
+    """Something that the log has numbered and described, and its rows by step."""
+
+    key: tuple[Any, ...]
+    entry: Entry
+    rows: dict[int, list[Any]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class RankLog:
     """The log of one process, in memory: it takes the entries one by one, from a file or as they are written."""
 
@@ -52,6 +70,10 @@ class RankLog:
     parameters: dict[ParameterKey, dict[int, list[float | None]]] = field(default_factory=dict)
     steps: dict[StepKey, Scalars] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
+    inputs: list[Described] = field(default_factory=list)
+    criteria: list[Described] = field(default_factory=list)
+    facts: Entry = field(default_factory=dict)
+    stated: dict[ParameterKey, tuple[tuple[int, ...], ParameterFacts]] = field(default_factory=dict)
     _by_id: dict[int, Any] = field(default_factory=dict)
 
     @property
@@ -88,6 +110,17 @@ class RankLog:
             parameter = self._by_id[entry["id"]] = _parameter_key(*entry["key"])
             self.trained[parameter] = entry["optimizer"], tuple(entry["shape"])
             self.device, self.dtype = entry["device"], entry["dtype"]
+        elif kind in ("entering", "criterion"):
+            self._by_id[entry["id"]] = described = Described(tuple(entry["key"]), entry)
+            (self.inputs if kind == "entering" else self.criteria).append(described)
+        elif kind == "evaluation":
+            self._take_rows(entry["criteria"], entry["step"])
+        elif kind == "facts":
+            self.facts = entry
+            self.stated = {
+                _parameter_key(model, name): (tuple(shape), ParameterFacts(*values))
+                for model, name, shape, *values in entry["parameters"]
+            }
         elif kind == "step":
             self._take_step(entry, entry["step"])
 
@@ -99,6 +132,11 @@ class RankLog:
             self.layers.setdefault(self._by_id[int(id_)], {})[step] = _sums(values)
         for id_, values in entry["parameters"].items():
             self.parameters.setdefault(self._by_id[int(id_)], {})[step] = list(map(number, values))
+        self._take_rows(entry["entering"] | entry["criteria"], step)
+
+    def _take_rows(self, found: Entry, step: int) -> None:
+        for id_, values in found.items():
+            self._by_id[int(id_)].rows[step] = values
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +150,12 @@ class RunSeries:
     lr: tuple[ScalarSeries, ...]
     step_ms: tuple[ScalarSeries, ...]
     events: tuple[Event, ...]
+    facts: TrainingFacts
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps taken, those of the busiest optimizer."""
+        return max(rank.n_steps for rank in self.ranks)
 
     @property
     def recorded(self) -> int:
@@ -153,10 +197,12 @@ def read_rank(path: Path) -> RankLog:
 
 
 def _check_version(begin: Entry, path: Path) -> None:
-    version = begin.get("version", VERSION)
-    if type(version) is not int or not 1 <= version <= VERSION:
+    version = begin.get("version", 1)
+    if version != VERSION:
         message = f"'{path}' is a log of version {version}, and this modelscope reads version {VERSION}"
-        raise CannotRunError(message, "pip install --upgrade modelscope-cli")
+        is_older = type(version) is int and version < VERSION
+        again = "modelscope watch --out ANOTHER-FOLDER train.py"
+        raise CannotRunError(message, again if is_older else "pip install --upgrade modelscope-cli")
 
 
 def merge_ranks(ranks: Sequence[RankLog]) -> RunSeries:
@@ -167,12 +213,77 @@ def merge_ranks(ranks: Sequence[RankLog]) -> RunSeries:
     return RunSeries(
         ranks=ranks,
         layers=tuple(_layer(key, order, ranks) for order, key in enumerate(names)),
-        parameters=tuple(_parameter(key, first) for key in first.trained),
+        parameters=tuple(_parameter(key, first) for key in (first.trained | first.stated)),
         loss=_scalars(ranks, lambda noted: [noted.loss]),
         lr=_scalars(ranks[:1], lambda noted: noted.lr),
         step_ms=_scalars(ranks[:1], lambda noted: [noted.ms]),
         events=(*events, *find_disagreements(ranks)),
+        facts=_facts(first),
     )
+
+
+def _facts(log: RankLog) -> TrainingFacts:
+    return TrainingFacts(
+        inputs=tuple(_input(one) for one in log.inputs),
+        criteria=tuple(_criterion(one) for one in log.criteria),
+        optimizers=tuple(OptimizerFacts(**one) for one in log.facts.get("optimizers", ())),
+        models=tuple(_model_facts(one) for one in log.facts.get("models", ())),
+        idle=tuple((kind, place) for kind, place in log.facts.get("idle", ())),
+        backwards=int((log.end or {}).get("backward", 0)),
+    )
+
+
+def _input(seen: Described) -> WatchedInput:
+    n, mean, m2, low, high, non_finite, batch, alike = _columns(seen.rows, 8)
+    std = tuple(math.sqrt(float(s) / k) if k else None for s, k in zip(m2, n, strict=True))
+    series = InputSeries(
+        tuple(seen.rows), _numbers(mean), std, _numbers(low), _numbers(high), non_finite, batch, alike
+    )
+    model, name = seen.key
+    return WatchedInput(
+        model, name, seen.entry["type"], tuple(seen.entry["shape"]), seen.entry["dtype"], series
+    )
+
+
+def _criterion(seen: Described) -> WatchedCriterion:
+    value, rows, right, entropy, label, guess, variance, is_probability, is_positive = _columns(seen.rows, 9)
+    name, place, is_training = seen.key
+    shapes = seen.entry["shapes"]
+    return WatchedCriterion(
+        name=name,
+        place=place,
+        is_training=is_training,
+        classes=seen.entry["classes"],
+        made_by=seen.entry["made_by"],
+        shapes=(tuple(shapes[0]), tuple(shapes[1])) if shapes else None,
+        is_summed=seen.entry["is_summed"],
+        series=CriterionSeries(
+            step=tuple(seen.rows),
+            value=_numbers(value),
+            rows=rows,
+            accuracy=_numbers(right),
+            label_entropy=_numbers(entropy),
+            commonest_label=_numbers(label),
+            commonest_prediction=_numbers(guess),
+            target_variance=_numbers(variance),
+            is_probability=is_probability,
+            is_positive=is_positive,
+        ),
+    )
+
+
+def _model_facts(entry: Entry) -> ModelFacts:
+    values = entry["norm_values"]
+    lists = {name: tuple(entry[name]) for name in ("frozen_modes", "dtypes")}
+    return ModelFacts(**{**entry, **lists, "norm_values": tuple(values) if values else None})
+
+
+def _columns(rows: dict[int, list[Any]], n: int) -> list[tuple[Any, ...]]:
+    return list(zip(*rows.values(), strict=True)) or [()] * n
+
+
+def _numbers(values: Iterable[Any]) -> Series:
+    return tuple(map(number, values))
 
 
 def _layer_key(model: str, name: str, call: int) -> LayerKey:
@@ -243,10 +354,10 @@ def _layer(key: LayerKey, order: int, ranks: Sequence[RankLog]) -> WatchedLayer:
 
 def _parameter(key: ParameterKey, log: RankLog) -> WatchedParameter:
     rows = log.parameters.get(key, {})
-    columns = list(zip(*rows.values(), strict=True)) or [(), (), ()]
-    series = ParameterSeries(tuple(rows), *columns)
-    optimizer, shape = log.trained[key]
-    return WatchedParameter(model=key[0], name=key[1], optimizer=optimizer, shape=shape, series=series)
+    series = ParameterSeries(tuple(rows), *_columns(rows, 3))
+    shape, facts = log.stated.get(key, ((), None))
+    optimizer, shape = log.trained.get(key, ("", shape))
+    return WatchedParameter(key[0], key[1], optimizer, shape, series, facts)
 
 
 def _scalars(

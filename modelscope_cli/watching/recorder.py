@@ -24,13 +24,20 @@ from torch.optim import optimizer as optim
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.torch_private import in_backward
+from modelscope_cli.watching.bookkeeping import Bookkeeper
+from modelscope_cli.watching.criteria import CriterionWatch, watched_criteria
+from modelscope_cli.watching.entering import EnteringKey, EnteringSums
 from modelscope_cli.watching.losses import LossWatch, watched_losses
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel, is_wrapper, peel
 from modelscope_cli.watching.parameters import StepWatch
+from modelscope_cli.watching.place import place_of_caller
 from modelscope_cli.watching.schedule import is_recorded
 from modelscope_cli.watching.step_sums import StepSums
 from modelscope_cli.watching.steps import Clock, OpenStep, StepReport
 
+_MOST_EVALUATED = (
+    16  # passes in evaluation mode to one step: most such are no training, and nobody said no_grad
+)
 _MOST_PASSES = 512  # to one step; a model that no optimizer ever steps is not looked at for ever
 
 
@@ -71,6 +78,8 @@ class _Pass(threading.local):
     def __init__(self) -> None:
         self.open: list[tuple[nn.Module, bool]] = []  # a module, and whether no other was called inside
         self.model: WatchedModel | None = None  # None: nothing of this pass is recorded
+        self.is_training = True
+        self.has_entered = False  # the first layer with weights
         self.calls: Counter[str] = Counter()
 
 
@@ -99,6 +108,8 @@ class Recorder:
         self._listener = listener
         self._every = every
         self.losses = LossWatch()
+        self.criteria = CriterionWatch(self._is_looking)
+        self.bookkeeper = Bookkeeper(self.registry)
         self._pass = _Pass()
         self._clocks: dict[int, Clock] = {}
         self._kinds: Counter[str] = Counter()
@@ -120,9 +131,45 @@ class Recorder:
             for handle in handles:
                 stack.callback(handle.remove)
             stack.enter_context(
-                watched_losses(self.losses, self._is_ours, self._step_skipped, lambda: self._n_counted)
+                watched_losses(
+                    self.losses,
+                    self._is_ours,
+                    self._step_skipped,
+                    lambda: self._n_counted,
+                    lambda: self._guard(self.bookkeeper.before_backward),
+                    lambda: self._guard(self.bookkeeper.after_backward, self._is_looking()),
+                )
             )
+            stack.enter_context(watched_criteria(self.criteria, self._is_ours, self._guard))
+            stack.enter_context(self.bookkeeper.installed(self._guard))
             yield
+
+    def optimizer_facts(self) -> list[dict[str, Any]]:
+        """Return what is certain of every optimizer that has stepped."""
+        facts = []
+        for clock in self._clocks.values():
+            optimizer = clock.optimizer()
+            if optimizer is None:
+                continue
+            cycle = self.bookkeeper.cycle(optimizer)
+            facts.append(
+                {
+                    "optimizer": clock.label,
+                    "made": cycle.made,
+                    "cycles": cycle.n,
+                    "uncleared": cycle.uncleared,
+                    "emptied": cycle.emptied,
+                    "held": sum(len(group["params"]) for group in optimizer.param_groups),
+                    "strangers": self.bookkeeper.unknown_without_gradient(optimizer),
+                    "maximizes": any(group.get("maximize") for group in optimizer.param_groups),
+                }
+            )
+        return facts
+
+    def _is_looking(self) -> bool:
+        """Whether any model's next step is recorded; before there is one, whatever comes is."""
+        models = [model for model in self.registry.models if model.has_been_trained]
+        return not models or any(model.is_recording for model in models)
 
     def _is_ours(self) -> bool:
         return not self._is_broken and os.getpid() == self._pid
@@ -148,9 +195,9 @@ class Recorder:
         if torch.compiler.is_compiling():
             return
         if self._is_ours() and not in_backward():
-            self._guard(self._open, module)
+            self._guard(self._open, module, args)
 
-    def _open(self, module: nn.Module) -> None:
+    def _open(self, module: nn.Module, args: Any) -> None:
         now = self._pass
         if isinstance(module, torch.jit.ScriptModule) or getattr(module, "_is_replica", False):
             return
@@ -161,9 +208,14 @@ class Recorder:
         if not now.open:
             now.calls.clear()
             now.model = self._begin_pass(module)
+            now.has_entered = False
+            if now.model is not None:
+                self._look_at_arguments(now.model, args)
         else:
             now.open[-1] = now.open[-1][0], False
         now.open.append((module, True))
+        if now.model is not None:
+            self._look_at_call(now.model, module, args)
 
     def _begin_pass(self, module: nn.Module) -> WatchedModel | None:
         root = peel(module)
@@ -172,13 +224,50 @@ class Recorder:
         if type(module).__name__ == "OptimizedModule":
             message = "the model is compiled: its layers run as one and cannot be seen, its parameters can"
             self._tell_once("compiled", f"{message} (TORCH_COMPILE_DISABLE=1 shows the layers)")
-        is_training = root.training and torch.is_grad_enabled()
-        if model is None or not model.is_recording or not is_training:
+        if model is None or not torch.is_grad_enabled() or self.losses.is_reevaluated:
             return None
-        if model.n_passes == _MOST_PASSES or self.losses.is_reevaluated:
+        self._pass.is_training = root.training
+        if not model.has_been_trained:
+            model.has_been_trained, model.called = True, place_of_caller()
+            self.bookkeeper.look_at_start(model)
+        model.passes[not root.training] += 1
+        most = _MOST_PASSES if root.training else _MOST_EVALUATED
+        if not model.is_recording or model.passes[not root.training] > most:
             return None
-        model.n_passes += 1
         return model
+
+    def _look_at_arguments(self, model: WatchedModel, args: Any) -> None:
+        """Take in what the model itself is given."""
+        tensors = [tensor for _, tensor in tensors_in(args) if tensor.is_floating_point()]
+        for place, x in enumerate(tensors):
+            self._look_at_entering(model, f"input#{place}" if place else "input", "", x)
+
+    def _look_at_call(self, model: WatchedModel, module: nn.Module, args: Any) -> None:
+        """Note that a module runs, and take in what the first one with weights is given."""
+        module = peel(module)
+        found = self.registry.find(module)
+        if found is None or found[0] is not model:
+            return
+        model.ran.add(found[1])
+        tensors = [tensor for _, tensor in tensors_in(args) if tensor.is_floating_point()]
+        if not tensors:
+            return
+        if not self._pass.has_entered and next(module.parameters(recurse=False), None) is not None:
+            self._pass.has_entered = True
+            self._look_at_entering(model, found[1], type(module).__name__, tensors[0])
+        if module.training and isinstance(module, nn.modules.batchnorm._BatchNorm) and tensors[0].ndim > 1:
+            values = tensors[0].numel() // max(tensors[0].shape[1], 1), len(tensors[0])
+            model.norm_values = max(model.norm_values or values, values)
+
+    def _look_at_entering(self, model: WatchedModel, name: str, kind: str, x: Tensor) -> None:
+        if not x.numel() or x.is_meta:
+            return
+        held = next((key for key in model.entering if key.name == name), None)
+        key = held or EnteringKey(name, kind, tuple(x.shape), str(x.dtype).removeprefix("torch."))
+        try:
+            model.entering.setdefault(key, EnteringSums()).add(x)
+        except (TypeError, RuntimeError, NotImplementedError):
+            model.entering.pop(key, None)
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
         if torch.compiler.is_compiling():
@@ -216,16 +305,21 @@ class Recorder:
         if not tensors:
             return
         x, key = tensors[0], (name, index)
-        sums = model.sums.get(key) or StepSums()
+        held = model.sums if self._pass.is_training else model.eval_sums
+        sums = held.get(key) or StepSums()
         try:
             sums.add_output(x)
         except (TypeError, RuntimeError, NotImplementedError) as error:
             self._tell_once("unmeasured", f"{name or kind} has no statistics: {error}")
             return
-        model.sums[key] = sums
+        held[key] = sums
         model.types[key] = kind
+        model.dtypes.add(str(x.dtype).removeprefix("torch."))
         if x.requires_grad:
+            model.severed.discard(name)
             x.register_hook(lambda gradient: self._arrived(sums, gradient))
+        elif not torch.is_grad_enabled():
+            model.severed.add(name)
 
     def _arrived(self, sums: StepSums, gradient: Tensor) -> None:
         if self._is_ours():
@@ -239,6 +333,7 @@ class Recorder:
         self._stepping = [step for step in self._stepping if step.is_running()]
         self._stepping.append(OpenStep(sys._getframe(1)))
         if len(self._stepping) == 1:
+            self._guard(self.bookkeeper.cycle(optimizer).before_step)
             self.losses.begin_step()
             self._guard(self._begin_step, optimizer)
 
@@ -319,12 +414,16 @@ class Recorder:
             ms=(now - clock.ended) * 1000 if clock.ended else None,
             is_recorded=watch is not None,
         )
+        self.bookkeeper.cycle(optimizer).after_step()
+        report.criteria, report.evaluated = self.criteria.take(True), self.criteria.take(False)
         for model in self._models_of(optimizer):
+            model.count_step()
             if watch is not None:
                 report.layers += [
                     (model.label, name, call, model.types[name, call], sums.row())
-                    for (name, call), sums in model.sums.items()
+                    for (name, call), sums in model.layer_sums().items()
                 ]
+                report.entering += [(model.label, key, sums.row()) for key, sums in model.entering.items()]
             model.begin_step(clock.step + 1, is_recorded(clock.step + 1, self._every))
         if watch is not None:
             report.parameters = clock.name_rows(watch.finish(has_closure), self.registry)

@@ -8,6 +8,8 @@ from types import FrameType
 from torch import Tensor
 from torch.optim import Optimizer
 
+from modelscope_cli.watching.criteria import CriterionKey, CriterionSums
+from modelscope_cli.watching.entering import Entering, EnteringKey
 from modelscope_cli.watching.model_registry import ModelRegistry
 from modelscope_cli.watching.parameters import StepWatch
 from modelscope_cli.watching.step_sums import Sums
@@ -25,6 +27,7 @@ class StepReport:
         step: counted from 0, by this optimizer.
         ms: since the end of the step before; None for the first.
         is_recorded: whether the layers and parameters were looked at.
+        criteria: what the losses were computed from; `evaluated`: the same of evaluation since the step before.
     """
 
     optimizer: str
@@ -35,6 +38,9 @@ class StepReport:
     is_recorded: bool
     layers: list[LayerRow] = field(default_factory=list)
     parameters: list[ParameterRow] = field(default_factory=list)
+    entering: list[tuple[str, EnteringKey, Entering]] = field(default_factory=list)
+    criteria: dict[CriterionKey, CriterionSums] = field(default_factory=dict)
+    evaluated: dict[CriterionKey, CriterionSums] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

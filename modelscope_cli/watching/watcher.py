@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import astuple
 from typing import Any
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from modelscope_cli.errors import UsageError
+from modelscope_cli.watching.criteria import CriterionKey, CriterionSums
 from modelscope_cli.watching.log import Log
 from modelscope_cli.watching.recorder import Recorder
 from modelscope_cli.watching.schedule import is_noted
@@ -67,9 +69,12 @@ class Watcher:
         self._numbers: dict[tuple[Any, ...], int] = {}
         self._non_finite: set[str] = set()  # optimizers whose loss is no longer finite
         self._worst = ""
+        self._facts_due = 1
 
     def end(self, code: int | None, elapsed_ms: float) -> dict[str, Any]:
         """Return the last word, or what it would be now."""
+        self._write_evaluation(self.recorder.n_steps, self.recorder.criteria.take(False))
+        self._write_facts()
         backward = self.recorder.losses.n_backward
         return {"code": code, "steps": self.recorder.n_steps, "backward": backward, "elapsed_ms": elapsed_ms}
 
@@ -89,6 +94,10 @@ class Watcher:
             self._non_finite.add(report.optimizer)
         if report.is_recorded or is_noted(report.step) or is_first_non_finite:
             self._write(report)
+        self._write_evaluation(report.step, report.evaluated)
+        if report.is_recorded and self.recorder.n_steps >= self._facts_due:
+            self._facts_due *= 2
+            self._write_facts()
         if report.is_recorded:
             self._worst = worst_of(report)
         if self._show is not None:
@@ -126,6 +135,47 @@ class Watcher:
             recorded=report.is_recorded,
             layers=layers,
             parameters=parameters,
+            entering={
+                self._number(
+                    "entering", model, key.name, type=key.type, shape=key.shape, dtype=key.dtype
+                ): sums.to_list()
+                for model, key, sums in report.entering
+            },
+            criteria=self._criteria(report.criteria),
+        )
+
+    def _write_evaluation(self, step: int, found: dict[CriterionKey, CriterionSums]) -> None:
+        if found:
+            self._log.write("evaluation", step=step, criteria=self._criteria(found))
+
+    def _criteria(self, found: dict[CriterionKey, CriterionSums]) -> dict[int, list[Any]]:
+        return {
+            self._number(
+                "criterion",
+                key.name,
+                key.place,
+                key.is_training,
+                classes=sums.n_classes,
+                made_by=sums.made_by,
+                shapes=sums.shapes,
+                is_summed=sums.is_summed,
+            ): sums.row().to_list()
+            for key, sums in found.items()
+        }
+
+    def _write_facts(self) -> None:
+        """Write what is certain by now; what is written last counts."""
+        recorder = self.recorder
+        parameters = [
+            (model.label, name, list(parameter.shape), *astuple(facts))
+            for model, name, parameter, facts in recorder.bookkeeper.facts()
+        ]
+        self._log.write(
+            "facts",
+            optimizers=recorder.optimizer_facts(),
+            models=[model.facts() for model in recorder.registry.models if model.has_been_trained],
+            parameters=parameters,
+            idle=recorder.bookkeeper.idle(),
         )
 
     def _number(self, kind: str, *key: Any, **more: Any) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from modelscope_cli.records.watch import (
+    SOUND,
     ScalarSeries,
     TrainingFinding,
     WatchedLayer,
@@ -135,10 +136,16 @@ def _figure_of(value: float | None) -> str:
 
 def _verdict(record: WatchRecord) -> list[tuple[str, str]]:
     if not record.findings:
-        return [("verdict", "nothing wrong found" if record.recorded else "nothing was seen to judge")]
+        if record.verdict == SOUND:
+            return [("verdict", "nothing wrong found")]
+        return [("verdict", f"cannot tell yet: {record.reason}")]
     lines = []
     for finding in record.findings:
         where = f"{finding.layer}: " if finding.layer else ""
-        lines.append((f"{finding.severity} {finding.code}", f"{where}{finding.message}"))
+        since = f" ({finding.place})" if finding.place else ""
+        if finding.follows is not None:
+            lines.append(("", f"from it follows {finding.code}: {where}{finding.message}"))
+            continue
+        lines.append((f"{finding.severity} {finding.code}", f"{where}{finding.message}{since}"))
         lines.append(("", f"try: {finding.hint}"))
     return lines

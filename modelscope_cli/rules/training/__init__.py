@@ -1,0 +1,77 @@
+"""MS7xx: what goes wrong while a model is trained, and why. Standard library only."""
+
+from dataclasses import dataclass
+
+from modelscope_cli.records.watch import FAULT, SOUND, UNKNOWN, TrainingFacts, TrainingFinding
+from modelscope_cli.rules.training import bookkeeping, data, layers, loss, updates, wiring
+from modelscope_cli.rules.training.case import Case, Course, TrainingRule, count
+from modelscope_cli.rules.training.progress import MIN_STEPS, follow
+from modelscope_cli.rules.training.story import tell
+
+RULES: tuple[TrainingRule, ...] = tuple(
+    sorted(
+        (
+            *data.RULES,
+            *bookkeeping.RULES,
+            *wiring.RULES,
+            *layers.RULES,
+            *updates.RULES,
+            *loss.RULES,
+        ),
+        key=lambda rule: rule.code,
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What the rules make of a training; see `WatchRecord`."""
+
+    findings: tuple[TrainingFinding, ...]
+    verdict: str
+    reason: str | None
+
+
+def judge_training(course: Course, facts: TrainingFacts | None = None) -> Judgement:
+    """Return what the rules find, each cause followed by what follows from it, and the verdict."""
+    facts = facts or TrainingFacts()
+    case = Case(course, facts, follow(course.loss, course.lr, facts))
+    found = [(rule, seen) for rule in RULES for seen in rule.judge(case, rule.threshold)]
+    label = case.naming()
+    findings = tuple(
+        TrainingFinding(
+            code=rule.code,
+            rule=rule.name,
+            severity=seen.severity or rule.severity,
+            layer=label(seen.row) if seen.row else None,
+            since_step=seen.step,
+            value=seen.value,
+            threshold=rule.threshold,
+            message=seen.message,
+            hint=seen.hint or rule.hint,
+            place=seen.place,
+            follows=follows,
+        )
+        for (rule, seen), follows in tell(case, found)
+    )
+    if findings:
+        return Judgement(findings, FAULT, None)
+    reason = _why_unknown(case)
+    return Judgement((), UNKNOWN if reason else SOUND, reason)
+
+
+def _why_unknown(case: Case) -> str | None:
+    """Say why it cannot be told whether anything is wrong; None where nothing is."""
+    steps, main = case.course.steps, case.progress.main
+    if not steps:
+        return "no step was seen"
+    if steps < MIN_STEPS:
+        return f"too short to judge: {count(steps, 'step')}, {MIN_STEPS} at least are needed"
+    if main is None:
+        return "no loss was seen, so it is not known whether anything is learnt"
+    if not case.course.layers:
+        return "no layer could be seen"
+    if case.progress.is_adversarial or case.progress.learns:
+        return None
+    what = f"the loss was {main.start:.3g} at first and is {main.end:.3g} at the end"
+    return f"{what}, which its noise does not tell apart from no fall" if main.n else what

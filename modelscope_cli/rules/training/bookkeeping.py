@@ -1,0 +1,337 @@
+"""MS711 to MS719: who steps, who holds what, who clears it, and in which mode. Certain after a few steps."""
+
+from collections.abc import Iterator, Sequence
+
+from modelscope_cli.records.check import ERROR, WARNING
+from modelscope_cli.records.watch import WatchedParameter
+from modelscope_cli.rules.training.case import (
+    FEW_STEPS,
+    Case,
+    Link,
+    TrainingRule,
+    TrainingSighting,
+    count,
+    share_of_steps,
+)
+
+_MOSTLY = 0.9  # of the cycles, of the parameters
+_GONE = 1e-3  # share of the highest learning rate, below which next to nothing is learnt
+_NORM_PARAMETERS = 1  # dimensions of the scales, shifts and biases that a norm has
+
+
+def _size(parameters: Sequence[WatchedParameter]) -> int:
+    sizes = []
+    for one in parameters:
+        size = 1
+        for n in one.shape:
+            size *= n
+        sizes.append(size)
+    return sum(sizes)
+
+
+def never_steps(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """Backward runs and an optimizer waits, but nothing ever changes a parameter."""
+    facts = [one.facts for one in case.course.parameters if one.facts is not None]
+    if case.course.steps or case.facts.backwards < threshold or not case.facts.idle:
+        return
+    if any(one.has_changed for one in facts) or not any(one.has_gradient for one in facts):
+        return
+    kind, made = case.facts.idle[0]
+    words = f"{case.facts.backwards} backward passes, and {kind} never took a step: no parameter has changed"
+    yield TrainingSighting(None, 0, case.facts.backwards, words, made)
+
+
+def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """Parameters that get a gradient, and that nobody uses it for."""
+    if case.course.steps < threshold or not case.facts.optimizers:
+        return
+    left = [
+        one
+        for one in case.course.parameters
+        if one.facts is not None
+        and not one.optimizer
+        and one.facts.requires_grad
+        and one.facts.has_gradient
+        and not one.facts.has_changed
+    ]
+    models = {one.model for one in case.course.parameters if one.optimizer}
+    strangers = next((one for one in case.facts.optimizers if one.strangers), None)
+    if strangers is None:
+        left = [one for one in left if one.model in models]  # another model may be meant to stay as it is
+    if not left:
+        return
+    first = max(left, key=lambda one: len(one.shape) > 1)
+    others = [one for one in left if one is not first]
+    share = _size(left) / max(_size([p for p in case.course.parameters if p.facts is not None]), 1)
+    words = (
+        f"it gets gradients, and no optimizer holds it{case.beside(others)} ({share:.0%} of the parameters)"
+    )
+    place, severity = None, WARNING
+    if strangers is not None:
+        words += (
+            f"; {strangers.optimizer} holds {count(strangers.strangers, 'parameter')} that no model has that runs: "
+            "they were replaced after it was made, or are another model's"
+        )
+        place, severity = strangers.made, ERROR
+    else:
+        place = case.facts.optimizers[0].made
+    yield TrainingSighting(first, 0, share, words, place, severity=severity)
+
+
+def holds_strangers(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """An optimizer all of whose parameters are of nothing that runs."""
+    for one in case.facts.optimizers:
+        is_all = one.strangers and one.strangers >= _MOSTLY * one.held
+        if is_all and case.course.steps >= threshold and not any(not_held(case, threshold)):
+            what = count(one.strangers, "parameter")
+            words = f"no model that runs has any of the {what} that {one.optimizer} holds"
+            yield TrainingSighting(None, 0, one.strangers, words, one.made)
+
+
+def never_cleared(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    for one in case.facts.optimizers:
+        if one.cycles >= threshold and one.uncleared >= _MOSTLY * one.cycles:
+            words = (
+                f"the gradients that {one.optimizer} steps by are never cleared: each step adds those of all steps "
+                f"before ({one.uncleared} of {count(one.cycles, 'step')} looked at)"
+            )
+            yield TrainingSighting(None, 1, one.uncleared, words, one.made)
+
+
+def cleared_early(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    for one in case.facts.optimizers:
+        if one.cycles >= threshold and one.emptied >= _MOSTLY * one.cycles:
+            words = (
+                f"the gradients are cleared between backward and {one.optimizer}'s step, in {one.emptied} of "
+                f"{count(one.cycles, 'step')} looked at: nothing is learnt"
+            )
+            yield TrainingSighting(None, 1, one.emptied, words, one.made)
+
+
+def severed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """Held, not frozen, its layer runs, and no gradient ever reaches it."""
+    if case.course.steps < threshold:
+        return
+    cut = [
+        one
+        for one in case.course.parameters
+        if one.facts is not None
+        and one.optimizer
+        and one.facts.requires_grad
+        and one.facts.has_run
+        and not one.facts.has_gradient
+    ]
+    if not cut:
+        return
+    last, *others = [one for one in cut if len(one.shape) > 1][::-1] or cut[::-1]
+    facts = last.facts
+    assert facts is not None
+    how = "its layer runs under torch.no_grad()" if facts.is_severed else "its output is detached"
+    words = f"no gradient ever reaches it although its layer runs: {how}{case.beside(others[::-1])}"
+    model = case.model(last.model)
+    yield TrainingSighting(last, 0, len(cut), words, model.called if model else None)
+
+
+def unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """Held, not frozen, and its layer never runs."""
+    if case.course.steps < threshold:
+        return
+    idle = [
+        one
+        for one in case.course.parameters
+        if one.facts is not None
+        and one.optimizer
+        and one.facts.requires_grad
+        and not one.facts.has_run
+        and not one.facts.has_gradient
+        and not one.facts.has_changed
+    ]
+    if idle:
+        first, *others = idle
+        words = f"it is never used: its layer does not run, and no gradient reaches it{case.beside(others)}"
+        yield TrainingSighting(first, 0, len(idle), words)
+
+
+def mostly_frozen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """Nothing but norms and biases is trained, and the training fails."""
+    known = [one for one in case.course.parameters if one.facts is not None and one.facts.has_run]
+    frozen = [one for one in known if one.facts is not None and not one.facts.requires_grad]
+    free = [one for one in known if one.facts is not None and one.facts.requires_grad]
+    weights = [one for one in known if len(one.shape) > 1]
+    if not weights or not frozen or case.course.steps < FEW_STEPS:
+        return
+    are_all_frozen = all(one in frozen for one in weights)
+    if _size(frozen) / max(_size(known), 1) <= threshold or not (are_all_frozen and free):
+        return
+    words = (
+        f"{_size(frozen):,} of {_size(known):,} parameters have requires_grad=False, every weight among them: "
+        f"only {case.names(free)} can learn"
+    )
+    yield TrainingSighting(None, 0, _size(frozen) / _size(known), words)
+
+
+def trained_in_evaluation(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    for one in case.facts.models:
+        since = one.evaluation_since
+        if since is None or not one.frozen_modes or case.course.steps - since < threshold:
+            continue
+        if not any(
+            parameter.model == one.model and parameter.optimizer for parameter in case.course.parameters
+        ):
+            continue
+        when = "never in training mode" if since == 0 else f"in evaluation mode since step {since}"
+        words = (
+            f"{one.model} is trained {when}: its {' and '.join(one.frozen_modes)} layers act as in evaluation"
+        )
+        yield TrainingSighting(None, since, case.course.steps - since, words, one.called)
+
+
+def rate_is_gone(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """The learning rate is next to nothing for most of the run, and there was more to learn."""
+    rates: dict[str, list[tuple[tuple[int, ...], list[float]]]] = {}
+    for series in case.course.lr:
+        values = [value or 0.0 for value in series.value]
+        rates.setdefault(series.optimizer, []).append((series.step, values))
+    for label, groups in rates.items():
+        peak = max((max(values) for _, values in groups), default=0.0)
+        steps, values = max(groups, key=lambda one: max(one[1]))
+        if len(values) < FEW_STEPS:
+            continue
+        gone = [value <= _GONE * peak for value in values]
+        share = share_of_steps(steps, gone)
+        optimizer = case.optimizer(label)
+        place = optimizer.made if optimizer else None
+        if peak == 0:
+            yield TrainingSighting(None, 0, 0.0, f"the learning rate of {label} is 0 in every step", place)
+        elif share > threshold and gone[-1] and case.progress.learns is not True:
+            since = steps[gone.index(True)]
+            words = (
+                f"the learning rate of {label} falls from {peak:.2g} to {values[-1]:.2g}, below a thousandth of "
+                f"its highest in {share:.0%} of the steps"
+            )
+            yield TrainingSighting(None, since, share, words, place)
+
+
+RULES = (
+    TrainingRule(
+        code="MS711",
+        name="no-optimizer-step",
+        severity=ERROR,
+        sentence="backward runs, and no optimizer ever takes a step",
+        threshold=3,
+        measure="backward passes without a step",
+        source="certain: no parameter has changed",
+        hint="call optimizer.step() after loss.backward()",
+        link=Link.BOOKKEEPING,
+        judge=never_steps,
+    ),
+    TrainingRule(
+        code="MS712",
+        name="not-in-the-optimizer",
+        severity=WARNING,
+        sentence="parameters get gradients, and no optimizer holds them",
+        threshold=FEW_STEPS,
+        measure="steps without a change",
+        source="certain: their values are those of the first step",
+        hint="give the optimizer model.parameters(), after the last layer was put in its place; freeze what is "
+        "meant to stay as it is by requires_grad_(False)",
+        link=Link.BOOKKEEPING,
+        judge=not_held,
+    ),
+    TrainingRule(
+        code="MS737",
+        name="optimizer-of-another-model",
+        severity=ERROR,
+        sentence="an optimizer holds parameters of nothing that runs",
+        threshold=FEW_STEPS,
+        measure="steps without a gradient",
+        source="certain: no module that runs has these parameters",
+        hint="make the optimizer from the parameters of the model that is trained, after it is complete",
+        link=Link.BOOKKEEPING,
+        judge=holds_strangers,
+    ),
+    TrainingRule(
+        code="MS713",
+        name="gradients-never-cleared",
+        severity=ERROR,
+        sentence="gradients are never cleared between the steps",
+        threshold=3,
+        measure="steps in a row whose gradients hold those of the step before",
+        source="certain: the gradients that one step has used are still there when the next backward pass begins",
+        hint="call optimizer.zero_grad() before loss.backward()",
+        link=Link.BOOKKEEPING,
+        judge=never_cleared,
+    ),
+    TrainingRule(
+        code="MS714",
+        name="gradients-cleared-early",
+        severity=ERROR,
+        sentence="gradients are cleared between backward and step",
+        threshold=3,
+        measure="steps without any of the gradients that backward gave",
+        source="certain: they were there behind the backward pass, and gone at the step",
+        hint="call optimizer.zero_grad() before loss.backward(), not between it and optimizer.step()",
+        link=Link.BOOKKEEPING,
+        judge=cleared_early,
+    ),
+    TrainingRule(
+        code="MS715",
+        name="cut-off-from-the-loss",
+        severity=WARNING,
+        sentence="a layer runs, and no gradient ever reaches its parameters",
+        threshold=FEW_STEPS,
+        measure="steps without a gradient",
+        source="certain: no backward pass has given them one",
+        hint="look for .detach(), .data, .item(), NumPy or torch.no_grad() between this layer and the loss",
+        link=Link.BOOKKEEPING,
+        judge=severed,
+    ),
+    TrainingRule(
+        code="MS716",
+        name="unused-parameters",
+        severity=WARNING,
+        sentence="an optimizer holds parameters that are never used",
+        threshold=FEW_STEPS,
+        measure="steps without a call of the layer or a gradient",
+        source="certain: neither does the layer run, nor does a gradient reach the parameter",
+        hint="call the layer in forward, or remove it",
+        link=Link.BOOKKEEPING,
+        judge=unused,
+    ),
+    TrainingRule(
+        code="MS717",
+        name="every-weight-is-frozen",
+        severity=WARNING,
+        sentence="every weight has requires_grad=False, and only norms or biases can learn",
+        threshold=0.5,
+        measure="share of the parameters that are frozen",
+        source="certain that they are; a head, at least, is trained where that is meant",
+        hint="set requires_grad_(True) for the layers that are to be trained",
+        link=Link.BOOKKEEPING,
+        judge=mostly_frozen,
+    ),
+    TrainingRule(
+        code="MS718",
+        name="trained-in-evaluation-mode",
+        severity=WARNING,
+        sentence="a model with dropout or batch norm is trained in evaluation mode",
+        threshold=FEW_STEPS,
+        measure="steps in a row in evaluation mode, to the end",
+        source="certain: its .training was False in every pass with gradients",
+        hint="call model.train() before the steps, and again after every evaluation",
+        link=Link.BOOKKEEPING,
+        judge=trained_in_evaluation,
+    ),
+    TrainingRule(
+        code="MS719",
+        name="learning-rate-is-gone",
+        severity=WARNING,
+        sentence="the learning rate is next to nothing for most of the run, which has not learnt yet",
+        threshold=0.4,
+        measure="share of the steps at less than a thousandth of the highest learning rate",
+        source="own measurement: a cosine that ends at zero is below a thousandth of its peak for 2 % of its steps",
+        hint="look at what the scheduler counts, steps or epochs, and at its gamma",
+        link=Link.BOOKKEEPING,
+        judge=rate_is_gone,
+    ),
+)

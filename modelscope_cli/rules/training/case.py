@@ -1,0 +1,161 @@
+"""What a rule of training is, what it is given, and what it says. Standard library only."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import pairwise
+from typing import Any, Protocol
+
+from modelscope_cli.records.naming import some
+from modelscope_cli.records.watch import (
+    Event,
+    ModelFacts,
+    OptimizerFacts,
+    ScalarSeries,
+    TrainingFacts,
+    WatchedLayer,
+    WatchedParameter,
+    labelling,
+)
+from modelscope_cli.rules.rule import ListedRule
+from modelscope_cli.rules.training.progress import Progress
+
+LASTING = 3  # records in a row, the last of the run among them, before something is called a state
+MIN_RECORDS = 8  # fewer tell nothing about a course
+FEW_STEPS = 5  # after so many what is certain is certain
+
+Row = WatchedLayer | WatchedParameter
+
+
+class Link(IntEnum):
+    """Where a finding stands in the chain from cause to symptom: what is wrong earlier explains what is later."""
+
+    DATA = 1
+    BOOKKEEPING = 2
+    WIRING = 3
+    INITIALISATION = 4
+    STEP_SIZE = 5
+    LAYERS = 6
+    LOSS = 7
+
+
+class Course(Protocol):
+    """What is judged: how a training went, be it watched or our own."""
+
+    @property
+    def steps(self) -> int: ...
+    @property
+    def layers(self) -> tuple[WatchedLayer, ...]: ...
+    @property
+    def parameters(self) -> tuple[WatchedParameter, ...]: ...
+    @property
+    def loss(self) -> tuple[ScalarSeries, ...]: ...
+    @property
+    def lr(self) -> tuple[ScalarSeries, ...]: ...
+    @property
+    def events(self) -> tuple[Event, ...]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A training, and what is known of it beside its series.
+
+    Attributes:
+        progress: whether it learns.
+    """
+
+    course: Course
+    facts: TrainingFacts
+    progress: Progress
+
+    @property
+    def fails(self) -> bool:
+        """Whether it is plain that the training does not learn; False as long as that cannot be told."""
+        return self.progress.learns is False
+
+    def model(self, label: str) -> ModelFacts | None:
+        return next((one for one in self.facts.models if one.model == label), None)
+
+    def optimizer(self, label: str) -> OptimizerFacts | None:
+        return next((one for one in self.facts.optimizers if one.optimizer == label), None)
+
+    def weights(self) -> list[WatchedParameter]:
+        """Return the weights that an optimizer has; biases and scales of norms live on another scale."""
+        return [one for one in self.course.parameters if len(one.shape) > 1 and one.series.step]
+
+    def naming(self) -> Callable[[Row], str]:
+        """Return what names a row."""
+        return labelling(self.course.layers, self.course.parameters)
+
+    def names(self, rows: Sequence[Row]) -> str:
+        """Return the names of the first few, and how many more there are."""
+        return some(map(self.naming(), rows))
+
+    def beside(self, rows: Sequence[Row], word: str = "likewise") -> str:
+        """Name others, as the end of a sentence; nothing where there are none."""
+        return f"; {word} {self.names(rows)}" if rows else ""
+
+    def followed(self, rows: Sequence[tuple[int, Any, Row]]) -> str:
+        """Name what comes after the first of `(step, _, layer or parameter)`, sorted by step."""
+        word = "then" if rows[-1][0] > rows[0][0] else "likewise"
+        return self.beside([row for _, _, row in rows[1:]], word)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSighting:
+    """One place where a rule is broken.
+
+    Attributes:
+        row: the layer or parameter; None for the training as a whole.
+        step: since when.
+        place: the line of the script it is about.
+        hint: what to try here; the rule's own where there is nothing more to the point.
+        severity: where it differs from the rule's.
+    """
+
+    row: Row | None
+    step: int
+    value: float | None
+    message: str
+    place: str | None = None
+    hint: str | None = None
+    severity: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRule(ListedRule):
+    """A named check of a run: `judge` gives every place where it lies beyond `threshold`.
+
+    Attributes:
+        link: where it stands in the chain from cause to symptom.
+    """
+
+    threshold: float
+    link: Link
+    judge: Callable[[Case, float], Iterator[TrainingSighting]]
+
+
+def lasting(values: Sequence[float | None], is_wrong: Callable[[float], bool]) -> int | None:
+    """Return where the last unbroken run of wrong values begins, None where there is none long enough."""
+    start = len(values)
+    while start > 0 and (value := values[start - 1]) is not None and is_wrong(value):
+        start -= 1
+    return start if len(values) - start >= LASTING else None
+
+
+def share_of_steps(steps: Sequence[int], is_wrong: Sequence[bool]) -> float:
+    """Return the share of a run's steps in which something holds, by the records that stand for them.
+
+    The first steps are recorded one by one and later ones ever more rarely: a record stands for the steps
+    up to the next.
+    """
+    if not steps:
+        return 0.0
+    lengths = [after - step for step, after in pairwise(steps)]
+    lengths.append(lengths[-1] if lengths else 1)
+    return sum(length for length, wrong in zip(lengths, is_wrong, strict=True) if wrong) / sum(lengths)
+
+
+def count(n: int, what: str) -> str:
+    """Return `1 layer`, `2 layers`."""
+    return f"{n:,} {what}" + ("s" if n != 1 else "")

@@ -1,0 +1,162 @@
+"""MS726 to MS734: what enters the model, in batches and over ranks."""
+
+from collections.abc import Iterator, Sequence
+
+from modelscope_cli.records.check import ERROR, WARNING
+from modelscope_cli.records.watch import WatchedInput
+from modelscope_cli.rules.training.case import FEW_STEPS, Case, Link, TrainingRule, TrainingSighting
+
+_BYTE = 255.0
+_IMAGE_CHANNELS = (1, 3, 4)
+_NORMALISERS = ("BatchNorm", "LayerNorm", "GroupNorm", "InstanceNorm", "Embedding")
+
+
+def _entering(case: Case) -> list[WatchedInput]:
+    return [one for one in case.facts.inputs if one.series.step]
+
+
+def _known(values: Sequence[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def _first_layer(case: Case, model: str) -> WatchedInput | None:
+    """Return what the first layer with weights was given: a model may well normalise its input itself."""
+    return next((one for one in _entering(case) if one.model == model and one.type), None)
+
+
+def not_normalised(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """Bytes of an image; or any input so large, in a training that fails."""
+    for model in dict.fromkeys(one.model for one in _entering(case)):
+        first = _first_layer(case, model)
+        if first is None or len(first.series.step) < 3 or first.type.startswith(_NORMALISERS):
+            continue
+        low, high = min(_known(first.series.min), default=0.0), max(_known(first.series.max), default=0.0)
+        means, stds = _known(first.series.mean), _known(first.series.std)
+        if not means or not stds:
+            continue
+        size = max(abs(sum(means) / len(means)), sum(stds) / len(stds))
+        is_image = len(first.shape) == 4 and first.shape[1] in _IMAGE_CHANNELS
+        is_bytes = is_image and low >= 0 and threshold < high <= _BYTE
+        if is_bytes or (case.fails and size > threshold):
+            what = "it looks like bytes, 0 to 255" if is_bytes else "it is far from a standard deviation of 1"
+            mean, std = sum(means) / len(means), sum(stds) / len(stds)
+            words = (
+                f"the first layer, {first.name or first.type}, is given values from {low:.3g} to {high:.3g} with a "
+                f"mean of {mean:.3g} and a standard deviation of {std:.3g}: {what}"
+            )
+            caller = case.model(model)
+            yield TrainingSighting(None, first.series.step[0], size, words, caller.called if caller else None)
+
+
+def constant_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """One value, or the same sample over and over."""
+    for model in dict.fromkeys(one.model for one in _entering(case)):
+        inputs = [one for one in _entering(case) if one.model == model]
+        arguments = [one for one in inputs if not one.type] or inputs
+        for one in arguments[:1]:
+            stds = _known(one.series.std)
+            if len(one.series.step) < threshold or not stds:
+                continue
+            caller = case.model(model)
+            place = caller.called if caller else None
+            if max(stds) == 0:
+                words = f"every value that enters {model} is {_known(one.series.mean)[0]:.3g}"
+                yield TrainingSighting(None, one.series.step[0], 0.0, words, place)
+            elif all(one.series.is_alike):
+                words = f"all samples of a batch that enters {model} are the same"
+                yield TrainingSighting(None, one.series.step[0], 0.0, words, place)
+
+
+def input_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    for one in _entering(case):
+        step = next(
+            (s for s, n in zip(one.series.step, one.series.non_finite, strict=True) if n > threshold), None
+        )
+        if step is not None and not one.type:
+            caller = case.model(one.model)
+            words = f"NaN or infinite values enter {one.model} at step {step}"
+            yield TrainingSighting(
+                None, step, max(one.series.non_finite), words, caller.called if caller else None
+            )
+            return
+
+
+def batch_of_one(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    for one in case.facts.models:
+        if one.norm_values is None or one.steps_in_training < FEW_STEPS:
+            continue
+        values, batch = one.norm_values
+        if batch <= threshold or values <= threshold:
+            words = f"batch norm is given batches of {batch}, {values:,} values a channel: its statistics are noise"
+            yield TrainingSighting(None, 0, batch, words, one.called)
+
+
+def same_data(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    for event in case.course.events:
+        if event.kind == "same-data":
+            yield TrainingSighting(None, event.step or 0, None, event.message)
+            return
+
+
+RULES = (
+    TrainingRule(
+        code="MS726",
+        name="input-not-normalised",
+        severity=WARNING,
+        sentence="the first layer is given values that are far from a standard deviation of 1",
+        threshold=10,
+        measure="mean or standard deviation, of any input in a training that fails; largest value, of images",
+        source="LeCun, Bottou, Orr, Müller 1998, Efficient BackProp, section 4.3: mean near 0, variance near 1",
+        hint="divide images by 255, subtract the mean and divide by the standard deviation of the data",
+        link=Link.DATA,
+        judge=not_normalised,
+    ),
+    TrainingRule(
+        code="MS727",
+        name="input-is-constant",
+        severity=ERROR,
+        sentence="what enters the model is always the same",
+        threshold=3,
+        measure="recorded steps without any difference",
+        source="certain: a model cannot tell apart what is the same",
+        hint="look at what the data set returns",
+        link=Link.DATA,
+        judge=constant_input,
+    ),
+    TrainingRule(
+        code="MS728",
+        name="input-not-finite",
+        severity=ERROR,
+        sentence="NaN or infinite values enter the model",
+        threshold=0,
+        measure="values that are not finite",
+        source="IEEE 754: NaN passes through every sum",
+        hint="look at the data: torch.isfinite(images).all()",
+        link=Link.DATA,
+        judge=input_not_finite,
+    ),
+    TrainingRule(
+        code="MS732",
+        name="batch-norm-of-one",
+        severity=WARNING,
+        sentence="batch norm in training mode is given batches of one",
+        threshold=1,
+        measure="samples of a batch",
+        source="Wu and He 2018, Group Normalization: the error rises steeply below 8 samples a batch",
+        hint="use larger batches, or GroupNorm, or freeze the statistics by .eval() of these layers",
+        link=Link.DATA,
+        judge=batch_of_one,
+    ),
+    TrainingRule(
+        code="MS734",
+        name="ranks-see-the-same-data",
+        severity=WARNING,
+        sentence="every rank is given the same batches",
+        threshold=3,
+        measure="recorded steps with the same figures of the input in every rank",
+        source="certain to within nine digits of mean, deviation and range",
+        hint="use DistributedSampler, or seed the shuffling of each rank by itself",
+        link=Link.DATA,
+        judge=same_data,
+    ),
+)

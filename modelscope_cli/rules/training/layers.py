@@ -1,0 +1,302 @@
+"""MS702, MS705, MS706 and MS729 to MS731: what layers give, and what their weights start from."""
+
+import math
+from collections.abc import Iterator
+
+from modelscope_cli.records.check import ERROR, WARNING
+from modelscope_cli.records.naming import is_rectifier
+from modelscope_cli.records.watch import WatchedLayer, WatchedParameter
+from modelscope_cli.rules.training.case import (
+    FEW_STEPS,
+    Case,
+    Link,
+    TrainingRule,
+    TrainingSighting,
+    count,
+    lasting,
+)
+
+_ENTIRELY = 0.9999  # of the values
+_LAYERS_WITH_FAN = ("Linear", "Conv1d", "Conv2d", "Conv3d")
+_LEAST_CHANNELS = 8
+
+
+def output_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    spoilt = []
+    for layer in case.course.layers:
+        counts = zip(layer.series.step, layer.series.nan_count, layer.series.inf_count, strict=True)
+        first = next(((step, nan + inf) for step, nan, inf in counts if nan + inf > threshold), None)
+        if first is not None:
+            spoilt.append((first[0], layer.order, layer, first[1]))
+    if spoilt:
+        step, _, layer, n = min(spoilt, key=lambda one: one[:2])
+        is_first = layer.order == min(one.order for one in case.course.layers if one.model == layer.model)
+        cause = "; it is the first layer: look at its input and its weights" if is_first else ""
+        more = f"; {count(len(spoilt) - 1, 'more layer')} then or later" if len(spoilt) > 1 else ""
+        words = f"the first NaN or infinite values appear here, {n} of them at step {step}{more}{cause}"
+        yield TrainingSighting(layer, step, n, words)
+
+
+def dead(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """The first rectifier to die; one that is given nothing but zeros dies of it."""
+    silent = []
+    for layer in case.course.layers:
+        if is_rectifier(layer.type):
+            limit = threshold if case.fails else _ENTIRELY
+            start = lasting(layer.series.zero_fraction, lambda share, limit=limit: share > limit)  # type: ignore[misc]
+            if start is not None and len(layer.series.step) >= FEW_STEPS:
+                silent.append((layer.series.step[start], layer.order, layer))
+    if silent:
+        silent.sort(key=lambda one: one[:2])
+        step, _, layer = silent[0]
+        last = layer.series.zero_fraction[-1] or 0.0
+        words = f"{last:.1%} of its output is zero, over {threshold:.0%} since step {step}"
+        severity = ERROR if last > _ENTIRELY else None
+        yield TrainingSighting(layer, step, last, words + case.followed(silent), severity=severity)
+
+
+def dead_channels(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """The rectifier with the largest share of channels that never fire."""
+    found = []
+    for layer in case.course.layers:
+        shares = layer.series.dead_fraction
+        if not is_rectifier(layer.type) or shares is None or len(layer.series.step) < FEW_STEPS:
+            continue
+        start = lasting(shares, lambda share: share > threshold)
+        last = shares[-1]
+        if start is not None and last is not None and last < _ENTIRELY:
+            found.append((layer.series.step[start], layer.order, layer, last))
+    if found:
+        step, _, layer, last = max(found, key=lambda one: one[3])
+        others = [one for _, _, one, _ in found if one is not layer]
+        words = (
+            f"{last:.0%} of its channels are zero for every sample, since step {step}{case.beside(others)}"
+        )
+        yield TrainingSighting(layer, step, last, words)
+
+
+def saturated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    if not case.fails:
+        return
+    found = []
+    for layer in _hidden(case):
+        shares = layer.series.saturated_fraction
+        start = lasting(shares or (), lambda share: share > threshold)
+        if shares and start is not None:
+            found.append((layer.series.step[start], layer.order, layer, shares[-1] or 0.0))
+    if found:
+        step, _, layer, last = min(found, key=lambda one: one[:2])
+        others = [one for _, _, one, _ in found if one is not layer]
+        words = (
+            f"{last:.0%} of its output lies at the ends of its range, since step {step}{case.beside(others)}"
+        )
+        yield TrainingSighting(layer, step, last, words)
+
+
+def deep_sigmoids(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """A chain of sigmoids: each passes a quarter of the gradient at most."""
+    if not case.fails:
+        return
+    chain = [one for one in _hidden(case) if one.type in ("Sigmoid", "F.sigmoid")]
+    if len(chain) < threshold:
+        return
+    first, last = chain[0], chain[-1]
+    norms = [_typical(one.series.grad_norm) for one in (first, last)]
+    if None in norms or not norms[1]:
+        return
+    if norms[0] < norms[1] * 0.5 ** (len(chain) - 1):  # type: ignore[operator]
+        words = (
+            f"{len(chain)} sigmoids follow each other, and the gradient shrinks from {norms[1]:.2g} at "
+            f"{case.names([last])} to {norms[0]:.2g} here"
+        )
+        yield TrainingSighting(first, first.series.step[0], norms[0], words)
+
+
+def _hidden(case: Case) -> list[WatchedLayer]:
+    """Return the layers but the last of each model: that one may well be meant to decide."""
+    last = {layer.model: layer.order for layer in case.course.layers}
+    return [layer for layer in case.course.layers if layer.order != last[layer.model]]
+
+
+def _typical(values: tuple[float | None, ...]) -> float | None:
+    known = sorted(value for value in values if value is not None and math.isfinite(value))
+    return known[len(known) // 2] if known else None
+
+
+def exploding(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """The first layer of those whose outputs have grown so much; the ones after it only pass it on."""
+    if not case.fails:
+        return
+    grown = []
+    for layer in case.course.layers:
+        sizes = [
+            None if mean is None or std is None else math.hypot(mean, std)
+            for mean, std in zip(layer.series.mean, layer.series.std, strict=True)
+        ]
+        first = next((size for size in sizes if size), None)
+        if first is None:
+            continue
+        least = max(first, 1.0)  # growth from next to nothing is no explosion
+        start = lasting(sizes, lambda size, limit=threshold * least: size > limit)  # type: ignore[misc]
+        if start is not None:
+            grown.append((layer.series.step[start], layer.order, layer, (sizes[-1] or 0.0) / first))
+    if grown:
+        step, _, layer, factor = min(grown, key=lambda one: one[:2])
+        more = f"; {count(len(grown) - 1, 'more layer')} likewise" if len(grown) > 1 else ""
+        words = f"its values have grown {_times(factor)}, over {_times(threshold)} since step {step}{more}"
+        yield TrainingSighting(layer, step, factor, words)
+
+
+def _times(factor: float) -> str:
+    return f"{factor:,.0f} times" if factor < 1e6 else f"{factor:.2g} times"
+
+
+def symmetric(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """Weights whose rows were alike at first, and still are: all its units are one."""
+    if case.course.steps < threshold:
+        return
+    alike = [
+        one
+        for one in case.weights()
+        if one.facts is not None
+        and one.facts.was_alike
+        and one.facts.is_alike
+        and one.facts.requires_grad
+        and one.facts.has_gradient
+        and one.shape[0] > 1
+        and _type_of(case, one) in _LAYERS_WITH_FAN
+    ]
+    if alike:
+        first, *others = alike
+        assert first.facts is not None
+        size = first.facts.start_rms
+        what = "every value of it is 0" if size == 0 else f"its rows are all the same ({size:.2g} in size)"
+        words = f"{what} at first, and its rows are still alike after {count(case.course.steps, 'step')}"
+        yield TrainingSighting(first, 0, size, words + case.beside(others))
+
+
+def starts_huge(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    if not case.fails:
+        return
+    huge = []
+    for one in case.weights():
+        if one.facts is None or _type_of(case, one) not in _LAYERS_WITH_FAN:
+            continue
+        fan_in = math.prod(one.shape[1:])
+        gain = one.facts.start_rms * math.sqrt(fan_in)
+        if gain > threshold:
+            huge.append((gain, one))
+    if huge:
+        gain, one = huge[0]
+        words = (
+            f"its first values are {gain:.2g} / sqrt(fan in) in size, where 1 to 1.4 keeps a signal's size"
+            + case.beside([other for _, other in huge[1:]])
+        )
+        yield TrainingSighting(one, 0, gain, words)
+
+
+def _type_of(case: Case, parameter: WatchedParameter) -> str:
+    """Return the class of the layer that owns a parameter; empty where it was not seen to run."""
+    owner = parameter.name.rpartition(".")[0]
+    found = (one.type for one in case.course.layers if (one.model, one.name) == (parameter.model, owner))
+    return next(found, "")
+
+
+RULES = (
+    TrainingRule(
+        code="MS702",
+        name="output-not-finite",
+        severity=ERROR,
+        sentence="a layer outputs NaN or infinite values",
+        threshold=0,
+        measure="values that are not finite in one output",
+        source="IEEE 754: NaN passes through every sum",
+        hint="look for a division, a logarithm or an overflow in it, or a learning rate that is too high",
+        link=Link.LAYERS,
+        judge=output_not_finite,
+    ),
+    TrainingRule(
+        code="MS705",
+        name="dying-units",
+        severity=WARNING,
+        sentence="a ReLU outputs next to nothing but zeros, and keeps doing so",
+        threshold=0.9,
+        measure="share of zeros in the output of a ReLU, to the end of a training that fails; 99.99 % of any",
+        source="a ReLU of a symmetric input is zero half of the time; own choice: nine tenths",
+        hint="lower the learning rate, initialise by kaiming_normal_, add a norm, or use a leaky activation",
+        link=Link.LAYERS,
+        judge=dead,
+    ),
+    TrainingRule(
+        code="MS706",
+        name="exploding-activations",
+        severity=WARNING,
+        sentence="the values of a layer keep growing, and the training fails",
+        threshold=100,
+        measure="times the size of its first values, or of 1 where those are smaller, to the end",
+        source="own measurement: 7 times, at the scores, over a healthy run of samples/train.py",
+        hint="lower the learning rate, add a norm behind the layer, or weight decay",
+        link=Link.LAYERS,
+        judge=exploding,
+    ),
+    TrainingRule(
+        code="MS729",
+        name="weights-start-alike",
+        severity=ERROR,
+        sentence="all rows of a weight start alike and stay so: its units compute the same",
+        threshold=FEW_STEPS,
+        measure="steps after which no row differs from another",
+        source="Goodfellow, Bengio, Courville 2016, section 8.4: the initial values need to break the symmetry",
+        hint="initialise by kaiming_normal_ or xavier_uniform_; zeros are for biases and ends of branches",
+        link=Link.INITIALISATION,
+        judge=symmetric,
+    ),
+    TrainingRule(
+        code="MS739",
+        name="weights-start-huge",
+        severity=WARNING,
+        sentence="a weight starts far too large, and the training fails",
+        threshold=10,
+        measure="root mean square of the first values, times the root of the fan in",
+        source="He et al. 2015: sqrt(2) keeps the size of a signal behind ReLUs; own choice: seven times that",
+        hint="initialise by kaiming_normal_ or xavier_uniform_",
+        link=Link.INITIALISATION,
+        judge=starts_huge,
+    ),
+    TrainingRule(
+        code="MS730",
+        name="saturated-in-training",
+        severity=WARNING,
+        sentence="the output of a tanh or sigmoid lies at the ends of its range, and the training fails",
+        threshold=0.5,
+        measure="share of the output, to the end",
+        source="Glorot and Bengio 2010, section 3: a saturated unit passes next to no gradient",
+        hint="initialise by xavier_uniform_, add a norm in front of it, or use ReLU or GELU",
+        link=Link.LAYERS,
+        judge=saturated,
+    ),
+    TrainingRule(
+        code="MS740",
+        name="chain-of-sigmoids",
+        severity=WARNING,
+        sentence="sigmoids follow each other, the gradient shrinks at each, and the training fails",
+        threshold=3,
+        measure="sigmoids in a row",
+        source="the derivative of the sigmoid is 1/4 at most",
+        hint="use ReLU or GELU, or a norm between the layers",
+        link=Link.LAYERS,
+        judge=deep_sigmoids,
+    ),
+    TrainingRule(
+        code="MS731",
+        name="dying-channels",
+        severity=WARNING,
+        sentence="many channels of a ReLU are zero for every sample",
+        threshold=0.4,
+        measure="share of its channels, to the end",
+        source="own measurement over healthy runs; see tests/verdict",
+        hint="lower the learning rate, initialise by kaiming_normal_, add a norm, or use a leaky activation",
+        link=Link.LAYERS,
+        judge=dead_channels,
+    ),
+)

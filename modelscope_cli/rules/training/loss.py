@@ -1,0 +1,168 @@
+"""MS701, MS704, MS733, MS735 and MS736: the loss as a whole."""
+
+import math
+from collections.abc import Iterator
+
+from modelscope_cli.records.check import ERROR, WARNING
+from modelscope_cli.rules.training.case import Case, Link, TrainingRule, TrainingSighting
+from modelscope_cli.rules.training.progress import MIN_STEPS, LossCourse
+
+_ENOUGH = 50  # steps, before a loss that has not fallen is a finding
+_GROSS = 10.0  # times the loss at first
+_COLLAPSED = 0.98  # share of the predictions that are of one class
+
+
+def _whose(case: Case, label: str) -> str:
+    """Return ` of Adam (Generator)` where there are several losses."""
+    if len(case.course.loss) < 2:
+        return ""
+    models = dict.fromkeys(one.model for one in case.course.parameters if one.optimizer == label)
+    return f" of {label} ({', '.join(models)})" if models else f" of {label}"
+
+
+def _place(case: Case) -> str | None:
+    """Return the line that computes the loss, where there is only one."""
+    places = {one.place for one in case.facts.criteria if one.is_training}
+    return places.pop() if len(places) == 1 else None
+
+
+def loss_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    for series in case.course.loss:
+        values = [math.nan if value is None else value for value in series.value]
+        at = next((i for i, value in enumerate(values) if not math.isfinite(value)), None)
+        if at is not None:
+            step = series.step[at]
+            is_over = any(map(math.isfinite, values[at:]))
+            when = f"at step {step}" if is_over else f"from step {step} on"
+            words = f"the loss{_whose(case, series.optimizer)} is {values[at]} {when}"
+            yield TrainingSighting(None, step, None, words, _place(case))
+            return
+    for event in case.course.events:
+        if event.kind == "loss":
+            yield TrainingSighting(None, event.step or 0, None, event.message, _place(case))
+            return
+
+
+def diverging(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """Far above what it had been; of adversaries one may win."""
+    if case.progress.is_adversarial or case.progress.learns is True:
+        return
+    for course in case.progress.losses:
+        if course.n < MIN_STEPS or not math.isfinite(course.end):
+            continue
+        rise = course.end - course.least
+        scale = max(abs(course.least), 1e-3)
+        if rise / scale > threshold - 1 and rise > 3 * course.error and course.end > course.start:
+            factor = course.end / course.start if course.start > 0 else math.inf
+            words = (
+                f"the loss{_whose(case, course.optimizer)} was {course.start:.3g} at first and {course.least:.3g} "
+                f"at best, and is {course.end:.3g} at the end"
+            )
+            severity = ERROR if factor > _GROSS or course.end > course.start else None
+            yield TrainingSighting(
+                None, _since(case, course, threshold * scale), factor, words, _place(case), severity=severity
+            )
+
+
+def _since(case: Case, course: LossCourse, limit: float) -> int:
+    """Return the step from which on the loss was above a limit, to within single steps that were not."""
+    for series in case.course.loss:
+        if series.optimizer == course.optimizer:
+            pairs = [
+                (step, value)
+                for step, value in zip(series.step, series.value, strict=True)
+                if value is not None and math.isfinite(value)
+            ]
+            lowest = min(range(len(pairs)), key=lambda i: pairs[i][1])
+            return next((step for step, value in pairs[lowest:] if value > limit), pairs[lowest][0])
+    return 0
+
+
+def overflow(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """Half precision, gradients that are not finite, and no scaler that would skip such steps."""
+    halves = [one for one in case.facts.models if "float16" in one.dtypes]
+    if not halves or any(event.kind == "skipped" for event in case.course.events):
+        return
+    for one in case.course.parameters:
+        for step, norm in zip(one.series.step, one.series.grad_norm, strict=True):
+            if norm is not None and not math.isfinite(norm):
+                words = f"{halves[0].model} computes in float16, where values above 65504 are infinite"
+                yield TrainingSighting(None, step, None, words, halves[0].called)
+                return
+
+
+def not_fallen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """The last resort: a run that learns nothing is never called sound."""
+    course = case.progress.main
+    if case.progress.learns is not False or course is None or course.n < threshold or course.has_broken:
+        return
+    chance = case.progress.chance
+    words = f"the loss has not fallen: {course.start:.3g} at first, {course.end:.3g} at the end"
+    if course.has_fallen:
+        words = f"the loss has fallen from {course.start:.3g} to {course.end:.3g}, and no further"
+    if chance is not None and abs(course.end - chance) < 0.15 * max(chance, 1e-12):
+        words += f"; guessing costs {chance:.3g}"
+    accuracy, guessed = case.progress.accuracy, case.progress.guessed
+    if accuracy is not None and guessed is not None:
+        words += f"; {accuracy:.1%} of the predictions are right, {guessed:.1%} by guessing"
+    yield TrainingSighting(None, 0, course.end, words, _place(case))
+
+
+def collapsed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """Every prediction is of one class, while the labels are of several."""
+    if case.progress.learns is True:
+        return
+    for one in case.facts.criteria:
+        series = one.series
+        n = max(len(series.step) // 3, 3)
+        if not one.is_training or (one.classes or 0) < 2 or len(series.step) < 8:
+            continue
+        guesses = [share for share in series.commonest_prediction[-n:] if share is not None]
+        labels = [share for share in series.commonest_label[-n:] if share is not None]
+        if guesses and labels and min(guesses) > threshold and max(labels) < 1 and sum(series.rows) >= 200:
+            most = sum(labels) / len(labels)
+            words = (
+                f"nearly every prediction is of one class, and {most:.0%} of the labels of a batch are of one"
+            )
+            yield TrainingSighting(None, series.step[-n], min(guesses), words, one.place)
+            return
+
+
+RULES = (
+    TrainingRule(
+        code="MS733",
+        name="overflow-without-a-scaler",
+        severity=ERROR,
+        sentence="gradients overflow in float16, and no scaler leaves such steps out",
+        threshold=0,
+        measure="gradients that are not finite",
+        source="IEEE 754 binary16: the largest value is 65504",
+        hint="use torch.amp.GradScaler, or bfloat16, which needs none",
+        link=Link.STEP_SIZE,
+        judge=overflow,
+    ),
+    TrainingRule(
+        code="MS735",
+        name="loss-has-not-fallen",
+        severity=ERROR,
+        sentence="the loss has not fallen, or no further than guessing",
+        threshold=_ENOUGH,
+        measure="steps of which the loss is known",
+        source="own choice of 50; a fall is held against the noise of the loss, and accuracy against guessing",
+        hint="look at a few images beside their labels; overfit one batch; try the learning rate that lrfind gives",
+        link=Link.LOSS,
+        judge=not_fallen,
+    ),
+    TrainingRule(
+        code="MS736",
+        name="one-class-predicted",
+        severity=WARNING,
+        sentence="nearly every prediction is of one class, while the labels are of several",
+        threshold=_COLLAPSED,
+        measure="share of the predictions that are of the commonest class, to the end",
+        source="own choice: 98 %",
+        hint="weight the classes in the loss, or sample them evenly; look whether the labels belong to the images",
+        link=Link.LOSS,
+        judge=collapsed,
+    ),
+)

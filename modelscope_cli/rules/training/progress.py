@@ -1,0 +1,245 @@
+"""Whether a training learns: yes, no, or it cannot be told. Standard library only.
+
+Two witnesses. The loss, whose fall is held against its noise; and where the criterion was seen, the accuracy of the
+predictions it was given, which is held against what guessing the commonest label gives.
+"""
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from modelscope_cli.records.watch import ScalarSeries, TrainingFacts, WatchedCriterion
+
+MIN_STEPS = 20  # fewer tell nothing about a loss
+_MOST_WINDOW = 50  # steps at either end
+_SURE = 3.0  # standard errors
+_CORRELATED = (
+    1.5  # losses that follow each other are alike: the standard error of independent ones is too small
+)
+_FALL = 0.05  # share of the loss at first that a fall must have, to count as one
+_FLAT = 0.1  # share of the loss at first that a fall may have at most, for the loss to be called flat
+_WARM = 0.1  # share of the highest learning rate; steps before it are warm-up
+_AT_CHANCE = 0.97  # share of what guessing costs; a loss above it has learnt nothing yet
+_MARGIN = 0.05  # of accuracy, above guessing the commonest label
+_LOW = 0.5  # share of what guessing costs; a loss that stays below it needs not fall
+
+
+@dataclass(frozen=True, slots=True)
+class LossCourse:
+    """How one loss went.
+
+    Attributes:
+        start, end: means over the first and last steps; `error`: the standard error of their difference.
+        least: the lowest mean over as many steps as the last.
+        n: steps with a finite loss.
+        has_broken: whether it became NaN or infinite and stayed so.
+    """
+
+    optimizer: str
+    start: float
+    end: float
+    least: float
+    error: float
+    n: int
+    has_broken: bool
+
+    @property
+    def has_fallen(self) -> bool | None:
+        """Whether it is lower at the end than at first; None where the noise does not let that be told."""
+        if self.has_broken:
+            return False
+        if self.n < MIN_STEPS:
+            return None
+        fall, scale = self.start - self.end, max(abs(self.start), 1e-12)
+        if fall > _SURE * self.error and fall > _FALL * scale:
+            return True
+        return False if fall + 2 * self.error < _FLAT * scale else None
+
+    @property
+    def has_risen(self) -> bool:
+        """Whether it is plainly higher at the end than at first."""
+        rise = self.end - self.start
+        return self.n >= MIN_STEPS and rise > _SURE * self.error and rise > _FLAT * abs(self.start)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What the witnesses say of a run.
+
+    Attributes:
+        losses: one an optimizer.
+        chance: what guessing by the spread of the labels costs, in the unit of the loss; None where unknown.
+        accuracy, guessed: over the last third of the records, of the predictions and of the commonest label.
+        rows: predictions that the accuracy is of.
+        is_adversarial: several optimizers have losses of their own, so that one may rise as another falls.
+        learns: the verdict; None where it cannot be told.
+    """
+
+    losses: tuple[LossCourse, ...]
+    chance: float | None
+    accuracy: float | None
+    guessed: float | None
+    rows: int
+    is_adversarial: bool
+    learns: bool | None
+
+    @property
+    def main(self) -> LossCourse | None:
+        """The loss of the optimizer that has the most of them."""
+        return max(self.losses, key=lambda one: one.n, default=None)
+
+
+def follow(loss: Sequence[ScalarSeries], lr: Sequence[ScalarSeries], facts: TrainingFacts) -> Progress:
+    """Return how a training went."""
+    courses = tuple(one for series in loss if (one := _course(series, lr)) is not None)
+    classes = [one for one in facts.criteria if one.is_training and one.classes]
+    main = max(classes, key=lambda one: len(one.series.step), default=None)
+    accuracy, guessed, rows = _accuracy(main) if main is not None else (None, None, 0)
+    chance = _chance(facts.criteria)
+    is_adversarial = len(courses) > 1
+    learns = None if is_adversarial else _learns(courses, chance, accuracy, guessed, rows)
+    return Progress(courses, chance, accuracy, guessed, rows, is_adversarial, learns)
+
+
+def _learns(
+    courses: Sequence[LossCourse],
+    chance: float | None,
+    accuracy: float | None,
+    guessed: float | None,
+    rows: int,
+) -> bool | None:
+    if not courses:
+        return None
+    (course,) = courses
+    if course.has_broken:
+        return False
+    if course.n < MIN_STEPS:
+        return None
+    if course.has_risen and (chance is None or course.end > chance):
+        return False
+    if accuracy is not None and guessed is not None and rows:
+        # The standard error of a share, with the labels' own spread for that of guessing.
+        error = math.sqrt(max(guessed * (1 - guessed), accuracy * (1 - accuracy)) / rows)
+        if accuracy - _SURE * error > guessed + _MARGIN:
+            return True
+        if accuracy + 2 * error < guessed + 2 * _MARGIN and guessed < 1 - 2 * _MARGIN:
+            return False if course.end > _LOW * (chance or 0.0) else None
+    if chance is not None and course.end > 0:
+        if course.end < _LOW * chance:
+            return True
+        if course.end - course.error > chance:
+            return False
+        if course.has_fallen and course.end + course.error < _AT_CHANCE * chance:
+            return True
+        return False if course.has_fallen is False else None
+    return course.has_fallen
+
+
+def _course(series: ScalarSeries, rates: Sequence[ScalarSeries]) -> LossCourse | None:
+    pairs = list(zip(series.step, series.value, strict=True))
+    has_broken = len(pairs) > 0 and all(not _is_finite(value) for _, value in pairs[-2:])
+    warm = _warm_up(series, rates)
+    values = [value for step, value in pairs if value is not None and math.isfinite(value) and step >= warm]
+    if not values:
+        return (
+            LossCourse(series.optimizer, math.nan, math.nan, math.nan, math.nan, 0, True) if pairs else None
+        )
+    first, last = max(min(len(values) // 10, _MOST_WINDOW), 3), max(min(len(values) // 4, _MOST_WINDOW), 3)
+    noise = _noise(values)
+    starts = range(0, max(len(values) - last, 0) + 1, max(last // 2, 1))
+    return LossCourse(
+        optimizer=series.optimizer,
+        start=statistics.fmean(values[:first]),
+        end=statistics.fmean(values[-last:]),
+        least=min(statistics.fmean(values[at : at + last]) for at in starts),
+        error=_CORRELATED * noise * math.sqrt(1 / min(first, len(values)) + 1 / min(last, len(values))),
+        n=len(values),
+        has_broken=has_broken,
+    )
+
+
+def _is_finite(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def _noise(values: Sequence[float]) -> float:
+    """Return the standard deviation of the noise, from the median of the differences of neighbours."""
+    steps = [abs(after - value) for value, after in pairwise(values)]
+    return 1.4826 * statistics.median(steps) / math.sqrt(2) if steps else 0.0
+
+
+def _warm_up(series: ScalarSeries, rates: Sequence[ScalarSeries]) -> int:
+    """Return the first step whose learning rate is near the highest, at most a third of the run."""
+    own = [one for one in rates if one.optimizer == series.optimizer and one.group == 0]
+    known = [(step, rate) for one in own for step, rate in zip(one.step, one.value, strict=True) if rate]
+    if not known:
+        return 0
+    peak = max(rate for _, rate in known)
+    first = next(step for step, rate in known if rate >= _WARM * peak)
+    return first if first < series.step[-1] / 3 else 0
+
+
+def _accuracy(criterion: WatchedCriterion) -> tuple[float | None, float | None, int]:
+    series = criterion.series
+    n = max(len(series.step) // 3, min(len(series.step), 5))
+    rows = [
+        (right * k, most * k, k)
+        for right, most, k in zip(
+            series.accuracy[-n:], series.commonest_label[-n:], series.rows[-n:], strict=True
+        )
+        if right is not None and most is not None
+    ]
+    total = sum(k for *_, k in rows)
+    if not total:
+        return None, None, 0
+    # The commonest label of a small batch is commoner than it is in the data: what every batch says, corrected.
+    guessed = max(_commonest(criterion), 1 / (criterion.classes or 1))
+    return sum(right for right, *_ in rows) / total, guessed, total
+
+
+def _commonest(criterion: WatchedCriterion) -> float:
+    """Return the share of the commonest label over the whole run, from those of its batches.
+
+    Entropies of few labels come out too low by (classes - 1) / 2n nats (Miller 1955); the share follows from the
+    corrected entropy as that of one label against equal others.
+    """
+    classes = criterion.classes or 1
+    entropy = label_entropy(criterion)
+    if entropy is None or classes < 2:
+        return 1.0
+    low, high = 1 / classes, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        rest = (1 - middle) / (classes - 1)
+        spread = -middle * math.log(middle) - (classes - 1) * (rest * math.log(rest) if rest > 0 else 0.0)
+        low, high = (middle, high) if spread > entropy else (low, middle)
+    return low
+
+
+def label_entropy(criterion: WatchedCriterion) -> float | None:
+    """Return the entropy of the labels in nats, corrected for how few there are in a batch; None without labels."""
+    series, classes = criterion.series, criterion.classes or 1
+    known = [(h, k) for h, k in zip(series.label_entropy, series.rows, strict=True) if h is not None and k]
+    if not known:
+        return None
+    # Where labels are few against the classes the correction means nothing: then they are taken for evenly spread.
+    corrected = [h + (math.exp(h) - 1) / (2 * k) if h > 0 else 0.0 for h, k in known]
+    return min(statistics.fmean(corrected), math.log(classes)) if classes > 1 else 0.0
+
+
+def _chance(criteria: Iterable[WatchedCriterion]) -> float | None:
+    """Return what guessing costs, where the only loss is one criterion of classes or of squares."""
+    losses = [one for one in criteria if one.is_training]
+    if len({(one.name, one.classes) for one in losses}) != 1:
+        return None
+    one = max(losses, key=lambda each: len(each.series.step))
+    if one.is_summed:
+        return None
+    if one.classes:
+        return label_entropy(one)
+    if one.name == "mse_loss":
+        known = [value for value in one.series.target_variance if value is not None]
+        return statistics.fmean(known) if known else None
+    return None

@@ -1,0 +1,68 @@
+"""One story: the cause first, and below it what follows from it. Standard library only."""
+
+from collections.abc import Sequence
+
+from modelscope_cli.records.check import ERROR
+from modelscope_cli.rules.training.case import Case, Link, TrainingRule, TrainingSighting
+
+Found = tuple[TrainingRule, TrainingSighting]
+
+# Wrong, and yet nothing else follows from them.
+_EXPLAINS_NOTHING = {"MS716", "MS718", "MS732", "MS734"}
+_NOT_FINITE = {"MS701", "MS702", "MS703"}
+
+
+def tell(case: Case, found: Sequence[Found]) -> list[tuple[Found, str | None]]:
+    """Return each finding and the code of the one that explains it: every cause, followed by what follows.
+
+    What is wrong earlier in the chain explains what is wrong later in it; of the same link, what came first. What
+    begins once values are no longer finite follows from that.
+    """
+    places = {id(row): at for at, row in enumerate((*case.course.layers, *case.course.parameters))}
+    ordered = sorted(found, key=lambda one: _key(one, places))
+    broken = min((seen.step for rule, seen in ordered if rule.code in _NOT_FINITE), default=None)
+    causes: list[Found] = []
+    follows: list[tuple[Found, str]] = []
+    for one in _spoilt_last(ordered, broken):
+        cause = next((other for other in causes if _explains(other, one, broken)), None)
+        if cause is None:
+            causes.append(one)
+        else:
+            follows.append((one, cause[0].code))
+    told: list[tuple[Found, str | None]] = []
+    for cause in causes:
+        told.append((cause, None))
+        told += [(one, code) for one, code in follows if code == cause[0].code]
+    return told
+
+
+def _key(one: Found, places: dict[int, int]) -> tuple[int, bool, int, int]:
+    rule, seen = one
+    is_certain = rule.link <= Link.WIRING
+    severity = seen.severity or rule.severity
+    # What is certain goes by its weight, what is a symptom by when it began.
+    return rule.link, is_certain and severity != ERROR, seen.step, places.get(id(seen.row), -1)
+
+
+def _spoilt_last(ordered: Sequence[Found], broken: int | None) -> list[Found]:
+    """Put what begins only with, or after, the first value that is not finite behind that value."""
+    if broken is None:
+        return list(ordered)
+
+    def is_spoilt(one: Found) -> bool:
+        rule, seen = one
+        is_later = rule.link >= Link.STEP_SIZE and rule.code not in _NOT_FINITE and seen.step >= broken
+        return is_later and rule.code != "MS733"
+
+    return sorted(ordered, key=is_spoilt)
+
+
+def _explains(cause: Found, one: Found, broken: int | None) -> bool:
+    (rule, seen), (other, after) = cause, one
+    if rule.code in _EXPLAINS_NOTHING:
+        return False
+    if rule.code in _NOT_FINITE:
+        return after.step >= seen.step or other.code in _NOT_FINITE
+    if rule.link < other.link:
+        return True
+    return rule.link == other.link >= Link.STEP_SIZE

@@ -1,0 +1,199 @@
+"""MS703 and MS707 to MS710: what arrives at the weights, and how far each step moves them."""
+
+import math
+import statistics
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+from modelscope_cli.records.check import ERROR, WARNING
+from modelscope_cli.records.watch import WatchedParameter
+from modelscope_cli.rules.training.case import (
+    LASTING,
+    MIN_RECORDS,
+    Case,
+    Link,
+    TrainingRule,
+    TrainingSighting,
+    lasting,
+    share_of_steps,
+)
+
+_OFTEN = 0.25  # of the steps
+_WHOLE = 1.0  # a step as large as the weight itself leaves nothing of it
+_NEARLY_ALL = 0.9  # of the weights
+
+
+def gradient_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    found: dict[int, list[WatchedParameter]] = {}
+    for one in case.course.parameters:
+        norms = zip(one.series.step, one.series.grad_norm, strict=True)
+        step = next((s for s, norm in norms if norm is not None and not math.isfinite(norm)), None)
+        if step is not None:
+            found.setdefault(step, []).append(one)
+    if found:
+        step = min(found)
+        one, *others = found[step]
+        words = f"its gradient is not finite at step {step}{case.beside(others)}"
+        yield TrainingSighting(one, step, 1 + len(others), words)
+
+
+def _gradients(
+    case: Case, is_wrong: Callable[[float], bool], words: str, sign: int
+) -> Iterator[TrainingSighting]:
+    """The first weight; of those that begin at the same step the one furthest off, upwards where `sign` is 1."""
+    if not case.fails:
+        return
+    rows = []
+    for one in case.weights():
+        start = lasting(one.series.grad_norm, is_wrong)
+        if start is not None:
+            rows.append((one.series.step[start], -sign * (one.series.grad_norm[-1] or 0.0), one))
+    if rows:
+        rows.sort(key=lambda row: row[:2])
+        step, last, one = rows[0]
+        text = f"its gradient's norm is {abs(last):.2g}, {words} since step {step}"
+        yield TrainingSighting(one, step, abs(last), text + case.followed(rows))
+
+
+def vanishing(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    return _gradients(case, lambda norm: norm < threshold, f"below {threshold:g}", -1)
+
+
+def exploding_gradients(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    return _gradients(case, lambda norm: threshold < norm < math.inf, f"over {threshold:g}", 1)
+
+
+def large_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """The first weight; of those that begin at the same step the one that changes most."""
+    if not case.fails:
+        return
+    jump = _rate_jump(case)
+    rows = []
+    for one in case.weights():
+        known = [
+            (step, ratio)
+            for step, ratio in zip(one.series.step, one.series.update_ratio, strict=True)
+            if ratio is not None and math.isfinite(ratio)
+        ]
+        large = [(step, ratio) for step, ratio in known if ratio > threshold]
+        share = share_of_steps([step for step, _ in known], [ratio > threshold for _, ratio in known])
+        is_often = share > _OFTEN and len(large) >= LASTING
+        if is_often or any(ratio > _WHOLE for _, ratio in known):
+            rows.append((large[0][0], -statistics.median(ratio for _, ratio in large), one))
+    if not rows and jump is None:
+        return
+    if not rows:
+        step, before, after = jump  # type: ignore[misc]
+        words = f"the learning rate rises from {before:.2g} to {after:.2g} at step {step}"
+        yield TrainingSighting(None, step, after / before, words)
+        return
+    rows.sort(key=lambda row: row[:2])
+    step, change, one = rows[0]
+    words = f"single steps change it by {-change:.0%} of its size, over {threshold:.0%} first at step {step}"
+    if jump is not None and jump[0] >= step:
+        step = jump[0]
+        words += f"; the learning rate rises from {jump[1]:.2g} to {jump[2]:.2g} at step {step}"
+    yield TrainingSighting(one, step, -change, words + case.followed(rows))
+
+
+def _rate_jump(case: Case) -> tuple[int, float, float] | None:
+    """Return step, rate before and rate after of a jump to ten times the rate and beyond all that was before."""
+    for series in case.course.lr:
+        highest = 0.0
+        pairs = list(zip(series.step, (value or 0.0 for value in series.value), strict=True))
+        for (_, before), (step, after) in pairwise(pairs):
+            highest = max(highest, before)
+            if step >= MIN_RECORDS and before > 0 and after >= 10 * before and after >= 10 * highest:
+                return step, before, after
+    return None
+
+
+def small_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """Small all the time: at the end of a schedule they are meant to be."""
+    if case.progress.learns is True:
+        return
+    rows = []
+    weights = [one for one in case.weights() if _is_to_learn(one)]
+    for one in weights:
+        ratios = [ratio for ratio in one.series.update_ratio if ratio is not None]
+        if len(ratios) >= MIN_RECORDS and max(ratios) < threshold and not _is_rising(ratios):
+            rows.append((max(ratios), one))
+    if rows and (case.fails or len(rows) >= _NEARLY_ALL * len(weights)):
+        most, one = min(rows, key=lambda row: row[0])
+        others = [other for _, other in rows if other is not one]
+        words = f"no step changes it by more than {most:.1g} of its size, {threshold:g} at least is usual"
+        yield TrainingSighting(one, one.series.step[0], most, words + case.beside(others))
+
+
+def _is_to_learn(one: WatchedParameter) -> bool:
+    """Tell whether a parameter can learn at all; where it cannot, another rule says why."""
+    return one.facts is None or (one.facts.requires_grad and one.facts.has_gradient)
+
+
+def _is_rising(ratios: list[float]) -> bool:
+    """Tell whether the updates are largest at the end: the learning rate still warms up."""
+    return ratios[-1] > 0 and ratios[-1] >= 0.9 * max(ratios) and ratios[0] < 0.2 * ratios[-1]
+
+
+RULES = (
+    TrainingRule(
+        code="MS703",
+        name="gradient-not-finite",
+        severity=ERROR,
+        sentence="an optimizer is given gradients that are NaN or infinite",
+        threshold=0,
+        measure="parameters whose gradient is not finite",
+        source="IEEE 754: NaN passes through every sum, and into every weight",
+        hint="clip the gradients; with float16 use a gradient scaler, which skips such steps",
+        link=Link.LAYERS,
+        judge=gradient_not_finite,
+    ),
+    TrainingRule(
+        code="MS709",
+        name="large-updates",
+        severity=WARNING,
+        sentence="steps change a weight by a large share of its size, and the training fails",
+        threshold=0.1,
+        measure="|change| / |weight|, in a quarter of the steps; 1 in any",
+        source="A. Karpathy, CS231n, Ratio of weights:updates: about 1e-3; 1e-1 is a hundred times that",
+        hint="lower the learning rate, or warm it up",
+        link=Link.STEP_SIZE,
+        judge=large_updates,
+    ),
+    TrainingRule(
+        code="MS710",
+        name="small-updates",
+        severity=WARNING,
+        sentence="no step of the whole run changes a weight to speak of",
+        threshold=1e-5,
+        measure="|change| / |weight|, in every step",
+        source="A. Karpathy, CS231n, Ratio of weights:updates: about 1e-3; 1e-5 is a hundredth of that",
+        hint="raise the learning rate",
+        link=Link.STEP_SIZE,
+        judge=small_updates,
+    ),
+    TrainingRule(
+        code="MS707",
+        name="vanishing-in-training",
+        severity=WARNING,
+        sentence="next to no gradient arrives at a weight, and the training fails",
+        threshold=1e-7,
+        measure="norm of a weight's gradient, to the end",
+        source="float32 has 2**-23, about 1.2e-7: added to a weight near 1, nothing changes",
+        hint="add shortcuts or norms, look for dead or saturated activations behind it, or freeze it if meant",
+        link=Link.LAYERS,
+        judge=vanishing,
+    ),
+    TrainingRule(
+        code="MS708",
+        name="exploding-in-training",
+        severity=WARNING,
+        sentence="the gradient of a weight is very large, and the training fails",
+        threshold=1e3,
+        measure="norm of a weight's gradient, to the end",
+        source="Pascanu, Mikolov, Bengio 2013, section 3.2: clip at 0.5 to 10 times the usual norm, near 1",
+        hint="torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0) before the step, or a lower learning rate",
+        link=Link.LAYERS,
+        judge=exploding_gradients,
+    ),
+)

@@ -1,0 +1,218 @@
+"""MS720 to MS725: what stands between the model and the loss."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+from modelscope_cli.records.check import ERROR, WARNING
+from modelscope_cli.records.watch import WatchedCriterion
+from modelscope_cli.rules.training.case import Case, Link, TrainingRule, TrainingSighting, count
+
+_WITHIN = {"cross_entropy": "softmax", "binary_cross_entropy_with_logits": "sigmoid"}
+_CLOSE = 1e-3  # relative: a loss that is one criterion with the other sign, and rounding
+
+
+def _losses(case: Case) -> list[WatchedCriterion]:
+    return [one for one in case.facts.criteria if one.is_training and one.series.step]
+
+
+def applied_twice(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """Probabilities where logits are expected."""
+    for one in _losses(case):
+        n = len(one.series.step)
+        if n < threshold or not all(one.series.is_probability):
+            continue
+        inner = _WITHIN.get(one.name)
+        if inner == "softmax" and (one.classes or 0) > 1:
+            words = f"{one.name} is given probabilities: they sum to 1, and it applies softmax itself{_floor(one)}"
+        elif inner == "sigmoid" and one.made_by in ("sigmoid", "softmax"):
+            words = (
+                f"{one.name} is given what {one.made_by} made of the logits, and it applies sigmoid itself"
+            )
+        elif one.name == "nll_loss" and one.made_by not in ("log_softmax",):
+            words = "nll_loss is given probabilities, and wants their logarithms"
+        else:
+            continue
+        yield TrainingSighting(None, one.series.step[0], n, words, one.place)
+
+
+def _floor(one: WatchedCriterion) -> str:
+    """Say how low the loss can get when softmax is applied to probabilities."""
+    lowest = math.log(math.e + (one.classes or 1) - 1) - 1
+    return f", so that the loss cannot fall below {lowest:.3g}"
+
+
+def logits_not_logarithms(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """`nll_loss` of logits: it falls below zero without end."""
+    for one in _losses(case):
+        known = [value for value in one.series.value if value is not None]
+        is_bare = one.name == "nll_loss" and one.made_by != "log_softmax" and len(known) >= threshold
+        if is_bare and min(known) < 0 and not all(one.series.is_probability):
+            words = "nll_loss is negative: it is given scores, and wants logarithms of probabilities"
+            yield TrainingSighting(None, one.series.step[0], min(known), words, one.place)
+
+
+def squashed_logits(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    for one in _losses(case):
+        if one.name not in _WITHIN or one.made_by not in ("relu", "tanh", "sigmoid", "hardtanh"):
+            continue
+        if one.made_by == _WITHIN[one.name] or len(one.series.step) < threshold:
+            continue
+        lost = "nothing below zero" if one.made_by == "relu" else "nothing beyond 1"
+        words = f"{one.name} is given the output of {one.made_by}, so that its logits can be {lost}"
+        yield TrainingSighting(None, one.series.step[0], len(one.series.step), words, one.place)
+
+
+def wrong_sign(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """What is minimised is minus a criterion, or an optimizer is told to maximise one."""
+    if case.progress.is_adversarial:
+        return
+    for one in _losses(case):
+        losses = {
+            step: value
+            for series in case.course.loss
+            for step, value in zip(series.step, series.value, strict=True)
+        }
+        pairs = [
+            (value, loss)
+            for step, value in zip(one.series.step, one.series.value, strict=True)
+            if value is not None and (loss := losses.get(step)) is not None and math.isfinite(loss)
+        ]
+        climbing = [value for value, loss in pairs if value > 0 and loss < 0]
+        maximizer = next((each for each in case.facts.optimizers if each.maximizes), None)
+        if len(pairs) < threshold or not _rises([value for value, _ in pairs]):
+            continue
+        rise = f"which rises from {pairs[0][0]:.3g} to {pairs[-1][0]:.3g}"
+        if len(climbing) == len(pairs):
+            words = f"what is minimised is minus {one.name}, {rise}"
+            yield TrainingSighting(None, one.series.step[0], len(pairs), words, one.place)
+            return
+        if maximizer:
+            words = f"{maximizer.optimizer} maximises the loss, {rise}"
+            yield TrainingSighting(None, one.series.step[0], len(pairs), words, maximizer.made)
+            return
+
+
+def _rises(values: Sequence[float]) -> bool:
+    third = max(len(values) // 3, 1)
+    return sum(values[-third:]) > sum(values[:third])
+
+
+def summed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """A sum over the batch, in a training that fails."""
+    if not case.fails:
+        return
+    for one in _losses(case):
+        rows = max(one.series.rows, default=0)
+        if one.is_summed and rows > threshold:
+            words = f"{one.name} is a sum over {count(rows, 'row')}, so that its gradients are as many times larger"
+            yield TrainingSighting(None, one.series.step[0], rows, words, one.place)
+            return
+
+
+def broadcast(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    for one in _losses(case):
+        if one.shapes is not None:
+            given, wanted = (str(tuple(shape)) for shape in one.shapes)
+            words = f"{one.name} compares a prediction of shape {given} with a target of shape {wanted}: both are "
+            words += "broadcast, so that every prediction is held against every target"
+            yield TrainingSighting(None, one.series.step[0], None, words, one.place)
+
+
+def one_label(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """Every label is the same, and the loss goes to zero with nothing learnt."""
+    for one in _losses(case):
+        shares = [share for share in one.series.commonest_label if share is not None]
+        if not one.classes or one.classes < 2 or len(shares) < 3 or min(shares) < 1:
+            continue
+        main = case.progress.main
+        if main is not None and sum(one.series.rows) >= threshold and main.end < 0.5 * math.log(one.classes):
+            words = f"every label is of the same class, of {one.classes}: there is nothing to tell apart"
+            yield TrainingSighting(None, one.series.step[0], 1.0, words, one.place)
+
+
+RULES = (
+    TrainingRule(
+        code="MS720",
+        name="softmax-before-the-loss",
+        severity=ERROR,
+        sentence="a loss that wants logits is given probabilities",
+        threshold=3,
+        measure="recorded steps, in all of which every row is one of probabilities",
+        source="torch.nn.CrossEntropyLoss: the input is expected to contain the unnormalized logits",
+        hint="leave out the softmax or sigmoid in front of the loss; for nll_loss use log_softmax",
+        link=Link.WIRING,
+        judge=applied_twice,
+    ),
+    TrainingRule(
+        code="MS738",
+        name="logits-in-nll-loss",
+        severity=ERROR,
+        sentence="nll_loss is given scores instead of logarithms of probabilities",
+        threshold=3,
+        measure="recorded steps; the logarithm of a probability is never above zero, so this loss never below",
+        source="torch.nn.NLLLoss: the input is expected to contain log-probabilities",
+        hint="use cross_entropy, or log_softmax in front of nll_loss",
+        link=Link.WIRING,
+        judge=logits_not_logarithms,
+    ),
+    TrainingRule(
+        code="MS721",
+        name="activation-on-the-logits",
+        severity=WARNING,
+        sentence="the logits come out of an activation that cuts them off",
+        threshold=3,
+        measure="recorded steps",
+        source="certain: the loss is computed from the activation's output; logits need both signs and any size",
+        hint="take the activation behind the last layer out",
+        link=Link.WIRING,
+        judge=squashed_logits,
+    ),
+    TrainingRule(
+        code="MS722",
+        name="loss-has-the-wrong-sign",
+        severity=ERROR,
+        sentence="the steps make the criterion larger",
+        threshold=3,
+        measure="recorded steps, in all of which the loss is below zero and its criterion above",
+        source="certain: the criterion rises as the loss falls",
+        hint="leave out the minus in front of the loss, or maximize=True",
+        link=Link.WIRING,
+        judge=wrong_sign,
+    ),
+    TrainingRule(
+        code="MS723",
+        name="loss-is-a-sum",
+        severity=WARNING,
+        sentence="the loss is a sum over the batch, and the training fails",
+        threshold=1,
+        measure="rows of a batch",
+        source="the gradient of a sum over n rows is n times that of their mean, and so is the step",
+        hint="use reduction='mean', or divide the learning rate by the size of the batch",
+        link=Link.WIRING,
+        judge=summed,
+    ),
+    TrainingRule(
+        code="MS724",
+        name="shapes-are-broadcast",
+        severity=ERROR,
+        sentence="prediction and target have different shapes, and are broadcast against each other",
+        threshold=0,
+        measure="dimensions that differ",
+        source="certain: torch warns of it too; (n, 1) against (n) gives n x n differences",
+        hint="give both the same shape: prediction.squeeze(1), or target.unsqueeze(1)",
+        link=Link.WIRING,
+        judge=broadcast,
+    ),
+    TrainingRule(
+        code="MS725",
+        name="one-label-only",
+        severity=WARNING,
+        sentence="every label is the same, so there is nothing to learn",
+        threshold=32,
+        measure="labels, all of one class",
+        source="own choice: 32 labels of at least 2 classes are all the same by chance once in 2 billion times",
+        hint="look at how the labels are read, and at whether the data is shuffled",
+        link=Link.DATA,
+        judge=one_label,
+    ),
+)

@@ -1,0 +1,218 @@
+"""What is certain after a few steps: who holds a parameter, who clears its gradient, and whether it is used."""
+
+import functools
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from modelscope_cli.analysis.statistics.sampling import even_sample, in_memory_order
+from modelscope_cli.records.watch import ParameterFacts
+from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
+from modelscope_cli.watching.place import place_of_caller
+
+_CYCLES = (
+    16  # from step to step: so many of the first are looked at, for reading a gradient waits for the device
+)
+_PROBES = 4  # parameters of an optimizer that stand for all of them
+_SAMPLE = 64  # elements of a parameter that show whether anybody changes it
+_MOST_ALIKE = 1 << 22  # elements: larger parameters are not searched for equal rows
+
+
+@dataclass(slots=True)
+class Cycle:
+    """What happened to the gradients of one optimizer since its last step.
+
+    Attributes:
+        made: the line that made it; None where it was made before anybody looked.
+        n: cycles that were looked at, with a backward pass in them.
+        uncleared: those in which the gradients of the step before were never cleared.
+        emptied: those in which there were gradients after the backward pass, and none at the step.
+    """
+
+    optimizer: "weakref.ref[Optimizer]"
+    made: str | None = None
+    n: int = 0
+    uncleared: int = 0
+    emptied: int = 0
+    n_steps: int = 0
+    _probes: list["weakref.ref[Tensor]"] = field(default_factory=list)
+    _n_backward: int = 0
+    _was_clear: bool = False
+    _has_gradient: bool = False
+
+    def before_backward(self) -> None:
+        if self._is_looking() and not self._was_clear:
+            self._was_clear = not self._any_gradient()
+
+    def after_backward(self) -> None:
+        if self._is_looking():
+            self._n_backward += 1
+            self._has_gradient = self._any_gradient()
+
+    def before_step(self) -> None:
+        if self._is_looking() and self._n_backward:
+            self.n += 1
+            self.uncleared += not self._was_clear
+            self.emptied += self._has_gradient and not self._any_gradient()
+
+    def after_step(self) -> None:
+        self.n_steps += 1
+        self._n_backward, self._was_clear, self._has_gradient = 0, False, False
+        if not self._probes:
+            self._choose_probes()
+
+    def _is_looking(self) -> bool:
+        return bool(self._probes) and self.n < _CYCLES
+
+    def _choose_probes(self) -> None:
+        optimizer = self.optimizer()
+        held = [] if optimizer is None else [p for group in optimizer.param_groups for p in group["params"]]
+        moved = [p for p in held if p.grad is not None] or [p for p in held if p.requires_grad]
+        places = {round(i * (len(moved) - 1) / (_PROBES - 1)) for i in range(_PROBES)} if moved else set()
+        self._probes = [weakref.ref(moved[place]) for place in sorted(places)]
+
+    def _any_gradient(self) -> bool:
+        alive = [p for probe in self._probes if (p := probe()) is not None]
+        return any(p.grad is not None and bool(_values(p.grad).any()) for p in alive)
+
+
+def _values(gradient: Tensor) -> Tensor:
+    return gradient.coalesce().values() if gradient.is_sparse else gradient.detach()
+
+
+@dataclass(slots=True)
+class _Known:
+    """A parameter since it was first looked at."""
+
+    sample: Tensor
+    rms: float
+    was_alike: bool | None
+    has_gradient: bool = False
+
+
+class Bookkeeper:
+    """Keeps an account of the optimizers and parameters of a process."""
+
+    def __init__(self, registry: ModelRegistry) -> None:
+        self._registry = registry
+        self._cycles: dict[int, Cycle] = {}
+        self._known: dict[int, tuple[weakref.ref[Tensor], _Known]] = {}
+
+    @contextmanager
+    def installed(self, guard: Callable[..., None]) -> Iterator[None]:
+        """Note where optimizers are made while open."""
+        original = Optimizer.__init__
+
+        @functools.wraps(original)
+        def noted(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+            original(optimizer, *args, **kwargs)
+            guard(self._made, optimizer)
+
+        setattr(Optimizer, "__init__", noted)  # noqa: B010 - mypy takes it for a mistake
+        try:
+            yield
+        finally:
+            if Optimizer.__init__ is noted:
+                setattr(Optimizer, "__init__", original)  # noqa: B010
+
+    def _made(self, optimizer: Optimizer) -> None:
+        self.cycle(optimizer).made = place_of_caller()
+
+    def cycle(self, optimizer: Optimizer) -> Cycle:
+        """Return the account of one optimizer."""
+        found = self._cycles.get(id(optimizer))
+        if found is None or found.optimizer() is not optimizer:
+            found = self._cycles[id(optimizer)] = Cycle(weakref.ref(optimizer))
+        return found
+
+    def before_backward(self) -> None:
+        for cycle in self._cycles.values():
+            cycle.before_backward()
+
+    def after_backward(self, is_looking: bool) -> None:
+        """Note which parameters have a gradient, where the step that is being prepared is recorded."""
+        for cycle in self._cycles.values():
+            cycle.after_backward()
+        if is_looking:
+            for _, _, parameter in self._parameters():
+                self._look(parameter).has_gradient |= parameter.grad is not None
+
+    def look_at_start(self, model: WatchedModel) -> None:
+        """Note what the parameters of a model are before anything changes them."""
+        root = model.root()
+        for parameter in root.parameters() if root is not None else ():
+            self._look(parameter)
+
+    def idle(self) -> list[tuple[str, str | None]]:
+        """Return class and line of every optimizer that was made, is still there and never stepped."""
+        return [
+            (type(optimizer).__name__, cycle.made)
+            for cycle in self._cycles.values()
+            if not cycle.n_steps and (optimizer := cycle.optimizer()) is not None
+        ]
+
+    def held(self) -> set[int]:
+        """Return the ids of the parameters that any optimizer holds, whether it has stepped or not."""
+        alive = [optimizer for cycle in self._cycles.values() if (optimizer := cycle.optimizer()) is not None]
+        return {id(p) for optimizer in alive for group in optimizer.param_groups for p in group["params"]}
+
+    def facts(self) -> Iterator[tuple[WatchedModel, str, Tensor, ParameterFacts]]:
+        """Give what is certain of every parameter of every model that ran."""
+        for model, name, parameter in self._parameters():
+            known = self._look(parameter)
+            owner = name.rpartition(".")[0]
+            yield (
+                model,
+                name,
+                parameter,
+                ParameterFacts(
+                    requires_grad=parameter.requires_grad,
+                    has_gradient=known.has_gradient,
+                    has_run=owner in model.ran,
+                    is_severed=owner in model.severed,
+                    has_changed=not torch.equal(_sample(parameter), known.sample),
+                    start_rms=known.rms,
+                    was_alike=known.was_alike,
+                    is_alike=_is_alike(parameter) if known.was_alike else known.was_alike,
+                ),
+            )
+
+    def unknown_without_gradient(self, optimizer: Optimizer) -> int:
+        """Count the parameters of an optimizer that no model that ran has, and that have no gradient."""
+        named = {id(parameter) for _, _, parameter in self._parameters()}
+        held = [p for group in optimizer.param_groups for p in group["params"]]
+        return sum(id(p) not in named and p.grad is None for p in held)
+
+    def _parameters(self) -> Iterator[tuple[WatchedModel, str, nn.Parameter]]:
+        for model in self._registry.models:
+            root = model.root()
+            if root is not None and model.has_been_trained:
+                for name, parameter in root.named_parameters():
+                    yield model, name, parameter
+
+    def _look(self, parameter: Tensor) -> _Known:
+        found = self._known.get(id(parameter))
+        if found is None or found[0]() is not parameter:
+            rms = float(torch.linalg.vector_norm(parameter.detach(), dtype=torch.float32))
+            known = _Known(
+                _sample(parameter).clone(), rms / max(parameter.numel(), 1) ** 0.5, _is_alike(parameter)
+            )
+            found = self._known[id(parameter)] = weakref.ref(parameter), known
+        return found[1]
+
+
+def _sample(x: Tensor) -> Tensor:
+    return even_sample(in_memory_order(x.detach()), _SAMPLE)[0]
+
+
+def _is_alike(x: Tensor) -> bool | None:
+    """Tell whether all rows of a weight are the same; None for less than two rows, and for what is too large."""
+    if x.ndim < 2 or len(x) < 2 or x.numel() > _MOST_ALIKE:
+        return None
+    return bool((x.detach() == x.detach()[:1]).all())

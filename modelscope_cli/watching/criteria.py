@@ -1,0 +1,309 @@
+"""See what losses are computed from: the calls of torch's own criteria, in training and in evaluation.
+
+A loss alone is a number. What entered its criterion tells how many classes there are, what guessing would cost,
+how many predictions are right, and whether something stands before it that it does itself.
+"""
+
+import functools
+import inspect
+import math
+import re
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from modelscope_cli.watching.place import place_of_caller
+
+# What a criterion compares its input with: the number of a class, or numbers of the same shape.
+CLASSES, NUMBERS = "classes", "numbers"
+_KINDS = {
+    "cross_entropy": CLASSES,
+    "nll_loss": CLASSES,
+    "binary_cross_entropy": NUMBERS,
+    "binary_cross_entropy_with_logits": NUMBERS,
+    "mse_loss": NUMBERS,
+    "l1_loss": NUMBERS,
+    "smooth_l1_loss": NUMBERS,
+    "huber_loss": NUMBERS,
+}
+_PASSING = re.compile(
+    r"(Unsafe)?(View|ReshapeAlias|Squeeze|Unsqueeze|ToCopy|Clone|Alias|T|Transpose|Permute|Expand)Backward\d"
+)
+_MADE_BY = {
+    "Softmax": "softmax",
+    "LogSoftmax": "log_softmax",
+    "Relu": "relu",
+    "Tanh": "tanh",
+    "Sigmoid": "sigmoid",
+    "Hardtanh": "hardtanh",
+}
+_MOST_NODES = 8  # of views and casts between the criterion and what made its input
+_MOST_CLASSES = 4096  # more are not counted one by one
+_MOST_PENDING = 256  # calls in evaluation; then their sums are fetched after all
+
+
+@dataclass(frozen=True, slots=True)
+class CriterionKey:
+    """A criterion, the line it is called at, and whether that is a loss to train by."""
+
+    name: str
+    place: str | None
+    is_training: bool
+
+
+@dataclass(slots=True)
+class CriterionSums:
+    """What one criterion was given, between two steps; results stay on the device until they are asked for.
+
+    Attributes:
+        n_classes: of the logits; None where it compares numbers.
+        made_by: what gave the input, of `_MADE_BY`; None where it is anything else.
+        shapes: of input and target, where they differ and are broadcast.
+        is_summed: whether the loss is a sum over the batch.
+    """
+
+    n_classes: int | None
+    made_by: str | None
+    shapes: tuple[tuple[int, ...], tuple[int, ...]] | None
+    is_summed: bool
+    _pending: list[Tensor] = field(default_factory=list)
+    _sums: list[float] = field(default_factory=lambda: [0.0] * 7)
+    _labels: Tensor | None = None
+    _predictions: Tensor | None = None
+
+    def add(self, value: Tensor, x: Tensor, target: Tensor, ignored: int | None) -> None:
+        """Take in one call: its loss as a sum over the rows, and what it was computed from."""
+        with torch.no_grad():
+            x, target = x.detach(), target.detach()
+            nothing = value.new_zeros(())
+            if self.n_classes is None or target.is_floating_point():
+                rows = value.new_tensor(float(max(x.shape[0] if x.ndim else 1, 1)))
+                right, known = nothing, nothing
+            else:
+                right, rows = self._compare(x, target, ignored)
+                known = rows
+            variance = nothing if self.n_classes is not None else target.float().var(correction=0)
+            figures = [
+                value * rows,
+                rows,
+                known,
+                right,
+                variance * rows,
+                *_as_probabilities(x, self.n_classes),
+            ]
+            self._pending.append(torch.stack([one.detach().to("cpu", torch.float64) for one in figures]))
+        if len(self._pending) >= _MOST_PENDING:
+            self._fetch()
+
+    def _compare(self, x: Tensor, target: Tensor, ignored: int | None) -> tuple[Tensor, Tensor]:
+        """Return how many predictions are right, and of how many."""
+        predictions = x.argmax(1 if x.ndim > 1 else 0)
+        is_counted = torch.ne(target, -100 if ignored is None else ignored)
+        if self.n_classes is not None and self.n_classes <= _MOST_CLASSES:
+            labels = _count(target, is_counted, self.n_classes)
+            guesses = _count(predictions, is_counted, self.n_classes)
+            self._labels = labels if self._labels is None else self._labels + labels
+            self._predictions = guesses if self._predictions is None else self._predictions + guesses
+        return ((predictions == target) & is_counted).sum(), is_counted.sum()
+
+    def _fetch(self) -> None:
+        for one in self._pending:
+            value, rows, known, right, variance, is_probability, lowest = one.tolist()
+            self._sums = [
+                self._sums[0] + value,
+                self._sums[1] + rows,
+                self._sums[2] + known,
+                self._sums[3] + right,
+                self._sums[4] + variance,
+                self._sums[5] + (1 - is_probability),
+                min(self._sums[6], lowest),
+            ]
+        self._pending = []
+
+    def row(self) -> "CriterionFigures":
+        """Fetch the numbers."""
+        self._fetch()
+        value, rows, known, right, variance, n_other, lowest = self._sums
+        labels = None if self._labels is None else self._labels.tolist()
+        guesses = None if self._predictions is None else self._predictions.tolist()
+        return CriterionFigures(
+            value=value / rows if rows else math.nan,
+            rows=int(rows),
+            accuracy=right / known if known else None,
+            label_entropy=None if labels is None else _entropy(labels),
+            commonest_label=None if labels is None else max(labels) / max(sum(labels), 1),
+            commonest_prediction=None if guesses is None else max(guesses) / max(sum(guesses), 1),
+            target_variance=variance / rows if rows and self.n_classes is None else None,
+            is_probability=not n_other,
+            is_positive=lowest >= 0,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CriterionFigures:
+    """What one criterion was given between two steps.
+
+    Attributes:
+        value: the mean of its own value over the rows, in nats for the entropies.
+        rows: of labels, that were not ignored; else of the batches.
+        accuracy: share of rows whose largest score is the label's; None without labels.
+        label_entropy: of the labels as they are spread, in nats.
+        commonest_label, commonest_prediction: the share of the class that most of them are.
+        target_variance: of targets that are numbers.
+        is_probability: every row of the input is one of probabilities: not negative, with a sum of 1.
+        is_positive: nothing in the input is below zero.
+    """
+
+    value: float
+    rows: int
+    accuracy: float | None
+    label_entropy: float | None
+    commonest_label: float | None
+    commonest_prediction: float | None
+    target_variance: float | None
+    is_probability: bool
+    is_positive: bool
+
+    def to_list(self) -> list[float | int | bool | None]:
+        """Return what goes into the log."""
+        return list(astuple(self))
+
+
+def _as_probabilities(x: Tensor, n_classes: int | None) -> tuple[Tensor, Tensor]:
+    """Return 1 where the input is one of probabilities, else 0; and -1 where anything is negative, else 0."""
+    low, high = x.min(), x.max()
+    is_unit = (low >= 0) & (high <= 1)
+    if n_classes is not None and n_classes > 1:
+        sums = x.sum(1 if x.ndim > 1 else 0, dtype=torch.float32)
+        is_unit = is_unit & ((sums - 1).abs().max() < 1e-2)
+    return is_unit, -(low < 0).to(torch.int8)
+
+
+def _count(labels: Tensor, is_counted: Tensor, n_classes: int) -> Tensor:
+    found = torch.zeros(n_classes, dtype=torch.int64, device=labels.device)
+    places = labels.clamp(0, n_classes - 1).reshape(-1)
+    return found.scatter_add_(0, places, is_counted.reshape(-1).to(torch.int64))
+
+
+def _entropy(counts: list[int]) -> float:
+    total = sum(counts)
+    return -sum(n / total * math.log(n / total) for n in counts if n) if total else 0.0
+
+
+class CriterionWatch:
+    """Keeps the sums of every criterion that is called.
+
+    Args:
+        is_looking: whether the step that is being prepared is recorded; evaluation always is.
+    """
+
+    def __init__(self, is_looking: Callable[[], bool]) -> None:
+        self._is_looking = is_looking
+        self._training: dict[CriterionKey, CriterionSums] = {}
+        self._evaluation: dict[CriterionKey, CriterionSums] = {}
+
+    def take(self, is_training: bool) -> dict[CriterionKey, CriterionSums]:
+        """Return what was seen since the last time, and begin anew."""
+        if is_training:
+            found, self._training = self._training, {}
+        else:
+            found, self._evaluation = self._evaluation, {}
+        return found
+
+    def see(self, name: str, x: Any, target: Any, value: Any, options: dict[str, Any]) -> None:
+        """Take in one call of a criterion, of which `value` is what it gave."""
+        if not (isinstance(x, Tensor) and isinstance(target, Tensor) and isinstance(value, Tensor)):
+            return
+        if not x.is_floating_point() or not x.numel() or x.is_meta:
+            return
+        is_training = torch.is_grad_enabled() and value.requires_grad
+        if is_training and not self._is_looking():
+            return
+        held = self._training if is_training else self._evaluation
+        key = CriterionKey(name, place_of_caller(), is_training)
+        n_classes = None
+        if _KINDS[name] == CLASSES and not target.is_floating_point():
+            n_classes = x.shape[1] if x.ndim > 1 else x.shape[0]
+        reduction = options.get("reduction", "mean")
+        sums = held.get(key)
+        if sums is None:
+            shapes = None
+            if _KINDS[name] == NUMBERS and x.shape != target.shape:
+                shapes = tuple(x.shape), tuple(target.shape)
+            sums = held[key] = CriterionSums(n_classes, _made_by(x), shapes, reduction == "sum")
+        if sums.n_classes != n_classes:
+            return  # another model's, at the same line
+        mean = value.detach()
+        if mean.ndim:
+            mean = mean.mean()
+        elif sums.is_summed:
+            mean = mean / max(x.shape[0] if x.ndim else 1, 1)
+        sums.add(mean, x, target, options.get("ignore_index", -100))
+
+
+def _made_by(x: Tensor) -> str | None:
+    """Return what gave a tensor, behind views and casts."""
+    node = x.grad_fn
+    for _ in range(_MOST_NODES):
+        if node is None:
+            return None
+        name = node.name().lstrip("_")
+        if not _PASSING.fullmatch(name):
+            return _MADE_BY.get(name.partition("Backward")[0])
+        node = node.next_functions[0][0] if node.next_functions else None
+    return None
+
+
+@contextmanager
+def watched_criteria(
+    watch: CriterionWatch, is_ours: Callable[[], bool], guard: Callable[..., None]
+) -> Iterator[None]:
+    """Look on while torch's criteria are called, as functions or inside their modules.
+
+    Args:
+        is_ours: False in a process that was forked off.
+        guard: calls a function of ours so that no error of it reaches the script.
+    """
+
+    def see(*seen: Any) -> None:
+        if is_ours():
+            guard(watch.see, *seen)
+
+    originals = {name: getattr(functional, name) for name in _KINDS}
+    patched = [(name, original, _watched(name, original, see)) for name, original in originals.items()]
+    for name, _, watched in patched:
+        setattr(functional, name, watched)
+    try:
+        yield
+    finally:
+        for name, original, watched in patched:
+            if getattr(functional, name) is watched:
+                setattr(functional, name, original)
+
+
+def _watched(name: str, original: Any, see: Callable[..., None]) -> Any:
+    """Return a function that does what `original` does, and shows what it was given.
+
+    TorchScript compiles the source that it finds behind a wrapper, by the names that the wrapper knows: hence it is
+    given those of the original.
+    """
+    signature = inspect.signature(original)
+
+    def look(value: Any, args: Any, kwargs: Any) -> None:
+        if not torch.compiler.is_compiling():
+            given = signature.bind(*args, **kwargs).arguments
+            see(name, given.get("input"), given.get("target"), value, given)
+
+    def criterion(*args: Any, **kwargs: Any) -> Any:
+        value = original(*args, **kwargs)
+        look(value, args, kwargs)
+        return value
+
+    known = types.FunctionType(criterion.__code__, original.__globals__, name, None, criterion.__closure__)
+    return functools.wraps(original)(known)

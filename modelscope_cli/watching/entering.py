@@ -1,0 +1,72 @@
+"""What enters a model: the tensors it is called with, and what its first layer with weights is given."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from modelscope_cli.analysis.statistics.moments import Moments, Wanted
+from modelscope_cli.analysis.statistics.reduce import reduce_tensor
+
+_WANTED = Wanted(mad=False, zero=False, near_zero=False, channels=False, histogram=False)
+
+
+@dataclass(frozen=True, slots=True)
+class EnteringKey:
+    """A tensor that enters: an argument of the model (`input`, `input#1`), or of its first layer (its name).
+
+    Attributes:
+        type: the class of the first layer with weights; empty for an argument of the model.
+        shape: of the first such tensor; batches may differ.
+    """
+
+    name: str
+    type: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(slots=True)
+class EnteringSums:
+    """What is summed up while a step is prepared; results stay on the device until the step is over."""
+
+    moments: Moments | None = None
+    _pending: list[tuple[object, Tensor]] = field(default_factory=list)
+    batch: int = 0
+    is_alike: bool = True
+
+    def add(self, x: Tensor) -> None:
+        """Take in one tensor, at hook time: what comes after may rewrite it."""
+        finish = reduce_tensor(x, None, _WANTED)
+        alike = (x == x[:1]).all() if x.ndim > 1 and len(x) > 1 else torch.zeros((), dtype=torch.bool)
+        self._pending.append((finish, alike))
+        self.batch = max(self.batch, len(x) if x.ndim else 1)
+
+    def row(self) -> "Entering":
+        """Fetch the numbers; call once the step is over."""
+        for finish, alike in self._pending:
+            moments = finish()  # type: ignore[operator]
+            self.moments = moments if self.moments is None else self.moments.merge(moments)
+            self.is_alike = self.is_alike and bool(alike)
+        self._pending = []
+        assert self.moments is not None
+        return Entering(self.moments, self.batch, self.is_alike)
+
+
+@dataclass(frozen=True, slots=True)
+class Entering:
+    """What entered between two steps.
+
+    Attributes:
+        batch: the most samples of one pass.
+        is_alike: whether every sample of a pass was the same as its first.
+    """
+
+    moments: Moments
+    batch: int
+    is_alike: bool
+
+    def to_list(self) -> list[float | int | bool]:
+        """Return what goes into the log."""
+        m = self.moments
+        return [m.n, m.mean, m.m2, m.low, m.high, m.n_nan + m.n_inf, self.batch, self.is_alike]
