@@ -51,7 +51,6 @@ def diff(
     mode: opt.ModeOpt = opt.Mode.auto,
     both: own.BothOptions = own.BOTH,
     b_options: own.BOptions = own.B,
-    offline: opt.OfflineOpt = False,
     inputs: groups.InputOptions = groups.INPUT,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> int:
@@ -76,7 +75,7 @@ def diff(
     choose_columns(diff_columns(), output.columns)
     a, b, images = both.take(a, b, images)
     record = ms.diff(
-        both.request(a, offline),
+        both.typed(a),
         b,
         inputs.request(images, both.seed),
         tolerance=tolerance,

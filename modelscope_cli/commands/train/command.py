@@ -4,7 +4,7 @@ from typing import Annotated
 
 import modelscope_cli as ms
 from modelscope_cli.bounds import LONGEST_RUN
-from modelscope_cli.commands.train.options import HOW, HowOptions
+from modelscope_cli.commands.train.options import HOW, LEARNER, HowOptions, OwnLearnerOptions
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import training as shared
 from modelscope_cli.shell.console import PROGRESS
@@ -20,8 +20,7 @@ def train(
     drawn: shared.DrawnOptions = shared.DRAWN,
     how: HowOptions = HOW,
     change: shared.ChangeOptions = shared.CHANGES,
-    named: shared.NamedOptions = shared.NAMED,
-    built: shared.BuiltOptions = shared.BUILT,
+    learner: OwnLearnerOptions = LEARNER,
     every: Annotated[
         int | None,
         whole(
@@ -67,8 +66,8 @@ def train(
     from modelscope_cli.report.sheet import choose_columns
 
     where = output.begin()
-    model, data = given.take("train", named.model)
-    request = shared.request_of(model, named, built)
+    model, data = given.take("train", learner.model)
+    request = learner.request(model)
     choose_columns(train_columns(bool(how.vary)), output.columns)
     record = ms.train(
         request,
