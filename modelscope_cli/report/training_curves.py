@@ -9,7 +9,7 @@ from modelscope_cli.records.naming import is_rectifier
 from modelscope_cli.records.watch import WatchedLayer, WatchedParameter
 from modelscope_cli.report.canvas import save_figure
 
-Rows = Sequence[WatchedLayer] | Sequence[WatchedParameter]
+Row = WatchedLayer | WatchedParameter
 Read = Callable[[Any], Sequence[float | None]]
 
 
@@ -27,7 +27,7 @@ def floats(values: Sequence[float | None], scale: float = 1.0) -> list[float]:
     return [math.nan if value is None else scale * value for value in values]
 
 
-def all_steps(rows: Rows) -> list[int]:
+def all_steps(rows: Sequence[Row]) -> list[int]:
     """Return every step at which one of these was recorded."""
     return sorted({step for row in rows for step in row.series.step})
 
@@ -41,7 +41,7 @@ def matrices(parameters: Sequence[WatchedParameter]) -> list[WatchedParameter]:
     return [row for row in parameters if len(row.shape) > 1]
 
 
-def grid_of(rows: Rows, steps: Sequence[int], read: Read) -> Any:
+def grid_of(rows: Sequence[Row], steps: Sequence[int], read: Read) -> Any:
     """Return one series of each row as `(rows, steps)`, NaN where a row has no number."""
     import numpy as np
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from modelscope_cli.bounds import MOST, absurdity
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.models.request import ModelRequest, as_request
+from modelscope_cli.records.bounds import MOST, absurdity
 from modelscope_cli.records.keywords import ModelKeywords
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from modelscope_cli.bounds import LAST_SEED
 from modelscope_cli.errors import UsageError
+from modelscope_cli.records.bounds import LAST_SEED
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.numbers import whole

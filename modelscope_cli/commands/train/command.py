@@ -3,8 +3,8 @@
 from typing import Annotated
 
 import modelscope_cli as ms
-from modelscope_cli.bounds import LONGEST_RUN
 from modelscope_cli.commands.train.options import HOW, LEARNER, HowOptions, OwnLearnerOptions
+from modelscope_cli.records.bounds import LONGEST_RUN
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import training as shared
 from modelscope_cli.shell.console import PROGRESS

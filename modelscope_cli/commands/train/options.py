@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from modelscope_cli.bounds import LONGEST_RUN
+from modelscope_cli.records.bounds import LONGEST_RUN
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell import training as shared
 from modelscope_cli.shell.numbers import real, whole

@@ -176,7 +176,7 @@ def _draw_shares(
 def _heat(
     figure: Any,
     place: Any,
-    rows: curves.Rows,
+    rows: Sequence[curves.Row],
     labels: Sequence[str],
     read: curves.Read,
     title: str,
