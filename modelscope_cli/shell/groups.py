@@ -48,5 +48,14 @@ def spread(command: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def said(*groups: Any) -> dict[str, Any]:
+    """Return the options of groups as the keywords of a public function, which have the same names and defaults.
+
+    What nobody gave, None, is left out: the function's own default is as good as nothing then, too.
+    """
+    values = {field.name: getattr(group, field.name) for group in groups for field in _typed(group)}
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def _typed(group: Any) -> list[dataclasses.Field[Any]]:
     return [field for field in dataclasses.fields(group) if field.init]

@@ -10,7 +10,7 @@ from modelscope_cli.commands.diff import options as own
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
-from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.groups import said, spread
 from modelscope_cli.shell.numbers import real
 from modelscope_cli.shell.output import emit
 
@@ -79,20 +79,11 @@ def diff(
         b,
         inputs.request(images, both.seed),
         tolerance=tolerance,
-        layer=layers.layer or (),
-        exclude=layers.exclude or (),
+        **said(layers, b_options),
         plot=plot,
         hook=hook or (),
         mode=mode,
         model=both.model,
-        b_weights=b_options.b_weights,
-        b_checkpoint=b_options.b_checkpoint,
-        b_key=b_options.b_key,
-        b_device=b_options.b_device,
-        b_dtype=b_options.b_dtype,
-        b_mode=b_options.b_mode,
-        b_seed=b_options.b_seed,
-        b_hook=b_options.b_hook or (),
         force=output.force,
         progress=PROGRESS,
     )

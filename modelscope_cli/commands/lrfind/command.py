@@ -5,7 +5,7 @@ from modelscope_cli.commands.lrfind.options import SWEEP, SweepOptions
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import training as shared
 from modelscope_cli.shell.console import PROGRESS
-from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.groups import said, spread
 from modelscope_cli.shell.output import emit
 
 
@@ -47,26 +47,11 @@ def lrfind(
         request,
         data,
         loaders=given.loaders,
-        pictures=drawn.pictures,
-        size=drawn.size,
-        low=sweep.low,
-        high=sweep.high,
-        steps=sweep.steps,
-        linear=sweep.linear,
-        smoothing=sweep.smoothing,
-        diverged=sweep.diverged,
+        **said(drawn, sweep, change),
         batch=batch,
         optimizer=optimizer,
         label_smoothing=label_smoothing,
         weight_decay=weight_decay,
-        init=change.init,
-        activation=change.activation,
-        leak=change.leak,
-        subtract=change.subtract,
-        maximum=change.maximum,
-        norm_layer=change.norm_layer,
-        freeze=change.freeze or (),
-        train_only=change.train_only or (),
         out=folder.out or free_folder("lrfind", model),
         force=output.force,
         progress=PROGRESS,

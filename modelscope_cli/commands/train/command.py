@@ -8,7 +8,7 @@ from modelscope_cli.records.bounds import LONGEST_RUN
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import training as shared
 from modelscope_cli.shell.console import PROGRESS
-from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.groups import said, spread
 from modelscope_cli.shell.numbers import whole
 from modelscope_cli.shell.output import emit
 from modelscope_cli.shell.verdict import FailOnOpt, is_failed
@@ -73,27 +73,7 @@ def train(
         request,
         data,
         loaders=given.loaders,
-        pictures=drawn.pictures,
-        size=drawn.size,
-        steps=how.steps,
-        batch=how.batch,
-        optimizer=how.optimizer,
-        lr=how.lr,
-        schedule=how.schedule,
-        label_smoothing=how.label_smoothing,
-        weight_decay=how.weight_decay,
-        clip_norm=how.clip_norm,
-        patience=how.patience,
-        callback=how.callback or (),
-        vary=how.vary or (),
-        init=change.init,
-        activation=change.activation,
-        leak=change.leak,
-        subtract=change.subtract,
-        maximum=change.maximum,
-        norm_layer=change.norm_layer,
-        freeze=change.freeze or (),
-        train_only=change.train_only or (),
+        **said(drawn, how, change),
         every=every,
         save_every=save_every,
         out=folder.out or free_folder("train", model),
