@@ -159,15 +159,5 @@ def draw_losses(record: AttackRecord) -> Any:
     return figure
 
 
-def save_losses(record: AttackRecord, path: Path) -> None:
-    """Save what `draw_losses` draws.
-
-    Raises:
-        CannotRunError: the file cannot be written (exit 4).
-    """
-    figure = draw_losses(record)
-    save_figure(figure, path, DPI)
-
-
 # What `record.plot()` draws; the first where no other is asked for.
 PICTURES = {"losses": draw_losses}

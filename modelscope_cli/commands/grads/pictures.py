@@ -7,7 +7,7 @@ from typing import Any
 
 from modelscope_cli.records.grads import ActivationGradient, GradsRecord, ParameterGradient
 from modelscope_cli.records.naming import label_of
-from modelscope_cli.report.canvas import ABOVE, ACCENT, AMBER, INK, LINE, new_figure, save_figure
+from modelscope_cli.report.canvas import ABOVE, ACCENT, AMBER, INK, LINE, new_figure
 from modelscope_cli.report.labels import shortened
 
 _NON_FINITE = "non-finite"
@@ -39,16 +39,6 @@ def draw_gradient_flow(record: GradsRecord) -> Any:
         )
         upper.legend(**ABOVE, ncols=4)
     return figure
-
-
-def save_gradient_flow(record: GradsRecord, path: Path) -> None:
-    """Save what `draw_gradient_flow` draws.
-
-    Raises:
-        CannotRunError: the file cannot be written (exit 4).
-    """
-    figure = draw_gradient_flow(record)
-    save_figure(figure, path, 130)
 
 
 def _has_gradient(row: ActivationGradient | ParameterGradient) -> bool:

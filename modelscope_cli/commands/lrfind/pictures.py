@@ -5,7 +5,7 @@ from typing import Any
 
 from modelscope_cli.commands.lrfind.table import WAYS, loss_at
 from modelscope_cli.records.lrfind import LrfindRecord
-from modelscope_cli.report.canvas import ACCENT, AMBER, GREEN, INK, LINE, new_figure, save_figure
+from modelscope_cli.report.canvas import ACCENT, AMBER, GREEN, INK, LINE, new_figure
 
 _COLOURS = {"steepest": ACCENT, "valley": GREEN, "minimum": AMBER}
 
@@ -41,16 +41,6 @@ def draw_range_test(record: LrfindRecord) -> Any:
     name = Path(model.name).name if model.source == "import" else model.name
     axes.set_title(f"{name}, {record.optimizer}: {record.stopped}", loc="left", fontsize=10, color=INK)
     return figure
-
-
-def save_lrfind_plot(record: LrfindRecord, path: Path) -> None:
-    """Save what `draw_range_test` draws.
-
-    Raises:
-        CannotRunError: the file cannot be written (exit 4).
-    """
-    figure = draw_range_test(record)
-    save_figure(figure, path, 110)
 
 
 # What `record.plot()` draws; the first where no other is asked for.

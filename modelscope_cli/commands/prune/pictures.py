@@ -6,7 +6,7 @@ from typing import Any
 
 from modelscope_cli.commands.prune.table import weight_label
 from modelscope_cli.records.prune import PruneRecord
-from modelscope_cli.report.canvas import ACCENT, INK, LINE, new_figure, save_figure
+from modelscope_cli.report.canvas import ACCENT, INK, LINE, new_figure
 from modelscope_cli.report.headline import given
 from modelscope_cli.report.labels import shortened
 from modelscope_cli.report.numbers import short
@@ -35,16 +35,6 @@ def draw_pruning(record: PruneRecord) -> Any:
     curves[-1].set_xlabel(f"{unit} cut, %")
     _draw_layers(figure.add_subplot(grid[:, 1]), record)
     return figure
-
-
-def save_prune_plot(record: PruneRecord, path: Path) -> None:
-    """Save what `draw_pruning` draws.
-
-    Raises:
-        CannotRunError: the file cannot be written (exit 4).
-    """
-    figure = draw_pruning(record)
-    save_figure(figure, path, 130)
 
 
 def _curve(axes: Any, record: PruneRecord, values: list[float], at_zero: float, label: str) -> None:

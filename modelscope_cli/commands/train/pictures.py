@@ -17,6 +17,11 @@ _STYLES = ("-", "--", ":", "-.")
 _MOST_LABELS = 44
 
 
+def draw_training(record: TrainRecord) -> Any:
+    """Draw one training, or several over one another."""
+    return draw_comparison(record) if record.is_study else draw_curves(record)
+
+
 def draw_curves(record: TrainRecord) -> Any:
     """Draw one training: the loss, mean and deviation of every layer, and over layers and time what is zero, what
     is dead and how far each weight moves.
@@ -38,15 +43,6 @@ def draw_curves(record: TrainRecord) -> Any:
     _draw_shares(figure, grid[1, 1], relus, lambda series: series.dead_fraction or (), "dead channels, %")
     _draw_updates(figure, grid[1, 2], weights)
     return figure
-
-
-def save_curves(record: TrainRecord, path: Path) -> None:
-    """Save what `draw_curves` draws.
-
-    Raises:
-        CannotRunError: the file cannot be written (exit 4).
-    """
-    curves.save_curves(draw_curves(record), path)
 
 
 def draw_comparison(record: TrainRecord) -> Any:
@@ -89,15 +85,6 @@ def draw_comparison(record: TrainRecord) -> Any:
         axes.set_xlabel("step")
     figure.legend(loc="outside lower center", ncols=min(len(record.trainings), 3), frameon=False, fontsize=9)
     return figure
-
-
-def save_comparison(record: TrainRecord, path: Path) -> None:
-    """Save what `draw_comparison` draws.
-
-    Raises:
-        CannotRunError: the file cannot be written (exit 4).
-    """
-    curves.save_curves(draw_comparison(record), path)
 
 
 def _draw_loss(axes: Any, training: Training) -> None:
@@ -245,4 +232,4 @@ def _title(record: TrainRecord) -> str:
 
 
 # What `record.plot()` draws; the first where no other is asked for.
-PICTURES = {"training": lambda record: (draw_comparison if record.is_study else draw_curves)(record)}
+PICTURES = {"training": draw_training}
