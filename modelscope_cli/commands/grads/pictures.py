@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from modelscope_cli.records.grads import ActivationGradient, GradsRecord, ParameterGradient
@@ -99,9 +98,8 @@ def _line(
 
 
 def _title(record: GradsRecord) -> str:
-    model, loss = record.run.model, record.loss
-    name = Path(model.name).name if model.source == "import" else model.name
-    return f"{name}, {model.weights.resolved} weights, {record.mode} mode: {loss.name} = {loss.value:.4g}"
+    loss = record.loss
+    return f"{record.run.model.heading}, {record.mode} mode: {loss.name} = {loss.value:.4g}"
 
 
 # What `record.plot()` draws; the first where no other is asked for.

@@ -1,6 +1,5 @@
 """The picture of a range test: the loss over the learning rate, and the suggestions on it."""
 
-from pathlib import Path
 from typing import Any
 
 from modelscope_cli.commands.lrfind.table import WAYS, loss_at
@@ -37,8 +36,7 @@ def draw_range_test(record: LrfindRecord) -> Any:
     axes.grid(lw=0.4, alpha=0.5)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=9)
-    model = record.run.model
-    name = Path(model.name).name if model.source == "import" else model.name
+    name = record.run.model.short_name
     axes.set_title(f"{name}, {record.optimizer}: {record.stopped}", loc="left", fontsize=10, color=INK)
     return figure
 

@@ -1,7 +1,6 @@
 """The picture of pruning: how the answers drift as more is cut, and where the zeros are."""
 
 import math
-from pathlib import Path
 from typing import Any
 
 from modelscope_cli.commands.prune.table import weight_label
@@ -75,10 +74,8 @@ def _draw_layers(axes: Any, record: PruneRecord) -> None:
 
 
 def _title(record: PruneRecord) -> str:
-    model = record.run.model
-    name = Path(model.name).name if model.source == "import" else model.name
     what = given(record.run, record.images)
-    return f"{name}, {model.weights.resolved} weights, on {what}: cutting {record.what_is_cut}"
+    return f"{record.run.model.heading}, on {what}: cutting {record.what_is_cut}"
 
 
 # What `record.plot()` draws; the first where no other is asked for.

@@ -38,10 +38,8 @@ def draw_distributions(record: StatsRecord) -> Any:
 
 
 def _title(record: StatsRecord) -> str:
-    model = record.run.model
-    name = Path(model.name).name if model.source == "import" else model.name
     images = f"{record.images} image{'s' if record.images != 1 else ''}"
-    return f"{name}, {model.weights.resolved} weights, {images}"
+    return f"{record.run.model.heading}, {images}"
 
 
 def _draw_densities(axes: object, rows: list[ActivationStats]) -> None:

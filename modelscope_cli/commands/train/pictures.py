@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from modelscope_cli.commands.train.table import first_layer, settings_of
@@ -29,7 +28,7 @@ def draw_curves(record: TrainRecord) -> Any:
     training = record.trainings[0]
     weights = curves.matrices(training.parameters)
     rows = max(len(training.layers), len(weights), 14)
-    title = f"{_title(record)}: {settings_of(training)}"
+    title = f"{record.run.model.short_name}: {settings_of(training)}"
     figure = new_figure(13.0, min(5.6 + 0.13 * rows, 16.0), title)
     grid = figure.add_gridspec(2, 3, height_ratios=[3.4, max(0.13 * rows, 2.0)])
     _draw_loss(figure.add_subplot(grid[0, 0]), training)
@@ -47,7 +46,7 @@ def draw_curves(record: TrainRecord) -> Any:
 
 def draw_comparison(record: TrainRecord) -> Any:
     """Draw the variants of a study over one another: losses, dead channels, mean and std of the first layer."""
-    figure = new_figure(11.0, 7.0, f"{_title(record)}: (!) has findings")
+    figure = new_figure(11.0, 7.0, f"{record.run.model.short_name}: (!) has findings")
     loss, dead, mean, std = figure.subplots(2, 2, sharex=True).flat
     for number, training in enumerate(record.trainings):
         look: dict[str, Any] = {
@@ -224,11 +223,6 @@ def _tidy(axes: Any, label: str) -> None:
     axes.grid(lw=0.4, alpha=0.5)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8)
-
-
-def _title(record: TrainRecord) -> str:
-    model = record.run.model
-    return Path(model.name).name if model.source == "import" else model.name
 
 
 # What `record.plot()` draws; the first where no other is asked for.
