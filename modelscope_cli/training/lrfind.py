@@ -1,18 +1,15 @@
 """`lrfind`: from a model and labelled images to the learning rate to set; everything is put back."""
 
 import math
-from dataclasses import replace
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from modelscope_cli.analysis.results import Results
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.keywords import ClassifierKeywords, spelled_out
 from modelscope_cli.records.lrfind import LrfindRecord
 from modelscope_cli.records.progress import SILENT, Progress, counting
 from modelscope_cli.records.run import invocation
-from modelscope_cli.report.folder import OutputFolder
-from modelscope_cli.report.views import folder_of
 from modelscope_cli.training.request import (
     check_drawn,
     check_init,
@@ -87,9 +84,7 @@ def lrfind(
     check_drawn(pictures, size)
     check_init(asked, model)
     check_one_source(data, loaders)
-    folder = OutputFolder(Path(out), force) if out is not None else None
-    if folder is not None:
-        folder.check()
+    results = Results(out, force)
 
     from modelscope_cli.analysis.subject import header
     from modelscope_cli.hooks.session import HookSession
@@ -147,14 +142,7 @@ def lrfind(
             sweep="linear" if linear else "exponential",
             data=source.source,
         )
-    if folder is None:
-        return record
-    report = folder_of("lrfind")
-    record = replace(record, out_dir=str(folder.path), files=report.FILES)
-    with folder.open() as stage:
-        report.save_report(record, stage)
-    progress.note(f"wrote {folder.path}")
-    return record
+    return results.write(record, progress)
 
 
 def _check_sweep(low: float, high: float, steps: int, smoothing: float, diverged: float) -> None:
