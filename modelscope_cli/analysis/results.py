@@ -2,10 +2,18 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
+from typing import TypeVar
 
+from modelscope_cli.records.grads import GradsRecord
+from modelscope_cli.records.lrfind import LrfindRecord
+from modelscope_cli.records.progress import Progress
 from modelscope_cli.report.folder import OutputFolder
+from modelscope_cli.report.views import folder_of
+
+R = TypeVar("R", GradsRecord, LrfindRecord)  # of commands that leave a report and nothing else
 
 
 class Results:
@@ -35,3 +43,18 @@ class Results:
             return
         with self._folder.open() as stage:
             yield stage
+
+    def write(self, record: R, progress: Progress) -> R:
+        """Write the report of a record, if at all; return the record, which says where it is and what is in it.
+
+        Raises:
+            CannotRunError: a file cannot be written (exit 4).
+        """
+        if self.path is None:
+            return record
+        report = folder_of(record.command)
+        record = replace(record, out_dir=self.path, files=report.FILES)
+        with self.open() as stage:
+            report.save_report(record, stage)
+        progress.note(f"wrote {self.path}")
+        return record

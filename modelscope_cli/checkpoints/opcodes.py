@@ -73,7 +73,7 @@ class Decoder:
         return code[0], argument
 
     def skip(self, n: int) -> None:
-        """Step over bytes that are no operations.
+        """Step over bytes that are not operations.
 
         Raises:
             ValueError: there are not so many.

@@ -14,7 +14,7 @@ def resolve_device(requested: str) -> tuple[torch.device, str | None]:
     `auto` is the first of cuda, mps, xpu that is there, else cpu; `0` means `cuda:0`.
 
     Raises:
-        UsageError: `requested` is no device at all (exit 2).
+        UsageError: `requested` is not a device at all (exit 2).
         CannotRunError: it is a device, but not one of this machine (exit 4).
     """
     here = _devices_here()

@@ -135,7 +135,7 @@ def _copy_into(module: nn.Module, state: dict[str, Tensor]) -> Any:
 
 
 def _is_alike(key: str, tensor: Tensor, own: Tensor) -> bool:
-    """Whether `tensor` can be copied into `own` and mean the same: integers are no weights.
+    """Whether `tensor` can be copied into `own` and mean the same: integers are not weights.
 
     Whoever writes `{key: value.half() ...}` halves the counters of batch norms too.
     """

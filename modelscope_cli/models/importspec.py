@@ -120,7 +120,7 @@ def _import_module(name: str, spec: str) -> ModuleType:
             hint = f'python -c "import {root}"' if root.isidentifier() else "--model path/to/file.py:NAME"
             raise UsageError(f"no module '{error.name}' to import (from '{spec}')", hint) from error
         raise
-    except (ValueError, TypeError) as error:  # "", ".x": what import_module says of no name at all
+    except (ValueError, TypeError) as error:  # "", ".x": what import_module says of what is not a name
         if not all(part.isidentifier() for part in name.split(".")):
             raise UsageError(
                 f"'{name}' is not a module to import (from '{spec}')", "--model path/to/file.py:NAME"

@@ -97,7 +97,7 @@ def fill_from_checkpoint(architecture: Architecture, request: ModelRequest, path
 
     Raises:
         UsageError: `num_classes` for a model that takes none (exit 2).
-        CannotRunError: the file is no checkpoint or does not fit (exit 4).
+        CannotRunError: the file is not a checkpoint or does not fit (exit 4).
     """
     known = request.headers_of(path)
     checkpoint = read_checkpoint(path, request.key, known.contents if known is not None else None)

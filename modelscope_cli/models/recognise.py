@@ -11,7 +11,7 @@ from modelscope_cli.models.identify import identify, picture_side
 from modelscope_cli.models.request import Headers, ModelRequest, is_checkpoint
 from modelscope_cli.records.weights import Identified
 
-# Below this share of fitting tensors the nearest model is no help.
+# Below this share of fitting tensors the nearest model does not help.
 _MIN_SCORE = 0.5
 _N_NAMED = 3
 
@@ -24,7 +24,7 @@ def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
 
     Raises:
         UsageError: a checkpoint is given twice, or fits several models (exit 2).
-        CannotRunError: no checkpoint, or of no torchvision model (exit 4).
+        CannotRunError: not a checkpoint, or not one of a torchvision model (exit 4).
     """
     if not is_checkpoint(request.model):
         return request, ()

@@ -35,5 +35,5 @@ def _own_shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
 
 
 def _differ(old: dict[str, tuple[int, ...]], new: dict[str, tuple[int, ...]]) -> bool:
-    """Only by what both have: a frozen batch norm counts no batches, and is no head for that."""
+    """Only by what both have: a frozen batch norm counts no batches, which does not make it a head."""
     return any(old[name] != new[name] for name in old.keys() & new.keys())

@@ -122,7 +122,7 @@ def check_request(request: ModelRequest) -> ModelRequest:
 
     Raises:
         UsageError: unknown model, malformed model argument, weights that contradict a checkpoint (exit 2).
-        CannotRunError: a checkpoint as the model that is none, or of no known model (exit 4).
+        CannotRunError: what is given as the model is not a checkpoint, or not one of a known model (exit 4).
     """
     checked = request
     if is_checkpoint(request.model):

@@ -40,14 +40,15 @@ def is_as_severe(severity: str, least: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class RuleInfo:
-    """A rule as it is listed.
+class RuleText:
+    """What there is to say of a rule.
 
     Attributes:
+        code: stable, `MS203`; the hundreds are the group.
         sentence: what is wrong when it fires.
-        threshold: findings lie beyond it; None for a budget nobody has set. `measure`: of what it is.
-        source: where the threshold comes from.
-        judged: False where it could not be, and `reason` says why.
+        threshold: a finding lies beyond it; None for a budget, which is only judged once somebody sets it.
+        measure: of what the threshold is.
+        source: where it comes from.
     """
 
     code: str
@@ -58,6 +59,16 @@ class RuleInfo:
     measure: str
     source: str
     hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class RuleInfo(RuleText):
+    """A rule as it is listed, under the threshold in force.
+
+    Attributes:
+        judged: False where it could not be, and `reason` says why.
+    """
+
     judged: bool = True
     reason: str | None = None
 

@@ -64,9 +64,47 @@ class Keywords(ModelKeywords, InputKeywords, total=False):
     """What every function that runs a model takes beside its own keywords."""
 
 
+class LearningKeywords(TypedDict, total=False):
+    """What can be said of a training, however long it is and whatever for.
+
+    Attributes:
+        optimizer: `sgd`, `momentum`, `nesterov` or `adamw`.
+        label_smoothing: of cross-entropy; `weight_decay`: of the optimizer.
+        init, activation, leak, subtract, maximum, norm_layer: what is changed in the model before.
+        freeze, train_only: patterns of layers that are not trained, or outside of which nothing is.
+    """
+
+    optimizer: str
+    label_smoothing: float
+    weight_decay: float
+    init: str
+    activation: str
+    leak: float
+    subtract: float
+    maximum: float | None
+    norm_layer: str
+    freeze: str | Sequence[str]
+    train_only: str | Sequence[str]
+
+
+class ClassifierKeywords(LearningKeywords, total=False):
+    """What every function that trains takes beside its own keywords; the rest as in `ModelKeywords`."""
+
+    checkpoint: str | PathLike[str] | None
+    key: str | None
+    strict: bool
+    model_arg: Sequence[str] | Mapping[str, Any]
+    device: str
+    seed: int
+    offline: bool
+
+
 MODES = ("auto", "eval", "train")
 
 DEFAULTS: dict[str, Any] = {
+    **{"optimizer": "momentum", "label_smoothing": 0.0, "weight_decay": 0.0},
+    **{"init": "default", "activation": "relu", "leak": 0.1, "subtract": 0.4, "maximum": None},
+    **{"norm_layer": "batch", "freeze": (), "train_only": ()},
     **{
         "weights": "auto",
         "checkpoint": None,
@@ -83,18 +121,14 @@ DEFAULTS: dict[str, Any] = {
 def spelled_out(function: Callable[P, R]) -> Callable[P, R]:
     """Show the shared keywords in the signature of a function with `**keywords`, and refuse others by name."""
     own = inspect.signature(function)
-    kinds = {
-        name: kind for base in (ModelKeywords, InputKeywords) for name, kind in base.__annotations__.items()
-    }
-    accepted = _accepted(function)
+    kinds = _accepted(function)
     shared = [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=DEFAULTS[name], annotation=kinds[name]
-        )
-        for name in accepted
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kinds[name])
+        for name, default in DEFAULTS.items()
+        if name in kinds
     ]
     parameters = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    names = {*(p.name for p in parameters), *accepted}
+    names = {*(p.name for p in parameters), *kinds}
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -114,11 +148,10 @@ def spelled_out(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def _accepted(function: Callable[..., Any]) -> list[str]:
+def _accepted(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the types of the shared keywords that a function takes."""
     kind = function.__annotations__.get("keywords")
-    if kind is None:
-        return []
-    return [name for name in DEFAULTS if name in kind.__args__[0].__annotations__]
+    return {} if kind is None else kind.__args__[0].__annotations__
 
 
 def check_choice(keyword: str, value: str, choices: Sequence[str]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from modelscope_cli import __version__
@@ -125,6 +126,16 @@ class ModelInfo:
     name: str
     class_name: str
     weights: WeightsInfo
+
+    @property
+    def short_name(self) -> str:
+        """The name for a title: of your own code without the folders its file lies in."""
+        return Path(self.name).name if self.source == "import" else self.name
+
+    @property
+    def heading(self) -> str:
+        """What a figure of it is headed with."""
+        return f"{self.short_name}, {self.weights.resolved} weights"
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ def check_figure(path: Path, is_forced: bool) -> None:
     check_file(path, is_forced)
 
 
-def save_figure(figure: "Figure", path: Path, dpi: int) -> None:
+def save_figure(figure: "Figure", path: Path, dpi: int = 130) -> None:
     """Write a figure in the format of its suffix; what it says is text, never a formula.
 
     A letter that no font has is left to look so.

@@ -42,7 +42,7 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a whole UTF-8 file or none; see `write_bytes`."""
-    write_bytes(path, text.encode(errors="replace"))  # a file name may hold bytes that are no text
+    write_bytes(path, text.encode(errors="replace"))  # a file name may hold bytes that are not text
 
 
 def write_with(path: Path, write: Callable[[Path], object]) -> None:

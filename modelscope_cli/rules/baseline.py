@@ -25,7 +25,7 @@ def read_baseline(path: Path) -> frozenset[tuple[str, str | None]]:
     """Return the code and layer of every finding that is known.
 
     Raises:
-        CannotRunError: the file cannot be read, or is no baseline (exit 4).
+        CannotRunError: the file cannot be read, or is not a baseline (exit 4).
     """
     refuse_endless(path, "baseline ")
     try:

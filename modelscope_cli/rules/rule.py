@@ -1,10 +1,10 @@
 """What a rule is."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
-from modelscope_cli.records.check import RuleInfo
+from modelscope_cli.records.check import RuleInfo, RuleText
 from modelscope_cli.records.evidence import Evidence
 
 
@@ -22,38 +22,13 @@ def _always(evidence: Evidence, threshold: Any) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class ListedRule:
-    """What `modelscope rules` tells of a rule.
-
-    Attributes:
-        code: stable, `MS203`; the hundreds are the group.
-        sentence: what is wrong when it fires.
-        threshold: a finding lies beyond it; None for a budget, which is only judged once somebody sets it.
-        measure: of what the threshold is.
-        source: where it comes from.
-    """
-
-    code: str
-    name: str
-    severity: str
-    sentence: str
-    threshold: float | str | None
-    measure: str
-    source: str
-    hint: str
+class ListedRule(RuleText):
+    """What `modelscope rules` tells of a rule."""
 
     def info(self, threshold: float | str | None) -> RuleInfo:
         """Return the rule as it is listed, with the threshold in force."""
-        return RuleInfo(
-            code=self.code,
-            name=self.name,
-            severity=self.severity,
-            sentence=self.sentence,
-            threshold=threshold,
-            measure=self.measure,
-            source=self.source,
-            hint=self.hint,
-        )
+        told = {field.name: getattr(self, field.name) for field in fields(RuleText)}
+        return RuleInfo(**{**told, "threshold": threshold})
 
 
 @dataclass(frozen=True, slots=True)

@@ -243,7 +243,7 @@ class _LiveLine:
 
 @contextlib.contextmanager
 def live_line() -> Iterator[Callable[[str], None] | None]:
-    """Give a function that shows one line on stderr, None where that is no terminal or under --quiet.
+    """Give a function that shows one line on stderr, None where that is not a terminal or under --quiet.
 
     What a script writes to stdout or stderr meanwhile first clears the line; the streams stay the objects they are.
     """

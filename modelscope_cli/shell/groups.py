@@ -11,7 +11,8 @@ def spread(command: Callable[..., Any]) -> Callable[..., Any]:
     """Return the command as Typer reads it: each parameter that is a group, as the options of its fields.
 
     The default of such a parameter is a group whose values are the options' defaults. When the command is called
-    the options are gathered again, so that it sees typed groups and never text.
+    the options are gathered again, so that it sees typed groups and never text. A field that its group is not
+    made with is not an option.
     """
     signature, hints = inspect.signature(command), get_type_hints(command, include_extras=True)
     groups: dict[str, type] = {}
@@ -23,7 +24,7 @@ def spread(command: Callable[..., Any]) -> Callable[..., Any]:
             continue
         groups[parameter.name] = kind  # type: ignore[assignment]
         inner = get_type_hints(kind, include_extras=True)
-        for field in dataclasses.fields(kind):
+        for field in _typed(kind):
             default = getattr(parameter.default, field.name)
             spelled.append(
                 inspect.Parameter(
@@ -37,7 +38,7 @@ def spread(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def call(**typed: Any) -> Any:
         gathered = {
-            name: kind(**{field.name: typed.pop(field.name) for field in dataclasses.fields(kind)})
+            name: kind(**{field.name: typed.pop(field.name) for field in _typed(kind)})
             for name, kind in groups.items()
         }
         return command(**typed, **gathered)
@@ -45,3 +46,16 @@ def spread(command: Callable[..., Any]) -> Callable[..., Any]:
     call.__signature__ = signature.replace(parameters=spelled)  # type: ignore[attr-defined]
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in spelled}
     return call
+
+
+def said(*groups: Any) -> dict[str, Any]:
+    """Return the options of groups as the keywords of a public function, which have the same names and defaults.
+
+    What nobody gave, None, is left out: the function's own default is as good as nothing then, too.
+    """
+    values = {field.name: getattr(group, field.name) for group in groups for field in _typed(group)}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _typed(group: Any) -> list[dataclasses.Field[Any]]:
+    return [field for field in dataclasses.fields(group) if field.init]

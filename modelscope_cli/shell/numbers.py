@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 
-from modelscope_cli.bounds import MOST, absurdity
+from modelscope_cli.records.bounds import MOST, absurdity
 
 
 def whole(*names: str, most: int = MOST, **settings: Any) -> Any:

@@ -14,7 +14,7 @@ OLD_NAMES: Mapping[str, Mapping[str, str]] = {
 
 
 def renewed(argv: Sequence[str]) -> list[str]:
-    """Return a command line with the options by the names they have now; what follows `--` is no option."""
+    """Return a command line with the options by the names they have now; what follows `--` is not an option."""
     words = list(argv)
     names = OLD_NAMES.get(words[0], {}) if words else {}
     end = words.index("--") if "--" in words else len(words)

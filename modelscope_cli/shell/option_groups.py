@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelOptions:
-    """The model of a command that runs one."""
+class LoadOptions:
+    """A model that is named, and how it is loaded; the fields stand in the order of the help.
+
+    A command that cannot be told one of them leaves it out by `field(init=False)`.
+    """
 
     model: ModelOpt = None
     weights: opt.WeightsOpt = "auto"
@@ -30,10 +33,6 @@ class ModelOptions:
     dtype: opt.DtypeOpt = "float32"
     seed: opt.SeedOpt = 0
     offline: opt.OfflineOpt = False
-
-    def take(self, command: str, first: str | None, images: list[str] | None) -> tuple[str, list[str]]:
-        """Return the model's name and the images; see `named_model.take_model`."""
-        return take_model(command, first, images, self.model, default="resnet34")
 
     def request(self, model: str) -> "ModelRequest":
         """Return what was asked for of this model, checked as far as that goes without importing anything heavy.
@@ -63,6 +62,15 @@ class ModelOptions:
             offline=self.offline,
             progress=not console.settings.is_quiet,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions(LoadOptions):
+    """The model of a command that runs one on images."""
+
+    def take(self, command: str, first: str | None, images: list[str] | None) -> tuple[str, list[str]]:
+        """Return the model's name and the images; see `named_model.take_model`."""
+        return take_model(command, first, images, self.model, default="resnet34")
 
 
 @dataclass(frozen=True, slots=True)

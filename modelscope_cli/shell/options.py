@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from modelscope_cli.bounds import LAST_SEED
 from modelscope_cli.hooks.vocabulary import ACTIONS, KINDS
+from modelscope_cli.records.bounds import LAST_SEED
 from modelscope_cli.shell.numbers import whole
 
 _MODEL, _INPUT, _LAYERS, _OUTPUT = "Model", "Input", "Layers", "Output"

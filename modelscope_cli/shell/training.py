@@ -1,20 +1,17 @@
 """The options that `train` and `lrfind` share."""
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.shell import console
+from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.named_model import FirstArg, LearnerOpt, names_learner, take_model
 from modelscope_cli.shell.numbers import real, whole
-
-if TYPE_CHECKING:
-    from modelscope_cli.models.request import ModelRequest
 
 DATA, HOW, CHANGE = "Data", "Training", "Change the model"
 
@@ -160,51 +157,12 @@ class ChangeOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class NamedOptions:
-    """Which model learns, and from which weights."""
+class LearnerOptions(groups.LoadOptions):
+    """The model that learns, in float32."""
 
     model: LearnerOpt = None
     weights: opt.WeightsOpt = "none"
-    checkpoint: opt.CheckpointOpt = None
-    key: opt.KeyOpt = None
-    strict: opt.StrictOpt = True
+    dtype: opt.DtypeOpt = field(default="float32", init=False)
 
 
-@dataclass(frozen=True, slots=True)
-class BuiltOptions:
-    """How the model is built, and where it runs."""
-
-    model_arg: opt.ModelArgsOpt = None
-    device: opt.DeviceOpt = "auto"
-    seed: opt.SeedOpt = 0
-    offline: opt.OfflineOpt = False
-
-
-def request_of(
-    model: str, named: NamedOptions, built: BuiltOptions, num_classes: int | None = None
-) -> "ModelRequest":
-    """Return the model that was asked for, checked as far as that goes without importing anything heavy.
-
-    Raises:
-        UsageError, CannotRunError: what is wrong with a name, or missing as a file (exit 2, 4).
-    """
-    from modelscope_cli.models.request import ModelRequest, check_request
-
-    request = ModelRequest(
-        model=model,
-        weights=named.weights,
-        checkpoint=named.checkpoint,
-        key=named.key,
-        strict=named.strict,
-        num_classes=num_classes,
-        model_args=tuple(built.model_arg or ()),
-        device=built.device,
-        seed=built.seed,
-        offline=built.offline,
-        progress=not console.settings.is_quiet,
-    )
-    return check_request(request)
-
-
-GIVEN, DRAWN, CHANGES = GivenOptions(), DrawnOptions(), ChangeOptions()
-NAMED, BUILT = NamedOptions(), BuiltOptions()
+GIVEN, DRAWN, CHANGES, LEARNER = GivenOptions(), DrawnOptions(), ChangeOptions(), LearnerOptions()

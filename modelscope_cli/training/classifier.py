@@ -1,7 +1,6 @@
 """The model of a training: loaded or copied, with as many classes as the data, changed and frozen as was asked."""
 
 import copy
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
@@ -12,13 +11,13 @@ from modelscope_cli.errors import CannotRunError
 from modelscope_cli.models.importspec import imported_architecture
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.models.request import ModelRequest, is_import, parse_model_args
-from modelscope_cli.records.keywords import Keywords
+from modelscope_cli.records.keywords import ClassifierKeywords, Keywords
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Notice, Shape
 from modelscope_cli.training.callbacks import ModelPlace
 from modelscope_cli.training.data import DataSource
 from modelscope_cli.training.model import prepare
-from modelscope_cli.training.request import ClassifierKeywords, TrainRequest
+from modelscope_cli.training.request import TrainRequest, as_tuple
 
 if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
@@ -48,15 +47,13 @@ def open_classifier(
     keywords: ClassifierKeywords,
     source: DataSource,
     request: TrainRequest,
-    freeze: Sequence[str],
-    train_only: Sequence[str],
     progress: Progress,
 ) -> Classifier:
     """Load or copy a classifier, and change, initialise and freeze it as requested.
 
     Args:
         model: a request, or a module of the caller's, which is left alone.
-        weights, keywords: to refuse where a module was handed over.
+        weights: to refuse where a module was handed over, as some of `keywords` are.
 
     Raises:
         UsageError: a name, a pattern or a change that means nothing for this model (exit 2).
@@ -73,7 +70,8 @@ def open_classifier(
     with source.as_found():
         inputs, _ = next(iter(source.batches(request.batch, request.seed)))
     placed = ModelPlace(loaded.device, loaded.dtype).put(inputs)
-    notices = prepare(loaded.module, request, placed, freeze, train_only)
+    frozen, trained = (as_tuple(keywords.get(name, ())) for name in ("freeze", "train_only"))
+    notices = prepare(loaded.module, request, placed, frozen, trained)
     for notice in notices:
         progress.warn(notice.message)
     return Classifier(loaded, tuple(inputs.shape), (*loaded.warnings, *notices))

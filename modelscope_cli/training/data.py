@@ -264,7 +264,7 @@ def open_folder(folder: Path, size: int, seed: int) -> TrainingData:
         name = found.classes[filled[0]]
         message = f"'{folder}' holds images of one class only, '{name}': there is nothing to tell apart"
         raise CannotRunError(message, here)
-    labels = {old: new for new, old in enumerate(filled)}  # empty folders are no classes
+    labels = {old: new for new, old in enumerate(filled)}  # an empty folder is not a class
     pictures = FolderPictures([(path, labels[label]) for path, label in files], size)
     order = torch.randperm(len(files), generator=torch.Generator().manual_seed(seed)).tolist()
     n_held_out = max(1, round(len(files) * _HELD_OUT_SHARE))

@@ -43,7 +43,7 @@ def train_once(
         advance: called after every step.
 
     Raises:
-        CannotRunError: the forward raised, or its output is no row of scores for these classes (exit 4).
+        CannotRunError: the forward raised, or its output is not a row of scores for these classes (exit 4).
         UsageError: nothing is left to train (exit 2).
     """
     request = variant.request

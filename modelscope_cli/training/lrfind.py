@@ -1,28 +1,22 @@
 """`lrfind`: from a model and labelled images to the learning rate to set; everything is put back."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from modelscope_cli.analysis.results import Results
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.keywords import spelled_out
+from modelscope_cli.records.keywords import ClassifierKeywords, spelled_out
 from modelscope_cli.records.lrfind import LrfindRecord
 from modelscope_cli.records.progress import SILENT, Progress, counting
 from modelscope_cli.records.run import invocation
-from modelscope_cli.report.folder import OutputFolder
-from modelscope_cli.report.views import folder_of
 from modelscope_cli.training.request import (
-    ClassifierKeywords,
-    TrainRequest,
-    as_tuple,
     check_drawn,
     check_init,
     check_one_source,
     check_request,
     name_model,
+    request_of,
     seed_of,
 )
 
@@ -45,17 +39,6 @@ def lrfind(
     smoothing: float = 0.9,
     diverged: float = 4.0,
     batch: int = 32,
-    optimizer: str = "momentum",
-    label_smoothing: float = 0.0,
-    weight_decay: float = 0.0,
-    init: str = "default",
-    activation: str = "relu",
-    leak: float = 0.1,
-    subtract: float = 0.4,
-    maximum: float | None = None,
-    norm_layer: str = "batch",
-    freeze: str | Sequence[str] = (),
-    train_only: str | Sequence[str] = (),
     weights: str = "none",
     num_classes: int | None = None,
     out: str | PathLike[str] | None = None,
@@ -90,28 +73,18 @@ def lrfind(
     progress = progress or SILENT
     _check_sweep(low, high, steps, smoothing, diverged)
     model = name_model(model, weights, keywords, num_classes)
-    asked = TrainRequest(
+    asked = request_of(
+        keywords,
         steps=steps,
         batch=batch,
-        optimizer=optimizer,
         lr=low,
-        label_smoothing=label_smoothing,
-        weight_decay=weight_decay,
-        init=init,
-        activation=activation,
-        leak=leak,
-        subtract=subtract,
-        maximum=maximum,
-        norm=norm_layer,
         seed=seed_of(model, keywords),
     )
     check_request(asked)
     check_drawn(pictures, size)
     check_init(asked, model)
     check_one_source(data, loaders)
-    folder = OutputFolder(Path(out), force) if out is not None else None
-    if folder is not None:
-        folder.check()
+    results = Results(out, force)
 
     from modelscope_cli.analysis.subject import header
     from modelscope_cli.hooks.session import HookSession
@@ -134,8 +107,6 @@ def lrfind(
             {**keywords, **said},  # type: ignore[typeddict-item]
             source,
             asked,
-            as_tuple(freeze),
-            as_tuple(train_only),
             progress,
         )
         net, place = classifier.loaded.module, classifier.place
@@ -149,7 +120,7 @@ def lrfind(
                 net,
                 make_optimizer(trainable(net), asked),
                 source.batches(batch, asked.seed),
-                classification_loss(label_smoothing, source.n_classes),
+                classification_loss(asked.label_smoothing, source.n_classes),
                 Sweep(low, high, steps, linear, smoothing, diverged),
                 [ToDevice(place), EveryStep(advance)],
                 forward=lambda inputs: run_forward(session, inputs),
@@ -167,18 +138,11 @@ def lrfind(
             stopped=test.stopped,
             restored=test.restored,
             hashes=test.hashes,
-            optimizer=optimizer,
+            optimizer=asked.optimizer,
             sweep="linear" if linear else "exponential",
             data=source.source,
         )
-    if folder is None:
-        return record
-    report = folder_of("lrfind")
-    record = replace(record, out_dir=str(folder.path), files=report.FILES)
-    with folder.open() as stage:
-        report.save_report(record, stage)
-    progress.note(f"wrote {folder.path}")
-    return record
+    return results.write(record, progress)
 
 
 def _check_sweep(low: float, high: float, steps: int, smoothing: float, diverged: float) -> None:

@@ -2,15 +2,15 @@
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
-from modelscope_cli.bounds import MOST, absurdity
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.models.request import ModelRequest, as_request
-from modelscope_cli.records.keywords import ModelKeywords
+from modelscope_cli.records.bounds import MOST, absurdity
+from modelscope_cli.records.keywords import DEFAULTS, ClassifierKeywords, LearningKeywords, ModelKeywords
 
 if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
@@ -28,18 +28,6 @@ _OPTIONS = {"norm": "norm-layer"}
 _MOST = {"batch": MOST}
 _LEAST: dict[str, float] = {"steps": 1, "batch": 1, "every": 1, "patience": 1}
 _LEAST |= {"lr": 0.0, "label_smoothing": 0.0, "weight_decay": 0.0}
-
-
-class ClassifierKeywords(TypedDict, total=False):
-    """What can be said of the model that is trained, as in `records.keywords`."""
-
-    checkpoint: str | PathLike[str] | None
-    key: str | None
-    strict: bool
-    model_arg: Sequence[str] | Mapping[str, Any]
-    device: str
-    seed: int
-    offline: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +64,14 @@ class TrainRequest:
     @property
     def looks_every(self) -> int:
         return self.every or max(1, math.ceil(self.steps / 200))
+
+
+def request_of(keywords: ClassifierKeywords, **own: Any) -> TrainRequest:
+    """Return what was asked for: by the keywords that all trainings share, and by those of one function."""
+    said = {**DEFAULTS, **keywords}
+    patterns = {"freeze", "train_only"}  # which want the model
+    shared = LearningKeywords.__annotations__.keys() - patterns
+    return TrainRequest(**{_field(name): said[name] for name in shared}, **own)
 
 
 # What can be varied, and how a value is read.

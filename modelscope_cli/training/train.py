@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.keywords import spelled_out
+from modelscope_cli.records.keywords import ClassifierKeywords, spelled_out
 from modelscope_cli.records.naming import NEAR_ZERO
 from modelscope_cli.records.progress import SILENT, Progress, counting
 from modelscope_cli.records.run import invocation
@@ -16,8 +16,6 @@ from modelscope_cli.records.train import Training, TrainRecord
 from modelscope_cli.report.folder import OutputFolder
 from modelscope_cli.report.views import folder_of
 from modelscope_cli.training.request import (
-    ClassifierKeywords,
-    TrainRequest,
     as_tuple,
     check_drawn,
     check_init,
@@ -25,6 +23,7 @@ from modelscope_cli.training.request import (
     check_request,
     check_source,
     name_model,
+    request_of,
     seed_of,
     variants_of,
 )
@@ -43,23 +42,12 @@ def train(
     size: int = 64,
     steps: int = 100,
     batch: int = 32,
-    optimizer: str = "momentum",
     lr: float = 0.05,
     schedule: str = "constant",
-    label_smoothing: float = 0.0,
-    weight_decay: float = 0.0,
     clip_norm: float | None = None,
     patience: int | None = None,
     callback: Any = (),
     vary: str | Sequence[str] = (),
-    init: str = "default",
-    activation: str = "relu",
-    leak: float = 0.1,
-    subtract: float = 0.4,
-    maximum: float | None = None,
-    norm_layer: str = "batch",
-    freeze: str | Sequence[str] = (),
-    train_only: str | Sequence[str] = (),
     weights: str = "none",
     every: int | None = None,
     save_every: int | None = None,
@@ -97,20 +85,12 @@ def train(
     invoked = invocation()
     progress = progress or SILENT
     model = name_model(model, weights, keywords)
-    asked = TrainRequest(
+    asked = request_of(
+        keywords,
         steps=steps,
         batch=batch,
-        optimizer=optimizer,
         lr=lr,
         schedule=schedule,
-        label_smoothing=label_smoothing,
-        weight_decay=weight_decay,
-        init=init,
-        activation=activation,
-        leak=leak,
-        subtract=subtract,
-        maximum=maximum,
-        norm=norm_layer,
         clip_norm=clip_norm,
         patience=patience,
         every=every,
@@ -164,8 +144,6 @@ def train(
                 keywords,
                 source,
                 variant.request,
-                as_tuple(freeze),
-                as_tuple(train_only),
                 SILENT if trainings else progress,  # the same would be said again
             )
             if not trainings:

@@ -57,12 +57,12 @@ import pathlib, sys, time
 from modelscope_cli.shell.app import run
 from modelscope_cli.commands.grads import folder as grads_report
 
-def draw(record, path):
+def draw(figure, path):
     assert (path.parent / "parameters.csv").exists()
     pathlib.Path("../reached").touch()
     time.sleep(60)
 
-grads_report.save_gradient_flow = draw
+grads_report.save_figure = draw
 sys.exit(run(sys.argv[1:]))
 """
 

@@ -38,11 +38,11 @@ MOMENTS = {
     ),
     "featuremaps": ("modelscope_cli.report.grids.save_png", f"featuremaps {TINY} -w none --size 16 {{star}}"),
     "grads": (
-        "modelscope_cli.commands.grads.folder.save_gradient_flow",
+        "modelscope_cli.commands.grads.folder.save_figure",
         f"grads {TINY} -w none --size 16 {{star}}",
     ),
     "prune": (
-        "modelscope_cli.commands.prune.folder.save_prune_plot",
+        "modelscope_cli.commands.prune.folder.save_figure",
         f"prune {TINY} -w none --size 16 {{star}}",
     ),
     "train": ("modelscope_cli.commands.train.folder.save_curves", f"train {SMALL} --steps 2"),

@@ -10,7 +10,7 @@ from PIL import Image
 
 from modelscope_cli.commands.grads import pictures as flow
 from modelscope_cli.commands.grads.folder import FILES, save_report
-from modelscope_cli.commands.grads.pictures import save_gradient_flow
+from modelscope_cli.commands.grads.pictures import draw_gradient_flow
 from modelscope_cli.records.grads import (
     ActivationGradient,
     GradsRecord,
@@ -20,7 +20,7 @@ from modelscope_cli.records.grads import (
     ParameterGradient,
 )
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo
-from modelscope_cli.report.canvas import ACCENT, AMBER, LINE
+from modelscope_cli.report.canvas import ACCENT, AMBER, LINE, save_figure
 
 
 def activation(k: int, norm: float | None, **fields: Any) -> ActivationGradient:
@@ -74,7 +74,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Any:
 
     def run(what: GradsRecord) -> tuple[Any, Any, np.ndarray]:
         kept.clear()
-        save_gradient_flow(what, tmp_path / "flow.png")
+        save_figure(draw_gradient_flow(what), tmp_path / "flow.png")
         with Image.open(tmp_path / "flow.png") as image:
             return kept[0], kept[1], np.asarray(image.convert("RGB"))
 

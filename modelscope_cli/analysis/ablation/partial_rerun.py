@@ -60,7 +60,7 @@ class Replay(Intervention):
     def _begin(self, place: int | None, change: Change | None) -> None:
         self._goal = place
         self._change = change
-        self._place = 1  # of the call that begins next; of no meaning once the goal is behind
+        self._place = 1  # of the call that begins next; without meaning once the goal is behind
         self._is_before_goal = place is not None
         self._is_due = False
         self._is_called = False
@@ -118,7 +118,7 @@ class Replay(Intervention):
         self, name: str, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         is_called, self._is_called = self._is_called, False
-        # `layer.forward(x)` written by hand is no call as hooks see it.
+        # `layer.forward(x)` written by hand is not a call as hooks see it.
         if not is_called or not self._is_before_goal:
             return original(*args, **kwargs)
         place = self._place
@@ -148,8 +148,8 @@ class Replay(Intervention):
 class _Witness:
     """Sees whether a call did anything but return something new.
 
-    One that wrote into its inputs, or returns a view of them, is no value that could be given again: whoever holds
-    the input sees the difference. Such calls are cheap and run again.
+    One that wrote into its inputs, or returns a view of them, is not a value that could be given again: whoever
+    holds the input sees the difference. Such calls are cheap and run again.
     """
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

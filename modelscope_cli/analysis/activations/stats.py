@@ -16,7 +16,7 @@ from modelscope_cli.records.keywords import MODES, Keywords, check_choice, spell
 from modelscope_cli.records.naming import NEAR_ZERO
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.stats import COLUMN_OF_FIGURE, StatsRecord
-from modelscope_cli.report.canvas import check_figure
+from modelscope_cli.report.canvas import check_figure, save_figure
 from modelscope_cli.report.folder import OutputFolder, write_text
 from modelscope_cli.report.json import render_json
 from modelscope_cli.report.views import pictures_of
@@ -106,6 +106,6 @@ def stats(
             write_text(stage / "report.json", render_json(record.to_dict()))
         subject.progress.note(f"wrote {out}")
     if plot is not None:
-        pictures_of("stats").save_distributions(record, Path(plot))
+        save_figure(pictures_of("stats").draw_distributions(record), Path(plot))
         subject.progress.note(f"wrote {plot}")
     return record

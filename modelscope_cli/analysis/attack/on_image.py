@@ -93,7 +93,7 @@ def function_of_pixels(
 
 
 def check_family(loaded: LoadedModel) -> None:
-    """Refuse models whose answer is no row of class scores for one picture.
+    """Refuse models whose output is not a row of class scores for one image.
 
     Raises:
         CannotRunError: exit code 4.

@@ -3,8 +3,8 @@
 import math
 from dataclasses import dataclass
 
-from modelscope_cli.bounds import absurdity
 from modelscope_cli.errors import UsageError
+from modelscope_cli.records.bounds import absurdity
 from modelscope_cli.records.keywords import check_choice, check_number
 
 # What a method does where nothing else is asked for. Ten steps of the iterated method, twenty of the other with a

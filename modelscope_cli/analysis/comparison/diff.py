@@ -22,7 +22,7 @@ from modelscope_cli.records.diff import DiffRecord
 from modelscope_cli.records.keywords import MODES, Keywords, check_choice, spelled_out
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import invocation
-from modelscope_cli.report.canvas import check_figure
+from modelscope_cli.report.canvas import check_figure, save_figure
 from modelscope_cli.report.views import pictures_of
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def diff(
     else:
         record = comparison.of_weights()
     if plot is not None:
-        pictures_of("diff").save_divergence(record, Path(plot))
+        save_figure(pictures_of("diff").draw_divergence(record), Path(plot))
         comparison.progress.note(f"wrote {plot}")
     return record
 

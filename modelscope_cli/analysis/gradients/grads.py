@@ -1,9 +1,7 @@
 """`grads`: from a model and its input to what the gradients of one loss do in it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from modelscope_cli.analysis.gradients.request import (
@@ -15,12 +13,11 @@ from modelscope_cli.analysis.gradients.request import (
     check_way,
     choose_clip,
 )
+from modelscope_cli.analysis.results import Results
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.grads import GradsRecord
 from modelscope_cli.records.keywords import MODES, Keywords, check_choice, spelled_out
 from modelscope_cli.records.progress import Progress
-from modelscope_cli.report.folder import OutputFolder
-from modelscope_cli.report.views import folder_of
 
 if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
@@ -88,9 +85,7 @@ def grads(
     check_choice("mode", mode, MODES)
     if repeat < 1:
         raise UsageError(f"'--repeat {repeat}' is not a whole number above 0", "--repeat 3")
-    folder = OutputFolder(Path(out), force) if out is not None else None
-    if folder is not None:
-        folder.check()
+    results = Results(out, force)
 
     from modelscope_cli.analysis.gradients.measure import measure_gradients
     from modelscope_cli.analysis.subject import Subject, as_patterns
@@ -138,14 +133,7 @@ def grads(
         not_called=uncalled(subject.loaded.module, selection, [row.name for row in gradients.activations]),
         hooks=hooks,
     )
-    if folder is None:
-        return record
-    report = folder_of("grads")
-    record = replace(record, out_dir=str(folder.path), files=report.FILES)
-    with folder.open() as stage:
-        report.save_report(record, stage)
-    subject.progress.note(f"wrote {folder.path}")
-    return record
+    return results.write(record, subject.progress)
 
 
 def _loss_request(

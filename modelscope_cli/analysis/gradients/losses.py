@@ -22,7 +22,7 @@ from modelscope_cli.models.usercode import user_code_failed
 _AUXILIARY = {"aux_logits1": 0.3, "aux_logits2": 0.3, "aux_logits": 0.4, "aux": 0.5}
 # Weight of each earlier estimate beside the next: RAFT, Teed & Deng 2020, equation 7.
 _GAMMA = 0.8
-# What a loss is held against where that is no class.
+# What a loss is held against where that is not a class.
 _NOTHING, _ZERO, _STILL, _OWN = "none", "zero", "no motion", "the model's own"
 _WITHOUT_CLASS = (_NOTHING, _ZERO, _STILL, _OWN)
 
@@ -75,7 +75,7 @@ class Criterion:
         Raises:
             UsageError: the loss does not fit the output, or there is no such class (exit 2).
             CannotRunError: the output does not depend on anything that could be trained; the user's loss
-                raised or is no scalar (exit 4).
+                raised or is not a scalar (exit 4).
         """
         named = [(path, tensor) for path, tensor in tensors_in(output) if tensor.is_floating_point()]
         outputs = [(path, tensor) for path, tensor in named if tensor.requires_grad]

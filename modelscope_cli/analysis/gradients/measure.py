@@ -154,7 +154,7 @@ class _Measurement:
                     was_trainable,
                     lambda: _synchronize(self._loaded.device),
                 )
-        except CannotRunError as error:  # with everything trained, perhaps: that is no reason to stop
+        except CannotRunError as error:  # with everything trained, perhaps: that is not a reason to stop
             message = f"what freezing saves could not be measured: {error.message}"
             self._warnings.append(Notice("saving_not_measured", message))
             return None

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from modelscope_cli.bounds import absurdity
 from modelscope_cli.errors import UsageError
+from modelscope_cli.records.bounds import absurdity
 from modelscope_cli.records.keywords import check_choice, texts
 
 METHODS = ("l1", "l2", "random", "activation")

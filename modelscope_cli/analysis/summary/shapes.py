@@ -67,7 +67,7 @@ def _shapes(value: Any) -> tuple[Shape, ...]:
 def measure_shapes(model: nn.Module, args: tuple[Any, ...]) -> Structure:
     """Run `model(*args)` once, on whichever device it is, and return its structure.
 
-    A forward that raises is no error here: the rows up to it are returned with the error beside them.
+    A forward that raises is not an error here: the rows up to it are returned with the error beside them.
     """
     counter = _OperatorCounter(display=False)
     observer = _ShapeObserver(counter)

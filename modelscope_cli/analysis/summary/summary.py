@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.gradients.freezing import flags_kept, set_trainable
-from modelscope_cli.analysis.subject import as_patterns, describe_module, header, refuse_idle
+from modelscope_cli.analysis.subject import as_patterns, describe_module, header, open_for, refuse_idle
 from modelscope_cli.analysis.summary.shapes import Structure, measure_shapes
 from modelscope_cli.hooks.layers import list_layers
 from modelscope_cli.hooks.patterns import parse_pattern, pick_calls
 from modelscope_cli.inputs.batch import Inputs
-from modelscope_cli.inputs.given import Given, as_given, open_given
+from modelscope_cli.inputs.given import Given, as_given
 from modelscope_cli.lean import without_dynamo
 from modelscope_cli.models.load import LoadedModel, load_model, load_skeleton
 from modelscope_cli.models.request import ModelRequest, as_request
@@ -142,14 +142,7 @@ def _measure(loaded: LoadedModel, given: Given, freeze: Sequence[str]) -> _Measu
         without_dynamo() if loaded.info.source == "zoo" else nullcontext(),
     ):
         set_trainable(loaded.module, freeze)
-        inputs = open_given(
-            given,
-            family=loaded.family,
-            transforms=loaded.transforms,
-            module=loaded.module,
-            device=loaded.device,
-            dtype=loaded.dtype,
-        )
+        inputs = open_for(given, loaded, SILENT)
         return _Measured(loaded, inputs, measure_shapes(loaded.module, next(iter(inputs)).args))
 
 

@@ -10,7 +10,7 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
-from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.groups import said, spread
 from modelscope_cli.shell.named_model import FirstArg
 from modelscope_cli.shell.numbers import whole
 from modelscope_cli.shell.output import emit
@@ -86,8 +86,7 @@ def ablate(
         raise UsageError("--no-save writes no folder", "leave out --no-save, or --out and --force")
     record = ms.ablate(
         *asked,
-        layer=layers.layer or (),
-        exclude=layers.exclude or (),
+        **said(layers),
         by_channel=by_channel,
         method=method,
         target=target,

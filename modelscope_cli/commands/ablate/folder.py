@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from modelscope_cli.commands.ablate.gallery import rows_shown, save_contact_sheet
-from modelscope_cli.commands.ablate.pictures import save_ablation_plot
+from modelscope_cli.commands.ablate.pictures import draw_ablation
 from modelscope_cli.commands.ablate.table import ablate_sheet
 from modelscope_cli.records.ablate import AblateRecord
+from modelscope_cli.report.canvas import save_figure
 from modelscope_cli.report.delimited import render_csv
 from modelscope_cli.report.folder import write_text
 from modelscope_cli.report.json import render_json
@@ -31,7 +32,7 @@ def save_report(record: AblateRecord, stage: Path, picture: "Tensor | None", map
     Raises:
         CannotRunError: a file cannot be written (exit 4).
     """
-    save_ablation_plot(record, stage / PLOT)
+    save_figure(draw_ablation(record), stage / PLOT)
     if picture is not None:
         save_contact_sheet(record, picture, maps, stage / CONTACT_SHEET)
     write_text(stage / TABLE, render_csv(ablate_sheet(record)))

@@ -1,13 +1,12 @@
 """The chart of `ablate`: the target's logit and probability, layer by layer or channel by channel."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from modelscope_cli.commands.ablate.table import answer_of, picture_title
 from modelscope_cli.records.ablate import AblateRecord, Ablation
 from modelscope_cli.records.naming import label_of
-from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure, save_figure
+from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure
 from modelscope_cli.report.labels import shortened
 
 _MOST_PANELS = 8  # of channels
@@ -21,16 +20,6 @@ def draw_ablation(record: AblateRecord) -> Any:
     figure = new_figure(8.0, 7.2, picture_title(record))  # the rows will say how large it is
     (_draw_channels if is_by_channel else _draw_layers)(figure, record)
     return figure
-
-
-def save_ablation_plot(record: AblateRecord, path: Path) -> None:
-    """Save what `draw_ablation` draws.
-
-    Raises:
-        CannotRunError: the file cannot be written (exit 4).
-    """
-    figure = draw_ablation(record)
-    save_figure(figure, path, 130)
 
 
 def _draw_layers(figure: Any, record: AblateRecord) -> None:

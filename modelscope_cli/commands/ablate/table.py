@@ -1,13 +1,12 @@
 """The columns of `ablate`."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 from modelscope_cli.records.ablate import AblateRecord, Ablation
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.report import numbers
+from modelscope_cli.report.facts import hook_facts, not_called_facts, report_facts
 from modelscope_cli.report.headline import headline
-from modelscope_cli.report.hook_facts import hook_facts
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
 _STAND_INS = {
@@ -95,17 +94,13 @@ def _facts(record: AblateRecord, top: int | None) -> tuple[tuple[str, str], ...]
     if top is not None and top < len(rows):
         facts.append(("shown", f"{top} of {len(rows)}"))
     facts += hook_facts(record.hooks)
-    if record.not_called:
-        facts.append(("not called", ", ".join(record.not_called)))
-    if record.out_dir:
-        facts.append(("report", f"{record.out_dir} ({', '.join(record.files)})"))
+    facts += not_called_facts(record.not_called)
+    facts += report_facts(record.out_dir, record.files)
     return tuple(facts)
 
 
 def picture_title(record: AblateRecord) -> str:
     """Return two lines for a picture: the model, and what was done while which class was followed."""
-    model = record.run.model
-    name = Path(model.name).name if model.source == "import" else model.name
     what = "each channel" if any(row.channel is not None for row in record.rows) else "each layer"
     how = {"zero": "set to zero", "mean": "set to its mean", "shuffle": "shuffled"}[record.mode]
-    return f"{name}, {model.weights.resolved} weights\n{what} in turn {how}; target {record.baseline.target}"
+    return f"{record.run.model.heading}\n{what} in turn {how}; target {record.baseline.target}"

@@ -9,7 +9,7 @@ from modelscope_cli.commands.attack.options import ATTACK, AttackOptions
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
-from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.groups import said, spread
 from modelscope_cli.shell.named_model import FirstArg, need_images
 from modelscope_cli.shell.output import emit
 
@@ -52,13 +52,7 @@ def attack(
     asked[1].check_one("attack")
     record = ms.attack(
         *asked,
-        method=search.method,
-        norm=search.norm,
-        epsilon=search.epsilon,
-        steps=search.steps,
-        step_size=search.step_size,
-        restarts=search.restarts,
-        target=search.target,
+        **said(search),
         hook=hook or (),
         out=folder.choose("attack", named),
         force=output.force,

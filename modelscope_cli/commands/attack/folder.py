@@ -4,8 +4,9 @@ from pathlib import Path
 
 from torch import Tensor
 
-from modelscope_cli.commands.attack.pictures import save_comparison, save_losses, save_perturbation
+from modelscope_cli.commands.attack.pictures import DPI, draw_losses, save_comparison, save_perturbation
 from modelscope_cli.records.attack import AttackRecord
+from modelscope_cli.report.canvas import save_figure
 from modelscope_cli.report.folder import write_text
 from modelscope_cli.report.json import render_json
 
@@ -22,5 +23,5 @@ def save_report(record: AttackRecord, before: Tensor, after: Tensor, stage: Path
     """
     save_perturbation(record, before, after, stage / PERTURBATION)
     save_comparison(record, before, after, stage / COMPARISON)
-    save_losses(record, stage / LOSS)
+    save_figure(draw_losses(record), stage / LOSS, DPI)
     write_text(stage / REPORT, render_json(record.to_dict()))

@@ -58,9 +58,7 @@ def save_comparison(record: AttackRecord, before: Tensor, after: Tensor, path: P
         return axes
 
     title = place(_MARGIN, 0, whole[0] - 2 * _MARGIN, _HEAD)
-    model = record.run.model
-    model_name = Path(model.name).name if model.source == "import" else model.name
-    said = f"{model_name}, {model.weights.resolved} weights, on {Path(record.image).name}"
+    said = f"{record.run.model.heading}, on {Path(record.image).name}"
     title.text(0, 0.72, said, fontsize=11, color=INK, va="center")
     titles = ("before", f"the change, magnified {record.magnification} times", "after, as saved")
     shown = (before, magnified(record, before, after), after)
@@ -157,16 +155,6 @@ def draw_losses(record: AttackRecord) -> Any:
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(**ABOVE, ncols=3, borderaxespad=0.2)
     return figure
-
-
-def save_losses(record: AttackRecord, path: Path) -> None:
-    """Save what `draw_losses` draws.
-
-    Raises:
-        CannotRunError: the file cannot be written (exit 4).
-    """
-    figure = draw_losses(record)
-    save_figure(figure, path, DPI)
 
 
 # What `record.plot()` draws; the first where no other is asked for.

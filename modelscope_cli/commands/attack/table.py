@@ -2,7 +2,7 @@
 
 from modelscope_cli.records.attack import Answer, AttackRecord
 from modelscope_cli.report import numbers
-from modelscope_cli.report.hook_facts import hook_facts
+from modelscope_cli.report.facts import hook_facts
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
 COLUMNS = (

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from modelscope_cli.shell import option_groups as groups
-from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.named_model import SameModelOpt, names_model, take_model
 
 if TYPE_CHECKING:
@@ -111,20 +110,10 @@ class RuleOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadingOptions:
+class LoadingOptions(groups.LoadOptions):
     """The model that is judged, and how it is loaded."""
 
     model: SameModelOpt = None
-    weights: opt.WeightsOpt = "auto"
-    checkpoint: opt.CheckpointOpt = None
-    key: opt.KeyOpt = None
-    strict: opt.StrictOpt = True
-    num_classes: opt.NumClassesOpt = None
-    model_arg: opt.ModelArgsOpt = None
-    device: opt.DeviceOpt = "auto"
-    dtype: opt.DtypeOpt = "float32"
-    seed: opt.SeedOpt = 0
-    offline: opt.OfflineOpt = False
 
     def take(self, first: str | None, images: list[str] | None) -> tuple[str, list[str]]:
         """Return the model and the images: the first word is the model, or with --model it may be an image."""
@@ -138,18 +127,7 @@ class LoadingOptions:
         """Return what was asked for. A file of weights is judged before it is refused, so it is checked later."""
         from modelscope_cli.models.request import check_request, weights_file
 
-        request = groups.ModelOptions(
-            weights=self.weights,
-            checkpoint=self.checkpoint,
-            key=self.key,
-            strict=self.strict,
-            num_classes=self.num_classes,
-            model_arg=self.model_arg,
-            device=self.device,
-            dtype=self.dtype,
-            seed=self.seed,
-            offline=self.offline,
-        ).typed(model)
+        request = self.typed(model)
         return check_request(request) if weights_file(request) is None else request
 
 

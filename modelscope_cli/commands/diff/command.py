@@ -10,7 +10,7 @@ from modelscope_cli.commands.diff import options as own
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
-from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.groups import said, spread
 from modelscope_cli.shell.numbers import real
 from modelscope_cli.shell.output import emit
 
@@ -51,7 +51,6 @@ def diff(
     mode: opt.ModeOpt = opt.Mode.auto,
     both: own.BothOptions = own.BOTH,
     b_options: own.BOptions = own.B,
-    offline: opt.OfflineOpt = False,
     inputs: groups.InputOptions = groups.INPUT,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> int:
@@ -76,24 +75,15 @@ def diff(
     choose_columns(diff_columns(), output.columns)
     a, b, images = both.take(a, b, images)
     record = ms.diff(
-        both.request(a, offline),
+        both.typed(a),
         b,
         inputs.request(images, both.seed),
         tolerance=tolerance,
-        layer=layers.layer or (),
-        exclude=layers.exclude or (),
+        **said(layers, b_options),
         plot=plot,
         hook=hook or (),
         mode=mode,
         model=both.model,
-        b_weights=b_options.b_weights,
-        b_checkpoint=b_options.b_checkpoint,
-        b_key=b_options.b_key,
-        b_device=b_options.b_device,
-        b_dtype=b_options.b_dtype,
-        b_mode=b_options.b_mode,
-        b_seed=b_options.b_seed,
-        b_hook=b_options.b_hook or (),
         force=output.force,
         progress=PROGRESS,
     )

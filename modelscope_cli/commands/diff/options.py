@@ -3,24 +3,21 @@
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from modelscope_cli.bounds import LAST_SEED
 from modelscope_cli.errors import UsageError
-from modelscope_cli.shell import console
+from modelscope_cli.records.bounds import LAST_SEED
+from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.numbers import whole
-
-if TYPE_CHECKING:
-    from modelscope_cli.models.request import ModelRequest
 
 _B = "B, where it is not as A"
 
 
 @dataclass(frozen=True, slots=True)
-class BothOptions:
+class BothOptions(groups.LoadOptions):
     """The models as they are said for both sides."""
 
     model: Annotated[
@@ -33,15 +30,6 @@ class BothOptions:
             rich_help_panel="Model",
         ),
     ] = None
-    weights: opt.WeightsOpt = "auto"
-    checkpoint: opt.CheckpointOpt = None
-    key: opt.KeyOpt = None
-    strict: opt.StrictOpt = True
-    num_classes: opt.NumClassesOpt = None
-    model_arg: opt.ModelArgsOpt = None
-    device: opt.DeviceOpt = "auto"
-    dtype: opt.DtypeOpt = "float32"
-    seed: opt.SeedOpt = 0
 
     def take(
         self, a: str | None, b: str | None, images: list[str] | None
@@ -62,25 +50,6 @@ class BothOptions:
             hint = f"modelscope diff {shlex.join([a, sides[1] if len(sides) > 1 else self.model])}"
             raise UsageError(f"'{a}' and '--model {self.model}' are two models", hint)
         return a, b, images
-
-    def request(self, a: str, offline: bool) -> "ModelRequest":
-        """Return what is said of both; what A and B are is sorted out, and checked, when both are known."""
-        from modelscope_cli.models.request import ModelRequest
-
-        return ModelRequest(
-            model=a,
-            weights=self.weights,
-            checkpoint=self.checkpoint,
-            key=self.key,
-            strict=self.strict,
-            num_classes=self.num_classes,
-            model_args=tuple(self.model_arg or ()),
-            device=self.device,
-            dtype=self.dtype,
-            seed=self.seed,
-            offline=offline,
-            progress=not console.settings.is_quiet,
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli.records.diff import Difference, DiffRecord
-from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure, save_figure
+from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure
 
 _FAINT = "#9fb3cf"
 _MOST_LABELS = 160
@@ -27,16 +27,6 @@ def draw_divergence(record: DiffRecord) -> Any:
     lower.set_xticks(range(0, len(rows), step), labels[::step], rotation=90, fontsize=6.5)
     lower.set_xlim(-0.7, max(len(rows) - 0.3, 0.7))
     return figure
-
-
-def save_divergence(record: DiffRecord, path: Path) -> None:
-    """Save what `draw_divergence` draws.
-
-    Raises:
-        CannotRunError: the file cannot be written (exit 4).
-    """
-    figure = draw_divergence(record)
-    save_figure(figure, path, 130)
 
 
 def _draw_distance(axes: Any, record: DiffRecord) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from modelscope_cli.records.diff import Difference, DiffRecord, DiffSide, LayerDifference, TensorDifference
 from modelscope_cli.report import numbers
-from modelscope_cli.report.hook_facts import hook_facts
+from modelscope_cli.report.facts import hook_facts
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
 WHOLE = {"show_all": True}  # also what is the same on both sides

@@ -10,7 +10,7 @@ import modelscope_cli as ms
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
-from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.groups import said, spread
 from modelscope_cli.shell.named_model import FirstArg
 from modelscope_cli.shell.numbers import whole
 from modelscope_cli.shell.output import emit
@@ -87,8 +87,7 @@ def featuremaps(
     asked[1].check_one("featuremaps")
     record = ms.featuremaps(
         *asked,
-        layer=layers.layer or (),
-        exclude=layers.exclude or (),
+        **said(layers),
         max_channels=max_channels,
         strongest=strongest,
         scale=scale,

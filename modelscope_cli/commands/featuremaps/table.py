@@ -3,7 +3,7 @@
 from modelscope_cli.records.featuremaps import FeatureMap, FeatureMapsRecord
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.report import numbers
-from modelscope_cli.report.hook_facts import hook_facts
+from modelscope_cli.report.facts import hook_facts, not_called_facts
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
 COLUMNS = (
@@ -24,8 +24,7 @@ def featuremaps_sheet(record: FeatureMapsRecord, columns: str | None = None) -> 
     if record.out_dir is not None:
         sheet = f"{record.out_dir}/{record.contact_sheet}"
         facts = [("folder", record.out_dir), ("all at a glance", sheet), *facts]
-    if record.not_called:
-        facts.append(("not called", ", ".join(record.not_called)))
+    facts += not_called_facts(record.not_called)
     return Sheet(
         title=_title(record),
         columns=choose_columns(COLUMNS, columns),

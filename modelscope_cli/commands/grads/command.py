@@ -10,7 +10,7 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
-from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.groups import said, spread
 from modelscope_cli.shell.named_model import FirstArg
 from modelscope_cli.shell.numbers import real, whole
 from modelscope_cli.shell.output import emit
@@ -80,18 +80,8 @@ def grads(
         check_drift(mode == opt.Mode.train or (mode == opt.Mode.auto and has_own_loss(asked[0], loss.loss)))
     record = ms.grads(
         *asked,
-        layer=layers.layer or (),
-        exclude=layers.exclude or (),
+        **said(layers, loss, clip, trained),
         hook=hook or (),
-        loss=loss.loss,
-        target=loss.target,
-        label_smoothing=loss.label_smoothing,
-        weight_decay=loss.weight_decay,
-        clip=clip.clip,
-        clip_norm=clip.clip_norm,
-        clip_activations=clip.clip_activations,
-        freeze=trained.freeze or (),
-        train_only=trained.train_only or (),
         mode=mode,
         repeat=repeat,
         full_backward=full_backward,

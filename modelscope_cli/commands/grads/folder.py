@@ -4,10 +4,11 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
-from modelscope_cli.commands.grads.pictures import save_gradient_flow
+from modelscope_cli.commands.grads.pictures import draw_gradient_flow
 from modelscope_cli.commands.grads.table import grads_sheet
 from modelscope_cli.plain_text import markdown, plain
 from modelscope_cli.records.grads import GradsRecord
+from modelscope_cli.report.canvas import save_figure
 from modelscope_cli.report.delimited import render_csv
 from modelscope_cli.report.folder import write_text
 from modelscope_cli.report.json import render_json
@@ -26,7 +27,7 @@ def save_report(record: GradsRecord, stage: Path) -> None:
     write_text(stage / "report.json", render_json(record.to_dict()))
     write_text(stage / "parameters.csv", render_csv(grads_sheet(record, "parameters")))
     write_text(stage / "activations.csv", render_csv(grads_sheet(record, "activations")))
-    save_gradient_flow(record, stage / PICTURE)
+    save_figure(draw_gradient_flow(record), stage / PICTURE)
     write_text(stage / "report.md", _markdown(record))
 
 

@@ -2,12 +2,11 @@
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from modelscope_cli.records.grads import ActivationGradient, GradsRecord, ParameterGradient
 from modelscope_cli.records.naming import label_of
-from modelscope_cli.report.canvas import ABOVE, ACCENT, AMBER, INK, LINE, new_figure, save_figure
+from modelscope_cli.report.canvas import ABOVE, ACCENT, AMBER, INK, LINE, new_figure
 from modelscope_cli.report.labels import shortened
 
 _NON_FINITE = "non-finite"
@@ -39,16 +38,6 @@ def draw_gradient_flow(record: GradsRecord) -> Any:
         )
         upper.legend(**ABOVE, ncols=4)
     return figure
-
-
-def save_gradient_flow(record: GradsRecord, path: Path) -> None:
-    """Save what `draw_gradient_flow` draws.
-
-    Raises:
-        CannotRunError: the file cannot be written (exit 4).
-    """
-    figure = draw_gradient_flow(record)
-    save_figure(figure, path, 130)
 
 
 def _has_gradient(row: ActivationGradient | ParameterGradient) -> bool:
@@ -109,9 +98,8 @@ def _line(
 
 
 def _title(record: GradsRecord) -> str:
-    model, loss = record.run.model, record.loss
-    name = Path(model.name).name if model.source == "import" else model.name
-    return f"{name}, {model.weights.resolved} weights, {record.mode} mode: {loss.name} = {loss.value:.4g}"
+    loss = record.loss
+    return f"{record.run.model.heading}, {record.mode} mode: {loss.name} = {loss.value:.4g}"
 
 
 # What `record.plot()` draws; the first where no other is asked for.

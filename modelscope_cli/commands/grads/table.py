@@ -8,8 +8,8 @@ from modelscope_cli.records.naming import label_of
 from modelscope_cli.report import numbers
 from modelscope_cli.report.batch_norm_table import COLUMNS as BATCH_NORM_COLUMNS
 from modelscope_cli.report.batch_norm_table import batch_norm_sheet, worst_drift
+from modelscope_cli.report.facts import hook_facts, not_called_facts, report_facts
 from modelscope_cli.report.headline import headline
-from modelscope_cli.report.hook_facts import hook_facts
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
 Row = ParameterGradient | ActivationGradient
@@ -141,10 +141,8 @@ def _facts(record: GradsRecord, rows: Sequence[Row]) -> tuple[tuple[str, str], .
     if record.batch_norm:
         facts.append(worst_drift(record.batch_norm))
     facts += hook_facts(record.hooks)
-    if record.not_called:
-        facts.append(("not called", ", ".join(record.not_called)))
-    if record.out_dir:
-        facts.append(("report", f"{record.out_dir} ({', '.join(record.files)})"))
+    facts += not_called_facts(record.not_called)
+    facts += report_facts(record.out_dir, record.files)
     return tuple(facts)
 
 

@@ -3,10 +3,9 @@
 import modelscope_cli as ms
 from modelscope_cli.commands.lrfind.options import SWEEP, SweepOptions
 from modelscope_cli.shell import option_groups as groups
-from modelscope_cli.shell import options as opt
 from modelscope_cli.shell import training as shared
 from modelscope_cli.shell.console import PROGRESS
-from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.groups import said, spread
 from modelscope_cli.shell.output import emit
 
 
@@ -20,9 +19,7 @@ def lrfind(
     label_smoothing: shared.SmoothingOpt = 0.0,
     weight_decay: shared.DecayOpt = 0.0,
     change: shared.ChangeOptions = shared.CHANGES,
-    named: shared.NamedOptions = shared.NAMED,
-    num_classes: opt.NumClassesOpt = None,
-    built: shared.BuiltOptions = shared.BUILT,
+    learner: shared.LearnerOptions = shared.LEARNER,
     folder: groups.FolderOptions = groups.FOLDER,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> None:
@@ -43,33 +40,18 @@ def lrfind(
     from modelscope_cli.report.sheet import choose_columns
 
     where = output.begin()
-    model, data = given.take("lrfind", named.model)
-    request = shared.request_of(model, named, built, num_classes)
+    model, data = given.take("lrfind", learner.model)
+    request = learner.request(model)
     choose_columns(LRFIND_COLUMNS, output.columns)
     record = ms.lrfind(
         request,
         data,
         loaders=given.loaders,
-        pictures=drawn.pictures,
-        size=drawn.size,
-        low=sweep.low,
-        high=sweep.high,
-        steps=sweep.steps,
-        linear=sweep.linear,
-        smoothing=sweep.smoothing,
-        diverged=sweep.diverged,
+        **said(drawn, sweep, change),
         batch=batch,
         optimizer=optimizer,
         label_smoothing=label_smoothing,
         weight_decay=weight_decay,
-        init=change.init,
-        activation=change.activation,
-        leak=change.leak,
-        subtract=change.subtract,
-        maximum=change.maximum,
-        norm_layer=change.norm_layer,
-        freeze=change.freeze or (),
-        train_only=change.train_only or (),
         out=folder.out or free_folder("lrfind", model),
         force=output.force,
         progress=PROGRESS,

@@ -1,11 +1,10 @@
 """The picture of a range test: the loss over the learning rate, and the suggestions on it."""
 
-from pathlib import Path
 from typing import Any
 
 from modelscope_cli.commands.lrfind.table import WAYS, loss_at
 from modelscope_cli.records.lrfind import LrfindRecord
-from modelscope_cli.report.canvas import ACCENT, AMBER, GREEN, INK, LINE, new_figure, save_figure
+from modelscope_cli.report.canvas import ACCENT, AMBER, GREEN, INK, LINE, new_figure
 
 _COLOURS = {"steepest": ACCENT, "valley": GREEN, "minimum": AMBER}
 
@@ -37,20 +36,9 @@ def draw_range_test(record: LrfindRecord) -> Any:
     axes.grid(lw=0.4, alpha=0.5)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=9)
-    model = record.run.model
-    name = Path(model.name).name if model.source == "import" else model.name
+    name = record.run.model.short_name
     axes.set_title(f"{name}, {record.optimizer}: {record.stopped}", loc="left", fontsize=10, color=INK)
     return figure
-
-
-def save_lrfind_plot(record: LrfindRecord, path: Path) -> None:
-    """Save what `draw_range_test` draws.
-
-    Raises:
-        CannotRunError: the file cannot be written (exit 4).
-    """
-    figure = draw_range_test(record)
-    save_figure(figure, path, 110)
 
 
 # What `record.plot()` draws; the first where no other is asked for.

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from modelscope_cli.records.lrfind import LrfindRecord
 from modelscope_cli.report import numbers
+from modelscope_cli.report.facts import report_facts
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
 WAYS = {
@@ -78,6 +79,5 @@ def _facts(record: LrfindRecord) -> list[tuple[str, str]]:
         facts.append(
             (part, f"{before} before, {after} after: {'put back' if before == after else 'CHANGED'}")
         )
-    if record.out_dir:
-        facts.append(("report", f"{record.out_dir} ({', '.join(record.files)})"))
+    facts += report_facts(record.out_dir, record.files)
     return facts

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from modelscope_cli.records.predict import Guess, PredictRecord
 from modelscope_cli.report import numbers
-from modelscope_cli.report.hook_facts import hook_facts
+from modelscope_cli.report.facts import hook_facts
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
 

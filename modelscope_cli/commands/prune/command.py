@@ -11,7 +11,7 @@ from modelscope_cli.commands.prune.options import CUT, CutOptions
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
-from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.groups import said, spread
 from modelscope_cli.shell.named_model import FirstArg
 from modelscope_cli.shell.output import emit
 
@@ -71,8 +71,7 @@ def prune(
     cut.check(model.seed, bool(images))
     record = ms.prune(
         *asked,
-        layer=layers.layer or (),
-        exclude=layers.exclude or (),
+        **said(layers),
         amount=cut.amount,
         method=cut.method,
         by_channel=cut.by_channel,

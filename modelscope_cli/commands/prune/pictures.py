@@ -1,12 +1,11 @@
 """The picture of pruning: how the answers drift as more is cut, and where the zeros are."""
 
 import math
-from pathlib import Path
 from typing import Any
 
 from modelscope_cli.commands.prune.table import weight_label
 from modelscope_cli.records.prune import PruneRecord
-from modelscope_cli.report.canvas import ACCENT, INK, LINE, new_figure, save_figure
+from modelscope_cli.report.canvas import ACCENT, INK, LINE, new_figure
 from modelscope_cli.report.headline import given
 from modelscope_cli.report.labels import shortened
 from modelscope_cli.report.numbers import short
@@ -35,16 +34,6 @@ def draw_pruning(record: PruneRecord) -> Any:
     curves[-1].set_xlabel(f"{unit} cut, %")
     _draw_layers(figure.add_subplot(grid[:, 1]), record)
     return figure
-
-
-def save_prune_plot(record: PruneRecord, path: Path) -> None:
-    """Save what `draw_pruning` draws.
-
-    Raises:
-        CannotRunError: the file cannot be written (exit 4).
-    """
-    figure = draw_pruning(record)
-    save_figure(figure, path, 130)
 
 
 def _curve(axes: Any, record: PruneRecord, values: list[float], at_zero: float, label: str) -> None:
@@ -85,10 +74,8 @@ def _draw_layers(axes: Any, record: PruneRecord) -> None:
 
 
 def _title(record: PruneRecord) -> str:
-    model = record.run.model
-    name = Path(model.name).name if model.source == "import" else model.name
     what = given(record.run, record.images)
-    return f"{name}, {model.weights.resolved} weights, on {what}: cutting {record.what_is_cut}"
+    return f"{record.run.model.heading}, on {what}: cutting {record.what_is_cut}"
 
 
 # What `record.plot()` draws; the first where no other is asked for.

@@ -2,8 +2,8 @@
 
 from modelscope_cli.records.prune import Drift, PrunedLayer, PruneRecord
 from modelscope_cli.report import numbers
+from modelscope_cli.report.facts import hook_facts, report_facts
 from modelscope_cli.report.headline import headline
-from modelscope_cli.report.hook_facts import hook_facts
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
 
@@ -80,8 +80,7 @@ def _facts(record: PruneRecord) -> list[tuple[str, str]]:
     facts += hook_facts(record.hooks)
     if record.file is not None:
         facts.append(("weights", f"{record.file} ({numbers.memory(record.file_bytes or 0)})"))
-    if record.out_dir:
-        facts.append(("report", f"{record.out_dir} ({', '.join(record.files)})"))
+    facts += report_facts(record.out_dir, record.files)
     return facts
 
 

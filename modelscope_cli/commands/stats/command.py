@@ -12,7 +12,7 @@ from modelscope_cli.records.naming import NEAR_ZERO
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
-from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.groups import said, spread
 from modelscope_cli.shell.named_model import FirstArg
 from modelscope_cli.shell.numbers import real
 from modelscope_cli.shell.output import emit
@@ -93,8 +93,7 @@ def stats(
     out = folder.choose("stats", named) if correlation else None
     record = ms.stats(
         *asked,
-        layer=layers.layer or (),
-        exclude=layers.exclude or (),
+        **said(layers),
         near_zero=near_zero,
         plot=plot,
         correlation=correlation,

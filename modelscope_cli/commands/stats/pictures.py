@@ -13,7 +13,7 @@ from torch import Tensor
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.records.stats import ActivationStats, StatsRecord
 from modelscope_cli.report import grids, numbers, palette
-from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure, save_figure
+from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure
 from modelscope_cli.report.labels import file_stems
 
 CMAP = "RdBu_r"  # blue -1, white 0, red 1
@@ -37,21 +37,9 @@ def draw_distributions(record: StatsRecord) -> Any:
     return figure
 
 
-def save_distributions(record: StatsRecord, path: Path) -> None:
-    """Save what `draw_distributions` draws.
-
-    Raises:
-        CannotRunError: the file cannot be written (exit 4).
-    """
-    figure = draw_distributions(record)
-    save_figure(figure, path, 130)
-
-
 def _title(record: StatsRecord) -> str:
-    model = record.run.model
-    name = Path(model.name).name if model.source == "import" else model.name
     images = f"{record.images} image{'s' if record.images != 1 else ''}"
-    return f"{name}, {model.weights.resolved} weights, {images}"
+    return f"{record.run.model.heading}, {images}"
 
 
 def _draw_densities(axes: object, rows: list[ActivationStats]) -> None:

@@ -5,8 +5,8 @@ from modelscope_cli.records.stats import ActivationStats, StatsRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.batch_norm_table import COLUMNS as BATCH_NORM_COLUMNS
 from modelscope_cli.report.batch_norm_table import batch_norm_sheet, worst_drift
+from modelscope_cli.report.facts import hook_facts, not_called_facts
 from modelscope_cli.report.headline import headline
-from modelscope_cli.report.hook_facts import hook_facts
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
 
@@ -112,6 +112,5 @@ def _facts(record: StatsRecord) -> tuple[tuple[str, str], ...]:
     facts += hook_facts(record.hooks)
     if record.batch_norm:
         facts.append(worst_drift(record.batch_norm))
-    if record.not_called:
-        facts.append(("not called", ", ".join(record.not_called)))
+    facts += not_called_facts(record.not_called)
     return tuple(facts)

@@ -10,7 +10,7 @@ from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
-from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.groups import said, spread
 from modelscope_cli.shell.named_model import ModelArg, SameModelOpt, take_model
 from modelscope_cli.shell.numbers import whole
 from modelscope_cli.shell.output import emit
@@ -84,8 +84,7 @@ def summary(
             given,
             depth=depth,
             freeze=freeze or (),
-            layer=layers.layer or (),
-            exclude=layers.exclude or (),
+            **said(layers),
             progress=PROGRESS,
         )
     except ModelscopeError as error:

@@ -3,12 +3,12 @@
 from typing import Annotated
 
 import modelscope_cli as ms
-from modelscope_cli.bounds import LONGEST_RUN
-from modelscope_cli.commands.train.options import HOW, HowOptions
+from modelscope_cli.commands.train.options import HOW, LEARNER, HowOptions, OwnLearnerOptions
+from modelscope_cli.records.bounds import LONGEST_RUN
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import training as shared
 from modelscope_cli.shell.console import PROGRESS
-from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.groups import said, spread
 from modelscope_cli.shell.numbers import whole
 from modelscope_cli.shell.output import emit
 from modelscope_cli.shell.verdict import FailOnOpt, is_failed
@@ -20,8 +20,7 @@ def train(
     drawn: shared.DrawnOptions = shared.DRAWN,
     how: HowOptions = HOW,
     change: shared.ChangeOptions = shared.CHANGES,
-    named: shared.NamedOptions = shared.NAMED,
-    built: shared.BuiltOptions = shared.BUILT,
+    learner: OwnLearnerOptions = LEARNER,
     every: Annotated[
         int | None,
         whole(
@@ -67,34 +66,14 @@ def train(
     from modelscope_cli.report.sheet import choose_columns
 
     where = output.begin()
-    model, data = given.take("train", named.model)
-    request = shared.request_of(model, named, built)
+    model, data = given.take("train", learner.model)
+    request = learner.request(model)
     choose_columns(train_columns(bool(how.vary)), output.columns)
     record = ms.train(
         request,
         data,
         loaders=given.loaders,
-        pictures=drawn.pictures,
-        size=drawn.size,
-        steps=how.steps,
-        batch=how.batch,
-        optimizer=how.optimizer,
-        lr=how.lr,
-        schedule=how.schedule,
-        label_smoothing=how.label_smoothing,
-        weight_decay=how.weight_decay,
-        clip_norm=how.clip_norm,
-        patience=how.patience,
-        callback=how.callback or (),
-        vary=how.vary or (),
-        init=change.init,
-        activation=change.activation,
-        leak=change.leak,
-        subtract=change.subtract,
-        maximum=change.maximum,
-        norm_layer=change.norm_layer,
-        freeze=change.freeze or (),
-        train_only=change.train_only or (),
+        **said(drawn, how, change),
         every=every,
         save_every=save_every,
         out=folder.out or free_folder("train", model),

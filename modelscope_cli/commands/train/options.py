@@ -1,11 +1,12 @@
 """The options of `train` that say how it learns."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import typer
 
-from modelscope_cli.bounds import LONGEST_RUN
+from modelscope_cli.records.bounds import LONGEST_RUN
+from modelscope_cli.shell import options as opt
 from modelscope_cli.shell import training as shared
 from modelscope_cli.shell.numbers import real, whole
 
@@ -76,4 +77,11 @@ class HowOptions:
     ] = None
 
 
-HOW = HowOptions()
+@dataclass(frozen=True, slots=True)
+class OwnLearnerOptions(shared.LearnerOptions):
+    """The model that learns; how many classes it has, the images say."""
+
+    num_classes: opt.NumClassesOpt = field(default=None, init=False)
+
+
+HOW, LEARNER = HowOptions(), OwnLearnerOptions()

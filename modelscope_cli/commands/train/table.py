@@ -7,6 +7,7 @@ from modelscope_cli.records.naming import is_rectifier, label_of
 from modelscope_cli.records.train import Training, TrainRecord
 from modelscope_cli.records.watch import WatchedLayer
 from modelscope_cli.report import numbers
+from modelscope_cli.report.facts import report_facts
 from modelscope_cli.report.sheet import Column, Sheet, Value, choose_columns
 
 
@@ -152,8 +153,7 @@ def _facts(record: TrainRecord) -> list[tuple[str, str]]:
     facts += [("try", hint) for hint in dict.fromkeys(finding.hint for finding in record.findings)]
     if not record.findings:
         facts.append(("verdict", "nothing wrong found"))
-    if record.out_dir:
-        facts.append(("report", f"{record.out_dir} ({', '.join(record.files)})"))
+    facts += report_facts(record.out_dir, record.files)
     return facts
 
 

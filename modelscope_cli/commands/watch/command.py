@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import modelscope_cli as ms
-from modelscope_cli.bounds import LONGEST_RUN
+from modelscope_cli.records.bounds import LONGEST_RUN
 from modelscope_cli.shell import console
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt

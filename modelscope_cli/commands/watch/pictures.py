@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from modelscope_cli.records.naming import is_rectifier
-from modelscope_cli.records.watch import WatchedLayer, WatchedParameter, WatchRecord, labelling
-from modelscope_cli.report.canvas import ACCENT, INK, new_figure, save_figure
+from modelscope_cli.records.watch import WatchedLayer, WatchRecord, labelling
+from modelscope_cli.report import training_curves as curves
+from modelscope_cli.report.canvas import ACCENT, INK, new_figure
 
 _MOST_STRIPS = 48
 _MOST_ROWS = 160
@@ -22,11 +22,11 @@ def save_figures(record: WatchRecord, folder: Path) -> None:
         CannotRunError: a file cannot be written (exit 4).
     """
     if record.layers:
-        _save(_draw_activations(record), folder / "activations.png")
-        _save(_draw_histograms(record), folder / "histograms.png")
-        _save(_draw_dead(record), folder / "dead_units.png")
+        curves.save_curves(_draw_activations(record), folder / "activations.png")
+        curves.save_curves(_draw_histograms(record), folder / "histograms.png")
+        curves.save_curves(_draw_dead(record), folder / "dead_units.png")
     if record.parameters:
-        _save(_draw_updates(record), folder / "gradients.png")
+        curves.save_curves(_draw_updates(record), folder / "gradients.png")
 
 
 def _place(figure: Any, left: float, bottom: float, right: float, top: float, **gaps: float) -> None:
@@ -50,16 +50,8 @@ def _key_axes(figure: Any, right: float, bottom: float, top: float, width: float
     )
 
 
-def _save(figure: Any, path: Path) -> None:
-    save_figure(figure, path, 110)
-
-
 def _title(record: WatchRecord, what: str) -> str:
     return f"{record.run.model.name}: {what}"
-
-
-def _all_steps(rows: Sequence[WatchedLayer] | Sequence[WatchedParameter]) -> list[int]:
-    return sorted({step for row in rows for step in row.series.step})
 
 
 def _mark_steps(axes: Any, steps: list[int]) -> None:
@@ -76,13 +68,9 @@ def _between(steps: list[int], wanted: Sequence[int]) -> list[float]:
     return [float(at) for at in np.interp(wanted, steps, range(len(steps)))]
 
 
-def _floats(values: Sequence[float | None]) -> list[float]:
-    return [math.nan if value is None else value for value in values]
-
-
 def _draw_activations(record: WatchRecord) -> Any:
     """Means and deviations of every layer, and the loss."""
-    rows, steps = record.layers, _all_steps(record.layers)
+    rows, steps = record.layers, curves.all_steps(record.layers)
     place = {step: i for i, step in enumerate(steps)}
     labels = list(map(labelling(record.layers, record.parameters), rows))
     figure = new_figure(
@@ -95,15 +83,17 @@ def _draw_activations(record: WatchRecord) -> Any:
     for row in rows:
         x = [place[step] for step in row.series.step]
         colour = colours(row.order / max(len(rows) - 1, 1))
-        panels[0].plot(x, _floats(row.series.mean), color=colour, lw=1.1, alpha=0.9)
-        panels[1].plot(x, [v if v > 0 else math.nan for v in _floats(row.series.std)], color=colour, lw=1.1)
+        panels[0].plot(x, curves.floats(row.series.mean), color=colour, lw=1.1, alpha=0.9)
+        panels[1].plot(
+            x, [v if v > 0 else math.nan for v in curves.floats(row.series.std)], color=colour, lw=1.1
+        )
     _scale_means(panels[0], rows)
     panels[1].set_yscale("log", subs=(2, 5))
     panels[0].set_ylabel("mean")
     panels[1].set_ylabel("standard deviation")
     for number, series in enumerate(record.loss):
         line = ("-", "--", ":")[number % 3]
-        at, values = _between(steps, series.step), _floats(series.value)
+        at, values = _between(steps, series.step), curves.floats(series.value)
         panels[2].plot(at, values, color=INK, lw=1.1, ls=line, label=series.optimizer)
     if len(record.loss) > 1:
         panels[2].legend(fontsize=7, loc="upper right")
@@ -170,7 +160,7 @@ def _draw_histograms(record: WatchRecord) -> Any:
     import numpy as np
 
     rows = _thinned(record.layers, _MOST_STRIPS)
-    steps = _all_steps(rows)
+    steps = curves.all_steps(rows)
     n_columns = min(3, len(rows))
     n_lines = -(-len(rows) // n_columns)
     edges = rows[0].series.histogram.edges
@@ -241,32 +231,20 @@ def _thinned(rows: Sequence[Any], most: int) -> list[Any]:
     return list(rows)[::stride]
 
 
-def _grid(rows: Sequence[Any], steps: list[int], read: Any) -> Any:
-    import numpy as np
-
-    place = {step: i for i, step in enumerate(steps)}
-    grid = np.full((len(rows), len(steps)), math.nan)
-    for i, row in enumerate(rows):
-        for step, value in zip(row.series.step, read(row.series), strict=True):
-            grid[i, place[step]] = math.nan if value is None else value
-    return grid
-
-
 def _heat(axes: Any, grid: Any, labels: list[str], steps: list[int], **look: Any) -> Any:
-    image = axes.imshow(grid, aspect="auto", interpolation="nearest", **look)
+    image = curves.draw_heat(axes, grid, **look)
     axes.set_facecolor("#d9d9d9")
     axes.set_yticks(range(len(labels)), labels, fontsize=7 if len(labels) < 50 else 5)
     _mark_steps(axes, steps)
-    axes.set_xlabel("step")
     return image
 
 
 def _draw_dead(record: WatchRecord) -> Any:
     """The share of zeros: of rectifiers where there are any, else of every layer."""
-    rectifiers = [row for row in record.layers if is_rectifier(row.type)]
+    rectifiers = curves.rectifiers(record.layers)
     rows = _thinned(rectifiers or record.layers, _MOST_ROWS)
-    steps = _all_steps(rows)
-    grid = _grid(rows, steps, lambda series: series.zero_fraction)
+    steps = curves.all_steps(rows)
+    grid = curves.grid_of(rows, steps, lambda series: series.zero_fraction)
     what = "zeros in the outputs of the ReLUs" if rectifiers else "zeros in each layer's output"
     figure = new_figure(10.0, 1.1 + 0.28 * len(rows), _title(record, what), is_laid_out=False)
     axes = figure.subplots()
@@ -288,9 +266,9 @@ def _draw_updates(record: WatchRecord) -> Any:
     """Gradients and relative updates of the weights; biases live on another scale."""
     import numpy as np
 
-    weights = [one for one in record.parameters if len(one.shape) > 1] or list(record.parameters)
+    weights = curves.matrices(record.parameters) or list(record.parameters)
     rows = _thinned(weights, _MOST_ROWS)
-    steps = _all_steps(rows)
+    steps = curves.all_steps(rows)
     labels = [one.name for one in rows]
     figure = new_figure(
         13.0,
@@ -301,8 +279,8 @@ def _draw_updates(record: WatchRecord) -> Any:
     left, right = figure.subplots(1, 2, sharey=True)
     _place(figure, _label_width(labels, 7), 0.5, 0.2, 0.65, wspace=0.03)
     with np.errstate(all="ignore"):
-        norms = np.log10(_grid(rows, steps, lambda series: series.grad_norm))
-        ratios = np.log10(_grid(rows, steps, lambda series: series.update_ratio))
+        norms = np.log10(curves.grid_of(rows, steps, lambda series: series.grad_norm))
+        ratios = np.log10(curves.grid_of(rows, steps, lambda series: series.update_ratio))
     norms[~np.isfinite(norms)] = math.nan
     ratios[~np.isfinite(ratios)] = math.nan
     usual = norms[np.isfinite(norms)]

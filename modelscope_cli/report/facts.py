@@ -1,4 +1,4 @@
-"""The lines under a table that say what every `--hook` did."""
+"""Lines that stand under several tables: what every `--hook` did, what was not called, what was written."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,6 +10,18 @@ def hook_facts(reports: Sequence[HookReport]) -> Iterator[tuple[str, str]]:
     """Give one line a hook."""
     for report in reports:
         yield "hook", f"{report.spec}: {_what_it_did(report)}"
+
+
+def not_called_facts(layers: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Name the layers that were asked for and that the forward did not call, if any."""
+    if layers:
+        yield "not called", ", ".join(layers)
+
+
+def report_facts(folder: str | None, files: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Say where the report was written, if it was."""
+    if folder is not None:
+        yield "report", f"{folder} ({', '.join(files)})"
 
 
 def _what_it_did(report: HookReport) -> str:
