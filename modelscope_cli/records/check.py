@@ -47,6 +47,7 @@ class RuleInfo:
         sentence: what is wrong when it fires.
         threshold: findings lie beyond it; None for a budget nobody has set. `measure`: of what it is.
         source: where the threshold comes from.
+        why: what follows where it is broken. `silence`: what to do where that is meant.
         judged: False where it could not be, and `reason` says why.
     """
 
@@ -58,6 +59,8 @@ class RuleInfo:
     measure: str
     source: str
     hint: str
+    why: str = ""
+    silence: str = ""
     judged: bool = True
     reason: str | None = None
 

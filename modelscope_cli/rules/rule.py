@@ -6,6 +6,7 @@ from typing import Any
 
 from modelscope_cli.records.check import RuleInfo
 from modelscope_cli.records.evidence import Evidence
+from modelscope_cli.rules.reasons import WHY, how_to_silence
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,8 @@ class ListedRule:
             measure=self.measure,
             source=self.source,
             hint=self.hint,
+            why=WHY.get(self.code, ""),
+            silence=how_to_silence(self.code, self.name),
         )
 
 

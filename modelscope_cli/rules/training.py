@@ -90,7 +90,7 @@ RULES = (
     ),
     TrainingRule(
         code="MS705",
-        name="dead-units",
+        name="dying-units",
         severity=WARNING,
         sentence="a ReLU outputs next to nothing but zeros, and keeps doing so",
         threshold=0.9,
@@ -112,7 +112,7 @@ RULES = (
     ),
     TrainingRule(
         code="MS707",
-        name="vanishing-gradients",
+        name="vanishing-in-training",
         severity=WARNING,
         sentence="next to no gradient arrives at a weight",
         threshold=1e-7,
@@ -123,7 +123,7 @@ RULES = (
     ),
     TrainingRule(
         code="MS708",
-        name="exploding-gradients",
+        name="exploding-in-training",
         severity=WARNING,
         sentence="the gradient of a weight is very large",
         threshold=1e3,
