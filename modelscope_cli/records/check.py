@@ -30,6 +30,15 @@ class Finding:
     known: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class KnownFinding:
+    """A finding as the baseline keeps it; `value` is None where there is none to compare."""
+
+    code: str
+    layer: str | None
+    value: float | None = None
+
+
 ERROR, WARNING = "error", "warning"
 SEVERITIES = (WARNING, ERROR)
 
@@ -74,7 +83,7 @@ class CheckRecord(Record):
         rules: those that were selected.
         passed: no finding at or above `fail_on` that the baseline does not have.
         mode: `eval` or `train`: of the forward and backward passes.
-        baseline: the file the findings were held against; None without one.
+        baseline: the file the findings were held against; None without one. `gone`: what it has and occurs no more.
     """
 
     findings: tuple[Finding, ...]
@@ -84,6 +93,7 @@ class CheckRecord(Record):
     mode: str
     images: int
     baseline: str | None = None
+    gone: tuple[KnownFinding, ...] = ()
 
     def assert_passed(self) -> None:
         """Do nothing where it passed, so that a test can end with this.

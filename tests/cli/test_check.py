@@ -10,6 +10,7 @@ HEALTHY = "check {TINY} -c {samples}/tiny_resnet.safetensors"
 SICK = "check {TINY} -c {samples}/sick.safetensors"
 QUICK = f"{SICK} {{star}} --select MS202,MS207"
 DEAD = ("MS202", "relu")
+KNOWN = {"code": "MS202", "layer": "relu"}
 
 
 def codes(outcome):
@@ -119,15 +120,78 @@ def test_every_other_format_shows_the_finding(run, format):
 
 
 def test_a_baseline_lets_only_new_findings_fail(run, cwd):
-    written = run(f"{QUICK} --fail-on warning --ignore MS207 --baseline known.json")
+    written = run(f"{QUICK} --fail-on warning --ignore MS207 --baseline known.json --update-baseline")
     assert "wrote known.json: 1 finding is known from now on" in written.err
-    assert json.loads((cwd / "known.json").read_text())["findings"] == [{"code": "MS202", "layer": "relu"}]
+    document = {"schema": "modelscope/baseline/2", "findings": [{**KNOWN, "value": 0.875}]}
+    assert json.loads((cwd / "known.json").read_text()) == document
     before = (cwd / "known.json").read_bytes()
     again = run(f"{QUICK} --fail-on warning --ignore MS207 --baseline known.json --json")
     assert [finding["known"] for finding in again.json["findings"]] == [True]
     new = run(f"{QUICK} --fail-on warning --baseline known.json --json", expect=1)
     assert {finding["code"] for finding in new.json["findings"] if not finding["known"]} == {"MS207"}
     assert (cwd / "known.json").read_bytes() == before
+
+
+def test_a_baseline_that_is_not_there_is_an_error_and_the_hint_writes_it(run, cwd):
+    refused = run(f"{QUICK} --fail-on warning --baseline typo.json", expect=4)
+    assert "error: there is no baseline 'typo.json'" in refused.err
+    assert not (cwd / "typo.json").exists()
+    hint = refused.err.partition("hint: modelscope ")[2].strip()
+    assert hint.endswith("--baseline typo.json --update-baseline")
+    run(hint)
+    run(f"{QUICK} --fail-on warning --baseline typo.json")
+
+
+def write_known(path, *rows, version=2):
+    path.write_text(json.dumps({"schema": f"modelscope/baseline/{version}", "findings": rows}))
+
+
+def test_what_grew_worse_is_new(run, cwd):
+    line = f"{QUICK} --fail-on warning --ignore MS207 --baseline known.json"
+    for value, code in ((0.8, 1), (0.87, 0), (0.9, 0), (None, 0)):
+        write_known(cwd / "known.json", {**KNOWN, "value": value})
+        outcome = run(f"{line} --json", expect=code)
+        (finding,) = outcome.json["findings"]
+        assert finding["known"] is (code == 0)
+        assert ("worse than in the baseline, where it was 0.8" in finding["message"]) is (code == 1)
+
+
+def test_what_occurs_no_more_is_told_and_taken_out(run, cwd):
+    other = {"code": "MS301", "layer": "head", "value": 3.0}
+    write_known(
+        cwd / "known.json", {**KNOWN, "value": 0.9}, {**KNOWN, "layer": "block2.relu", "value": 1.0}, other
+    )
+    line = f"{QUICK} --ignore MS207 --baseline known.json"
+    # The rule of `other` is not selected: whether it still occurs nobody knows.
+    assert run(f"{line} --json").json["gone"] == [{**KNOWN, "layer": "block2.relu", "value": 1.0}]
+    assert "MS202 block2.relu; --update-baseline takes" in run(f"{line} --format table").out
+    run(f"{line} --update-baseline")
+    assert json.loads((cwd / "known.json").read_text())["findings"] == [{**KNOWN, "value": 0.875}, other]
+
+
+def test_a_baseline_is_written_the_same_where_nothing_changed(run, cwd):
+    line = f"{SICK} {{star}} --select MS2 --baseline known.json --update-baseline"
+    run(line)
+    before = (cwd / "known.json").read_text()
+    rows = json.loads(before)["findings"]
+    assert [(row["code"], row["layer"]) for row in rows] == sorted(
+        (row["code"], row["layer"]) for row in rows
+    )
+    assert len(before.splitlines()) == len(rows) + 5  # a finding a line
+    noisy = [{**row, "value": row["value"] * 1.001} for row in reversed(rows)]
+    write_known(cwd / "known.json", *noisy)
+    run(line)
+    assert json.loads((cwd / "known.json").read_text())["findings"] == noisy[::-1]
+    (cwd / "known.json").write_text(before)
+    run(line)
+    assert (cwd / "known.json").read_text() == before
+
+
+def test_an_old_baseline_is_read(run, cwd):
+    write_known(cwd / "known.json", KNOWN, version=1)
+    outcome = run(f"{QUICK} --fail-on warning --ignore MS207 --baseline known.json --json")
+    assert [finding["known"] for finding in outcome.json["findings"]] == [True]
+    assert "known.json keeps no values" in outcome.err
 
 
 def test_the_project_sets_and_flags_win(run, cwd):
@@ -171,10 +235,23 @@ BAD = [
     ("--format junt", 2, "unknown format 'junt': did you mean junit", "--format auto|table"),
     ("-o check.foo", 2, "'--output check.foo' does not say", "--output check.foo --format"),
     ("--columns nme", 2, "'nme'", "--columns code,"),
-    ("--baseline nowhere/known.json", 4, "there is no folder 'nowhere'", "mkdir -p nowhere"),
+    ("--baseline nowhere/known.json", 4, "there is no baseline 'nowhere/known.json'", "modelscope check "),
     ("--baseline broken.json", 4, "'broken.json' is not a baseline", "rm broken.json"),
     ("--baseline list.json", 4, "'list.json' is not a baseline", "rm list.json"),
     ("--baseline folder", 4, "'folder'", "ls -l folder"),
+    (
+        "--baseline later.json",
+        4,
+        "'later.json' is a baseline of schema 'modelscope/baseline/9'",
+        "rm later.json",
+    ),
+    ("--update-baseline", 2, "'--update-baseline' needs to know which file", "--baseline known.json"),
+    (
+        "--baseline nowhere/known.json --update-baseline",
+        4,
+        "there is no folder 'nowhere'",
+        "mkdir -p nowhere",
+    ),
 ]
 PROJECTS = [
     ("[tool.modelscope\n", "cannot be read", "python -c"),
@@ -207,6 +284,7 @@ def test_bad_input(run, cwd, options, code, quoted, hint):
     (cwd / "broken.json").write_text("{")
     (cwd / "list.json").write_text("[]")
     (cwd / "folder").mkdir()
+    write_known(cwd / "later.json", version=9)
     assert_refused(run(f"{HEALTHY} {options}", expect=code), quoted, hint)
 
 

@@ -71,6 +71,7 @@ def check(
             set=settings.thresholds,
             fail_on=settings.fail_on,
             baseline=settings.baseline,
+            update_baseline=rules.update_baseline,
             mode=mode,
             progress=PROGRESS,
         )

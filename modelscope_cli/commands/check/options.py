@@ -58,10 +58,18 @@ class RuleOptions:
         typer.Option(
             "--baseline",
             metavar="FILE",
-            help="Findings listed there do not count; a file that is not there is written, and all is well.",
+            help="Findings listed there do not count, unless they grew worse.",
             rich_help_panel=_RULES,
         ),
     ] = None
+    update_baseline: Annotated[
+        bool,
+        typer.Option(
+            "--update-baseline",
+            help="Write today's findings to that file, and let none of them count.",
+            rich_help_panel=_RULES,
+        ),
+    ] = False
     max_params: Annotated[
         str | None,
         typer.Option("--max-params", metavar="N", help="Parameters, 25M.", rich_help_panel=_BUDGETS),

@@ -1,6 +1,7 @@
 """The table of `check`: what was found, and what was not judged."""
 
 from modelscope_cli.records.check import CheckRecord, Finding
+from modelscope_cli.records.naming import some
 from modelscope_cli.report import numbers
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
@@ -83,4 +84,7 @@ def _facts(record: CheckRecord) -> tuple[tuple[str, str], ...]:
     facts += [("not judged", f"{' '.join(codes)}: {reason}") for reason, codes in reasons.items()]
     if record.baseline:
         facts.append(("baseline", record.baseline))
+    if record.gone:
+        words = some((f"{one.code} {one.layer or 'the model'}" for one in record.gone), 5)
+        facts.append(("gone", f"{words}; --update-baseline takes out of the baseline what is mended"))
     return tuple(facts)
