@@ -14,7 +14,7 @@ WHY = {
     "MS204": "where the curve is flat the derivative is next to nothing, and the layers before it do not learn",
     "MS205": "a signal this small drowns in rounding, and what is behind it sees a constant",
     "MS206": "signals that shrink or grow with depth make gradients do the same, and training slow or impossible",
-    "MS207": "in eval mode the layer normalises by statistics that are not those of this data, so it predicts badly",
+    "MS207": "in eval mode the layer normalises by statistics that are not those of this data, so predictions fail",
     "MS301": "one step of any optimizer with such a gradient makes the weights NaN for good",
     "MS302": "the weights before that place hardly change, however long the training lasts",
     "MS303": "one step throws these weights far off; the loss jumps or becomes NaN",

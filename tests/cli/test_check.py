@@ -2,10 +2,12 @@
 
 import json
 import re
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 
+SAMPLES = Path(__file__).parents[2] / "samples"
 HEALTHY = "check {TINY} -c {samples}/tiny_resnet.safetensors"
 SICK = "check {TINY} -c {samples}/sick.safetensors"
 QUICK = f"{SICK} {{star}} --select MS202,MS207"
@@ -213,6 +215,48 @@ def test_the_project_sets_and_flags_win(run, cwd):
     assert codes(run(f"{SICK} {{star}} --select MS202 --json")) == []
 
 
+@pytest.fixture
+def project(cwd):
+    """A project that names its model, checkpoint and images, all beside its pyproject.toml."""
+    for name in ("tiny_resnet.py", "sick.safetensors", "tiny_resnet.safetensors", "star.png"):
+        (cwd / name).symlink_to(SAMPLES / name)
+    (cwd / "pyproject.toml").write_text(
+        '[tool.modelscope]\nmodel = "tiny_resnet.py:TinyResNet"\ncheckpoint = "sick.safetensors"\n'
+        'images = ["star.png"]\nselect = "MS202"\n'
+    )
+    return cwd
+
+
+def about(outcome):
+    model, given = outcome.json["model"], outcome.json["input"]
+    return model["name"], model["weights"]["resolved"], given["source"]
+
+
+def test_the_project_names_model_checkpoint_and_images(run, project, monkeypatch):
+    outcome = run("check --json")
+    assert about(outcome) == ("tiny_resnet.py:TinyResNet", "sick.safetensors", "image")
+    assert codes(outcome) == ["MS202"]
+    (project / "below").mkdir()
+    monkeypatch.chdir(project / "below")
+    assert about(run("check --json")) == ("../tiny_resnet.py:TinyResNet", "sick.safetensors", "image")
+
+
+@pytest.mark.parametrize(
+    ("typed", "judged"),
+    [
+        ("-c tiny_resnet.safetensors", ("tiny_resnet.py:TinyResNet", "tiny_resnet.safetensors", "image")),
+        ("--weights none", ("tiny_resnet.py:TinyResNet", "random", "image")),
+        ("{harbour}", ("tiny_resnet.py:TinyResNet", "sick.safetensors", "image")),
+        ("--input-shape 1,3,64,64", ("tiny_resnet.py:TinyResNet", "sick.safetensors", "noise")),
+        # The checkpoint is of the project's model, not of one that is typed instead.
+        ("squeezenet1_1 -w none --size 64", ("squeezenet1_1", "random", "image")),
+        ("-m squeezenet1_1 -w none --size 64", ("squeezenet1_1", "random", "image")),
+    ],
+)
+def test_what_is_typed_wins(run, project, typed, judged):
+    assert about(run(f"check {typed} --json")) == judged
+
+
 BAD = [
     ("--select MS999", 2, "unknown rule 'MS999' in --select", "modelscope rules"),
     (
@@ -255,11 +299,14 @@ BAD = [
 ]
 PROJECTS = [
     ("[tool.modelscope\n", "cannot be read", "python -c"),
-    ("[tool.modelscope]\nselct = []\n", "unknown key 'selct' in [tool.modelscope]", "keys: select"),
+    ("[tool.modelscope]\nselct = []\n", "unknown key 'selct' in [tool.modelscope]", "keys: model"),
     ('[tool.modelscope]\nselect = ["MS9"]\n', "unknown rule 'MS9'", "modelscope rules"),
     ("[tool.modelscope]\nselect = 3\n", "'select = 3'", "select = "),
     ('[tool.modelscope]\nfail-on = "eror"\n', "'fail-on = eror' is not a severity", "fail-on = error"),
     ("[tool.modelscope]\nbaseline = 3\n", "'baseline = 3'", "baseline = "),
+    ("[tool.modelscope]\nmodel = 3\n", "'model = 3'", 'model = "models/net.py:Net"'),
+    ('[tool.modelscope]\ncheckpoint = ""\n', "'checkpoint = '", 'checkpoint = "last.pth"'),
+    ("[tool.modelscope]\nimages = 3\n", "'images = 3'", 'images = ["star.png"]'),
     ('[tool.modelscope]\nmax-params = "lots"\n', "'max-params = lots' is not a count", "max-params = 25M"),
     ("[tool.modelscope]\nthresholds = 3\n", "'thresholds'", "[tool.modelscope.thresholds]"),
     ("[tool]\nmodelscope = 3\n", "'modelscope'", "[tool.modelscope]"),

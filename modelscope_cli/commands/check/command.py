@@ -39,7 +39,8 @@ def check(
 
     Weights, activations, gradients, structure, budgets and predictions: each rule has a code, a threshold with its
     source, and a hint. Images are better than the noise that is taken without them. The table tool.modelscope of
-    the nearest pyproject.toml sets select, ignore, thresholds, fail-on, baseline and the budgets; flags win.
+    the nearest pyproject.toml sets model, checkpoint, images, select, ignore, thresholds, fail-on, baseline and the
+    budgets; what is typed wins.
 
     Examples:
 
@@ -60,11 +61,13 @@ def check(
     settings = rules.settings()
     if settings.project is not None:
         PROGRESS.note(f"settings: {settings.project}")
-    model, images = loading.take(first, images)
+    model, images = loading.take(first, images, settings)
+    if not images and not inputs.input_shape:
+        images = list(settings.images)
     refused = None
     try:
         record = ms.check(
-            loading.request(model),
+            loading.request(model, settings),
             inputs.request(images, loading.seed),
             select=settings.select,
             ignore=settings.ignore,

@@ -8,7 +8,7 @@ import typer
 
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
-from modelscope_cli.shell.named_model import SameModelOpt, names_model, take_model
+from modelscope_cli.shell.named_model import SameModelOpt, names_learner, names_model, take_model
 
 if TYPE_CHECKING:
     from modelscope_cli.models.request import ModelRequest
@@ -134,21 +134,32 @@ class LoadingOptions:
     seed: opt.SeedOpt = 0
     offline: opt.OfflineOpt = False
 
-    def take(self, first: str | None, images: list[str] | None) -> tuple[str, list[str]]:
-        """Return the model and the images: the first word is the model, or with --model it may be an image."""
+    def take(
+        self, first: str | None, images: list[str] | None, settings: "Settings"
+    ) -> tuple[str, list[str]]:
+        """Return the model and the images that are typed, else those of the project.
+
+        The first word is the model; where --model or the project names one it may be an image.
+        """
 
         def is_model(word: str) -> bool:
-            return self.model is None or names_model(word)
+            if self.model is not None:
+                return names_model(word)
+            return settings.model is None or names_learner(word)
 
-        return take_model("check", first, images, self.model, is_model=is_model)
+        return take_model("check", first, images, self.model, default=settings.model, is_model=is_model)
 
-    def request(self, model: str) -> "ModelRequest":
-        """Return what was asked for. A file of weights is judged before it is refused, so it is checked later."""
+    def request(self, model: str, settings: "Settings") -> "ModelRequest":
+        """Return what was asked for. A file of weights is judged before it is refused, so it is checked later.
+
+        The checkpoint of the project belongs to its model, and to none that was typed instead.
+        """
         from modelscope_cli.models.request import check_request, weights_file
 
+        is_projects = model == settings.model and self.weights == "auto"
         request = groups.ModelOptions(
             weights=self.weights,
-            checkpoint=self.checkpoint,
+            checkpoint=self.checkpoint or (settings.checkpoint if is_projects else None),
             key=self.key,
             strict=self.strict,
             num_classes=self.num_classes,
