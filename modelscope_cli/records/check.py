@@ -8,6 +8,14 @@ from modelscope_cli.records.shown import Shown
 
 
 @dataclass(frozen=True, slots=True)
+class SourceLine:
+    """A line of a file of yours, its path as seen from the root of the repository."""
+
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One violation of a rule.
 
@@ -17,6 +25,7 @@ class Finding:
         layer: the call it was seen at, `relu#1`; None for the model as a whole.
         value, threshold: in the rule's own measure; None where that is not a number (a shape, NaN).
         known: the baseline has it, so it does not count.
+        made_at: where the layer, or the model, is made; None where that is not in a file of yours.
     """
 
     code: str
@@ -28,6 +37,7 @@ class Finding:
     message: str
     hint: str
     known: bool = False
+    made_at: SourceLine | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,7 @@ def test_the_verdict_reads_like_the_terminals(both):
     assert first == "TinyResNet (TinyResNet, weights object) on 1 image, eval mode: 1 warning"
     assert line == f"MS202 warning: relu: {finding.message}"
     assert hint.strip() == f"hint: {finding.hint}"
-    assert last == "fails on warning"
+    assert last == "failed with 1 warning"
     assert both.said() == ""
 
 

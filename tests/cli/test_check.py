@@ -7,6 +7,11 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from modelscope_cli.analysis.health.sources import Sources
+from modelscope_cli.models.load import load_model
+from modelscope_cli.models.request import ModelRequest
+from modelscope_cli.records.check import SourceLine
+
 SAMPLES = Path(__file__).parents[2] / "samples"
 HEALTHY = "check {TINY} -c {samples}/tiny_resnet.safetensors"
 SICK = "check {TINY} -c {samples}/sick.safetensors"
@@ -100,12 +105,112 @@ def test_a_model_that_cannot_be_differentiated_is_judged_by_the_other_rules(run,
     assert reasons["MS202"] is None
 
 
-def test_github_gets_one_command_a_finding(run):
+def test_github_gets_one_command_a_finding_and_the_verdict(run):
     outcome = run(f"{QUICK} --fail-on warning --format github", expect=1)
-    first, *_ = outcome.out.splitlines()
+    first, *others, last = outcome.out.splitlines()
+    # The samples are not in the folder this runs in, so no line of theirs can stand beside the change.
     assert first.startswith("::warning title=MS202 dead-channels::relu: 14 of 16 channels")
-    assert all(re.fullmatch(r"::(warning|error) title=[^:,]*::.+", line) for line in outcome.out.splitlines())
-    assert run(f"{HEALTHY} {{star}} --format github").out == ""
+    assert all(re.fullmatch(r"::(warning|error) title=[^:,]*::.+", line) for line in others)
+    assert last == "modelscope check: failed with 3 warnings"
+    assert run(f"{HEALTHY} {{star}} --format github").out == "modelscope check: passed: nothing found\n"
+
+
+NET = """import torch
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.relu: nn.Module = nn.ReLU()
+    def forward(self, x):
+        return self.relu(self.conv(x) - 100)
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block1 = Block()
+        self.later = nn.Sequential(nn.Linear(4, 2), nn.ReLU())
+    def forward(self, x):
+        return self.later(self.block1(x).mean((2, 3))) + 0 * x.sum()
+
+def built():
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.LazyLinear(2))
+"""
+
+
+@pytest.mark.parametrize(
+    ("attribute", "layer", "line"),
+    [
+        ("Net", "block1.relu", 8),
+        ("Net", None, 12),
+        ("Net", "later", 16),
+        ("built", None, 20),
+        ("built", "0", 20),
+    ],
+)
+def test_findings_name_the_line_of_the_repository_that_makes_the_layer(
+    cwd, monkeypatch, attribute, layer, line
+):
+    (cwd / "models").mkdir()
+    (cwd / ".git").mkdir()
+    (cwd / "models" / "net.py").write_text(NET)
+    monkeypatch.chdir(cwd / "models")
+    module = load_model(ModelRequest(model=f"net.py:{attribute}", device="cpu")).module
+    assert Sources(module, f"net.py:{attribute}").find(layer) == SourceLine("models/net.py", line)
+
+
+def test_what_is_installed_or_outside_has_no_line(cwd):
+    (cwd / "net.py").write_text(NET)
+    (cwd / "below").mkdir()
+    model = load_model(ModelRequest(model="net.py:Net", device="cpu")).module
+    assert Sources(model, "net.py:Net").find("block1.relu#1") == SourceLine("net.py", 8)
+    assert Sources(model.block1.conv, "torch.nn:Conv2d").find(None) is None
+    installed = cwd / "site-packages"
+    installed.mkdir()
+    (installed / "net.py").write_text(NET)
+    model = load_model(ModelRequest(model="site-packages/net.py:Net", device="cpu")).module
+    assert Sources(model, "site-packages/net.py:Net").find("block1.relu") is None
+
+
+def test_annotations_carry_file_and_line(run, cwd):
+    (cwd / "net.py").write_text(NET)
+    line = "check net.py:Net --input-shape 2,3,40,40 --mode eval --select MS202"
+    (finding,) = [
+        one for one in run(f"{line} --json", expect=None).json["findings"] if one["layer"] == "block1.relu"
+    ]
+    assert finding["made_at"] == {"file": "net.py", "line": 8}
+    first, *_ = run(f"{line} --format github", expect=None).out.splitlines()
+    assert re.match(
+        "::(warning|error) file=net.py,line=8,title=MS202 dead-channels::block1.relu: 4 of 4", first
+    )
+
+
+def test_a_summary_of_the_step_is_appended(run, cwd, monkeypatch):
+    page = cwd / "summary.md"
+    page.write_text("what was there\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(page))
+    run(f"{QUICK} --format github")
+    run(f"{HEALTHY} --select MS1 --json")
+    told = page.read_text()
+    assert told.startswith("what was there\n### ")
+    assert "| MS202 | warning | dead-channels | relu | 14 of 16 channels are always zero |" in told
+    assert "result: passed with 3 warnings (only errors fail the check)" in told
+    assert "result: passed: nothing found" in told
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(cwd / "nowhere" / "summary.md"))
+    assert "warning: no summary of the step" in run(f"{HEALTHY} --select MS1").err
+
+
+def test_the_verdict_is_one_sentence(run, cwd):
+    def verdict(options, code=0):
+        return run(f"{QUICK} {options} --format github", expect=code).out.splitlines()[-1].partition(": ")[2]
+
+    assert verdict("") == "passed with 3 warnings (only errors fail the check)"
+    assert verdict("--fail-on warning", 1) == "failed with 3 warnings"
+    assert verdict("--max-params 1", 1) == "failed with 1 error, 3 warnings"
+    run(f"{QUICK} --baseline known.json --update-baseline")
+    assert verdict("--baseline known.json --fail-on warning") == "passed: nothing new (3 known)"
+    assert verdict("--baseline known.json --max-params 1", 1) == "failed with 1 error (3 known)"
 
 
 def test_junit_by_suffix(run, cwd):

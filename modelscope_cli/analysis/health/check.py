@@ -1,6 +1,6 @@
 """`check`: from a model and its input to the findings of the rules."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.models.request import ModelRequest, as_request, weights_file
-from modelscope_cli.records.check import CheckRecord, KnownFinding
+from modelscope_cli.records.check import CheckRecord, KnownFinding, SourceLine
 from modelscope_cli.records.evidence import Evidence
 from modelscope_cli.records.keywords import MODES, Keywords, check_choice, spelled_out
 from modelscope_cli.records.progress import SILENT, Progress
@@ -95,6 +95,7 @@ def check(
     if settings.baseline is not None and update_baseline:
         known = _update_baseline(settings.baseline, updated(known, findings, infos), progress or SILENT)
     findings, gone = compare(findings, known, infos)
+    findings = tuple(replace(one, made_at=examined.made_at(one.layer)) for one in findings)
     record = CheckRecord(
         run=examined.run,
         findings=findings,
@@ -120,6 +121,7 @@ class _Examined:
     evidence: Evidence
     n_images: int = 0
     is_training: bool = False
+    made_at: Callable[[str | None], SourceLine | None] = lambda layer: None
 
 
 def _scan(model: Any, keywords: Keywords) -> Safety | None:
@@ -142,6 +144,7 @@ def _examine(
 ) -> _Examined:
     """Load the model and look at it."""
     from modelscope_cli.analysis.health.checkup import gather, is_untrained
+    from modelscope_cli.analysis.health.sources import Sources
     from modelscope_cli.analysis.subject import Subject
 
     subject = Subject("check", model, inputs, keywords, progress=progress)
@@ -159,7 +162,8 @@ def _examine(
         seed=subject.seed,
         track=subject.track,
     )
-    return _Examined(subject.run(), evidence, subject.inputs.n_images, is_training)
+    sources = Sources(subject.loaded.module, subject.loaded.info.name)
+    return _Examined(subject.run(), evidence, subject.inputs.n_images, is_training, sources.find)
 
 
 def _unloaded(file: str) -> Run:

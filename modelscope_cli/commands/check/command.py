@@ -50,10 +50,11 @@ def check(
 
       modelscope check resnet18 --weights none --select MS1,MS4 --format github
     """
-    from modelscope_cli.commands.check.github import render_github
+    from modelscope_cli.commands.check.github import append_summary, render_github
     from modelscope_cli.commands.check.junit import render_junit
     from modelscope_cli.commands.check.table import COLUMNS, check_sheet
     from modelscope_cli.records.check import CheckRecord
+    from modelscope_cli.report.markdown import render_markdown
     from modelscope_cli.report.sheet import choose_columns
 
     where = output.begin(more=("github", "junit"))
@@ -82,9 +83,14 @@ def check(
         if not isinstance(error.record, CheckRecord):
             raise
         record, refused = error.record, error
+    sheet = check_sheet(record, output.columns)
+    try:
+        append_summary(render_markdown(sheet))
+    except OSError as error:
+        PROGRESS.warn(f"no summary of the step: {error}")
     emit(
         where,
-        check_sheet(record, output.columns),
+        sheet,
         record.to_dict(),
         more={"github": lambda: render_github(record), "junit": lambda: render_junit(record)},
     )
