@@ -8,6 +8,14 @@ from modelscope_cli.records.shown import Shown
 
 
 @dataclass(frozen=True, slots=True)
+class SourceLine:
+    """A line of a file of yours, its path as seen from the root of the repository."""
+
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One violation of a rule.
 
@@ -17,6 +25,7 @@ class Finding:
         layer: the call it was seen at, `relu#1`; None for the model as a whole.
         value, threshold: in the rule's own measure; None where that is not a number (a shape, NaN).
         known: the baseline has it, so it does not count.
+        made_at: where the layer, or the model, is made; None where that is not in a file of yours.
     """
 
     code: str
@@ -28,6 +37,16 @@ class Finding:
     message: str
     hint: str
     known: bool = False
+    made_at: SourceLine | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFinding:
+    """A finding as the baseline keeps it; `value` is None where there is none to compare."""
+
+    code: str
+    layer: str | None
+    value: float | None = None
 
 
 ERROR, WARNING = "error", "warning"
@@ -66,9 +85,12 @@ class RuleInfo(RuleText):
     """A rule as it is listed, under the threshold in force.
 
     Attributes:
+        why: what follows where it is broken. `silence`: what to do where that is meant.
         judged: False where it could not be, and `reason` says why.
     """
 
+    why: str = ""
+    silence: str = ""
     judged: bool = True
     reason: str | None = None
 
@@ -82,7 +104,7 @@ class CheckRecord(Record):
         rules: those that were selected.
         passed: no finding at or above `fail_on` that the baseline does not have.
         mode: `eval` or `train`: of the forward and backward passes.
-        baseline: the file the findings were held against; None without one.
+        baseline: the file the findings were held against; None without one. `gone`: what it has and occurs no more.
     """
 
     findings: tuple[Finding, ...]
@@ -92,6 +114,7 @@ class CheckRecord(Record):
     mode: str
     images: int
     baseline: str | None = None
+    gone: tuple[KnownFinding, ...] = ()
 
     def assert_passed(self) -> None:
         """Do nothing where it passed, so that a test can end with this.

@@ -1,45 +1,192 @@
-"""Today's findings, written down so that only new ones count."""
+"""Findings written down, so that only new ones count, and those that grew worse."""
 
 import json
-from collections.abc import Sequence
+import math
+import shlex
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from modelscope_cli.errors import CannotRunError
+from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.paths import refuse_endless
 from modelscope_cli.plain_text import plain_json
-from modelscope_cli.records.check import Finding
+from modelscope_cli.records.check import Finding, KnownFinding, RuleInfo
+from modelscope_cli.records.run import invocation
 
-_SCHEMA = "modelscope/baseline/1"
+_FAMILY, _VERSION = "modelscope/baseline/", "2"
+_READABLE = ("1", _VERSION)  # 1 kept no values
+# By so much of its value a finding may change and be the same. With other kernels, or another number of threads,
+# the values of sick networks move by 4e-7 of themselves; another torch or another JPEG decoder may move them more.
+# A 33rd dead channel of 64 is 3 %.
+_NOISE = 0.01
+# Of these the value is how many images were given, which says nothing of how bad it is.
+_UNGRADED = ("MS601",)
 
 
-def render_baseline(findings: Sequence[Finding]) -> str:
-    """Return the file that makes these findings known: the code and layer of each, sorted."""
-    pairs = sorted({(finding.code, finding.layer or "") for finding in findings})
-    rows = [{"code": code, "layer": layer or None} for code, layer in pairs]
-    document = {"schema": _SCHEMA, "findings": rows}
-    return plain_json(json.dumps(document, indent=2, ensure_ascii=False)) + "\n"
+def known_of(findings: Iterable[Finding]) -> tuple[KnownFinding, ...]:
+    """Return what a baseline keeps of findings."""
+    return tuple(
+        KnownFinding(one.code, one.layer, None if one.code in _UNGRADED else _rounded(one.value))
+        for one in findings
+    )
 
 
-def read_baseline(path: Path) -> frozenset[tuple[str, str | None]]:
-    """Return the code and layer of every finding that is known.
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.4g}")
+
+
+def render_baseline(known: Iterable[KnownFinding]) -> str:
+    """Return the file: sorted, a finding a line, so that a change of it is a short difference."""
+    rows = [
+        json.dumps({"code": one.code, "layer": one.layer, "value": one.value}, ensure_ascii=False)
+        for one in sorted(known, key=_order)
+    ]
+    findings = "".join(f"\n    {row}," for row in rows).rstrip(",") + ("\n  " if rows else "")
+    return plain_json(f'{{\n  "schema": "{_FAMILY}{_VERSION}",\n  "findings": [{findings}]\n}}') + "\n"
+
+
+def _order(one: KnownFinding) -> tuple[str, bool, str, bool, float]:
+    return one.code, one.layer is not None, one.layer or "", one.value is not None, one.value or 0.0
+
+
+def read_baseline(path: Path) -> tuple[KnownFinding, ...]:
+    """Return every finding that is known; those of an old baseline are without their values.
 
     Raises:
-        CannotRunError: the file cannot be read, or is not a baseline (exit 4).
+        CannotRunError: the file is not there, cannot be read, or is not a baseline of ours (exit 4).
     """
     refuse_endless(path, "baseline ")
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        if document["schema"] != _SCHEMA:
-            raise ValueError(f"its schema is {document['schema']!r}")
-        return frozenset((str(row["code"]), row["layer"]) for row in document["findings"])
+        schema = str(document["schema"])
+        if not schema.startswith(_FAMILY):
+            raise ValueError(f"its schema is {schema!r}")
+        known = _read_rows(document["findings"]) if schema.removeprefix(_FAMILY) in _READABLE else None
+    except FileNotFoundError as error:
+        raise CannotRunError(f"there is no baseline '{path}'", _with_update()) from error
     except OSError as error:
-        raise CannotRunError(f"cannot read baseline '{path}': {error.strerror}", f"ls -l {path}") from error
+        hint = f"ls -l {shlex.quote(str(path))}"
+        raise CannotRunError(f"cannot read baseline '{path}': {error.strerror}", hint) from error
     except (ValueError, LookupError, TypeError) as error:
-        message = f"'{path}' is not a baseline that modelscope check wrote"
-        raise CannotRunError(message, f"rm {path}   and check once more writes a new one") from error
+        raise CannotRunError(
+            f"'{path}' is not a baseline that modelscope check wrote", _anew(path)
+        ) from error
+    if known is None:
+        message = f"'{path}' is a baseline of schema '{schema}', and this version reads {_FAMILY}1 and 2"
+        raise CannotRunError(message, _anew(path))
+    return known
 
 
-def mark_known(findings: Sequence[Finding], known: frozenset[tuple[str, str | None]]) -> tuple[Finding, ...]:
-    """Return the findings, those of the baseline marked; they match by code and layer."""
-    return tuple(replace(one, known=(one.code, one.layer) in known) for one in findings)
+def _read_rows(rows: Sequence[dict[str, Any]]) -> tuple[KnownFinding, ...]:
+    return tuple(
+        KnownFinding(
+            str(row["code"]), row["layer"], None if row.get("value") is None else float(row["value"])
+        )
+        for row in rows
+    )
+
+
+def _with_update() -> str:
+    """Return what would write a baseline: the command line that was typed and the flag, or a keyword."""
+    argv = invocation().argv
+    return shlex.join(["modelscope", *argv, "--update-baseline"]) if argv else "update_baseline=True"
+
+
+def _anew(path: Path) -> str:
+    return f"rm {shlex.quote(str(path))}   and --update-baseline writes a new one"
+
+
+def check_update(baseline: Path | None) -> None:
+    """Refuse to update a baseline that was not named.
+
+    Raises:
+        UsageError: there is none (exit 2).
+    """
+    if baseline is None:
+        raise UsageError(
+            "'--update-baseline' needs to know which file", "--baseline known.json --update-baseline"
+        )
+
+
+def compare(
+    findings: Sequence[Finding], known: Iterable[KnownFinding], rules: Iterable[RuleInfo]
+) -> tuple[tuple[Finding, ...], tuple[KnownFinding, ...]]:
+    """Return the findings, those marked that the baseline has and that are no worse, and what occurs no more.
+
+    They match by code and layer; where there are several of a kind, the worst with the worst. Of a rule that was
+    not judged nobody knows whether its findings still occur.
+    """
+    left = _by_place(known)
+    marked = list(findings)
+    for i in sorted(range(len(findings)), key=lambda i: -_badness(findings[i])):
+        finding = findings[i]
+        same = left[finding.code, finding.layer]
+        if same:
+            before = max(same, key=lambda one: _side(finding) * (one.value or 0.0))
+            same.remove(before)
+            marked[i] = (
+                _worse(finding, before) if _is_worse(finding, before) else replace(finding, known=True)
+            )
+    judged = _judged(rules)
+    return tuple(marked), tuple(one for rest in left.values() for one in rest if one.code in judged)
+
+
+def _by_place(known: Iterable[KnownFinding]) -> dict[tuple[str, str | None], list[KnownFinding]]:
+    places: dict[tuple[str, str | None], list[KnownFinding]] = defaultdict(list)
+    for one in known:
+        places[one.code, one.layer].append(one)
+    return places
+
+
+def _judged(rules: Iterable[RuleInfo]) -> set[str]:
+    return {rule.code for rule in rules if rule.judged}
+
+
+def _worse(finding: Finding, before: KnownFinding) -> Finding:
+    return replace(
+        finding, message=f"{finding.message}; worse than in the baseline, where it was {before.value:.4g}"
+    )
+
+
+def _side(finding: Finding) -> int:
+    """Return 1 where more of the value is worse, -1 where less of it is: it lies below its threshold."""
+    is_number = isinstance(finding.threshold, int | float) and finding.value is not None
+    return -1 if is_number and finding.value < finding.threshold else 1  # type: ignore[operator]
+
+
+def _badness(finding: Finding) -> float:
+    return math.inf if finding.value is None else _side(finding) * finding.value
+
+
+def _is_worse(finding: Finding, before: KnownFinding) -> bool:
+    if before.value is None:
+        return False
+    if finding.value is None:  # it is not even finite now
+        return True
+    return _side(finding) * (finding.value - before.value) > _NOISE * abs(before.value)
+
+
+def updated(
+    known: Iterable[KnownFinding], findings: Sequence[Finding], rules: Iterable[RuleInfo]
+) -> tuple[KnownFinding, ...]:
+    """Return the baseline as it is from now on.
+
+    What was known by rules that were not judged this time stays, and so does a value that only moved by noise: the
+    file changes where something changed.
+    """
+    judged, before = _judged(rules), _by_place(known)
+    kept = [one for rest in before.values() for one in rest if one.code not in judged]
+    for one in known_of(findings):
+        same = next((old for old in before[one.code, one.layer] if _is_noise(old.value, one.value)), None)
+        if same is not None:
+            before[one.code, one.layer].remove(same)
+        kept.append(same or one)
+    return tuple(kept)
+
+
+def _is_noise(before: float | None, now: float | None) -> bool:
+    if before is None or now is None:
+        return before is now
+    return abs(now - before) <= _NOISE * abs(before)

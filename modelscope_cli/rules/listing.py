@@ -3,10 +3,18 @@
 from modelscope_cli.records.check import RuleList
 from modelscope_cli.records.run import invocation, versions
 from modelscope_cli.rules import training
-from modelscope_cli.rules.registry import RULES
+from modelscope_cli.rules.registry import RULES, match_rules
 
 
-def list_rules() -> RuleList:
-    """Return every rule with its threshold and where that comes from."""
-    infos = tuple(rule.info(rule.threshold) for rule in (*RULES, *training.RULES))
-    return RuleList(versions(), invocation().argv, infos)
+def list_rules(*which: str) -> RuleList:
+    """Return the rules with their thresholds, where those come from, and what to do.
+
+    Args:
+        which: codes, names or beginnings of codes: `"MS705"`, `"dead-channels"`, `"MS7"`; none for every rule.
+
+    Raises:
+        UsageError: one of them means nothing; names the nearest (exit 2 on the command line).
+    """
+    every = (*RULES, *training.RULES)
+    chosen = match_rules(which, every) if which else every
+    return RuleList(versions(), invocation().argv, tuple(rule.info(rule.threshold) for rule in chosen))

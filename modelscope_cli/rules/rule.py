@@ -6,6 +6,7 @@ from typing import Any
 
 from modelscope_cli.records.check import RuleInfo, RuleText
 from modelscope_cli.records.evidence import Evidence
+from modelscope_cli.rules.reasons import WHY, how_to_silence
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,8 @@ class ListedRule(RuleText):
     def info(self, threshold: float | str | None) -> RuleInfo:
         """Return the rule as it is listed, with the threshold in force."""
         told = {field.name: getattr(self, field.name) for field in fields(RuleText)}
-        return RuleInfo(**{**told, "threshold": threshold})
+        reasons = {"why": WHY.get(self.code, ""), "silence": how_to_silence(self.code, self.name)}
+        return RuleInfo(**{**told, **reasons, "threshold": threshold})
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """What a person asked `check` for: in `[tool.modelscope]` of a pyproject.toml, and by flags, which win."""
 
+import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,8 @@ from modelscope_cli.rules.registry import choose_rules, find_rule
 from modelscope_cli.rules.rule import Rule
 
 BUDGETS = ("max-params", "max-macs", "max-memory", "expect-output")
-_KEYS = ("select", "ignore", "thresholds", "fail-on", "baseline", *BUDGETS)
+_SUBJECT = ("model", "checkpoint", "images")
+_KEYS = (*_SUBJECT, "select", "ignore", "thresholds", "fail-on", "baseline", *BUDGETS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,7 @@ class Settings:
         thresholds: by code; those of the rules themselves where nothing is said.
         baseline: file of the findings that are known; None without one.
         project: the pyproject.toml that had a say; None where there is none.
+        model, checkpoint, images: what is judged where nothing else is typed; files as seen from here.
     """
 
     select: tuple[str, ...] = ()
@@ -32,6 +35,9 @@ class Settings:
     fail_on: str = ERROR
     baseline: Path | None = None
     project: Path | None = None
+    model: str | None = None
+    checkpoint: Path | None = None
+    images: tuple[str, ...] = ()
 
     def rules(self) -> tuple[Rule, ...]:
         """Return the rules to judge."""
@@ -134,7 +140,7 @@ def _from_table(table: dict[str, Any], path: Path) -> Settings:
             message = f"unknown key '{key}' in {where}" + (f": {near}" if near else "")
             raise UsageError(message, f"keys: {', '.join(_KEYS)}")
     typed: dict[str, float | str] = {}
-    select = _strings(table, "select", where)
+    select = _codes(table, "select", where)
     given = table.get("thresholds", {})
     if not isinstance(given, dict):
         raise UsageError(f"'thresholds' in {where} is not a table", "[tool.modelscope.thresholds]")
@@ -143,25 +149,52 @@ def _from_table(table: dict[str, Any], path: Path) -> Settings:
         typed[rule.code] = written.read(value, rule.kind, f"{name} = ")
         if name in BUDGETS:
             select = _with(rule.code, select)
-    baseline = table.get("baseline")
-    if baseline is not None and not isinstance(baseline, str):
-        raise UsageError(f"'baseline = {baseline}' in {where} is not a file name", 'baseline = "known.json"')
+    baseline = _name(table, "baseline", where, "a file name", "known.json")
+    model = _name(table, "model", where, "a model", "models/net.py:Net")
+    checkpoint = _name(table, "checkpoint", where, "a file name", "last.pth")
     settings = Settings(
         select=select,
-        ignore=_strings(table, "ignore", where),
+        ignore=_codes(table, "ignore", where),
         thresholds=typed,
         fail_on=_severity(table.get("fail-on", ERROR), "fail-on = "),
         baseline=path.parent / baseline if baseline else None,
         project=path,
+        model=_from_here(path.parent, model) if model and _is_file(path.parent, model) else model,
+        checkpoint=Path(_from_here(path.parent, checkpoint)) if checkpoint else None,
+        images=tuple(
+            _from_here(path.parent, one) for one in _strings(table, "images", where, "files", "star.png")
+        ),
     )
     settings.rules()
     return settings
 
 
-def _strings(table: dict[str, Any], key: str, where: str) -> tuple[str, ...]:
+def _name(table: dict[str, Any], key: str, where: str, what: str, example: str) -> str | None:
+    value = table.get(key)
+    if value is not None and (not isinstance(value, str) or not value):
+        raise UsageError(f"'{key} = {value}' in {where} is not {what}", f'{key} = "{example}"')
+    return value
+
+
+def _is_file(folder: Path, model: str) -> bool:
+    """Tell a file, or what is in one (`net.py:Net`), from a name and from `package.module:attr`."""
+    file, _, attribute = model.rpartition(":")
+    return file.endswith(".py") if attribute and file else (folder / model).exists()
+
+
+def _from_here(folder: Path, name: str) -> str:
+    """Return a path that is written as seen from `folder`, as it is seen from where we are."""
+    return name if folder == Path.cwd() else os.path.relpath(folder / name)
+
+
+def _codes(table: dict[str, Any], key: str, where: str) -> tuple[str, ...]:
+    return _split(_strings(table, key, where, "codes", "MS2"))
+
+
+def _strings(table: dict[str, Any], key: str, where: str, what: str, example: str) -> list[str]:
     value = table.get(key, [])
     if isinstance(value, str):
         value = [value]
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise UsageError(f"'{key} = {value}' in {where} is not a list of codes", f'{key} = ["MS2"]')
-    return _split(value)
+        raise UsageError(f"'{key} = {value}' in {where} is not a list of {what}", f'{key} = ["{example}"]')
+    return value

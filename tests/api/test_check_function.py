@@ -79,14 +79,18 @@ def test_the_verdict_reads_like_the_terminals(both):
     assert first == "TinyResNet (TinyResNet, weights object) on 1 image, eval mode: 1 warning"
     assert line == f"MS202 warning: relu: {finding.message}"
     assert hint.strip() == f"hint: {finding.hint}"
-    assert last == "fails on warning"
+    assert last == "failed with 1 warning"
     assert both.said() == ""
 
 
 def test_a_baseline_makes_todays_findings_known(cwd):
     asked = {"select": "MS202", "fail_on": "warning", "baseline": "known.json"}
-    ms.check(tiny_resnet(SICK), STAR, **asked).assert_passed()
-    assert json.loads((cwd / "known.json").read_text())["findings"] == [{"code": "MS202", "layer": "relu"}]
+    with pytest.raises(CannotRunError, match="there is no baseline") as caught:
+        ms.check(tiny_resnet(SICK), STAR, **asked)
+    assert caught.value.hint == "update_baseline=True"
+    ms.check(tiny_resnet(SICK), STAR, **asked, update_baseline=True).assert_passed()
+    known = {"code": "MS202", "layer": "relu", "value": 0.875}
+    assert json.loads((cwd / "known.json").read_text())["findings"] == [known]
     again = ms.check(tiny_resnet(SICK), STAR, **asked)
     assert [finding.known for finding in again.findings] == [True]
     again.assert_passed()
@@ -109,7 +113,8 @@ def test_the_project_file_is_for_the_command_alone(both, cwd):
         ({"expect_output": "1,a"}, UsageError, "is not a shape"),
         ({"fail_on": "eror"}, UsageError, "did you mean error"),
         ({"mode": "trian"}, UsageError, "did you mean train"),
-        ({"baseline": "nowhere/known.json"}, CannotRunError, "there is no folder"),
+        ({"baseline": "nowhere/known.json"}, CannotRunError, "there is no baseline"),
+        ({"update_baseline": True}, UsageError, "which file"),
     ],
 )
 def test_what_means_nothing_is_refused_before_anything_is_loaded(keywords, error, said):

@@ -2,14 +2,22 @@
 
 import json
 import re
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 
+from modelscope_cli.analysis.health.sources import Sources
+from modelscope_cli.models.load import load_model
+from modelscope_cli.models.request import ModelRequest
+from modelscope_cli.records.check import SourceLine
+
+SAMPLES = Path(__file__).parents[2] / "samples"
 HEALTHY = "check {TINY} -c {samples}/tiny_resnet.safetensors"
 SICK = "check {TINY} -c {samples}/sick.safetensors"
 QUICK = f"{SICK} {{star}} --select MS202,MS207"
 DEAD = ("MS202", "relu")
+KNOWN = {"code": "MS202", "layer": "relu"}
 
 
 def codes(outcome):
@@ -97,12 +105,112 @@ def test_a_model_that_cannot_be_differentiated_is_judged_by_the_other_rules(run,
     assert reasons["MS202"] is None
 
 
-def test_github_gets_one_command_a_finding(run):
+def test_github_gets_one_command_a_finding_and_the_verdict(run):
     outcome = run(f"{QUICK} --fail-on warning --format github", expect=1)
-    first, *_ = outcome.out.splitlines()
+    first, *others, last = outcome.out.splitlines()
+    # The samples are not in the folder this runs in, so no line of theirs can stand beside the change.
     assert first.startswith("::warning title=MS202 dead-channels::relu: 14 of 16 channels")
-    assert all(re.fullmatch(r"::(warning|error) title=[^:,]*::.+", line) for line in outcome.out.splitlines())
-    assert run(f"{HEALTHY} {{star}} --format github").out == ""
+    assert all(re.fullmatch(r"::(warning|error) title=[^:,]*::.+", line) for line in others)
+    assert last == "modelscope check: failed with 3 warnings"
+    assert run(f"{HEALTHY} {{star}} --format github").out == "modelscope check: passed: nothing found\n"
+
+
+NET = """import torch
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.relu: nn.Module = nn.ReLU()
+    def forward(self, x):
+        return self.relu(self.conv(x) - 100)
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block1 = Block()
+        self.later = nn.Sequential(nn.Linear(4, 2), nn.ReLU())
+    def forward(self, x):
+        return self.later(self.block1(x).mean((2, 3))) + 0 * x.sum()
+
+def built():
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.LazyLinear(2))
+"""
+
+
+@pytest.mark.parametrize(
+    ("attribute", "layer", "line"),
+    [
+        ("Net", "block1.relu", 8),
+        ("Net", None, 12),
+        ("Net", "later", 16),
+        ("built", None, 20),
+        ("built", "0", 20),
+    ],
+)
+def test_findings_name_the_line_of_the_repository_that_makes_the_layer(
+    cwd, monkeypatch, attribute, layer, line
+):
+    (cwd / "models").mkdir()
+    (cwd / ".git").mkdir()
+    (cwd / "models" / "net.py").write_text(NET)
+    monkeypatch.chdir(cwd / "models")
+    module = load_model(ModelRequest(model=f"net.py:{attribute}", device="cpu")).module
+    assert Sources(module, f"net.py:{attribute}").find(layer) == SourceLine("models/net.py", line)
+
+
+def test_what_is_installed_or_outside_has_no_line(cwd):
+    (cwd / "net.py").write_text(NET)
+    (cwd / "below").mkdir()
+    model = load_model(ModelRequest(model="net.py:Net", device="cpu")).module
+    assert Sources(model, "net.py:Net").find("block1.relu#1") == SourceLine("net.py", 8)
+    assert Sources(model.block1.conv, "torch.nn:Conv2d").find(None) is None
+    installed = cwd / "site-packages"
+    installed.mkdir()
+    (installed / "net.py").write_text(NET)
+    model = load_model(ModelRequest(model="site-packages/net.py:Net", device="cpu")).module
+    assert Sources(model, "site-packages/net.py:Net").find("block1.relu") is None
+
+
+def test_annotations_carry_file_and_line(run, cwd):
+    (cwd / "net.py").write_text(NET)
+    line = "check net.py:Net --input-shape 2,3,40,40 --mode eval --select MS202"
+    (finding,) = [
+        one for one in run(f"{line} --json", expect=None).json["findings"] if one["layer"] == "block1.relu"
+    ]
+    assert finding["made_at"] == {"file": "net.py", "line": 8}
+    first, *_ = run(f"{line} --format github", expect=None).out.splitlines()
+    assert re.match(
+        "::(warning|error) file=net.py,line=8,title=MS202 dead-channels::block1.relu: 4 of 4", first
+    )
+
+
+def test_a_summary_of_the_step_is_appended(run, cwd, monkeypatch):
+    page = cwd / "summary.md"
+    page.write_text("what was there\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(page))
+    run(f"{QUICK} --format github")
+    run(f"{HEALTHY} --select MS1 --json")
+    told = page.read_text()
+    assert told.startswith("what was there\n### ")
+    assert "| MS202 | warning | dead-channels | relu | 14 of 16 channels are always zero |" in told
+    assert "result: passed with 3 warnings (only errors fail the check)" in told
+    assert "result: passed: nothing found" in told
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(cwd / "nowhere" / "summary.md"))
+    assert "warning: no summary of the step" in run(f"{HEALTHY} --select MS1").err
+
+
+def test_the_verdict_is_one_sentence(run, cwd):
+    def verdict(options, code=0):
+        return run(f"{QUICK} {options} --format github", expect=code).out.splitlines()[-1].partition(": ")[2]
+
+    assert verdict("") == "passed with 3 warnings (only errors fail the check)"
+    assert verdict("--fail-on warning", 1) == "failed with 3 warnings"
+    assert verdict("--max-params 1", 1) == "failed with 1 error, 3 warnings"
+    run(f"{QUICK} --baseline known.json --update-baseline")
+    assert verdict("--baseline known.json --fail-on warning") == "passed: nothing new (3 known)"
+    assert verdict("--baseline known.json --max-params 1", 1) == "failed with 1 error (3 known)"
 
 
 def test_junit_by_suffix(run, cwd):
@@ -119,15 +227,78 @@ def test_every_other_format_shows_the_finding(run, format):
 
 
 def test_a_baseline_lets_only_new_findings_fail(run, cwd):
-    written = run(f"{QUICK} --fail-on warning --ignore MS207 --baseline known.json")
+    written = run(f"{QUICK} --fail-on warning --ignore MS207 --baseline known.json --update-baseline")
     assert "wrote known.json: 1 finding is known from now on" in written.err
-    assert json.loads((cwd / "known.json").read_text())["findings"] == [{"code": "MS202", "layer": "relu"}]
+    document = {"schema": "modelscope/baseline/2", "findings": [{**KNOWN, "value": 0.875}]}
+    assert json.loads((cwd / "known.json").read_text()) == document
     before = (cwd / "known.json").read_bytes()
     again = run(f"{QUICK} --fail-on warning --ignore MS207 --baseline known.json --json")
     assert [finding["known"] for finding in again.json["findings"]] == [True]
     new = run(f"{QUICK} --fail-on warning --baseline known.json --json", expect=1)
     assert {finding["code"] for finding in new.json["findings"] if not finding["known"]} == {"MS207"}
     assert (cwd / "known.json").read_bytes() == before
+
+
+def test_a_baseline_that_is_not_there_is_an_error_and_the_hint_writes_it(run, cwd):
+    refused = run(f"{QUICK} --fail-on warning --baseline typo.json", expect=4)
+    assert "error: there is no baseline 'typo.json'" in refused.err
+    assert not (cwd / "typo.json").exists()
+    hint = refused.err.partition("hint: modelscope ")[2].strip()
+    assert hint.endswith("--baseline typo.json --update-baseline")
+    run(hint)
+    run(f"{QUICK} --fail-on warning --baseline typo.json")
+
+
+def write_known(path, *rows, version=2):
+    path.write_text(json.dumps({"schema": f"modelscope/baseline/{version}", "findings": rows}))
+
+
+def test_what_grew_worse_is_new(run, cwd):
+    line = f"{QUICK} --fail-on warning --ignore MS207 --baseline known.json"
+    for value, code in ((0.8, 1), (0.87, 0), (0.9, 0), (None, 0)):
+        write_known(cwd / "known.json", {**KNOWN, "value": value})
+        outcome = run(f"{line} --json", expect=code)
+        (finding,) = outcome.json["findings"]
+        assert finding["known"] is (code == 0)
+        assert ("worse than in the baseline, where it was 0.8" in finding["message"]) is (code == 1)
+
+
+def test_what_occurs_no_more_is_told_and_taken_out(run, cwd):
+    other = {"code": "MS301", "layer": "head", "value": 3.0}
+    write_known(
+        cwd / "known.json", {**KNOWN, "value": 0.9}, {**KNOWN, "layer": "block2.relu", "value": 1.0}, other
+    )
+    line = f"{QUICK} --ignore MS207 --baseline known.json"
+    # The rule of `other` is not selected: whether it still occurs nobody knows.
+    assert run(f"{line} --json").json["gone"] == [{**KNOWN, "layer": "block2.relu", "value": 1.0}]
+    assert "MS202 block2.relu; --update-baseline takes" in run(f"{line} --format table").out
+    run(f"{line} --update-baseline")
+    assert json.loads((cwd / "known.json").read_text())["findings"] == [{**KNOWN, "value": 0.875}, other]
+
+
+def test_a_baseline_is_written_the_same_where_nothing_changed(run, cwd):
+    line = f"{SICK} {{star}} --select MS2 --baseline known.json --update-baseline"
+    run(line)
+    before = (cwd / "known.json").read_text()
+    rows = json.loads(before)["findings"]
+    assert [(row["code"], row["layer"]) for row in rows] == sorted(
+        (row["code"], row["layer"]) for row in rows
+    )
+    assert len(before.splitlines()) == len(rows) + 5  # a finding a line
+    noisy = [{**row, "value": row["value"] * 1.001} for row in reversed(rows)]
+    write_known(cwd / "known.json", *noisy)
+    run(line)
+    assert json.loads((cwd / "known.json").read_text())["findings"] == noisy[::-1]
+    (cwd / "known.json").write_text(before)
+    run(line)
+    assert (cwd / "known.json").read_text() == before
+
+
+def test_an_old_baseline_is_read(run, cwd):
+    write_known(cwd / "known.json", KNOWN, version=1)
+    outcome = run(f"{QUICK} --fail-on warning --ignore MS207 --baseline known.json --json")
+    assert [finding["known"] for finding in outcome.json["findings"]] == [True]
+    assert "known.json keeps no values" in outcome.err
 
 
 def test_the_project_sets_and_flags_win(run, cwd):
@@ -147,6 +318,48 @@ def test_the_project_sets_and_flags_win(run, cwd):
     assert codes(run(f"{line} --set MS202=0.5 --fail-on error --json")) == ["MS202"]
     assert codes(run(f"{SICK} {{star}} --select MS501 --json", expect=1)) == ["MS501"]
     assert codes(run(f"{SICK} {{star}} --select MS202 --json")) == []
+
+
+@pytest.fixture
+def project(cwd):
+    """A project that names its model, checkpoint and images, all beside its pyproject.toml."""
+    for name in ("tiny_resnet.py", "sick.safetensors", "tiny_resnet.safetensors", "star.png"):
+        (cwd / name).symlink_to(SAMPLES / name)
+    (cwd / "pyproject.toml").write_text(
+        '[tool.modelscope]\nmodel = "tiny_resnet.py:TinyResNet"\ncheckpoint = "sick.safetensors"\n'
+        'images = ["star.png"]\nselect = "MS202"\n'
+    )
+    return cwd
+
+
+def about(outcome):
+    model, given = outcome.json["model"], outcome.json["input"]
+    return model["name"], model["weights"]["resolved"], given["source"]
+
+
+def test_the_project_names_model_checkpoint_and_images(run, project, monkeypatch):
+    outcome = run("check --json")
+    assert about(outcome) == ("tiny_resnet.py:TinyResNet", "sick.safetensors", "image")
+    assert codes(outcome) == ["MS202"]
+    (project / "below").mkdir()
+    monkeypatch.chdir(project / "below")
+    assert about(run("check --json")) == ("../tiny_resnet.py:TinyResNet", "sick.safetensors", "image")
+
+
+@pytest.mark.parametrize(
+    ("typed", "judged"),
+    [
+        ("-c tiny_resnet.safetensors", ("tiny_resnet.py:TinyResNet", "tiny_resnet.safetensors", "image")),
+        ("--weights none", ("tiny_resnet.py:TinyResNet", "random", "image")),
+        ("{harbour}", ("tiny_resnet.py:TinyResNet", "sick.safetensors", "image")),
+        ("--input-shape 1,3,64,64", ("tiny_resnet.py:TinyResNet", "sick.safetensors", "noise")),
+        # The checkpoint is of the project's model, not of one that is typed instead.
+        ("squeezenet1_1 -w none --size 64", ("squeezenet1_1", "random", "image")),
+        ("-m squeezenet1_1 -w none --size 64", ("squeezenet1_1", "random", "image")),
+    ],
+)
+def test_what_is_typed_wins(run, project, typed, judged):
+    assert about(run(f"check {typed} --json")) == judged
 
 
 BAD = [
@@ -171,18 +384,34 @@ BAD = [
     ("--format junt", 2, "unknown format 'junt': did you mean junit", "--format auto|table"),
     ("-o check.foo", 2, "'--output check.foo' does not say", "--output check.foo --format"),
     ("--columns nme", 2, "'nme'", "--columns code,"),
-    ("--baseline nowhere/known.json", 4, "there is no folder 'nowhere'", "mkdir -p nowhere"),
+    ("--baseline nowhere/known.json", 4, "there is no baseline 'nowhere/known.json'", "modelscope check "),
     ("--baseline broken.json", 4, "'broken.json' is not a baseline", "rm broken.json"),
     ("--baseline list.json", 4, "'list.json' is not a baseline", "rm list.json"),
     ("--baseline folder", 4, "'folder'", "ls -l folder"),
+    (
+        "--baseline later.json",
+        4,
+        "'later.json' is a baseline of schema 'modelscope/baseline/9'",
+        "rm later.json",
+    ),
+    ("--update-baseline", 2, "'--update-baseline' needs to know which file", "--baseline known.json"),
+    (
+        "--baseline nowhere/known.json --update-baseline",
+        4,
+        "there is no folder 'nowhere'",
+        "mkdir -p nowhere",
+    ),
 ]
 PROJECTS = [
     ("[tool.modelscope\n", "cannot be read", "python -c"),
-    ("[tool.modelscope]\nselct = []\n", "unknown key 'selct' in [tool.modelscope]", "keys: select"),
+    ("[tool.modelscope]\nselct = []\n", "unknown key 'selct' in [tool.modelscope]", "keys: model"),
     ('[tool.modelscope]\nselect = ["MS9"]\n', "unknown rule 'MS9'", "modelscope rules"),
     ("[tool.modelscope]\nselect = 3\n", "'select = 3'", "select = "),
     ('[tool.modelscope]\nfail-on = "eror"\n', "'fail-on = eror' is not a severity", "fail-on = error"),
     ("[tool.modelscope]\nbaseline = 3\n", "'baseline = 3'", "baseline = "),
+    ("[tool.modelscope]\nmodel = 3\n", "'model = 3'", 'model = "models/net.py:Net"'),
+    ('[tool.modelscope]\ncheckpoint = ""\n', "'checkpoint = '", 'checkpoint = "last.pth"'),
+    ("[tool.modelscope]\nimages = 3\n", "'images = 3'", 'images = ["star.png"]'),
     ('[tool.modelscope]\nmax-params = "lots"\n', "'max-params = lots' is not a count", "max-params = 25M"),
     ("[tool.modelscope]\nthresholds = 3\n", "'thresholds'", "[tool.modelscope.thresholds]"),
     ("[tool]\nmodelscope = 3\n", "'modelscope'", "[tool.modelscope]"),
@@ -207,6 +436,7 @@ def test_bad_input(run, cwd, options, code, quoted, hint):
     (cwd / "broken.json").write_text("{")
     (cwd / "list.json").write_text("[]")
     (cwd / "folder").mkdir()
+    write_known(cwd / "later.json", version=9)
     assert_refused(run(f"{HEALTHY} {options}", expect=code), quoted, hint)
 
 

@@ -2,7 +2,11 @@
 
 import re
 
+import pytest
+
 from modelscope_cli.rules import training
+from modelscope_cli.rules.listing import list_rules
+from modelscope_cli.rules.reasons import WHY
 from modelscope_cli.rules.registry import RULES
 
 CODES = [rule.code for rule in (*RULES, *training.RULES)]
@@ -21,7 +25,54 @@ def test_every_rule_is_listed_with_what_it_needs_to_be_believed(run):
 
 
 def test_codes_and_names_are_unique():
-    assert len({rule.code for rule in RULES}) == len({rule.name for rule in RULES}) == len(RULES)
+    every = (*RULES, *training.RULES)
+    assert len({rule.code for rule in every}) == len({rule.name for rule in every}) == len(every)
+
+
+def test_every_rule_of_check_says_why_and_how_to_silence_it():
+    infos = [rule.info(rule.threshold) for rule in RULES]
+    assert [rule.code for rule in infos if not (rule.why and rule.silence)] == []
+    assert [code for code in WHY if code not in CODES] == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "codes"),
+    [
+        ("MS705", ["MS705"]),
+        ("ms705", ["MS705"]),
+        ("dead-channels", ["MS202"]),
+        ("MS7", [code for code in CODES if code.startswith("MS7")]),
+        ("MS3 MS101", ["MS101", *(code for code in CODES if code.startswith("MS3"))]),
+    ],
+)
+def test_some_of_them(run, typed, codes):
+    assert [rule["code"] for rule in run(f"rules {typed} --json").json["rules"]] == codes
+    assert run(f"rules {typed} --format tsv").column("code") == codes
+    assert [rule.code for rule in list_rules(*typed.split()).rules] == codes
+
+
+def test_one_is_explained(run):
+    (rule,) = list_rules("MS705").rules
+    told = " ".join(run("rules MS705 --format table").out.split())
+    for text in (rule.code, rule.name, rule.sentence, rule.why, rule.source, rule.hint, rule.silence):
+        assert " ".join(text.split()) in told
+    budget = run("rules MS501 --format table").out
+    assert "leave out --max-params" in budget
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("MS7051", "unknown rule 'MS7051': did you mean MS70"),
+        ("dead-chanels", "unknown rule 'dead-chanels': did you mean dead-channels"),
+        ("''", "unknown rule ''"),
+    ],
+)
+def test_what_is_not_a_rule(run, typed, said):
+    outcome = run(f"rules {typed}", expect=2)
+    assert f"error: {said}" in outcome.err
+    assert "hint: modelscope rules" in outcome.err
+    assert outcome.out == ""
 
 
 def test_tables(run):

@@ -89,7 +89,7 @@ def test_a_study_sees_the_same_pictures_and_finds_the_one_that_dies(run, cwd):
         for init in ("default", "kaiming-normal")
         for norm in ("batch", "none")
     ]
-    dead = {finding["variant"] for finding in document["findings"] if finding["rule"] == "dead-units"}
+    dead = {finding["variant"] for finding in document["findings"] if finding["rule"] == "dying-units"}
     assert dead == {"init=kaiming-normal norm-layer=none"}
     first = {one["name"]: one["layers"][0]["series"] for one in document["variants"]}
     # The norm stands behind the first layer, so before the first step only the initialisation tells.

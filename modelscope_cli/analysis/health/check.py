@@ -1,6 +1,6 @@
 """`check`: from a model and its input to the findings of the rules."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.models.request import ModelRequest, as_request, weights_file
-from modelscope_cli.records.check import CheckRecord, Finding
+from modelscope_cli.records.check import CheckRecord, KnownFinding, SourceLine
 from modelscope_cli.records.evidence import Evidence
 from modelscope_cli.records.keywords import MODES, Keywords, check_choice, spelled_out
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo, invocation, versions
 from modelscope_cli.records.safety import KNOWN, Safety
 from modelscope_cli.report.folder import check_file, write_text
-from modelscope_cli.rules.baseline import mark_known, read_baseline, render_baseline
+from modelscope_cli.rules.baseline import check_update, compare, read_baseline, render_baseline, updated
 from modelscope_cli.rules.judge import fails, judge, needs_of
 from modelscope_cli.rules.settings import read_settings
 
@@ -33,6 +33,7 @@ def check(
     set: Mapping[str, float | str] | Sequence[str] = (),
     fail_on: str = "error",
     baseline: str | PathLike[str] | None = None,
+    update_baseline: bool = False,
     max_params: int | str | None = None,
     max_macs: int | str | None = None,
     max_memory: int | str | None = None,
@@ -51,7 +52,8 @@ def check(
         select, ignore: codes, names or beginnings of codes: `MS2`; nothing selected is all of them.
         set: thresholds by code or name: `{"MS202": 0.5}`, or `["MS202=0.5"]`.
         fail_on: the least severity that fails: `error` or `warning`.
-        baseline: findings listed in this file do not count; a file that is not there is written.
+        baseline: findings listed in this file do not count unless they grew worse.
+        update_baseline: write today's findings to that file, and let none of them count.
         max_params, max_macs, max_memory: budgets for one image: a number, or `"25M"`, `"5G"`, `"500MB"`.
         expect_output: shape of the output for one image: `(1, 1000)`.
         mode: of the forward and backward pass; `auto` is eval, but train where no batch norm has seen a batch.
@@ -76,12 +78,7 @@ def check(
     )
     check_choice("mode", mode, MODES)
     rules = settings.rules()
-    known = None
-    if settings.baseline is not None:
-        if settings.baseline.exists():
-            known = read_baseline(settings.baseline)
-        else:
-            check_file(settings.baseline, is_forced=False)
+    known = _known(settings.baseline, update_baseline, progress or SILENT)
 
     needs = needs_of(rules, settings.thresholds)
     safety = _scan(model, keywords) if "safety" in needs else None
@@ -95,10 +92,10 @@ def check(
         evidence = Evidence(missing=dict.fromkeys(needs - {"safety"}, error.message))
         examined = _Examined(_unloaded(safety.file), evidence)
     findings, infos = judge(rules, settings.thresholds, replace(examined.evidence, safety=safety))
-    if settings.baseline is not None:
-        if known is None:
-            known = _begin_baseline(settings.baseline, findings, progress or SILENT)
-        findings = mark_known(findings, known)
+    if settings.baseline is not None and update_baseline:
+        known = _update_baseline(settings.baseline, updated(known, findings, infos), progress or SILENT)
+    findings, gone = compare(findings, known, infos)
+    findings = tuple(replace(one, made_at=examined.made_at(one.layer)) for one in findings)
     record = CheckRecord(
         run=examined.run,
         findings=findings,
@@ -108,6 +105,7 @@ def check(
         mode="train" if examined.is_training else "eval",
         images=examined.n_images,
         baseline=str(settings.baseline) if settings.baseline else None,
+        gone=gone,
     )
     if record.passed and refused is not None:
         refused.record = record
@@ -123,6 +121,7 @@ class _Examined:
     evidence: Evidence
     n_images: int = 0
     is_training: bool = False
+    made_at: Callable[[str | None], SourceLine | None] = lambda layer: None
 
 
 def _scan(model: Any, keywords: Keywords) -> Safety | None:
@@ -145,6 +144,7 @@ def _examine(
 ) -> _Examined:
     """Load the model and look at it."""
     from modelscope_cli.analysis.health.checkup import gather, is_untrained
+    from modelscope_cli.analysis.health.sources import Sources
     from modelscope_cli.analysis.subject import Subject
 
     subject = Subject("check", model, inputs, keywords, progress=progress)
@@ -162,7 +162,8 @@ def _examine(
         seed=subject.seed,
         track=subject.track,
     )
-    return _Examined(subject.run(), evidence, subject.inputs.n_images, is_training)
+    sources = Sources(subject.loaded.module, subject.loaded.info.name)
+    return _Examined(subject.run(), evidence, subject.inputs.n_images, is_training, sources.find)
 
 
 def _unloaded(file: str) -> Run:
@@ -185,11 +186,27 @@ def _several(given: Any) -> Any:
     return (given,) if isinstance(given, str) else given
 
 
-def _begin_baseline(
-    path: Path, findings: Sequence[Finding], progress: Progress
-) -> frozenset[tuple[str, str | None]]:
-    """Write today's findings down, and return them as those that are known."""
-    write_text(path, render_baseline(findings))
-    n = "1 finding is" if len(findings) == 1 else f"{len(findings)} findings are"
+def _known(path: Path | None, is_update: bool, progress: Progress) -> tuple[KnownFinding, ...]:
+    """Read the baseline; one that is to be written need not be there yet."""
+    if is_update:
+        check_update(path)
+    if path is None:
+        return ()
+    if is_update:
+        check_file(path, is_forced=True)
+        if not path.exists():
+            return ()
+    known = read_baseline(path)
+    if known and not is_update and all(one.value is None for one in known):
+        progress.note(f"{path} keeps no values, so what grows worse stays known; --update-baseline adds them")
+    return known
+
+
+def _update_baseline(
+    path: Path, known: tuple[KnownFinding, ...], progress: Progress
+) -> tuple[KnownFinding, ...]:
+    """Write the baseline, and return it."""
+    write_text(path, render_baseline(known))
+    n = "1 finding is" if len(known) == 1 else f"{len(known)} findings are"
     progress.note(f"wrote {path}: {n} known from now on")
-    return frozenset((finding.code, finding.layer) for finding in findings)
+    return known

@@ -39,7 +39,8 @@ def check(
 
     Weights, activations, gradients, structure, budgets and predictions: each rule has a code, a threshold with its
     source, and a hint. Images are better than the noise that is taken without them. The table tool.modelscope of
-    the nearest pyproject.toml sets select, ignore, thresholds, fail-on, baseline and the budgets; flags win.
+    the nearest pyproject.toml sets model, checkpoint, images, select, ignore, thresholds, fail-on, baseline and the
+    budgets; what is typed wins.
 
     Examples:
 
@@ -49,10 +50,11 @@ def check(
 
       modelscope check resnet18 --weights none --select MS1,MS4 --format github
     """
-    from modelscope_cli.commands.check.github import render_github
+    from modelscope_cli.commands.check.github import append_summary, render_github
     from modelscope_cli.commands.check.junit import render_junit
     from modelscope_cli.commands.check.table import COLUMNS, check_sheet
     from modelscope_cli.records.check import CheckRecord
+    from modelscope_cli.report.markdown import render_markdown
     from modelscope_cli.report.sheet import choose_columns
 
     where = output.begin(more=("github", "junit"))
@@ -60,17 +62,20 @@ def check(
     settings = rules.settings()
     if settings.project is not None:
         PROGRESS.note(f"settings: {settings.project}")
-    model, images = loading.take(first, images)
+    model, images = loading.take(first, images, settings)
+    if not images and not inputs.input_shape:
+        images = list(settings.images)
     refused = None
     try:
         record = ms.check(
-            loading.request(model),
+            loading.request(model, settings),
             inputs.request(images, loading.seed),
             select=settings.select,
             ignore=settings.ignore,
             set=settings.thresholds,
             fail_on=settings.fail_on,
             baseline=settings.baseline,
+            update_baseline=rules.update_baseline,
             mode=mode,
             progress=PROGRESS,
         )
@@ -78,9 +83,14 @@ def check(
         if not isinstance(error.record, CheckRecord):
             raise
         record, refused = error.record, error
+    sheet = check_sheet(record, output.columns)
+    try:
+        append_summary(render_markdown(sheet))
+    except OSError as error:
+        PROGRESS.warn(f"no summary of the step: {error}")
     emit(
         where,
-        check_sheet(record, output.columns),
+        sheet,
         record.to_dict(),
         more={"github": lambda: render_github(record), "junit": lambda: render_junit(record)},
     )

@@ -1,21 +1,42 @@
-"""Findings as GitHub Actions shows them beside a change: workflow commands, one a line."""
+"""What GitHub Actions shows: findings beside the lines they are about, and a summary of the step."""
 
+import os
+from pathlib import Path
+
+from modelscope_cli.commands.check.table import sentence
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.check import CheckRecord, Finding
 
 
 def render_github(record: CheckRecord) -> str:
-    """Return `::error title=...::message` for every finding that is not known.
+    """Return `::error file=...,line=...,title=...::message` for every finding that is not known, and the verdict.
 
-    The escapes are those of actions/toolkit, packages/core/src/command.ts.
+    A finding about what is in no file of the repository has a title only, and stands on the page of the run. The
+    escapes are those of actions/toolkit, packages/core/src/command.ts.
     """
-    return "".join(_command(finding) + "\n" for finding in record.findings if not finding.known)
+    commands = (_command(finding) for finding in record.findings if not finding.known)
+    return "".join(f"{line}\n" for line in (*commands, f"modelscope check: {plain(sentence(record))}"))
+
+
+def append_summary(text: str) -> None:
+    """Append Markdown to the page of the run where GitHub Actions says which file that is.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    file = os.environ.get("GITHUB_STEP_SUMMARY")
+    if file:
+        with Path(file).open("a", encoding="utf-8") as summary:
+            summary.write(f"{text}\n")
 
 
 def _command(finding: Finding) -> str:
+    at = finding.made_at
+    place = f"file={_property(plain(at.file))},line={at.line}," if at else ""
     title = _property(plain(f"{finding.code} {finding.rule}"))
     where = f"{finding.layer}: " if finding.layer else ""
-    return f"::{finding.severity} title={title}::{_data(plain(f'{where}{finding.message} ({finding.hint})'))}"
+    text = _data(plain(f"{where}{finding.message} ({finding.hint})"))
+    return f"::{finding.severity} {place}title={title}::{text}"
 
 
 def _data(text: str) -> str:

@@ -1,13 +1,13 @@
 """The options that only `check` has, in groups."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from modelscope_cli.shell import option_groups as groups
-from modelscope_cli.shell.named_model import SameModelOpt, names_model, take_model
+from modelscope_cli.shell.named_model import SameModelOpt, names_learner, names_model, take_model
 
 if TYPE_CHECKING:
     from modelscope_cli.models.request import ModelRequest
@@ -57,10 +57,18 @@ class RuleOptions:
         typer.Option(
             "--baseline",
             metavar="FILE",
-            help="Findings listed there do not count; a file that is not there is written, and all is well.",
+            help="Findings listed there do not count, unless they grew worse.",
             rich_help_panel=_RULES,
         ),
     ] = None
+    update_baseline: Annotated[
+        bool,
+        typer.Option(
+            "--update-baseline",
+            help="Write today's findings to that file, and let none of them count.",
+            rich_help_panel=_RULES,
+        ),
+    ] = False
     max_params: Annotated[
         str | None,
         typer.Option("--max-params", metavar="N", help="Parameters, 25M.", rich_help_panel=_BUDGETS),
@@ -115,19 +123,31 @@ class LoadingOptions(groups.LoadOptions):
 
     model: SameModelOpt = None
 
-    def take(self, first: str | None, images: list[str] | None) -> tuple[str, list[str]]:
-        """Return the model and the images: the first word is the model, or with --model it may be an image."""
+    def take(
+        self, first: str | None, images: list[str] | None, settings: "Settings"
+    ) -> tuple[str, list[str]]:
+        """Return the model and the images that are typed, else those of the project.
+
+        The first word is the model; where --model or the project names one it may be an image.
+        """
 
         def is_model(word: str) -> bool:
-            return self.model is None or names_model(word)
+            if self.model is not None:
+                return names_model(word)
+            return settings.model is None or names_learner(word)
 
-        return take_model("check", first, images, self.model, is_model=is_model)
+        return take_model("check", first, images, self.model, default=settings.model, is_model=is_model)
 
-    def request(self, model: str) -> "ModelRequest":
-        """Return what was asked for. A file of weights is judged before it is refused, so it is checked later."""
+    def request(self, model: str, settings: "Settings") -> "ModelRequest":
+        """Return what was asked for. A file of weights is judged before it is refused, so it is checked later.
+
+        The checkpoint of the project belongs to its model, and to none that was typed instead.
+        """
         from modelscope_cli.models.request import check_request, weights_file
 
-        request = self.typed(model)
+        is_projects = model == settings.model and self.weights == "auto"
+        checkpoint = self.checkpoint or (settings.checkpoint if is_projects else None)
+        request = replace(self, checkpoint=checkpoint).typed(model)
         return check_request(request) if weights_file(request) is None else request
 
 

@@ -1,6 +1,7 @@
 """The table of `check`: what was found, and what was not judged."""
 
 from modelscope_cli.records.check import CheckRecord, Finding
+from modelscope_cli.records.naming import some
 from modelscope_cli.report import numbers
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
@@ -13,6 +14,10 @@ def _severity(row: Finding) -> str:
     return f"{row.severity}, known" if row.known else row.severity
 
 
+def _file(row: Finding) -> str | None:
+    return row.made_at.file if row.made_at else None
+
+
 COLUMNS = (
     Column("code", "code", lambda r: r.code, is_number=False, rank=0),
     Column("severity", "severity", lambda r: r.severity, _severity, is_number=False, rank=1),
@@ -23,6 +28,8 @@ COLUMNS = (
     Column("message", "what was seen", lambda r: r.message, is_number=False, rank=0, wraps=True),
     Column("hint", "hint", lambda r: r.hint, is_number=False, is_shown=False, wraps=True),
     Column("known", "known", lambda r: r.known, is_shown=False),
+    Column("file", "file", _file, is_number=False, is_shown=False),
+    Column("line", "line", lambda r: r.made_at.line if r.made_at else None, is_shown=False),
 )
 
 
@@ -46,7 +53,19 @@ def verdict(record: CheckRecord) -> str:
         found = [one for one in record.findings if one.code == code and not one.known]
         lines += [f"{code} {one.severity}: {one.layer or 'the model'}: {one.message}" for one in found]
         lines.append(f"      hint: {hint}")
-    return "\n".join([*lines, f"fails on {record.fail_on}"])
+    return "\n".join([*lines, sentence(record)])
+
+
+def sentence(record: CheckRecord) -> str:
+    """Say in one sentence what came of it: `passed with 7 warnings (only errors fail the check)`."""
+    new = _counted(record)
+    n_known = sum(finding.known for finding in record.findings)
+    known = f"{n_known} known" if n_known else ""
+    if not record.passed:
+        return f"failed with {new}" + (f" ({known})" if known else "")
+    if not new:
+        return f"passed: nothing new ({known})" if known else "passed: nothing found"
+    return f"passed with {new} ({'; '.join(filter(None, [known, 'only errors fail the check']))})"
 
 
 def _subject(record: CheckRecord) -> str:
@@ -59,22 +78,26 @@ def _subject(record: CheckRecord) -> str:
 
 
 def _verdict(record: CheckRecord) -> str:
+    n_known = sum(finding.known for finding in record.findings)
+    return (_counted(record) or "nothing found") + (f" ({n_known} known)" if n_known else "")
+
+
+def _counted(record: CheckRecord) -> str:
+    """Count the new findings: `1 error, 2 warnings`, empty where there are none."""
     new = [finding for finding in record.findings if not finding.known]
     parts = []
     for severity in ("error", "warning"):
         n = sum(finding.severity == severity for finding in new)
         if n:
             parts.append(f"{n} {severity}{'s' if n != 1 else ''}")
-    verdict = ", ".join(parts) or "nothing found"
-    n_known = len(record.findings) - len(new)
-    return verdict + (f" ({n_known} known)" if n_known else "")
+    return ", ".join(parts)
 
 
 def _facts(record: CheckRecord) -> tuple[tuple[str, str], ...]:
     hints = {finding.code: finding.hint for finding in record.findings if not finding.known}
     facts = list(hints.items())
     n_judged = sum(rule.judged for rule in record.rules)
-    facts.append(("result", f"{'passed' if record.passed else 'failed'}: fails on {record.fail_on}"))
+    facts.append(("result", sentence(record)))
     facts.append(("judged", f"{n_judged} of {len(record.rules)} rules"))
     reasons: dict[str, list[str]] = {}
     for rule in record.rules:
@@ -83,4 +106,7 @@ def _facts(record: CheckRecord) -> tuple[tuple[str, str], ...]:
     facts += [("not judged", f"{' '.join(codes)}: {reason}") for reason, codes in reasons.items()]
     if record.baseline:
         facts.append(("baseline", record.baseline))
+    if record.gone:
+        words = some((f"{one.code} {one.layer or 'the model'}" for one in record.gone), 5)
+        facts.append(("gone", f"{words}; --update-baseline takes out of the baseline what is mended"))
     return tuple(facts)

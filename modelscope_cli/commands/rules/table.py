@@ -1,7 +1,12 @@
 """The columns of `rules`."""
 
+from dataclasses import replace
+
 from modelscope_cli.records.check import RuleInfo, RuleList
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+
+# What the table of a single rule holds; the rest stands below it in full.
+_SHORT = ("code", "name", "severity", "threshold")
 
 
 def _threshold(row: RuleInfo) -> str:
@@ -21,14 +26,37 @@ COLUMNS = (
         "source", "where the threshold comes from", lambda r: r.source, is_number=False, rank=4, wraps=True
     ),
     Column("hint", "hint", lambda r: r.hint, is_number=False, is_shown=False, wraps=True),
+    Column("why", "why", lambda r: r.why, is_number=False, is_shown=False, wraps=True),
+    Column("silence", "to silence it", lambda r: r.silence, is_number=False, is_shown=False, wraps=True),
 )
 
 
 def rules_sheet(listed: RuleList, columns: str | None = None) -> Sheet:
-    """List the rules."""
+    """List the rules; below a single one stands all that is known of it."""
+    chosen = choose_columns(COLUMNS, columns)
+    if len(listed.rules) == 1:
+        (rule,) = listed.rules
+        if columns is None:
+            chosen = tuple(replace(column, is_shown=column.key in _SHORT) for column in chosen)
+        return Sheet(f"{rule.code} {rule.name}", chosen, listed.rules, _explained(rule))
     return Sheet(
-        title=f"{len(listed.rules)} rules: MS1 to MS6 of check, MS7 of watch and train",
-        columns=choose_columns(COLUMNS, columns),
+        title=f"{len(listed.rules)} rules: MS0 to MS6 of check, MS7 of watch and train",
+        columns=chosen,
         rows=listed.rules,
-        facts=(("threshold", "check --set CODE=threshold changes one; a budget is yours to set"),),
+        facts=(
+            ("threshold", "check --set CODE=threshold changes one; a budget is yours to set"),
+            ("one rule", "modelscope rules MS202 explains it"),
+        ),
     )
+
+
+def _explained(rule: RuleInfo) -> tuple[tuple[str, str], ...]:
+    facts = (
+        ("what", rule.sentence),
+        ("why", rule.why),
+        ("threshold", f"{_threshold(rule)}: {rule.measure}"),
+        ("its source", rule.source),
+        ("to mend it", rule.hint),
+        ("to silence it", rule.silence),
+    )
+    return tuple((label, text) for label, text in facts if text)

@@ -1,0 +1,54 @@
+"""Why each rule matters, and how to be rid of its findings where they are meant: for `modelscope rules CODE`."""
+
+# By code; what follows from the fault, where the rule's own sentence says what the fault is.
+WHY = {
+    "MS001": "a pickle is a program: torch.load in full runs what it names, with your rights and on your files",
+    "MS002": "what is not known to be harmless may do anything once the file is loaded in full",
+    "MS101": "every value that is computed from it is NaN or infinite too, up to the prediction",
+    "MS102": "the layer divides by next to nothing, or takes the root of a negative number: its channel explodes "
+    "or is NaN",
+    "MS201": "NaN spreads to everything behind it; the first layer that makes it is where to look",
+    "MS202": "a channel that never fires gets no gradient, so it never comes back, and its parameters are carried "
+    "for nothing",
+    "MS203": "a unit that hardly ever fires hardly ever learns; the layer has far less capacity than it costs",
+    "MS204": "where the curve is flat the derivative is next to nothing, and the layers before it do not learn",
+    "MS205": "a signal this small drowns in rounding, and what is behind it sees a constant",
+    "MS206": "signals that shrink or grow with depth make gradients do the same, and training slow or impossible",
+    "MS207": "in eval mode the layer normalises by statistics that are not those of this data, so predictions fail",
+    "MS301": "one step of any optimizer with such a gradient makes the weights NaN for good",
+    "MS302": "the weights before that place hardly change, however long the training lasts",
+    "MS303": "one step throws these weights far off; the loss jumps or becomes NaN",
+    "MS401": "what never runs is stored, moved and trained for nothing, and is often a layer that was forgotten in "
+    "forward",
+    "MS402": "these parameters stay as they were initialised, while everything looks as if they were trained",
+    "MS501": "it is your limit: a model that outgrows it no longer fits where it is meant to run",
+    "MS502": "it is your limit: a model that outgrows it is too slow where it is meant to run",
+    "MS503": "it is your limit: a model that outgrows it runs out of memory where it is meant to run",
+    "MS504": "what reads the output expects this shape, and fails or silently means something else",
+    "MS601": "a model that says the same of everything has not learnt, or is shown what it does not know",
+    "MS602": "a result that changes from run to run cannot be compared, debugged or tested",
+    "MS603": "what was trained is not what is used: the validation in eval mode measures another function",
+    "MS701": "from then on every weight is NaN, and the rest of the run is wasted",
+    "MS702": "NaN spreads to everything behind the layer, and by the gradients to everything before it",
+    "MS703": "one step with such a gradient makes the weights NaN for good",
+    "MS704": "the model is worse than it was; what it has learnt is being lost",
+    "MS705": "a ReLU that outputs only zeros gets no gradient, so it does not come back by itself",
+    "MS706": "values that keep growing end in overflow, and make every layer behind them less stable",
+    "MS707": "these weights do not learn, however long the run lasts",
+    "MS708": "one step throws these weights far off; the loss jumps or becomes NaN",
+    "MS709": "each step overwrites what the ones before it have learnt",
+    "MS710": "the run ends with the weights it began with: its time is wasted",
+}
+_BUDGETS, _TRAINING = "MS5", "MS7"
+
+
+def how_to_silence(code: str, name: str) -> str:
+    """Return what to do where the finding is meant."""
+    if code.startswith(_TRAINING):
+        return "watch and train fail only with --fail-on, and --fail-on error lets warnings pass"
+    if code.startswith(_BUDGETS):
+        return f"leave out --{name}: a budget that nobody has set is not judged"
+    return (
+        f'--ignore {code}, or ignore = ["{code}"] in [tool.modelscope] of pyproject.toml; '
+        "--baseline known.json --update-baseline makes only today's findings known"
+    )
