@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from modelscope_cli.records.naming import is_rectifier, some
+from modelscope_cli.records.naming import counted, is_rectifier, some
 from modelscope_cli.records.watch import Event, ScalarSeries, WatchedLayer, WatchedParameter, labelling
 
 _LASTING = 3  # records in a row, the last of the run among them, before something is called a state
@@ -84,7 +84,7 @@ def output_not_finite(course: Course, threshold: float) -> Iterator[TrainingSigh
         step, _, layer, count = min(spoilt, key=lambda one: one[:2])
         is_first = layer.order == min(one.order for one in course.layers if one.model == layer.model)
         cause = "; it is the first layer: look at its input and its weights" if is_first else ""
-        more = f"; {len(spoilt) - 1} more layers then or later" if len(spoilt) > 1 else ""
+        more = f"; {counted(len(spoilt) - 1, 'more layer')} then or later" if len(spoilt) > 1 else ""
         words = f"the first NaN or infinite values appear here, {count} of them at step {step}{more}{cause}"
         yield TrainingSighting(layer, step, count, words)
 
@@ -154,7 +154,7 @@ def exploding(course: Course, threshold: float) -> Iterator[TrainingSighting]:
             grown.append((layer.series.step[start], layer.order, layer, (sizes[-1] or 0.0) / first))
     if grown:
         step, _, layer, factor = min(grown, key=lambda one: one[:2])
-        more = f"; {len(grown) - 1} more layers likewise" if len(grown) > 1 else ""
+        more = f"; {counted(len(grown) - 1, 'more layer')} likewise" if len(grown) > 1 else ""
         words = f"its values have grown {_times(factor)}, over {_times(threshold)} since step {step}{more}"
         yield TrainingSighting(layer, step, factor, words)
 
