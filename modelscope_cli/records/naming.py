@@ -30,6 +30,11 @@ def label_of(row: Called) -> str:
     return label(row.name or row.type, row.call)
 
 
+def counted(n: int, noun: str) -> str:
+    """Return a number and a regular noun: `1 more layer`, `2 more layers`."""
+    return f"{n:,} {noun}" + ("" if n == 1 else "s")
+
+
 def some(names: Iterable[str], most: int = 3) -> str:
     """Return the first names and how many more: `a, b and 7 more`."""
     every = list(names)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.evidence import CallFlow, Evidence
-from modelscope_cli.records.naming import RECTIFIERS, is_rectifier, label_of, some
+from modelscope_cli.records.naming import RECTIFIERS, counted, is_rectifier, label_of, some
 from modelscope_cli.records.stats import ActivationStats
 from modelscope_cli.rules.rule import Rule, Sighting
 
@@ -47,9 +47,8 @@ def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         later = [one for one in forward.flow if one.order > call.order and not one.is_finite]
         if 1 + len(later) <= threshold:
             continue
-        passed = (
-            f"; {len(later)} calls after it pass it on ({some(map(label_of, later), 2)})" if later else ""
-        )
+        names = some(map(label_of, later), 2)
+        passed = f"; passed on to {counted(len(later), 'call')} after it ({names})" if later else ""
         words = f"outputs NaN or infinite values from finite inputs{passed}"
         yield Sighting(label_of(call) if call.name else None, 1 + len(later), words)
 

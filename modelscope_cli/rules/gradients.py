@@ -6,7 +6,7 @@ from itertools import groupby
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.evidence import Backward, Evidence
 from modelscope_cli.records.grads import ParameterGradient
-from modelscope_cli.records.naming import label_of
+from modelscope_cli.records.naming import counted, label_of
 from modelscope_cli.rules.rule import Rule, Sighting
 
 Weight = tuple[ParameterGradient, float]  # with the norm of its gradient relative to the one at the output
@@ -30,7 +30,7 @@ def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         n = last.nan_count + last.inf_count
         words = f"{n} NaN or infinite values arrive at its output, and at no later one"
         if n > threshold:
-            yield Sighting(label_of(last), n, f"{words}; {len(broken)} parameters are spoilt")
+            yield Sighting(label_of(last), n, f"{words}; spoilt: {counted(len(broken), 'parameter')}")
         return
     for row in broken:
         n = row.nan_count + row.inf_count

@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+from modelscope_cli.records.naming import counted
 from modelscope_cli.records.watch import Event
 
 _TOLERANCE = 1e-4  # relative; an all-reduce gives every rank the very same sum
@@ -29,9 +30,15 @@ def find_disagreements(ranks: Sequence[Rank]) -> Iterator[Event]:
     for number, rank in enumerate(ranks):
         if rank.exit_code not in (0, ranks[0].exit_code):
             how = "without a last word" if rank.exit_code is None else f"with exit code {rank.exit_code}"
-            yield Event(rank.n_steps, "rank", f"rank {number} ended {how}, after {rank.n_steps} steps")
+            yield Event(
+                rank.n_steps, "rank", f"rank {number} ended {how}, after {counted(rank.n_steps, 'step')}"
+            )
         if rank.n_steps != usual:
-            yield Event(rank.n_steps, "rank", f"rank {number} took {rank.n_steps} steps, the others {usual}")
+            yield Event(
+                rank.n_steps,
+                "rank",
+                f"rank {number} took {counted(rank.n_steps, 'step')}, the others {usual}",
+            )
     named: set[int] = set()
     places = [(step, key) for key, steps in ranks[0].parameters.items() for step in steps]
     for step, key in sorted(places):

@@ -2,19 +2,30 @@
 
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import nn
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import list_layers
-from modelscope_cli.hooks.patterns import match_layers, parse_pattern
+from modelscope_cli.hooks.patterns import Layer, match_layers, parse_pattern
 from modelscope_cli.watching.entering import EnteringKey, EnteringSums
 from modelscope_cli.watching.step_sums import StepSums
 
-# What wraps a model and is none of its layers, by class name: torch's own modules need not be imported to ask.
-_WRAPPERS = {"DistributedDataParallel": "module", "DataParallel": "module", "OptimizedModule": "_orig_mod"}
+# What wraps a model and is not one of its layers, by the name of its class or of one that it derives from: nothing
+# need be imported to ask. Any other module that only calls its child is somebody's own: its names are theirs.
+_WRAPPERS = {
+    "DistributedDataParallel": "module",
+    "DataParallel": "module",
+    "FullyShardedDataParallel": "_fsdp_wrapped_module",
+    "ActivationWrapper": "_checkpoint_wrapped_module",
+    "OptimizedModule": "_orig_mod",
+    "AveragedModel": "module",
+    "DeepSpeedEngine": "module",
+    "_FabricModule": "_forward_module",  # of Lightning
+    "TrainingTask": "trainable_module",  # of timm
+}
 
 CallKey = tuple[str, int]  # a layer's name, and which of its calls
 
@@ -95,6 +106,13 @@ class WatchedModel:
     def means(self, name: str, is_innermost: bool) -> bool:
         return is_innermost if self.wanted is None else name in self.wanted
 
+    def forget(self, name: str) -> None:
+        """Drop what was seen of a layer and of those inside it."""
+        inside = f"{name}." if name else ""
+        self.sums = {
+            key: sums for key, sums in self.sums.items() if key[0] != name and not key[0].startswith(inside)
+        }
+
 
 def _frozen_modes(root: nn.Module | None) -> tuple[str, ...]:
     kinds = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
@@ -107,16 +125,51 @@ def _frozen_modes(root: nn.Module | None) -> tuple[str, ...]:
 
 
 def peel(module: nn.Module) -> nn.Module:
-    """Return the model inside the wrappers of data parallelism and compilation."""
-    while (attribute := _WRAPPERS.get(type(module).__name__)) and isinstance(
-        inner := getattr(module, attribute, None), nn.Module
-    ):
-        module = inner
+    """Return the model inside the wrappers of data parallelism, compilation and training frameworks."""
+    while (inside := _inside(module)) is not None:
+        module = inside[1]
     return module
 
 
 def is_wrapper(module: nn.Module) -> bool:
-    return peel(module) is not module
+    return _inside(module) is not None
+
+
+def _inside(module: nn.Module) -> tuple[str, nn.Module] | None:
+    """Return what a wrapper wraps, after the name it has there; None for what is not a wrapper."""
+    for kind in type(module).__mro__:
+        attribute = _WRAPPERS.get(kind.__name__)
+        inner = getattr(module, attribute, None) if attribute else None
+        if attribute and isinstance(inner, nn.Module):
+            return attribute, inner
+    return None
+
+
+def written_layers(root: nn.Module) -> list[tuple[Layer, nn.Module]]:
+    """Return `list_layers` with the names that the user wrote: `layer1.conv` for `layer1._orig_mod.conv`."""
+    layers = list_layers(root)
+    if not any(is_wrapper(module) for _, module in layers):
+        return layers
+    written: dict[str, str] = {}
+    wrapped: dict[str, str | None] = {}  # the name that what it wraps has in it
+    for name, module in root.named_modules(remove_duplicate=False):  # a parent comes before its children
+        parent, _, last = name.rpartition(".")
+        is_wrapped = bool(name) and wrapped[parent] == last
+        written[name] = written[parent] if is_wrapped else ".".join(filter(None, (written.get(parent), last)))
+        inside = _inside(module)
+        wrapped[name] = inside[0] if inside else None
+    return [
+        (
+            replace(
+                layer,
+                name=written[layer.name],
+                depth=written[layer.name].count(".") + 1 if written[layer.name] else 0,
+                aliases=tuple(written[alias] for alias in layer.aliases),
+            ),
+            module,
+        )
+        for layer, module in layers
+    ]
 
 
 class ModelRegistry:
@@ -131,6 +184,8 @@ class ModelRegistry:
         self.models: list[WatchedModel] = []
         self.is_closed = False
         self._patterns = patterns
+        self._criteria: list[WatchedModel] = []
+        self._strangers: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # run inside models, are not in them
         self._places: dict[int, tuple[weakref.ref[nn.Module], WatchedModel, str]] = {}
         for model in map(peel, only or ()):
             if self.find(model) is None:
@@ -141,6 +196,21 @@ class ModelRegistry:
         """Return a module's model and its name there; None where it was never seen in one."""
         place = self._places.get(id(module))
         return (place[1], place[2]) if place is not None and place[0]() is module else None
+
+    def find_in(self, model: WatchedModel, module: nn.Module) -> tuple[WatchedModel, str] | None:
+        """Return `find` of a module that ran inside a model, which may have got it only since it first ran."""
+        root = model.root()
+        if self.find(module) is None and root is not None and module not in self._strangers:
+            self.register(root)
+            if self.find(module) is None:
+                self._strangers.add(module)
+        return self.find(module)
+
+    def set_aside(self, model: WatchedModel) -> None:
+        """Take a model for a criterion: it has no rows, and names its parameters where an optimizer holds them."""
+        model.begin_step(0, is_recording=False)
+        self.models.remove(model)
+        self._criteria.append(model)
 
     def register(self, root: nn.Module) -> WatchedModel | None:
         """Take a module that runs outside of any other for a model, or look again at what it is made of.
@@ -153,9 +223,9 @@ class ModelRegistry:
         if self.is_closed and not known:
             return None
         model = known[0] if known and not known[1] else self._new(root)
-        for layer, module in list_layers(root):
+        for layer, module in written_layers(root):
             part = self.find(module)
-            if part is not None and part[0] is not model and not part[1]:
+            if part is not None and part[0] is not model and not part[1] and part[0] in self.models:
                 self.models.remove(part[0])  # it ran by itself before, and was taken for a model
             self._places[id(module)] = (weakref.ref(module), model, layer.name)
         return model
@@ -169,7 +239,7 @@ class ModelRegistry:
         return model
 
     def _meant(self, root: nn.Module) -> frozenset[str]:
-        every = [layer for layer, _ in list_layers(root)]
+        every = [layer for layer, _ in written_layers(root)]
         meant: set[str] = set()
         for pattern in map(parse_pattern, self._patterns):
             try:
@@ -189,13 +259,14 @@ class ModelRegistry:
         for model in self.models:
             root = model.root()
             if root is not None:
-                match_layers(parse_pattern(self._patterns[0]), [layer for layer, _ in list_layers(root)])
+                match_layers(parse_pattern(self._patterns[0]), [layer for layer, _ in written_layers(root)])
 
     def parameter_names(self) -> dict[int, tuple[str, str]]:
         """Return `(model, qualified name)` of every parameter by its id."""
         return {
-            id(parameter): (model.label, name)
-            for model in reversed(self.models)
+            id(parameter): (model.label, f"{layer.name}.{name}" if layer.name else name)
+            for model in reversed([*self.models, *self._criteria])
             if (root := model.root()) is not None
-            for name, parameter in root.named_parameters()
+            for layer, module in reversed(written_layers(root))
+            for name, parameter in module.named_parameters(recurse=False)
         }

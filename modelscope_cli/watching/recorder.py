@@ -26,6 +26,7 @@ from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.torch_private import in_backward
 from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.criteria import CriterionWatch, watched_criteria
+from modelscope_cli.watching.criterion_modules import is_criterion
 from modelscope_cli.watching.entering import EnteringKey, EnteringSums
 from modelscope_cli.watching.losses import LossWatch, watched_losses
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel, is_wrapper, peel
@@ -287,15 +288,14 @@ class Recorder:
         if model is None or (is_wrapper(module) and not is_innermost):
             return
         module = peel(module)
-        found = self.registry.find(module)
-        if found is None:  # a layer that was added since
-            root = model.root()
-            if root is not None:
-                self.registry.register(root)
-            found = self.registry.find(module)
-            if found is None:
-                return
-        if found[0] is model and model.means(found[1], is_innermost):
+        found = self.registry.find_in(model, module)
+        if found is None or found[0] is not model:
+            return
+        if is_criterion(module, output):
+            model.forget(found[1])
+            if not found[1]:
+                self.registry.set_aside(model)
+        elif model.means(found[1], is_innermost):
             index = now.calls[found[1]]
             now.calls[found[1]] += 1
             self._look_at(model, found[1], index, type(module).__name__, output)
@@ -321,8 +321,9 @@ class Recorder:
         elif not torch.is_grad_enabled():
             model.severed.add(name)
 
-    def _arrived(self, sums: StepSums, gradient: Tensor) -> None:
-        if self._is_ours():
+    def _arrived(self, sums: StepSums, gradient: Tensor | None) -> None:
+        # Of several outputs of a compiled graph those that the loss does not depend on are handed None.
+        if self._is_ours() and gradient is not None:
             self._guard(sums.add_gradient, gradient, self.losses.scale)
 
     # Steps. An optimizer may call another one's step, or its parent class's: the outermost counts.

@@ -72,5 +72,5 @@ def test_passing_on_is_counted_and_is_no_finding(healthy, examine):
     assert finding.layer == "block3.conv1"
     behind = ["bn1", "relu", "conv2", "bn2", "relu"]  # and the head; the shortcut does not see any of it
     assert finding.value == 1 + len(behind) + 1
-    assert "6 calls after it pass it on (block3.bn1, block3.relu and 4 more)" in finding.message
+    assert "passed on to 6 calls after it (block3.bn1, block3.relu and 4 more)" in finding.message
     assert fails([finding], "error")

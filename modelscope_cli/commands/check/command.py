@@ -68,7 +68,7 @@ def check(
     refused = None
     try:
         record = ms.check(
-            loading.request(model, settings),
+            loading.completed(model, settings).request(model),
             inputs.request(images, loading.seed),
             select=settings.select,
             ignore=settings.ignore,

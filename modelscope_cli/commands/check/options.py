@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
@@ -138,16 +138,16 @@ class LoadingOptions(groups.LoadOptions):
 
         return take_model("check", first, images, self.model, default=settings.model, is_model=is_model)
 
-    def request(self, model: str, settings: "Settings") -> "ModelRequest":
-        """Return what was asked for. A file of weights is judged before it is refused, so it is checked later.
+    def completed(self, model: str, settings: "Settings") -> Self:
+        """Return these with the checkpoint of the project, which belongs to its model and to no other."""
+        is_projects = model == settings.model and self.weights == "auto" and self.checkpoint is None
+        return replace(self, checkpoint=settings.checkpoint) if is_projects else self
 
-        The checkpoint of the project belongs to its model, and to none that was typed instead.
-        """
+    def request(self, model: str) -> "ModelRequest":
+        """Return what was asked for. A file of weights is judged before it is refused, so it is checked later."""
         from modelscope_cli.models.request import check_request, weights_file
 
-        is_projects = model == settings.model and self.weights == "auto"
-        checkpoint = self.checkpoint or (settings.checkpoint if is_projects else None)
-        request = replace(self, checkpoint=checkpoint).typed(model)
+        request = self.typed(model)
         return check_request(request) if weights_file(request) is None else request
 
 

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
+from modelscope_cli.records.naming import counted
 from modelscope_cli.records.watch import FAULT, SOUND, UNKNOWN, TrainingFacts, TrainingFinding
 from modelscope_cli.rules.training import bookkeeping, data, layers, loss, updates, wiring
-from modelscope_cli.rules.training.case import Case, Course, TrainingRule, count
+from modelscope_cli.rules.training.case import Case, Course, TrainingRule
 from modelscope_cli.rules.training.progress import MIN_STEPS, follow
 from modelscope_cli.rules.training.story import tell
 
@@ -66,7 +67,7 @@ def _why_unknown(case: Case) -> str | None:
     if not steps:
         return "no step was seen"
     if steps < MIN_STEPS:
-        return f"too short to judge: {count(steps, 'step')}, {MIN_STEPS} at least are needed"
+        return f"too short to judge: {counted(steps, 'step')}, {MIN_STEPS} at least are needed"
     if main is None:
         return "no loss was seen, so it is not known whether anything is learnt"
     if not case.course.layers:

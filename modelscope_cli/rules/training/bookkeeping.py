@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from modelscope_cli.records.check import ERROR, WARNING
+from modelscope_cli.records.naming import counted
 from modelscope_cli.records.watch import WatchedParameter
 from modelscope_cli.rules.training.case import (
     FEW_STEPS,
@@ -10,7 +11,6 @@ from modelscope_cli.rules.training.case import (
     Link,
     TrainingRule,
     TrainingSighting,
-    count,
     share_of_steps,
 )
 
@@ -69,8 +69,8 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     place, severity = None, WARNING
     if strangers is not None:
         words += (
-            f"; {strangers.optimizer} holds {count(strangers.strangers, 'parameter')} that no model has that runs: "
-            "they were replaced after it was made, or are another model's"
+            f"; {strangers.optimizer} holds {counted(strangers.strangers, 'parameter')} that no model has that "
+            "runs: they were replaced after it was made, or are another model's"
         )
         place, severity = strangers.made, ERROR
     else:
@@ -83,7 +83,7 @@ def holds_strangers(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     for one in case.facts.optimizers:
         is_all = one.strangers and one.strangers >= _MOSTLY * one.held
         if is_all and case.course.steps >= threshold and not any(not_held(case, threshold)):
-            what = count(one.strangers, "parameter")
+            what = counted(one.strangers, "parameter")
             words = f"no model that runs has any of the {what} that {one.optimizer} holds"
             yield TrainingSighting(None, 0, one.strangers, words, one.made)
 
@@ -93,7 +93,7 @@ def never_cleared(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         if one.cycles >= threshold and one.uncleared >= _MOSTLY * one.cycles:
             words = (
                 f"the gradients that {one.optimizer} steps by are never cleared: each step adds those of all steps "
-                f"before ({one.uncleared} of {count(one.cycles, 'step')} looked at)"
+                f"before ({one.uncleared} of {counted(one.cycles, 'step')} looked at)"
             )
             yield TrainingSighting(None, 1, one.uncleared, words, one.made)
 
@@ -103,7 +103,7 @@ def cleared_early(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         if one.cycles >= threshold and one.emptied >= _MOSTLY * one.cycles:
             words = (
                 f"the gradients are cleared between backward and {one.optimizer}'s step, in {one.emptied} of "
-                f"{count(one.cycles, 'step')} looked at: nothing is learnt"
+                f"{counted(one.cycles, 'step')} looked at: nothing is learnt"
             )
             yield TrainingSighting(None, 1, one.emptied, words, one.made)
 

@@ -154,8 +154,3 @@ def share_of_steps(steps: Sequence[int], is_wrong: Sequence[bool]) -> float:
     lengths = [after - step for step, after in pairwise(steps)]
     lengths.append(lengths[-1] if lengths else 1)
     return sum(length for length, wrong in zip(lengths, is_wrong, strict=True) if wrong) / sum(lengths)
-
-
-def count(n: int, what: str) -> str:
-    """Return `1 layer`, `2 layers`."""
-    return f"{n:,} {what}" + ("s" if n != 1 else "")

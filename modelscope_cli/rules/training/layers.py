@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 from modelscope_cli.records.check import ERROR, WARNING
-from modelscope_cli.records.naming import is_rectifier
+from modelscope_cli.records.naming import counted, is_rectifier
 from modelscope_cli.records.watch import WatchedLayer, WatchedParameter
 from modelscope_cli.rules.training.case import (
     FEW_STEPS,
@@ -12,7 +12,6 @@ from modelscope_cli.rules.training.case import (
     Link,
     TrainingRule,
     TrainingSighting,
-    count,
     lasting,
 )
 
@@ -32,7 +31,7 @@ def output_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting
         step, _, layer, n = min(spoilt, key=lambda one: one[:2])
         is_first = layer.order == min(one.order for one in case.course.layers if one.model == layer.model)
         cause = "; it is the first layer: look at its input and its weights" if is_first else ""
-        more = f"; {count(len(spoilt) - 1, 'more layer')} then or later" if len(spoilt) > 1 else ""
+        more = f"; {counted(len(spoilt) - 1, 'more layer')} then or later" if len(spoilt) > 1 else ""
         words = f"the first NaN or infinite values appear here, {n} of them at step {step}{more}{cause}"
         yield TrainingSighting(layer, step, n, words)
 
@@ -142,7 +141,7 @@ def exploding(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             grown.append((layer.series.step[start], layer.order, layer, (sizes[-1] or 0.0) / first))
     if grown:
         step, _, layer, factor = min(grown, key=lambda one: one[:2])
-        more = f"; {count(len(grown) - 1, 'more layer')} likewise" if len(grown) > 1 else ""
+        more = f"; {counted(len(grown) - 1, 'more layer')} likewise" if len(grown) > 1 else ""
         words = f"its values have grown {_times(factor)}, over {_times(threshold)} since step {step}{more}"
         yield TrainingSighting(layer, step, factor, words)
 
@@ -171,7 +170,7 @@ def symmetric(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         assert first.facts is not None
         size = first.facts.start_rms
         what = "every value of it is 0" if size == 0 else f"its rows are all the same ({size:.2g} in size)"
-        words = f"{what} at first, and its rows are still alike after {count(case.course.steps, 'step')}"
+        words = f"{what} at first, and its rows are still alike after {counted(case.course.steps, 'step')}"
         yield TrainingSighting(first, 0, size, words + case.beside(others))
 
 

@@ -4,8 +4,9 @@ import math
 from collections.abc import Iterator, Sequence
 
 from modelscope_cli.records.check import ERROR, WARNING
+from modelscope_cli.records.naming import counted
 from modelscope_cli.records.watch import WatchedCriterion
-from modelscope_cli.rules.training.case import Case, Link, TrainingRule, TrainingSighting, count
+from modelscope_cli.rules.training.case import Case, Link, TrainingRule, TrainingSighting
 
 _WITHIN = {"cross_entropy": "softmax", "binary_cross_entropy_with_logits": "sigmoid"}
 _CLOSE = 1e-3  # relative: a loss that is one criterion with the other sign, and rounding
@@ -104,7 +105,9 @@ def summed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     for one in _losses(case):
         rows = max(one.series.rows, default=0)
         if one.is_summed and rows > threshold:
-            words = f"{one.name} is a sum over {count(rows, 'row')}, so that its gradients are as many times larger"
+            words = (
+                f"{one.name} is a sum over {counted(rows, 'row')}, so its gradients are as many times larger"
+            )
             yield TrainingSighting(None, one.series.step[0], rows, words, one.place)
             return
 
