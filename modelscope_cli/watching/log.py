@@ -16,8 +16,11 @@ from typing import Any
 
 from modelscope_cli.plain_text import plain_json
 
-VERSION = 1
-"""Of the entries. A log without a version is from before there were any, and holds the same."""
+VERSION = 2
+"""Of the entries; what each version says is read by all later ones.
+
+Without one it is from before there were any, and holds what version 1 does; 2 adds dead channels and saturation.
+"""
 
 Entry = dict[str, Any]
 
