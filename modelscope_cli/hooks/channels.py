@@ -36,8 +36,12 @@ class ChannelFinder:
         for _, tensor in tensors_in(output):
             self.find(module, tensor)
 
-    def find(self, module: nn.Module, output: Tensor) -> int | None:
-        """Return the channel dimension of `output`, None for scalars and flat vectors."""
+    def find(self, module: nn.Module | None, output: Tensor) -> int | None:
+        """Return the channel dimension of `output`, None for scalars and flat vectors.
+
+        Args:
+            module: the layer that gave it; None for a function, which is like a layer that knows nothing.
+        """
         if output.ndim < 2:
             return None
         shape = tuple(output.shape)
@@ -46,7 +50,7 @@ class ChannelFinder:
         elif isinstance(module, _CHANNELS_LAST):
             dim = output.ndim - 1
         elif type(module).__name__ == "Permute":  # torchvision's, which turns one convention into the other
-            dims: Any = module.dims
+            dims: Any = getattr(module, "dims")  # noqa: B009  # of a class that need not be imported
             dim = _of_permute([dim % output.ndim for dim in dims])
         elif isinstance(module, nn.LayerNorm):
             dim = _of_layer_norm(module, output)

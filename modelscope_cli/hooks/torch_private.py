@@ -3,14 +3,17 @@
 import contextlib
 import copy
 import inspect
+import sys
 import zlib
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from types import FrameType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, overrides
+from torch.overrides import TorchFunctionMode
 
 with contextlib.suppress(ImportError):
     import torch.utils._pytree
@@ -35,6 +38,51 @@ def _is_called_by_autograd() -> bool:
             return True  # on an accelerator the backward pass has a thread of its own, which begins here
         frame = frame.f_back
     return False
+
+
+def is_transformed() -> bool:
+    """Tell whether the caller runs inside a transform of `torch.func`, or is traced by `torch.jit`."""
+    is_tracing = getattr(torch.jit, "is_tracing", None)
+    peek = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", None)
+    return (is_tracing is not None and is_tracing()) or (peek is not None and peek() is not None)
+
+
+def has_compiled() -> bool:
+    """Tell whether anything in this process was given to `torch.compile`; True where that cannot be known."""
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")
+    if dynamo is None:
+        return False
+    backends = getattr(dynamo, "cached_backends", None)
+    # What is kept from being compiled stands there as well, with None.
+    return backends is None or any(backend is not None for backend in backends.values())
+
+
+def unseen_by_modes() -> AbstractContextManager[Any]:
+    """While open, no function mode of anybody's sees what is computed in this thread."""
+    return getattr(torch._C, "DisableTorchFunction", nullcontext)()
+
+
+def can_move_modes() -> bool:
+    """Tell whether `insert_mode` and `remove_mode` work."""
+    return hasattr(overrides, "_push_mode") and hasattr(overrides, "_pop_mode")
+
+
+def insert_mode(mode: TorchFunctionMode, n_above: int) -> None:
+    """Switch a function mode on in this thread, below the `n_above` that were entered last."""
+    above = [overrides._pop_mode() for _ in range(n_above)]
+    for one in (mode, *reversed(above)):
+        overrides._push_mode(one)
+
+
+def remove_mode(mode: TorchFunctionMode) -> int:
+    """Switch a function mode off, wherever it stands, and return how many were entered after it."""
+    above: list[TorchFunctionMode] = []
+    with contextlib.suppress(RuntimeError):  # nothing is left to take off: somebody else did
+        while (top := overrides._pop_mode()) is not mode:
+            above.append(top)
+    for one in reversed(above):
+        overrides._push_mode(one)
+    return len(above)
 
 
 def version_of(tensor: Tensor) -> int:

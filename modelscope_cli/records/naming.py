@@ -5,8 +5,8 @@ from typing import Protocol
 
 # |x| below this counts as near zero, where nobody says otherwise.
 NEAR_ZERO = 0.05
-# What gives exact zeros for everything below zero, so that a channel can die of it.
-RECTIFIERS = ("ReLU", "ReLU6")
+# What gives exact zeros for everything below zero, so that a channel can die of it: layers, and functions of torch.
+RECTIFIERS = ("ReLU", "ReLU6", "F.relu", "F.relu6")
 
 
 class Called(Protocol):
@@ -43,5 +43,5 @@ def some(names: Iterable[str], most: int = 3) -> str:
 
 
 def is_rectifier(type: str) -> bool:
-    """Tell whether a layer of this class gives exact zeros for everything below zero."""
+    """Tell whether a layer or function of this type gives exact zeros for everything below zero."""
     return type in RECTIFIERS

@@ -32,8 +32,12 @@ class LayerSeries:
         step: the recorded steps of its optimizer, counted from 0.
         grad_norm: of the loss with respect to the output; None where none arrived.
         histogram: None in `train`.
-        dead_fraction: share of channels that are zero at every place of every picture, None without channels;
-            not in `watch`, which knows no channels.
+        dead_fraction: share of channels that are zero at every place of every image, None without channels; in
+            `watch` of rectifiers only.
+        channels: how many there were at the last record; `dead_channels`: the first 64 of those that were dead
+            then. Both in `watch` only.
+        saturated_fraction: share of values where a tanh or sigmoid is flat, |tanh| > 0.99 or as near to an end of
+            the sigmoid; of a softmax, share of rows that are certain, a probability > 0.999. None for others.
     """
 
     step: tuple[int, ...]
@@ -46,15 +50,18 @@ class LayerSeries:
     grad_norm: Series
     histogram: Magnitudes | None = None
     dead_fraction: Series | None = None
+    channels: int | None = None
+    dead_channels: tuple[int, ...] = ()
     saturated_fraction: Series | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedLayer:
-    """One call of a layer in one model, over time.
+    """One call of a layer in one model, over time; or of a function that a module calls by itself.
 
     Attributes:
-        name: qualified name from the model's root; empty for the model itself.
+        name: qualified name from the model's root; empty for the model itself; `block1.relu#f1` is the first
+            `F.relu` that `block1` calls by itself.
         order: place among the calls in the order they were first seen, from 0.
     """
 

@@ -109,9 +109,9 @@ class WatchedModel:
     def forget(self, name: str) -> None:
         """Drop what was seen of a layer and of those inside it."""
         inside = f"{name}." if name else ""
-        self.sums = {
-            key: sums for key, sums in self.sums.items() if key[0] != name and not key[0].startswith(inside)
-        }
+        for held in (self.sums, self.eval_sums):
+            for key in [key for key in held if key[0] == name or key[0].startswith(inside)]:
+                del held[key]
 
 
 def _frozen_modes(root: nn.Module | None) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ from modelscope_cli.records.watch import (
     WatchedLayer,
     WatchedParameter,
 )
+from modelscope_cli.watching.channel_death import MOST_NAMED, dead_fraction, dead_in, unpack
 from modelscope_cli.watching.disagreement import find_disagreements
 from modelscope_cli.watching.log import VERSION, Entry, log_file, number, read_log
 from modelscope_cli.watching.magnitudes import EDGES, N_BINS
@@ -295,7 +296,8 @@ def _parameter_key(model: str, name: str) -> ParameterKey:
 
 
 def _sums(values: list[Any]) -> Sums:
-    n, mean, m2, n_zero, n_near, n_nan, n_inf, squares, first, used = values
+    n, mean, m2, n_zero, n_near, n_nan, n_inf, squares, first, used, *more = values
+    alive, saturated = more or (None, None)
     moments = Moments(
         n=n,
         mean=float(mean),
@@ -306,11 +308,17 @@ def _sums(values: list[Any]) -> Sums:
         n_inf=n_inf,
         n_zero=n_zero,
         n_near_zero=n_near,
+        alive=unpack(alive),
     )
     if not 0 <= first <= first + len(used) <= N_BINS + 2:
         raise ValueError("a histogram of another size")
     counts = [0] * first + used
-    return Sums(moments, tuple(counts + [0] * (N_BINS + 2 - len(counts))), number(squares))
+    counts += [0] * (N_BINS + 2 - len(counts))
+    return Sums(moments, tuple(counts), number(squares), _pair(*saturated) if saturated else None)
+
+
+def _pair(count: int, of: int) -> tuple[int, int]:
+    return count, of
 
 
 def merge(parts: list[Sums]) -> Sums:
@@ -321,7 +329,9 @@ def merge(parts: list[Sums]) -> Sums:
         moments = moments.merge(part.moments)
     counts = tuple(map(sum, zip(*(part.counts for part in parts), strict=True)))
     squares = [part.grad_squares for part in parts if part.grad_squares is not None]
-    return Sums(moments, counts, sum(squares) / len(parts) ** 2 if squares else None)
+    rated = [part.saturated for part in parts if part.saturated is not None]
+    saturated = (sum(count for count, _ in rated), sum(of for _, of in rated)) if rated else None
+    return Sums(moments, counts, sum(squares) / len(parts) ** 2 if squares else None, saturated)
 
 
 def _layer(key: LayerKey, order: int, ranks: Sequence[RankLog]) -> WatchedLayer:
@@ -329,6 +339,9 @@ def _layer(key: LayerKey, order: int, ranks: Sequence[RankLog]) -> WatchedLayer:
     steps = sorted({step for rank in held for step in rank.layers[key]})
     merged = [merge([rank.layers[key][step] for rank in held if step in rank.layers[key]]) for step in steps]
     moments = [sums.moments for sums in merged]
+    dead = tuple(dead_fraction(m.alive) for m in moments)
+    alive = moments[-1].alive if moments else None
+    saturated = tuple(sums.saturated and sums.saturated[0] / (sums.saturated[1] or 1) for sums in merged)
     model, name, call = key
     return WatchedLayer(
         model=model,
@@ -348,8 +361,16 @@ def _layer(key: LayerKey, order: int, ranks: Sequence[RankLog]) -> WatchedLayer:
                 None if sums.grad_squares is None else math.sqrt(sums.grad_squares) for sums in merged
             ),
             histogram=Magnitudes(EDGES, tuple(sums.counts for sums in merged)),
+            dead_fraction=_if_any(dead),
+            channels=None if alive is None else len(alive),
+            dead_channels=tuple(dead_in(alive or ())[:MOST_NAMED]),
+            saturated_fraction=_if_any(saturated),
         ),
     )
+
+
+def _if_any(values: Series) -> Series | None:
+    return values if any(value is not None for value in values) else None
 
 
 def _parameter(key: ParameterKey, log: RankLog) -> WatchedParameter:

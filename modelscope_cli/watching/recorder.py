@@ -7,7 +7,6 @@ model's weights belong to the next one.
 import math
 import os
 import sys
-import threading
 import time
 import weakref
 from collections import Counter
@@ -23,15 +22,19 @@ from torch.optim import optimizer as optim
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import tensors_in
-from modelscope_cli.hooks.torch_private import in_backward
+from modelscope_cli.hooks.torch_private import in_backward, is_transformed, unseen_by_modes
+from modelscope_cli.records.naming import is_rectifier
 from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.criteria import CriterionWatch, watched_criteria
 from modelscope_cli.watching.criterion_modules import is_criterion
 from modelscope_cli.watching.entering import EnteringKey, EnteringSums
+from modelscope_cli.watching.forward_pass import ForwardPass, is_norm
+from modelscope_cli.watching.functional import MOST_CALLS, FunctionalWatch, FunctionCall, Operation, type_of
 from modelscope_cli.watching.losses import LossWatch, watched_losses
-from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel, is_wrapper, peel
+from modelscope_cli.watching.model_registry import CallKey, ModelRegistry, WatchedModel, is_wrapper, peel
 from modelscope_cli.watching.parameters import StepWatch
 from modelscope_cli.watching.place import place_of_caller
+from modelscope_cli.watching.saturation import count_saturated, dimension_of
 from modelscope_cli.watching.schedule import is_recorded
 from modelscope_cli.watching.step_sums import StepSums
 from modelscope_cli.watching.steps import Clock, OpenStep, StepReport
@@ -73,17 +76,6 @@ class Listener(Protocol):
         """Called when something is worth a word."""
 
 
-class _Pass(threading.local):
-    """The calls that are open in this thread."""
-
-    def __init__(self) -> None:
-        self.open: list[tuple[nn.Module, bool]] = []  # a module, and whether no other was called inside
-        self.model: WatchedModel | None = None  # None: nothing of this pass is recorded
-        self.is_training = True
-        self.has_entered = False  # the first layer with weights
-        self.calls: Counter[str] = Counter()
-
-
 class Recorder:
     """Everything that is seen in one process.
 
@@ -111,7 +103,8 @@ class Recorder:
         self.losses = LossWatch()
         self.criteria = CriterionWatch(self._is_looking)
         self.bookkeeper = Bookkeeper(self.registry)
-        self._pass = _Pass()
+        self._pass = ForwardPass()
+        self._functional = FunctionalWatch(self._called)
         self._clocks: dict[int, Clock] = {}
         self._kinds: Counter[str] = Counter()
         self._stepping: list[OpenStep] = []
@@ -143,6 +136,7 @@ class Recorder:
             )
             stack.enter_context(watched_criteria(self.criteria, self._is_ours, self._guard))
             stack.enter_context(self.bookkeeper.installed(self._guard))
+            stack.callback(self._functional.switch, False)
             yield
 
     def optimizer_facts(self) -> list[dict[str, Any]]:
@@ -178,7 +172,8 @@ class Recorder:
     def _guard(self, look: Callable[..., None], *args: Any) -> None:
         """A mistake of ours must not end a training: say so once, and look no further."""
         try:
-            look(*args)
+            with unseen_by_modes():
+                look(*args)
         except Exception as error:
             self._is_broken = True
             what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
@@ -207,16 +202,17 @@ class Recorder:
         if not now.open and self.registry.is_closed and self.registry.find(peel(module)) is None:
             return  # another model, or something around the one that is meant
         if not now.open:
-            now.calls.clear()
-            now.model = self._begin_pass(module)
-            now.has_entered = False
-            if now.model is not None:
-                self._look_at_arguments(now.model, args)
-        else:
-            now.open[-1] = now.open[-1][0], False
-        now.open.append((module, True))
+            can_look_between = self._functional.begin()
+            model = self._begin_pass(module)
+            now.begin(model, model is not None and can_look_between, sys._getframe(3))
+            now.is_training = peel(module).training
+            if model is not None:
+                self._look_at_arguments(model, args)
+        found = self.registry.find(module) if now.has_functions else None
+        now.enter(module, found[1] if found is not None and found[0] is now.model else None)
         if now.model is not None:
             self._look_at_call(now.model, module, args)
+        self._functional.switch(now.wants_functions)
 
     def _begin_pass(self, module: nn.Module) -> WatchedModel | None:
         root = peel(module)
@@ -227,13 +223,12 @@ class Recorder:
             self._tell_once("compiled", f"{message} (TORCH_COMPILE_DISABLE=1 shows the layers)")
         if model is None or not torch.is_grad_enabled() or self.losses.is_reevaluated:
             return None
-        self._pass.is_training = root.training
         if not model.has_been_trained:
             model.has_been_trained, model.called = True, place_of_caller()
             self.bookkeeper.look_at_start(model)
         model.passes[not root.training] += 1
         most = _MOST_PASSES if root.training else _MOST_EVALUATED
-        if not model.is_recording or model.passes[not root.training] > most:
+        if not model.is_recording or model.passes[not root.training] > most or is_transformed():
             return None
         return model
 
@@ -278,14 +273,10 @@ class Recorder:
 
     def _close(self, module: nn.Module, output: Any) -> None:
         now = self._pass
-        if not any(one is module for one, _ in now.open):
-            return  # a pre-hook of the user's own raised before ours was called
-        while now.open:
-            opened, is_innermost = now.open.pop()
-            if opened is module:
-                break
+        is_innermost = now.leave(module)
+        self._functional.switch(now.wants_functions)
         model = now.model
-        if model is None or (is_wrapper(module) and not is_innermost):
+        if model is None or is_innermost is None or (is_wrapper(module) and not is_innermost):
             return
         module = peel(module)
         found = self.registry.find_in(model, module)
@@ -295,31 +286,49 @@ class Recorder:
             model.forget(found[1])
             if not found[1]:
                 self.registry.set_aside(model)
-        elif model.means(found[1], is_innermost):
+        elif model.means(found[1], is_innermost or is_norm(module)):
             index = now.calls[found[1]]
             now.calls[found[1]] += 1
-            self._look_at(model, found[1], index, type(module).__name__, output)
+            tensors = [tensor for _, tensor in tensors_in(output) if tensor.is_floating_point()]
+            if tensors:
+                channel_dim = now.channels.find(module, tensors[0])
+                what = Operation(type(module).__name__, channel_dim, dimension_of(module))
+                self._look_at(model, (found[1], index), what, tensors[0])
 
-    def _look_at(self, model: WatchedModel, name: str, index: int, kind: str, output: Any) -> None:
-        tensors = [tensor for _, tensor in tensors_in(output) if tensor.is_floating_point()]
-        if not tensors:
+    def _called(self, call: FunctionCall) -> None:
+        if self._is_ours() and not in_backward() and not is_transformed():
+            self._guard(self._look_between, call)
+
+    def _look_between(self, call: FunctionCall) -> None:
+        """Look at what a module computes by itself, see `functional`."""
+        now, x = self._pass, call.find_output()
+        if now.model is None or x is None or (key := now.count(call.name)) is None:
             return
-        x, key = tensors[0], (name, index)
+        if now.open[-1].functions[call.name] > MOST_CALLS:
+            message = f"of more than {MOST_CALLS} {call.name} in one call of a module the first are looked at"
+            self._tell_once("many-calls", message)
+            return
+        self._look_at(now.model, key, Operation(type_of(call.name), now.channels.find(None, x), call.dim), x)
+
+    def _look_at(self, model: WatchedModel, key: CallKey, what: Operation, x: Tensor) -> None:
         held = model.sums if self._pass.is_training else model.eval_sums
         sums = held.get(key) or StepSums()
         try:
-            sums.add_output(x)
+            sums.add_output(x, what.channel_dim if is_rectifier(what.type) else None)
+            saturated = count_saturated(what.type, x, what.dim)
         except (TypeError, RuntimeError, NotImplementedError) as error:
-            self._tell_once("unmeasured", f"{name or kind} has no statistics: {error}")
+            self._tell_once("unmeasured", f"{key[0] or what.type} has no statistics: {error}")
             return
+        if saturated is not None:
+            sums.add_saturated(*saturated)
         held[key] = sums
-        model.types[key] = kind
+        model.types[key] = what.type
         model.dtypes.add(str(x.dtype).removeprefix("torch."))
         if x.requires_grad:
-            model.severed.discard(name)
+            model.severed.discard(key[0])
             x.register_hook(lambda gradient: self._arrived(sums, gradient))
         elif not torch.is_grad_enabled():
-            model.severed.add(name)
+            model.severed.add(key[0])
 
     def _arrived(self, sums: StepSums, gradient: Tensor | None) -> None:
         # Of several outputs of a compiled graph those that the loss does not depend on are handed None.
@@ -332,6 +341,8 @@ class Recorder:
         if torch.compiler.is_compiling() or not self._is_ours() or not self._means(optimizer):
             return
         self._stepping = [step for step in self._stepping if step.is_running()]
+        self._pass.forget_broken()
+        self._functional.switch(self._pass.wants_functions)
         self._stepping.append(OpenStep(sys._getframe(1)))
         if len(self._stepping) == 1:
             self._guard(self.bookkeeper.cycle(optimizer).before_step)

@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,10 +11,11 @@ from torch import Tensor
 from modelscope_cli.analysis.statistics.moments import Moments, Wanted
 from modelscope_cli.analysis.statistics.reduce import reduce_tensor
 from modelscope_cli.records.naming import NEAR_ZERO
+from modelscope_cli.watching.channel_death import pack
 from modelscope_cli.watching.magnitudes import count_magnitudes
 
 _MOST_PENDING = 16  # passes; then there is one transfer after all
-_WANTED = Wanted(mad=False, channels=False, histogram=False, threshold=NEAR_ZERO)
+_WANTED = Wanted(mad=False, histogram=False, threshold=NEAR_ZERO)
 
 
 @dataclass(slots=True)
@@ -23,10 +25,16 @@ class StepSums:
     moments: list[Callable[[], Moments]] = field(default_factory=list)
     counts: Tensor | None = None
     grad_squares: Tensor | None = None
+    saturated: Tensor | None = None
+    n_rated: int = 0
 
-    def add_output(self, x: Tensor) -> None:
-        """Take in one output, at hook time: what comes after may rewrite it."""
-        self.moments.append(reduce_tensor(x, None, _WANTED))
+    def add_output(self, x: Tensor, channel_dim: int | None = None) -> None:
+        """Take in one output, at hook time: what comes after may rewrite it.
+
+        Args:
+            channel_dim: which dimension holds channels that may die; None not to look.
+        """
+        self.moments.append(reduce_tensor(x, channel_dim, _WANTED))
         if len(self.moments) == _MOST_PENDING:
             merged = self._merged()
             self.moments = [lambda: merged]
@@ -39,11 +47,17 @@ class StepSums:
         square = norm * norm
         self.grad_squares = square if self.grad_squares is None else self.grad_squares + square
 
+    def add_saturated(self, count: Tensor, of: int) -> None:
+        """Take in how many of the values, or rows, of an output were saturated."""
+        self.saturated = count if self.saturated is None else self.saturated + count
+        self.n_rated += of
+
     def row(self) -> "Sums":
         """Fetch the numbers; call once the step is over."""
         assert self.counts is not None
         squares = None if self.grad_squares is None else float(self.grad_squares)
-        return Sums(self._merged(), tuple(self.counts.tolist()), squares)
+        saturated = None if self.saturated is None else (int(self.saturated), self.n_rated)
+        return Sums(self._merged(), tuple(self.counts.tolist()), squares, saturated)
 
     def _merged(self) -> Moments:
         return functools.reduce(Moments.merge, (finish() for finish in self.moments))
@@ -55,16 +69,20 @@ class Sums:
 
     Attributes:
         grad_squares: the squared norm of the gradient at the output; None where none arrived.
+        saturated: how many values, or rows, and of how many; None where nothing can saturate.
     """
 
     moments: Moments
     counts: tuple[int, ...]
     grad_squares: float | None
+    saturated: tuple[int, int] | None = None
 
-    def to_list(self) -> list[float | int | list[int] | None]:
+    def to_list(self) -> list[Any]:
         """Return what goes into the log."""
         m = self.moments
         used = [i for i, count in enumerate(self.counts) if count]
         first, last = (used[0], used[-1] + 1) if used else (0, 0)
-        numbers: list[float | int | list[int] | None] = [m.n, m.mean, m.m2, m.n_zero, m.n_near_zero]
-        return [*numbers, m.n_nan, m.n_inf, self.grad_squares, first, list(self.counts[first:last])]
+        numbers = [m.n, m.mean, m.m2, m.n_zero, m.n_near_zero, m.n_nan, m.n_inf, self.grad_squares]
+        values = [*numbers, first, list(self.counts[first:last])]
+        more = [pack(m.alive), self.saturated]
+        return values if more == [None, None] else values + more

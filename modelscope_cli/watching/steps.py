@@ -43,6 +43,14 @@ class StepReport:
     evaluated: dict[CriterionKey, CriterionSums] = field(default_factory=dict)
 
 
+def is_running(called: FrameType) -> bool:
+    """Tell whether a function that was called has not yet ended, in this thread."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame is not called:
+        frame = frame.f_back
+    return frame is not None
+
+
 @dataclass(slots=True)
 class OpenStep:
     """A step that has begun, called by `frame`; one that raises never ends."""
@@ -51,10 +59,7 @@ class OpenStep:
     watch: StepWatch | None = None
 
     def is_running(self) -> bool:
-        frame: FrameType | None = sys._getframe()
-        while frame is not None and frame is not self.frame:
-            frame = frame.f_back
-        return frame is not None
+        return is_running(self.frame)
 
 
 @dataclass(slots=True)

@@ -18,7 +18,10 @@ PACKAGE = Path(__file__).parents[2] / "modelscope_cli"
 # Everything of torch's whose name begins with an underscore. Called are only those of `torch_private`; the base
 # classes are older than most of torch, the others are read where they are there.
 DOORS = {
-    "hooks/torch_private.py": {"_pytree", "_C", "_current_graph_task_id", "_version"},
+    "hooks/torch_private.py": {
+        *("_pytree", "_C", "_current_graph_task_id", "_version"),
+        *("_functorch", "_pop_mode", "_push_mode"),
+    },
     "hooks/channels.py": {
         *("_ConvNd", "_NormBase", "_MaxPoolNd", "_AvgPoolNd", "_AdaptiveAvgPoolNd", "_AdaptiveMaxPoolNd"),
     },
@@ -29,6 +32,7 @@ DOORS = {
     "analysis/summary/shapes.py": {"_count_flops"},
     "models/unwrap.py": {"_metadata"},
     "watching/recorder.py": {"_is_replica"},
+    "watching/forward_pass.py": {"_NormBase"},
     "lean.py": {"_dynamo"},
 }
 # Not torch's: Python's own, the tool's own, and the protocol of notebooks.

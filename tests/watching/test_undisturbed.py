@@ -21,7 +21,8 @@ class Net(nn.Module):
         return self.head(x.mean((2, 3)))
 
     def _inside(self, x):
-        return self.drop(self.relu(self.bn(self.conv(x))))
+        x = self.drop(self.relu(self.bn(self.conv(x))))
+        return nn.functional.dropout(torch.tanh(x), 0.1) + x
 
 
 def train(kind):
