@@ -1,0 +1,1 @@
+"""The half to develop on."""

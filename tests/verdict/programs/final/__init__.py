@@ -1,0 +1,1 @@
+"""The half for the final measurement: whoever tunes rules does not read it, nor what it prints."""
