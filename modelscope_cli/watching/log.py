@@ -5,7 +5,7 @@
 {"entering": {...}}  numbers a tensor that enters a model; {"criterion": {...}} a line that calls a criterion
 {"step": {...}}      what one optimizer step showed, as sums
 {"evaluation": {...}} what criteria were given in evaluation, before that step
-{"facts": {...}}     who holds which parameter, who clears gradients, and the like; the last one counts
+{"facts": {...}}     who holds which parameter, who clears gradients, and the like; the last word on each counts
 {"event": {...}}     something that happened
 {"end": {...}}       the run's last word; missing where it was killed
 """

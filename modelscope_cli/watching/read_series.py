@@ -73,7 +73,9 @@ class RankLog:
     events: list[Event] = field(default_factory=list)
     inputs: list[Described] = field(default_factory=list)
     criteria: list[Described] = field(default_factory=list)
-    facts: Entry = field(default_factory=dict)
+    optimizers: dict[str, OptimizerFacts] = field(default_factory=dict)
+    models: dict[str, ModelFacts] = field(default_factory=dict)
+    idle: dict[tuple[str, str | None], None] = field(default_factory=dict)
     stated: dict[ParameterKey, tuple[tuple[int, ...], ParameterFacts]] = field(default_factory=dict)
     _by_id: dict[int, Any] = field(default_factory=dict)
 
@@ -117,11 +119,7 @@ class RankLog:
         elif kind == "evaluation":
             self._take_rows(entry["criteria"], entry["step"])
         elif kind == "facts":
-            self.facts = entry
-            self.stated = {
-                _parameter_key(model, name): (tuple(shape), ParameterFacts(*values))
-                for model, name, shape, *values in entry["parameters"]
-            }
+            self._take_facts(entry)
         elif kind == "step":
             self._take_step(entry, entry["step"])
 
@@ -134,6 +132,16 @@ class RankLog:
         for id_, values in entry["parameters"].items():
             self.parameters.setdefault(self._by_id[int(id_)], {})[step] = list(map(number, values))
         self._take_rows(entry["entering"] | entry["criteria"], step)
+
+    def _take_facts(self, entry: Entry) -> None:
+        """The last word on each counts: a model that is gone by then is not in it."""
+        self.optimizers |= {one["optimizer"]: OptimizerFacts(**one) for one in entry["optimizers"]}
+        self.models |= {one["model"]: _model_facts(one) for one in entry["models"]}
+        self.idle |= dict.fromkeys((kind, place) for kind, place in entry["idle"])
+        self.stated |= {
+            _parameter_key(model, name): (tuple(shape), ParameterFacts(*values))
+            for model, name, shape, *values in entry["parameters"]
+        }
 
     def _take_rows(self, found: Entry, step: int) -> None:
         for id_, values in found.items():
@@ -227,9 +235,9 @@ def _facts(log: RankLog) -> TrainingFacts:
     return TrainingFacts(
         inputs=tuple(_input(one) for one in log.inputs),
         criteria=tuple(_criterion(one) for one in log.criteria),
-        optimizers=tuple(OptimizerFacts(**one) for one in log.facts.get("optimizers", ())),
-        models=tuple(_model_facts(one) for one in log.facts.get("models", ())),
-        idle=tuple((kind, place) for kind, place in log.facts.get("idle", ())),
+        optimizers=tuple(log.optimizers.values()),
+        models=tuple(log.models.values()),
+        idle=tuple(log.idle),
         backwards=int((log.end or {}).get("backward", 0)),
     )
 

@@ -72,6 +72,9 @@ class Listener(Protocol):
     def on_step(self, report: StepReport) -> None:
         """Called after every optimizer step; may raise to stop the script."""
 
+    def on_unstepped(self) -> None:
+        """Called after ever more backward passes as long as there was no step."""
+
     def on_event(self, step: int | None, kind: str, message: str) -> None:
         """Called when something is worth a word."""
 
@@ -131,7 +134,7 @@ class Recorder:
                     self._step_skipped,
                     lambda: self._n_counted,
                     lambda: self._guard(self.bookkeeper.before_backward),
-                    lambda: self._guard(self.bookkeeper.after_backward, self._is_looking()),
+                    lambda: self._guard(self._after_backward),
                 )
             )
             stack.enter_context(watched_criteria(self.criteria, self._is_ours, self._guard))
@@ -160,6 +163,12 @@ class Recorder:
                 }
             )
         return facts
+
+    def _after_backward(self) -> None:
+        self.bookkeeper.after_backward(self._is_looking())
+        n = self.losses.n_backward
+        if not self._n_counted and n & (n - 1) == 0:
+            self._listener.on_unstepped()
 
     def _is_looking(self) -> bool:
         """Whether any model's next step is recorded; before there is one, whatever comes is."""

@@ -85,6 +85,9 @@ class Watcher:
         if self._is_stopped_by_nan and kind == "loss":
             raise StopScript(1, f"stopped at step {step}: {message}")
 
+    def on_unstepped(self) -> None:
+        self._write_facts()
+
     def on_step(self, report: StepReport) -> None:
         if report.step == 0:
             self._check_layers()
@@ -164,7 +167,7 @@ class Watcher:
         }
 
     def _write_facts(self) -> None:
-        """Write what is certain by now; what is written last counts."""
+        """Write what is certain by now. Models are gone before a run ends, so this is done ever again."""
         recorder = self.recorder
         parameters = [
             (model.label, name, list(parameter.shape), *astuple(facts))

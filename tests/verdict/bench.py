@@ -135,6 +135,8 @@ def _prepare() -> None:
 def _watch(half: str, name: str, shift: int) -> dict[str, Any]:
     import modelscope_cli
 
+    for module in [name for name in sys.modules if name.partition(".")[0] == "programs"]:
+        del sys.modules[module]  # a script of its own would import them anew, under this watch
     try:
         record = modelscope_cli.watch(str(SCRIPT), arguments=[half, name, str(shift)])
     except Exception as error:  # an answer too: the rest of the bench goes on

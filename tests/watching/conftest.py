@@ -19,6 +19,9 @@ class Heard:
     def on_step(self, report):
         self.reports.append(report)
 
+    def on_unstepped(self):
+        pass
+
     def on_event(self, step, kind, message):
         self.events.append((step, kind, message))
 
