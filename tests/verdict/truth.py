@@ -27,11 +27,12 @@ class Truth:
 
     @property
     def is_labelled_right(self) -> bool:
-        """A healthy one learns; a sick one does not, unless its loop alone shows the fault."""
+        """A healthy one learns; a sick one does not or ends in ruins, unless its loop alone shows the fault."""
         label = self.program.label
+        learns = self.score >= LEARNS and self.last <= 2 * abs(self.first) < float("inf")
         if label.answer == HEALTHY:
-            return self.score >= LEARNS
-        return label.answer != SICK or label.is_certain or not self.score >= LEARNS
+            return learns
+        return label.answer != SICK or label.is_certain or not learns
 
     def row(self) -> str:
         mark = "" if self.is_labelled_right else "  <- labelled wrong"

@@ -8,7 +8,7 @@ from importlib import import_module
 from programs.kinds import KINDS, Kind
 from programs.scores import Score
 
-MODULES = ("healthy", "recipes", "bookkeeping", "wiring", "numbers", "layers", "ranks")
+MODULES = ("healthy", "objectives", "recipes", "bookkeeping", "wiring", "numbers", "layers", "ranks")
 HALVES = ("dev", "final")
 
 

@@ -1,1 +1,1 @@
-"""The half for the final measurement: whoever tunes rules does not read it, nor what it prints."""
+"""The half for the final measurement: whoever tunes rules reads neither it nor what it prints."""
