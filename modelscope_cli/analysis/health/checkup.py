@@ -33,12 +33,6 @@ _NOT_FINITE = "the forward pass is not finite"
 Track = Callable[[Iterable[Any], str], Iterator[Any]]
 
 
-def is_untrained(loaded: LoadedModel) -> bool:
-    """Say whether the model has batch norms and none of them has seen a batch: then eval mode says nothing yet."""
-    states = batch_norm_states(loaded.module)
-    return bool(states) and all(state.is_fresh for state in states)
-
-
 def gather(
     loaded: LoadedModel,
     batches: Iterable[Batch],
