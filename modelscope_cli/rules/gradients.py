@@ -73,7 +73,8 @@ def _describe(run: list[Weight], worst: float) -> Sighting:
     first, ratio = run[0]
     words = f"is {ratio:.2g} times the one at the output" if ratio else "is exactly zero"
     more = f"; {len(run) - 1} before it likewise, as far as {worst:.2g}" if len(run) > 1 else ""
-    return Sighting(first.layer or None, worst, f"the gradient of {first.name} {words}{more}")
+    severity = None if worst else ERROR  # next to no gradient may suffice; none at all never does
+    return Sighting(first.layer or None, worst, f"the gradient of {first.name} {words}{more}", severity)
 
 
 def _no_gradient_at_all(evidence: Evidence, threshold: float) -> str | None:

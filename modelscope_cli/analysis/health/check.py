@@ -106,6 +106,7 @@ def check(
         images=examined.n_images,
         baseline=str(settings.baseline) if settings.baseline else None,
         gone=gone,
+        inputs=examined.evidence.inputs,
     )
     if record.passed and refused is not None:
         refused.record = record
