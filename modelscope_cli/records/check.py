@@ -5,6 +5,7 @@ from typing import Any
 
 from modelscope_cli.records.run import Record, first_keys, to_plain
 from modelscope_cli.records.shown import Shown
+from modelscope_cli.records.stats import InputStats
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,7 @@ class CheckRecord(Record):
         findings: errors first, then by code and in execution order.
         rules: those that were selected.
         passed: no finding at or above `fail_on` that the baseline does not have.
+        inputs: what entered the model, one an argument; empty where no selected rule looks at it.
         mode: `eval` or `train`: of the forward and backward passes.
         baseline: the file the findings were held against; None without one. `gone`: what it has and occurs no more.
     """
@@ -115,6 +117,7 @@ class CheckRecord(Record):
     images: int
     baseline: str | None = None
     gone: tuple[KnownFinding, ...] = ()
+    inputs: tuple[InputStats, ...] = ()
 
     def assert_passed(self) -> None:
         """Do nothing where it passed, so that a test can end with this.

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from modelscope_cli.records.grads import ActivationGradient, ParameterGradient
 from modelscope_cli.records.run import Shape
 from modelscope_cli.records.safety import Safety
-from modelscope_cli.records.stats import ActivationStats, BatchNormDrift
+from modelscope_cli.records.stats import ActivationStats, BatchNormDrift, InputStats
 from modelscope_cli.records.summary import LayerShape, SummaryTotals
 
 
@@ -67,6 +67,8 @@ class Forward:
         flow: of every call, in execution order.
         answers: the predicted class of every image; None where the model is not a classifier.
         is_input_finite: whether what the model was given is.
+        output_spread: the largest difference between the outputs for two images that differ; None where none do,
+            or where the output is not a row an image.
     """
 
     activations: tuple[ActivationStats, ...]
@@ -75,6 +77,7 @@ class Forward:
     images: int
     answers: tuple[int, ...] | None
     is_input_finite: bool
+    output_spread: float | None = None
 
     @property
     def is_finite(self) -> bool:
@@ -92,11 +95,17 @@ class Structure:
 
 @dataclass(frozen=True, slots=True)
 class Backward:
-    """One backward pass; the fields are those of `GradsRecord`."""
+    """One backward pass; the fields are those of `GradsRecord`.
+
+    Attributes:
+        parameters: `unused` is one that no output of the model depends on.
+        used: the layers whose parameters take part in an output, called or not, and those around them.
+    """
 
     parameters: tuple[ParameterGradient, ...]
     activations: tuple[ActivationGradient, ...]
     output_grad_norm: float
+    used: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,22 +126,37 @@ class Evidence:
     """What was gathered; None where no selected rule needed it, or where `missing` says why it could not be.
 
     Attributes:
+        inputs: what enters the model.
+        first_rms: root mean square of what enters its first weights, which may be prepared inside; only known where
+            that of an input is large, and None where a norm is the first layer.
         repeat_gap: |second - first| / |first| over the outputs of two runs on the same input in eval mode.
+        draws: what the model draws at random in eval mode, `torch.rand at net.py:12`.
+        awake: the forward pass as it is once training has moved what begins as nothing on purpose; None where there
+            is no such thing. `backward` is of that model, too.
         is_real: the input was pictures or a tensor file, not noise.
         safety: what the file of the checkpoint would run; None where there is no file.
         missing: by name of the field, why it is None.
     """
 
     tensors: tuple[TensorHealth, ...] = ()
+    inputs: tuple[InputStats, ...] = ()
+    first_rms: float | None = None
     batch_norms: tuple[BatchNormState, ...] = ()
     forward: Forward | None = None
     structure: Structure | None = None
     backward: Backward | None = None
     train: TrainMode | None = None
     repeat_gap: float | None = None
+    draws: tuple[str, ...] = ()
+    awake: Forward | None = None
     is_real: bool = False
     safety: Safety | None = None
     missing: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def settled(self) -> Forward | None:
+        """The forward pass by which a signal that is missing is judged."""
+        return self.awake or self.forward
 
     @property
     def is_fresh(self) -> bool:

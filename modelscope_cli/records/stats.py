@@ -110,11 +110,29 @@ class ActivationStats:
 
 
 @dataclass(frozen=True, slots=True)
+class InputStats:
+    """What one argument of the model held, over all images. Figures are of the finite values; None where there are
+    none. `shape`: of the first batch."""
+
+    shape: Shape
+    dtype: str
+    numel: int
+    mean: float | None = None
+    std: float | None = None
+    min: float | None = None
+    max: float | None = None
+    rms: float | None = None
+    nan_count: int = 0
+    inf_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class StatsRecord(Record):
     """What `stats` returns.
 
     Attributes:
         layers: in execution order.
+        inputs: what entered the model, one an argument.
         near_zero: the threshold, in the unit of the values.
         mode: `eval` or `train`; in train mode `batch_norm` has the drift of every batch norm.
     """
@@ -126,3 +144,4 @@ class StatsRecord(Record):
     mode: str = "eval"
     batch_norm: tuple[BatchNormDrift, ...] = ()
     hooks: tuple[HookReport, ...] = ()
+    inputs: tuple[InputStats, ...] = ()

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.evidence import Evidence
+from modelscope_cli.records.naming import some
 from modelscope_cli.rules.rule import Rule, Sighting
 
 
@@ -19,6 +20,8 @@ def _too_few(evidence: Evidence, threshold: float) -> str | None:
     answers = evidence.forward.answers
     if not evidence.forward.is_finite:
         return "the forward pass is not finite"
+    if evidence.forward.output_spread == 0:
+        return "the output is the same whatever the input"
     if answers is None:
         return "the model is not a classifier"
     if not evidence.is_real:
@@ -31,9 +34,24 @@ def _too_few(evidence: Evidence, threshold: float) -> str | None:
 def _repeat(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     gap = evidence.repeat_gap
     if gap is not None and gap > threshold:
-        yield Sighting(
-            None, gap, f"two runs on the same input in eval mode lie {gap:.2g} of the output apart"
-        )
+        words = f"two runs on the same input in eval mode lie {gap:.2g} of the output apart"
+        is_meant = bool(evidence.draws) and not any("dropout" in draw for draw in evidence.draws)
+        source = f"; it draws {some(evidence.draws)}" if evidence.draws else ""
+        yield Sighting(None, gap, words + source, WARNING if is_meant else None)
+
+
+def _constant(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    assert evidence.settled is not None
+    spread = evidence.settled.output_spread
+    if spread is not None and spread <= threshold:
+        yield Sighting(None, spread, "the output is the same for different images, to the last bit")
+
+
+def _no_output_to_judge(evidence: Evidence, threshold: float) -> str | None:
+    assert evidence.settled is not None
+    if not evidence.settled.is_finite:
+        return "the forward pass is not finite"
+    return "the output is not a row an image" if evidence.settled.output_spread is None else None
 
 
 def _disagreement(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
@@ -91,5 +109,18 @@ RULES = (
         needs=frozenset({"train", "batch_norms"}),
         judge=_disagreement,
         excuse=_no_disagreement_to_judge,
+    ),
+    Rule(
+        code="MS604",
+        name="constant-output",
+        severity=ERROR,
+        sentence="the output does not depend on the input",
+        threshold=0,
+        measure="largest difference between the outputs for different images",
+        source="own reasoning: where the input has any effect, rounding alone makes two outputs differ",
+        hint="modelscope stats MODEL   shows from where on nothing varies; look for dead layers and zero weights",
+        needs=frozenset({"forward"}),
+        judge=_constant,
+        excuse=_no_output_to_judge,
     ),
 )

@@ -5,6 +5,14 @@ from itertools import groupby
 
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.evidence import Backward, Evidence
+from modelscope_cli.records.gradient_scale import (
+    EXPLODING,
+    EXPLODING_SOURCE,
+    SCALE,
+    VANISHING,
+    VANISHING_SOURCE,
+    is_judged,
+)
 from modelscope_cli.records.grads import ParameterGradient
 from modelscope_cli.records.naming import counted, label_of
 from modelscope_cli.rules.rule import Rule, Sighting
@@ -12,8 +20,6 @@ from modelscope_cli.rules.rule import Rule, Sighting
 Weight = tuple[ParameterGradient, float]  # with the norm of its gradient relative to the one at the output
 
 _BACKWARD = frozenset({"backward"})
-_SCALE = "times the norm of the gradient at the model's output"
-_MEASURED = "own measurement: {range} over 17 torchvision classifiers, seeded random weights, noise"
 
 
 def _backward(evidence: Evidence) -> Backward:
@@ -38,12 +44,11 @@ def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
 
 def _weights(backward: Backward) -> Iterator[Weight]:
-    """Weights with their gradient's norm, relative to the one at the output. Biases, and scales of norms, live on
-    another scale and can be without effect."""
+    """Weights with their gradient's norm, relative to the one at the output."""
     if not 0 < backward.output_grad_norm < float("inf"):
         return
     for row in backward.parameters:
-        if row.grad_norm is not None and len(row.shape) > 1:
+        if row.grad_norm is not None and is_judged(row.shape):
             yield row, row.grad_norm / backward.output_grad_norm
 
 
@@ -68,7 +73,8 @@ def _describe(run: list[Weight], worst: float) -> Sighting:
     first, ratio = run[0]
     words = f"is {ratio:.2g} times the one at the output" if ratio else "is exactly zero"
     more = f"; {len(run) - 1} before it likewise, as far as {worst:.2g}" if len(run) > 1 else ""
-    return Sighting(first.layer or None, worst, f"the gradient of {first.name} {words}{more}")
+    severity = None if worst else ERROR  # next to no gradient may suffice; none at all never does
+    return Sighting(first.layer or None, worst, f"the gradient of {first.name} {words}{more}", severity)
 
 
 def _no_gradient_at_all(evidence: Evidence, threshold: float) -> str | None:
@@ -96,10 +102,9 @@ RULES = (
         name="vanishing-gradients",
         severity=WARNING,
         sentence="next to no gradient arrives at a weight",
-        threshold=1e-7,
-        measure=_SCALE,
-        source="SageMaker Debugger, VanishingGradient: 1e-7; "
-        + _MEASURED.format(range="5e-4 and more, 1e-6 with ConvNeXt's layer scale"),
+        threshold=VANISHING,
+        measure=SCALE,
+        source=VANISHING_SOURCE,
         hint="modelscope grads MODEL   draws the way back; normalise, shorten the way, or initialise anew",
         needs=_BACKWARD,
         judge=_vanishing,
@@ -110,9 +115,9 @@ RULES = (
         name="exploding-gradients",
         severity=WARNING,
         sentence="the gradient of a weight is far larger than the one at the output",
-        threshold=1e4,
-        measure=_SCALE,
-        source=_MEASURED.format(range="2e3 and less"),
+        threshold=EXPLODING,
+        measure=SCALE,
+        source=EXPLODING_SOURCE,
         hint="modelscope grads MODEL --clip-norm 1.0   shows what clipping does; look at the scale of the weights",
         needs=_BACKWARD,
         judge=_exploding,

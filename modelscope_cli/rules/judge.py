@@ -36,7 +36,7 @@ def judge(
             Finding(
                 code=rule.code,
                 rule=rule.name,
-                severity=rule.severity,
+                severity=seen.severity or rule.severity,
                 layer=seen.layer,
                 value=seen.value if seen.value is not None and math.isfinite(seen.value) else None,
                 threshold=threshold,

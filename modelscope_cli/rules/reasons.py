@@ -7,6 +7,8 @@ WHY = {
     "MS101": "every value that is computed from it is NaN or infinite too, up to the prediction",
     "MS102": "the layer divides by next to nothing, or takes the root of a negative number: its channel explodes "
     "or is NaN",
+    "MS103": "a network is initialised for inputs near mean 0 and standard deviation 1; others saturate what comes "
+    "first, kill its ReLUs, and make one learning rate too high for one layer and too low for another",
     "MS201": "NaN spreads to everything behind it; the first layer that makes it is where to look",
     "MS202": "a channel that never fires gets no gradient, so it never comes back, and its parameters are carried "
     "for nothing",
@@ -28,6 +30,7 @@ WHY = {
     "MS601": "a model that says the same of everything has not learnt, or is shown what it does not know",
     "MS602": "a result that changes from run to run cannot be compared, debugged or tested",
     "MS603": "what was trained is not what is used: the validation in eval mode measures another function",
+    "MS604": "such a model predicts the same whatever it is shown; nothing of what it was trained for is left",
     "MS701": "from then on every weight is NaN, and the rest of the run is wasted",
     "MS702": "NaN spreads to everything behind the layer, and by the gradients to everything before it",
     "MS703": "one step with such a gradient makes the weights NaN for good",

@@ -11,11 +11,13 @@ from modelscope_cli.rules.reasons import WHY, how_to_silence
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """One place where a rule is broken: the layer (None: the model), the value, and what was seen in words."""
+    """One place where a rule is broken: the layer (None: the model), the value, and what was seen in words; and how
+    severe that is, where it is not as severe as the rule."""
 
     layer: str | None
     value: float | None
     message: str
+    severity: str | None = None
 
 
 def _always(evidence: Evidence, threshold: Any) -> str | None:

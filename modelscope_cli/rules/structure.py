@@ -19,7 +19,7 @@ def _rows(evidence: Evidence) -> tuple[LayerShape, ...]:
 def _never_called(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     rows = _rows(evidence)
     called = {row.name for row in rows if row.executed}
-    used = _used_directly(evidence)
+    used = evidence.backward.used if evidence.backward else frozenset()
     settled: list[str] = []  # excused or reported: with everything below
     for row in rows:
         if (
@@ -31,17 +31,13 @@ def _never_called(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         # A list of layers is never called itself.
         if any(name.startswith(f"{row.name}.") for name in called):
             continue
+        if row.name in used:  # by its parameters; some below it may still be idle
+            continue
         settled.append(row.name)
-        if row.note not in _LEGITIMATE and row.name not in used:
+        if row.note not in _LEGITIMATE:
             yield Sighting(
                 row.name, row.params, f"this {row.type} with {row.params} parameters is never called"
             )
-
-
-def _used_directly(evidence: Evidence) -> set[str]:
-    """Layers whose own parameters receive a gradient take part, called or not: `F.linear(x, self.proj.weight)`."""
-    rows = evidence.backward.parameters if evidence.backward else ()
-    return {row.layer for row in rows if row.mark not in ("unused", "frozen")}
 
 
 def _never_trained(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
@@ -63,7 +59,7 @@ RULES = (
         code="MS401",
         name="never-called",
         severity=WARNING,
-        sentence="a layer with parameters is never called in eval mode and is not an auxiliary head",
+        sentence="a layer with parameters is never called in eval mode, and no output depends on them",
         threshold=0,
         measure="parameters in the layer",
         source="torch.nn.Module: what is registered and never called is saved, moved and counted for nothing",

@@ -1,8 +1,8 @@
-"""MS1xx: what is wrong with the weights by themselves."""
+"""MS1xx: what is wrong with what goes in: the weights by themselves, and the input."""
 
 from collections.abc import Iterator
 
-from modelscope_cli.records.check import ERROR
+from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.evidence import Evidence
 from modelscope_cli.rules.rule import Rule, Sighting
 
@@ -31,6 +31,22 @@ def _running_variance(evidence: Evidence, threshold: float) -> Iterator[Sighting
             )
 
 
+def _input(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    for i, one in enumerate(evidence.inputs):
+        which = f"input {i}" if len(evidence.inputs) > 1 else "the input"
+        n_broken = one.nan_count + one.inf_count
+        if n_broken:
+            words = f"{which} itself holds {n_broken} NaN or infinite values of {one.numel}"
+            yield Sighting(None, n_broken, words, ERROR)
+        elif not one.dtype.startswith(("float", "bfloat")) or one.rms is None:  # codes, not measures
+            continue
+        elif one.numel > 1 and one.min == one.max:
+            yield Sighting(None, one.rms, f"every value of {which} is {one.min:g}")
+        elif min(one.rms, evidence.first_rms or 0.0) > threshold:
+            figures = f"mean {one.mean:.3g}, standard deviation {one.std:.3g}"
+            yield Sighting(None, one.rms, f"{which} has {figures}, from {one.min:.3g} to {one.max:.3g}")
+
+
 RULES = (
     Rule(
         code="MS101",
@@ -55,5 +71,17 @@ RULES = (
         hint="the channel was constant, or the file is damaged: recompute the statistics, or remove the channel",
         needs=frozenset({"batch_norms"}),
         judge=_running_variance,
+    ),
+    Rule(
+        code="MS103",
+        name="input-not-normalised",
+        severity=WARNING,
+        sentence="the input is far from mean 0 and standard deviation 1, is constant, or holds NaN",
+        threshold=10,
+        measure="root mean square of the input, and of what enters the first weights",
+        source="QEDan/DLCheck: a mean above 10; images are below 3 once normalised, and about 130 as bytes 0..255",
+        hint="divide by 255 and normalise as in training (--mean, --std); look at what the loader gives",
+        needs=frozenset({"inputs"}),
+        judge=_input,
     ),
 )

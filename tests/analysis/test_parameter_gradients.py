@@ -123,7 +123,7 @@ class Chain(nn.Module):
 
     def __init__(self, n: int = 10) -> None:
         super().__init__()
-        self.scale = nn.Parameter(torch.tensor([1.0]))
+        self.scale = nn.Parameter(torch.tensor([[1.0]]))
         self.sigmoids = nn.Sequential(*(nn.Sigmoid() for _ in range(n)))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -135,7 +135,7 @@ class Chain(nn.Module):
 
 def test_ten_sigmoids_at_zero_make_the_gradient_vanish(measure):
     model = Chain()
-    found = measure(model, torch.tensor([[0.5]]), loss=LossRequest("mean"))
+    found = measure(model, torch.tensor([[0.5]]), loss=LossRequest("mean"), thresholds=Thresholds(1e-5))
     (row,) = found.parameters
     assert row.grad_norm == 0.5 * 0.25**10  # the weight's own input is 0.5
     assert row.mark == "vanishing"
@@ -155,7 +155,7 @@ def test_the_scale_before_ten_sigmoids_gets_the_power_exactly(measure):
                 y = sigmoid(y) - 0.5
             return y
 
-    found = measure(Shifted(), torch.tensor([[-1.0]]), loss=LossRequest("mean"))
+    found = measure(Shifted(), torch.tensor([[-1.0]]), loss=LossRequest("mean"), thresholds=Thresholds(1e-5))
     (row,) = found.parameters
     assert (row.grad_norm, row.grad_min, row.grad_max) == (0.25**10,) * 3
     assert row.mark == "vanishing"
@@ -168,7 +168,7 @@ class Marked(nn.Module):
         super().__init__()
         self.factors = {"plain": 1.0, "small": 1e-3, "large": 1e3, "zero": 0.0, "sick": math.inf}
         for name in (*self.factors, "idle", "frozen"):
-            self.register_parameter(name, nn.Parameter(torch.ones(1)))
+            self.register_parameter(name, nn.Parameter(torch.ones(1, 1)))
         self.frozen.requires_grad_(False)
 
     def forward(self, x: Tensor) -> Tensor:

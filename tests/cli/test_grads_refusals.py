@@ -37,7 +37,7 @@ TABLE = [
     ),
     ("{tiny} --clip 1 --clip-norm 1", 2, "'--clip' and '--clip-norm' are two", "leave out --clip-norm"),
     ("{tiny} --full-backward --clip-activations 1", 2, "works by tensor hooks", "leave out --full-backward"),
-    ("{tiny} --vanishing 2 --exploding 1", 2, "'--vanishing 2' and '--exploding 1'", "--vanishing 1e-5"),
+    ("{tiny} --vanishing 2 --exploding 1", 2, "'--vanishing 2' and '--exploding 1'", "--vanishing 1e-07"),
     ("{tiny} --vanishing nan", 2, "'--vanishing': nan is not a finite number", "grads --help"),
     ("{tiny} --repeat 0", 2, "'--repeat'", " --help"),
     ("{tiny} --table losses", 2, "'losses'", " --help"),

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.health.checkup import gather, is_untrained
+from modelscope_cli.analysis.activations.batch_norm import never_saw_a_batch
+from modelscope_cli.analysis.health.checkup import gather
 from modelscope_cli.inputs.batch import Batch, Inputs
 from modelscope_cli.models.load import LoadedModel, load_model
 from modelscope_cli.models.request import ModelRequest
@@ -56,7 +57,7 @@ def examine(pictures: Tensor) -> Examine:
             make_batches=lambda: (Batch((part,), len(part)) for part in batches),
         )
         every = frozenset().union(*(rule.needs for rule in RULES))
-        is_training = is_untrained(loaded)
+        is_training = never_saw_a_batch(loaded.module)
         return gather(loaded, inputs, needs or every, is_training=is_training, is_real=True)
 
     return look

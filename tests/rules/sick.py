@@ -106,7 +106,7 @@ def saturated_tanh(net: nn.Module) -> nn.Module:
 
 def near_zero(net: nn.Module) -> nn.Module:
     for parameter in net.block1.bn2.parameters():
-        parameter.data *= 1e-4
+        parameter.data *= 3e-7
     return net
 
 
@@ -159,6 +159,10 @@ def two_faced(net: nn.Module) -> nn.Module:
     return After(net, lambda scores, training: 5 * scores if training else scores)
 
 
+def constant(net: nn.Module) -> nn.Module:
+    return After(net, lambda scores, _: 0 * scores.detach() + (scores - scores.detach()))
+
+
 def itself(net: nn.Module) -> nn.Module:
     return net
 
@@ -190,4 +194,5 @@ VARIANTS = [
     ("MS601", one_answer, None, {}),
     ("MS602", noisy, None, {}),
     ("MS603", two_faced, None, {}),
+    ("MS604", constant, None, {}),
 ]

@@ -58,8 +58,12 @@ def test_the_model_is_left_as_it_was(healthy, examine):
 def test_the_input_can_be_what_is_not_finite(healthy, examine, findings, pictures):
     broken = pictures.clone()
     broken[7, 0, 3, 3] = torch.inf
-    (finding,) = findings(examine(healthy, x=broken))
-    assert (finding.code, finding.layer) == ("MS201", None)
+    evidence = examine(healthy, x=broken)
+    (finding,) = findings(evidence)
+    assert (finding.code, finding.layer, finding.severity) == ("MS103", None, "error")
+    assert finding.message == "the input itself holds 1 NaN or infinite values of 1505280"
+    # Without the rule that explains it, it is said all the same.
+    (finding,), _ = judge(choose_rules(["MS201"], []), {}, evidence)
     assert finding.message == "the input itself holds NaN or infinite values"
 
 

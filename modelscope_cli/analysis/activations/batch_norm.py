@@ -91,6 +91,18 @@ def _rms(x: Tensor) -> float:
     return float(x.square().mean().sqrt())
 
 
+def is_fresh(norm: _BatchNorm) -> bool:
+    """Tell whether running statistics are those of a layer that has seen nothing: mean 0 and variance 1."""
+    mean, variance = norm.running_mean, norm.running_var
+    return mean is not None and variance is not None and not bool(mean.any()) and bool((variance == 1).all())
+
+
+def never_saw_a_batch(model: nn.Module) -> bool:
+    """Tell whether there are batch norms with running statistics, and all of them are fresh."""
+    norms = [one for one in model.modules() if isinstance(one, _BatchNorm) and one.running_var is not None]
+    return bool(norms) and all(map(is_fresh, norms))
+
+
 def frozen_but_moving(rows: Iterable[BatchNormDrift]) -> tuple[Notice, ...]:
     """Return a warning that names the batch norms whose parameters are frozen and whose statistics are not."""
     names = list(dict.fromkeys(row.name for row in rows if row.is_frozen))

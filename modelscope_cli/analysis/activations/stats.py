@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from modelscope_cli.analysis.activations.batch_norm import BatchNormObserver
+from modelscope_cli.analysis.activations.entering import Entering
 from modelscope_cli.analysis.activations.observer import observe_activations, to_row
 from modelscope_cli.analysis.statistics.moments import Wanted
 from modelscope_cli.analysis.subject import Subject, as_patterns
@@ -76,6 +77,7 @@ def stats(
         figure: plot is not None or columns is None or key in columns
         for figure, key in COLUMN_OF_FIGURE.items()
     }
+    entering = Entering()
     activations = observe_activations(
         module,
         subject.inputs,
@@ -85,7 +87,7 @@ def stats(
         interventions=subject.bind().interventions,
         batch_norms=batch_norms,
         family=subject.loaded.family,
-        track=subject.track,
+        track=entering.track(subject.track),
     )
     rows = tuple(map(to_row, activations))
     hooks = subject.conclude()
@@ -98,6 +100,7 @@ def stats(
         hooks=hooks,
         mode="train" if is_training else "eval",
         batch_norm=batch_norms.rows() if batch_norms else (),
+        inputs=entering.rows(),
     )
     if out is not None:
         with OutputFolder(Path(out), force).open() as stage:

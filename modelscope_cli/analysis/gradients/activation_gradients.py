@@ -124,7 +124,7 @@ class ActivationGradients(Observer):
         n = sum(one.after.moments.numel for one in clipped if one.after.moments)
         return sum(int(one.n_clipped) for one in clipped) / n if n else 0.0
 
-    def rows(self, output_norm: float, thresholds: Thresholds) -> tuple[ActivationGradient, ...]:
+    def rows(self, output_norm: float, thresholds: Thresholds | None) -> tuple[ActivationGradient, ...]:
         """Return one row an output, in execution order."""
         ordered = sorted(self.outputs.values(), key=lambda one: one.call.order)
         return tuple(_to_row(one, output_norm, thresholds) for one in ordered)
@@ -138,7 +138,7 @@ def _is_meant(call: Call, is_innermost: bool, selection: Selection) -> bool:
     return is_innermost
 
 
-def _to_row(one: _Output, output_norm: float, thresholds: Thresholds) -> ActivationGradient:
+def _to_row(one: _Output, output_norm: float, thresholds: Thresholds | None) -> ActivationGradient:
     moments, before = one.after.moments, one.before.moments
     call = one.call
     row: dict[str, Any] = {"name": call.name, "type": call.type, "order": call.order, "call": call.index}

@@ -15,6 +15,7 @@ from modelscope_cli.analysis.gradients.request import (
 )
 from modelscope_cli.analysis.results import Results
 from modelscope_cli.errors import UsageError
+from modelscope_cli.records.gradient_scale import EXPLODING, VANISHING
 from modelscope_cli.records.grads import GradsRecord
 from modelscope_cli.records.keywords import MODES, Keywords, check_choice, spelled_out
 from modelscope_cli.records.progress import Progress
@@ -43,8 +44,8 @@ def grads(
     mode: str = "auto",
     repeat: int = 1,
     full_backward: bool = False,
-    vanishing: float = 1e-5,
-    exploding: float = 1e3,
+    vanishing: float = VANISHING,
+    exploding: float = EXPLODING,
     out: str | PathLike[str] | None = None,
     force: bool = False,
     progress: Progress | None = None,

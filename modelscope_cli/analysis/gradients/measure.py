@@ -8,7 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.activations.batch_norm import BatchNormObserver, frozen_but_moving
+from modelscope_cli.analysis.activations.batch_norm import (
+    BatchNormObserver,
+    frozen_but_moving,
+    never_saw_a_batch,
+)
 from modelscope_cli.analysis.activations.observer import Batch
 from modelscope_cli.analysis.gradients.activation_gradients import ActivationGradients, FullBackwardGradients
 from modelscope_cli.analysis.gradients.backward import run_backward
@@ -22,6 +26,7 @@ from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import ForwardError, HookSession, Intervention, Observer
 from modelscope_cli.inputs.detection_targets import training_args
 from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.records.gradient_scale import is_judged, mark
 from modelscope_cli.records.grads import (
     ActivationGradient,
     ClipInfo,
@@ -34,6 +39,11 @@ from modelscope_cli.records.grads import (
 from modelscope_cli.records.run import Notice
 from modelscope_cli.records.stats import BatchNormDrift
 
+_UNSCALED = Notice(
+    "fresh_batch_norms",
+    "no batch norm has seen a batch yet, so in eval mode they scale nothing, and no gradient is called vanishing "
+    "or exploding; --mode train   judges them",
+)
 _QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.nn.quantized")
 
 
@@ -216,7 +226,8 @@ class _Measurement:
     ) -> Gradients:
         request = self._request
         output_norm = math.sqrt(sum(float(square) for square in self._output_squares) / n_passes)
-        rows = gathered.rows(orders, output_norm, request.thresholds)
+        thresholds = None if self._is_unscaled() else request.thresholds
+        rows = gathered.rows(orders, output_norm, thresholds)
         prior = self._prior(gathered)
         info = LossInfo(
             name=loss.name if prior is None else f"{loss.name} + Gaussian prior",
@@ -233,15 +244,24 @@ class _Measurement:
         return Gradients(
             loss=info,
             parameters=shown,
-            activations=self._activations.rows(output_norm, request.thresholds),
+            activations=self._activations.rows(output_norm, thresholds),
             totals=totals,
             clip=ClipInfo(request.clip.kind, request.clip.value) if request.clip else None,
             thresholds=GradThresholds(request.thresholds.vanishing, request.thresholds.exploding),
             passes=n_passes,
             batch_norm=batch_norm,
             saving=saving,
-            warnings=(*self._warnings, *_notices(info, totals), *frozen_but_moving(batch_norm)),
+            warnings=(
+                *self._warnings,
+                *_notices(info, totals),
+                *([_UNSCALED] if thresholds is None and _would_be_marked(rows, output_norm) else []),
+                *frozen_but_moving(batch_norm),
+            ),
         )
+
+    def _is_unscaled(self) -> bool:
+        """Tell whether batch norms that have seen no batch are used as they are: they do not normalise yet."""
+        return not self._request.is_training and never_saw_a_batch(self._model)
 
     def _totals(self, rows: tuple[ParameterGradient, ...], output_norm: float) -> GradTotals:
         clip = self._request.clip
@@ -260,6 +280,11 @@ class _Measurement:
             frozen_params=sum(row.numel for row in rows) - n_trained,
             output_grad_norm=output_norm,
         )
+
+
+def _would_be_marked(rows: Iterable[ParameterGradient], output_norm: float) -> bool:
+    norms = [row.grad_norm for row in rows if row.grad_norm and is_judged(row.shape)]
+    return any(mark(norm, output_norm) for norm in norms)
 
 
 def _is_shown(layer: str, selection: Selection) -> bool:

@@ -14,6 +14,7 @@ from torch.utils.hooks import RemovableHandle
 from modelscope_cli.analysis.gradients.gradient_statistics import Mean, dense, figures_of, norm_of
 from modelscope_cli.analysis.gradients.request import Clip, Thresholds
 from modelscope_cli.analysis.gradients.vanishing import mark_gradient
+from modelscope_cli.records.gradient_scale import is_judged
 from modelscope_cli.records.grads import ParameterGradient
 
 
@@ -113,7 +114,7 @@ class ParameterGradients:
             one.value.grad = None
 
     def rows(
-        self, orders: Mapping[str, int], output_norm: float, thresholds: Thresholds
+        self, orders: Mapping[str, int], output_norm: float, thresholds: Thresholds | None
     ) -> tuple[ParameterGradient, ...]:
         """Return one row a parameter, in execution order."""
         for one in self._parameters:
@@ -121,7 +122,7 @@ class ParameterGradients:
         ordered = sorted(self._parameters, key=lambda one: one.order)
         return tuple(self._row(one, output_norm, thresholds) for one in ordered)
 
-    def _row(self, one: _Parameter, output_norm: float, thresholds: Thresholds) -> ParameterGradient:
+    def _row(self, one: _Parameter, output_norm: float, thresholds: Thresholds | None) -> ParameterGradient:
         weight_norm = _norm(one.value)
         row: dict[str, Any] = {
             "name": one.name,
@@ -160,7 +161,12 @@ class ParameterGradients:
             clipped_fraction=self._clipped_fraction(one),
             noise=noise,
             snr=norm / noise if noise else None,
-            mark=mark_gradient(norm_of(judged), judged.n_nan + judged.n_inf, output_norm, thresholds),
+            mark=mark_gradient(
+                norm_of(judged),
+                judged.n_nan + judged.n_inf,
+                output_norm,
+                thresholds if is_judged(one.value.shape) else None,
+            ),
         )
 
     def _clipped_fraction(self, one: _Parameter) -> float | None:

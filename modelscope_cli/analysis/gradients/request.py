@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from modelscope_cli.errors import UsageError, nearest
+from modelscope_cli.records.gradient_scale import EXPLODING, VANISHING
 
 if TYPE_CHECKING:
     from modelscope_cli.models.request import ModelRequest
@@ -54,14 +55,10 @@ class Clip:
 @dataclass(frozen=True, slots=True)
 class Thresholds:
     """What is called vanishing and exploding: the norm of a gradient, in multiples of the norm of the gradient
-    at the model's output.
+    at the model's output. Where the numbers come from: `records.gradient_scale`."""
 
-    For scale: over torchvision's classifiers at initialisation, in train mode on noise, activations lie between
-    4e-4 and 40, and weights between 1e-2 and 5e2 (`resnet`, `vgg`, `densenet`, `swin`, `squeezenet`, `alexnet`).
-    """
-
-    vanishing: float = 1e-5
-    exploding: float = 1e3
+    vanishing: float = VANISHING
+    exploding: float = EXPLODING
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +147,7 @@ def check_thresholds(thresholds: Thresholds) -> None:
     if not 0 <= thresholds.vanishing < thresholds.exploding:
         raise UsageError(
             f"'--vanishing {thresholds.vanishing:g}' and '--exploding {thresholds.exploding:g}' leave no room",
-            "--vanishing 1e-5 --exploding 1e3",
+            f"--vanishing {VANISHING:g} --exploding {EXPLODING:g}",
         )
 
 

@@ -106,6 +106,7 @@ def check(
         images=examined.n_images,
         baseline=str(settings.baseline) if settings.baseline else None,
         gone=gone,
+        inputs=examined.evidence.inputs,
     )
     if record.passed and refused is not None:
         refused.record = record
@@ -143,13 +144,14 @@ def _examine(
     progress: Progress | None,
 ) -> _Examined:
     """Load the model and look at it."""
-    from modelscope_cli.analysis.health.checkup import gather, is_untrained
+    from modelscope_cli.analysis.activations.batch_norm import never_saw_a_batch
+    from modelscope_cli.analysis.health.checkup import gather
     from modelscope_cli.analysis.health.sources import Sources
     from modelscope_cli.analysis.subject import Subject
 
     subject = Subject("check", model, inputs, keywords, progress=progress)
     is_training = mode == "train"
-    if mode == "auto" and is_untrained(subject.loaded):
+    if mode == "auto" and never_saw_a_batch(subject.loaded.module):
         subject.progress.note("mode: train (auto; no batch norm has seen a batch yet)")
         is_training = True
     subject.open(is_training=True)

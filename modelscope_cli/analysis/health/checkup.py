@@ -1,42 +1,46 @@
 """`check`: gather what the rules look at, in as few passes as possible and nothing that no rule needs."""
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from modelscope_cli.analysis.activations.batch_norm import BatchNormObserver
+from modelscope_cli.analysis.activations.entering import Entering, rms_at_first_weights
 from modelscope_cli.analysis.activations.observer import ActivationObserver, to_row
-from modelscope_cli.analysis.gradients.measure import measure_gradients
+from modelscope_cli.analysis.gradients.measure import Gradients, measure_gradients
 from modelscope_cli.analysis.gradients.request import AUTO, GradsRequest, LossRequest
+from modelscope_cli.analysis.health.awake import Awake
 from modelscope_cli.analysis.health.flow import FlowObserver
+from modelscope_cli.analysis.health.randomness import RandomDraws
+from modelscope_cli.analysis.health.spread import Spread, noise_like
+from modelscope_cli.analysis.health.usage import every_output, used_layers
 from modelscope_cli.analysis.health.weights import all_finite, batch_norm_states, tensor_health
 from modelscope_cli.analysis.statistics.moments import Wanted
 from modelscope_cli.analysis.summary.shapes import measure_shapes
 from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.selection import Selection
-from modelscope_cli.hooks.session import HookSession
+from modelscope_cli.hooks.session import HookSession, Intervention
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.detection_targets import training_args
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.models.seeding import seeded
 from modelscope_cli.records.evidence import Backward, Evidence, Forward, Structure, TrainMode
+from modelscope_cli.records.grads import ParameterGradient
+from modelscope_cli.records.stats import InputStats
 
 # Below this an activation counts as near zero: rule MS205.
-NEAR_ZERO = 1e-3
+NEAR_ZERO = 1e-6
+# An input of this root mean square is looked at once more, where it meets the first weights.
+_LARGE = 3.0
 _NOT_FINITE = "the forward pass is not finite"
 
 Track = Callable[[Iterable[Any], str], Iterator[Any]]
-
-
-def is_untrained(loaded: LoadedModel) -> bool:
-    """Say whether the model has batch norms and none of them has seen a batch: then eval mode says nothing yet."""
-    states = batch_norm_states(loaded.module)
-    return bool(states) and all(state.is_fresh for state in states)
 
 
 def gather(
@@ -78,6 +82,10 @@ class _Checkup:
         if "tensors" in needs:
             evidence = replace(evidence, tensors=tensor_health(self._model))
         evidence = replace(evidence, batch_norms=batch_norm_states(self._model), missing=self._missing)
+        if "inputs" in needs:
+            inputs = self._inputs()
+            is_large = any((one.rms or 0.0) > _LARGE for one in inputs)
+            evidence = replace(evidence, inputs=inputs, first_rms=self._first_rms() if is_large else None)
         if "structure" in needs:
             evidence = replace(evidence, structure=self._structure())
         passes = needs & {"forward", "repeat_gap", "train", "backward"}
@@ -91,14 +99,33 @@ class _Checkup:
                 return evidence
             if "repeat_gap" in passes:
                 with self._missing_where_refused("repeat_gap"):
-                    evidence = replace(evidence, repeat_gap=self._repeat_gap())
+                    gap = self._repeat_gap()
+                    evidence = replace(evidence, repeat_gap=gap, draws=self._draws() if gap else ())
             if "train" in passes:
                 with self._missing_where_refused("train"):
                     evidence = replace(evidence, train=self._train())
-            if "backward" in passes:
-                with self._missing_where_refused("backward"):
-                    evidence = replace(evidence, backward=self._backward(forward))
+            awake = Awake(self._model)
+            may_wake = awake.has_resting and not self._is_trained()
+            if "backward" in passes or ("forward" in passes and may_wake):
+                with self._missing_where_refused("backward"), awake:
+                    backward = self._wake(awake, forward) if may_wake else self._backward(forward)
+                    evidence = replace(evidence, backward=backward)
+                    if awake.has_woken:
+                        evidence = replace(evidence, awake=self._forward())
         return evidence
+
+    def _is_trained(self) -> bool:
+        """Tell what has been trained, as far as can be known: then nothing in it begins as nothing."""
+        norms = batch_norm_states(self._model)
+        is_loaded = self._loaded.info.weights.origin in ("cache", "download", "checkpoint")
+        return is_loaded or (bool(norms) and not all(norm.is_fresh for norm in norms))
+
+    def _wake(self, awake: Awake, forward: Forward) -> Backward:
+        """Wake what rests, step by step: behind a head of zeros no gradient arrives before that is awake."""
+        backward = self._backward(forward)
+        while awake.wake(backward):
+            backward = self._backward(forward)
+        return backward
 
     @contextmanager
     def _missing_where_refused(self, field: str) -> Iterator[None]:
@@ -111,6 +138,15 @@ class _Checkup:
     def _arguments(self, batch: Batch, is_training: bool) -> tuple[Any, ...]:
         return training_args(self._model, self._loaded.family, batch.args) if is_training else batch.args
 
+    def _inputs(self) -> tuple[InputStats, ...]:
+        entering = Entering()
+        for batch in self._batches:
+            entering.add(batch.args)
+        return entering.rows()
+
+    def _first_rms(self) -> float | None:
+        return rms_at_first_weights(self._model, next(iter(self._batches)).args)
+
     def _structure(self) -> Structure:
         measured = measure_shapes(self._model, _of_one_image(next(iter(self._batches)).args))
         if measured.error is not None:
@@ -121,8 +157,10 @@ class _Checkup:
         wanted = Wanted(mad=False, histogram=False, threshold=NEAR_ZERO)
         activations, flow = ActivationObserver(wanted, is_innermost_only=True), FlowObserver()
         answers: list[int] | None = []
-        n_images, is_input_finite = 0, True
-        with HookSession(self._model, [activations, flow], is_training=self._is_training) as session:
+        n_images, is_input_finite, spread = 0, True, Spread()
+        with HookSession(
+            self._model, [activations, flow], is_training=self._is_training, interventions=[Steady()]
+        ) as session:
             for batch in self._track(self._batches, "activations"):
                 output = session.run(self._arguments(batch, self._is_training))
                 activations.settle()
@@ -135,6 +173,10 @@ class _Checkup:
                 inputs = [tensor for _, tensor in tensors_in(batch.args) if tensor.is_floating_point()]
                 is_input_finite &= all(bool(all_finite(tensor)) for tensor in inputs)
                 n_images += batch.n_images
+                spread.add(batch, main)
+            if n_images == 1 and main is not None:
+                other = noise_like(batch)
+                spread.add(other, _main_output(session.run(self._arguments(other, self._is_training))))
         rows = sorted(activations.activations.values(), key=lambda activation: activation.call.order)
         return Forward(
             activations=tuple(map(to_row, rows)),
@@ -143,6 +185,7 @@ class _Checkup:
             images=n_images,
             answers=None if answers is None else tuple(answers),
             is_input_finite=is_input_finite,
+            output_spread=spread.value,
         )
 
     def _repeat_gap(self) -> float | None:
@@ -151,6 +194,12 @@ class _Checkup:
             first = _kept(session.run(batch.args))
             second = _kept(session.run(batch.args))
         return _gap(first, second)
+
+    def _draws(self) -> tuple[str, ...]:
+        draws = RandomDraws()
+        with HookSession(self._model) as session, draws:
+            session.run(next(iter(self._batches)).args)
+        return tuple(draws.seen)
 
     def _train(self) -> TrainMode:
         with HookSession(self._model) as session:
@@ -166,15 +215,53 @@ class _Checkup:
     def _backward(self, forward: Forward) -> Backward:
         # The score of the predicted class always has a gradient; a cross-entropy that is sure of it has none.
         loss = LossRequest("logit" if forward.answers is not None else AUTO)
+        gradients = self._differentiate(loss)
+        rows, used = self._usage(gradients.parameters)
+        return Backward(rows, gradients.activations, gradients.totals.output_grad_norm, used)
+
+    def _usage(
+        self, rows: tuple[ParameterGradient, ...]
+    ) -> tuple[tuple[ParameterGradient, ...], frozenset[str]]:
+        """Return the rows, `unused` only where no output at all depends on them, and the layers that take part.
+
+        What the loss does not depend on may still be of another output, and what is frozen takes part as well.
+        """
+        is_frozen = any(row.mark == "frozen" for row in rows)
+        others: dict[str, ParameterGradient] = {}
+        if is_frozen or any(row.mark == "unused" for row in rows):
+            whole = LossRequest("every output", function=every_output)
+            with suppress(ModelscopeError):
+                gradients = self._differentiate(whole, ("*",) * is_frozen)
+                others = {row.name: row for row in gradients.parameters}
+        used = used_layers(self._model, (*rows, *others.values()))
+        return tuple(_of_another_output(row, others.get(row.name)) for row in rows), used
+
+    def _differentiate(self, loss: LossRequest, train_only: tuple[str, ...] = ()) -> Gradients:
         has_own_loss = self._loaded.family == "detection"
-        gradients = measure_gradients(
+        is_training = self._is_training or has_own_loss
+        return measure_gradients(
             self._loaded,
             self._batches,
             Selection(is_innermost_only=True),
-            GradsRequest(loss, is_training=self._is_training or has_own_loss),
+            GradsRequest(loss, train_only=train_only, is_training=is_training),
+            interventions=[Steady()],
             track=self._track,
         )
-        return Backward(gradients.parameters, gradients.activations, gradients.totals.output_grad_norm)
+
+
+class Steady(Intervention):
+    """Keeps in eval mode what leaves out something at random: a branch that is left out in one pass is not dead."""
+
+    def attach(self, name: str, module: nn.Module) -> Iterable[RemovableHandle]:
+        kind = type(module).__name__.lower()
+        if "drop" in kind or "stochasticdepth" in kind:
+            module.eval()
+        return ()
+
+
+def _of_another_output(row: ParameterGradient, other: ParameterGradient | None) -> ParameterGradient:
+    is_used = row.mark == "unused" and other is not None and other.mark != "unused"
+    return replace(row, mark="") if is_used else row
 
 
 def _of_one_image(args: tuple[Any, ...]) -> tuple[Any, ...]:

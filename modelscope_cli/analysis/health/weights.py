@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from modelscope_cli.analysis.activations.batch_norm import is_fresh
 from modelscope_cli.records.evidence import BatchNormState, TensorHealth
 
 
@@ -27,9 +28,8 @@ def batch_norm_states(model: nn.Module) -> tuple[BatchNormState, ...]:
         if not isinstance(module, _BatchNorm) or module.running_var is None or module.running_mean is None:
             continue
         variance = module.running_var
-        is_fresh = not bool(module.running_mean.any()) and bool((variance == 1).all())
         negative, zero = int((variance < 0).sum()), int((variance == 0).sum())
-        rows.append(BatchNormState(name, variance.numel(), negative, zero, is_fresh))
+        rows.append(BatchNormState(name, variance.numel(), negative, zero, is_fresh(module)))
     return tuple(rows)
 
 

@@ -3,6 +3,7 @@
 from modelscope_cli.records.check import CheckRecord, Finding
 from modelscope_cli.records.naming import some
 from modelscope_cli.report import numbers
+from modelscope_cli.report.input_facts import input_facts
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
 
@@ -98,6 +99,7 @@ def _facts(record: CheckRecord) -> tuple[tuple[str, str], ...]:
     facts = list(hints.items())
     n_judged = sum(rule.judged for rule in record.rules)
     facts.append(("result", sentence(record)))
+    facts += input_facts(record.inputs)
     facts.append(("judged", f"{n_judged} of {len(record.rules)} rules"))
     reasons: dict[str, list[str]] = {}
     for rule in record.rules:

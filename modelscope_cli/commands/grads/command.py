@@ -7,6 +7,7 @@ import typer
 import modelscope_cli as ms
 from modelscope_cli.commands.grads import options as own
 from modelscope_cli.errors import UsageError
+from modelscope_cli.records.gradient_scale import EXPLODING, VANISHING
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
@@ -39,11 +40,11 @@ def grads(
     vanishing: Annotated[
         float,
         real("--vanishing", metavar="X", help="Mark |g| below X times |g| at the output."),
-    ] = 1e-5,
+    ] = VANISHING,
     exploding: Annotated[
         float,
         real("--exploding", metavar="X", help="Mark |g| above X times |g| at the output."),
-    ] = 1e3,
+    ] = EXPLODING,
     model: groups.ModelOptions = groups.MODEL,
     inputs: groups.InputOptions = groups.INPUT,
     report: own.ReportOptions = own.REPORT,

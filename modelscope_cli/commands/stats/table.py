@@ -7,6 +7,7 @@ from modelscope_cli.report.batch_norm_table import COLUMNS as BATCH_NORM_COLUMNS
 from modelscope_cli.report.batch_norm_table import batch_norm_sheet, worst_drift
 from modelscope_cli.report.facts import hook_facts, not_called_facts
 from modelscope_cli.report.headline import headline
+from modelscope_cli.report.input_facts import input_facts
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
 
@@ -99,7 +100,7 @@ def _corr_text(row: ActivationStats) -> str:
 
 
 def _facts(record: StatsRecord) -> tuple[tuple[str, str], ...]:
-    facts = [("near 0", f"|x| < {record.near_zero:g}")]
+    facts = [*input_facts(record.inputs), ("near 0", f"|x| < {record.near_zero:g}")]
     if any(row.dead_channels is not None for row in record.layers):
         dead = sum(row.dead_channels or 0 for row in record.layers)
         facts.append(("dead channels", f"{numbers.count(dead)} (zero at every position of every image)"))

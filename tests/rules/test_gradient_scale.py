@@ -1,0 +1,51 @@
+"""One definition of vanishing and exploding gradients, and that healthy untrained networks are neither."""
+
+import math
+
+import pytest
+import torch
+
+import modelscope_cli as ms
+from modelscope_cli.analysis.gradients.request import Thresholds
+from modelscope_cli.records.gradient_scale import EXPLODING, VANISHING, mark
+from modelscope_cli.rules.registry import find_rule
+
+
+def test_grads_and_check_have_the_same_numbers():
+    assert (Thresholds().vanishing, Thresholds().exploding) == (VANISHING, EXPLODING)
+    assert find_rule("vanishing-gradients", "").threshold == VANISHING
+    assert find_rule("exploding-gradients", "").threshold == EXPLODING
+
+
+@pytest.mark.parametrize(
+    ("norm", "reference", "marked"),
+    [
+        *[(0.0, 1.0, "zero"), (0.0, 0.0, "zero"), (1.0, 1.0, ""), (1.0, 0.0, ""), (1.0, math.inf, "")],
+        *[(9e-8, 1.0, "vanishing"), (9e-8, 0.1, ""), (2e6, 1.0, "exploding"), (2e6, 10.0, "")],
+    ],
+)
+def test_a_gradient_is_held_against_the_one_at_the_output(norm, reference, marked):
+    assert mark(norm, reference) == marked
+
+
+@pytest.mark.parametrize("mode", ["auto", "train"])
+@pytest.mark.parametrize("name", ["resnet34", "resnet152", "vgg16", "vit_b_16", "efficientnet_b0"])
+@pytest.mark.slow
+def test_healthy_untrained_networks_are_neither(name, mode):
+    shape = (2, 3, 224, 224) if name.startswith("vit") else (2, 3, 64, 64)
+    record = ms.grads(name, weights="none", input_shape=shape, mode=mode, device="cpu")
+    marks = {row.mark for row in (*record.parameters, *record.activations)}
+    assert marks.isdisjoint({"vanishing", "exploding", "non-finite"})
+
+
+def test_in_eval_mode_fresh_batch_norms_excuse_and_say_so():
+    halving = [torch.nn.Linear(4, 4) for _ in range(12)]
+    for layer in halving:
+        layer.weight.data.mul_(0.01)
+    plain, normed = torch.nn.Sequential(*halving), torch.nn.Sequential(*halving, torch.nn.BatchNorm1d(4))
+    x = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
+    assert "vanishing" in {row.mark for row in ms.grads(plain, x).parameters}
+    record = ms.grads(normed, x, mode="eval")
+    assert "vanishing" not in {row.mark for row in record.parameters}
+    assert [notice.code for notice in record.run.warnings] == ["fresh_batch_norms"]
+    assert "vanishing" in {row.mark for row in ms.grads(normed, x, mode="train").parameters}
