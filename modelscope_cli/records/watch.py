@@ -157,6 +157,7 @@ class WatchRecord(Record):
         layers: by model, in the order they first ran. `parameters`: in the order of the optimizers.
         exit_code: the script's own; None where it was killed.
         ranks: processes that took part.
+        backwards: backward passes of the first of them; None where it was killed.
     """
 
     steps: int
@@ -170,6 +171,7 @@ class WatchRecord(Record):
     lr: tuple[ScalarSeries, ...]
     step_ms: tuple[ScalarSeries, ...]
     events: tuple[Event, ...]
+    backwards: int | None = None
     findings: tuple[TrainingFinding, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:

@@ -38,6 +38,8 @@ class WatchedModel:
         is_recording: whether the step that is being prepared is recorded.
         n_passes: recorded forward passes since the last step.
         sums: what they gave, in the order of calls.
+        is_stepped: whether an optimizer of `torch.optim` has stepped its weights.
+        has_run: whether it ran with gradients since the last backward pass.
         wanted: names of layers that `--layer` means; None for every innermost call.
     """
 
@@ -46,6 +48,8 @@ class WatchedModel:
     wanted: frozenset[str] | None = None
     step: int = 0
     is_recording: bool = True
+    is_stepped: bool = False
+    has_run: bool = False
     n_passes: int = 0
     sums: dict[CallKey, StepSums] = field(default_factory=dict)
     types: dict[CallKey, str] = field(default_factory=dict)

@@ -25,9 +25,10 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.torch_private import in_backward
 from modelscope_cli.watching.criteria import is_criterion
+from modelscope_cli.watching.inferred import InferredSteps, inferred
 from modelscope_cli.watching.losses import LossWatch, watched_losses
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel, is_wrapper, peel
-from modelscope_cli.watching.parameters import StepWatch
+from modelscope_cli.watching.parameters import Stepper, StepWatch
 from modelscope_cli.watching.schedule import is_recorded
 from modelscope_cli.watching.step_sums import StepSums
 from modelscope_cli.watching.steps import Clock, OpenStep, StepReport
@@ -104,6 +105,7 @@ class Recorder:
         self._clocks: dict[int, Clock] = {}
         self._kinds: Counter[str] = Counter()
         self._stepping: list[OpenStep] = []
+        self._inferred = InferredSteps()
         self._pid = os.getpid()
         self._is_broken = False
         self._told: set[str] = set()
@@ -121,9 +123,17 @@ class Recorder:
             for handle in handles:
                 stack.callback(handle.remove)
             stack.enter_context(
-                watched_losses(self.losses, self._is_ours, self._step_skipped, lambda: self._n_counted)
+                watched_losses(
+                    self.losses,
+                    self._is_ours,
+                    self._step_skipped,
+                    lambda: self._n_counted,
+                    begin=self.settle,
+                    end=self._after_backward,
+                )
             )
             yield
+            self.settle()
 
     def _is_ours(self) -> bool:
         return not self._is_broken and os.getpid() == self._pid
@@ -160,6 +170,7 @@ class Recorder:
         if not now.open and self.registry.is_closed and self.registry.find(peel(module)) is None:
             return  # another model, or something around the one that is meant
         if not now.open:
+            self.settle()
             now.calls.clear()
             now.model = self._begin_pass(module)
         else:
@@ -174,6 +185,8 @@ class Recorder:
             message = "the model is compiled: its layers run as one and cannot be seen, its parameters can"
             self._tell_once("compiled", f"{message} (TORCH_COMPILE_DISABLE=1 shows the layers)")
         is_training = root.training and torch.is_grad_enabled()
+        if model is not None and torch.is_grad_enabled():
+            model.has_run = True
         if model is None or not model.is_recording or not is_training:
             return None
         if model.n_passes == _MOST_PASSES or self.losses.is_reevaluated:
@@ -235,7 +248,10 @@ class Recorder:
     # Steps. An optimizer may call another one's step, or its parent class's: the outermost counts.
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if torch.compiler.is_compiling() or not self._is_ours() or not self._means(optimizer):
+        if torch.compiler.is_compiling() or not self._is_ours():
+            return
+        self._inferred.forget()
+        if not self._means(optimizer):
             return
         self._stepping = [step for step in self._stepping if step.is_running()]
         self._stepping.append(OpenStep(sys._getframe(1)))
@@ -253,7 +269,7 @@ class Recorder:
         if is_recorded(clock.step, self._every):
             self._stepping[0].watch = StepWatch(optimizer)
 
-    def _clock(self, optimizer: Optimizer) -> Clock:
+    def _clock(self, optimizer: Stepper) -> Clock:
         clock = self._clocks.get(id(optimizer))
         if clock is None or clock.optimizer() is not optimizer:
             kind = type(optimizer).__name__
@@ -263,6 +279,8 @@ class Recorder:
         return clock
 
     def _step_skipped(self, optimizer: Optimizer) -> None:
+        if not isinstance(optimizer, Optimizer):
+            return  # it does not tell of the steps that it takes
         if not self._means(optimizer):
             self.losses.drop()
             return
@@ -279,7 +297,7 @@ class Recorder:
         if loss is not None and not math.isfinite(loss):
             self._listener.on_event(step, "loss", f"the loss was {loss} where a step was skipped")
 
-    def _models_of(self, optimizer: Optimizer) -> list[WatchedModel]:
+    def _models_of(self, optimizer: Stepper) -> list[WatchedModel]:
         """Return the models some of whose weights an optimizer holds."""
         owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
         return [
@@ -309,7 +327,26 @@ class Recorder:
         for report in reports:
             self._listener.on_step(report)
 
-    def _end_step(self, optimizer: Optimizer, watch: StepWatch | None, has_closure: bool) -> StepReport:
+    def settle(self) -> None:
+        """Report the steps since the last backward pass that no optimizer told of; see `inferred`."""
+        reports: list[StepReport] = []
+        if self._is_ours() and not self._stepping:
+            self._guard(lambda: reports.extend(map(self._inferred_step, self._inferred.stepped())))
+        for report in reports:
+            self._listener.on_step(report)
+
+    def _inferred_step(self, one: inferred) -> StepReport:
+        return self._end_step(one, one.watch, has_closure=False)
+
+    def _after_backward(self) -> None:
+        self.settle()  # it may have stepped by itself, as it went
+        if self._is_ours() and not self._stepping and not self._only:
+            self._guard(self._inferred.remember, self.registry.models, self.losses.scale, self._is_due)
+
+    def _is_due(self, one: inferred) -> bool:
+        return is_recorded(self._clock(one).step, self._every)
+
+    def _end_step(self, optimizer: Stepper, watch: StepWatch | None, has_closure: bool) -> StepReport:
         clock = self._clock(optimizer)
         now = time.perf_counter()
         report = StepReport(
@@ -327,6 +364,7 @@ class Recorder:
                     for (name, call), sums in model.sums.items()
                 ]
             model.begin_step(clock.step + 1, is_recorded(clock.step + 1, self._every))
+            model.is_stepped = isinstance(optimizer, Optimizer)
         if watch is not None:
             report.parameters = clock.name_rows(watch.finish(has_closure), self.registry)
             if all(model == clock.label for model, *_ in report.parameters):

@@ -1,5 +1,6 @@
 """Writes down what the recorder sees, and stops the script when that was asked for."""
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -70,8 +71,15 @@ class Watcher:
 
     def end(self, code: int | None, elapsed_ms: float) -> dict[str, Any]:
         """Return the last word, or what it would be now."""
-        backward = self.recorder.losses.n_backward
-        return {"code": code, "steps": self.recorder.n_steps, "backward": backward, "elapsed_ms": elapsed_ms}
+        with contextlib.suppress(StopScript):  # it is over
+            self.recorder.settle()
+        return {
+            "code": code,
+            "steps": self.recorder.n_steps,
+            "backward": self.recorder.losses.n_backward,
+            "models": [model.label for model in self.recorder.registry.models],
+            "elapsed_ms": elapsed_ms,
+        }
 
     def on_event(self, step: int | None, kind: str, message: str) -> None:
         self._log.write("event", step=step, kind=kind, message=message)
