@@ -14,6 +14,7 @@ from modelscope_cli.watching.recorder import Recorder
 from modelscope_cli.watching.schedule import is_noted
 from modelscope_cli.watching.step_sums import Sums
 from modelscope_cli.watching.steps import StepReport
+from modelscope_cli.watching.unwatched import unwatched_ranks
 
 
 class StopScript(SystemExit):
@@ -40,6 +41,8 @@ class Watcher:
         steps: stop after so many; None for no end.
         is_stopped_by_nan: stop at the first loss, output, gradient or weight that is not finite.
         judge: called after each recorded step, says what the rules find so far; None not to ask.
+        script: what runs, as it would be typed after `watch`; None for a loop, which each process watches itself.
+        n_ranks: processes of the script that are watched.
         warn: called with what may make the report mean less than it seems.
         show: the live line, given `(step, loss, worst layer)` in words.
     """
@@ -53,6 +56,8 @@ class Watcher:
         models: Sequence[nn.Module] | None = None,
         optimizers: Sequence[Optimizer] = (),
         steps: int | None = None,
+        script: str | None = None,
+        n_ranks: int = 1,
         is_stopped_by_nan: bool = False,
         judge: Callable[[], str | None] | None = None,
         show: Callable[[str], object] | None = None,
@@ -61,6 +66,7 @@ class Watcher:
         self.recorder = Recorder(self, every, patterns, models, optimizers)
         self._log = log
         self._steps = steps
+        self._script, self._n_ranks = script, n_ranks
         self._is_stopped_by_nan = is_stopped_by_nan
         self._judge = judge
         self._show = show
@@ -91,6 +97,7 @@ class Watcher:
     def on_step(self, report: StepReport) -> None:
         if report.step == 0:
             self._check_layers()
+            self._check_ranks()
         is_finite = report.loss is None or math.isfinite(report.loss)
         is_first_non_finite = not is_finite and report.optimizer not in self._non_finite
         if not is_finite:
@@ -114,6 +121,12 @@ class Watcher:
             self.recorder.registry.check_patterns()
         except UsageError as refusal:
             raise StopScript(refusal.exit_code, "", refusal) from None
+
+    def _check_ranks(self) -> None:
+        script, self._script = self._script, None  # once is enough
+        message = unwatched_ranks(script, self._n_ranks) if script is not None else None
+        if message is not None:
+            self.on_event(0, "unwatched", message)
 
     def _write(self, report: StepReport) -> None:
         layers = {
