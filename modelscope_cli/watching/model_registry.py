@@ -129,7 +129,7 @@ class ModelRegistry:
         self.models: list[WatchedModel] = []
         self.is_closed = False
         self._patterns = patterns
-        self._criteria: list[WatchedModel] = []
+        self._named: list[WatchedModel] = []  # have no rows, and name their parameters
         self._strangers: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # run inside models, are not in them
         self._places: dict[int, tuple[weakref.ref[nn.Module], WatchedModel, str]] = {}
         for model in map(peel, only or ()):
@@ -155,7 +155,11 @@ class ModelRegistry:
         """Take a model for a criterion: it has no rows, and names its parameters where an optimizer holds them."""
         model.begin_step(0, is_recording=False)
         self.models.remove(model)
-        self._criteria.append(model)
+        self._named.append(model)
+
+    def name(self, root: nn.Module) -> None:
+        """Let a module that was not seen to run name its parameters."""
+        self._named.append(WatchedModel(self._label(root), weakref.ref(root)))
 
     def register(self, root: nn.Module) -> WatchedModel | None:
         """Take a module that runs outside of any other for a model, or look again at what it is made of.
@@ -176,12 +180,16 @@ class ModelRegistry:
         return model
 
     def _new(self, root: nn.Module) -> WatchedModel:
-        kind = type(root).__name__
-        n_alike = sum(model.label.partition("#")[0] == kind for model in self.models)
-        model = WatchedModel(f"{kind}#{n_alike + 1}" if n_alike else kind, weakref.ref(root))
+        model = WatchedModel(self._label(root), weakref.ref(root))
         model.wanted = self._meant(root) if self._patterns else None
         self.models.append(model)
         return model
+
+    def _label(self, root: nn.Module) -> str:
+        kind = type(root).__name__
+        others = (model.label for model in (*self.models, *self._named) if model.root() is not root)
+        n_alike = sum(label.partition("#")[0] == kind for label in others)
+        return f"{kind}#{n_alike + 1}" if n_alike else kind
 
     def _meant(self, root: nn.Module) -> frozenset[str]:
         every = [layer for layer, _ in written_layers(root)]
@@ -210,7 +218,7 @@ class ModelRegistry:
         """Return `(model, qualified name)` of every parameter by its id."""
         return {
             id(parameter): (model.label, f"{layer.name}.{name}" if layer.name else name)
-            for model in reversed([*self.models, *self._criteria])
+            for model in reversed([*self.models, *self._named])
             if (root := model.root()) is not None
             for layer, module in reversed(written_layers(root))
             for name, parameter in module.named_parameters(recurse=False)

@@ -26,7 +26,8 @@ def read_record(folder: Path) -> WatchRecord:
 def record_of(series: RunSeries) -> WatchRecord:
     """Return the record of a run, judged."""
     first = series.ranks[0]
-    models = ", ".join(dict.fromkeys(row.model for row in series.layers))
+    trained = (row.model for row in series.parameters if row.model != row.optimizer)
+    models = ", ".join(dict.fromkeys((*(row.model for row in series.layers), *trained)))
     run = Run(
         command="watch",
         argv=first.begin.get("argv", ()),

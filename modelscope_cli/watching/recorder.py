@@ -28,6 +28,7 @@ from modelscope_cli.watching.criteria import is_criterion
 from modelscope_cli.watching.inferred import InferredSteps, inferred
 from modelscope_cli.watching.losses import LossWatch, watched_losses
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel, is_wrapper, peel
+from modelscope_cli.watching.owners import find_owners
 from modelscope_cli.watching.parameters import Stepper, StepWatch
 from modelscope_cli.watching.schedule import is_recorded
 from modelscope_cli.watching.step_sums import StepSums
@@ -269,6 +270,12 @@ class Recorder:
         if is_recorded(clock.step, self._every):
             self._stepping[0].watch = StepWatch(optimizer)
 
+    def _name_owners(self, optimizer: Stepper) -> None:
+        known = self.registry.parameter_names()
+        held = [p for group in optimizer.param_groups for p in group["params"] if id(p) not in known]
+        for owner in find_owners(held):
+            self.registry.name(owner)
+
     def _clock(self, optimizer: Stepper) -> Clock:
         clock = self._clocks.get(id(optimizer))
         if clock is None or clock.optimizer() is not optimizer:
@@ -357,7 +364,8 @@ class Recorder:
             ms=(now - clock.ended) * 1000 if clock.ended else None,
             is_recorded=watch is not None,
         )
-        for model in self._models_of(optimizer):
+        models = self._models_of(optimizer)
+        for model in models:
             if watch is not None:
                 report.layers += [
                     (model.label, name, call, model.types[name, call], sums.row())
@@ -366,12 +374,13 @@ class Recorder:
             model.begin_step(clock.step + 1, is_recorded(clock.step + 1, self._every))
             model.is_stepped = isinstance(optimizer, Optimizer)
         if watch is not None:
+            if clock.step == 0:
+                self._name_owners(optimizer)
             report.parameters = clock.name_rows(watch.finish(has_closure), self.registry)
-            if all(model == clock.label for model, *_ in report.parameters):
+            if not models:
                 what = f"no model that {clock.label} trains was seen to run, so its layers are missing"
-                self._tell_once(
-                    "unseen", f"{what} (it is compiled by model.compile(), or is not an nn.Module)"
-                )
+                why = "it is compiled by model.compile() or inside a function, is not an nn.Module, or never runs"
+                self._tell_once("unseen", f"{what} ({why})")
         clock.step += 1
         clock.ended = time.perf_counter()
         self.n_steps = max(self.n_steps, clock.step)
