@@ -45,7 +45,7 @@ class inferred:  # noqa: N801  the label of an optimizer is the name of its clas
     def open(self, scale: float, is_recorded: bool) -> None:
         """Remember what is there now, right after a backward pass."""
         model = self._model = self.root()
-        parameters = [p for p in model.parameters() if p.requires_grad] if model is not None else []
+        parameters = list(filter(_is_plain, model.parameters())) if model is not None else []
         self.param_groups = [{"params": parameters}]
         self.grad_scale = torch.tensor(scale) if scale != 1 else None
         with torch.no_grad():
@@ -95,6 +95,12 @@ class InferredSteps:
         """Wait for nothing: an optimizer steps that says so."""
         for one in self._by_root.values():
             one.close()
+
+
+def _is_plain(parameter: Tensor) -> bool:
+    """Tell what is trained and holds its own values from what is sharded, quantised or sparse."""
+    is_dense = type(parameter) is nn.Parameter and parameter.layout is torch.strided and not parameter.is_meta
+    return is_dense and parameter.requires_grad
 
 
 def _is_same(now: Tensor, before: Tensor) -> bool:

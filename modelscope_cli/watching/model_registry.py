@@ -28,7 +28,7 @@ _WRAPPERS = {
 CallKey = tuple[str, int]  # a layer's name, and which of its calls
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class WatchedModel:
     """A model that runs in the script.
 

@@ -351,7 +351,9 @@ class Recorder:
             self._guard(self._inferred.remember, self.registry.models, self.losses.scale, self._is_due)
 
     def _is_due(self, one: inferred) -> bool:
-        return is_recorded(self._clock(one).step, self._every)
+        clock = self._clocks.get(id(one))  # not `_clock`: one that never steps needs no label
+        step = clock.step if clock is not None and clock.optimizer() is one else 0
+        return is_recorded(step, self._every)
 
     def _end_step(self, optimizer: Stepper, watch: StepWatch | None, has_closure: bool) -> StepReport:
         clock = self._clock(optimizer)

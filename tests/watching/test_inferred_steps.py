@@ -165,6 +165,19 @@ def test_a_training_by_torchs_optimizers_has_no_other_steps(watching, kind):
     assert {r.optimizer for r in heard.reports} == {"SGD"}
 
 
+def test_a_model_that_nobody_steps_takes_no_label(watching):
+    def script():
+        teacher, model = Net(), Net()
+        for _ in range(2):
+            (model(torch.randn(4, 6)) - teacher(torch.randn(4, 6))).square().mean().backward()
+            for parameter in model.parameters():
+                through_data(parameter)
+
+    heard = watching(script)
+    assert [(r.optimizer, r.step) for r in heard.reports] == [("inferred", 0), ("inferred", 1)]
+    assert {row[0] for row in heard.reports[0].parameters} == {"Net"}
+
+
 def test_moving_or_casting_a_model_is_not_a_step(watching):
     def script():
         model = Net()
