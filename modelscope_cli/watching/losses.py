@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from modelscope_cli.hooks.torch_private import in_backward
+
 _SCALED = "modelscope_scaled"  # in the metadata of a node of the graph: the scale and the loss before it
 _NEAR = 32  # nodes of the graph between a loss and what a scaler made
 _MOST_PENDING = 64
@@ -99,8 +101,8 @@ def watched_losses(
     is_ours: Callable[[], bool],
     skipped: Callable[[Any], object],
     count_steps: Callable[[], int],
-    before_backward: Callable[[], object],
-    after_backward: Callable[[], object],
+    begin: Callable[[], object],
+    end: Callable[[], object],
 ) -> Iterator[None]:
     """Look on while `torch.autograd.backward` (which `Tensor.backward` calls) and gradient scalers are used.
 
@@ -108,18 +110,18 @@ def watched_losses(
         is_ours: False in a process that was forked off.
         skipped: called with the optimizer when a scaler left out its step because of infinite gradients.
         count_steps: how many steps there were so far.
-        before_backward, after_backward: called around each backward pass.
+        begin, end: called before and after every backward pass.
     """
     backward, scale, step = torch.autograd.backward, torch.amp.GradScaler.scale, torch.amp.GradScaler.step
 
     @functools.wraps(backward)
     def watched_backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-        if not is_ours():
+        if not is_ours() or in_backward():  # a checkpoint runs one inside another
             return backward(tensors, *args, **kwargs)
+        begin()
         watch.see(tensors)
-        before_backward()
         result = backward(tensors, *args, **kwargs)
-        after_backward()
+        end()
         return result
 
     @functools.wraps(scale)

@@ -30,7 +30,7 @@ _WRAPPERS = {
 CallKey = tuple[str, int]  # a layer's name, and which of its calls
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class WatchedModel:
     """A model that runs in the script.
 
@@ -39,6 +39,8 @@ class WatchedModel:
         step: optimizer steps its weights have seen.
         is_recording: whether the step that is being prepared is recorded.
         sums: what they gave, in the order of calls.
+        is_stepped: whether an optimizer of `torch.optim` has stepped its weights.
+        has_run: whether it ran with gradients since the last backward pass.
         wanted: names of layers that `--layer` means; None for every innermost call.
         called: the line of the script that runs it.
         entering: what it and its first layer with weights were given.
@@ -55,6 +57,8 @@ class WatchedModel:
     wanted: frozenset[str] | None = None
     step: int = 0
     is_recording: bool = True
+    is_stepped: bool = False
+    has_run: bool = False
     sums: dict[CallKey, StepSums] = field(default_factory=dict)
     types: dict[CallKey, str] = field(default_factory=dict)
     eval_sums: dict[CallKey, StepSums] = field(default_factory=dict)
@@ -184,7 +188,7 @@ class ModelRegistry:
         self.models: list[WatchedModel] = []
         self.is_closed = False
         self._patterns = patterns
-        self._criteria: list[WatchedModel] = []
+        self._named: list[WatchedModel] = []  # have no rows, and name their parameters
         self._strangers: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # run inside models, are not in them
         self._places: dict[int, tuple[weakref.ref[nn.Module], WatchedModel, str]] = {}
         for model in map(peel, only or ()):
@@ -210,7 +214,11 @@ class ModelRegistry:
         """Take a model for a criterion: it has no rows, and names its parameters where an optimizer holds them."""
         model.begin_step(0, is_recording=False)
         self.models.remove(model)
-        self._criteria.append(model)
+        self._named.append(model)
+
+    def name(self, root: nn.Module) -> None:
+        """Let a module that was not seen to run name its parameters."""
+        self._named.append(WatchedModel(self._label(root), weakref.ref(root)))
 
     def register(self, root: nn.Module) -> WatchedModel | None:
         """Take a module that runs outside of any other for a model, or look again at what it is made of.
@@ -231,12 +239,16 @@ class ModelRegistry:
         return model
 
     def _new(self, root: nn.Module) -> WatchedModel:
-        kind = type(root).__name__
-        n_alike = sum(model.label.partition("#")[0] == kind for model in self.models)
-        model = WatchedModel(f"{kind}#{n_alike + 1}" if n_alike else kind, weakref.ref(root))
+        model = WatchedModel(self._label(root), weakref.ref(root))
         model.wanted = self._meant(root) if self._patterns else None
         self.models.append(model)
         return model
+
+    def _label(self, root: nn.Module) -> str:
+        kind = type(root).__name__
+        others = (model.label for model in (*self.models, *self._named) if model.root() is not root)
+        n_alike = sum(label.partition("#")[0] == kind for label in others)
+        return f"{kind}#{n_alike + 1}" if n_alike else kind
 
     def _meant(self, root: nn.Module) -> frozenset[str]:
         every = [layer for layer, _ in written_layers(root)]
@@ -265,7 +277,7 @@ class ModelRegistry:
         """Return `(model, qualified name)` of every parameter by its id."""
         return {
             id(parameter): (model.label, f"{layer.name}.{name}" if layer.name else name)
-            for model in reversed([*self.models, *self._criteria])
+            for model in reversed([*self.models, *self._named])
             if (root := model.root()) is not None
             for layer, module in reversed(written_layers(root))
             for name, parameter in module.named_parameters(recurse=False)

@@ -1,10 +1,10 @@
 """What one optimizer step does to the parameters: norms before it, and the size of the change."""
 
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
 from modelscope_cli.analysis.statistics.sampling import even_sample, in_memory_order
 
@@ -19,10 +19,16 @@ class _Before:
     norms: list[Tensor]  # of the gradient (-1: there is none), of the weights, of the sample
 
 
+class Stepper(Protocol):
+    """What takes steps: an optimizer, or what stands in for one."""
+
+    param_groups: list[dict[str, Any]]
+
+
 class StepWatch:
     """Look at an optimizer's parameters before a step, and again after it."""
 
-    def __init__(self, optimizer: Optimizer) -> None:
+    def __init__(self, optimizer: Stepper) -> None:
         # A fused optimizer under AMP is handed scaled gradients and divides by the scale itself.
         scale = getattr(optimizer, "grad_scale", None)
         parameters = [p for group in optimizer.param_groups for p in group["params"]]

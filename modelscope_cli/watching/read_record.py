@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from modelscope_cli.records.naming import NEAR_ZERO
+from modelscope_cli.records.naming import NEAR_ZERO, counted, some
 from modelscope_cli.records.run import ModelInfo, Notice, Run, WeightsInfo, versions
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.rules.training import judge_training
@@ -26,7 +26,8 @@ def read_record(folder: Path) -> WatchRecord:
 def record_of(series: RunSeries) -> WatchRecord:
     """Return the record of a run, judged."""
     first = series.ranks[0]
-    models = ", ".join(dict.fromkeys(row.model for row in series.layers))
+    trained = (row.model for row in series.parameters if row.model != row.optimizer)
+    models = ", ".join(dict.fromkeys((*(row.model for row in series.layers), *trained)))
     run = Run(
         command="watch",
         argv=first.begin.get("argv", ()),
@@ -66,6 +67,16 @@ def _model(begin: Entry, models: str) -> ModelInfo:
     return ModelInfo("script", name, models, WeightsInfo("script", "in training", "the script's own"))
 
 
+def _without_steps(end: Entry) -> str:
+    ran = f"ran backward {counted(int(end['backward']), 'time')}"
+    if models := [str(model) for model in end.get("models", ())]:
+        return f"{ran}, and no step was seen: no parameter of {some(models)} was seen to change"
+    why = "no model was seen to run (it is compiled, or is not an nn.Module)"
+    return (
+        f"{ran}, but no optimizer of torch.optim was seen to step, and {why}: nothing is known of its steps"
+    )
+
+
 def _notices(series: RunSeries, first: RankLog) -> Iterator[Notice]:
     end, script = first.end, str(first.begin.get("script", ""))
     kinds = Counter(event.kind for event in series.events)
@@ -76,12 +87,7 @@ def _notices(series: RunSeries, first: RankLog) -> Iterator[Notice]:
     elif not first.steps and kinds["skipped"]:
         yield Notice("all-skipped", "no step was taken: the gradients were never finite")
     elif not first.steps and end.get("backward"):
-        missing = "losses by step, learning rates, update ratios and the series of the layers are missing"
-        yield Notice(
-            "no-optimizer",
-            f"{script} ran backward {end['backward']} times, but no optimizer of torch.optim was seen to step (it "
-            f"is another library's, or its step is compiled): {missing}",
-        )
+        yield Notice("no-optimizer", f"{script} {_without_steps(end)}")
     elif not first.steps:
         others = "; processes that it starts itself are not watched, those of torchrun are"
         what = f"{script} never trained: no optimizer stepped and nothing ran backward"

@@ -30,9 +30,11 @@ from modelscope_cli.watching.criterion_modules import is_criterion
 from modelscope_cli.watching.entering import EnteringKey, EnteringSums
 from modelscope_cli.watching.forward_pass import ForwardPass, is_norm
 from modelscope_cli.watching.functional import MOST_CALLS, FunctionalWatch, FunctionCall, Operation, type_of
+from modelscope_cli.watching.inferred import InferredSteps, inferred
 from modelscope_cli.watching.losses import LossWatch, watched_losses
 from modelscope_cli.watching.model_registry import CallKey, ModelRegistry, WatchedModel, is_wrapper, peel
-from modelscope_cli.watching.parameters import StepWatch
+from modelscope_cli.watching.owners import find_owners
+from modelscope_cli.watching.parameters import Stepper, StepWatch
 from modelscope_cli.watching.place import place_of_caller
 from modelscope_cli.watching.saturation import count_saturated, dimension_of
 from modelscope_cli.watching.schedule import is_recorded
@@ -111,6 +113,7 @@ class Recorder:
         self._clocks: dict[int, Clock] = {}
         self._kinds: Counter[str] = Counter()
         self._stepping: list[OpenStep] = []
+        self._inferred = InferredSteps()
         self._pid = os.getpid()
         self._is_broken = False
         self._told: set[str] = set()
@@ -133,22 +136,23 @@ class Recorder:
                     self._is_ours,
                     self._step_skipped,
                     lambda: self._n_counted,
-                    lambda: self._guard(self.bookkeeper.before_backward),
-                    lambda: self._guard(self._after_backward),
+                    begin=self._before_backward,
+                    end=self._after_backward,
                 )
             )
             stack.enter_context(watched_criteria(self.criteria, self._is_ours, self._guard))
             stack.enter_context(self.bookkeeper.installed(self._guard))
             stack.callback(self._functional.switch, False)
             yield
+            self.settle()
 
     def optimizer_facts(self) -> list[dict[str, Any]]:
         """Return what is certain of every optimizer that has stepped."""
         facts = []
         for clock in self._clocks.values():
             optimizer = clock.optimizer()
-            if optimizer is None:
-                continue
+            if not isinstance(optimizer, Optimizer):
+                continue  # inferred: it holds whatever changes
             cycle = self.bookkeeper.cycle(optimizer)
             facts.append(
                 {
@@ -163,12 +167,6 @@ class Recorder:
                 }
             )
         return facts
-
-    def _after_backward(self) -> None:
-        self.bookkeeper.after_backward(self._is_looking())
-        n = self.losses.n_backward
-        if not self._n_counted and n & (n - 1) == 0:
-            self._listener.on_unstepped()
 
     def _is_looking(self) -> bool:
         """Whether any model's next step is recorded; before there is one, whatever comes is."""
@@ -211,6 +209,7 @@ class Recorder:
         if not now.open and self.registry.is_closed and self.registry.find(peel(module)) is None:
             return  # another model, or something around the one that is meant
         if not now.open:
+            self.settle()
             can_look_between = self._functional.begin()
             model = self._begin_pass(module)
             now.begin(model, model is not None and can_look_between, sys._getframe(3))
@@ -230,7 +229,10 @@ class Recorder:
         if type(module).__name__ == "OptimizedModule":
             message = "the model is compiled: its layers run as one and cannot be seen, its parameters can"
             self._tell_once("compiled", f"{message} (TORCH_COMPILE_DISABLE=1 shows the layers)")
-        if model is None or not torch.is_grad_enabled() or self.losses.is_reevaluated:
+        if model is None or not torch.is_grad_enabled():
+            return None
+        model.has_run = True
+        if self.losses.is_reevaluated:
             return None
         if not model.has_been_trained:
             model.has_been_trained, model.called = True, place_of_caller()
@@ -347,7 +349,10 @@ class Recorder:
     # Steps. An optimizer may call another one's step, or its parent class's: the outermost counts.
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if torch.compiler.is_compiling() or not self._is_ours() or not self._means(optimizer):
+        if torch.compiler.is_compiling() or not self._is_ours():
+            return
+        self._inferred.forget()
+        if not self._means(optimizer):
             return
         self._stepping = [step for step in self._stepping if step.is_running()]
         self._pass.forget_broken()
@@ -368,7 +373,13 @@ class Recorder:
         if is_recorded(clock.step, self._every):
             self._stepping[0].watch = StepWatch(optimizer)
 
-    def _clock(self, optimizer: Optimizer) -> Clock:
+    def _name_owners(self, optimizer: Stepper) -> None:
+        known = self.registry.parameter_names()
+        held = [p for group in optimizer.param_groups for p in group["params"] if id(p) not in known]
+        for owner in find_owners(held):
+            self.registry.name(owner)
+
+    def _clock(self, optimizer: Stepper) -> Clock:
         clock = self._clocks.get(id(optimizer))
         if clock is None or clock.optimizer() is not optimizer:
             kind = type(optimizer).__name__
@@ -378,6 +389,8 @@ class Recorder:
         return clock
 
     def _step_skipped(self, optimizer: Optimizer) -> None:
+        if not isinstance(optimizer, Optimizer):
+            return  # it does not tell of the steps that it takes
         if not self._means(optimizer):
             self.losses.drop()
             return
@@ -394,7 +407,7 @@ class Recorder:
         if loss is not None and not math.isfinite(loss):
             self._listener.on_event(step, "loss", f"the loss was {loss} where a step was skipped")
 
-    def _models_of(self, optimizer: Optimizer) -> list[WatchedModel]:
+    def _models_of(self, optimizer: Stepper) -> list[WatchedModel]:
         """Return the models some of whose weights an optimizer holds."""
         owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
         return [
@@ -424,7 +437,38 @@ class Recorder:
         for report in reports:
             self._listener.on_step(report)
 
-    def _end_step(self, optimizer: Optimizer, watch: StepWatch | None, has_closure: bool) -> StepReport:
+    def settle(self) -> None:
+        """Report the steps since the last backward pass that no optimizer told of; see `inferred`."""
+        reports: list[StepReport] = []
+        if self._is_ours() and not self._stepping:
+            self._guard(lambda: reports.extend(map(self._inferred_step, self._inferred.stepped())))
+        for report in reports:
+            self._listener.on_step(report)
+
+    def _inferred_step(self, one: inferred) -> StepReport:
+        return self._end_step(one, one.watch, has_closure=False)
+
+    def _before_backward(self) -> None:
+        self.settle()
+        if self._is_ours():
+            self._guard(self.bookkeeper.before_backward)
+
+    def _after_backward(self) -> None:
+        self.settle()  # it may have stepped by itself, as it went
+        if self._is_ours():
+            self._guard(self.bookkeeper.after_backward, self._is_looking())
+        n = self.losses.n_backward
+        if not self._n_counted and n & (n - 1) == 0:
+            self._listener.on_unstepped()
+        if self._is_ours() and not self._stepping and not self._only:
+            self._guard(self._inferred.remember, self.registry.models, self.losses.scale, self._is_due)
+
+    def _is_due(self, one: inferred) -> bool:
+        clock = self._clocks.get(id(one))  # not `_clock`: one that never steps needs no label
+        step = clock.step if clock is not None and clock.optimizer() is one else 0
+        return is_recorded(step, self._every)
+
+    def _end_step(self, optimizer: Stepper, watch: StepWatch | None, has_closure: bool) -> StepReport:
         clock = self._clock(optimizer)
         now = time.perf_counter()
         report = StepReport(
@@ -435,9 +479,11 @@ class Recorder:
             ms=(now - clock.ended) * 1000 if clock.ended else None,
             is_recorded=watch is not None,
         )
-        self.bookkeeper.cycle(optimizer).after_step()
+        if isinstance(optimizer, Optimizer):
+            self.bookkeeper.cycle(optimizer).after_step()
         report.criteria, report.evaluated = self.criteria.take(True), self.criteria.take(False)
-        for model in self._models_of(optimizer):
+        models = self._models_of(optimizer)
+        for model in models:
             model.count_step()
             if watch is not None:
                 report.layers += [
@@ -446,13 +492,15 @@ class Recorder:
                 ]
                 report.entering += [(model.label, key, sums.row()) for key, sums in model.entering.items()]
             model.begin_step(clock.step + 1, is_recorded(clock.step + 1, self._every))
+            model.is_stepped = isinstance(optimizer, Optimizer)
         if watch is not None:
+            if clock.step == 0:
+                self._name_owners(optimizer)
             report.parameters = clock.name_rows(watch.finish(has_closure), self.registry)
-            if all(model == clock.label for model, *_ in report.parameters):
+            if not models:
                 what = f"no model that {clock.label} trains was seen to run, so its layers are missing"
-                self._tell_once(
-                    "unseen", f"{what} (it is compiled by model.compile(), or is not an nn.Module)"
-                )
+                why = "it is compiled by model.compile() or inside a function, is not an nn.Module, or never runs"
+                self._tell_once("unseen", f"{what} ({why})")
         clock.step += 1
         clock.ended = time.perf_counter()
         self.n_steps = max(self.n_steps, clock.step)

@@ -63,6 +63,8 @@ def run_script(
                 every,
                 patterns,
                 steps=steps,
+                script=script.typed,
+                n_ranks=find_ranks().world,
                 is_stopped_by_nan=abort_on == "nan",
                 judge=Judge(memory).ask if abort_on == "findings" else None,
                 show=show,

@@ -3,6 +3,7 @@
 import importlib.machinery
 import importlib.util
 import io
+import shlex
 import signal
 import sys
 import threading
@@ -42,6 +43,7 @@ class Script:
             self._folder = str(Path(target).resolve().parent)
         self.name = target if is_module else Path(target).name
         self.argv = [self.file if is_module else target, *arguments]
+        self.typed = shlex.join([*["-m"] * is_module, target, *arguments])
         self._code = _compile(self.file, target)
 
     def run(self, report: Callable[[str], object]) -> int:

@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 from torch import Tensor
-from torch.optim import Optimizer
 
 from modelscope_cli.watching.criteria import CriterionKey, CriterionSums
 from modelscope_cli.watching.entering import Entering, EnteringKey
 from modelscope_cli.watching.model_registry import ModelRegistry
-from modelscope_cli.watching.parameters import StepWatch
+from modelscope_cli.watching.parameters import Stepper, StepWatch
 from modelscope_cli.watching.step_sums import Sums
 
 LayerRow = tuple[str, str, int, str, Sums]  # model, layer, call, type, what was seen
@@ -66,7 +65,7 @@ class OpenStep:
 class Clock:
     """An optimizer that has stepped; its label is its class, with `#2` for the second of that class."""
 
-    optimizer: "weakref.ref[Optimizer]"
+    optimizer: "weakref.ref[Stepper]"
     label: str
     step: int = 0
     ended: float = 0.0

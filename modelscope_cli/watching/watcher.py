@@ -1,5 +1,6 @@
 """Writes down what the recorder sees, and stops the script when that was asked for."""
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import astuple
@@ -15,6 +16,7 @@ from modelscope_cli.watching.recorder import Recorder
 from modelscope_cli.watching.schedule import is_noted
 from modelscope_cli.watching.step_sums import Sums
 from modelscope_cli.watching.steps import StepReport
+from modelscope_cli.watching.unwatched import unwatched_ranks
 
 
 class StopScript(SystemExit):
@@ -41,6 +43,8 @@ class Watcher:
         steps: stop after so many; None for no end.
         is_stopped_by_nan: stop at the first loss, output, gradient or weight that is not finite.
         judge: called after each recorded step, says what the rules find so far; None not to ask.
+        script: what runs, as it would be typed after `watch`; None for a loop, which each process watches itself.
+        n_ranks: processes of the script that are watched.
         warn: called with what may make the report mean less than it seems.
         show: the live line, given `(step, loss, worst layer)` in words.
     """
@@ -54,6 +58,8 @@ class Watcher:
         models: Sequence[nn.Module] | None = None,
         optimizers: Sequence[Optimizer] = (),
         steps: int | None = None,
+        script: str | None = None,
+        n_ranks: int = 1,
         is_stopped_by_nan: bool = False,
         judge: Callable[[], str | None] | None = None,
         show: Callable[[str], object] | None = None,
@@ -62,6 +68,7 @@ class Watcher:
         self.recorder = Recorder(self, every, patterns, models, optimizers)
         self._log = log
         self._steps = steps
+        self._script, self._n_ranks = script, n_ranks
         self._is_stopped_by_nan = is_stopped_by_nan
         self._judge = judge
         self._show = show
@@ -73,10 +80,17 @@ class Watcher:
 
     def end(self, code: int | None, elapsed_ms: float) -> dict[str, Any]:
         """Return the last word, or what it would be now."""
+        with contextlib.suppress(StopScript):  # it is over
+            self.recorder.settle()
         self._write_evaluation(self.recorder.n_steps, self.recorder.criteria.take(False))
         self._write_facts()
-        backward = self.recorder.losses.n_backward
-        return {"code": code, "steps": self.recorder.n_steps, "backward": backward, "elapsed_ms": elapsed_ms}
+        return {
+            "code": code,
+            "steps": self.recorder.n_steps,
+            "backward": self.recorder.losses.n_backward,
+            "models": [model.label for model in self.recorder.registry.models],
+            "elapsed_ms": elapsed_ms,
+        }
 
     def on_event(self, step: int | None, kind: str, message: str) -> None:
         self._log.write("event", step=step, kind=kind, message=message)
@@ -91,6 +105,7 @@ class Watcher:
     def on_step(self, report: StepReport) -> None:
         if report.step == 0:
             self._check_layers()
+            self._check_ranks()
         is_finite = report.loss is None or math.isfinite(report.loss)
         is_first_non_finite = not is_finite and report.optimizer not in self._non_finite
         if not is_finite:
@@ -118,6 +133,12 @@ class Watcher:
             self.recorder.registry.check_patterns()
         except UsageError as refusal:
             raise StopScript(refusal.exit_code, "", refusal) from None
+
+    def _check_ranks(self) -> None:
+        script, self._script = self._script, None  # once is enough
+        message = unwatched_ranks(script, self._n_ranks) if script is not None else None
+        if message is not None:
+            self.on_event(0, "unwatched", message)
 
     def _write(self, report: StepReport) -> None:
         layers = {

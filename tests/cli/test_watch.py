@@ -228,7 +228,7 @@ STRANGE = {
     "skips every step": (ALL_SKIPPED, "no step was taken: the gradients were never finite"),
     "has no module": (OWN_TENSORS, "no model that SGD trains was seen to run"),
     "never trains": ("print('hello')", "never trained: no optimizer stepped and nothing ran backward"),
-    "without an optimizer": (WITHOUT_OPTIMIZER, "no optimizer of torch.optim was seen to step"),
+    "without an optimizer": (WITHOUT_OPTIMIZER, "no step was seen"),
 }
 
 

@@ -1,0 +1,241 @@
+"""Steps that no optimizer of torch.optim tells of: written by hand, another library's, compiled."""
+
+import copy
+
+import pytest
+import torch
+from tolerance import close
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from modelscope_cli.watching.log import Log
+from modelscope_cli.watching.read_record import record_of
+from modelscope_cli.watching.read_series import RankLog, merge_ranks
+from modelscope_cli.watching.watcher import Watcher
+
+LR = 0.1
+
+
+def through_data(parameter):
+    parameter.data -= LR * parameter.grad
+
+
+def new_data(parameter):
+    parameter.data = parameter.data - LR * parameter.grad
+
+
+def in_place(parameter):
+    with torch.no_grad():
+        parameter.sub_(LR * parameter.grad)
+
+
+def copied(parameter):
+    with torch.no_grad():
+        parameter.copy_(parameter - LR * parameter.grad)
+
+
+BY_HAND = [through_data, new_data, in_place, copied]
+
+
+class Net(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3))
+
+
+def train(update=None, n=4, n_accumulated=1):
+    """Train by hand, or without `update` by torch's own SGD; return the weights."""
+    torch.manual_seed(0)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR) if update is None else None
+    for _ in range(n):
+        for _ in range(n_accumulated):
+            loss = nn.functional.cross_entropy(model(torch.randn(8, 6)), torch.randint(3, (8,)))
+            loss.backward()
+        if optimizer is not None:
+            optimizer.step()
+        else:
+            for parameter in model.parameters():
+                update(parameter)
+        model.zero_grad()
+        with torch.no_grad():
+            model.eval()(torch.randn(2, 6))  # evaluation in between
+        model.train()
+    return {**model.state_dict(), "rng": torch.get_rng_state()}
+
+
+@pytest.mark.parametrize("n_accumulated", [1, 3])
+@pytest.mark.parametrize("update", BY_HAND)
+def test_a_step_by_hand_shows_what_a_step_of_sgd_shows(watching, update, n_accumulated):
+    theirs = watching(lambda: train(n_accumulated=n_accumulated))
+    ours = watching(lambda: train(update, n_accumulated=n_accumulated))
+    assert [(r.optimizer, r.step, r.lr) for r in ours.reports] == [("inferred", i, []) for i in range(4)]
+    for a, b in zip(ours.reports, theirs.reports, strict=True):
+        assert a.loss == close(b.loss)
+        assert [row[:4] for row in a.layers] == [row[:4] for row in b.layers]
+        for one, other in zip(a.layers, b.layers, strict=True):
+            assert one[4].moments.n == other[4].moments.n
+            assert one[4].moments.mean == close(other[4].moments.mean)
+            assert one[4].grad_squares == close(other[4].grad_squares)
+        assert [row[:2] for row in a.parameters] == [row[:2] for row in b.parameters]
+        for one, other in zip(a.parameters, b.parameters, strict=True):
+            assert one[3] == close(other[3])
+    assert ours.recorder.n_steps == 4
+
+
+@pytest.mark.parametrize("update", BY_HAND)
+def test_weights_and_random_numbers_are_the_same_to_the_last_bit(watching, update):
+    bare, watched = train(update), {}
+    watching(lambda: watched.update(train(update)))
+    assert [key for key in bare if not torch.equal(bare[key], watched[key])] == []
+
+
+def test_a_compiled_step_of_an_optimizer_is_seen(watching):
+    def script():
+        torch._dynamo.reset()
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=LR)
+        step = torch.compile(optimizer.step, backend="eager")
+        for _ in range(3):
+            model(torch.randn(4, 6)).square().mean().backward()
+            step()
+            model.zero_grad()
+
+    heard = watching(script)
+    assert [(r.optimizer, r.step) for r in heard.reports] == [("inferred", i) for i in range(3)]
+    assert all(row[3][2] for row in heard.reports[1].parameters)
+
+
+def test_a_model_trained_in_evaluation_mode_has_its_steps(watching):
+    def script():
+        model = Net().eval()
+        for _ in range(2):
+            model(torch.randn(4, 6)).square().mean().backward()
+            for parameter in model.parameters():
+                through_data(parameter)
+
+    assert len(watching(script).reports) == 2
+
+
+def test_updates_while_the_backward_pass_runs_are_steps(watching):
+    def script():
+        model = Net()
+        for parameter in model.parameters():
+            parameter.register_post_accumulate_grad_hook(through_data)
+        for _ in range(3):
+            model(torch.randn(4, 6)).square().mean().backward()
+            model.zero_grad()
+
+    assert len(watching(script).reports) == 2  # before the first nobody had looked
+
+
+def test_weights_that_are_no_longer_finite_are_still_stepped(watching):
+    def script():
+        model = Net()
+        for factor in (1.0, torch.nan, 1.0):
+            (model(torch.randn(4, 6)).square().mean() * factor).backward()
+            for parameter in model.parameters():
+                through_data(parameter)
+
+    assert [r.step for r in watching(script).reports] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("kind", ["teacher", "average", "first step skipped", "moved"])
+def test_a_training_by_torchs_optimizers_has_no_other_steps(watching, kind):
+    def script():
+        model, other = Net(), Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=LR)
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        for i in range(4):
+            loss = model(torch.randn(4, 6)).square().mean()
+            if kind == "teacher":
+                loss = loss + other(torch.randn(4, 6)).square().mean()
+            if kind == "first step skipped" and i == 0:
+                loss = loss * torch.inf
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            model.zero_grad()
+            if kind in ("teacher", "average"):
+                other.load_state_dict(model.state_dict())
+                other(torch.randn(2, 6))
+            if kind == "moved":
+                model.double().float()
+
+    heard = watching(script)
+    assert {r.optimizer for r in heard.reports} == {"SGD"}
+
+
+def test_a_model_that_nobody_steps_takes_no_label(watching):
+    def script():
+        teacher, model = Net(), Net()
+        for _ in range(2):
+            (model(torch.randn(4, 6)) - teacher(torch.randn(4, 6))).square().mean().backward()
+            for parameter in model.parameters():
+                through_data(parameter)
+
+    heard = watching(script)
+    assert [(r.optimizer, r.step) for r in heard.reports] == [("inferred", 0), ("inferred", 1)]
+    assert {row[0] for row in heard.reports[0].parameters} == {"Net"}
+
+
+def test_moving_or_casting_a_model_is_not_a_step(watching):
+    def script():
+        model = Net()
+        model(torch.randn(4, 6)).square().mean().backward()
+        model.double()
+        model(torch.randn(4, 6, dtype=torch.double))
+
+    assert watching(script).reports == []
+
+
+def test_a_backward_pass_inside_another_is_not_counted(watching):
+    class Checkpointed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.head = Net(), nn.Linear(3, 2)
+
+        def forward(self, x):
+            return self.head(checkpoint(self.inner, x, use_reentrant=True))
+
+    heard = watching(lambda: Checkpointed()(torch.randn(4, 6, requires_grad=True)).sum().backward())
+    assert heard.recorder.losses.n_backward == 1
+
+
+def record(script):
+    memory = RankLog()
+    log = Log(None, memory.take)
+    log.write("begin", script="loop.py", argv=[])
+    watcher = Watcher(log, 1, ())
+    with watcher.recorder.installed():
+        script()
+    log.write("end", **watcher.end(0, 1.0))
+    return record_of(merge_ranks([memory]))
+
+
+def test_a_record_says_how_often_backward_ran_and_that_nothing_changed():
+    def script():
+        model = Net()
+        for _ in range(3):
+            model(torch.randn(4, 6)).square().mean().backward()
+
+    seen = record(script)
+    assert (seen.steps, seen.backwards) == (0, 3)
+    (notice,) = seen.run.warnings
+    assert notice.message == (
+        "loop.py ran backward 3 times, and no step was seen: no parameter of Net was seen to change"
+    )
+    trained = record(lambda: train(through_data))
+    assert (trained.steps, trained.backwards, trained.run.warnings) == (4, 4, ())
+    assert {row.optimizer for row in trained.parameters} == {"inferred"}
+
+
+def test_a_script_that_ends_right_after_its_last_step_has_shown_it(watching):
+    def script():
+        model = Net()
+        model(torch.randn(4, 6)).square().mean().backward()
+        before = copy.deepcopy(model[0].weight)
+        through_data(model[0].weight)
+        return before
+
+    (report,) = watching(script).reports
+    assert report.parameters[0][:2] == ("Net", "0.weight")
