@@ -7,7 +7,18 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from modelscope_cli.records.naming import is_rectifier, some
-from modelscope_cli.records.watch import Event, ScalarSeries, WatchedLayer, WatchedParameter, labelling
+from modelscope_cli.records.watch import (
+    BETWEEN,
+    GRADIENT,
+    INPUT,
+    OUTPUT,
+    Birth,
+    Event,
+    ScalarSeries,
+    WatchedLayer,
+    WatchedParameter,
+    labelling,
+)
 
 _LASTING = 3  # records in a row, the last of the run among them, before something is called a state
 _MIN_RECORDS = 8  # fewer tell nothing about a course
@@ -26,6 +37,8 @@ class Course(Protocol):
     def loss(self) -> tuple[ScalarSeries, ...]: ...
     @property
     def events(self) -> tuple[Event, ...]: ...
+    @property
+    def births(self) -> tuple[Birth, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +70,27 @@ def _lasting(values: Sequence[float | None], is_wrong: Callable[[float], bool]) 
     return start if len(values) - start >= _LASTING else None
 
 
+def _born(course: Course, *kinds: str) -> Birth | None:
+    return next((birth for birth in course.births if not kinds or birth.what in kinds), None)
+
+
+def _row_of(course: Course, birth: Birth) -> Row | None:
+    rows: tuple[Row, ...] = course.parameters if birth.what == GRADIENT else course.layers
+    place = birth.model, birth.name, birth.call
+    return next(
+        (row for row in rows if (row.model, row.name, getattr(row, "call", 0)) == place),
+        None,
+    )
+
+
+def _cause(course: Course, step: int) -> str:
+    """Say what was not finite before the loss of a step was."""
+    birth = next((birth for birth in course.births if step - 1 <= birth.step <= step), None)
+    if birth is None:
+        return ""
+    return f"; {birth.words}" + (f", step {birth.step}" if birth.step != step else "")
+
+
 def loss_not_finite(course: Course, threshold: float) -> Iterator[TrainingSighting]:
     for series in course.loss:
         values = [math.nan if value is None else value for value in series.value]
@@ -65,11 +99,14 @@ def loss_not_finite(course: Course, threshold: float) -> Iterator[TrainingSighti
             step = series.step[place]
             is_over = any(map(math.isfinite, values[place:]))
             when = f"at step {step}" if is_over else f"from step {step} on"
-            yield TrainingSighting(None, step, None, f"the loss is {values[place]} {when}")
+            yield TrainingSighting(
+                None, step, None, f"the loss is {values[place]} {when}{_cause(course, step)}"
+            )
             return
     for event in course.events:
         if event.kind == "loss":
-            yield TrainingSighting(None, event.step or 0, None, event.message)
+            step = event.step or 0
+            yield TrainingSighting(None, step, None, event.message + _cause(course, step))
             return
 
 
@@ -80,7 +117,12 @@ def output_not_finite(course: Course, threshold: float) -> Iterator[TrainingSigh
         first = next(((step, nan + inf) for step, nan, inf in counts if nan + inf > threshold), None)
         if first is not None:
             spoilt.append((first[0], layer.order, layer, first[1]))
-    if spoilt:
+    earliest, birth = _born(course), _born(course, INPUT, OUTPUT, BETWEEN)
+    if birth is not None and (not spoilt or birth.step <= min(spoilt, key=lambda one: one[:2])[0]):
+        more = f"; {len(spoilt)} layers later" if spoilt else ""
+        words = f"the first NaN or infinite values appear at step {birth.step}: {birth.words}{more}"
+        yield TrainingSighting(_row_of(course, birth), birth.step, None, words)
+    elif spoilt and (earliest is None or earliest.step >= min(spoilt, key=lambda one: one[:2])[0]):
         step, _, layer, count = min(spoilt, key=lambda one: one[:2])
         is_first = layer.order == min(one.order for one in course.layers if one.model == layer.model)
         cause = "; it is the first layer: look at its input and its weights" if is_first else ""
@@ -90,6 +132,11 @@ def output_not_finite(course: Course, threshold: float) -> Iterator[TrainingSigh
 
 
 def gradient_not_finite(course: Course, threshold: float) -> Iterator[TrainingSighting]:
+    birth = _born(course, GRADIENT)
+    if birth is not None:
+        words = f"its gradient is not finite at step {birth.step}, where every output and the loss are"
+        yield TrainingSighting(_row_of(course, birth), birth.step, None, words)
+        return
     found: dict[int, list[WatchedParameter]] = {}
     for one in course.parameters:
         norms = zip(one.series.step, one.series.grad_norm, strict=True)

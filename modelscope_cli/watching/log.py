@@ -3,6 +3,7 @@
 {"begin": {...}}     the version of what follows, what was typed, which rank of how many
 {"layer": {...}}     gives a call of a layer its number, before its first use; so does {"parameter": {...}}
 {"step": {...}}      what one optimizer step showed, as sums
+{"birth": {...}}     where values that are not finite began
 {"event": {...}}     something that happened
 {"end": {...}}       the run's last word; missing where it was killed
 """

@@ -99,6 +99,7 @@ def watched_losses(
     is_ours: Callable[[], bool],
     skipped: Callable[[Any], object],
     count_steps: Callable[[], int],
+    after_backward: Callable[[], object],
 ) -> Iterator[None]:
     """Look on while `torch.autograd.backward` (which `Tensor.backward` calls) and gradient scalers are used.
 
@@ -106,6 +107,7 @@ def watched_losses(
         is_ours: False in a process that was forked off.
         skipped: called with the optimizer when a scaler left out its step because of infinite gradients.
         count_steps: how many steps there were so far.
+        after_backward: called behind each backward pass.
     """
     backward, scale, step = torch.autograd.backward, torch.amp.GradScaler.scale, torch.amp.GradScaler.step
 
@@ -113,7 +115,10 @@ def watched_losses(
     def watched_backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
         if is_ours():
             watch.see(tensors)
-        return backward(tensors, *args, **kwargs)
+        result = backward(tensors, *args, **kwargs)
+        if is_ours():
+            after_backward()
+        return result
 
     @functools.wraps(scale)
     def watched_scale(self: Any, outputs: Any) -> Any:

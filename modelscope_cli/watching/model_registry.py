@@ -9,6 +9,7 @@ from torch import nn
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import list_layers
 from modelscope_cli.hooks.patterns import match_layers, parse_pattern
+from modelscope_cli.watching.finite_flags import FiniteFlags
 from modelscope_cli.watching.step_sums import StepSums
 
 # What wraps a model and is none of its layers, by class name: torch's own modules need not be imported to ask.
@@ -27,6 +28,7 @@ class WatchedModel:
         is_recording: whether the step that is being prepared is recorded.
         n_passes: recorded forward passes since the last step.
         sums: what they gave, in the order of calls.
+        flags: what of the step that is being prepared was finite.
         wanted: names of layers that `--layer` means; None for every innermost call.
     """
 
@@ -38,10 +40,12 @@ class WatchedModel:
     n_passes: int = 0
     sums: dict[CallKey, StepSums] = field(default_factory=dict)
     types: dict[CallKey, str] = field(default_factory=dict)
+    flags: FiniteFlags = field(default_factory=FiniteFlags)
 
     def begin_step(self, step: int, is_recording: bool) -> None:
         """Forget the passes so far: those to come belong to this step."""
         self.step, self.is_recording, self.n_passes, self.sums = step, is_recording, 0, {}
+        self.flags = FiniteFlags()
 
     def means(self, name: str, is_innermost: bool) -> bool:
         return is_innermost if self.wanted is None else name in self.wanted

@@ -52,6 +52,7 @@ def record_of(series: RunSeries) -> WatchRecord:
         lr=series.lr,
         step_ms=series.step_ms,
         events=series.events,
+        births=series.births,
     )
     return replace(record, findings=judge_training(record))
 

@@ -10,6 +10,7 @@ from typing import Any
 from modelscope_cli.analysis.statistics.moments import Moments
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.records.watch import (
+    Birth,
     Event,
     LayerSeries,
     Magnitudes,
@@ -54,6 +55,7 @@ class RankLog:
     parameters: dict[ParameterKey, dict[int, list[float | None]]] = field(default_factory=dict)
     steps: dict[StepKey, Scalars] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
+    births: list[Birth] = field(default_factory=list)
     _by_id: dict[int, Any] = field(default_factory=dict)
 
     @property
@@ -83,6 +85,8 @@ class RankLog:
             self.end = {**entry, "code": code, "steps": int(entry["steps"]), "elapsed_ms": elapsed}
         elif kind == "event":
             self.events.append(Event(entry["step"], entry["kind"], entry["message"]))
+        elif kind == "birth":
+            self.births.append(Birth(**entry))
         elif kind == "layer":
             layer = self._by_id[entry["id"]] = _layer_key(*entry["key"])
             self.types[layer] = entry["type"]
@@ -114,6 +118,7 @@ class RunSeries:
     lr: tuple[ScalarSeries, ...]
     step_ms: tuple[ScalarSeries, ...]
     events: tuple[Event, ...]
+    births: tuple[Birth, ...]
 
     @property
     def recorded(self) -> int:
@@ -174,6 +179,9 @@ def merge_ranks(ranks: Sequence[RankLog]) -> RunSeries:
         lr=_scalars(ranks[:1], lambda noted: noted.lr),
         step_ms=_scalars(ranks[:1], lambda noted: [noted.ms]),
         events=(*events, *find_disagreements(ranks)),
+        births=tuple(
+            sorted((birth for rank in ranks for birth in rank.births), key=lambda birth: birth.step)
+        ),
     )
 
 

@@ -24,6 +24,8 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.torch_private import in_backward, is_transformed, unseen_by_modes
 from modelscope_cli.records.naming import is_rectifier
+from modelscope_cli.records.watch import BETWEEN, INPUT, OUTPUT, Birth
+from modelscope_cli.watching.births import find_birth
 from modelscope_cli.watching.forward_pass import ForwardPass, is_norm
 from modelscope_cli.watching.functional import MOST_CALLS, FunctionalWatch, FunctionCall, Operation, type_of
 from modelscope_cli.watching.losses import LossWatch, watched_losses
@@ -63,6 +65,9 @@ class Listener(Protocol):
 
     def on_step(self, report: StepReport) -> None:
         """Called after every optimizer step; may raise to stop the script."""
+
+    def on_birth(self, birth: Birth) -> None:
+        """Called before the step in which values that are not finite began."""
 
     def on_event(self, step: int | None, kind: str, message: str) -> None:
         """Called when something is worth a word."""
@@ -115,7 +120,13 @@ class Recorder:
             for handle in handles:
                 stack.callback(handle.remove)
             stack.enter_context(
-                watched_losses(self.losses, self._is_ours, self._step_skipped, lambda: self._n_counted)
+                watched_losses(
+                    self.losses,
+                    self._is_ours,
+                    self._step_skipped,
+                    lambda: self._n_counted,
+                    lambda: self._guard(self._after_backward),
+                )
             )
             stack.callback(self._functional.switch, False)
             yield
@@ -145,9 +156,9 @@ class Recorder:
         if torch.compiler.is_compiling():
             return
         if self._is_ours() and not in_backward():
-            self._guard(self._open, module)
+            self._guard(self._open, module, args)
 
-    def _open(self, module: nn.Module) -> None:
+    def _open(self, module: nn.Module, args: Any) -> None:
         now = self._pass
         if isinstance(module, torch.jit.ScriptModule) or getattr(module, "_is_replica", False):
             return
@@ -157,13 +168,28 @@ class Recorder:
             return  # another model, or something around the one that is meant
         if not now.open:
             can_look_between = self._functional.begin()
-            model = self._begin_pass(module)
-            now.begin(model, model is not None and can_look_between, sys._getframe(3))
-        found = self.registry.find(module) if now.has_functions else None
-        now.enter(module, found[1] if found is not None and found[0] is now.model else None)
+            flagged, is_recorded = self._begin_pass(module)
+            model = flagged if is_recorded else None
+            now.begin(flagged, model, is_recorded and can_look_between, sys._getframe(3))
+        name = None if now.flagged is None or is_wrapper(module) else self._name_in(now.flagged, module)
+        if now.flagged is not None:
+            around = now.open[-1] if now.open else None
+            if around is None or around.name is None:
+                now.flagged.flags.see(INPUT, "", 0, args)
+            else:
+                now.flagged.flags.see(BETWEEN, around.name, around.index, args)
+        now.enter(module, name)
         self._functional.switch(now.wants_functions)
 
-    def _begin_pass(self, module: nn.Module) -> WatchedModel | None:
+    def _name_in(self, model: WatchedModel, module: nn.Module) -> str | None:
+        found, root = self.registry.find(module), model.root()
+        if found is None and root is not None:  # a layer that was added since
+            self.registry.register(root)
+            found = self.registry.find(module)
+        return found[1] if found is not None and found[0] is model else None
+
+    def _begin_pass(self, module: nn.Module) -> tuple[WatchedModel | None, bool]:
+        """Return the model that begins to run as it is trained, None for any other pass; and whether to record."""
         root = peel(module)
         found = self.registry.find(root)
         model = found[0] if found else self.registry.register(root)
@@ -171,12 +197,13 @@ class Recorder:
             message = "the model is compiled: its layers run as one and cannot be seen, its parameters can"
             self._tell_once("compiled", f"{message} (TORCH_COMPILE_DISABLE=1 shows the layers)")
         is_training = root.training and torch.is_grad_enabled()
-        if model is None or not model.is_recording or not is_training:
-            return None
-        if model.n_passes == _MOST_PASSES or self.losses.is_reevaluated or is_transformed():
-            return None
+        if model is None or not is_training or self.losses.is_reevaluated or is_transformed():
+            return None, False
+        model.flags.begin(root)
+        if not model.is_recording or model.n_passes == _MOST_PASSES:
+            return model, False
         model.n_passes += 1
-        return model
+        return model, True
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
         if torch.compiler.is_compiling():
@@ -186,28 +213,21 @@ class Recorder:
 
     def _close(self, module: nn.Module, output: Any) -> None:
         now = self._pass
-        is_innermost = now.leave(module)
+        call = now.leave(module)
         self._functional.switch(now.wants_functions)
-        model = now.model
-        if model is None or is_innermost is None or (is_wrapper(module) and not is_innermost):
+        if now.flagged is None or call is None or (is_wrapper(module) and not call.is_innermost):
             return
         module = peel(module)
-        found = self.registry.find(module)
-        if found is None:  # a layer that was added since
-            root = model.root()
-            if root is not None:
-                self.registry.register(root)
-            found = self.registry.find(module)
-            if found is None:
-                return
-        if found[0] is model and model.means(found[1], is_innermost or is_norm(module)):
-            index = now.calls[found[1]]
-            now.calls[found[1]] += 1
+        name = self._name_in(now.flagged, module)
+        if name is None:
+            return
+        now.flagged.flags.see(OUTPUT, name, call.index, output)
+        if now.model is not None and now.model.means(name, call.is_innermost or is_norm(module)):
             tensors = [tensor for _, tensor in tensors_in(output) if tensor.is_floating_point()]
             if tensors:
                 channel_dim = now.channels.find(module, tensors[0])
                 what = Operation(type(module).__name__, channel_dim, dimension_of(module))
-                self._look_at(model, (found[1], index), what, tensors[0])
+                self._look_at(now.model, (name, call.index), what, tensors[0])
 
     def _called(self, call: FunctionCall) -> None:
         if self._is_ours() and not in_backward() and not is_transformed():
@@ -222,6 +242,7 @@ class Recorder:
             message = f"of more than {MOST_CALLS} {call.name} in one call of a module the first are looked at"
             self._tell_once("many-calls", message)
             return
+        now.model.flags.see(OUTPUT, *key, x)
         self._look_at(now.model, key, Operation(type_of(call.name), now.channels.find(None, x), call.dim), x)
 
     def _look_at(self, model: WatchedModel, key: CallKey, what: Operation, x: Tensor) -> None:
@@ -263,8 +284,27 @@ class Recorder:
 
     def _begin_step(self, optimizer: Optimizer) -> None:
         clock = self._clock(optimizer)
-        if is_recorded(clock.step, self._every):
+        if self._is_due(clock):
             self._stepping[0].watch = StepWatch(optimizer)
+
+    def _is_due(self, clock: Clock) -> bool:
+        return clock.is_due or is_recorded(clock.step, self._every)
+
+    def _after_backward(self) -> None:
+        for model in self.registry.models:
+            root = model.root()
+            if root is not None and model.flags.has_outputs:
+                model.flags.see_gradients(root)
+
+    def _tell_birth(self, clock: Clock, own: list[WatchedModel], loss: float | None) -> None:
+        """Say where a step went wrong that follows one that did not."""
+        labels = {model.label for model in own}
+        others = [model for model in self.registry.models if model.label not in labels]
+        birth = find_birth(own, others, clock.step, loss)
+        clock.is_due = birth is not None and clock.was_finite
+        if birth is not None and clock.was_finite:
+            self._listener.on_birth(birth)
+        clock.was_finite = birth is None
 
     def _clock(self, optimizer: Optimizer) -> Clock:
         clock = self._clocks.get(id(optimizer))
@@ -283,10 +323,13 @@ class Recorder:
 
     def _forget_step(self, optimizer: Optimizer) -> None:
         """What led to a step that a scaler left out is no part of the next one."""
-        step = self._clock(optimizer).step
-        for model in self._models_of(optimizer):
-            model.begin_step(model.step, model.is_recording)
-        loss = self.losses.take()
+        clock, loss, models = self._clock(optimizer), self.losses.take(), self._models_of(optimizer)
+        step = clock.step
+        for model in models:
+            model.flags.forget_gradients()  # they are scaled, and often too large: that is why
+        self._tell_birth(clock, models, loss)
+        for model in models:
+            model.begin_step(model.step, model.is_recording or clock.is_due)
         message = "the gradient scaler skipped a step: gradients were not finite"
         self._listener.on_event(step, "skipped", message)
         if loss is not None and not math.isfinite(loss):
@@ -333,13 +376,16 @@ class Recorder:
             ms=(now - clock.ended) * 1000 if clock.ended else None,
             is_recorded=watch is not None,
         )
-        for model in self._models_of(optimizer):
+        models = self._models_of(optimizer)
+        self._tell_birth(clock, models, report.loss)
+        clock.step += 1
+        for model in models:
             if watch is not None:
                 report.layers += [
                     (model.label, name, call, model.types[name, call], sums.row())
                     for (name, call), sums in model.sums.items()
                 ]
-            model.begin_step(clock.step + 1, is_recorded(clock.step + 1, self._every))
+            model.begin_step(clock.step, self._is_due(clock))
         if watch is not None:
             report.parameters = clock.name_rows(watch.finish(has_closure), self.registry)
             if all(model == clock.label for model, *_ in report.parameters):
@@ -347,7 +393,6 @@ class Recorder:
                 self._tell_once(
                     "unseen", f"{what} (it is compiled by model.compile(), or is not an nn.Module)"
                 )
-        clock.step += 1
         clock.ended = time.perf_counter()
         self.n_steps = max(self.n_steps, clock.step)
         self._n_counted += 1

@@ -1,0 +1,135 @@
+"""Where a NaN was born: a cheap mark of every tensor of the current step, read only where the step went wrong.
+
+A mark is the sum of a tensor, which is finite where every element is. It stays on the device; of a very large
+tensor on an accelerator it is that of an even sample. Marks are in the order in which the tensors were computed, so
+that the first that is not finite names the place.
+"""
+
+import math
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from modelscope_cli.analysis.statistics.sampling import even_sample, in_memory_order
+from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.hooks.torch_private import version_of
+from modelscope_cli.records.watch import BETWEEN, INPUT, OUTPUT, PARAMETER
+
+_EXACT = 1 << 20  # elements on an accelerator; on the CPU a sum is next to nothing beside what computed it
+_MOST = (
+    4096  # marks, then they are read after all: accumulation over many passes, or a model that never steps
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A tensor was computed: `what` of which layer, in which of its calls; `value` is finite where it was."""
+
+    what: str
+    name: str
+    call: int
+    value: Tensor
+
+
+@dataclass(slots=True)
+class FiniteFlags:
+    """The marks of one model since its last step."""
+
+    _marks: list[Mark] = field(default_factory=list)
+    _gradients: dict[str, Tensor] = field(default_factory=dict)
+    _seen: dict[int, tuple["weakref.ref[Tensor]", int]] = field(default_factory=dict)
+
+    def begin(self, root: nn.Module) -> None:
+        """Mark the parameters before the first pass of a step, and make room before any other."""
+        if len(self._marks) > _MOST and _first(self._marks) is None:
+            self._marks = []
+        self._seen = {}
+        if not self._marks:
+            for name, parameter in root.named_parameters():
+                self._add(PARAMETER, name, 0, parameter)
+
+    def see(self, what: str, name: str, call: int, value: Any) -> None:
+        """Mark the tensors in what a module is given or gives, but none twice."""
+        for _, x in tensors_in(value):
+            # What needs no gradient is often a mask, and infinite on purpose.
+            if what == BETWEEN and not x.requires_grad:
+                continue
+            seen = self._seen.get(id(x))
+            version = version_of(x)
+            if seen is None or seen[0]() is not x or seen[1] != version:
+                self._seen[id(x)] = weakref.ref(x), version
+                self._add(what, name, call, x)
+
+    def see_gradients(self, root: nn.Module) -> None:
+        """Mark the gradients as the backward pass left them: clipping spreads a NaN over all of them."""
+        self._gradients = {
+            name: mark
+            for name, parameter in root.named_parameters()
+            if parameter.grad is not None and (mark := _mark(parameter.grad)) is not None
+        }
+
+    def first(self) -> Mark | None:
+        """Return the first mark that is not finite; waits for the device."""
+        return _first(self._marks)
+
+    @property
+    def has_outputs(self) -> bool:
+        return any(mark.what == OUTPUT for mark in self._marks)
+
+    def spoilt_gradients(self) -> list[str]:
+        """Return the parameters whose gradient was not finite behind the last backward pass."""
+        values = _read(list(self._gradients.values()))
+        return [name for name, value in zip(self._gradients, values, strict=True) if not math.isfinite(value)]
+
+    def forget_gradients(self) -> None:
+        self._gradients = {}
+
+    def nearest_to_loss(self, parameters: Iterable[str]) -> str:
+        """Return the parameter whose layer ran last: everything before it is given its gradient."""
+        places = {mark.name: place for place, mark in enumerate(self._marks) if mark.what == OUTPUT}
+        order = {name: place for place, name in enumerate(self._gradients)}
+        return max(parameters, key=lambda name: (places.get(name.rpartition(".")[0], -1), -order[name]))
+
+    def _add(self, what: str, name: str, call: int, x: Tensor) -> None:
+        value = _mark(x)
+        if value is not None and len(self._marks) < 2 * _MOST:
+            self._marks.append(Mark(what, name, call, value))
+
+
+def _mark(x: Tensor) -> Tensor | None:
+    """Return the sum of a tensor; None for one of a kind that does not simply add up."""
+    if (
+        type(x) not in (Tensor, nn.Parameter)
+        or x.layout is not torch.strided
+        or not x.is_floating_point()
+        or x.is_meta
+    ):
+        return None
+    x = x.detach()
+    if x.numel() > _EXACT and x.device.type != "cpu":
+        x = even_sample(in_memory_order(x), _EXACT)[0]
+    # The sum of many finite float16 is easily beyond the largest.
+    return x.sum(dtype=torch.float32) if x.dtype == torch.float16 else x.sum()
+
+
+def _first(marks: list[Mark]) -> Mark | None:
+    """Return the first mark that is not finite; -inf alone in an input is a mask."""
+    for mark, value in zip(marks, _read([mark.value for mark in marks]), strict=True):
+        if not math.isfinite(value) and not (mark.what == INPUT and value == -math.inf):
+            return mark
+    return None
+
+
+def _read(values: list[Tensor]) -> list[float]:
+    """Fetch numbers, with one transfer a device."""
+    found = [math.nan] * len(values)
+    for device in {value.device for value in values}:
+        places = [place for place, value in enumerate(values) if value.device == device]
+        together = torch.stack([values[place].to(torch.float32) for place in places])
+        for place, value in zip(places, together.tolist(), strict=True):
+            found[place] = value
+    return found
