@@ -163,12 +163,12 @@ class Birth:
         """Say it: `conv2 is not finite`."""
         name = label(self.name or self.model, self.call)
         return {
-            LOSS: "the loss is not finite, and the output of every layer is",
+            LOSS: "the loss is not finite, though the output of every layer is",
             INPUT: f"the input of {name} is not finite",
             OUTPUT: f"{name} is not finite",
             BETWEEN: f"what {name} computes between its layers is not finite",
             GRADIENT: f"the gradient of {name} is not finite",
-            PARAMETER: f"{name} is not finite after this step",
+            PARAMETER: f"{name} is not finite after step {self.step}, whose gradients were",
         }[self.what]
 
 

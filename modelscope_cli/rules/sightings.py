@@ -11,7 +11,9 @@ from modelscope_cli.records.watch import (
     BETWEEN,
     GRADIENT,
     INPUT,
+    LOSS,
     OUTPUT,
+    PARAMETER,
     Birth,
     Event,
     ScalarSeries,
@@ -88,7 +90,10 @@ def _cause(course: Course, step: int) -> str:
     birth = next((birth for birth in course.births if step - 1 <= birth.step <= step), None)
     if birth is None:
         return ""
-    return f"; {birth.words}" + (f", step {birth.step}" if birth.step != step else "")
+    if birth.what == LOSS:
+        return "; the output of every layer is finite, so it begins in the loss itself"
+    since = f" at step {birth.step}" if birth.step != step and birth.what != PARAMETER else ""
+    return f"; what comes first: {birth.words}{since}"
 
 
 def loss_not_finite(course: Course, threshold: float) -> Iterator[TrainingSighting]:
@@ -119,9 +124,11 @@ def output_not_finite(course: Course, threshold: float) -> Iterator[TrainingSigh
             spoilt.append((first[0], layer.order, layer, first[1]))
     earliest, birth = _born(course), _born(course, INPUT, OUTPUT, BETWEEN)
     if birth is not None and (not spoilt or birth.step <= min(spoilt, key=lambda one: one[:2])[0]):
-        more = f"; {len(spoilt)} layers later" if spoilt else ""
+        row = _row_of(course, birth)
+        later = [layer for _, _, layer, _ in spoilt if layer is not row]
+        more = f"; then {some(map(labelling(course.layers, course.parameters), later))}" if later else ""
         words = f"the first NaN or infinite values appear at step {birth.step}: {birth.words}{more}"
-        yield TrainingSighting(_row_of(course, birth), birth.step, None, words)
+        yield TrainingSighting(row, birth.step, None, words)
     elif spoilt and (earliest is None or earliest.step >= min(spoilt, key=lambda one: one[:2])[0]):
         step, _, layer, count = min(spoilt, key=lambda one: one[:2])
         is_first = layer.order == min(one.order for one in course.layers if one.model == layer.model)

@@ -1,6 +1,6 @@
 """Where a NaN was born: a cheap mark of every tensor of the current step, read only where the step went wrong.
 
-A mark is the sum of a tensor, which is finite where every element is. It stays on the device; of a very large
+A mark is the range of a tensor, which is finite where every element is. It stays on the device; of a very large
 tensor on an accelerator it is that of an even sample. Marks are in the order in which the tensors were computed, so
 that the first that is not finite names the place.
 """
@@ -19,20 +19,23 @@ from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.torch_private import version_of
 from modelscope_cli.records.watch import BETWEEN, INPUT, OUTPUT, PARAMETER
 
-_EXACT = 1 << 20  # elements on an accelerator; on the CPU a sum is next to nothing beside what computed it
+_EXACT = 1 << 20  # elements on an accelerator; on the CPU this is next to nothing beside what computed it
 _MOST = (
     4096  # marks, then they are read after all: accumulation over many passes, or a model that never steps
 )
 
 
+Range = tuple[Tensor, Tensor]
+
+
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A tensor was computed: `what` of which layer, in which of its calls; `value` is finite where it was."""
+    """A tensor was computed: `what` of which layer, in which of its calls, and its least and greatest value."""
 
     what: str
     name: str
     call: int
-    value: Tensor
+    range: Range
 
 
 @dataclass(slots=True)
@@ -40,7 +43,7 @@ class FiniteFlags:
     """The marks of one model since its last step."""
 
     _marks: list[Mark] = field(default_factory=list)
-    _gradients: dict[str, Tensor] = field(default_factory=dict)
+    _gradients: dict[str, Range] = field(default_factory=dict)
     _seen: dict[int, tuple["weakref.ref[Tensor]", int]] = field(default_factory=dict)
 
     def begin(self, root: nn.Module) -> None:
@@ -55,8 +58,8 @@ class FiniteFlags:
     def see(self, what: str, name: str, call: int, value: Any) -> None:
         """Mark the tensors in what a module is given or gives, but none twice."""
         for _, x in tensors_in(value):
-            # What needs no gradient is often a mask, and infinite on purpose.
-            if what == BETWEEN and not x.requires_grad:
+            # What needs no gradient is often a mask, and infinite on purpose; a lone number is a loss.
+            if not x.ndim or (what == BETWEEN and not x.requires_grad):
                 continue
             seen = self._seen.get(id(x))
             version = version_of(x)
@@ -82,8 +85,8 @@ class FiniteFlags:
 
     def spoilt_gradients(self) -> list[str]:
         """Return the parameters whose gradient was not finite behind the last backward pass."""
-        values = _read(list(self._gradients.values()))
-        return [name for name, value in zip(self._gradients, values, strict=True) if not math.isfinite(value)]
+        ranges = _read(list(self._gradients.values()))
+        return [name for name, ends in zip(self._gradients, ranges, strict=True) if not _is_finite(ends)]
 
     def forget_gradients(self) -> None:
         self._gradients = {}
@@ -95,41 +98,43 @@ class FiniteFlags:
         return max(parameters, key=lambda name: (places.get(name.rpartition(".")[0], -1), -order[name]))
 
     def _add(self, what: str, name: str, call: int, x: Tensor) -> None:
-        value = _mark(x)
-        if value is not None and len(self._marks) < 2 * _MOST:
-            self._marks.append(Mark(what, name, call, value))
+        ends = _mark(x)
+        if ends is not None and len(self._marks) < 2 * _MOST:
+            self._marks.append(Mark(what, name, call, ends))
 
 
-def _mark(x: Tensor) -> Tensor | None:
-    """Return the sum of a tensor; None for one of a kind that does not simply add up."""
-    if (
-        type(x) not in (Tensor, nn.Parameter)
-        or x.layout is not torch.strided
-        or not x.is_floating_point()
-        or x.is_meta
-    ):
+def _mark(x: Tensor) -> Range | None:
+    """Return the range of a tensor, NaN twice where there is one; None for one of a kind that is in no order."""
+    if type(x) not in (Tensor, nn.Parameter) or not x.is_floating_point():
         return None
     x = x.detach()
+    if x.layout is not torch.strided or x.is_meta or not x.numel():
+        return None
     if x.numel() > _EXACT and x.device.type != "cpu":
         x = even_sample(in_memory_order(x), _EXACT)[0]
-    # The sum of many finite float16 is easily beyond the largest.
-    return x.sum(dtype=torch.float32) if x.dtype == torch.float16 else x.sum()
+    low, high = torch.aminmax(x)
+    return low, high
 
 
 def _first(marks: list[Mark]) -> Mark | None:
-    """Return the first mark that is not finite; -inf alone in an input is a mask."""
-    for mark, value in zip(marks, _read([mark.value for mark in marks]), strict=True):
-        if not math.isfinite(value) and not (mark.what == INPUT and value == -math.inf):
+    """Return the first mark that is not finite; an input that goes down to -inf is a mask."""
+    for mark, (low, high) in zip(marks, _read([mark.range for mark in marks]), strict=True):
+        is_mask = mark.what == INPUT and high < math.inf
+        if not is_mask and not _is_finite((low, high)):
             return mark
     return None
 
 
-def _read(values: list[Tensor]) -> list[float]:
-    """Fetch numbers, with one transfer a device."""
-    found = [math.nan] * len(values)
-    for device in {value.device for value in values}:
-        places = [place for place, value in enumerate(values) if value.device == device]
-        together = torch.stack([values[place].to(torch.float32) for place in places])
-        for place, value in zip(places, together.tolist(), strict=True):
-            found[place] = value
+def _is_finite(ends: tuple[float, float]) -> bool:
+    return all(map(math.isfinite, ends))
+
+
+def _read(ranges: list[Range]) -> list[tuple[float, float]]:
+    """Fetch numbers, with one transfer for each device and dtype."""
+    found = [(math.nan, math.nan)] * len(ranges)
+    for kind in {(low.device, low.dtype) for low, _ in ranges}:
+        places = [place for place, (low, _) in enumerate(ranges) if (low.device, low.dtype) == kind]
+        flat = torch.stack([end for place in places for end in ranges[place]]).tolist()
+        for place, low, high in zip(places, flat[::2], flat[1::2], strict=True):
+            found[place] = low, high
     return found

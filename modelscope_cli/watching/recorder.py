@@ -223,7 +223,8 @@ class Recorder:
             return
         now.flagged.flags.see(OUTPUT, name, call.index, output)
         if now.model is not None and now.model.means(name, call.is_innermost or is_norm(module)):
-            tensors = [tensor for _, tensor in tensors_in(output) if tensor.is_floating_point()]
+            # A criterion gives a number, and is not a layer.
+            tensors = [x for _, x in tensors_in(output) if x.is_floating_point() and x.ndim]
             if tensors:
                 channel_dim = now.channels.find(module, tensors[0])
                 what = Operation(type(module).__name__, channel_dim, dimension_of(module))

@@ -85,7 +85,7 @@ class Watcher:
         if self._warn is not None and kind == "broken":
             self._warn(message)
         if self._is_stopped_by_nan and kind == "loss":
-            raise StopScript(1, f"stopped at step {step}: {self._cause(step, message)}")
+            raise StopScript(1, f"stopped at step {step}: {self._cause(message)}")
 
     def on_step(self, report: StepReport) -> None:
         if report.step == 0:
@@ -102,18 +102,15 @@ class Watcher:
             loss = "" if report.loss is None else f"  loss {report.loss:.4g}"
             self._show(f"step {report.step + 1}{loss}  {self._worst}".rstrip())
         if self._is_stopped_by_nan and not (is_finite and self._birth is None and all_finite(report)):
-            cause = self._cause(report.step, "something is not finite")
+            cause = self._cause("something is not finite")
             raise StopScript(1, f"stopped at step {report.step}: {cause}")
         if self._judge is not None and report.is_recorded and (found := self._judge()):
             raise StopScript(1, f"stopped at step {report.step}: {found}")
         if self._steps is not None and self.recorder.n_steps >= self._steps:
             raise StopScript(0, f"stopped after {self._steps} steps, as asked")
 
-    def _cause(self, step: int | None, otherwise: str) -> str:
-        birth = self._birth
-        if birth is None or step is None:
-            return otherwise
-        return birth.words if birth.step == step else f"{birth.words}, step {birth.step}"
+    def _cause(self, otherwise: str) -> str:
+        return otherwise if self._birth is None else self._birth.words
 
     def _check_layers(self) -> None:
         try:
