@@ -1,8 +1,8 @@
 """Where a NaN was born: a cheap mark of every tensor of the current step, read only where the step went wrong.
 
 A mark is the range of a tensor, which is finite where every element is. It stays on the device; of a very large
-tensor on an accelerator it is that of an even sample. Marks are in the order in which the tensors were computed, so
-that the first that is not finite names the place.
+tensor it is that of an even sample. Marks are in the order in which the tensors were computed, so that the first
+that is not finite names the place.
 """
 
 import math
@@ -19,7 +19,8 @@ from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.torch_private import version_of
 from modelscope_cli.records.watch import BETWEEN, INPUT, OUTPUT, PARAMETER
 
-_EXACT = 1 << 20  # elements on an accelerator; on the CPU this is next to nothing beside what computed it
+_EXACT = 1 << 22  # elements of an output: reading them all is next to nothing beside computing them
+_SAMPLE = 1 << 15  # of a parameter or its gradient: whatever spoils one spoils whole rows of it
 _MOST = (
     4096  # marks, then they are read after all: accumulation over many passes, or a model that never steps
 )
@@ -57,7 +58,7 @@ class FiniteFlags:
 
     def see(self, what: str, name: str, call: int, value: Any) -> None:
         """Mark the tensors in what a module is given or gives, but none twice."""
-        for _, x in tensors_in(value):
+        for x in _tensors(value):
             # What needs no gradient is often a mask, and infinite on purpose; a lone number is a loss.
             if not x.ndim or (what == BETWEEN and not x.requires_grad):
                 continue
@@ -72,7 +73,7 @@ class FiniteFlags:
         self._gradients = {
             name: mark
             for name, parameter in root.named_parameters()
-            if parameter.grad is not None and (mark := _mark(parameter.grad)) is not None
+            if parameter.grad is not None and (mark := _mark(parameter.grad, _SAMPLE)) is not None
         }
 
     def first(self) -> Mark | None:
@@ -98,20 +99,33 @@ class FiniteFlags:
         return max(parameters, key=lambda name: (places.get(name.rpartition(".")[0], -1), -order[name]))
 
     def _add(self, what: str, name: str, call: int, x: Tensor) -> None:
-        ends = _mark(x)
+        ends = _mark(x, _SAMPLE if what == PARAMETER else _EXACT)
         if ends is not None and len(self._marks) < 2 * _MOST:
             self._marks.append(Mark(what, name, call, ends))
 
 
-def _mark(x: Tensor) -> Range | None:
-    """Return the range of a tensor, NaN twice where there is one; None for one of a kind that is in no order."""
+def _tensors(value: Any) -> Iterable[Tensor]:
+    """Return the tensors in an output or in arguments: mostly one, and what it takes to search a tree is saved."""
+    if type(value) is Tensor:
+        return (value,)
+    if type(value) is tuple and all(type(one) is Tensor for one in value):
+        return value
+    return (x for _, x in tensors_in(value))
+
+
+def _mark(x: Tensor, most: int = _EXACT) -> Range | None:
+    """Return the range of a tensor, NaN twice where there is one; None for one of a kind that is in no order.
+
+    Args:
+        most: elements; of a tensor of more of them it is the range of an even sample.
+    """
     if type(x) not in (Tensor, nn.Parameter) or not x.is_floating_point():
         return None
     x = x.detach()
-    if x.layout is not torch.strided or x.is_meta or not x.numel():
+    if x.layout is not torch.strided or x.is_meta or x.is_nested or not x.numel():
         return None
-    if x.numel() > _EXACT and x.device.type != "cpu":
-        x = even_sample(in_memory_order(x), _EXACT)[0]
+    if x.numel() > most:
+        x = even_sample(in_memory_order(x), most)[0]
     low, high = torch.aminmax(x)
     return low, high
 
