@@ -6,6 +6,7 @@ from typing import Any
 
 from modelscope_cli.records.run import Record, to_plain
 from modelscope_cli.records.watch import (
+    Birth,
     Event,
     ScalarSeries,
     Series,
@@ -45,6 +46,11 @@ class Training:
     held_out: tuple[Measurement, ...]
     findings: tuple[TrainingFinding, ...] = ()
     events: tuple[Event, ...] = ()
+
+    @property
+    def births(self) -> tuple[Birth, ...]:
+        """Our own training looks at every layer in every step: what is not finite first is in their series."""
+        return ()
 
     @property
     def losses(self) -> Series:

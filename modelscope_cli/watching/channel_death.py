@@ -1,9 +1,10 @@
 """Which channels of a rectifier gave nothing but zeros, in a form that is short and adds up. Standard library."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 MOST_NAMED = 64  # channels, in a record
+_RECORDS = 8  # a channel that is silent in so many of them in a row is called dead
 
 Alive = (
     tuple[bool, ...] | None
@@ -30,6 +31,22 @@ def unpack(packed: Any) -> Alive:
     if not 0 <= dead < 1 << n_channels:
         raise ValueError("dead channels that are not there")
     return tuple(not dead >> channel & 1 for channel in range(n_channels))
+
+
+def alive_within(alive: Sequence[Alive]) -> Iterator[Alive]:
+    """Give, for each record, the channels that were alive in it or in one of those before it.
+
+    A channel that stays silent in one batch is not dead: half of a healthy layer's may be.
+    """
+    recent: list[tuple[bool, ...]] = []
+    for one in alive:
+        if one is None or (recent and len(recent[0]) != len(one)):
+            recent = []
+        if one is None:
+            yield None
+            continue
+        recent = [*recent, one][-_RECORDS:]
+        yield tuple(map(any, zip(*recent, strict=True)))
 
 
 def dead_in(alive: Sequence[bool]) -> list[int]:

@@ -261,19 +261,15 @@ def _made_by(x: Tensor) -> str | None:
 
 
 @contextmanager
-def watched_criteria(
-    watch: CriterionWatch, is_ours: Callable[[], bool], guard: Callable[..., None]
-) -> Iterator[None]:
+def watched_criteria(watch: CriterionWatch, guard: Callable[..., None]) -> Iterator[None]:
     """Look on while torch's criteria are called, as functions or inside their modules.
 
     Args:
-        is_ours: False in a process that was forked off.
         guard: calls a function of ours so that no error of it reaches the script.
     """
 
     def see(*seen: Any) -> None:
-        if is_ours():
-            guard(watch.see, *seen)
+        guard(watch.see, *seen)
 
     originals = {name: getattr(functional, name) for name in _KINDS}
     patched = [(name, original, _watched(name, original, see)) for name, original in originals.items()]

@@ -18,13 +18,16 @@ class OpenCall:
 
     Attributes:
         is_innermost: no other module was called inside.
-        place: its name in the model and which call of it this is; None where its functions are not looked at.
-        functions: how often each was called in it by itself.
+        name, index: in the model, and which call of it this is; the name is None where it is not known there.
+        has_functions: whether the functions that it calls by itself are looked at.
+        functions: how often it has called each.
     """
 
     module: nn.Module
     is_innermost: bool = True
-    place: tuple[str, int] | None = None
+    name: str | None = None
+    index: int = 0
+    has_functions: bool = False
     functions: Counter[str] = field(default_factory=Counter)
 
 
@@ -32,8 +35,9 @@ class ForwardPass(threading.local):
     """What runs in this thread.
 
     Attributes:
-        model: None where nothing of this pass is recorded.
-        calls: of every layer that was looked at, by name.
+        flagged: the model, where this pass is one of a training.
+        model: the same where it is recorded, else None.
+        calls: of every module, by name.
         has_functions: whether the functions between the layers are looked at.
         is_training: whether the root is in training mode.
         has_entered: whether the first layer with weights has been reached.
@@ -42,37 +46,43 @@ class ForwardPass(threading.local):
     def __init__(self) -> None:
         self.open: list[OpenCall] = []
         self.model: WatchedModel | None = None
-        self.begin(None, False, None)
+        self.begin(None, None, False, None)
 
-    def begin(self, model: WatchedModel | None, has_functions: bool, frame: FrameType | None) -> None:
+    def begin(
+        self,
+        flagged: WatchedModel | None,
+        model: WatchedModel | None,
+        has_functions: bool,
+        frame: FrameType | None,
+    ) -> None:
         """Begin the pass of a root that is called in `frame`."""
-        self.model, self.has_functions, self._frame = model, has_functions, frame
+        self.flagged, self.model, self.has_functions, self._frame = flagged, model, has_functions, frame
         self.is_training, self.has_entered = True, False
         self.calls: Counter[str] = Counter()
-        self.entered: Counter[str] = Counter()
         self.channels = ChannelFinder()
 
     def enter(self, module: nn.Module, name: str | None) -> None:
         """Open a call; `name` is None where it is not known in the model."""
-        place = None
         is_looked_into = is_container(module) or not self.open
-        is_meant = self.model is not None and name is not None and self.model.means(name, is_innermost=True)
-        if name is not None and is_meant and is_looked_into and module.training:
-            place = name, self.entered[name]
-            self.entered[name] += 1
+        call = OpenCall(module, name=name)
+        if name is not None:
+            call.index = self.calls[name]
+            self.calls[name] += 1
+            is_meant = self.model is not None and self.model.means(name, is_innermost=True)
+            call.has_functions = self.has_functions and is_meant and is_looked_into and module.training
         if self.open:
             self.open[-1].is_innermost = False
-        self.open.append(OpenCall(module, place=place))
+        self.open.append(call)
 
-    def leave(self, module: nn.Module) -> bool | None:
-        """Close a call, and those inside that raised; tell whether it was innermost, None where it is not open."""
+    def leave(self, module: nn.Module) -> OpenCall | None:
+        """Close a call, and those inside that raised, and return it; None where it is not open."""
         if not any(call.module is module for call in self.open):
             return None  # a pre-hook of the user's own raised before ours was called
         while (call := self.open.pop()).module is not module:
             pass
         if not self.open:
             self._frame = None  # it holds the inputs
-        return call.is_innermost
+        return call
 
     def forget_broken(self) -> None:
         """Close what an exception ended that torch tells no hook of: it is asked for by no `except Exception`."""
@@ -83,16 +93,15 @@ class ForwardPass(threading.local):
     def count(self, function: str) -> CallKey | None:
         """Count one more call of a function in the innermost module; return the key of its row, None for none."""
         call = self.open[-1]
-        if call.place is None:
+        if not call.has_functions:
             return None
         call.functions[function] += 1
-        name, index = call.place
         own = f"{function}#f{call.functions[function]}"
-        return f"{name}.{own}" if name else own, index
+        return f"{call.name}.{own}" if call.name else own, call.index
 
     @property
     def wants_functions(self) -> bool:
-        return bool(self.open) and self.open[-1].place is not None
+        return bool(self.open) and self.open[-1].has_functions
 
 
 def is_container(module: nn.Module) -> bool:

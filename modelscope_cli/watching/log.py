@@ -6,6 +6,7 @@
 {"step": {...}}      what one optimizer step showed, as sums
 {"evaluation": {...}} what criteria were given in evaluation, before that step
 {"facts": {...}}     who holds which parameter, who clears gradients, and the like; the last word on each counts
+{"birth": {...}}     where values that are not finite began
 {"event": {...}}     something that happened
 {"end": {...}}       the run's last word; missing where it was killed
 """

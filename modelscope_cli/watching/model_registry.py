@@ -11,6 +11,7 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import list_layers
 from modelscope_cli.hooks.patterns import Layer, match_layers, parse_pattern
 from modelscope_cli.watching.entering import EnteringKey, EnteringSums
+from modelscope_cli.watching.finite_flags import FiniteFlags
 from modelscope_cli.watching.step_sums import StepSums
 
 # What wraps a model and is not one of its layers, by the name of its class or of one that it derives from: nothing
@@ -41,6 +42,7 @@ class WatchedModel:
         sums: what they gave, in the order of calls.
         is_stepped: whether an optimizer of `torch.optim` has stepped its weights.
         has_run: whether it ran with gradients since the last backward pass.
+        flags: what of the step that is being prepared was finite.
         wanted: names of layers that `--layer` means; None for every innermost call.
         called: the line of the script that runs it.
         entering: what it and its first layer with weights were given.
@@ -61,6 +63,7 @@ class WatchedModel:
     has_run: bool = False
     sums: dict[CallKey, StepSums] = field(default_factory=dict)
     types: dict[CallKey, str] = field(default_factory=dict)
+    flags: FiniteFlags = field(default_factory=FiniteFlags)
     eval_sums: dict[CallKey, StepSums] = field(default_factory=dict)
     entering: dict[EnteringKey, EnteringSums] = field(default_factory=dict)
     called: str | None = None
@@ -77,7 +80,7 @@ class WatchedModel:
     def begin_step(self, step: int, is_recording: bool) -> None:
         """Forget the passes so far: those to come belong to this step."""
         self.step, self.is_recording, self.passes = step, is_recording, [0, 0]
-        self.sums, self.eval_sums, self.entering = {}, {}, {}
+        self.sums, self.eval_sums, self.entering, self.flags = {}, {}, {}, FiniteFlags()
 
     def count_step(self) -> None:
         """Note in which mode the passes of the step that ends were made."""

@@ -54,6 +54,7 @@ def record_of(series: RunSeries) -> WatchRecord:
         step_ms=series.step_ms,
         events=series.events,
         facts=series.facts,
+        births=series.births,
     )
     judged = judge_training(record, series.facts)
     return replace(record, findings=judged.findings, verdict=judged.verdict, reason=judged.reason)

@@ -10,31 +10,25 @@ from typing import Any
 from modelscope_cli.analysis.statistics.moments import Moments
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.records.watch import (
-    CriterionSeries,
+    Birth,
     Event,
-    InputSeries,
     LayerSeries,
     Magnitudes,
-    ModelFacts,
-    OptimizerFacts,
-    ParameterFacts,
     ParameterSeries,
     ScalarSeries,
     Series,
     TrainingFacts,
-    WatchedCriterion,
-    WatchedInput,
     WatchedLayer,
     WatchedParameter,
 )
-from modelscope_cli.watching.channel_death import MOST_NAMED, dead_fraction, dead_in, unpack
+from modelscope_cli.watching.channel_death import MOST_NAMED, alive_within, dead_fraction, dead_in, unpack
 from modelscope_cli.watching.disagreement import find_disagreements
 from modelscope_cli.watching.log import VERSION, Entry, log_file, number, read_log
 from modelscope_cli.watching.magnitudes import EDGES, N_BINS
+from modelscope_cli.watching.read_facts import FactsLog, ParameterKey, columns_of
 from modelscope_cli.watching.step_sums import Sums
 
 LayerKey = tuple[str, str, int]  # model, name, call
-ParameterKey = tuple[str, str]
 StepKey = tuple[str, int]  # optimizer, step
 
 
@@ -46,15 +40,6 @@ class Scalars:
     lr: list[float | None]
     ms: float | None
     is_recorded: bool
-
-
-@dataclass(slots=True)
-class Described:
-    """Something that the log has numbered and described, and its rows by step."""
-
-    key: tuple[Any, ...]
-    entry: Entry
-    rows: dict[int, list[Any]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -71,12 +56,8 @@ class RankLog:
     parameters: dict[ParameterKey, dict[int, list[float | None]]] = field(default_factory=dict)
     steps: dict[StepKey, Scalars] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
-    inputs: list[Described] = field(default_factory=list)
-    criteria: list[Described] = field(default_factory=list)
-    optimizers: dict[str, OptimizerFacts] = field(default_factory=dict)
-    models: dict[str, ModelFacts] = field(default_factory=dict)
-    idle: dict[tuple[str, str | None], None] = field(default_factory=dict)
-    stated: dict[ParameterKey, tuple[tuple[int, ...], ParameterFacts]] = field(default_factory=dict)
+    facts: FactsLog = field(default_factory=FactsLog)
+    births: list[Birth] = field(default_factory=list)
     _by_id: dict[int, Any] = field(default_factory=dict)
 
     @property
@@ -106,6 +87,8 @@ class RankLog:
             self.end = {**entry, "code": code, "steps": int(entry["steps"]), "elapsed_ms": elapsed}
         elif kind == "event":
             self.events.append(Event(entry["step"], entry["kind"], entry["message"]))
+        elif kind == "birth":
+            self.births.append(Birth(**entry))
         elif kind == "layer":
             layer = self._by_id[entry["id"]] = _layer_key(*entry["key"])
             self.types[layer] = entry["type"]
@@ -114,12 +97,11 @@ class RankLog:
             self.trained[parameter] = entry["optimizer"], tuple(entry["shape"])
             self.device, self.dtype = entry["device"], entry["dtype"]
         elif kind in ("entering", "criterion"):
-            self._by_id[entry["id"]] = described = Described(tuple(entry["key"]), entry)
-            (self.inputs if kind == "entering" else self.criteria).append(described)
+            self._by_id[entry["id"]] = self.facts.describe(kind, entry)
         elif kind == "evaluation":
             self._take_rows(entry["criteria"], entry["step"])
         elif kind == "facts":
-            self._take_facts(entry)
+            self.facts.take(entry)
         elif kind == "step":
             self._take_step(entry, entry["step"])
 
@@ -132,16 +114,6 @@ class RankLog:
         for id_, values in entry["parameters"].items():
             self.parameters.setdefault(self._by_id[int(id_)], {})[step] = list(map(number, values))
         self._take_rows(entry["entering"] | entry["criteria"], step)
-
-    def _take_facts(self, entry: Entry) -> None:
-        """The last word on each counts: a model that is gone by then is not in it."""
-        self.optimizers |= {one["optimizer"]: OptimizerFacts(**one) for one in entry["optimizers"]}
-        self.models |= {one["model"]: _model_facts(one) for one in entry["models"]}
-        self.idle |= dict.fromkeys((kind, place) for kind, place in entry["idle"])
-        self.stated |= {
-            _parameter_key(model, name): (tuple(shape), ParameterFacts(*values))
-            for model, name, shape, *values in entry["parameters"]
-        }
 
     def _take_rows(self, found: Entry, step: int) -> None:
         for id_, values in found.items():
@@ -159,6 +131,7 @@ class RunSeries:
     lr: tuple[ScalarSeries, ...]
     step_ms: tuple[ScalarSeries, ...]
     events: tuple[Event, ...]
+    births: tuple[Birth, ...]
     facts: TrainingFacts
 
     @property
@@ -222,77 +195,16 @@ def merge_ranks(ranks: Sequence[RankLog]) -> RunSeries:
     return RunSeries(
         ranks=ranks,
         layers=tuple(_layer(key, order, ranks) for order, key in enumerate(names)),
-        parameters=tuple(_parameter(key, first) for key in (first.trained | first.stated)),
+        parameters=tuple(_parameter(key, first) for key in (first.trained | first.facts.stated)),
         loss=_scalars(ranks, lambda noted: [noted.loss]),
         lr=_scalars(ranks[:1], lambda noted: noted.lr),
         step_ms=_scalars(ranks[:1], lambda noted: [noted.ms]),
         events=(*events, *find_disagreements(ranks)),
-        facts=_facts(first),
-    )
-
-
-def _facts(log: RankLog) -> TrainingFacts:
-    return TrainingFacts(
-        inputs=tuple(_input(one) for one in log.inputs),
-        criteria=tuple(_criterion(one) for one in log.criteria),
-        optimizers=tuple(log.optimizers.values()),
-        models=tuple(log.models.values()),
-        idle=tuple(log.idle),
-        backwards=int((log.end or {}).get("backward", 0)),
-    )
-
-
-def _input(seen: Described) -> WatchedInput:
-    n, mean, m2, low, high, non_finite, batch, alike = _columns(seen.rows, 8)
-    std = tuple(math.sqrt(float(s) / k) if k else None for s, k in zip(m2, n, strict=True))
-    series = InputSeries(
-        tuple(seen.rows), _numbers(mean), std, _numbers(low), _numbers(high), non_finite, batch, alike
-    )
-    model, name = seen.key
-    return WatchedInput(
-        model, name, seen.entry["type"], tuple(seen.entry["shape"]), seen.entry["dtype"], series
-    )
-
-
-def _criterion(seen: Described) -> WatchedCriterion:
-    value, rows, right, entropy, label, guess, variance, is_probability, is_positive = _columns(seen.rows, 9)
-    name, place, is_training = seen.key
-    shapes = seen.entry["shapes"]
-    return WatchedCriterion(
-        name=name,
-        place=place,
-        is_training=is_training,
-        classes=seen.entry["classes"],
-        made_by=seen.entry["made_by"],
-        shapes=(tuple(shapes[0]), tuple(shapes[1])) if shapes else None,
-        is_summed=seen.entry["is_summed"],
-        series=CriterionSeries(
-            step=tuple(seen.rows),
-            value=_numbers(value),
-            rows=rows,
-            accuracy=_numbers(right),
-            label_entropy=_numbers(entropy),
-            commonest_label=_numbers(label),
-            commonest_prediction=_numbers(guess),
-            target_variance=_numbers(variance),
-            is_probability=is_probability,
-            is_positive=is_positive,
+        births=tuple(
+            sorted((birth for rank in ranks for birth in rank.births), key=lambda birth: birth.step)
         ),
+        facts=first.facts.to_facts(int((first.end or {}).get("backward", 0))),
     )
-
-
-def _model_facts(entry: Entry) -> ModelFacts:
-    values = entry["norm_values"]
-    lists = {name: tuple(entry[name]) for name in ("frozen_modes", "dtypes")}
-    return ModelFacts(**{**entry, **lists, "norm_values": tuple(values) if values else None})
-
-
-def _columns(rows: dict[int, list[Any]], n: int) -> list[tuple[Any, ...]]:
-    return list(zip(*rows.values(), strict=True)) or [()] * n
-
-
-def _numbers(values: Iterable[Any]) -> Series:
-    return tuple(map(number, values))
 
 
 def _layer_key(model: str, name: str, call: int) -> LayerKey:
@@ -347,8 +259,9 @@ def _layer(key: LayerKey, order: int, ranks: Sequence[RankLog]) -> WatchedLayer:
     steps = sorted({step for rank in held for step in rank.layers[key]})
     merged = [merge([rank.layers[key][step] for rank in held if step in rank.layers[key]]) for step in steps]
     moments = [sums.moments for sums in merged]
-    dead = tuple(dead_fraction(m.alive) for m in moments)
-    alive = moments[-1].alive if moments else None
+    alive_lately = list(alive_within([m.alive for m in moments]))
+    dead = tuple(map(dead_fraction, alive_lately))
+    alive = alive_lately[-1] if alive_lately else None
     saturated = tuple(sums.saturated and sums.saturated[0] / (sums.saturated[1] or 1) for sums in merged)
     model, name, call = key
     return WatchedLayer(
@@ -383,8 +296,8 @@ def _if_any(values: Series) -> Series | None:
 
 def _parameter(key: ParameterKey, log: RankLog) -> WatchedParameter:
     rows = log.parameters.get(key, {})
-    series = ParameterSeries(tuple(rows), *_columns(rows, 3))
-    shape, facts = log.stated.get(key, ((), None))
+    series = ParameterSeries(tuple(rows), *columns_of(rows, 3))
+    shape, facts = log.facts.stated.get(key, ((), None))
     optimizer, shape = log.trained.get(key, ("", shape))
     return WatchedParameter(key[0], key[1], optimizer, shape, series, facts)
 

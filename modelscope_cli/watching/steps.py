@@ -69,6 +69,8 @@ class Clock:
     label: str
     step: int = 0
     ended: float = 0.0
+    is_due: bool = False  # the next step, whatever the schedule says: the one before went wrong
+    was_finite: bool = True
 
     def name_rows(self, figures: list[Figures], registry: ModelRegistry) -> list[ParameterRow]:
         """Return the rows of a step with the names of the parameters; `group0.3` where no model ran that has it."""

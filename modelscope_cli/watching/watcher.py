@@ -3,13 +3,14 @@
 import contextlib
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import astuple
+from dataclasses import asdict, astuple
 from typing import Any
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from modelscope_cli.errors import UsageError
+from modelscope_cli.records.watch import Birth
 from modelscope_cli.watching.criteria import CriterionKey, CriterionSums
 from modelscope_cli.watching.log import Log
 from modelscope_cli.watching.recorder import Recorder
@@ -77,6 +78,7 @@ class Watcher:
         self._non_finite: set[str] = set()  # optimizers whose loss is no longer finite
         self._worst = ""
         self._facts_due = 1
+        self._birth: Birth | None = None  # the last
 
     def end(self, code: int | None, elapsed_ms: float) -> dict[str, Any]:
         """Return the last word, or what it would be now."""
@@ -92,12 +94,16 @@ class Watcher:
             "elapsed_ms": elapsed_ms,
         }
 
+    def on_birth(self, birth: Birth) -> None:
+        self._log.write("birth", **asdict(birth))
+        self._birth = birth
+
     def on_event(self, step: int | None, kind: str, message: str) -> None:
         self._log.write("event", step=step, kind=kind, message=message)
         if self._warn is not None and kind == "broken":
             self._warn(message)
         if self._is_stopped_by_nan and kind == "loss":
-            raise StopScript(1, f"stopped at step {step}: {message}")
+            raise StopScript(1, f"stopped at step {step}: {self._cause(message)}")
 
     def on_unstepped(self) -> None:
         self._write_facts()
@@ -121,12 +127,16 @@ class Watcher:
         if self._show is not None:
             loss = "" if report.loss is None else f"  loss {report.loss:.4g}"
             self._show(f"step {report.step + 1}{loss}  {self._worst}".rstrip())
-        if self._is_stopped_by_nan and not (is_finite and all_finite(report)):
-            raise StopScript(1, f"stopped at step {report.step}: something is not finite")
+        if self._is_stopped_by_nan and not (is_finite and self._birth is None and all_finite(report)):
+            cause = self._cause("something is not finite")
+            raise StopScript(1, f"stopped at step {report.step}: {cause}")
         if self._judge is not None and report.is_recorded and (found := self._judge()):
             raise StopScript(1, f"stopped at step {report.step}: {found}")
         if self._steps is not None and self.recorder.n_steps >= self._steps:
             raise StopScript(0, f"stopped after {self._steps} steps, as asked")
+
+    def _cause(self, otherwise: str) -> str:
+        return otherwise if self._birth is None else self._birth.words
 
     def _check_layers(self) -> None:
         try:

@@ -15,6 +15,10 @@ class Heard:
     def __init__(self):
         self.reports = []
         self.events = []
+        self.births = []
+
+    def on_birth(self, birth):
+        self.births.append(birth)
 
     def on_step(self, report):
         self.reports.append(report)

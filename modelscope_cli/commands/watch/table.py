@@ -24,12 +24,13 @@ def watch_sheet(record: WatchRecord, columns: str | None = None) -> Sheet:
     """
     findings = _by_layer(record)
     label = labelling(record.layers, record.parameters)
+    rows = _without_repeats(record.layers, lambda row: bool(findings.get(label(row))))
     own = f"{record.run.model.class_name}, {record.steps} steps, {record.run.device}"
     return Sheet(
         title=f"{record.run.model.name} ({own})" if record.layers else record.run.model.name,
-        columns=choose_columns(_columns(label, findings, _any_nan(record)), columns),
-        rows=record.layers,
-        facts=_facts(record),
+        columns=choose_columns(_columns(label, findings, record.layers), columns),
+        rows=rows,
+        facts=(*_folded(len(record.layers) - len(rows)), *_facts(record)),
         is_bad=lambda row: bool(findings.get(label(row))),
     )
 
@@ -40,7 +41,7 @@ def check_columns(wanted: str | None) -> None:
     Raises:
         UsageError: names the near ones and lists all (exit 2).
     """
-    choose_columns(_columns(lambda row: row.name, {}, False), wanted)
+    choose_columns(_columns(lambda row: row.name, {}, ()), wanted)
 
 
 def _by_layer(record: WatchRecord) -> dict[str, list[TrainingFinding]]:
@@ -60,8 +61,12 @@ def _last(values: Sequence[Any]) -> Any:
 
 
 def _columns(
-    label: Callable[[WatchedLayer], str], findings: dict[str, list[TrainingFinding]], has_non_finite: bool
+    label: Callable[[WatchedLayer], str],
+    findings: dict[str, list[TrainingFinding]],
+    layers: Sequence[WatchedLayer],
 ) -> tuple[Column, ...]:
+    has_non_finite = any(sum(row.series.nan_count) + sum(row.series.inf_count) for row in layers)
+
     def codes(row: WatchedLayer) -> str:
         return " ".join(f"{f.code}@{f.since_step}" for f in findings.get(label(row), ()))
 
@@ -75,6 +80,8 @@ def _columns(
         _figure("zero_first", "zero", "zero_fraction", _first, percent, rank=1),
         _figure("zero_last", "zero end", "zero_fraction", _last, percent, rank=1),
         _figure("near_zero_last", "near 0", "near_zero_fraction", _last, percent, rank=5),
+        _share("dead_last", "dead", "dead_fraction", layers),
+        _share("saturated_last", "saturated", "saturated_fraction", layers),
         _figure("grad_norm_last", "gradient", "grad_norm", _last, number, rank=3),
         Column("nan", "NaN", lambda row: sum(row.series.nan_count), is_shown=has_non_finite),
         Column("inf", "inf", lambda row: sum(row.series.inf_count), is_shown=has_non_finite),
@@ -98,8 +105,46 @@ def _figure(
     return Column(key, title, value, lambda row: text(value(row)), rank=rank)
 
 
-def _any_nan(record: WatchRecord) -> bool:
-    return any(sum(row.series.nan_count) + sum(row.series.inf_count) for row in record.layers)
+def _share(key: str, title: str, field: str, layers: Sequence[WatchedLayer]) -> Column:
+    """Make a column of a share at the end, for people only where it is anywhere more than nothing."""
+
+    def value(row: WatchedLayer) -> float | None:
+        return _last(getattr(row.series, field) or ())
+
+    return Column(
+        key, title, value, lambda row: percent(value(row)), rank=2, is_shown=any(map(value, layers))
+    )
+
+
+def _without_repeats(
+    layers: Sequence[WatchedLayer], is_found: Callable[[WatchedLayer], bool]
+) -> tuple[WatchedLayer, ...]:
+    """Leave out every Identity that only repeats the row beside it, unless there is a finding about it."""
+
+    def repeats(place: int) -> bool:
+        row = layers[place]
+        beside = (*layers[max(place - 1, 0) : place], *layers[place + 1 : place + 2])
+        return row.type == "Identity" and not is_found(row) and any(_is_alike(row, other) for other in beside)
+
+    return tuple(row for place, row in enumerate(layers) if not repeats(place))
+
+
+def _is_alike(row: WatchedLayer, other: WatchedLayer) -> bool:
+    fields = ("step", "mean", "std", "zero_fraction", "nan_count", "inf_count")
+    return row.model == other.model and all(
+        getattr(row.series, field) == getattr(other.series, field) for field in fields
+    )
+
+
+def _folded(n_rows: int) -> tuple[tuple[str, str], ...]:
+    if not n_rows:
+        return ()
+    what = (
+        "Identity layer that repeats its neighbour"
+        if n_rows == 1
+        else "Identity layers that repeat a neighbour"
+    )
+    return (("left out", f"{n_rows} {what}"),)
 
 
 def _facts(record: WatchRecord) -> tuple[tuple[str, str], ...]:

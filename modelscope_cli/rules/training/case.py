@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 from modelscope_cli.records.naming import some
 from modelscope_cli.records.watch import (
+    GRADIENT,
+    Birth,
     Event,
     ModelFacts,
     OptimizerFacts,
@@ -54,6 +56,8 @@ class Course(Protocol):
     def lr(self) -> tuple[ScalarSeries, ...]: ...
     @property
     def events(self) -> tuple[Event, ...]: ...
+    @property
+    def births(self) -> tuple[Birth, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,15 @@ class Case:
     def weights(self) -> list[WatchedParameter]:
         """Return the weights that an optimizer has; biases and scales of norms live on another scale."""
         return [one for one in self.course.parameters if len(one.shape) > 1 and one.series.step]
+
+    def born(self, *kinds: str) -> Birth | None:
+        """Return where the first value that is not finite began, of these kinds; None where none did."""
+        return next((birth for birth in self.course.births if not kinds or birth.what in kinds), None)
+
+    def row_of(self, birth: Birth) -> Row | None:
+        rows: tuple[Row, ...] = self.course.parameters if birth.what == GRADIENT else self.course.layers
+        place = birth.model, birth.name, birth.call
+        return next((row for row in rows if (row.model, row.name, getattr(row, "call", 0)) == place), None)
 
     def naming(self) -> Callable[[Row], str]:
         """Return what names a row."""

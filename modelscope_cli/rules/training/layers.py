@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.naming import counted, is_rectifier
-from modelscope_cli.records.watch import WatchedLayer, WatchedParameter
+from modelscope_cli.records.watch import BETWEEN, INPUT, OUTPUT, WatchedLayer, WatchedParameter
 from modelscope_cli.rules.training.case import (
     FEW_STEPS,
     Case,
@@ -27,7 +27,14 @@ def output_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting
         first = next(((step, nan + inf) for step, nan, inf in counts if nan + inf > threshold), None)
         if first is not None:
             spoilt.append((first[0], layer.order, layer, first[1]))
-    if spoilt:
+    since = min((row[0] for row in spoilt), default=math.inf)
+    earliest, birth = case.born(), case.born(INPUT, OUTPUT, BETWEEN)
+    if birth is not None and birth.step <= since:
+        row = case.row_of(birth)
+        later = case.beside([layer for _, _, layer, _ in spoilt if layer is not row], "then")
+        words = f"the first NaN or infinite values appear at step {birth.step}: {birth.words}{later}"
+        yield TrainingSighting(row, birth.step, None, words)
+    elif spoilt and (earliest is None or earliest.step >= since):
         step, _, layer, n = min(spoilt, key=lambda one: one[:2])
         is_first = layer.order == min(one.order for one in case.course.layers if one.model == layer.model)
         cause = "; it is the first layer: look at its input and its weights" if is_first else ""

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 
 from modelscope_cli.records.check import ERROR, WARNING
+from modelscope_cli.records.watch import LOSS, PARAMETER
 from modelscope_cli.rules.training.case import Case, Link, TrainingRule, TrainingSighting
 from modelscope_cli.rules.training.progress import MIN_STEPS, LossCourse
 
@@ -34,13 +35,25 @@ def loss_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             step = series.step[at]
             is_over = any(map(math.isfinite, values[at:]))
             when = f"at step {step}" if is_over else f"from step {step} on"
-            words = f"the loss{_whose(case, series.optimizer)} is {values[at]} {when}"
+            words = f"the loss{_whose(case, series.optimizer)} is {values[at]} {when}{_origin(case, step)}"
             yield TrainingSighting(None, step, None, words, _place(case))
             return
     for event in case.course.events:
         if event.kind == "loss":
-            yield TrainingSighting(None, event.step or 0, None, event.message, _place(case))
+            words = event.message + _origin(case, event.step or 0)
+            yield TrainingSighting(None, event.step or 0, None, words, _place(case))
             return
+
+
+def _origin(case: Case, step: int) -> str:
+    """Say what was not finite before the loss of a step was."""
+    birth = next((birth for birth in case.course.births if step - 1 <= birth.step <= step), None)
+    if birth is None:
+        return ""
+    if birth.what == LOSS:
+        return "; the output of every layer is finite, so it begins in the loss itself"
+    since = f" at step {birth.step}" if birth.step != step and birth.what != PARAMETER else ""
+    return f"; what comes first: {birth.words}{since}"
 
 
 def diverging(case: Case, threshold: float) -> Iterator[TrainingSighting]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from modelscope_cli.records.check import ERROR, WARNING
-from modelscope_cli.records.watch import WatchedParameter
+from modelscope_cli.records.watch import GRADIENT, WatchedParameter
 from modelscope_cli.rules.training.case import (
     LASTING,
     MIN_RECORDS,
@@ -24,6 +24,11 @@ _NEARLY_ALL = 0.9  # of the weights
 
 
 def gradient_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    birth = case.born(GRADIENT)
+    if birth is not None:
+        words = f"its gradient is not finite at step {birth.step}, where every output and the loss are"
+        yield TrainingSighting(case.row_of(birth), birth.step, None, words)
+        return
     found: dict[int, list[WatchedParameter]] = {}
     for one in case.course.parameters:
         norms = zip(one.series.step, one.series.grad_norm, strict=True)
@@ -116,7 +121,8 @@ def small_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     weights = [one for one in case.weights() if _is_to_learn(one)]
     for one in weights:
         ratios = [ratio for ratio in one.series.update_ratio if ratio is not None]
-        if len(ratios) >= MIN_RECORDS and max(ratios) < threshold and not _is_rising(ratios):
+        is_small = len(ratios) >= MIN_RECORDS and max(ratios) < threshold
+        if is_small and _is_reached(one) and not _is_rising(ratios):
             rows.append((max(ratios), one))
     if rows and (case.fails or len(rows) >= _NEARLY_ALL * len(weights)):
         most, one = min(rows, key=lambda row: row[0])
@@ -128,6 +134,11 @@ def small_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def _is_to_learn(one: WatchedParameter) -> bool:
     """Tell whether a parameter can learn at all; where it cannot, another rule says why."""
     return one.facts is None or (one.facts.requires_grad and one.facts.has_gradient)
+
+
+def _is_reached(one: WatchedParameter) -> bool:
+    """Tell whether there is any gradient that a larger step could use."""
+    return any(norm is not None and norm > 0 for norm in one.series.grad_norm)
 
 
 def _is_rising(ratios: list[float]) -> bool:

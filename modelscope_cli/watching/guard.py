@@ -1,0 +1,45 @@
+"""Looking on without being noticed: a mistake of ours ends no training, and a fork is none of our business."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from modelscope_cli.hooks.torch_private import unseen_by_modes
+
+
+class Guard:
+    """Calls what looks on.
+
+    Args:
+        tell: called as `(kind, message)` with what is worth a word.
+    """
+
+    def __init__(self, tell: Callable[[str, str], object]) -> None:
+        self._tell = tell
+        self._pid = os.getpid()
+        self._is_broken = False
+        self._told: set[str] = set()
+
+    @property
+    def is_open(self) -> bool:
+        """False in a process that was forked off, and after a mistake of ours."""
+        return not self._is_broken and os.getpid() == self._pid
+
+    def __call__(self, look: Callable[..., object], *args: Any) -> None:
+        """Call `look`; after a mistake of ours say so once, and look no further."""
+        if not self.is_open:
+            return
+        try:
+            with unseen_by_modes():
+                look(*args)
+        except Exception as error:
+            self._is_broken = True
+            what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            self._tell(
+                "broken", f"recording stopped, the training goes on; this is a bug in modelscope: {what}"
+            )
+
+    def tell_once(self, kind: str, message: str) -> None:
+        if message not in self._told:
+            self._told.add(message)
+            self._tell(kind, message)

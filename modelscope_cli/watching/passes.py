@@ -1,0 +1,232 @@
+"""The forward passes of every model of a process: what enters, what each layer gives, and the gradient there.
+
+What may be recorded is decided by the optimizers: passes since the last step of the one that owns a model's
+weights belong to the next one.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules import module as hooks
+
+from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.hooks.torch_private import in_backward, is_transformed
+from modelscope_cli.records.naming import is_rectifier
+from modelscope_cli.records.watch import BETWEEN, INPUT, OUTPUT
+from modelscope_cli.watching.bookkeeping import Bookkeeper
+from modelscope_cli.watching.criterion_modules import is_criterion
+from modelscope_cli.watching.entering import EnteringKey, EnteringSums
+from modelscope_cli.watching.forward_pass import ForwardPass, is_norm
+from modelscope_cli.watching.functional import MOST_CALLS, FunctionalWatch, FunctionCall, Operation, type_of
+from modelscope_cli.watching.guard import Guard
+from modelscope_cli.watching.losses import LossWatch
+from modelscope_cli.watching.model_registry import CallKey, ModelRegistry, WatchedModel, is_wrapper, peel
+from modelscope_cli.watching.place import place_of_caller
+from modelscope_cli.watching.saturation import count_saturated, dimension_of
+from modelscope_cli.watching.step_sums import StepSums
+
+_MOST_PASSES = 512  # to one step; a model that no optimizer ever steps is not looked at for ever
+_MOST_EVALUATED = (
+    16  # the same in evaluation mode: most such passes are no training where nobody said no_grad
+)
+
+
+class PassWatch:
+    """Looks on while models run.
+
+    Args:
+        losses: says how gradients are scaled, and whether a step runs its closure again.
+        settle: called before a pass begins, when the steps before it are over.
+    """
+
+    def __init__(
+        self,
+        registry: ModelRegistry,
+        losses: LossWatch,
+        bookkeeper: Bookkeeper,
+        guard: Guard,
+        settle: Callable[[], None],
+    ) -> None:
+        self._registry, self._losses, self._bookkeeper = registry, losses, bookkeeper
+        self._guard, self._settle = guard, settle
+        self._pass = ForwardPass()
+        self._functional = FunctionalWatch(self._called)
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Look on while open."""
+        with ExitStack() as stack:
+            stack.callback(hooks.register_module_forward_pre_hook(self._enter).remove)
+            stack.callback(hooks.register_module_forward_hook(self._leave, always_call=True).remove)
+            stack.callback(self._functional.switch, False)
+            yield
+
+    def forget_broken(self) -> None:
+        """Close what an exception has ended."""
+        self._pass.forget_broken()
+        self._functional.switch(self._pass.wants_functions)
+
+    # Under torch.compile both hooks vanish: a graph that has to show its inside is another graph.
+
+    def _enter(self, module: nn.Module, args: Any) -> None:
+        if not torch.compiler.is_compiling() and not in_backward():
+            self._guard(self._open, module, args)
+
+    def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
+        if not torch.compiler.is_compiling() and not in_backward():
+            self._guard(self._close, module, output)
+
+    def _open(self, module: nn.Module, args: Any) -> None:
+        now = self._pass
+        if isinstance(module, torch.jit.ScriptModule) or getattr(module, "_is_replica", False):
+            return
+        if now.open and type(module).__name__ == "GraphModule" and self._registry.find(module) is None:
+            return  # what the compiler made of the model
+        if not now.open and self._registry.is_closed and self._registry.find(peel(module)) is None:
+            return  # another model, or something around the one that is meant
+        if not now.open:
+            self._settle()
+            can_look_between = self._functional.begin()
+            flagged, is_recorded = self._begin_pass(module)
+            model = flagged if is_recorded else None
+            now.begin(flagged, model, is_recorded and can_look_between, sys._getframe(3))
+            now.is_training = peel(module).training
+            if model is not None:
+                self._look_at_arguments(model, args)
+        name = None if now.flagged is None or is_wrapper(module) else self._name_in(now.flagged, module)
+        if now.flagged is not None:
+            around = now.open[-1] if now.open else None
+            if around is None or around.name is None:
+                now.flagged.flags.see(INPUT, "", 0, args)
+            else:
+                now.flagged.flags.see(BETWEEN, around.name, around.index, args)
+        now.enter(module, name)
+        if now.model is not None and name is not None:
+            self._look_at_call(now.model, name, module, args)
+        self._functional.switch(now.wants_functions)
+
+    def _name_in(self, model: WatchedModel, module: nn.Module) -> str | None:
+        found = self._registry.find_in(model, module)
+        return found[1] if found is not None and found[0] is model else None
+
+    def _begin_pass(self, module: nn.Module) -> tuple[WatchedModel | None, bool]:
+        """Return the model that begins to run as it is trained, None for any other pass; and whether to record."""
+        root = peel(module)
+        found = self._registry.find(root)
+        model = found[0] if found else self._registry.register(root)
+        if type(module).__name__ == "OptimizedModule":
+            message = "the model is compiled: its layers run as one and cannot be seen, its parameters can"
+            self._guard.tell_once("compiled", f"{message} (TORCH_COMPILE_DISABLE=1 shows the layers)")
+        if model is None or not torch.is_grad_enabled():
+            return None, False
+        model.has_run = True
+        if self._losses.is_reevaluated or is_transformed():
+            return None, False
+        if not model.has_been_trained:
+            model.has_been_trained, model.called = True, place_of_caller()
+            self._bookkeeper.look_at_start(model)
+        model.passes[not root.training] += 1
+        most = _MOST_PASSES if root.training else _MOST_EVALUATED
+        is_recorded = model.is_recording and model.passes[not root.training] <= most
+        if not root.training and not is_recorded:
+            return None, False
+        model.flags.begin(root)
+        return model, is_recorded
+
+    def _look_at_arguments(self, model: WatchedModel, args: Any) -> None:
+        """Take in what the model itself is given."""
+        tensors = [tensor for _, tensor in tensors_in(args) if tensor.is_floating_point()]
+        for place, x in enumerate(tensors):
+            self._look_at_entering(model, f"input#{place}" if place else "input", "", x)
+
+    def _look_at_call(self, model: WatchedModel, name: str, module: nn.Module, args: Any) -> None:
+        """Note that a module runs, and take in what the first one with weights is given."""
+        model.ran.add(name)
+        tensors = [tensor for _, tensor in tensors_in(args) if tensor.is_floating_point()]
+        if not tensors:
+            return
+        if not self._pass.has_entered and next(module.parameters(recurse=False), None) is not None:
+            self._pass.has_entered = True
+            self._look_at_entering(model, name, type(module).__name__, tensors[0])
+        if module.training and isinstance(module, nn.modules.batchnorm._BatchNorm) and tensors[0].ndim > 1:
+            values = tensors[0].numel() // max(tensors[0].shape[1], 1), len(tensors[0])
+            model.norm_values = max(model.norm_values or values, values)
+
+    def _look_at_entering(self, model: WatchedModel, name: str, kind: str, x: Tensor) -> None:
+        if not x.numel() or x.is_meta:
+            return
+        held = next((key for key in model.entering if key.name == name), None)
+        key = held or EnteringKey(name, kind, tuple(x.shape), str(x.dtype).removeprefix("torch."))
+        try:
+            model.entering.setdefault(key, EnteringSums()).add(x)
+        except (TypeError, RuntimeError, NotImplementedError):
+            model.entering.pop(key, None)
+
+    def _close(self, module: nn.Module, output: Any) -> None:
+        now = self._pass
+        call = now.leave(module)
+        self._functional.switch(now.wants_functions)
+        if now.flagged is None or call is None or (is_wrapper(module) and not call.is_innermost):
+            return
+        module = peel(module)
+        name = self._name_in(now.flagged, module)
+        if name is None:
+            return
+        now.flagged.flags.see(OUTPUT, name, call.index, output)
+        if now.model is None:
+            return
+        if is_criterion(module, output):
+            now.model.forget(name)
+            if not name:
+                self._registry.set_aside(now.model)
+        elif now.model.means(name, call.is_innermost or is_norm(module)):
+            tensors = [x for _, x in tensors_in(output) if x.is_floating_point()]
+            if tensors:
+                channel_dim = now.channels.find(module, tensors[0])
+                what = Operation(type(module).__name__, channel_dim, dimension_of(module))
+                self._look_at(now.model, (name, call.index), what, tensors[0])
+
+    def _called(self, call: FunctionCall) -> None:
+        if not in_backward() and not is_transformed():
+            self._guard(self._look_between, call)
+
+    def _look_between(self, call: FunctionCall) -> None:
+        """Look at what a module computes by itself, see `functional`."""
+        now, x = self._pass, call.find_output()
+        if now.model is None or x is None or (key := now.count(call.name)) is None:
+            return
+        if now.open[-1].functions[call.name] > MOST_CALLS:
+            message = f"of more than {MOST_CALLS} {call.name} in one call of a module the first are looked at"
+            self._guard.tell_once("many-calls", message)
+            return
+        now.model.flags.see(OUTPUT, *key, x)
+        self._look_at(now.model, key, Operation(type_of(call.name), now.channels.find(None, x), call.dim), x)
+
+    def _look_at(self, model: WatchedModel, key: CallKey, what: Operation, x: Tensor) -> None:
+        held = model.sums if self._pass.is_training else model.eval_sums
+        sums = held.get(key) or StepSums()
+        try:
+            sums.add_output(x, what.channel_dim if is_rectifier(what.type) else None)
+            saturated = count_saturated(what.type, x, what.dim)
+        except (TypeError, RuntimeError, NotImplementedError) as error:
+            self._guard.tell_once("unmeasured", f"{key[0] or what.type} has no statistics: {error}")
+            return
+        if saturated is not None:
+            sums.add_saturated(*saturated)
+        held[key] = sums
+        model.types[key] = what.type
+        model.dtypes.add(str(x.dtype).removeprefix("torch."))
+        if x.requires_grad:
+            model.severed.discard(key[0])
+            x.register_hook(lambda gradient: self._arrived(sums, gradient))
+        elif not torch.is_grad_enabled():
+            model.severed.add(key[0])
+
+    def _arrived(self, sums: StepSums, gradient: Tensor | None) -> None:
+        # Of several outputs of a compiled graph those that the loss does not depend on are handed None.
+        if gradient is not None:
+            self._guard(sums.add_gradient, gradient, self._losses.scale)

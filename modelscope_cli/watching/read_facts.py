@@ -1,0 +1,128 @@
+"""From the entries of a log to what is certain of a run, what enters its models and what its criteria are given."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from modelscope_cli.records.watch import (
+    CriterionSeries,
+    InputSeries,
+    ModelFacts,
+    OptimizerFacts,
+    ParameterFacts,
+    Series,
+    TrainingFacts,
+    WatchedCriterion,
+    WatchedInput,
+)
+from modelscope_cli.watching.log import Entry, number
+
+ParameterKey = tuple[str, str]  # model, name
+
+
+@dataclass(slots=True)
+class Described:
+    """Something that the log has numbered and described, and its rows by step."""
+
+    key: tuple[Any, ...]
+    entry: Entry
+    rows: dict[int, list[Any]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class FactsLog:
+    """What one process has said beside its series.
+
+    Attributes:
+        stated: shape and facts of every parameter of every model that ran.
+    """
+
+    inputs: list[Described] = field(default_factory=list)
+    criteria: list[Described] = field(default_factory=list)
+    optimizers: dict[str, OptimizerFacts] = field(default_factory=dict)
+    models: dict[str, ModelFacts] = field(default_factory=dict)
+    idle: dict[tuple[str, str | None], None] = field(default_factory=dict)
+    stated: dict[ParameterKey, tuple[tuple[int, ...], ParameterFacts]] = field(default_factory=dict)
+
+    def take(self, entry: Entry) -> None:
+        """Take what is certain by now. The last word on each counts: a model that is gone by then is not in it."""
+        self.optimizers |= {one["optimizer"]: OptimizerFacts(**one) for one in entry["optimizers"]}
+        self.models |= {one["model"]: _model_facts(one) for one in entry["models"]}
+        self.idle |= dict.fromkeys((kind, place) for kind, place in entry["idle"])
+        self.stated |= {
+            (model, name): (tuple(shape), ParameterFacts(*values))
+            for model, name, shape, *values in entry["parameters"]
+        }
+
+    def describe(self, kind: str, entry: Entry) -> Described:
+        """Take the description of a tensor that enters, or of a criterion."""
+        described = Described(tuple(entry["key"]), entry)
+        (self.inputs if kind == "entering" else self.criteria).append(described)
+        return described
+
+    def to_facts(self, backwards: int) -> TrainingFacts:
+        return TrainingFacts(
+            inputs=tuple(_input(one) for one in self.inputs),
+            criteria=tuple(_criterion(one) for one in self.criteria),
+            optimizers=tuple(self.optimizers.values()),
+            models=tuple(self.models.values()),
+            idle=tuple(self.idle),
+            backwards=backwards,
+        )
+
+
+def _input(seen: Described) -> WatchedInput:
+    n, mean, m2, low, high, non_finite, batch, alike = columns_of(seen.rows, 8)
+    std = tuple(math.sqrt(float(s) / k) if k else None for s, k in zip(m2, n, strict=True))
+    series = InputSeries(
+        tuple(seen.rows), _numbers(mean), std, _numbers(low), _numbers(high), non_finite, batch, alike
+    )
+    model, name = seen.key
+    return WatchedInput(
+        model, name, seen.entry["type"], tuple(seen.entry["shape"]), seen.entry["dtype"], series
+    )
+
+
+def _criterion(seen: Described) -> WatchedCriterion:
+    value, rows, right, entropy, label, guess, variance, is_probability, is_positive = columns_of(
+        seen.rows, 9
+    )
+    name, place, is_training = seen.key
+    shapes = seen.entry["shapes"]
+    return WatchedCriterion(
+        name=name,
+        place=place,
+        is_training=is_training,
+        classes=seen.entry["classes"],
+        made_by=seen.entry["made_by"],
+        shapes=(tuple(shapes[0]), tuple(shapes[1])) if shapes else None,
+        is_summed=seen.entry["is_summed"],
+        series=CriterionSeries(
+            step=tuple(seen.rows),
+            value=_numbers(value),
+            rows=rows,
+            accuracy=_numbers(right),
+            label_entropy=_numbers(entropy),
+            commonest_label=_numbers(label),
+            commonest_prediction=_numbers(guess),
+            target_variance=_numbers(variance),
+            is_probability=is_probability,
+            is_positive=is_positive,
+        ),
+    )
+
+
+def _model_facts(entry: Entry) -> ModelFacts:
+    values = entry["norm_values"]
+    lists = {name: tuple(entry[name]) for name in ("frozen_modes", "dtypes")}
+    return ModelFacts(**{**entry, **lists, "norm_values": tuple(values) if values else None})
+
+
+def columns_of(rows: dict[int, list[Any]], n: int) -> list[tuple[Any, ...]]:
+    """Return the `n` columns of rows by step."""
+    return list(zip(*rows.values(), strict=True)) or [()] * n
+
+
+def _numbers(values: Iterable[Any]) -> Series:
+    return tuple(map(number, values))
