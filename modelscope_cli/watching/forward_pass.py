@@ -63,7 +63,7 @@ class ForwardPass(threading.local):
 
     def enter(self, module: nn.Module, name: str | None) -> None:
         """Open a call; `name` is None where it is not known in the model."""
-        is_looked_into = is_container(module) or not self.open
+        is_looked_into = is_container(module) or (not self.open and not _is_torchs(module))
         call = OpenCall(module, name=name)
         if name is not None:
             call.index = self.calls[name]
@@ -112,6 +112,10 @@ def is_container(module: nn.Module) -> bool:
     if isinstance(module, nn.MultiheadAttention) or is_norm(module):
         return False
     return next(module.children(), None) is not None
+
+
+def _is_torchs(module: nn.Module) -> bool:
+    return type(module).__module__.startswith("torch.")
 
 
 def is_norm(module: nn.Module) -> bool:

@@ -134,6 +134,7 @@ def test_a_model_of_bare_parameters_shows_its_functions(watching):
 
     heard = watching(lambda: train(Bare(), lambda: torch.randn(4, 4)))
     assert [name for name, _ in functions(heard)] == ["matmul#f1", "relu#f1"]
+    assert functions(watching(lambda: train(nn.Linear(4, 4), lambda: torch.randn(4, 4)))) == []
 
 
 def test_a_loop_over_time_does_not_make_a_row_of_every_turn(watching):
