@@ -76,9 +76,10 @@ class Watcher:
         self._worst = ""
 
     def end(self, code: int | None, elapsed_ms: float) -> dict[str, Any]:
-        """Return the last word, or what it would be now."""
-        with contextlib.suppress(StopScript):  # it is over
-            self.recorder.settle()
+        """Return the last word, or what it would be now, where there is no exit code yet."""
+        if code is not None:
+            with contextlib.suppress(StopScript):  # it is over
+                self.recorder.settle()
         return {
             "code": code,
             "steps": self.recorder.n_steps,
