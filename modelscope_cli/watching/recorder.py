@@ -27,7 +27,7 @@ from modelscope_cli.hooks.torch_private import in_backward
 from modelscope_cli.watching.criteria import is_criterion
 from modelscope_cli.watching.inferred import InferredSteps, inferred
 from modelscope_cli.watching.losses import LossWatch, watched_losses
-from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel, is_wrapper, peel
+from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel, is_wrapper, kind_of, peel
 from modelscope_cli.watching.owners import find_owners
 from modelscope_cli.watching.parameters import Stepper, StepWatch
 from modelscope_cli.watching.schedule import is_recorded
@@ -223,7 +223,7 @@ class Recorder:
         elif model.means(found[1], is_innermost):
             index = now.calls[found[1]]
             now.calls[found[1]] += 1
-            self._look_at(model, found[1], index, type(module).__name__, output)
+            self._look_at(model, found[1], index, kind_of(module), output)
 
     def _look_at(self, model: WatchedModel, name: str, index: int, kind: str, output: Any) -> None:
         tensors = [tensor for _, tensor in tensors_in(output) if tensor.is_floating_point()]

@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.watching.log import Log
+from modelscope_cli.watching.parameters import is_sharded
 from modelscope_cli.watching.recorder import Recorder
 from modelscope_cli.watching.schedule import is_noted
 from modelscope_cli.watching.step_sums import Sums
@@ -159,7 +160,8 @@ class Watcher:
 
 
 def _describe(x: Tensor) -> dict[str, Any]:
-    return {"shape": list(x.shape), "device": str(x.device), "dtype": str(x.dtype).removeprefix("torch.")}
+    what = {"shape": list(x.shape), "device": str(x.device), "dtype": str(x.dtype).removeprefix("torch.")}
+    return {**what, "sharded": True} if is_sharded(x) else what
 
 
 def all_finite(report: StepReport) -> bool:
