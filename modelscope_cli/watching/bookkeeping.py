@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from modelscope_cli.analysis.statistics.sampling import even_sample, in_memory_order
 from modelscope_cli.records.watch import ParameterFacts
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
+from modelscope_cli.watching.parameters import held_here
 from modelscope_cli.watching.place import place_of_caller
 
 _CYCLES = (
@@ -83,7 +84,7 @@ class Cycle:
 
 
 def _values(gradient: Tensor) -> Tensor:
-    return gradient.coalesce().values() if gradient.is_sparse else gradient.detach()
+    return gradient.coalesce().values() if gradient.is_sparse else held_here(gradient)
 
 
 @dataclass(slots=True)
@@ -199,20 +200,22 @@ class Bookkeeper:
     def _look(self, parameter: Tensor) -> _Known:
         found = self._known.get(id(parameter))
         if found is None or found[0]() is not parameter:
-            rms = float(torch.linalg.vector_norm(parameter.detach(), dtype=torch.float32))
+            values = held_here(parameter)
+            rms = float(torch.linalg.vector_norm(values, dtype=torch.float32))
             known = _Known(
-                _sample(parameter).clone(), rms / max(parameter.numel(), 1) ** 0.5, _is_alike(parameter)
+                _sample(parameter).clone(), rms / max(values.numel(), 1) ** 0.5, _is_alike(parameter)
             )
             found = self._known[id(parameter)] = weakref.ref(parameter), known
         return found[1]
 
 
 def _sample(x: Tensor) -> Tensor:
-    return even_sample(in_memory_order(x.detach()), _SAMPLE)[0]
+    return even_sample(in_memory_order(held_here(x)), _SAMPLE)[0]
 
 
 def _is_alike(x: Tensor) -> bool | None:
     """Tell whether all rows of a weight are the same; None for less than two rows, and for what is too large."""
-    if x.ndim < 2 or len(x) < 2 or x.numel() > _MOST_ALIKE:
+    rows = held_here(x)
+    if rows.ndim < 2 or len(rows) < 2 or rows.numel() > _MOST_ALIKE:
         return None
-    return bool((x.detach() == x.detach()[:1]).all())
+    return bool((rows == rows[:1]).all())

@@ -12,10 +12,12 @@ _TOLERANCE = 1e-4  # relative; an all-reduce gives every rank the very same sum
 
 
 class Rank(Protocol):
-    """What is known of one rank: figures of each parameter by step, and how far it came."""
+    """What is known of one rank: figures of each parameter by step, which are of its own shard, how far it came."""
 
     @property
     def parameters(self) -> dict[tuple[str, str], dict[int, list[float | None]]]: ...
+    @property
+    def sharded(self) -> set[tuple[str, str]]: ...
     @property
     def n_steps(self) -> int: ...
     @property
@@ -40,7 +42,8 @@ def find_disagreements(ranks: Sequence[Rank]) -> Iterator[Event]:
                 f"rank {number} took {counted(rank.n_steps, 'step')}, the others {usual}",
             )
     named: set[int] = set()
-    places = [(step, key) for key, steps in ranks[0].parameters.items() for step in steps]
+    whole = {key: steps for key, steps in ranks[0].parameters.items() if key not in ranks[0].sharded}
+    places = [(step, key) for key, steps in whole.items() for step in steps]
     for step, key in sorted(places):
         rows = [rank.parameters.get(key, {}).get(step) for rank in ranks]
         for what, column in (("gradient", 0), ("weight", 1)):

@@ -138,6 +138,12 @@ def peel(module: nn.Module) -> nn.Module:
     return module
 
 
+def kind_of(module: nn.Module) -> str:
+    """Return the class that was written: `fully_shard` gives a module one of its own, which derives from it."""
+    kinds = [kind.__name__ for kind in type(module).__mro__]
+    return kinds[2] if kinds[1] == "FSDPModule" else kinds[0]
+
+
 def is_wrapper(module: nn.Module) -> bool:
     return _inside(module) is not None
 
@@ -248,7 +254,7 @@ class ModelRegistry:
         return model
 
     def _label(self, root: nn.Module) -> str:
-        kind = type(root).__name__
+        kind = kind_of(root)
         others = (model.label for model in (*self.models, *self._named) if model.root() is not root)
         n_alike = sum(label.partition("#")[0] == kind for label in others)
         return f"{kind}#{n_alike + 1}" if n_alike else kind

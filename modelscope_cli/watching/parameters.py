@@ -58,24 +58,36 @@ class StepWatch:
         ]
 
 
+def is_sharded(x: Tensor) -> bool:
+    """Tell whether this process may hold but a part of a tensor, as `fully_shard` leaves it."""
+    return hasattr(x, "to_local")
+
+
+def held_here(x: Tensor) -> Tensor:
+    """Return what this process holds of a tensor: to ask the others for theirs would change the training."""
+    here: Tensor = x.to_local() if is_sharded(x) else x  # type: ignore[attr-defined]
+    return here.detach()
+
+
 def _look(parameter: Tensor, scale: Tensor | None) -> _Before:
     sample = _sample(parameter).clone()
     weight_norm = _norm(parameter)
-    sampled_norm = weight_norm if sample.numel() == parameter.numel() else _norm(sample)
+    sampled_norm = weight_norm if sample.numel() == held_here(parameter).numel() else _norm(sample)
     return _Before(parameter, sample, [_gradient_norm(parameter, scale), weight_norm, sampled_norm])
 
 
 def _gradient_norm(parameter: Tensor, scale: Tensor | None) -> Tensor:
     gradient = parameter.grad
     if gradient is None:
-        return parameter.new_tensor(-1.0, dtype=torch.float32)
+        return held_here(parameter).new_tensor(-1.0, dtype=torch.float32)
+    gradient = held_here(gradient)
     values = gradient.coalesce().values() if gradient.is_sparse else gradient
     return _norm(values) if scale is None else _norm(values) / scale.to(values.device)
 
 
 def _sample(x: Tensor) -> Tensor:
-    return even_sample(in_memory_order(x.detach()), _SAMPLE)[0]
+    return even_sample(in_memory_order(held_here(x)), _SAMPLE)[0]
 
 
 def _norm(x: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(x.detach(), dtype=torch.float32)
+    return torch.linalg.vector_norm(held_here(x), dtype=torch.float32)

@@ -24,7 +24,14 @@ from modelscope_cli.watching.forward_pass import ForwardPass, is_norm
 from modelscope_cli.watching.functional import MOST_CALLS, FunctionalWatch, FunctionCall, Operation, type_of
 from modelscope_cli.watching.guard import Guard
 from modelscope_cli.watching.losses import LossWatch
-from modelscope_cli.watching.model_registry import CallKey, ModelRegistry, WatchedModel, is_wrapper, peel
+from modelscope_cli.watching.model_registry import (
+    CallKey,
+    ModelRegistry,
+    WatchedModel,
+    is_wrapper,
+    kind_of,
+    peel,
+)
 from modelscope_cli.watching.place import place_of_caller
 from modelscope_cli.watching.saturation import count_saturated, dimension_of
 from modelscope_cli.watching.step_sums import StepSums
@@ -187,7 +194,7 @@ class PassWatch:
             tensors = [x for _, x in tensors_in(output) if x.is_floating_point()]
             if tensors:
                 channel_dim = now.channels.find(module, tensors[0])
-                what = Operation(type(module).__name__, channel_dim, dimension_of(module))
+                what = Operation(kind_of(module), channel_dim, dimension_of(module))
                 self._look_at(now.model, (name, call.index), what, tensors[0])
 
     def _called(self, call: FunctionCall) -> None:

@@ -52,6 +52,7 @@ class RankLog:
     dtype: str = "float32"
     types: dict[LayerKey, str] = field(default_factory=dict)
     trained: dict[ParameterKey, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+    sharded: set[ParameterKey] = field(default_factory=set)
     layers: dict[LayerKey, dict[int, Sums]] = field(default_factory=dict)
     parameters: dict[ParameterKey, dict[int, list[float | None]]] = field(default_factory=dict)
     steps: dict[StepKey, Scalars] = field(default_factory=dict)
@@ -95,6 +96,8 @@ class RankLog:
         elif kind == "parameter":
             parameter = self._by_id[entry["id"]] = _parameter_key(*entry["key"])
             self.trained[parameter] = entry["optimizer"], tuple(entry["shape"])
+            if entry.get("sharded"):
+                self.sharded.add(parameter)
             self.device, self.dtype = entry["device"], entry["dtype"]
         elif kind in ("entering", "criterion"):
             self._by_id[entry["id"]] = self.facts.describe(kind, entry)

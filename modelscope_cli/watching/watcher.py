@@ -13,6 +13,7 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.records.watch import Birth
 from modelscope_cli.watching.criteria import CriterionKey, CriterionSums
 from modelscope_cli.watching.log import Log
+from modelscope_cli.watching.parameters import is_sharded
 from modelscope_cli.watching.recorder import Recorder
 from modelscope_cli.watching.schedule import is_noted
 from modelscope_cli.watching.step_sums import Sums
@@ -81,9 +82,10 @@ class Watcher:
         self._birth: Birth | None = None  # the last
 
     def end(self, code: int | None, elapsed_ms: float) -> dict[str, Any]:
-        """Return the last word, or what it would be now."""
-        with contextlib.suppress(StopScript):  # it is over
-            self.recorder.settle()
+        """Return the last word, or what it would be now, where there is no exit code yet."""
+        if code is not None:
+            with contextlib.suppress(StopScript):  # it is over
+                self.recorder.settle()
         self._write_evaluation(self.recorder.n_steps, self.recorder.criteria.take(False))
         self._write_facts()
         return {
@@ -221,7 +223,8 @@ class Watcher:
 
 
 def _describe(x: Tensor) -> dict[str, Any]:
-    return {"shape": list(x.shape), "device": str(x.device), "dtype": str(x.dtype).removeprefix("torch.")}
+    what = {"shape": list(x.shape), "device": str(x.device), "dtype": str(x.dtype).removeprefix("torch.")}
+    return {**what, "sharded": True} if is_sharded(x) else what
 
 
 def all_finite(report: StepReport) -> bool:

@@ -8,6 +8,7 @@ from tolerance import close
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from modelscope_cli import watch
 from modelscope_cli.watching.log import Log
 from modelscope_cli.watching.read_record import record_of
 from modelscope_cli.watching.read_series import RankLog, merge_ranks
@@ -227,6 +228,20 @@ def test_a_record_says_how_often_backward_ran_and_that_nothing_changed():
     trained = record(lambda: train(through_data))
     assert (trained.steps, trained.backwards, trained.run.warnings) == (4, 4, ())
     assert {row.optimizer for row in trained.parameters} == {"inferred"}
+
+
+@pytest.mark.parametrize(("n", "steps"), [(1, 1), (4, 2), (4, 9)])
+def test_a_loop_with_steps_by_hand_stops_where_it_was_asked_to(n, steps):
+    model, n_done = Net(), 0
+    with watch(model, steps=steps) as watched:
+        for _ in range(n):
+            model(torch.randn(4, 6)).square().mean().backward()
+            assert watched.record().steps == n_done
+            for parameter in model.parameters():
+                through_data(parameter)
+            n_done += 1
+    assert (n_done, watched.record().steps) == (min(n, steps), min(n, steps))
+    assert watched.record().exit_code == 0
 
 
 def test_a_script_that_ends_right_after_its_last_step_has_shown_it(watching):

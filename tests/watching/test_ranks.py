@@ -110,6 +110,23 @@ def test_a_rank_that_disagrees_is_named(tmp_path):
     assert "rank 1 disagrees" in done.stderr
 
 
+def test_ranks_that_hold_a_part_of_each_weight_do_not_disagree(tmp_path):
+    script = SCRIPT.replace("nn.parallel.DistributedDataParallel(model)", "fully_shard(model)")
+    script = script.replace("import os", "from torch.distributed.fsdp import fully_shard\nimport os", 1)
+    seen, _ = watched(tmp_path / "two", world=2, script=script)
+    assert seen.events == ()
+    assert [(row.model, row.name, row.type) for row in seen.layers] == [
+        ("Sequential", "0", "Linear"),
+        ("Sequential", "1", "ReLU"),
+        ("Sequential", "2", "Linear"),
+    ]
+    assert [row.name for row in seen.parameters] == ["0.weight", "0.bias", "2.weight", "2.bias"]
+    for row in seen.parameters:
+        assert row.series.step == tuple(range(6))
+        assert all(row.series.grad_norm)
+        assert all(row.series.update_ratio)
+
+
 def test_a_rank_that_ends_otherwise_is_named():
     ends = {"code": 1, "steps": 7}, {"code": 3, "steps": 7}, None
     messages = [event.message for event in find_disagreements([RankLog(end=end) for end in ends])]
