@@ -170,3 +170,17 @@ def test_several_inputs_and_outputs_are_all_shown() -> None:
     assert row.input_shapes == ((2, 3), (3,))
     assert row.output_shapes == ((2, 3), (3,))
     assert row.output_bytes == 24 + 24
+
+
+def test_a_parameter_may_be_the_argument_of_a_layer() -> None:
+    class Tokens(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.token, self.layer = nn.Parameter(torch.zeros(1, 4)), nn.Linear(4, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(self.token) + self.layer(x)
+
+    found = measure_shapes(Tokens(), (torch.zeros(1, 4),))
+    assert found.error is None
+    assert found.totals.macs == 2 * 4 * 2

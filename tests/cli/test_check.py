@@ -182,7 +182,7 @@ def test_annotations_carry_file_and_line(run, cwd):
     assert finding["made_at"] == {"file": "net.py", "line": 8}
     first, *_ = run(f"{line} --format github", expect=None).out.splitlines()
     assert re.match(
-        "::(warning|error) file=net.py,line=8,title=MS202 dead-channels::block1.relu: 4 of 4", first
+        "::error file=net.py,line=8,title=MS202 dead-channels::block1.relu: the layer is dead", first
     )
 
 

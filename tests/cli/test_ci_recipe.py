@@ -61,4 +61,6 @@ def test_the_settings_it_shows_are_settings(checkout):
     settings = read_settings(checkout)
     assert settings.thresholds == {"MS202": 0.7, "MS501": 25e6, "MS504": "1,1000"}
     assert (settings.fail_on, settings.baseline) == ("warning", checkout / "known.json")
+    subject = settings.model, settings.checkpoint, settings.images
+    assert subject == ("models/net.py:Net", Path("last.pth"), ("tests/star.png",))
     assert "MS205" not in [rule.code for rule in settings.rules()]

@@ -89,6 +89,7 @@ class _OperatorCounter(FlopCounterMode):
 
     def __init__(self, *, display: bool) -> None:
         super().__init__(display=display)
+        self.mod_tracker = _NoTracker()  # type: ignore[assignment]
         self._others: Counter[str] = Counter()
 
     def _count_flops(self, func_packet: Any, out: Any, args: Any, kwargs: Any) -> Any:
@@ -98,6 +99,19 @@ class _OperatorCounter(FlopCounterMode):
 
     def uncounted(self) -> tuple[str, ...]:
         return tuple(f"{name} x{count}" for name, count in self._others.most_common())
+
+
+class _NoTracker:
+    """In the place of torch's: our own hooks know the modules, and its hooks refuse a parameter as an argument of a
+    module where no gradient is recorded."""
+
+    parents = frozenset({"Global"})
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *raised: object) -> None:
+        pass
 
 
 def _computes(func_packet: Any, out: Any, args: Any) -> bool:
