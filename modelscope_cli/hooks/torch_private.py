@@ -105,6 +105,15 @@ def _checksum(tensor: Tensor) -> int:
     return zlib.crc32(values.view(torch.uint8).numpy().tobytes())
 
 
+def output_shape_of(node: Any) -> tuple[int, ...] | None:
+    """Return the shape of what a node of the graph gave; None where it does not tell."""
+    known = getattr(node, "_input_metadata", None)
+    if not known:
+        return None
+    shape = getattr(known[0], "shape", None)
+    return tuple(int(size) for size in shape) if shape is not None else None
+
+
 def children_of(value: Any) -> Children | None:
     """Return what a tuple, list, dict or other known container holds, one level deep; None for anything else."""
     pytree = getattr(torch.utils, "_pytree", None)

@@ -155,6 +155,7 @@ class WatchedInput:
     Attributes:
         name: of the argument, or of the layer; `type`: the layer's class, empty for an argument.
         shape: of the first batch.
+        is_computed: another model gave it, and gradients go back there.
     """
 
     model: str
@@ -162,6 +163,7 @@ class WatchedInput:
     type: str
     shape: tuple[int, ...]
     dtype: str
+    is_computed: bool
     series: InputSeries
 
 
@@ -300,6 +302,10 @@ class ScalarSeries:
     step: tuple[int, ...]
     value: Series
     group: int = 0
+
+
+SUMMED, BROADCAST = "summed", "broadcast"
+"""Kinds of events: what the graph of a loss shows. Rules judge them."""
 
 
 @dataclass(frozen=True, slots=True)

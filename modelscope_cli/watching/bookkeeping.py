@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from modelscope_cli.analysis.statistics.sampling import even_sample, in_memory_order
 from modelscope_cli.records.watch import ParameterFacts
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
-from modelscope_cli.watching.parameters import held_here
+from modelscope_cli.watching.parameters import held_here, is_sharded
 from modelscope_cli.watching.place import place_of_caller
 
 _CYCLES = (
@@ -175,8 +175,8 @@ class Bookkeeper:
                 ParameterFacts(
                     requires_grad=parameter.requires_grad,
                     has_gradient=known.has_gradient,
-                    has_run=owner in model.ran,
-                    is_severed=owner in model.severed,
+                    has_run=owner in model.ran or not model.has_been_trained,
+                    is_severed=owner in model.severed or not model.has_been_trained,
                     has_changed=not torch.equal(_sample(parameter), known.sample),
                     start_rms=known.rms,
                     was_alike=known.was_alike,
@@ -188,14 +188,15 @@ class Bookkeeper:
         """Count the parameters of an optimizer that no model that ran has, and that have no gradient."""
         named = {id(parameter) for _, _, parameter in self._parameters()}
         held = [p for group in optimizer.param_groups for p in group["params"]]
-        return sum(id(p) not in named and p.grad is None for p in held)
+        return sum(id(p) not in named and p.requires_grad and p.grad is None for p in held)
 
     def _parameters(self) -> Iterator[tuple[WatchedModel, str, nn.Parameter]]:
         for model in self._registry.models:
             root = model.root()
-            if root is not None and model.has_been_trained:
+            if root is not None and (model.has_been_trained or model.has_run_without_gradients):
                 for name, parameter in root.named_parameters():
-                    yield model, name, parameter
+                    if type(parameter) is nn.Parameter or is_sharded(parameter):
+                        yield model, name, parameter
 
     def _look(self, parameter: Tensor) -> _Known:
         found = self._known.get(id(parameter))

@@ -21,12 +21,12 @@ from torch.nn import functional
 from modelscope_cli.watching.place import place_of_caller
 
 # What a criterion compares its input with: the number of a class, or numbers of the same shape.
-CLASSES, NUMBERS = "classes", "numbers"
+CLASSES, BINARY, NUMBERS = "classes", "binary", "numbers"
 _KINDS = {
     "cross_entropy": CLASSES,
     "nll_loss": CLASSES,
-    "binary_cross_entropy": NUMBERS,
-    "binary_cross_entropy_with_logits": NUMBERS,
+    "binary_cross_entropy": BINARY,
+    "binary_cross_entropy_with_logits": BINARY,
     "mse_loss": NUMBERS,
     "l1_loss": NUMBERS,
     "smooth_l1_loss": NUMBERS,
@@ -62,12 +62,16 @@ class CriterionSums:
     """What one criterion was given, between two steps; results stay on the device until they are asked for.
 
     Attributes:
+        kind: what it compares its input with.
+        is_logits: whether the input is, rather than probabilities.
         n_classes: of the logits; None where it compares numbers.
         made_by: what gave the input, of `_MADE_BY`; None where it is anything else.
         shapes: of input and target, where they differ and are broadcast.
         is_summed: whether the loss is a sum over the batch.
     """
 
+    kind: str
+    is_logits: bool
     n_classes: int | None
     made_by: str | None
     shapes: tuple[tuple[int, ...], tuple[int, ...]] | None
@@ -82,11 +86,15 @@ class CriterionSums:
         with torch.no_grad():
             x, target = x.detach(), target.detach()
             nothing = value.new_zeros(())
-            if self.n_classes is None or target.is_floating_point():
+            if self.kind == BINARY:
+                limit = 0.0 if self.is_logits else 0.5
+                right, rows = self._compare((x > limit).long(), (target > 0.5).long(), None)
+                known = rows
+            elif self.n_classes is None or target.is_floating_point():
                 rows = value.new_tensor(float(max(x.shape[0] if x.ndim else 1, 1)))
                 right, known = nothing, nothing
             else:
-                right, rows = self._compare(x, target, ignored)
+                right, rows = self._compare(x.argmax(1 if x.ndim > 1 else 0), target, ignored)
                 known = rows
             variance = nothing if self.n_classes is not None else target.float().var(correction=0)
             figures = [
@@ -95,15 +103,14 @@ class CriterionSums:
                 known,
                 right,
                 variance * rows,
-                *_as_probabilities(x, self.n_classes),
+                *_as_probabilities(x, self.kind),
             ]
             self._pending.append(torch.stack([one.detach().to("cpu", torch.float64) for one in figures]))
         if len(self._pending) >= _MOST_PENDING:
             self._fetch()
 
-    def _compare(self, x: Tensor, target: Tensor, ignored: int | None) -> tuple[Tensor, Tensor]:
+    def _compare(self, predictions: Tensor, target: Tensor, ignored: int | None) -> tuple[Tensor, Tensor]:
         """Return how many predictions are right, and of how many."""
-        predictions = x.argmax(1 if x.ndim > 1 else 0)
         is_counted = torch.ne(target, -100 if ignored is None else ignored)
         if self.n_classes is not None and self.n_classes <= _MOST_CLASSES:
             labels = _count(target, is_counted, self.n_classes)
@@ -175,11 +182,11 @@ class CriterionFigures:
         return list(astuple(self))
 
 
-def _as_probabilities(x: Tensor, n_classes: int | None) -> tuple[Tensor, Tensor]:
+def _as_probabilities(x: Tensor, kind: str) -> tuple[Tensor, Tensor]:
     """Return 1 where the input is one of probabilities, else 0; and -1 where anything is negative, else 0."""
     low, high = x.min(), x.max()
     is_unit = (low >= 0) & (high <= 1)
-    if n_classes is not None and n_classes > 1:
+    if kind == CLASSES:
         sums = x.sum(1 if x.ndim > 1 else 0, dtype=torch.float32)
         is_unit = is_unit & ((sums - 1).abs().max() < 1e-2)
     return is_unit, -(low < 0).to(torch.int8)
@@ -227,16 +234,19 @@ class CriterionWatch:
             return
         held = self._training if is_training else self._evaluation
         key = CriterionKey(name, place_of_caller(), is_training)
-        n_classes = None
-        if _KINDS[name] == CLASSES and not target.is_floating_point():
+        kind = _KINDS[name]
+        n_classes = 2 if kind == BINARY else None
+        if kind == CLASSES and not target.is_floating_point():
             n_classes = x.shape[1] if x.ndim > 1 else x.shape[0]
         reduction = options.get("reduction", "mean")
         sums = held.get(key)
         if sums is None:
             shapes = None
-            if _KINDS[name] == NUMBERS and x.shape != target.shape:
+            if kind != CLASSES and x.shape != target.shape:
                 shapes = tuple(x.shape), tuple(target.shape)
-            sums = held[key] = CriterionSums(n_classes, _made_by(x), shapes, reduction == "sum")
+            sums = held[key] = CriterionSums(
+                kind, name.endswith("logits"), n_classes, _made_by(x), shapes, reduction == "sum"
+            )
         if sums.n_classes != n_classes:
             return  # another model's, at the same line
         mean = value.detach()

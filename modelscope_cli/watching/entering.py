@@ -18,12 +18,14 @@ class EnteringKey:
     Attributes:
         type: the class of the first layer with weights; empty for an argument of the model.
         shape: of the first such tensor; batches may differ.
+        is_computed: gradients go back through it, to another model.
     """
 
     name: str
     type: str
     shape: tuple[int, ...]
     dtype: str
+    is_computed: bool
 
 
 @dataclass(slots=True)

@@ -101,7 +101,7 @@ def watched_losses(
     is_ours: Callable[[], bool],
     skipped: Callable[[Any], object],
     count_steps: Callable[[], int],
-    begin: Callable[[], object],
+    begin: Callable[[Any], object],
     end: Callable[[], object],
 ) -> Iterator[None]:
     """Look on while `torch.autograd.backward` (which `Tensor.backward` calls) and gradient scalers are used.
@@ -110,7 +110,7 @@ def watched_losses(
         is_ours: False in a process that was forked off.
         skipped: called with the optimizer when a scaler left out its step because of infinite gradients.
         count_steps: how many steps there were so far.
-        begin, end: called before and after every backward pass.
+        begin, end: called before every backward pass, with what it is called on, and after it.
     """
     backward, scale, step = torch.autograd.backward, torch.amp.GradScaler.scale, torch.amp.GradScaler.step
 
@@ -118,7 +118,7 @@ def watched_losses(
     def watched_backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
         if not is_ours() or in_backward():  # a checkpoint runs one inside another
             return backward(tensors, *args, **kwargs)
-        begin()
+        begin(tensors)
         watch.see(tensors)
         result = backward(tensors, *args, **kwargs)
         end()

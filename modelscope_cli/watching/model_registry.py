@@ -76,6 +76,7 @@ class WatchedModel:
     severed: set[str] = field(default_factory=set)
     dtypes: set[str] = field(default_factory=set)
     has_been_trained: bool = False
+    has_run_without_gradients: bool = False
 
     def begin_step(self, step: int, is_recording: bool) -> None:
         """Forget the passes so far: those to come belong to this step."""
@@ -122,13 +123,18 @@ class WatchedModel:
 
 
 def _frozen_modes(root: nn.Module | None) -> tuple[str, ...]:
-    kinds = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
+    """Return the classes of layers that behave otherwise in training mode, and are not in it."""
     found = [module for module in root.modules() if not module.training] if root is not None else []
-    return tuple(
-        dict.fromkeys(
-            type(one).__name__ for one in found if isinstance(one, kinds) or "Drop" in type(one).__name__
-        )
-    )
+    return tuple(dict.fromkeys(type(one).__name__ for one in found if _asks_for_mode(one)))
+
+
+def _asks_for_mode(module: nn.Module) -> bool:
+    kinds = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
+    if isinstance(module, kinds) or "Drop" in type(module).__name__:
+        return True
+    code = getattr(type(module).forward, "__code__", None)
+    is_own = not type(module).__module__.startswith("torch.")
+    return is_own and code is not None and "training" in code.co_names
 
 
 def peel(module: nn.Module) -> nn.Module:

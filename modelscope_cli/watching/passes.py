@@ -128,13 +128,17 @@ class PassWatch:
         if type(module).__name__ == "OptimizedModule":
             message = "the model is compiled: its layers run as one and cannot be seen, its parameters can"
             self._guard.tell_once("compiled", f"{message} (TORCH_COMPILE_DISABLE=1 shows the layers)")
-        if model is None or not torch.is_grad_enabled():
+        if model is None:
+            return None, False
+        if not torch.is_grad_enabled():
+            model.has_run_without_gradients |= root.training
+            model.called = model.called or place_of_caller()
             return None, False
         model.has_run = True
         if self._losses.is_reevaluated or is_transformed():
             return None, False
         if not model.has_been_trained:
-            model.has_been_trained, model.called = True, place_of_caller()
+            model.has_been_trained, model.called = True, place_of_caller() or model.called
             self._bookkeeper.look_at_start(model)
         model.passes[not root.training] += 1
         most = _MOST_PASSES if root.training else _MOST_EVALUATED
@@ -167,7 +171,9 @@ class PassWatch:
         if not x.numel() or x.is_meta:
             return
         held = next((key for key in model.entering if key.name == name), None)
-        key = held or EnteringKey(name, kind, tuple(x.shape), str(x.dtype).removeprefix("torch."))
+        key = held or EnteringKey(
+            name, kind, tuple(x.shape), str(x.dtype).removeprefix("torch."), x.requires_grad
+        )
         try:
             model.entering.setdefault(key, EnteringSums()).add(x)
         except (TypeError, RuntimeError, NotImplementedError):

@@ -80,7 +80,13 @@ def _input(seen: Described) -> WatchedInput:
     )
     model, name = seen.key
     return WatchedInput(
-        model, name, seen.entry["type"], tuple(seen.entry["shape"]), seen.entry["dtype"], series
+        model,
+        name,
+        seen.entry["type"],
+        tuple(seen.entry["shape"]),
+        seen.entry["dtype"],
+        bool(seen.entry["computed"]),
+        series,
     )
 
 

@@ -20,17 +20,19 @@ from torch.optim import Optimizer
 from torch.optim import optimizer as optim
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.watch import Birth
+from modelscope_cli.records.watch import BROADCAST, SUMMED, Birth
 from modelscope_cli.watching.births import find_birth
 from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.criteria import CriterionWatch, watched_criteria
 from modelscope_cli.watching.guard import Guard
 from modelscope_cli.watching.inferred import InferredSteps, inferred
+from modelscope_cli.watching.loss_graph import broadcast_in, summed_over
 from modelscope_cli.watching.losses import LossWatch, watched_losses
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
 from modelscope_cli.watching.owners import find_owners
 from modelscope_cli.watching.parameters import Stepper, StepWatch
 from modelscope_cli.watching.passes import PassWatch
+from modelscope_cli.watching.place import place_of_caller
 from modelscope_cli.watching.schedule import is_recorded
 from modelscope_cli.watching.steps import Clock, OpenStep, StepReport
 
@@ -271,8 +273,9 @@ class Recorder:
     def _inferred_step(self, one: inferred) -> StepReport:
         return self._end_step(one, one.watch, has_closure=False)
 
-    def _before_backward(self) -> None:
+    def _before_backward(self, tensors: Any) -> None:
         self.settle()
+        self._guard(self._look_at_loss, tensors)
         self._guard(self.bookkeeper.before_backward)
 
     def _after_backward(self) -> None:
@@ -283,6 +286,22 @@ class Recorder:
             self._listener.on_unstepped()
         if not self._stepping and not self._only:
             self._guard(self._inferred.remember, self.registry.models, self.losses.scale, self._is_awaited)
+
+    def _look_at_loss(self, tensors: Any) -> None:
+        """Tell of a loss that was computed by hand in a way that may well be a mistake."""
+        if not isinstance(tensors, Tensor) or tensors.numel() != 1 or not self._is_looking():
+            return
+        if (n := summed_over(tensors)) > 1:
+            what = f"the loss is a sum over {n:,} values, so its gradients are as many times larger"
+            self._guard.tell_once(SUMMED, f"{what}{self._at()}")
+        if (shapes := broadcast_in(tensors)) is not None:
+            given, made = shapes
+            what = f"a prediction of shape {given} is held against a target so that the difference has {made}"
+            self._guard.tell_once(BROADCAST, f"{what}{self._at()}")
+
+    def _at(self) -> str:
+        place = place_of_caller()
+        return f" ({place})" if place else ""
 
     def _look_at_gradients(self) -> None:
         self.bookkeeper.after_backward(self._is_looking())

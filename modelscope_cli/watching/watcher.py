@@ -173,7 +173,13 @@ class Watcher:
             parameters=parameters,
             entering={
                 self._number(
-                    "entering", model, key.name, type=key.type, shape=key.shape, dtype=key.dtype
+                    "entering",
+                    model,
+                    key.name,
+                    type=key.type,
+                    shape=key.shape,
+                    dtype=key.dtype,
+                    computed=key.is_computed,
                 ): sums.to_list()
                 for model, key, sums in report.entering
             },

@@ -56,7 +56,7 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     ]
     models = {one.model for one in case.course.parameters if one.optimizer}
     strangers = next((one for one in case.facts.optimizers if one.strangers), None)
-    if strangers is None:
+    if strangers is None and not case.fails:
         left = [one for one in left if one.model in models]  # another model may be meant to stay as it is
     if not left:
         return
@@ -150,6 +150,12 @@ def unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         first, *others = idle
         words = f"it is never used: its layer does not run, and no gradient reaches it{case.beside(others)}"
         yield TrainingSighting(first, 0, len(idle), words)
+        return
+    for one in case.facts.optimizers:
+        if one.strangers and one.strangers < _MOSTLY * one.held and not any(not_held(case, threshold)):
+            what = counted(one.strangers, "parameter")
+            words = f"{one.optimizer} holds {what} of layers that never run, and no gradient reaches them"
+            yield TrainingSighting(None, 0, one.strangers, words, one.made)
 
 
 def mostly_frozen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
@@ -203,13 +209,20 @@ def rate_is_gone(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         place = optimizer.made if optimizer else None
         if peak == 0:
             yield TrainingSighting(None, 0, 0.0, f"the learning rate of {label} is 0 in every step", place)
-        elif share > threshold and gone[-1] and case.progress.learns is not True:
+        elif share > threshold and gone[-1] and _has_more_to_learn(case):
             since = steps[gone.index(True)]
             words = (
                 f"the learning rate of {label} falls from {peak:.2g} to {values[-1]:.2g}, below a thousandth of "
                 f"its highest in {share:.0%} of the steps"
             )
             yield TrainingSighting(None, since, share, words, place)
+
+
+def _has_more_to_learn(case: Case) -> bool:
+    main, chance = case.progress.main, case.progress.chance
+    if main is None or chance is None:
+        return case.progress.learns is not True
+    return main.end > 0.5 * chance
 
 
 RULES = (

@@ -38,7 +38,8 @@ class Link(IntEnum):
     INITIALISATION = 4
     STEP_SIZE = 5
     LAYERS = 6
-    LOSS = 7
+    STANDSTILL = 7
+    LOSS = 8
 
 
 class Course(Protocol):

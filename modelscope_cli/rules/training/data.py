@@ -7,6 +7,7 @@ from modelscope_cli.records.watch import WatchedInput
 from modelscope_cli.rules.training.case import FEW_STEPS, Case, Link, TrainingRule, TrainingSighting
 
 _BYTE = 255.0
+_FLAT = 0.02  # a standard deviation so small, of images for instance that were divided by 255 twice
 _IMAGE_CHANNELS = (1, 3, 4)
 _NORMALISERS = ("BatchNorm", "LayerNorm", "GroupNorm", "InstanceNorm", "Embedding")
 
@@ -54,6 +55,8 @@ def constant_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         inputs = [one for one in _entering(case) if one.model == model]
         arguments = [one for one in inputs if not one.type] or inputs
         for one in arguments[:1]:
+            if one.is_computed:
+                continue  # by another model
             stds = _known(one.series.std)
             if len(one.series.step) < threshold or not stds:
                 continue
@@ -62,6 +65,9 @@ def constant_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             if max(stds) == 0:
                 words = f"every value that enters {model} is {_known(one.series.mean)[0]:.3g}"
                 yield TrainingSighting(None, one.series.step[0], 0.0, words, place)
+            elif max(stds) < _FLAT and case.fails:
+                words = f"what enters {model} hardly differs: its standard deviation is {max(stds):.2g}"
+                yield TrainingSighting(None, one.series.step[0], max(stds), words, place)
             elif all(one.series.is_alike):
                 words = f"all samples of a batch that enters {model} are the same"
                 yield TrainingSighting(None, one.series.step[0], 0.0, words, place)

@@ -14,6 +14,7 @@ from modelscope_cli.rules.training.case import (
     TrainingSighting,
     lasting,
 )
+from modelscope_cli.rules.training.progress import MIN_STEPS
 
 _ENTIRELY = 0.9999  # of the values
 _LAYERS_WITH_FAN = ("Linear", "Conv1d", "Conv2d", "Conv3d")
@@ -45,6 +46,7 @@ def output_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting
 
 def dead(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The first rectifier to die; one that is given nothing but zeros dies of it."""
+    yield from fed_nothing(case, threshold)
     silent = []
     for layer in case.course.layers:
         if is_rectifier(layer.type):
@@ -61,6 +63,18 @@ def dead(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         yield TrainingSighting(layer, step, last, words + case.followed(silent), severity=severity)
 
 
+def fed_nothing(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """A model that another one feeds, through an activation in the script: what arrives is all zero."""
+    for one in case.facts.inputs:
+        highs, lows = (
+            [value for value in values if value is not None] for values in (one.series.max, one.series.min)
+        )
+        if one.is_computed and not one.type and len(highs) >= FEW_STEPS and not any((*highs, *lows)):
+            words = f"every value that enters {one.model} is 0: what is computed in front of it is dead"
+            yield TrainingSighting(None, one.series.step[0], 1.0, words, severity=ERROR)
+            return
+
+
 def dead_channels(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The rectifier with the largest share of channels that never fire."""
     found = []
@@ -70,7 +84,9 @@ def dead_channels(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             continue
         start = lasting(shares, lambda share: share > threshold)
         last = shares[-1]
-        if start is not None and last is not None and last < _ENTIRELY:
+        # Once there is nothing more to learn, channels fall silent in healthy runs too.
+        is_meant = start is not None and (case.fails or start == 0)
+        if start is not None and is_meant and last is not None and last < _ENTIRELY:
             found.append((layer.series.step[start], layer.order, layer, last))
     if found:
         step, _, layer, last = max(found, key=lambda one: one[3])
@@ -82,7 +98,8 @@ def dead_channels(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def saturated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    if not case.fails:
+    main = case.progress.main
+    if case.progress.learns is True or main is None or main.n < 2 * MIN_STEPS:
         return
     found = []
     for layer in _hidden(case):
@@ -166,7 +183,7 @@ def symmetric(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         for one in case.weights()
         if one.facts is not None
         and one.facts.was_alike
-        and one.facts.is_alike
+        and (one.facts.is_alike or one.facts.start_rms > 0)
         and one.facts.requires_grad
         and one.facts.has_gradient
         and one.shape[0] > 1
@@ -177,7 +194,8 @@ def symmetric(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         assert first.facts is not None
         size = first.facts.start_rms
         what = "every value of it is 0" if size == 0 else f"its rows are all the same ({size:.2g} in size)"
-        words = f"{what} at first, and its rows are still alike after {counted(case.course.steps, 'step')}"
+        still = f", and its rows are still alike after {counted(case.course.steps, 'step')}"
+        words = f"{what} at first{still if first.facts.is_alike else ''}"
         yield TrainingSighting(first, 0, size, words + case.beside(others))
 
 
@@ -299,8 +317,8 @@ RULES = (
         severity=WARNING,
         sentence="many channels of a ReLU are zero for every sample",
         threshold=0.4,
-        measure="share of its channels, to the end",
-        source="own measurement over healthy runs; see tests/verdict",
+        measure="share of its channels, from the first step to the end; or to the end of a training that fails",
+        source="own measurement, tests/verdict: a third at the first step at most in healthy runs",
         hint="lower the learning rate, initialise by kaiming_normal_, add a norm, or use a leaky activation",
         link=Link.LAYERS,
         judge=dead_channels,

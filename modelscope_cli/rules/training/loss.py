@@ -10,7 +10,11 @@ from modelscope_cli.rules.training.progress import MIN_STEPS, LossCourse
 
 _ENOUGH = 50  # steps, before a loss that has not fallen is a finding
 _GROSS = 10.0  # times the loss at first
-_COLLAPSED = 0.98  # share of the predictions that are of one class
+_ENOUGH_ROWS, _ENOUGH_OTHERS = (
+    200,
+    8,
+)  # predictions, and labels among them that are not of the commonest class
+_COLLAPSED = 0.995  # share of the predictions that are of one class
 
 
 def _whose(case: Case, label: str) -> str:
@@ -123,8 +127,6 @@ def not_fallen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 def collapsed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Every prediction is of one class, while the labels are of several."""
-    if case.progress.learns is True:
-        return
     for one in case.facts.criteria:
         series = one.series
         n = max(len(series.step) // 3, 3)
@@ -132,16 +134,44 @@ def collapsed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             continue
         guesses = [share for share in series.commonest_prediction[-n:] if share is not None]
         labels = [share for share in series.commonest_label[-n:] if share is not None]
-        if guesses and labels and min(guesses) > threshold and max(labels) < 1 and sum(series.rows) >= 200:
+        rows = sum(series.rows[-n:])
+        if not guesses or rows < _ENOUGH_ROWS:
+            continue
+        n_others = (1 - sum(labels) / len(labels)) * rows  # labels that are not of the commonest class
+        if sum(guesses) / len(guesses) > threshold and n_others >= _ENOUGH_OTHERS:
             most = sum(labels) / len(labels)
             words = (
                 f"nearly every prediction is of one class, and {most:.0%} of the labels of a batch are of one"
             )
-            yield TrainingSighting(None, series.step[-n], min(guesses), words, one.place)
+            yield TrainingSighting(None, series.step[-n], max(guesses), words, one.place)
             return
 
 
 RULES = (
+    TrainingRule(
+        code="MS701",
+        name="loss-not-finite",
+        severity=ERROR,
+        sentence="the loss becomes NaN or infinite",
+        threshold=0,
+        measure="losses that are not finite",
+        source="IEEE 754: NaN passes through every sum, and into every weight",
+        hint="lower the learning rate, clip the gradients; look for log, sqrt or a division in the loss",
+        link=Link.LAYERS,
+        judge=loss_not_finite,
+    ),
+    TrainingRule(
+        code="MS704",
+        name="loss-diverges",
+        severity=WARNING,
+        sentence="the loss is far above what it had been",
+        threshold=2,
+        measure="times the least loss over a quarter of the run; an error where it ends above its start",
+        source="own choice: a loss twice as high as it had been for a quarter of the run",
+        hint="lower the learning rate, warm it up, or clip the gradients (clip_grad_norm_)",
+        link=Link.LOSS,
+        judge=diverging,
+    ),
     TrainingRule(
         code="MS733",
         name="overflow-without-a-scaler",
@@ -173,9 +203,9 @@ RULES = (
         sentence="nearly every prediction is of one class, while the labels are of several",
         threshold=_COLLAPSED,
         measure="share of the predictions that are of the commonest class, to the end",
-        source="own choice: 98 %",
+        source="own choice: 995 of 1,000",
         hint="weight the classes in the loss, or sample them evenly; look whether the labels belong to the images",
-        link=Link.LOSS,
+        link=Link.STANDSTILL,
         judge=collapsed,
     ),
 )

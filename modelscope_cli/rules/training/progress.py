@@ -35,6 +35,7 @@ class LossCourse:
         least: the lowest mean over as many steps as the last.
         n: steps with a finite loss.
         has_broken: whether it became NaN or infinite and stayed so.
+        has_been_negative: whether it was below zero at any step.
     """
 
     optimizer: str
@@ -44,6 +45,7 @@ class LossCourse:
     error: float
     n: int
     has_broken: bool
+    has_been_negative: bool
 
     @property
     def has_fallen(self) -> bool | None:
@@ -117,6 +119,8 @@ def _learns(
         return False
     if course.n < MIN_STEPS:
         return None
+    if chance is None and course.has_been_negative:
+        return True if course.has_fallen else None  # no share of it can be told: a reward, a likelihood
     if course.has_risen and (chance is None or course.end > chance):
         return False
     if accuracy is not None and guessed is not None and rows:
@@ -144,7 +148,9 @@ def _course(series: ScalarSeries, rates: Sequence[ScalarSeries]) -> LossCourse |
     values = [value for step, value in pairs if value is not None and math.isfinite(value) and step >= warm]
     if not values:
         return (
-            LossCourse(series.optimizer, math.nan, math.nan, math.nan, math.nan, 0, True) if pairs else None
+            LossCourse(series.optimizer, math.nan, math.nan, math.nan, math.nan, 0, True, False)
+            if pairs
+            else None
         )
     first, last = max(min(len(values) // 10, _MOST_WINDOW), 3), max(min(len(values) // 4, _MOST_WINDOW), 3)
     noise = _noise(values)
@@ -157,6 +163,7 @@ def _course(series: ScalarSeries, rates: Sequence[ScalarSeries]) -> LossCourse |
         error=_CORRELATED * noise * math.sqrt(1 / min(first, len(values)) + 1 / min(last, len(values))),
         n=len(values),
         has_broken=has_broken,
+        has_been_negative=min(values) < 0,
     )
 
 

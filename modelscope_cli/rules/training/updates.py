@@ -180,7 +180,7 @@ RULES = (
         measure="|change| / |weight|, in every step",
         source="A. Karpathy, CS231n, Ratio of weights:updates: about 1e-3; 1e-5 is a hundredth of that",
         hint="raise the learning rate",
-        link=Link.STEP_SIZE,
+        link=Link.STANDSTILL,
         judge=small_updates,
     ),
     TrainingRule(

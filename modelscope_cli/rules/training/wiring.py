@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.naming import counted
-from modelscope_cli.records.watch import WatchedCriterion
+from modelscope_cli.records.watch import BROADCAST, SUMMED, WatchedCriterion
 from modelscope_cli.rules.training.case import Case, Link, TrainingRule, TrainingSighting
 
 _WITHIN = {"cross_entropy": "softmax", "binary_cross_entropy_with_logits": "sigmoid"}
@@ -110,6 +110,7 @@ def summed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             )
             yield TrainingSighting(None, one.series.step[0], rows, words, one.place)
             return
+    yield from _told(case, SUMMED)
 
 
 def broadcast(case: Case, threshold: float) -> Iterator[TrainingSighting]:
@@ -119,16 +120,31 @@ def broadcast(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             words = f"{one.name} compares a prediction of shape {given} with a target of shape {wanted}: both are "
             words += "broadcast, so that every prediction is held against every target"
             yield TrainingSighting(None, one.series.step[0], None, words, one.place)
+            return
+    yield from _told(case, BROADCAST)
+
+
+def _told(case: Case, kind: str) -> Iterator[TrainingSighting]:
+    """Give what the graph of the loss showed."""
+    for event in case.course.events:
+        if event.kind == kind:
+            yield TrainingSighting(None, event.step or 0, None, event.message)
+            return
 
 
 def one_label(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Every label is the same, and the loss goes to zero with nothing learnt."""
     for one in _losses(case):
         shares = [share for share in one.series.commonest_label if share is not None]
-        if not one.classes or one.classes < 2 or len(shares) < 3 or min(shares) < 1:
+        if one.name not in ("cross_entropy", "nll_loss") or len(shares) < 3 or min(shares) < 1:
             continue
         main = case.progress.main
-        if main is not None and sum(one.series.rows) >= threshold and main.end < 0.5 * math.log(one.classes):
+        if (
+            main is not None
+            and (one.classes or 0) > 1
+            and sum(one.series.rows) >= threshold
+            and main.end < 0.5 * math.log(one.classes or 1)
+        ):
             words = f"every label is of the same class, of {one.classes}: there is nothing to tell apart"
             yield TrainingSighting(None, one.series.step[0], 1.0, words, one.place)
 
