@@ -1,5 +1,6 @@
 """What a rule of training is, what it is given, and what it says. Standard library only."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -24,6 +25,7 @@ from modelscope_cli.rules.training.progress import Progress
 
 LASTING = 3  # records in a row, the last of the run among them, before something is called a state
 MIN_RECORDS = 8  # fewer tell nothing about a course
+_RISEN = 5.0  # times the loss at first
 FEW_STEPS = 5  # after so many what is certain is certain
 
 Row = WatchedLayer | WatchedParameter
@@ -97,6 +99,28 @@ class Case:
         place = birth.model, birth.name, birth.call
         return next((row for row in rows if (row.model, row.name, getattr(row, "call", 0)) == place), None)
 
+    def link_of_break(self, *kinds: str) -> Link:
+        """Return how early in the chain a value that is not finite stands.
+
+        Where it began in this way, and the loss was as ever until then, it is a cause. Where the loss had risen
+        far, it is what comes of steps that are too large. Where it began elsewhere, it follows from that.
+        """
+        birth = self.born()
+        if birth is None:
+            return Link.LAYERS
+        if birth.what not in kinds:
+            return Link.STANDSTILL
+        return Link.WIRING if self._is_calm_until(birth.step) else Link.LAYERS
+
+    def _is_calm_until(self, step: int) -> bool:
+        for series in self.course.loss:
+            pairs = zip(series.step, series.value, strict=True)
+            values = [abs(value) for at, value in pairs if at < step and value is not None]
+            values = [value for value in values if math.isfinite(value)]
+            if values and values[-1] > _RISEN * max(values[0], 1e-3):
+                return False
+        return True
+
     def naming(self) -> Callable[[Row], str]:
         """Return what names a row."""
         return labelling(self.course.layers, self.course.parameters)
@@ -124,7 +148,7 @@ class TrainingSighting:
         step: since when.
         place: the line of the script it is about.
         hint: what to try here; the rule's own where there is nothing more to the point.
-        severity: where it differs from the rule's.
+        severity, link: where they differ from the rule's.
     """
 
     row: Row | None
@@ -134,6 +158,7 @@ class TrainingSighting:
     place: str | None = None
     hint: str | None = None
     severity: str | None = None
+    link: Link | None = None
 
 
 @dataclass(frozen=True, slots=True)

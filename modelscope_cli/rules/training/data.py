@@ -7,6 +7,7 @@ from modelscope_cli.records.watch import WatchedInput
 from modelscope_cli.rules.training.case import FEW_STEPS, Case, Link, TrainingRule, TrainingSighting
 
 _BYTE = 255.0
+_SPARSE = 0.1  # of the range: a standard deviation so small means that nearly all values are the same
 _FLAT = 0.02  # a standard deviation so small, of images for instance that were divided by 255 twice
 _IMAGE_CHANNELS = (1, 3, 4)
 _NORMALISERS = ("BatchNorm", "LayerNorm", "GroupNorm", "InstanceNorm", "Embedding")
@@ -58,19 +59,23 @@ def constant_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             if one.is_computed:
                 continue  # by another model
             stds = _known(one.series.std)
-            if len(one.series.step) < threshold or not stds:
+            if len(one.series.step) < threshold or not stds or any(one.series.non_finite):
                 continue
             caller = case.model(model)
             place = caller.called if caller else None
             if max(stds) == 0:
                 words = f"every value that enters {model} is {_known(one.series.mean)[0]:.3g}"
                 yield TrainingSighting(None, one.series.step[0], 0.0, words, place)
-            elif max(stds) < _FLAT and case.fails:
+            elif case.fails and max(stds) < max(_FLAT, _SPARSE * _range(one)):
                 words = f"what enters {model} hardly differs: its standard deviation is {max(stds):.2g}"
                 yield TrainingSighting(None, one.series.step[0], max(stds), words, place)
             elif all(one.series.is_alike):
                 words = f"all samples of a batch that enters {model} are the same"
                 yield TrainingSighting(None, one.series.step[0], 0.0, words, place)
+
+
+def _range(one: WatchedInput) -> float:
+    return max(_known(one.series.max), default=0.0) - min(_known(one.series.min), default=0.0)
 
 
 def input_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting]:

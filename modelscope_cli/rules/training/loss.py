@@ -10,10 +10,8 @@ from modelscope_cli.rules.training.progress import MIN_STEPS, LossCourse
 
 _ENOUGH = 50  # steps, before a loss that has not fallen is a finding
 _GROSS = 10.0  # times the loss at first
-_ENOUGH_ROWS, _ENOUGH_OTHERS = (
-    200,
-    8,
-)  # predictions, and labels among them that are not of the commonest class
+_ENOUGH_ROWS, _ENOUGH_OTHERS = 200, 5  # predictions; labels among them that are not of the commonest class
+_IMBALANCED, _LAZY = 0.8, 0.9  # shares: of the commonest label, of the commonest prediction that is no better
 _COLLAPSED = 0.995  # share of the predictions that are of one class
 
 
@@ -40,12 +38,13 @@ def loss_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             is_over = any(map(math.isfinite, values[at:]))
             when = f"at step {step}" if is_over else f"from step {step} on"
             words = f"the loss{_whose(case, series.optimizer)} is {values[at]} {when}{_origin(case, step)}"
-            yield TrainingSighting(None, step, None, words, _place(case))
+            yield TrainingSighting(None, step, None, words, _place(case), link=case.link_of_break(LOSS))
             return
     for event in case.course.events:
         if event.kind == "loss":
             words = event.message + _origin(case, event.step or 0)
-            yield TrainingSighting(None, event.step or 0, None, words, _place(case))
+            place, link = _place(case), case.link_of_break(LOSS)
+            yield TrainingSighting(None, event.step or 0, None, words, place, link=link)
             return
 
 
@@ -138,10 +137,14 @@ def collapsed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         if not guesses or rows < _ENOUGH_ROWS:
             continue
         n_others = (1 - sum(labels) / len(labels)) * rows  # labels that are not of the commonest class
-        if sum(guesses) / len(guesses) > threshold and n_others >= _ENOUGH_OTHERS:
-            most = sum(labels) / len(labels)
+        most, guessed = sum(labels) / len(labels), sum(guesses) / len(guesses)
+        right = case.progress.accuracy
+        is_lazy = (
+            most > _IMBALANCED and guessed > _LAZY and right is not None and right < most + 1 / rows**0.5
+        )
+        if (guessed > threshold or (is_lazy and case.fails)) and n_others >= _ENOUGH_OTHERS:
             words = (
-                f"nearly every prediction is of one class, and {most:.0%} of the labels of a batch are of one"
+                f"{guessed:.1%} of the predictions are of one class, and {most:.1%} of the labels of a batch"
             )
             yield TrainingSighting(None, series.step[-n], max(guesses), words, one.place)
             return
@@ -181,7 +184,7 @@ RULES = (
         measure="gradients that are not finite",
         source="IEEE 754 binary16: the largest value is 65504",
         hint="use torch.amp.GradScaler, or bfloat16, which needs none",
-        link=Link.STEP_SIZE,
+        link=Link.BOOKKEEPING,
         judge=overflow,
     ),
     TrainingRule(

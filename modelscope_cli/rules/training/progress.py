@@ -22,6 +22,7 @@ _FALL = 0.05  # share of the loss at first that a fall must have, to count as on
 _FLAT = 0.1  # share of the loss at first that a fall may have at most, for the loss to be called flat
 _WARM = 0.1  # share of the highest learning rate; steps before it are warm-up
 _AT_CHANCE = 0.97  # share of what guessing costs; a loss above it has learnt nothing yet
+_RISEN = 1.5  # times the very first loss
 _MARGIN = 0.05  # of accuracy, above guessing the commonest label
 _LOW = 0.5  # share of what guessing costs; a loss that stays below it needs not fall
 
@@ -31,7 +32,9 @@ class LossCourse:
     """How one loss went.
 
     Attributes:
-        start, end: means over the first and last steps; `error`: the standard error of their difference.
+        start, end: means over the first and last steps, the former not above the first value and its noise.
+        first, lowest_end: the very first value, and the lowest of the last ones.
+        error: the standard error of their difference.
         least: the lowest mean over as many steps as the last.
         n: steps with a finite loss.
         has_broken: whether it became NaN or infinite and stayed so.
@@ -39,8 +42,10 @@ class LossCourse:
     """
 
     optimizer: str
+    first: float
     start: float
     end: float
+    lowest_end: float
     least: float
     error: float
     n: int
@@ -63,7 +68,9 @@ class LossCourse:
     def has_risen(self) -> bool:
         """Whether it is plainly higher at the end than at first."""
         rise = self.end - self.start
-        return self.n >= MIN_STEPS and rise > _SURE * self.error and rise > _FLAT * abs(self.start)
+        is_beyond_noise = rise > _SURE * self.error and rise > _FLAT * abs(self.start)
+        is_never_back = self.first > 0 and self.lowest_end > _RISEN * self.first
+        return self.n >= MIN_STEPS and (is_beyond_noise or is_never_back)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,23 +154,38 @@ def _course(series: ScalarSeries, rates: Sequence[ScalarSeries]) -> LossCourse |
     warm = _warm_up(series, rates)
     values = [value for step, value in pairs if value is not None and math.isfinite(value) and step >= warm]
     if not values:
-        return (
-            LossCourse(series.optimizer, math.nan, math.nan, math.nan, math.nan, 0, True, False)
-            if pairs
-            else None
-        )
+        return _nothing(series.optimizer) if pairs else None
     first, last = max(min(len(values) // 10, _MOST_WINDOW), 3), max(min(len(values) // 4, _MOST_WINDOW), 3)
     noise = _noise(values)
     starts = range(0, max(len(values) - last, 0) + 1, max(last // 2, 1))
     return LossCourse(
         optimizer=series.optimizer,
-        start=statistics.fmean(values[:first]),
+        first=values[0],
+        lowest_end=min(values[-last:]),
+        # A run that diverges at once is not one that falls afterwards: the very first value counts.
+        start=min(statistics.fmean(values[:first]), values[0] + 2 * noise),
         end=statistics.fmean(values[-last:]),
         least=min(statistics.fmean(values[at : at + last]) for at in starts),
         error=_CORRELATED * noise * math.sqrt(1 / min(first, len(values)) + 1 / min(last, len(values))),
         n=len(values),
         has_broken=has_broken,
         has_been_negative=min(values) < 0,
+    )
+
+
+def _nothing(optimizer: str) -> LossCourse:
+    """Return the course of a loss that was never finite."""
+    return LossCourse(
+        optimizer=optimizer,
+        first=math.nan,
+        start=math.nan,
+        end=math.nan,
+        lowest_end=math.nan,
+        least=math.nan,
+        error=math.nan,
+        n=0,
+        has_broken=True,
+        has_been_negative=False,
     )
 
 

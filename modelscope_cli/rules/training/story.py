@@ -38,10 +38,11 @@ def tell(case: Case, found: Sequence[Found]) -> list[tuple[Found, str | None]]:
 
 def _key(one: Found, places: dict[int, int]) -> tuple[int, bool, int, int]:
     rule, seen = one
-    is_certain = rule.link <= Link.WIRING
+    link = _link(one)
+    is_certain = link <= Link.WIRING
     severity = seen.severity or rule.severity
     # What is certain goes by its weight, what is a symptom by when it began.
-    return rule.link, is_certain and severity != ERROR, seen.step, places.get(id(seen.row), -1)
+    return link, is_certain and severity != ERROR, seen.step, places.get(id(seen.row), -1)
 
 
 def _spoilt_last(ordered: Sequence[Found], broken: int | None) -> list[Found]:
@@ -51,7 +52,7 @@ def _spoilt_last(ordered: Sequence[Found], broken: int | None) -> list[Found]:
 
     def is_spoilt(one: Found) -> bool:
         rule, seen = one
-        is_later = rule.link >= Link.STEP_SIZE and rule.code not in _NOT_FINITE and seen.step >= broken
+        is_later = _link(one) >= Link.STEP_SIZE and rule.code not in _NOT_FINITE and seen.step >= broken
         return is_later and rule.code != "MS733"
 
     return sorted(ordered, key=is_spoilt)
@@ -63,6 +64,11 @@ def _explains(cause: Found, one: Found, broken: int | None) -> bool:
         return False
     if rule.code in _NOT_FINITE:
         return after.step >= seen.step or other.code in _NOT_FINITE
-    if rule.link < other.link:
+    if _link(cause) < _link(one):
         return True
-    return rule.link == other.link >= Link.STEP_SIZE
+    return _link(cause) == _link(one) >= Link.STEP_SIZE
+
+
+def _link(one: Found) -> Link:
+    rule, seen = one
+    return seen.link or rule.link

@@ -27,7 +27,8 @@ def gradient_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighti
     birth = case.born(GRADIENT)
     if birth is not None:
         words = f"its gradient is not finite at step {birth.step}, where every output and the loss are"
-        yield TrainingSighting(case.row_of(birth), birth.step, None, words)
+        link = case.link_of_break(GRADIENT)
+        yield TrainingSighting(case.row_of(birth), birth.step, None, words, link=link)
         return
     found: dict[int, list[WatchedParameter]] = {}
     for one in case.course.parameters:
@@ -39,7 +40,7 @@ def gradient_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighti
         step = min(found)
         one, *others = found[step]
         words = f"its gradient is not finite at step {step}{case.beside(others)}"
-        yield TrainingSighting(one, step, 1 + len(others), words)
+        yield TrainingSighting(one, step, 1 + len(others), words, link=case.link_of_break(GRADIENT))
 
 
 def _gradients(
