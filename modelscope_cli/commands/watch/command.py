@@ -64,6 +64,10 @@ def watch(
         typer.Option("--abort-on", help="Stop the script, with exit code 1, once this is seen."),
     ] = None,
     fail_on: FailOnOpt = None,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="With --fail-on: exit with 1 also where nothing can be told yet."),
+    ] = False,
     report: Annotated[
         Path | None,
         typer.Option(
@@ -89,6 +93,7 @@ def watch(
       modelscope watch --layer relu --steps 20 --every 1 samples/train.py
     """
     from modelscope_cli.commands.watch.table import check_columns, watch_sheet
+    from modelscope_cli.records.watch import UNKNOWN
     from modelscope_cli.report.folder import free_folder
     from modelscope_cli.watching.ranks import agreed_folder, find_ranks
 
@@ -115,4 +120,5 @@ def watch(
         return record.exit_code or 0
     emit(where, watch_sheet(record, output.columns), record.to_dict())
     exit_code = 0 if report else record.exit_code or 0
-    return exit_code or int(is_failed(record.findings, fail_on))
+    is_unknown = strict and fail_on is not None and record.verdict == UNKNOWN
+    return exit_code or int(is_unknown or is_failed(record.findings, fail_on))

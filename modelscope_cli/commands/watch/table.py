@@ -8,11 +8,13 @@ from modelscope_cli.records.watch import (
     SOUND,
     ScalarSeries,
     TrainingFinding,
+    WatchedCriterion,
+    WatchedInput,
     WatchedLayer,
     WatchRecord,
     labelling,
 )
-from modelscope_cli.report.numbers import number, percent
+from modelscope_cli.report.numbers import number, percent, shape
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
 
@@ -148,15 +150,57 @@ def _folded(n_rows: int) -> tuple[tuple[str, str], ...]:
 
 
 def _facts(record: WatchRecord) -> tuple[tuple[str, str], ...]:
-    facts = []
+    facts = [_entering(one, record) for one in record.facts.inputs if not one.type]
     for series in record.loss:
         name = "loss" if len(record.loss) == 1 else f"loss ({_who(record, series.optimizer)})"
         facts.append((name, _course(series)))
+    facts += [_evaluation(one) for one in record.facts.criteria if not one.is_training and one.series.step]
+    for series in record.lr:
+        if series.group == 0:
+            name = "learning rate" if _is_alone(record.lr) else f"learning rate ({series.optimizer})"
+            facts.append((name, _rates(series)))
     if record.ranks > 1:
         facts.append(("ranks", f"{record.ranks}, merged"))
     if record.steps:
         facts.append(("steps", f"{record.steps}, {record.recorded} of them looked at closely"))
     return (*facts, *_verdict(record))
+
+
+def _is_alone(series: Sequence[ScalarSeries]) -> bool:
+    return len({one.optimizer for one in series}) == 1
+
+
+def _entering(one: WatchedInput, record: WatchRecord) -> tuple[str, str]:
+    models = {other.model for other in record.facts.inputs}
+    series = one.series
+    lows, highs = ([value for value in values if value is not None] for values in (series.min, series.max))
+    words = [f"{shape(one.shape)} {one.dtype}", f"mean {number(_first(series.mean))}"]
+    words.append(f"std {number(_first(series.std))}")
+    if lows and highs:
+        words.append(f"from {number(min(lows))} to {number(max(highs))}")
+    if any(series.non_finite):
+        words.append(f"{sum(series.non_finite):,} values that are not finite")
+    return one.name if len(models) == 1 else f"{one.name} of {one.model}", ", ".join(words)
+
+
+def _evaluation(one: WatchedCriterion) -> tuple[str, str]:
+    """Say how a criterion that is only looked at went, by the step before which it was."""
+    values = [value for value in one.series.value if value is not None]
+    rates = [value for value in one.series.accuracy if value is not None]
+    what = f"{one.name} ({one.place})" if one.place else one.name
+    if not values:
+        return "evaluation", what
+    words = [f"{what} {number(values[0])} at first, {number(values[-1])} at the end"]
+    if rates:
+        words.append(f"accuracy {percent(rates[0])} at first, {percent(rates[-1])} at the end")
+    return "evaluation", "; ".join(words)
+
+
+def _rates(series: ScalarSeries) -> str:
+    first, last, most = series.value[0], series.value[-1], max(value or 0.0 for value in series.value)
+    if first == last == most:
+        return number(first)
+    return f"{number(first)} at first, {number(last)} at the end; highest {number(most)}"
 
 
 def _who(record: WatchRecord, optimizer: str) -> str:
@@ -185,12 +229,16 @@ def _verdict(record: WatchRecord) -> list[tuple[str, str]]:
             return [("verdict", "nothing wrong found")]
         return [("verdict", f"cannot tell yet: {record.reason}")]
     lines = []
-    for finding in record.findings:
-        where = f"{finding.layer}: " if finding.layer else ""
-        since = f" ({finding.place})" if finding.place else ""
-        if finding.follows is not None:
-            lines.append(("", f"from it follows {finding.code}: {where}{finding.message}"))
-            continue
-        lines.append((f"{finding.severity} {finding.code}", f"{where}{finding.message}{since}"))
-        lines.append(("", f"try: {finding.hint}"))
+    for cause in (one for one in record.findings if one.follows is None):
+        where = f"{cause.layer}: " if cause.layer else ""
+        place = f" ({cause.place})" if cause.place else ""
+        lines.append((f"{cause.severity} {cause.code}", f"{where}{cause.message}{place}"))
+        lines.append(("", f"try: {cause.hint}"))
+        if followed := [one for one in record.findings if one.follows == cause.code]:
+            lines.append(("", f"from this follow: {', '.join(map(_briefly, followed))}"))
     return lines
+
+
+def _briefly(finding: TrainingFinding) -> str:
+    since = f"since step {finding.since_step}"
+    return f"{finding.code} {finding.rule} ({f'{finding.layer}, ' if finding.layer else ''}{since})"
