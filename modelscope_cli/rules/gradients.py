@@ -84,6 +84,12 @@ def _no_gradient_at_all(evidence: Evidence, threshold: float) -> str | None:
     )
 
 
+def _no_vanishing_to_judge(evidence: Evidence, threshold: float) -> str | None:
+    if _backward(evidence).is_partial:
+        return "one synthetic object reaches few of the heads of a detection model"
+    return _no_gradient_at_all(evidence, threshold)
+
+
 RULES = (
     Rule(
         code="MS301",
@@ -108,7 +114,7 @@ RULES = (
         hint="modelscope grads MODEL   draws the way back; normalise, shorten the way, or initialise anew",
         needs=_BACKWARD,
         judge=_vanishing,
-        excuse=_no_gradient_at_all,
+        excuse=_no_vanishing_to_judge,
     ),
     Rule(
         code="MS303",
