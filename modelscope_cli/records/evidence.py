@@ -99,6 +99,7 @@ class Backward:
 
     Attributes:
         parameters: `unused` is one that no output of the model depends on.
+        is_partial: the loss is that of a detection model on a synthetic object, which few of its heads see.
         used: the layers whose parameters take part in an output, called or not, and those around them.
     """
 
@@ -106,6 +107,7 @@ class Backward:
     activations: tuple[ActivationGradient, ...]
     output_grad_norm: float
     used: frozenset[str] = frozenset()
+    is_partial: bool = False
 
 
 @dataclass(frozen=True, slots=True)

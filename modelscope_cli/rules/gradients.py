@@ -1,6 +1,7 @@
 """MS3xx: what is wrong with the gradients."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import groupby
 
 from modelscope_cli.records.check import ERROR, WARNING
@@ -53,8 +54,12 @@ def _weights(backward: Backward) -> Iterator[Weight]:
 
 
 def _vanishing(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    first = next(_weights(_backward(evidence)), None)
     for run in _runs(_backward(evidence), lambda ratio: ratio < threshold):
-        yield _describe(run, min(ratio for _, ratio in run))
+        # None at all, back to the first weight: the way is cut. In a side branch it may be meant: of the last block
+        # of a transformer, only what the class token sees has an effect.
+        is_cut = run[-1] == first and run[-1][1] == 0
+        yield replace(_describe(run, min(ratio for _, ratio in run)), severity=ERROR if is_cut else None)
 
 
 def _exploding(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
@@ -73,8 +78,7 @@ def _describe(run: list[Weight], worst: float) -> Sighting:
     first, ratio = run[0]
     words = f"is {ratio:.2g} times the one at the output" if ratio else "is exactly zero"
     more = f"; {len(run) - 1} before it likewise, as far as {worst:.2g}" if len(run) > 1 else ""
-    severity = None if worst else ERROR  # next to no gradient may suffice; none at all never does
-    return Sighting(first.layer or None, worst, f"the gradient of {first.name} {words}{more}", severity)
+    return Sighting(first.layer or None, worst, f"the gradient of {first.name} {words}{more}")
 
 
 def _no_gradient_at_all(evidence: Evidence, threshold: float) -> str | None:
@@ -82,6 +86,12 @@ def _no_gradient_at_all(evidence: Evidence, threshold: float) -> str | None:
     return (
         None if is_there else "the loss sends no gradient into the model: its prediction could not be surer"
     )
+
+
+def _no_vanishing_to_judge(evidence: Evidence, threshold: float) -> str | None:
+    if _backward(evidence).is_partial:
+        return "one synthetic object reaches few of the heads of a detection model"
+    return _no_gradient_at_all(evidence, threshold)
 
 
 RULES = (
@@ -108,7 +118,7 @@ RULES = (
         hint="modelscope grads MODEL   draws the way back; normalise, shorten the way, or initialise anew",
         needs=_BACKWARD,
         judge=_vanishing,
-        excuse=_no_gradient_at_all,
+        excuse=_no_vanishing_to_judge,
     ),
     Rule(
         code="MS303",

@@ -210,3 +210,14 @@ def test_neighbours_that_are_next_to_nothing_are_one_finding():
     (finding,) = found(model.eval(), select="MS205").values()
     assert finding.layer == "1"
     assert "after it likewise" in finding.message
+
+
+@pytest.mark.parametrize(
+    "name", ["ssdlite320_mobilenet_v3_large", pytest.param("ssd300_vgg16", marks=pytest.mark.slow)]
+)
+def test_heads_that_see_no_object_are_not_called_dead(name):
+    record = ms.check(name, weights="none", device="cpu", input_shape=(2, 3, 128, 128), select="MS3")
+    record.assert_passed()
+    reasons = {rule.code: rule.reason for rule in record.rules}
+    assert reasons["MS301"] is reasons["MS303"] is None
+    assert reasons["MS302"] == "one synthetic object reaches few of the heads of a detection model"

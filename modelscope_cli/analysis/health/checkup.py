@@ -165,7 +165,8 @@ class _Checkup:
                 output = session.run(self._arguments(batch, self._is_training))
                 activations.settle()
                 main = _main_output(output)
-                is_classifier = main is not None and main.ndim == 2 and main.shape[1] >= 2
+                is_table = main is not None and main.ndim == 2 and main.shape[1] >= 2
+                is_classifier = is_table and self._loaded.family != "detection"  # whose tables are of boxes
                 if answers is not None and main is not None and is_classifier:
                     answers += main.argmax(1).tolist()
                 else:
@@ -217,7 +218,9 @@ class _Checkup:
         loss = LossRequest("logit" if forward.answers is not None else AUTO)
         gradients = self._differentiate(loss)
         rows, used = self._usage(gradients.parameters)
-        return Backward(rows, gradients.activations, gradients.totals.output_grad_norm, used)
+        is_partial = self._loaded.family == "detection"
+        output_norm = gradients.totals.output_grad_norm
+        return Backward(rows, gradients.activations, output_norm, used, is_partial)
 
     def _usage(
         self, rows: tuple[ParameterGradient, ...]
