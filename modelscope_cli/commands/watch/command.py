@@ -1,28 +1,19 @@
 """`modelscope watch`."""
 
 from contextlib import nullcontext
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import modelscope_cli as ms
-from modelscope_cli.records.bounds import LONGEST_RUN
+from modelscope_cli.commands.watch import options
 from modelscope_cli.shell import console
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.groups import spread
-from modelscope_cli.shell.numbers import whole
 from modelscope_cli.shell.output import emit
 from modelscope_cli.shell.verdict import FailOnOpt, is_failed
-
-
-class AbortOn(StrEnum):
-    """What stops the script."""
-
-    nan = "nan"
-    findings = "findings"
 
 
 class _Telling:
@@ -44,30 +35,11 @@ def watch(
     module: Annotated[
         bool, typer.Option("--module", "-m", help="SCRIPT is a module's name, as in python -m.")
     ] = False,
-    every: Annotated[
-        int | None,
-        whole(
-            "--every",
-            most=LONGEST_RUN,
-            min=1,
-            metavar="K",
-            help="Look at every K-th step.",
-            show_default="every one at first, then ever fewer",
-        ),
-    ] = None,
-    steps: Annotated[
-        int | None,
-        whole("--steps", most=LONGEST_RUN, min=1, metavar="N", help="Stop the script after N steps."),
-    ] = None,
-    abort_on: Annotated[
-        AbortOn | None,
-        typer.Option("--abort-on", help="Stop the script, with exit code 1, once this is seen."),
-    ] = None,
+    every: options.EveryOpt = None,
+    steps: options.StepsOpt = None,
+    abort_on: options.AbortOnOpt = None,
     fail_on: FailOnOpt = None,
-    strict: Annotated[
-        bool,
-        typer.Option("--strict", help="With --fail-on: exit with 1 also where nothing can be told yet."),
-    ] = False,
+    strict: options.StrictOpt = False,
     report: Annotated[
         Path | None,
         typer.Option(
