@@ -174,7 +174,6 @@ class CriterionSeries:
     Attributes:
         value: the criterion's own mean over the rows; `rows`: how many there were.
         accuracy: share of rows whose largest score is the label's; None where there are no classes.
-        label_entropy: of the labels of the step, in nats.
         commonest_label, commonest_prediction: the share of the class that most of them are.
         target_variance: of targets that are numbers.
         is_probability: every row of the input is one of probabilities.
@@ -185,7 +184,6 @@ class CriterionSeries:
     value: Series
     rows: tuple[int, ...]
     accuracy: Series
-    label_entropy: Series
     commonest_label: Series
     commonest_prediction: Series
     target_variance: Series
@@ -202,7 +200,9 @@ class WatchedCriterion:
         classes: of the logits; None where it compares numbers.
         made_by: what gave its input: softmax, relu, tanh, sigmoid; None for anything else.
         shapes: of input and target where they differ and are broadcast.
-        is_summed: the loss is a sum over the batch.
+        is_summed: the criterion is a sum over the batch.
+        label_entropy: of the labels of all recorded steps, in nats, corrected for how few they are.
+        commonest_label: the share of the commonest of them.
     """
 
     name: str
@@ -212,6 +212,8 @@ class WatchedCriterion:
     made_by: str | None
     shapes: tuple[tuple[int, ...], tuple[int, ...]] | None
     is_summed: bool
+    label_entropy: float | None
+    commonest_label: float | None
     series: CriterionSeries
 
 

@@ -78,6 +78,7 @@ class CriterionSums:
     is_summed: bool
     _pending: list[Tensor] = field(default_factory=list)
     _sums: list[float] = field(default_factory=lambda: [0.0] * 7)
+    _is_labelled: bool = True
     _labels: Tensor | None = None
     _predictions: Tensor | None = None
 
@@ -89,7 +90,7 @@ class CriterionSums:
             if self.kind == BINARY:
                 limit = 0.0 if self.is_logits else 0.5
                 right, rows = self._compare((x > limit).long(), (target > 0.5).long(), None)
-                known = rows
+                known = rows * ((target == 0) | (target == 1)).all()  # else they are shares, not labels
             elif self.n_classes is None or target.is_floating_point():
                 rows = value.new_tensor(float(max(x.shape[0] if x.ndim else 1, 1)))
                 right, known = nothing, nothing
@@ -122,6 +123,7 @@ class CriterionSums:
     def _fetch(self) -> None:
         for one in self._pending:
             value, rows, known, right, variance, is_probability, lowest = one.tolist()
+            self._is_labelled &= known == rows
             self._sums = [
                 self._sums[0] + value,
                 self._sums[1] + rows,
@@ -137,14 +139,14 @@ class CriterionSums:
         """Fetch the numbers."""
         self._fetch()
         value, rows, known, right, variance, n_other, lowest = self._sums
-        labels = None if self._labels is None else self._labels.tolist()
-        guesses = None if self._predictions is None else self._predictions.tolist()
+        is_labelled = self._is_labelled and self._labels is not None
+        labels = self._labels.tolist() if self._labels is not None and is_labelled else None
+        guesses = self._predictions.tolist() if self._predictions is not None and is_labelled else None
         return CriterionFigures(
             value=value / rows if rows else math.nan,
             rows=int(rows),
-            accuracy=right / known if known else None,
-            label_entropy=None if labels is None else _entropy(labels),
-            commonest_label=None if labels is None else max(labels) / max(sum(labels), 1),
+            accuracy=right / known if known and self._is_labelled else None,
+            labels=None if labels is None else [(place, n) for place, n in enumerate(labels) if n],
             commonest_prediction=None if guesses is None else max(guesses) / max(sum(guesses), 1),
             target_variance=variance / rows if rows and self.n_classes is None else None,
             is_probability=not n_other,
@@ -160,8 +162,8 @@ class CriterionFigures:
         value: the mean of its own value over the rows, in nats for the entropies.
         rows: of labels, that were not ignored; else of the batches.
         accuracy: share of rows whose largest score is the label's; None without labels.
-        label_entropy: of the labels as they are spread, in nats.
-        commonest_label, commonest_prediction: the share of the class that most of them are.
+        labels: `(class, how many)` of those that there are; None where they are no classes, or too many.
+        commonest_prediction: the share of the class that most of the predictions are.
         target_variance: of targets that are numbers.
         is_probability: every row of the input is one of probabilities: not negative, with a sum of 1.
         is_positive: nothing in the input is below zero.
@@ -170,8 +172,7 @@ class CriterionFigures:
     value: float
     rows: int
     accuracy: float | None
-    label_entropy: float | None
-    commonest_label: float | None
+    labels: list[tuple[int, int]] | None
     commonest_prediction: float | None
     target_variance: float | None
     is_probability: bool
@@ -196,11 +197,6 @@ def _count(labels: Tensor, is_counted: Tensor, n_classes: int) -> Tensor:
     found = torch.zeros(n_classes, dtype=torch.int64, device=labels.device)
     places = labels.clamp(0, n_classes - 1).reshape(-1)
     return found.scatter_add_(0, places, is_counted.reshape(-1).to(torch.int64))
-
-
-def _entropy(counts: list[int]) -> float:
-    total = sum(counts)
-    return -sum(n / total * math.log(n / total) for n in counts if n) if total else 0.0
 
 
 class CriterionWatch:

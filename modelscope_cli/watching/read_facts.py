@@ -1,7 +1,8 @@
 """From the entries of a log to what is certain of a run, what enters its models and what its criteria are given."""
 
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,9 +92,9 @@ def _input(seen: Described) -> WatchedInput:
 
 
 def _criterion(seen: Described) -> WatchedCriterion:
-    value, rows, right, entropy, label, guess, variance, is_probability, is_positive = columns_of(
-        seen.rows, 9
-    )
+    value, rows, right, labels, guess, variance, is_probability, is_positive = columns_of(seen.rows, 8)
+    counts = [dict(map(tuple, row)) if row is not None else {} for row in labels]
+    together = sum(map(Counter, counts), Counter[int]())
     name, place, is_training = seen.key
     shapes = seen.entry["shapes"]
     return WatchedCriterion(
@@ -104,19 +105,34 @@ def _criterion(seen: Described) -> WatchedCriterion:
         made_by=seen.entry["made_by"],
         shapes=(tuple(shapes[0]), tuple(shapes[1])) if shapes else None,
         is_summed=seen.entry["is_summed"],
+        label_entropy=_entropy(together),
+        commonest_label=_commonest(together),
         series=CriterionSeries(
             step=tuple(seen.rows),
             value=_numbers(value),
             rows=rows,
             accuracy=_numbers(right),
-            label_entropy=_numbers(entropy),
-            commonest_label=_numbers(label),
+            commonest_label=tuple(map(_commonest, counts)),
             commonest_prediction=_numbers(guess),
             target_variance=_numbers(variance),
             is_probability=is_probability,
             is_positive=is_positive,
         ),
     )
+
+
+def _commonest(counts: Mapping[int, int]) -> float | None:
+    """Return the share of the commonest label; None without any."""
+    return max(counts.values()) / sum(counts.values()) if counts else None
+
+
+def _entropy(counts: Mapping[int, int]) -> float | None:
+    """Return the entropy of the labels in nats, corrected for how few they are: Miller 1955; None without any."""
+    total = sum(counts.values())
+    if not total:
+        return None
+    plain = -sum(n / total * math.log(n / total) for n in counts.values())
+    return plain + (len(counts) - 1) / (2 * total)
 
 
 def _model_facts(entry: Entry) -> ModelFacts:

@@ -23,6 +23,7 @@ _FLAT = 0.1  # share of the loss at first that a fall may have at most, for the 
 _WARM = 0.1  # share of the highest learning rate; steps before it are warm-up
 _AT_CHANCE = 0.97  # share of what guessing costs; a loss above it has learnt nothing yet
 _RISEN = 1.5  # times the very first loss
+_FEW, _STEADY = 3, 0.2  # records; share of a ratio by which its quarters may differ
 _MARGIN = 0.05  # of accuracy, above guessing the commonest label
 _LOW = 0.5  # share of what guessing costs; a loss that stays below it needs not fall
 
@@ -106,7 +107,7 @@ def follow(loss: Sequence[ScalarSeries], lr: Sequence[ScalarSeries], facts: Trai
     classes = [one for one in facts.criteria if one.is_training and one.classes]
     main = max(classes, key=lambda one: len(one.series.step), default=None)
     accuracy, guessed, rows = _accuracy(main) if main is not None else (None, None, 0)
-    chance = _chance(facts.criteria)
+    chance = _chance(facts.criteria, loss)
     is_adversarial = len(courses) > 1
     learns = None if is_adversarial else _learns(courses, chance, accuracy, guessed, rows)
     return Progress(courses, chance, accuracy, guessed, rows, is_adversarial, learns)
@@ -223,52 +224,39 @@ def _accuracy(criterion: WatchedCriterion) -> tuple[float | None, float | None, 
     total = sum(k for *_, k in rows)
     if not total:
         return None, None, 0
-    # The commonest label of a small batch is commoner than it is in the data: what every batch says, corrected.
-    guessed = max(_commonest(criterion), 1 / (criterion.classes or 1))
+    guessed = max(criterion.commonest_label or 0.0, 1 / (criterion.classes or 1))
     return sum(right for right, *_ in rows) / total, guessed, total
 
 
-def _commonest(criterion: WatchedCriterion) -> float:
-    """Return the share of the commonest label over the whole run, from those of its batches.
+def scale_of(criterion: WatchedCriterion, losses: Sequence[ScalarSeries]) -> float | None:
+    """Return how many times the loss is the criterion's mean over its rows; None where that varies.
 
-    Entropies of few labels come out too low by (classes - 1) / 2n nats (Miller 1955); the share follows from the
-    corrected entropy as that of one label against equal others.
+    A sum over the batch has as many as there are rows, unless the script divides by them; four accumulated passes
+    have four; a criterion with another term beside it has no such number.
     """
-    classes = criterion.classes or 1
-    entropy = label_entropy(criterion)
-    if entropy is None or classes < 2:
-        return 1.0
-    low, high = 1 / classes, 1.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        rest = (1 - middle) / (classes - 1)
-        spread = -middle * math.log(middle) - (classes - 1) * (rest * math.log(rest) if rest > 0 else 0.0)
-        low, high = (middle, high) if spread > entropy else (low, middle)
-    return low
-
-
-def label_entropy(criterion: WatchedCriterion) -> float | None:
-    """Return the entropy of the labels in nats, corrected for how few there are in a batch; None without labels."""
-    series, classes = criterion.series, criterion.classes or 1
-    known = [(h, k) for h, k in zip(series.label_entropy, series.rows, strict=True) if h is not None and k]
-    if not known:
+    known = {step: loss for one in losses for step, loss in zip(one.step, one.value, strict=True)}
+    ratios = sorted(
+        loss / value
+        for step, value in zip(criterion.series.step, criterion.series.value, strict=True)
+        if value and (loss := known.get(step)) is not None and math.isfinite(loss) and math.isfinite(value)
+    )
+    if len(ratios) < _FEW:
         return None
-    # Where labels are few against the classes the correction means nothing: then they are taken for evenly spread.
-    corrected = [h + (math.exp(h) - 1) / (2 * k) if h > 0 else 0.0 for h, k in known]
-    return min(statistics.fmean(corrected), math.log(classes)) if classes > 1 else 0.0
+    middle = statistics.median(ratios)
+    spread = ratios[3 * len(ratios) // 4] - ratios[len(ratios) // 4]
+    return middle if spread <= _STEADY * abs(middle) else None
 
 
-def _chance(criteria: Iterable[WatchedCriterion]) -> float | None:
-    """Return what guessing costs, where the only loss is one criterion of classes or of squares."""
-    losses = [one for one in criteria if one.is_training]
-    if len({(one.name, one.classes) for one in losses}) != 1:
+def _chance(criteria: Iterable[WatchedCriterion], losses: Sequence[ScalarSeries]) -> float | None:
+    """Return what guessing costs, in the unit of the loss, where it is one criterion of classes or of squares."""
+    used = [one for one in criteria if one.is_training]
+    if len({(one.name, one.classes) for one in used}) != 1:
         return None
-    one = max(losses, key=lambda each: len(each.series.step))
-    if one.is_summed:
+    one = max(used, key=lambda each: len(each.series.step))
+    scale = scale_of(one, losses)
+    if scale is None or scale <= 0:
         return None
     if one.classes:
-        return label_entropy(one)
-    if one.name == "mse_loss":
-        known = [value for value in one.series.target_variance if value is not None]
-        return statistics.fmean(known) if known else None
-    return None
+        return None if one.label_entropy is None else scale * one.label_entropy
+    known = [value for value in one.series.target_variance if value is not None]
+    return scale * statistics.fmean(known) if one.name == "mse_loss" and known else None

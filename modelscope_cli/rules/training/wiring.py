@@ -7,9 +7,10 @@ from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.watch import BROADCAST, SUMMED, WatchedCriterion
 from modelscope_cli.rules.training.case import Case, Link, TrainingRule, TrainingSighting
+from modelscope_cli.rules.training.progress import scale_of
 
 _WITHIN = {"cross_entropy": "softmax", "binary_cross_entropy_with_logits": "sigmoid"}
-_CLOSE = 1e-3  # relative: a loss that is one criterion with the other sign, and rounding
+_MORE = 1.5  # times the criterion's mean over its rows; a script may well divide a sum by them
 
 
 def _losses(case: Case) -> list[WatchedCriterion]:
@@ -104,7 +105,8 @@ def summed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         return
     for one in _losses(case):
         rows = max(one.series.rows, default=0)
-        if one.is_summed and rows > threshold:
+        scale = scale_of(one, case.course.loss)
+        if one.is_summed and rows > threshold and scale is not None and scale > _MORE:
             words = (
                 f"{one.name} is a sum over {counted(rows, 'row')}, so its gradients are as many times larger"
             )
