@@ -306,8 +306,8 @@ class ScalarSeries:
     group: int = 0
 
 
-SUMMED, BROADCAST = "summed", "broadcast"
-"""Kinds of events: what the graph of a loss shows. Rules judge them."""
+SUMMED, BROADCAST, SAME_DATA = "summed", "broadcast", "same-data"
+"""Kinds of events that rules judge: what the graph of a loss shows, and ranks that are given the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,7 +393,8 @@ class WatchRecord(Record):
         exit_code: the script's own; None where it was killed.
         ranks: processes that took part.
         findings: each cause, then what follows from it.
-        verdict: one of `FAULT`, `SOUND` and `UNKNOWN`; `reason`: why, where it cannot be told.
+        verdict: one of `FAULT`, `SOUND` and `UNKNOWN`; `reason`: why it cannot be told, or what
+            it is not about.
         births: where values that are not finite began, in the order of the steps.
     """
 

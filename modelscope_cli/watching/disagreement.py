@@ -3,11 +3,15 @@
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from modelscope_cli.records.naming import counted
-from modelscope_cli.records.watch import Event
+from modelscope_cli.records.watch import SAME_DATA, Event
 
+if TYPE_CHECKING:
+    from modelscope_cli.watching.read_facts import FactsLog
+
+_ENOUGH = 3  # recorded steps
 _TOLERANCE = 1e-4  # relative; an all-reduce gives every rank the very same sum
 
 
@@ -18,6 +22,8 @@ class Rank(Protocol):
     def parameters(self) -> dict[tuple[str, str], dict[int, list[float | None]]]: ...
     @property
     def sharded(self) -> set[tuple[str, str]]: ...
+    @property
+    def facts(self) -> "FactsLog": ...
     @property
     def n_steps(self) -> int: ...
     @property
@@ -55,6 +61,21 @@ def find_disagreements(ranks: Sequence[Rank]) -> Iterator[Event]:
                         f"rank {number} disagrees: from step {step} on its {what} of {key[1]} is another"
                     )
                     yield Event(step, "rank", message)
+
+
+def find_same_data(ranks: Sequence[Rank]) -> Iterator[Event]:
+    """Tell of ranks that were all given the very same batches: by every figure of what entered, at every step."""
+    if len(ranks) < 2:
+        return
+    seen = [{one.key: one.rows for one in rank.facts.inputs} for rank in ranks]
+    for key, rows in seen[0].items():
+        others = [held.get(key) for held in seen[1:]]
+        varies = len({tuple(row) for row in rows.values()}) > 1
+        if len(rows) >= _ENOUGH and varies and all(other == rows for other in others):
+            what = f"{key[1]} of {key[0]} agrees in every figure"
+            message = f"all {len(ranks)} ranks are given the same batches: {what}"
+            yield Event(min(rows), SAME_DATA, message)
+            return
 
 
 def _odd_ones(norms: list[float | None]) -> list[int]:

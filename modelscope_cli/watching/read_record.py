@@ -7,7 +7,7 @@ from pathlib import Path
 
 from modelscope_cli.records.naming import NEAR_ZERO, counted, some
 from modelscope_cli.records.run import ModelInfo, Notice, Run, WeightsInfo, versions
-from modelscope_cli.records.watch import BROADCAST, SUMMED, WatchRecord
+from modelscope_cli.records.watch import BROADCAST, SAME_DATA, SUMMED, WatchRecord
 from modelscope_cli.rules.training import judge_training
 from modelscope_cli.watching.log import Entry
 from modelscope_cli.watching.read_series import RankLog, RunSeries, read_series
@@ -97,5 +97,11 @@ def _notices(series: RunSeries, first: RankLog) -> Iterator[Notice]:
         were = "step was" if n == 1 else "steps were"
         yield Notice("skipped", f"{n} {were} skipped by the gradient scaler: gradients were not finite")
     for event in series.events:
-        if event.kind not in ("skipped", "loss", SUMMED, BROADCAST):  # but for the first these are judged
+        if event.kind not in (
+            "skipped",
+            "loss",
+            SUMMED,
+            BROADCAST,
+            SAME_DATA,
+        ):  # told otherwise
             yield Notice(event.kind, event.message)

@@ -22,7 +22,7 @@ from modelscope_cli.records.watch import (
     WatchedParameter,
 )
 from modelscope_cli.watching.channel_death import MOST_NAMED, alive_within, dead_fraction, dead_in, unpack
-from modelscope_cli.watching.disagreement import find_disagreements
+from modelscope_cli.watching.disagreement import find_disagreements, find_same_data
 from modelscope_cli.watching.log import VERSION, Entry, log_file, number, read_log
 from modelscope_cli.watching.magnitudes import EDGES, N_BINS
 from modelscope_cli.watching.read_facts import FactsLog, ParameterKey, columns_of
@@ -202,7 +202,7 @@ def merge_ranks(ranks: Sequence[RankLog]) -> RunSeries:
         loss=_scalars(ranks, lambda noted: [noted.loss]),
         lr=_scalars(ranks[:1], lambda noted: noted.lr),
         step_ms=_scalars(ranks[:1], lambda noted: [noted.ms]),
-        events=(*events, *find_disagreements(ranks)),
+        events=(*events, *find_disagreements(ranks), *find_same_data(ranks)),
         births=tuple(
             sorted((birth for rank in ranks for birth in rank.births), key=lambda birth: birth.step)
         ),

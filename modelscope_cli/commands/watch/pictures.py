@@ -7,7 +7,7 @@ from typing import Any
 
 from modelscope_cli.records.watch import WatchedLayer, WatchRecord, labelling
 from modelscope_cli.report import training_curves as curves
-from modelscope_cli.report.canvas import ACCENT, INK, new_figure
+from modelscope_cli.report.canvas import ACCENT, AMBER, INK, new_figure
 
 _MOST_STRIPS = 48
 _MOST_ROWS = 160
@@ -98,6 +98,7 @@ def _draw_activations(record: WatchRecord) -> Any:
     if len(record.loss) > 1:
         panels[2].legend(fontsize=7, loc="upper right")
     panels[2].set_ylabel("loss")
+    _draw_rates(panels[2], record, steps)
     panels[2].set_xlabel("step")
     _mark_steps(panels[2], steps)
     for axes in panels:
@@ -113,6 +114,21 @@ def _draw_activations(record: WatchRecord) -> Any:
     lowest = panels[1].get_position().y0 * figure.get_size_inches()[1]
     _name_depths(figure, _key_axes(figure, right - 0.25, lowest, 0.45), labels)
     return figure
+
+
+def _draw_rates(axes: Any, record: WatchRecord, steps: list[int]) -> None:
+    """The learning rate of the first group of every optimizer, where any changes, on a scale of its own."""
+    rates = [one for one in record.lr if one.group == 0 and len(set(one.value)) > 1]
+    if not rates:
+        return
+    right = axes.twinx()
+    for one in rates:
+        right.plot(_between(steps, one.step), curves.floats(one.value), color=AMBER, lw=0.9, ls="--")
+    known = [value for one in rates for value in one.value if value]
+    if known and max(known) > 100 * min(known):
+        right.set_yscale("log")
+    right.set_ylabel("learning rate (dashed)", color=AMBER, fontsize=8)
+    right.tick_params(labelsize=7, labelcolor=AMBER)
 
 
 def _scale_means(axes: Any, rows: Sequence[WatchedLayer]) -> None:

@@ -226,7 +226,7 @@ def _figure_of(value: float | None) -> str:
 def _verdict(record: WatchRecord) -> list[tuple[str, str]]:
     if not record.findings:
         if record.verdict == SOUND:
-            return [("verdict", "nothing wrong found")]
+            return [("verdict", "nothing wrong found" + (f"; {record.reason}" if record.reason else ""))]
         return [("verdict", f"cannot tell yet: {record.reason}")]
     lines = []
     for cause in (one for one in record.findings if one.follows is None):

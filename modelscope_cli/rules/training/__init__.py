@@ -58,7 +58,14 @@ def judge_training(course: Course, facts: TrainingFacts | None = None) -> Judgem
     if findings:
         return Judgement(findings, FAULT, None)
     reason = _why_unknown(case)
-    return Judgement((), UNKNOWN if reason else SOUND, reason)
+    return Judgement((), UNKNOWN, reason) if reason else Judgement((), SOUND, _what_is_missing(case))
+
+
+def _what_is_missing(case: Case) -> str | None:
+    """Say what the verdict is not about; None where it is about everything."""
+    if any(event.kind == "compiled" for event in case.course.events):
+        return "the model is compiled: its loss and parameters were judged, its layers could not be seen"
+    return None
 
 
 def _why_unknown(case: Case) -> str | None:

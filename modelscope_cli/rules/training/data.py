@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from modelscope_cli.records.check import ERROR, WARNING
-from modelscope_cli.records.watch import WatchedInput
+from modelscope_cli.records.watch import SAME_DATA, WatchedInput
 from modelscope_cli.rules.training.case import FEW_STEPS, Case, Link, TrainingRule, TrainingSighting
 
 _BYTE = 255.0
@@ -104,7 +104,7 @@ def batch_of_one(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 def same_data(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     for event in case.course.events:
-        if event.kind == "same-data":
+        if event.kind == SAME_DATA:
             yield TrainingSighting(None, event.step or 0, None, event.message)
             return
 

@@ -6,6 +6,14 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from modelscope_cli.records.check import ERROR, WARNING
+from modelscope_cli.records.gradient_scale import (
+    EXPLODING,
+    EXPLODING_SOURCE,
+    SCALE,
+    VANISHING,
+    VANISHING_SOURCE,
+    is_judged,
+)
 from modelscope_cli.records.watch import GRADIENT, WatchedParameter
 from modelscope_cli.rules.training.case import (
     LASTING,
@@ -50,15 +58,27 @@ def _gradients(
     if not case.fails:
         return
     rows = []
-    for one in case.weights():
-        start = lasting(one.series.grad_norm, is_wrong)
+    for one in filter(lambda one: is_judged(one.shape), case.weights()):
+        relative = _relative(case, one)
+        start = lasting(relative, is_wrong)
         if start is not None:
-            rows.append((one.series.step[start], -sign * (one.series.grad_norm[-1] or 0.0), one))
+            rows.append((one.series.step[start], -sign * (relative[-1] or 0.0), one))
     if rows:
         rows.sort(key=lambda row: row[:2])
         step, last, one = rows[0]
-        text = f"its gradient's norm is {abs(last):.2g}, {words} since step {step}"
+        text = f"its gradient's norm is {abs(last):.2g} times that at the model's output, {words} since step {step}"
         yield TrainingSighting(one, step, abs(last), text + case.followed(rows))
+
+
+def _relative(case: Case, one: WatchedParameter) -> list[float | None]:
+    """Return the norms of a weight's gradient against those of the gradient at the model's output; or against 1."""
+    layers = [layer for layer in case.course.layers if layer.model == one.model]
+    last = max(layers, key=lambda layer: layer.order, default=None)
+    at_output = dict(zip(last.series.step, last.series.grad_norm, strict=True)) if last is not None else {}
+    return [
+        None if norm is None else norm / (at_output.get(step) or 1.0)
+        for step, norm in zip(one.series.step, one.series.grad_norm, strict=True)
+    ]
 
 
 def vanishing(case: Case, threshold: float) -> Iterator[TrainingSighting]:
@@ -189,9 +209,9 @@ RULES = (
         name="vanishing-in-training",
         severity=WARNING,
         sentence="next to no gradient arrives at a weight, and the training fails",
-        threshold=1e-7,
-        measure="norm of a weight's gradient, to the end",
-        source="float32 has 2**-23, about 1.2e-7: added to a weight near 1, nothing changes",
+        threshold=VANISHING,
+        measure=f"norm of a weight's gradient to the end, {SCALE}",
+        source=VANISHING_SOURCE,
         hint="add shortcuts or norms, look for dead or saturated activations behind it, or freeze it if meant",
         link=Link.LAYERS,
         judge=vanishing,
@@ -201,9 +221,9 @@ RULES = (
         name="exploding-in-training",
         severity=WARNING,
         sentence="the gradient of a weight is very large, and the training fails",
-        threshold=1e3,
-        measure="norm of a weight's gradient, to the end",
-        source="Pascanu, Mikolov, Bengio 2013, section 3.2: clip at 0.5 to 10 times the usual norm, near 1",
+        threshold=EXPLODING,
+        measure=f"norm of a weight's gradient to the end, {SCALE}",
+        source=EXPLODING_SOURCE,
         hint="torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0) before the step, or a lower learning rate",
         link=Link.LAYERS,
         judge=exploding_gradients,
