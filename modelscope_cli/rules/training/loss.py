@@ -10,6 +10,7 @@ from modelscope_cli.rules.training.progress import MIN_STEPS, LossCourse
 
 _ENOUGH = 50  # steps, before a loss that has not fallen is a finding
 _GROSS = 10.0  # times the loss at first
+_DIVERGED = 2  # times the least loss over a quarter of the run
 _ENOUGH_ROWS, _ENOUGH_OTHERS = 200, 5  # predictions; labels among them that are not of the commonest class
 _IMBALANCED, _LAZY = 0.8, 0.9  # shares: of the commonest label, of the commonest prediction that is no better
 _COLLAPSED = 0.995  # share of the predictions that are of one class
@@ -108,9 +109,11 @@ def overflow(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def not_fallen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """The last resort: a run that learns nothing is never called sound."""
+    """The last resort: a run that learns nothing is never called sound. That it diverges says more."""
     course = case.progress.main
     if case.progress.learns is not False or course is None or course.n < threshold or course.has_broken:
+        return
+    if any(diverging(case, _DIVERGED)):
         return
     chance = case.progress.chance
     words = f"the loss has not fallen: {course.start:.3g} at first, {course.end:.3g} at the end"
@@ -170,7 +173,7 @@ RULES = (
         name="loss-diverges",
         severity=WARNING,
         sentence="the loss is far above what it had been",
-        threshold=2,
+        threshold=_DIVERGED,
         measure="times the least loss over a quarter of the run; an error where it ends above its start",
         source="own choice: a loss twice as high as it had been for a quarter of the run",
         hint="lower the learning rate, warm it up, or clip the gradients (clip_grad_norm_)",
