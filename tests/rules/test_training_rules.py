@@ -1,118 +1,386 @@
-"""Each rule of training fires on the course it is made for, and on no healthy one."""
+"""Each rule of training fires on the course it is made for, first of all, and is quiet over healthy ones."""
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from trainings import (
+    CLASSES,
+    FALLING,
+    FLAT,
+    LAYERS,
+    PARAMETERS,
+    SINCE,
+    N,
+    certain,
+    criterion,
+    entering,
+    event,
+    from_step,
+    layer,
+    loss,
+    model,
+    parameter,
+    stepping,
+    training,
+)
 
 from modelscope_cli.commands.watch.table import watch_sheet
-from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo
+from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.watch import (
-    LayerSeries,
-    Magnitudes,
-    ParameterSeries,
-    ScalarSeries,
-    WatchedLayer,
-    WatchedParameter,
+    BROADCAST,
+    FAULT,
+    GRADIENT,
+    LOSS,
+    OUTPUT,
+    SOUND,
+    SUMMED,
+    Birth,
     WatchRecord,
 )
 from modelscope_cli.rules.training import RULES, judge_training
+from modelscope_cli.rules.training.case import LASTING
 
-N = 20
+RISING_LOSS = (2.3, 2.0, 1.5, *tuple(0.2 * 1.06**i for i in range(N - 3)))
 
 
-def record(*, std=(1.0,) * N, zero=(0.5,) * N, nan=(0,) * N, grad=(0.1,) * N, ratio=(1e-3,) * N, loss=None):
-    steps = tuple(range(N))
-    layer = LayerSeries(steps, (0.0,) * N, std, zero, zero, nan, (0,) * N, (0.1,) * N, Magnitudes((), ()))
-    weight = ParameterSeries(steps, grad, (1.0,) * N, ratio)
-    bias = ParameterSeries(steps, (0.0,) * N, (0.0,) * N, (None,) * N)
-    run = Run(
-        "watch",
-        (),
-        ModelInfo("script", "a.py", "Net", WeightsInfo("", "", "")),
-        None,
-        "cpu",
-        "float32",
-        0,
-        {},
-    )
-    return WatchRecord(
-        run=run,
-        steps=N,
-        recorded=N,
-        exit_code=0,
-        ranks=1,
-        near_zero=0.05,
-        layers=(WatchedLayer("Net", "relu", "ReLU", 0, 0, layer),),
-        parameters=(
-            WatchedParameter("Net", "w", "SGD", (2, 2), weight),
-            WatchedParameter("Net", "b", "SGD", (2,), bias),
+def judged(record: WatchRecord):
+    return judge_training(record, record.facts)
+
+
+def codes(record: WatchRecord) -> list[str]:
+    return [finding.code for finding in judged(record).findings]
+
+
+def with_layer(failing: bool = True, name: str = "relu", kind: str = "ReLU", **series: Any) -> WatchRecord:
+    return training(failing=failing, layers=(LAYERS[0], layer(name, kind, 1, **series), LAYERS[2]))
+
+
+def with_weight(failing: bool = True, **series: Any) -> WatchRecord:
+    return training(failing=failing, parameters=(parameter(**series), *PARAMETERS[1:]))
+
+
+def with_facts(failing: bool = False, optimizer: str = "SGD", **facts: Any) -> WatchRecord:
+    first = parameter(optimizer=optimizer, facts=certain(**facts))
+    return training(failing=failing, parameters=(first, *PARAMETERS[1:]))
+
+
+def sigmoids(failing: bool = True, factor: float = 0.1, n: int = 4) -> WatchRecord:
+    """A chain of sigmoids, with a gradient that each of them makes so many times larger."""
+    chain = [layer(f"act{i}", "Sigmoid", i, grad_norm=(0.1 * factor ** (n - i),) * N) for i in range(n)]
+    return training(failing=failing, layers=(*chain, layer("head", "Linear", n)))
+
+
+FROZEN = certain(requires_grad=False, has_gradient=False, has_changed=False)
+# code: a training with this fault, since when it is said to be, where
+SICK: dict[str, tuple[WatchRecord, int, str | None]] = {
+    "MS701": (training(loss=(loss((*FALLING[:SINCE], *(math.nan,) * (N - SINCE))),)), SINCE, None),
+    "MS702": (with_layer(False, nan_count=from_step(0, 3)), SINCE, "relu"),
+    "MS703": (with_weight(False, grad_norm=from_step(0.1, math.inf)), SINCE, "fc.weight"),
+    "MS704": (training(loss=(loss(from_step(1.0, 9.0)),), criteria=()), SINCE, None),
+    "MS705": (with_layer(zero_fraction=from_step(0.5, 0.95)), SINCE, "relu"),
+    "MS706": (with_layer(std=from_step(1.0, 200.0)), SINCE, "relu"),
+    "MS707": (with_weight(grad_norm=from_step(0.1, 0.0)), SINCE, "fc.weight"),
+    "MS708": (with_weight(grad_norm=from_step(0.1, 1e5)), SINCE, "fc.weight"),
+    "MS709": (with_weight(update_ratio=from_step(1e-3, 0.3)), SINCE, "fc.weight"),
+    "MS710": (with_weight(update_ratio=(1e-7,) * N), 0, "fc.weight"),
+    "MS711": (
+        training(
+            steps=0,
+            loss=(),
+            lr=(),
+            optimizers=(),
+            idle=(("SGD", "a.py:5"),),
+            parameters=(parameter(optimizer="", facts=certain(has_changed=False)),),
         ),
-        loss=(ScalarSeries("SGD", steps, loss or tuple(2.0 - 0.05 * i for i in steps)),),
-        lr=(),
-        step_ms=(),
-        events=(),
-    )
-
-
-def from_step(step, before, after):
-    return (before,) * step + (after,) * (N - step)
-
-
-# code: (what is wrong from step 12 on, since when it is said to be)
-COURSES = {
-    "MS701": ({"loss": from_step(12, 1.0, math.nan)}, 12),
-    "MS702": ({"nan": from_step(12, 0, 3)}, 12),
-    "MS703": ({"grad": from_step(12, 0.1, math.inf)}, 12),
-    "MS704": ({"loss": from_step(12, 1.0, 9.0)}, 12),
-    "MS705": ({"zero": from_step(12, 0.5, 0.95)}, 12),
-    "MS706": ({"std": from_step(12, 1.0, 200.0)}, 12),
-    "MS707": ({"grad": from_step(12, 0.1, 0.0)}, 12),
-    "MS708": ({"grad": from_step(12, 0.1, 1e5)}, 12),
-    "MS709": ({"ratio": from_step(12, 1e-3, 0.3)}, 12),
-    "MS710": ({"ratio": (1e-7,) * N}, 0),
+        0,
+        None,
+    ),
+    "MS712": (with_facts(optimizer="", has_changed=False), 0, "fc.weight"),
+    "MS713": (training(optimizers=(stepping(uncleared=16),)), 1, None),
+    "MS714": (training(optimizers=(stepping(emptied=16),)), 1, None),
+    "MS715": (with_facts(has_gradient=False, has_changed=False), 0, "fc.weight"),
+    "MS716": (with_facts(has_gradient=False, has_run=False, has_changed=False), 0, "fc.weight"),
+    "MS717": (
+        training(
+            failing=True,
+            parameters=(
+                parameter(optimizer="", facts=FROZEN),
+                PARAMETERS[1],
+                parameter("head.weight", (CLASSES, 16), optimizer="", facts=FROZEN),
+            ),
+        ),
+        0,
+        None,
+    ),
+    "MS718": (training(models=(model(evaluation_since=SINCE, frozen_modes=("Dropout",)),)), SINCE, None),
+    "MS719": (training(failing=True, lr=(loss(from_step(0.1, 1e-5)),)), SINCE, None),
+    "MS720": (training(criteria=(criterion(is_probability=(True,) * N),)), 0, None),
+    "MS721": (training(criteria=(criterion(made_by="relu"),)), 0, None),
+    "MS722": (
+        training(loss=(loss(tuple(-v for v in RISING_LOSS)),), criteria=(criterion(value=RISING_LOSS),)),
+        0,
+        None,
+    ),
+    "MS723": (
+        training(loss=(loss(FLAT),), criteria=(criterion(is_summed=True, accuracy=(0.1,) * N),)),
+        0,
+        None,
+    ),
+    "MS724": (
+        training(criteria=(criterion("mse_loss", classes=None, shapes=((32, 1), (32,))),)),
+        0,
+        None,
+    ),
+    "MS725": (
+        training(criteria=(criterion(label_entropy=(0.0,) * N, commonest_label=(1.0,) * N),)),
+        0,
+        None,
+    ),
+    "MS726": (
+        training(
+            inputs=(
+                entering(
+                    "conv", "Conv2d", (16, 3, 8, 8), mean=(120.0,) * N, min=(0.0,) * N, max=(255.0,) * N
+                ),
+            )
+        ),
+        0,
+        None,
+    ),
+    "MS727": (training(inputs=(entering(std=(0.0,) * N, min=(0.0,) * N, max=(0.0,) * N),)), 0, None),
+    "MS728": (training(inputs=(entering(non_finite=from_step(0, 5)),)), SINCE, None),
+    "MS729": (with_facts(was_alike=True, is_alike=True, start_rms=0.0), 0, "fc.weight"),
+    "MS730": (with_layer(kind="Tanh", saturated_fraction=from_step(0.1, 0.9)), SINCE, "relu"),
+    "MS731": (with_layer(dead_fraction=from_step(0.0, 0.6)), SINCE, "relu"),
+    "MS732": (training(models=(model(norm_values=(64, 1)),)), 0, None),
+    "MS733": (
+        replace(
+            with_weight(False, grad_norm=from_step(0.1, math.inf)),
+            facts=training(models=(model(dtypes=("float16",)),)).facts,
+        ),
+        SINCE,
+        None,
+    ),
+    "MS734": (training(events=(event("same-data", "every rank is given the same batches"),)), 0, None),
+    "MS735": (training(failing=True), 0, None),
+    "MS736": (training(criteria=(criterion(commonest_prediction=(1.0,) * N),)), N - N // 3, None),
+    "MS737": (
+        training(
+            optimizers=(stepping(strangers=3),),
+            parameters=(parameter(facts=certain(has_gradient=False, has_run=False)),),
+        ),
+        0,
+        None,
+    ),
+    "MS738": (training(criteria=(criterion("nll_loss", value=tuple(v - 2 for v in FALLING)),)), 0, None),
+    "MS739": (with_facts(True, start_rms=10.0), 0, "fc.weight"),
+    "MS740": (sigmoids(), 0, "act0"),
 }
 
 
-@pytest.mark.parametrize("code", COURSES)
-def test_fires_since_the_step(code):
-    wrong, since = COURSES[code]
-    found = {finding.code: finding for finding in judge_training(record(**wrong))}
-    assert found[code].since_step == since
-    assert set(found) == {code}
-    assert found[code].hint
+@pytest.mark.parametrize("code", SICK)
+def test_the_first_finding_is_the_fault_and_says_since_when_and_where(code: str) -> None:
+    record, since, where = SICK[code]
+    judgement = judged(record)
+    first, *others = judgement.findings
+    assert (first.code, first.since_step, first.layer) == (code, since, where)
+    assert first.follows is None
+    assert {one.code for one in others if one.follows is None} == set()
+    assert judgement.verdict == FAULT
+    assert first.message
+    assert first.hint
+    assert [ord(character) for character in first.message if ord(character) > 126] == []
 
 
-def test_every_rule_has_a_course():
-    assert [rule.code for rule in RULES] == list(COURSES)
+def test_every_rule_has_a_course_and_codes_and_names_are_there_once() -> None:
+    assert [rule.code for rule in RULES] == sorted(SICK)
+    assert len({rule.name for rule in RULES}) == len(RULES)
+    assert {rule.severity for rule in RULES} == {WARNING, ERROR}
 
 
-def test_a_healthy_course_has_no_findings():
-    assert judge_training(record()) == ()
+def test_a_healthy_training_has_no_findings() -> None:
+    judgement = judged(training())
+    assert (judgement.findings, judgement.verdict, judgement.reason) == ((), SOUND, None)
 
 
-@pytest.mark.parametrize(
-    "passing",
-    [
-        {"zero": from_step(18, 0.5, 0.95)},  # too short to be a state
-        {"zero": (*from_step(12, 0.5, 0.95)[:-1], 0.5)},  # it recovered
-        {"ratio": (0.5, *(1e-3,) * (N - 1))},  # the first step of Adam
-        {"ratio": from_step(12, 1e-3, 1e-7)},  # the end of a schedule
-        {"loss": (1.0,) * 10 + (5.0,) + (1.0,) * 9},  # one bad batch
-        {"loss": (2.0,) * 15 + (3.9,) * 5},  # not twice what it was
-    ],
-)
-def test_what_passes_is_no_finding(passing):
-    assert judge_training(record(**passing)) == ()
+# What looks like a fault and is none, in a training that learns.
+HEALTHY: dict[str, WatchRecord] = {
+    # What counts only while the loss fails.
+    "ReLUs that are mostly zero": with_layer(False, zero_fraction=(0.98,) * N),
+    "values that grow": with_layer(False, std=from_step(1.0, 200.0)),
+    "next to no gradient": with_weight(False, grad_norm=from_step(0.1, 0.0)),
+    "a large gradient": with_weight(False, grad_norm=from_step(0.1, 1e5)),
+    "large updates": with_weight(False, update_ratio=from_step(1e-3, 0.3)),
+    "small updates": with_weight(False, update_ratio=(1e-7,) * N),
+    "channels that die late": with_layer(False, dead_fraction=from_step(0.0, 0.6)),
+    "a saturated tanh": with_layer(False, kind="Tanh", saturated_fraction=(0.9,) * N),
+    "a chain of sigmoids": sigmoids(failing=False),
+    "a huge start": with_facts(False, start_rms=10.0),
+    "a sum over the batch": training(criteria=(criterion(is_summed=True),)),
+    "a rate that is gone after all is learnt": training(lr=(loss(from_step(0.1, 1e-5)),)),
+    # What passes, or is meant.
+    "one bad batch": training(loss=(loss((*FALLING[:SINCE], 5.0, *FALLING[SINCE + 1 :])),)),
+    "one NaN gradient that a scaler skipped": training(events=(event("skipped", "a step was skipped", 3),)),
+    "a frozen trunk under a head": training(
+        parameters=(parameter(optimizer="", facts=FROZEN), *PARAMETERS[1:])
+    ),
+    "an idle optimizer beside one that steps": training(idle=(("Adam", "a.py:6"),)),
+    "a scheme of accumulation": training(optimizers=(stepping(uncleared=2),)),
+    "one batch whose gradients were clipped to nothing": training(optimizers=(stepping(emptied=1),)),
+    "fine-tuning in evaluation mode, nothing that asks for it": training(
+        models=(model(evaluation_since=0, frozen_modes=()),)
+    ),
+    "evaluation in between": training(models=(model(steps_in_evaluation=3),)),
+    "a zero-initialised head": with_facts(was_alike=True, is_alike=False, start_rms=0.0),
+    "an unused output of another model": training(
+        parameters=(
+            *PARAMETERS,
+            parameter("fc.weight", optimizer="", model="Teacher", facts=certain(has_changed=False)),
+        )
+    ),
+    "label smoothing": training(
+        criteria=(criterion(value=tuple(v + 0.5 for v in FALLING)),),
+        loss=(loss(tuple(v + 0.5 for v in FALLING)),),
+    ),
+    "logarithms of probabilities": training(criteria=(criterion("nll_loss", made_by="log_softmax"),)),
+    "log-softmax before cross-entropy": training(criteria=(criterion(made_by="log_softmax"),)),
+    "probabilities only in some steps": training(
+        criteria=(criterion(is_probability=(True, False) * (N // 2)),)
+    ),
+    "a softmax that is only looked at": training(
+        criteria=(criterion(), criterion(is_training=False, is_probability=(True,) * N, made_by="softmax"))
+    ),
+    "bytes that a norm takes in": training(
+        inputs=(
+            entering("bn", "BatchNorm2d", (16, 3, 8, 8), mean=(120.0,) * N, min=(0.0,) * N, max=(255.0,) * N),
+        )
+    ),
+    "a raw scale that the model makes up for": training(
+        inputs=(entering(mean=(120.0,) * N, max=(255.0,) * N), entering("fc", "Linear"))
+    ),
+    "what another model gives": training(inputs=(entering(std=(0.0,) * N, is_computed=True),)),
+    "float16 with a scaler": training(
+        models=(model(dtypes=("float16",)),), events=(event("skipped", "a step was skipped", 0),)
+    ),
+    "next to no label of another class": training(
+        loss=(loss(tuple(1e-3 * value for value in FALLING)),),
+        criteria=(
+            criterion(
+                commonest_prediction=(1.0,) * N, commonest_label=(0.9999,) * N, label_entropy=(1e-3,) * N
+            ),
+        ),
+    ),
+}
 
 
-def test_a_finding_is_beside_its_layer_also_where_another_model_was_never_seen_to_run():
-    sick = record(zero=(0.95,) * N)
-    stranger = replace(sick.parameters[0], model="Adam", name="group0.0")
+@pytest.mark.parametrize("what", HEALTHY)
+def test_what_is_healthy_is_quiet(what: str) -> None:
+    assert codes(HEALTHY[what]) == []
+
+
+# In a training that fails: what is not a state yet, or not any more, or not of this kind.
+PASSING: dict[str, WatchRecord] = {
+    "too short to be a state": with_layer(zero_fraction=from_step(0.5, 0.95, N - LASTING + 1)),
+    "it recovered": with_layer(zero_fraction=(*from_step(0.5, 0.95)[:-1], 0.5)),
+    "the first step of Adam": with_weight(update_ratio=(0.5, *(1e-3,) * (N - 1))),
+    "growth from a zero-initialised branch": with_layer(std=from_step(1e-4, 0.9)),
+    "growth of what is as wide at the end as it should be": with_layer(std=from_step(0.1, 99.0)),
+    "a bias of zero": training(
+        failing=True, parameters=(*PARAMETERS, parameter("b", (16,), grad_norm=(0.0,) * N))
+    ),
+    "an activation that is no rectifier": with_layer(kind="Tanh", zero_fraction=(0.95,) * N),
+    "the last layer may decide": training(
+        failing=True, layers=(*LAYERS[:2], layer("out", "Sigmoid", 2, saturated_fraction=(0.9,) * N))
+    ),
+    "a cosine that ends at zero": training(
+        failing=True, lr=(loss(tuple(0.05 * (1 + math.cos(math.pi * i / N)) for i in range(N))),)
+    ),
+    "sigmoids that pass their gradient on": sigmoids(factor=0.9),
+    "two sigmoids": sigmoids(n=2),
+}
+
+
+@pytest.mark.parametrize("what", PASSING)
+def test_what_passes_is_no_finding_of_its_own_even_while_the_loss_fails(what: str) -> None:
+    assert codes(PASSING[what]) == ["MS735"]
+
+
+# Where it began, said by the birth.
+def test_a_birth_names_layer_and_step_where_no_record_holds_them() -> None:
+    birth = Birth(OUTPUT, 33, "Net", "relu", 0)
+    spoilt = training(loss=(loss((*FALLING[:33], *(math.nan,) * (N - 33))),), births=(birth,))
+    first, *others = judged(spoilt).findings
+    assert (first.code, first.layer, first.since_step) == ("MS702", "relu", 33)
+    assert "relu is not finite" in first.message
+    assert [one.follows for one in others] == ["MS702"] * len(others)
+
+
+@pytest.mark.parametrize(("what", "code"), [(LOSS, "MS701"), (GRADIENT, "MS703"), (OUTPUT, "MS702")])
+def test_what_is_not_finite_is_named_by_where_it_began(what: str, code: str) -> None:
+    name = "fc.weight" if what == GRADIENT else "relu"
+    birth = Birth(what, SINCE, "Net", name if what != LOSS else "", 0)
+    spoilt = training(
+        loss=(loss((*FALLING[:SINCE], *(math.nan,) * (N - SINCE))),),
+        births=(birth,),
+        layers=(LAYERS[0], layer(nan_count=from_step(0, 9, SINCE + 1)), LAYERS[2]),
+        parameters=(parameter(grad_norm=from_step(0.1, math.nan)), *PARAMETERS[1:]),
+    )
+    assert codes(spoilt)[0] == code
+
+
+@pytest.mark.parametrize(("kind", "code"), [(SUMMED, "MS723"), (BROADCAST, "MS724")])
+def test_what_the_graph_of_a_hand_made_loss_showed_is_told(kind: str, code: str) -> None:
+    found = judged(
+        training(failing=True, criteria=(), events=(event(kind, "the loss is odd (a.py:9)"),))
+    ).findings
+    assert (found[0].code, found[0].message) == (code, "the loss is odd (a.py:9)")
+
+
+def test_the_sum_of_a_training_that_learns_is_no_fault() -> None:
+    assert codes(training(criteria=(), events=(event(SUMMED, "the loss is a sum"),))) == []
+
+
+def test_a_line_of_the_script_is_named_where_it_is_known() -> None:
+    assert judged(SICK["MS713"][0]).findings[0].place == "a.py:5"
+    assert judged(SICK["MS720"][0]).findings[0].place == "a.py:9"
+    assert judged(SICK["MS718"][0]).findings[0].place == "a.py:8"
+
+
+def test_an_entirely_dead_layer_is_an_error_also_where_the_loss_falls() -> None:
+    assert codes(with_layer(False, zero_fraction=from_step(0.5, 0.9999))) == []
+    (found,) = judged(with_layer(False, zero_fraction=from_step(0.5, 1.0))).findings
+    assert (found.code, found.severity) == ("MS705", ERROR)
+
+
+def test_a_loss_that_ends_above_its_start_is_an_error() -> None:
+    assert judged(SICK["MS704"][0]).findings[0].severity == ERROR
+
+
+def test_gradients_of_a_head_that_was_replaced_are_an_error_with_the_line_of_the_optimizer() -> None:
+    replaced = training(
+        optimizers=(stepping(strangers=1),),
+        parameters=(
+            *PARAMETERS[:2],
+            parameter("head.weight", (10, 16), optimizer="", facts=certain(has_changed=False)),
+        ),
+    )
+    (found,) = judged(replaced).findings
+    assert (found.code, found.severity, found.place) == ("MS712", ERROR, "a.py:5")
+    assert "replaced after it was made" in found.message
+
+
+def test_a_finding_is_beside_its_layer_also_where_another_model_was_never_seen_to_run() -> None:
+    sick = with_layer(zero_fraction=(0.95,) * N)
+    stranger = replace(PARAMETERS[0], model="Adam", name="group0.0", facts=None)
     sick = replace(sick, parameters=(*sick.parameters, stranger))
-    sick = replace(sick, findings=judge_training(sick))
-    assert [finding.layer for finding in sick.findings] == ["Net/relu"]
+    sick = replace(sick, findings=judged(sick).findings)
+    assert sick.findings[0].layer == "Net/relu"
     sheet = watch_sheet(sick, "name,findings")
-    (row,) = sheet.rows
-    assert [column.value(row) for column in sheet.columns] == ["Net/relu", "MS705@0"]
-    assert sheet.is_bad(row)
+    cells = [([column.value(row) for column in sheet.columns], sheet.is_bad(row)) for row in sheet.rows]
+    assert cells == [
+        (["Net/fc", ""], False),
+        (["Net/relu", "MS705@0"], True),
+        (["Net/head", ""], False),
+    ]

@@ -1,0 +1,243 @@
+"""Whether a training learns: a fall is told from none, and from what its noise hides."""
+
+import math
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tolerance import close
+from trainings import CLASSES, FALLING, FLAT, N, criterion, loss
+
+from modelscope_cli.records.watch import TrainingFacts
+from modelscope_cli.rules.training.case import lasting, share_of_steps
+from modelscope_cli.rules.training.progress import MIN_STEPS, LossCourse, Progress, follow, label_entropy
+
+SEEDS = st.integers(0, 10_000)
+LENGTHS = st.integers(MIN_STEPS, 400)
+
+
+def noisy(values, size: float, seed: int) -> tuple[float, ...]:
+    noise = random.Random(seed)
+    return tuple(value + noise.gauss(0, size) for value in values)
+
+
+def line(start: float, end: float, n: int) -> list[float]:
+    return [start + (end - start) * i / (n - 1) for i in range(n)]
+
+
+def followed(*values, facts: TrainingFacts | None = None, lr=()) -> Progress:
+    losses = [loss(one, f"SGD#{place}" if place else "SGD") for place, one in enumerate(values)]
+    return follow(losses, lr, facts or TrainingFacts())
+
+
+def course(values) -> LossCourse:
+    return followed(values).losses[0]
+
+
+# Without noise
+
+
+@given(start=st.floats(1e-3, 1e6), share=st.floats(0.0, 0.8), n=LENGTHS)
+def test_a_plain_fall_is_one_at_any_scale_and_length(start: float, share: float, n: int) -> None:
+    seen = course(line(start, share * start, n))
+    assert seen.has_fallen is True
+    assert not seen.has_risen
+    assert followed(line(start, share * start, n)).learns is True
+
+
+@given(value=st.floats(1e-3, 1e6), n=LENGTHS)
+def test_a_flat_line_has_neither_fallen_nor_risen(value: float, n: int) -> None:
+    seen = course([value] * n)
+    assert (seen.has_fallen, seen.has_risen) == (False, False)
+
+
+@given(start=st.floats(1e-3, 1e6), times=st.floats(1.5, 100.0), n=LENGTHS)
+def test_a_plain_rise_is_one(start: float, times: float, n: int) -> None:
+    seen = course(line(start, times * start, n))
+    assert seen.has_risen
+    assert seen.has_fallen is False
+
+
+@given(n=st.integers(1, MIN_STEPS - 1))
+def test_fewer_steps_tell_nothing(n: int) -> None:
+    seen = course(line(2.0, 0.1, n) if n > 1 else [2.0])
+    assert seen.has_fallen is None
+    assert not seen.has_risen
+    assert followed([2.0] * n).learns is None
+
+
+# With noise: of many draws next to none is told wrong. Sequences are fixed by their seeds.
+
+
+def verdicts(values, size: float, draws: int = 300) -> list[bool | None]:
+    return [course(noisy(values, size, seed)).has_fallen for seed in range(draws)]
+
+
+@pytest.mark.parametrize("n", [20, 60, 300])
+@pytest.mark.parametrize("size", [0.01, 0.1, 0.5])
+def test_a_flat_loss_is_next_to_never_said_to_have_fallen(n: int, size: float) -> None:
+    said = verdicts([2.0] * n, size)
+    assert said.count(True) <= 0.01 * len(said)
+
+
+@pytest.mark.parametrize("n", [60, 300])
+@pytest.mark.parametrize("size", [0.01, 0.1, 0.3])
+def test_a_loss_that_halves_is_never_said_not_to_have_fallen(n: int, size: float) -> None:
+    said = verdicts(line(2.0, 1.0, n), size)
+    assert said.count(False) == 0
+    assert said.count(True) >= 0.8 * len(said)
+
+
+def test_much_noise_makes_it_untold_rather_than_wrong() -> None:
+    said = verdicts(line(2.0, 1.8, 40), 1.0)
+    assert said.count(None) >= 0.8 * len(said)
+
+
+@given(seed=SEEDS, n=st.integers(60, 300))
+@settings(max_examples=50)
+def test_noise_alone_is_no_rise(seed: int, n: int) -> None:
+    assert not course(noisy([2.0] * n, 0.1, seed)).has_risen
+
+
+@given(seed=SEEDS, scale=st.floats(1e-3, 1e3))
+@settings(max_examples=50)
+def test_the_answer_does_not_depend_on_the_unit(seed: int, scale: float) -> None:
+    values = noisy(line(2.0, 1.6, 60), 0.2, seed)
+    scaled = [scale * value for value in values]
+    assert course(values).has_fallen == course(scaled).has_fallen
+    assert course(values).has_risen == course(scaled).has_risen
+
+
+def test_a_loss_that_is_not_a_number_at_the_end_has_broken() -> None:
+    for end in (math.nan, math.inf):
+        seen = course([*FALLING, end, end])
+        assert (seen.has_broken, seen.has_fallen) == (True, False)
+        assert followed([*FALLING, end, end]).learns is False
+    assert not course([*FALLING[:30], math.nan, *FALLING[30:]]).has_broken
+    assert course([math.nan] * N).has_broken
+
+
+def test_a_run_that_diverges_at_once_has_not_fallen_afterwards() -> None:
+    seen = course([2.3, 80.0, 75.0, *line(70.0, 10.0, 57)])
+    assert seen.has_fallen is False
+    assert seen.has_risen
+
+
+def test_warm_up_is_left_out() -> None:
+    rates = [loss((1e-6,) * 15 + (0.1,) * 45)]
+    values = (*(9.0 for _ in range(15)), *line(2.3, 2.3, 45))
+    assert followed(values).losses[0].start > 8
+    assert followed(values, lr=rates).losses[0].start == close(2.3)
+
+
+# What guessing costs
+
+
+def learns(**changes) -> bool | None:
+    values = changes.pop("value", FALLING)
+    return followed(values, facts=TrainingFacts(criteria=(criterion(value=values, **changes),))).learns
+
+
+def test_predictions_are_a_witness_where_the_loss_tells_nothing() -> None:
+    assert learns(value=FLAT) is True  # the accuracy rises to 1
+    assert learns(value=FLAT, accuracy=(0.1,) * N) is False
+    assert learns(value=(2.3 - 0.3,) * N, accuracy=(0.6,) * N) is True
+
+
+def test_a_fall_to_what_guessing_costs_is_none() -> None:
+    guessing = tuple(line(9.0, math.log(CLASSES), N - 20)) + (math.log(CLASSES),) * 20
+    assert learns(value=guessing, accuracy=(0.1,) * N) is False
+    assert followed(guessing).learns is True  # who knows no classes cannot see that
+
+
+def test_a_loss_that_is_low_from_the_start_need_not_fall() -> None:
+    assert learns(value=(0.1,) * N, accuracy=(None,) * N) is True
+
+
+def test_the_commonest_label_is_what_guessing_is_held_against() -> None:
+    imbalanced = {"label_entropy": (0.33,) * N, "commonest_label": (0.9,) * N, "classes": 2}
+    assert learns(value=(0.33,) * N, accuracy=(0.9,) * N, **imbalanced) is not True
+    progress = followed(FLAT, facts=TrainingFacts(criteria=(criterion(accuracy=(0.5,) * N),)))
+    assert progress.guessed == pytest.approx(1 / CLASSES, abs=0.1)
+    assert progress.rows == 32 * (N // 3)
+
+
+@given(classes=st.integers(2, 20), n=st.integers(16, 512), seed=SEEDS)
+@settings(max_examples=30)
+def test_the_entropy_of_few_labels_is_corrected_towards_that_of_all(classes: int, n: int, seed: int) -> None:
+    draw = random.Random(seed)
+    entropies = []
+    for _ in range(N):
+        counts = [0] * classes
+        for _ in range(n):
+            counts[draw.randrange(classes)] += 1
+        entropies.append(-sum(k / n * math.log(k / n) for k in counts if k))
+    found = label_entropy(criterion(classes=classes, rows=(n,) * N, label_entropy=tuple(entropies)))
+    raw = sum(entropies) / N
+    assert found is not None
+    assert raw <= found <= math.log(classes) + 1e-12
+    assert math.log(classes) - found <= math.log(classes) - raw
+    if n >= 4 * classes:
+        assert found == pytest.approx(math.log(classes), rel=0.03)
+
+
+def test_squares_are_held_against_the_variance_of_the_targets() -> None:
+    squares = criterion("mse_loss", classes=None, target_variance=(4.0,) * N, accuracy=(None,) * N)
+    assert followed((4.0,) * N, facts=TrainingFacts(criteria=(squares,))).chance == close(4.0)
+    assert followed((4.5,) * N, facts=TrainingFacts(criteria=(squares,))).learns is False
+    assert followed((1.0,) * N, facts=TrainingFacts(criteria=(squares,))).learns is True
+
+
+def test_several_losses_have_no_common_price_of_guessing() -> None:
+    two = criterion(), criterion("mse_loss", classes=None)
+    assert followed(FALLING, facts=TrainingFacts(criteria=two)).chance is None
+    seen = criterion(), criterion("mse_loss", classes=None, is_training=False)
+    assert followed(FALLING, facts=TrainingFacts(criteria=seen)).chance is not None
+
+
+def test_two_optimizers_with_losses_are_adversaries() -> None:
+    progress = followed(FALLING, FLAT)
+    assert (progress.is_adversarial, progress.learns) == (True, None)
+    assert followed().main is None
+
+
+# Records stand for the steps up to the next
+
+
+def test_a_record_stands_for_the_steps_up_to_the_next() -> None:
+    assert share_of_steps([], []) == 0.0
+    assert share_of_steps([0], [True]) == 1.0
+    assert share_of_steps([0, 1, 2, 10], [True, True, True, False]) == 10 / 18
+    assert share_of_steps([0, 1, 2, 10], [False, False, False, True]) == 8 / 18
+
+
+def test_what_holds_in_the_first_steps_only_is_a_small_share_of_a_long_run() -> None:
+    """13 of 20 records, which are 13 of 800 steps."""
+    steps = [*range(13), 20, 50, 100, 200, 400, 600, 700]
+    assert 13 / len(steps) > 0.6
+    assert share_of_steps(steps, [step < 13 for step in steps]) < 0.03
+
+
+@given(
+    lengths=st.lists(st.integers(1, 50), min_size=2, max_size=40),
+    data=st.data(),
+)
+def test_the_share_is_that_of_every_single_step(lengths: list[int], data) -> None:
+    steps = [sum(lengths[:i]) for i in range(len(lengths))]
+    wrong = data.draw(st.lists(st.booleans(), min_size=len(steps), max_size=len(steps)))
+    spread = [
+        is_wrong for is_wrong, n in zip(wrong, [*lengths[:-1], lengths[-2]], strict=True) for _ in range(n)
+    ]
+    assert share_of_steps(steps, wrong) == close(sum(spread) / len(spread))
+
+
+@given(values=st.lists(st.one_of(st.none(), st.floats(0, 1)), max_size=30))
+def test_a_state_is_the_last_unbroken_run(values) -> None:
+    start = lasting(values, lambda value: value > 0.5)
+    if start is None:
+        assert sum(value is not None and value > 0.5 for value in values[-3:]) < 3
+    else:
+        assert all(value is not None and value > 0.5 for value in values[start:])
+        assert len(values) - start >= 3
+        assert start == 0 or values[start - 1] is None or values[start - 1] <= 0.5

@@ -1,0 +1,215 @@
+"""One story: each cause once, at the top, and below it what follows from it; and the verdict over all."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from trainings import (
+    FALLING,
+    FLAT,
+    LAYERS,
+    PARAMETERS,
+    SINCE,
+    N,
+    certain,
+    criterion,
+    entering,
+    from_step,
+    layer,
+    loss,
+    model,
+    parameter,
+    stepping,
+    training,
+)
+
+from modelscope_cli.records.watch import FAULT, OUTPUT, SOUND, UNKNOWN, Birth, WatchRecord
+from modelscope_cli.rules.training import RULES, judge_training
+from modelscope_cli.rules.training.case import FEW_STEPS, Link
+from modelscope_cli.rules.training.progress import MIN_STEPS
+
+
+def judged(record: WatchRecord):
+    return judge_training(record, record.facts)
+
+
+def told(record: WatchRecord) -> list[tuple[str, str | None]]:
+    return [(finding.code, finding.follows) for finding in judged(record).findings]
+
+
+DEAD = {"layers": (LAYERS[0], layer(zero_fraction=from_step(0.5, 0.95)), LAYERS[2])}
+LARGE = {"parameters": (parameter(update_ratio=from_step(1e-3, 0.3)), *PARAMETERS[1:])}
+SYMPTOMS = {"failing": True, **DEAD, **LARGE}
+
+
+def test_what_is_later_in_the_chain_follows_from_what_is_earlier() -> None:
+    assert told(training(**SYMPTOMS)) == [("MS709", None), ("MS705", "MS709"), ("MS735", "MS709")]
+
+
+def test_of_the_same_link_what_came_first_explains_what_came_later() -> None:
+    early = layer(std=from_step(1.0, 200.0, SINCE - 9))
+    late = layer("late", zero_fraction=from_step(0.5, 0.95), order=2)
+    assert told(training(failing=True, layers=(LAYERS[0], early, late))) == [
+        ("MS706", None),
+        ("MS705", "MS706"),
+        ("MS735", "MS706"),
+    ]
+
+
+def test_of_the_same_link_and_step_what_is_upstream_comes_first() -> None:
+    first = layer("first", zero_fraction=from_step(0.5, 0.95), order=0)
+    second = layer("second", std=from_step(1.0, 200.0), order=1)
+    assert [code for code, _ in told(training(failing=True, layers=(first, second, LAYERS[2])))][:2] == [
+        "MS705",
+        "MS706",
+    ]
+    first = replace(first, series=second.series)
+    second = layer("second", zero_fraction=from_step(0.5, 0.95), order=1)
+    assert told(training(failing=True, layers=(first, second, LAYERS[2])))[0] == ("MS706", None)
+
+
+def test_of_what_is_certain_errors_come_before_warnings() -> None:
+    both = training(
+        optimizers=(stepping(uncleared=16),), models=(model(evaluation_since=0, frozen_modes=("Dropout",)),)
+    )
+    assert told(both) == [("MS713", None), ("MS718", None)]
+
+
+def test_two_causes_of_which_neither_explains_the_other_both_stand() -> None:
+    twice = replace(
+        training(optimizers=(stepping(uncleared=16),), criteria=(criterion(is_probability=(True,) * N),))
+    )
+    findings = told(twice)
+    assert findings[0] == ("MS713", None)
+    assert ("MS720", "MS713") in findings
+
+
+@pytest.mark.parametrize(
+    ("harmless", "facts"),
+    [
+        ("MS718", {"models": (model(evaluation_since=0, frozen_modes=("Dropout",)),)}),
+        ("MS732", {"models": (model(norm_values=(64, 1)),)}),
+    ],
+)
+def test_what_is_wrong_but_harmless_explains_nothing(harmless: str, facts) -> None:
+    findings = told(training(**SYMPTOMS, **facts))
+    assert (harmless, None) in findings
+    assert ("MS709", None) in findings
+    assert harmless not in {follows for _, follows in findings}
+
+
+def test_what_begins_once_values_are_not_finite_follows_from_that() -> None:
+    birth = Birth(OUTPUT, SINCE, "Net", "relu", 0)
+    broken = training(
+        loss=(loss((*FALLING[:SINCE], *(math.nan,) * (N - SINCE))),),
+        births=(birth,),
+        layers=(LAYERS[0], layer(nan_count=from_step(0, 9)), layer("late", std=from_step(1.0, 1e3), order=2)),
+        parameters=(parameter(update_ratio=from_step(1e-3, 0.3)), *PARAMETERS[1:]),
+    )
+    findings = told(broken)
+    assert findings[0] == ("MS702", None)
+    assert {follows for _, follows in findings[1:]} == {"MS702"}
+    assert {"MS701", "MS706", "MS709"} <= {code for code, _ in findings}
+
+
+def test_what_was_there_before_the_values_broke_is_the_cause() -> None:
+    """Steps that are far too large, and a loss that had risen far when it became infinite."""
+    climbing = tuple(2.0 * 1.2**i for i in range(SINCE))
+    broken = training(
+        loss=(loss((*climbing, *(math.inf,) * (N - SINCE))),),
+        births=(Birth(OUTPUT, SINCE, "Net", "relu", 0),),
+        parameters=(parameter(update_ratio=from_step(1e-3, 0.5, 2)), *PARAMETERS[1:]),
+        criteria=(),
+    )
+    findings = told(broken)
+    assert findings[0] == ("MS709", None)
+    assert {follows for _, follows in findings[1:]} == {"MS709"}
+
+
+def test_data_comes_before_everything() -> None:
+    spoilt = training(**SYMPTOMS, inputs=(entering(std=(0.0,) * N, min=(0.0,) * N, max=(0.0,) * N),))
+    assert told(spoilt)[0] == ("MS727", None)
+    assert {follows for _, follows in told(spoilt)[1:]} == {"MS727"}
+
+
+def test_a_cause_is_followed_at_once_by_all_that_follows_from_it() -> None:
+    record = training(**SYMPTOMS, models=(model(evaluation_since=0, frozen_modes=("Dropout",)),))
+    findings = told(record)
+    groups = [code if follows is None else follows for code, follows in findings]
+    assert groups == sorted(groups, key=groups.index)
+    causes = [code for code, follows in findings if follows is None]
+    assert {follows for _, follows in findings if follows} <= set(causes)
+
+
+def test_every_rule_has_its_place_in_the_chain() -> None:
+    assert {rule.link for rule in RULES} == set(Link)
+
+
+# The three answers.
+
+
+def short(n: int, **changes) -> WatchRecord:
+    return training(steps=n, loss=(loss(FALLING[:n]),), lr=(loss((0.1,) * n),), criteria=(), **changes)
+
+
+def test_a_fault_needs_no_reason() -> None:
+    judgement = judged(training(optimizers=(stepping(uncleared=16),)))
+    assert (judgement.verdict, judgement.reason) == (FAULT, None)
+
+
+def test_a_loss_that_falls_is_sound() -> None:
+    judgement = judged(training())
+    assert (judgement.verdict, judgement.reason) == (SOUND, None)
+
+
+def test_a_short_run_cannot_be_judged() -> None:
+    judgement = judged(short(MIN_STEPS - 1))
+    assert judgement.verdict == UNKNOWN
+    assert judgement.reason == f"too short to judge: {MIN_STEPS - 1} steps, {MIN_STEPS} at least are needed"
+    assert judged(short(MIN_STEPS)).verdict == SOUND
+
+
+def test_what_is_certain_is_certain_in_a_short_run_too() -> None:
+    detached = certain(has_gradient=False, has_changed=False)
+    sick = short(FEW_STEPS, parameters=(parameter(facts=detached), *PARAMETERS[1:]))
+    assert [(one.code, one.layer) for one in judged(sick).findings] == [("MS715", "fc.weight")]
+
+
+NOISY = tuple(2.0 + 0.5 * (-1) ** i - 0.002 * i for i in range(N))
+CANNOT_TELL = {
+    "no step": ({"steps": 0, "loss": (), "lr": (), "optimizers": ()}, "no step was seen"),
+    "no loss": ({"loss": (), "criteria": ()}, "no loss was seen"),
+    "no layer": ({"layers": ()}, "no layer could be seen"),
+    "a loss within its noise": ({"loss": (loss(NOISY),), "criteria": ()}, "does not tell apart from no fall"),
+    "a falling loss of which the predictions are no better than a guess": (
+        {"criteria": (criterion(accuracy=(0.1,) * N),)},
+        "the loss was",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CANNOT_TELL)
+def test_what_cannot_be_told_is_told_with_its_reason(what: str) -> None:
+    changes, reason = CANNOT_TELL[what]
+    judgement = judged(training(**changes))
+    assert (judgement.findings, judgement.verdict) == ((), UNKNOWN)
+    assert reason in (judgement.reason or "")
+
+
+def test_of_adversaries_one_loss_may_rise() -> None:
+    critics = tuple(reversed(FALLING))
+    both = training(loss=(loss(), loss(critics, "SGD#2")), criteria=())
+    assert (told(both), judged(both).verdict) == ([], SOUND)
+    assert told(training(loss=(loss(critics),), criteria=()))[0][0] == "MS704"
+
+
+def test_a_loss_below_zero_that_does_not_fall_is_no_fault() -> None:
+    """A reward or a likelihood has no scale that a fall could be held against."""
+    assert judged(training(loss=(loss((-1.0,) * N),), criteria=())).verdict == UNKNOWN
+
+
+def test_a_flat_loss_is_a_fault_that_says_what_guessing_costs() -> None:
+    (found,) = judged(training(failing=True)).findings
+    assert (found.code, found.value) == ("MS735", FLAT[-1])
+    assert "guessing costs 2.28" in found.message
+    assert "10.0% of the predictions are right" in found.message

@@ -1,0 +1,223 @@
+"""Records of trainings that never ran: a healthy one, and what is to be changed in it to make it sick."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo
+from modelscope_cli.records.watch import (
+    CriterionSeries,
+    Event,
+    InputSeries,
+    LayerSeries,
+    ModelFacts,
+    OptimizerFacts,
+    ParameterFacts,
+    ParameterSeries,
+    ScalarSeries,
+    TrainingFacts,
+    WatchedCriterion,
+    WatchedInput,
+    WatchedLayer,
+    WatchedParameter,
+    WatchRecord,
+)
+
+N = 60
+SINCE = 30
+CLASSES = 10
+FALLING = tuple(0.2 + 2.1 * 0.93**i for i in range(N))
+FLAT = (2.3,) * N
+_RUN = Run(
+    command="watch",
+    argv=(),
+    model=ModelInfo("script", "a.py", "Net", WeightsInfo("script", "in training", "the script's own")),
+    input=None,
+    device="cpu",
+    dtype="float32",
+    seed=0,
+    versions={},
+)
+
+
+def from_step(before: Any, after: Any, since: int = SINCE, n: int = N) -> tuple[Any, ...]:
+    return (before,) * since + (after,) * (n - since)
+
+
+def layer(
+    name: str = "relu", kind: str = "ReLU", order: int = 1, model: str = "Net", **series: Any
+) -> WatchedLayer:
+    """Return a layer whose output is as it should be, but for what is named."""
+    n = len(next(iter(series.values()))) if series else N
+    usual = {
+        "step": tuple(range(n)),
+        "mean": (0.0,) * n,
+        "std": (1.0,) * n,
+        "zero_fraction": (0.5,) * n,
+        "near_zero_fraction": (0.5,) * n,
+        "nan_count": (0,) * n,
+        "inf_count": (0,) * n,
+        "grad_norm": (0.1,) * n,
+    }
+    return WatchedLayer(model, name, kind, order, 0, LayerSeries(**{**usual, **series}))
+
+
+def certain(**changes: Any) -> ParameterFacts:
+    """Return what is certain of a parameter that is trained as it should be."""
+    facts = ParameterFacts(
+        requires_grad=True,
+        has_gradient=True,
+        has_run=True,
+        is_severed=False,
+        has_changed=True,
+        start_rms=0.2,
+        was_alike=False,
+        is_alike=False,
+    )
+    return replace(facts, **changes)
+
+
+def parameter(
+    name: str = "fc.weight",
+    shape: tuple[int, ...] = (16, 16),
+    optimizer: str = "SGD",
+    model: str = "Net",
+    facts: ParameterFacts | None = None,
+    **series: Any,
+) -> WatchedParameter:
+    """Return a parameter that is trained as it should be, but for what is named."""
+    n = N if optimizer else 0
+    usual = {
+        "step": tuple(range(n)),
+        "grad_norm": (0.1,) * n,
+        "weight_norm": (1.0,) * n,
+        "update_ratio": (1e-3,) * n,
+    }
+    return WatchedParameter(
+        model, name, optimizer, shape, ParameterSeries(**{**usual, **series}), facts or certain()
+    )
+
+
+def entering(
+    name: str = "input", kind: str = "", shape: tuple[int, ...] = (16, 16), **changes: Any
+) -> WatchedInput:
+    """Return a tensor with mean 0 and standard deviation 1 that enters `Net`, but for what is named."""
+    usual = {
+        "step": tuple(range(N)),
+        "mean": (0.0,) * N,
+        "std": (1.0,) * N,
+        "min": (-3.0,) * N,
+        "max": (3.0,) * N,
+        "non_finite": (0,) * N,
+        "batch": (16,) * N,
+        "is_alike": (False,) * N,
+    }
+    is_computed = changes.pop("is_computed", False)
+    return WatchedInput("Net", name, kind, shape, "float32", is_computed, InputSeries(**{**usual, **changes}))
+
+
+def criterion(name: str = "cross_entropy", is_training: bool = True, **changes: Any) -> WatchedCriterion:
+    """Return a loss over evenly spread labels of which ever more are predicted, but for what is named."""
+    about = {
+        "place": "a.py:9",
+        "classes": CLASSES,
+        "made_by": None,
+        "shapes": None,
+        "is_summed": False,
+    }
+    for key in set(about) & set(changes):
+        about[key] = changes.pop(key)
+    usual = {
+        "step": tuple(range(N)),
+        "value": FALLING,
+        "rows": (32,) * N,
+        "accuracy": tuple(min(0.1 + i / N, 1.0) for i in range(N)),
+        "label_entropy": (math.log(CLASSES) - 0.14,) * N,  # as it comes out of 32 labels
+        "commonest_label": (0.2,) * N,
+        "commonest_prediction": (0.3,) * N,
+        "target_variance": (None,) * N,
+        "is_probability": (False,) * N,
+        "is_positive": (False,) * N,
+    }
+    return WatchedCriterion(
+        name, is_training=is_training, **about, series=CriterionSeries(**{**usual, **changes})
+    )
+
+
+def stepping(optimizer: str = "SGD", **changes: Any) -> OptimizerFacts:
+    """Return what is certain of an optimizer that is used as it should be."""
+    facts = OptimizerFacts(
+        optimizer, made="a.py:5", cycles=16, uncleared=0, emptied=0, held=3, strangers=0, maximizes=False
+    )
+    return replace(facts, **changes)
+
+
+def model(name: str = "Net", **changes: Any) -> ModelFacts:
+    """Return how a model was trained that was always in training mode."""
+    facts = ModelFacts(
+        name,
+        called="a.py:8",
+        steps_in_training=N,
+        steps_in_evaluation=0,
+        evaluation_since=None,
+        frozen_modes=(),
+        norm_values=(512, 32),
+        dtypes=("float32",),
+    )
+    return replace(facts, **changes)
+
+
+LAYERS = layer("fc", "Linear", 0), layer("relu", "ReLU", 1), layer("head", "Linear", 2)
+PARAMETERS = (
+    parameter(),
+    parameter("fc.bias", (16,), facts=certain(was_alike=None, is_alike=None)),
+    parameter("head.weight", (CLASSES, 16)),
+)
+FACTS = TrainingFacts(
+    inputs=(entering(), entering("fc", "Linear")),
+    criteria=(criterion(),),
+    optimizers=(stepping(),),
+    models=(model(),),
+    backwards=N,
+)
+
+
+def loss(values: Sequence[float | None] = FALLING, optimizer: str = "SGD") -> ScalarSeries:
+    return ScalarSeries(optimizer, tuple(range(len(values))), tuple(values))
+
+
+def training(*, failing: bool = False, **changes: Any) -> WatchRecord:
+    """Return a healthy training, but for what is named: fields of the record and of its facts.
+
+    Args:
+        failing: whether the loss stays where it was, and the predictions at chance.
+    """
+    usual: dict[str, Any] = {
+        "steps": N,
+        "layers": LAYERS,
+        "parameters": PARAMETERS,
+        "loss": (loss(),),
+        "lr": (loss((0.1,) * N),),
+        "events": (),
+        "births": (),
+    }
+    facts = FACTS
+    if failing:
+        usual["loss"] = (loss(FLAT),)
+        facts = replace(facts, criteria=(criterion(value=FLAT, accuracy=(0.1,) * N),))
+    facts = replace(facts, **{key: changes.pop(key) for key in FACTS.__slots__ if key in changes})
+    return WatchRecord(
+        **{**usual, **changes},
+        run=_RUN,
+        recorded=N,
+        exit_code=0,
+        ranks=1,
+        near_zero=0.05,
+        step_ms=(),
+        facts=facts,
+    )
+
+
+def event(kind: str, message: str, step: int = 0) -> Event:
+    return Event(step, kind, message)
