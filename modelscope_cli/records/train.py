@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any
 
+from modelscope_cli.records.birth import Birth
 from modelscope_cli.records.run import Record, to_plain
 from modelscope_cli.records.watch import (
-    Birth,
     Event,
     ScalarSeries,
     Series,

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from modelscope_cli.records.birth import Birth
 from modelscope_cli.records.naming import label
 from modelscope_cli.records.run import Record
 
@@ -317,42 +318,6 @@ class Event:
     step: int | None
     kind: str
     message: str
-
-
-LOSS, INPUT, OUTPUT, BETWEEN, GRADIENT, PARAMETER = (
-    *("loss", "input", "output", "between", "gradient", "parameter"),
-)
-"""Where NaN and infinite values begin; `BETWEEN` is what a module computes between its layers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Birth:
-    """What was not finite first, where all before it was.
-
-    Attributes:
-        what: one of `LOSS`, `INPUT`, `OUTPUT`, `BETWEEN`, `GRADIENT`, and `PARAMETER`: the step has made it so.
-        name: of the layer or the parameter in the model; empty for the model itself, and for the loss.
-        call: which call of the layer.
-    """
-
-    what: str
-    step: int
-    model: str
-    name: str
-    call: int
-
-    @property
-    def words(self) -> str:
-        """Say it: `conv2 is not finite`."""
-        name = label(self.name or self.model, self.call)
-        return {
-            LOSS: "the loss is not finite, though the output of every layer is",
-            INPUT: f"the input of {name} is not finite",
-            OUTPUT: f"{name} is not finite",
-            BETWEEN: f"what {name} computes between its layers is not finite",
-            GRADIENT: f"the gradient of {name} is not finite",
-            PARAMETER: f"{name} is not finite after step {self.step}, whose gradients were",
-        }[self.what]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from torch.nn.modules import module as hooks
 
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.torch_private import in_backward, is_transformed
+from modelscope_cli.records.birth import BETWEEN, INPUT, OUTPUT
 from modelscope_cli.records.naming import is_rectifier
-from modelscope_cli.records.watch import BETWEEN, INPUT, OUTPUT
 from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.criterion_modules import is_criterion
 from modelscope_cli.watching.entering import EnteringKey, EnteringSums

@@ -20,7 +20,8 @@ from torch.optim import Optimizer
 from torch.optim import optimizer as optim
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.watch import BROADCAST, SUMMED, Birth
+from modelscope_cli.records.birth import Birth
+from modelscope_cli.records.watch import BROADCAST, SUMMED
 from modelscope_cli.watching.births import find_birth
 from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.criteria import CriterionWatch, watched_criteria

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.watch import Birth
+from modelscope_cli.records.birth import Birth
 from modelscope_cli.watching.criteria import CriterionKey, CriterionSums
 from modelscope_cli.watching.log import Log
 from modelscope_cli.watching.parameters import is_sharded

@@ -23,7 +23,8 @@ from trainings import (
     training,
 )
 
-from modelscope_cli.records.watch import FAULT, OUTPUT, SOUND, UNKNOWN, Birth, WatchRecord
+from modelscope_cli.records.birth import OUTPUT, Birth
+from modelscope_cli.records.watch import FAULT, SOUND, UNKNOWN, WatchRecord
 from modelscope_cli.rules.training import RULES, judge_training
 from modelscope_cli.rules.training.case import FEW_STEPS, Link
 from modelscope_cli.rules.training.progress import MIN_STEPS

@@ -27,18 +27,9 @@ from trainings import (
 )
 
 from modelscope_cli.commands.watch.table import watch_sheet
+from modelscope_cli.records.birth import GRADIENT, LOSS, OUTPUT, Birth
 from modelscope_cli.records.check import ERROR, WARNING
-from modelscope_cli.records.watch import (
-    BROADCAST,
-    FAULT,
-    GRADIENT,
-    LOSS,
-    OUTPUT,
-    SOUND,
-    SUMMED,
-    Birth,
-    WatchRecord,
-)
+from modelscope_cli.records.watch import BROADCAST, FAULT, SOUND, SUMMED, WatchRecord
 from modelscope_cli.rules.training import RULES, judge_training
 from modelscope_cli.rules.training.case import LASTING
 

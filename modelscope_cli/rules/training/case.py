@@ -7,10 +7,9 @@ from enum import IntEnum
 from itertools import pairwise
 from typing import Any, Protocol
 
+from modelscope_cli.records.birth import GRADIENT, Birth
 from modelscope_cli.records.naming import some
 from modelscope_cli.records.watch import (
-    GRADIENT,
-    Birth,
     Event,
     ModelFacts,
     OptimizerFacts,

@@ -3,9 +3,10 @@
 import math
 from collections.abc import Iterator
 
+from modelscope_cli.records.birth import BETWEEN, INPUT, OUTPUT
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.naming import counted, is_rectifier
-from modelscope_cli.records.watch import BETWEEN, INPUT, OUTPUT, WatchedLayer, WatchedParameter
+from modelscope_cli.records.watch import WatchedLayer, WatchedParameter
 from modelscope_cli.rules.training.case import (
     FEW_STEPS,
     Case,

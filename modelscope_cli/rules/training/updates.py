@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
+from modelscope_cli.records.birth import GRADIENT
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.gradient_scale import (
     EXPLODING,
@@ -14,7 +15,7 @@ from modelscope_cli.records.gradient_scale import (
     VANISHING_SOURCE,
     is_judged,
 )
-from modelscope_cli.records.watch import GRADIENT, WatchedParameter
+from modelscope_cli.records.watch import WatchedParameter
 from modelscope_cli.rules.training.case import (
     LASTING,
     MIN_RECORDS,
