@@ -112,7 +112,7 @@ def same_data(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 RULES = (
     TrainingRule(
         code="MS726",
-        name="input-not-normalised",
+        name="input-not-normalised-in-training",
         severity=WARNING,
         sentence="the first layer is given values that are far from a standard deviation of 1",
         threshold=10,
