@@ -36,6 +36,7 @@ class FactsLog:
     """What one process has said beside its series.
 
     Attributes:
+        idle: class and line of every optimizer that had not stepped when something was said; it may have since.
         stated: shape and facts of every parameter of every model that ran.
     """
 
@@ -63,12 +64,13 @@ class FactsLog:
         return described
 
     def to_facts(self, backwards: int) -> TrainingFacts:
+        stepped = {(one.optimizer.partition("#")[0], one.made) for one in self.optimizers.values()}
         return TrainingFacts(
             inputs=tuple(_input(one) for one in self.inputs),
             criteria=tuple(_criterion(one) for one in self.criteria),
             optimizers=tuple(self.optimizers.values()),
             models=tuple(self.models.values()),
-            idle=tuple(self.idle),
+            idle=tuple(key for key in self.idle if key not in stepped),
             backwards=backwards,
         )
 
