@@ -191,7 +191,9 @@ OF_THE_SHELL = {
 # Words that Python keeps for itself, and the one argument that may be a script or a module.
 OTHER_WORDS = {"is_global": "global_", "set_": "set", "script": "what"}
 # How much of a record is shown, and a mode that is a function of its own.
-OF_ONE_SHELL = {("ablate", "top"), ("diff", "show_all"), ("weights", "depth"), ("weights", "scan")}
+OF_ONE_SHELL = {("ablate", "top"), ("diff", "show_all"), ("weights", "depth"), ("weights", "scan")} | {
+    ("watch", "strict"),  # like --fail-on, which it needs: an exit code
+}
 
 
 def as_typed(value):

@@ -8,6 +8,7 @@ import typer
 
 import modelscope_cli as ms
 from modelscope_cli.commands.watch import options
+from modelscope_cli.errors import UsageError
 from modelscope_cli.shell import console
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
@@ -69,6 +70,9 @@ def watch(
     from modelscope_cli.report.folder import free_folder
     from modelscope_cli.watching.ranks import agreed_folder, find_ranks
 
+    if strict and fail_on is None:
+        message = "--strict says what else --fail-on fails on, and --fail-on is missing"
+        raise UsageError(message, f"modelscope watch --fail-on error --strict {script or 'train.py'}")
     where = output.begin()
     check_columns(output.columns)
     ranks = find_ranks()
