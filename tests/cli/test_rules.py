@@ -29,8 +29,8 @@ def test_codes_and_names_are_unique():
     assert len({rule.code for rule in every}) == len({rule.name for rule in every}) == len(every)
 
 
-def test_every_rule_of_check_says_why_and_how_to_silence_it():
-    infos = [rule.info(rule.threshold) for rule in RULES]
+def test_every_rule_says_why_and_how_to_silence_it():
+    infos = [rule.info(rule.threshold) for rule in (*RULES, *training.RULES)]
     assert [rule.code for rule in infos if not (rule.why and rule.silence)] == []
     assert [code for code in WHY if code not in CODES] == []
 

@@ -25,7 +25,7 @@ def test_the_document_holds_the_contract(run, cwd):
     keys = {"step", "mean", "std", "zero_fraction", "near_zero_fraction", "grad_norm"}
     assert keys <= conv["series"].keys()
     assert conv["series"]["step"] == [0, 3, 6]
-    assert {len(values) for values in conv["series"].values() if values is not None} == {3}
+    assert {len(values) for values in conv["series"].values() if values} == {3}
     names = {(row["name"], row["call"]) for row in document["layers"]}
     assert {("block1.relu", 0), ("block1.relu", 1)} <= names
     weight = next(row for row in document["parameters"] if row["name"] == "head.weight")

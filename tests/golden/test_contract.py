@@ -45,7 +45,7 @@ LINES = {
     "--hook scale=1@block1.conv1",
     "summary": f"summary {SAMPLES}/tiny_resnet.py:TinyResNet",
     "train": f"train -m {SAMPLES}/tiny_resnet.py:TinyResNet --steps 3 --pictures 40 --size 16 --batch 4 "
-    "--vary lr=0.1,0.2",
+    "--vary lr=0.1,1e12",  # one of them with findings
     "watch": f"watch --steps 3 {SAMPLES}/train.py",
     "weights": f"weights {SAMPLES}/tiny_resnet.safetensors --stats",
 }

@@ -9,7 +9,6 @@ from torch.nn import functional as F
 
 from modelscope_cli import watch
 from modelscope_cli.records.birth import BETWEEN, GRADIENT, INPUT, LOSS, OUTPUT, PARAMETER, Birth
-from modelscope_cli.rules.training import judge_training
 from modelscope_cli.watching.read_record import read_record
 
 AT = 39  # the schedule records none of the steps around it
@@ -126,9 +125,8 @@ def test_place_and_step_are_named(name):
     known = step + (what == PARAMETER)
     assert known not in record.layers[0].series.step
     assert known + 1 in record.layers[0].series.step  # the next is looked at in any case
-    found = {finding.code: finding for finding in judge_training(record)}
-    since = {finding.since_step for finding in found.values()}
-    assert min(since) == known
+    found = {finding.code: finding for finding in record.findings}
+    assert min(finding.since_step for finding in found.values()) == step
     if what == OUTPUT:
         assert (found["MS702"].layer, found["MS702"].since_step) == (where, step)
         assert f"what comes first: {where} is not finite" in found["MS701"].message

@@ -220,13 +220,13 @@ def test_a_record_says_how_often_backward_ran_and_that_nothing_changed():
             model(torch.randn(4, 6)).square().mean().backward()
 
     seen = record(script)
-    assert (seen.steps, seen.backwards) == (0, 3)
+    assert (seen.steps, seen.facts.backwards) == (0, 3)
     (notice,) = seen.run.warnings
     assert notice.message == (
         "loop.py ran backward 3 times, and no step was seen: no parameter of Net was seen to change"
     )
     trained = record(lambda: train(through_data))
-    assert (trained.steps, trained.backwards, trained.run.warnings) == (4, 4, ())
+    assert (trained.steps, trained.facts.backwards, trained.run.warnings) == (4, 4, ())
     assert {row.optimizer for row in trained.parameters} == {"inferred"}
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.watching.log import Log, log_file, number, read_log
+from modelscope_cli.watching.log import VERSION, Log, log_file, number, read_log
 from modelscope_cli.watching.read_series import read_series
 
 
@@ -24,8 +24,10 @@ def test_what_was_written_comes_back_also_what_is_not_finite(tmp_path):
 
 @pytest.mark.parametrize("rest", ['{"step": {"opt', "[1]", '{"a": 1, "b": 2}', "\x00\x00", '"end"'])
 def test_a_line_that_was_cut_off_is_left_out(tmp_path, rest):
-    log_file(tmp_path).write_text('{"begin":{"script":"a.py","world":1}}\n' + rest)
-    assert list(read_log(log_file(tmp_path))) == [("begin", {"script": "a.py", "world": 1})]
+    log_file(tmp_path).write_text('{"begin":{"version":2,"script":"a.py","world":1}}\n' + rest)
+    assert list(read_log(log_file(tmp_path))) == [
+        ("begin", {"version": VERSION, "script": "a.py", "world": 1})
+    ]
     assert read_series(tmp_path).ranks[0].n_steps == 0
 
 

@@ -21,7 +21,7 @@ dist.init_process_group("gloo")
 model = nn.parallel.DistributedDataParallel(nn.Linear(4, 3))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(2):
-    model(torch.randn(4, 4)).sum().backward()
+    model(torch.randn(4, 4)).square().mean().backward()
     optimizer.step()
 dist.barrier()
 dist.destroy_process_group()
