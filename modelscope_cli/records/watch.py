@@ -307,7 +307,7 @@ class ScalarSeries:
     group: int = 0
 
 
-SUMMED, BROADCAST, SAME_DATA = "summed", "broadcast", "same-data"
+SUMMED, BROADCAST, WRONG_SIGN, SAME_DATA = "summed", "broadcast", "wrong-sign", "same-data"
 """Kinds of events that rules judge: what the graph of a loss shows, and ranks that are given the same."""
 
 

@@ -8,6 +8,29 @@ from torch import Tensor
 from modelscope_cli.hooks.torch_private import output_shape_of
 
 _NEAR = 16  # nodes of the graph behind the loss
+_TO_BE_SMALL = {
+    "NllLoss",
+    "NllLoss2D",
+    "MseLoss",
+    "SmoothL1Loss",
+    "HuberLoss",
+    "BinaryCrossEntropy",
+    "BinaryCrossEntropyWithLogits",
+}
+_TO_BE_LARGE = {"LogSoftmax", "LogSigmoid"}
+_PLAIN = {
+    "Mean",
+    "Sum",
+    "View",
+    "UnsafeView",
+    "Squeeze",
+    "Unsqueeze",
+    "Gather",
+    "Index",
+    "ToCopy",
+    "Clone",
+    "Alias",
+}
 _DIFFERENCES = ("SubBackward0", "RsubBackward1")
 
 
@@ -37,6 +60,41 @@ def broadcast_in(loss: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]] | None
                 return given, made
         nodes.extend(inputs)
     return None
+
+
+def has_wrong_sign(loss: Tensor) -> bool:
+    """Tell whether a loss is minus something that is to be small, or a logarithm of probabilities without a minus.
+
+    Only what is plain is followed: means, sums, views, constant factors and minus signs, up to what is known.
+    """
+    node, is_negated = loss.grad_fn, False
+    for _ in range(_NEAR):
+        if node is None:
+            return False
+        kind = node.name().lstrip("_").partition("Backward")[0]
+        if kind in _TO_BE_SMALL:
+            return is_negated
+        if kind in _TO_BE_LARGE:
+            return not is_negated
+        sign = _sign_of(node, kind)
+        inputs = [other for other, _ in node.next_functions if other is not None]
+        if sign is None or len(inputs) != 1:
+            return False
+        is_negated ^= sign < 0
+        node = inputs[0]
+    return False
+
+
+def _sign_of(node: Any, kind: str) -> int | None:
+    """Return 1 or -1 for what keeps or turns a sign, None for anything else."""
+    if kind == "Neg":
+        return -1
+    if kind in _PLAIN:
+        return 1
+    factor = getattr(node, "_saved_other", None) if kind in ("Mul", "Div") else None
+    if isinstance(factor, Tensor) and factor.numel() == 1:
+        return -1 if float(factor) < 0 else 1
+    return (-1 if factor < 0 else 1) if isinstance(factor, int | float) else None
 
 
 def _is_square(given: tuple[int, ...], made: tuple[int, ...]) -> bool:

@@ -131,7 +131,7 @@ class PassWatch:
         if model is None:
             return None, False
         if not torch.is_grad_enabled():
-            model.has_run_without_gradients |= root.training
+            model.has_run_without_gradients = True
             model.called = model.called or place_of_caller()
             return None, False
         model.has_run = True

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from modelscope_cli.records.naming import NEAR_ZERO, counted, some
 from modelscope_cli.records.run import ModelInfo, Notice, Run, WeightsInfo, versions
-from modelscope_cli.records.watch import BROADCAST, SAME_DATA, SUMMED, WatchRecord
+from modelscope_cli.records.watch import BROADCAST, SAME_DATA, SUMMED, WRONG_SIGN, WatchRecord
 from modelscope_cli.rules.training import judge_training
 from modelscope_cli.watching.log import Entry
 from modelscope_cli.watching.read_series import RankLog, RunSeries, read_series
@@ -102,6 +102,7 @@ def _notices(series: RunSeries, first: RankLog) -> Iterator[Notice]:
             "loss",
             SUMMED,
             BROADCAST,
+            WRONG_SIGN,
             SAME_DATA,
         ):  # told otherwise
             yield Notice(event.kind, event.message)

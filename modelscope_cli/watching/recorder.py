@@ -21,13 +21,13 @@ from torch.optim import optimizer as optim
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.birth import Birth
-from modelscope_cli.records.watch import BROADCAST, SUMMED
+from modelscope_cli.records.watch import BROADCAST, SUMMED, WRONG_SIGN
 from modelscope_cli.watching.births import find_birth
 from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.criteria import CriterionWatch, watched_criteria
 from modelscope_cli.watching.guard import Guard
 from modelscope_cli.watching.inferred import InferredSteps, inferred
-from modelscope_cli.watching.loss_graph import broadcast_in, summed_over
+from modelscope_cli.watching.loss_graph import broadcast_in, has_wrong_sign, summed_over
 from modelscope_cli.watching.losses import LossWatch, watched_losses
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
 from modelscope_cli.watching.owners import find_owners
@@ -295,6 +295,8 @@ class Recorder:
         if (n := summed_over(tensors)) > 1:
             what = f"the loss is a sum over {n:,} values, so its gradients are as many times larger"
             self._guard.tell_once(SUMMED, f"{what}{self._at()}")
+        if has_wrong_sign(tensors):
+            self._guard.tell_once(WRONG_SIGN, f"the steps make larger what is to be small{self._at()}")
         if (shapes := broadcast_in(tensors)) is not None:
             given, made = shapes
             what = f"a prediction of shape {given} is held against a target so that the difference has {made}"

@@ -56,7 +56,9 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     ]
     models = {one.model for one in case.course.parameters if one.optimizer}
     strangers = next((one for one in case.facts.optimizers if one.strangers), None)
-    if strangers is None and not case.fails:
+    held = [one for one in case.course.parameters if one.optimizer and one.facts is not None]
+    is_beside = bool(held) and not any(one.facts.has_gradient for one in held if one.facts is not None)
+    if strangers is None and not case.fails and not is_beside:
         left = [one for one in left if one.model in models]  # another model may be meant to stay as it is
     if not left:
         return
@@ -75,6 +77,7 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         place, severity = strangers.made, ERROR
     else:
         place = case.facts.optimizers[0].made
+        severity = ERROR if is_beside else WARNING
     yield TrainingSighting(first, 0, share, words, place, severity=severity)
 
 
@@ -126,8 +129,8 @@ def severed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     last, *others = [one for one in cut if len(one.shape) > 1][::-1] or cut[::-1]
     facts = last.facts
     assert facts is not None
-    how = "its layer runs under torch.no_grad()" if facts.is_severed else "its output is detached"
-    words = f"no gradient ever reaches it although its layer runs: {how}{case.beside(others[::-1])}"
+    how = "runs under torch.no_grad()" if facts.is_severed else "runs, and its output is detached"
+    words = f"no gradient ever reaches it: its layer {how}{case.beside(others[::-1])}"
     model = case.model(last.model)
     yield TrainingSighting(last, 0, len(cut), words, model.called if model else None)
 

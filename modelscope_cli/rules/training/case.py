@@ -111,7 +111,21 @@ class Case:
             return Link.STANDSTILL
         return Link.WIRING if self._is_calm_until(birth.step) else Link.LAYERS
 
+    def rate_jump(self) -> tuple[int, float, float] | None:
+        """Return step, rate before and rate after of a jump to ten times all that was before."""
+        for series in self.course.lr:
+            highest = 0.0
+            pairs = list(zip(series.step, (value or 0.0 for value in series.value), strict=True))
+            for (_, before), (step, after) in pairwise(pairs):
+                highest = max(highest, before)
+                if step >= MIN_RECORDS and before > 0 and after >= 10 * before and after >= 10 * highest:
+                    return step, before, after
+        return None
+
     def _is_calm_until(self, step: int) -> bool:
+        jump = self.rate_jump()
+        if jump is not None and jump[0] <= step:
+            return False
         for series in self.course.loss:
             pairs = zip(series.step, series.value, strict=True)
             values = [abs(value) for at, value in pairs if at < step and value is not None]

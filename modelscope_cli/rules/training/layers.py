@@ -119,7 +119,8 @@ def saturated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 def deep_sigmoids(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """A chain of sigmoids: each passes a quarter of the gradient at most."""
-    if not case.fails:
+    main = case.progress.main
+    if case.progress.learns is True or main is None or main.n < 2 * MIN_STEPS:
         return
     chain = [one for one in _hidden(case) if one.type in ("Sigmoid", "F.sigmoid")]
     if len(chain) < threshold:

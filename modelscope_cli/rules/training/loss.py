@@ -13,6 +13,7 @@ _GROSS = 10.0  # times the loss at first
 _DIVERGED = 2  # times the least loss over a quarter of the run
 _ENOUGH_ROWS, _ENOUGH_OTHERS = 200, 5  # predictions; labels among them that are not of the commonest class
 _IMBALANCED, _LAZY = 0.8, 0.9  # shares: of the commonest label, of the commonest prediction that is no better
+_BETTER = 0.1  # of what guessing gets wrong
 _COLLAPSED = 0.995  # share of the predictions that are of one class
 
 
@@ -100,12 +101,16 @@ def overflow(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     halves = [one for one in case.facts.models if "float16" in one.dtypes]
     if not halves or any(event.kind == "skipped" for event in case.course.events):
         return
-    for one in case.course.parameters:
-        for step, norm in zip(one.series.step, one.series.grad_norm, strict=True):
-            if norm is not None and not math.isfinite(norm):
-                words = f"{halves[0].model} computes in float16, where values above 65504 are infinite"
-                yield TrainingSighting(None, step, None, words, halves[0].called)
-                return
+    steps = [birth.step for birth in case.course.births]
+    steps += [
+        step
+        for one in case.course.parameters
+        for step, norm in zip(one.series.step, one.series.grad_norm, strict=True)
+        if norm is not None and not math.isfinite(norm)
+    ]
+    if steps:
+        words = f"{halves[0].model} computes in float16, where values above 65504 are infinite"
+        yield TrainingSighting(None, min(steps), None, words, halves[0].called)
 
 
 def not_fallen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
@@ -129,8 +134,6 @@ def not_fallen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 def collapsed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Every prediction is of one class, while the labels are of several."""
-    if case.progress.learns is True:
-        return
     for one in case.facts.criteria:
         series = one.series
         n = max(len(series.step) // 3, 3)
@@ -138,16 +141,14 @@ def collapsed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             continue
         guesses = [share for share in series.commonest_prediction[-n:] if share is not None]
         labels = [share for share in series.commonest_label[-n:] if share is not None]
-        rows = sum(series.rows[-n:])
-        if not guesses or rows < _ENOUGH_ROWS:
+        rows, right = sum(series.rows[-n:]), case.progress.accuracy
+        if not guesses or rows < _ENOUGH_ROWS or right is None:
             continue
-        n_others = (1 - sum(labels) / len(labels)) * rows  # labels that are not of the commonest class
         most, guessed = sum(labels) / len(labels), sum(guesses) / len(guesses)
-        right = case.progress.accuracy
-        is_lazy = (
-            most > _IMBALANCED and guessed > _LAZY and right is not None and right < most + 1 / rows**0.5
-        )
-        if (guessed > threshold or (is_lazy and case.fails)) and n_others >= _ENOUGH_OTHERS:
+        n_others = (1 - most) * rows  # labels that are not of the commonest class
+        is_no_better = right < most + _BETTER * (1 - most) + 1 / rows**0.5
+        is_lazy = most > _IMBALANCED and guessed > _LAZY and case.progress.learns is not True
+        if is_no_better and (guessed > threshold or is_lazy) and n_others >= _ENOUGH_OTHERS:
             words = (
                 f"{guessed:.1%} of the predictions are of one class, and {most:.1%} of the labels of a batch"
             )

@@ -3,7 +3,6 @@
 import math
 import statistics
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 
 from modelscope_cli.records.birth import GRADIENT
 from modelscope_cli.records.check import ERROR, WARNING
@@ -94,7 +93,7 @@ def large_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The first weight; of those that begin at the same step the one that changes most."""
     if not case.fails:
         return
-    jump = _rate_jump(case)
+    jump = case.rate_jump()
     rows = []
     for one in case.weights():
         known = [
@@ -121,18 +120,6 @@ def large_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         step = jump[0]
         words += f"; the learning rate rises from {jump[1]:.2g} to {jump[2]:.2g} at step {step}"
     yield TrainingSighting(one, step, -change, words + case.followed(rows))
-
-
-def _rate_jump(case: Case) -> tuple[int, float, float] | None:
-    """Return step, rate before and rate after of a jump to ten times the rate and beyond all that was before."""
-    for series in case.course.lr:
-        highest = 0.0
-        pairs = list(zip(series.step, (value or 0.0 for value in series.value), strict=True))
-        for (_, before), (step, after) in pairwise(pairs):
-            highest = max(highest, before)
-            if step >= MIN_RECORDS and before > 0 and after >= 10 * before and after >= 10 * highest:
-                return step, before, after
-    return None
 
 
 def small_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:

@@ -5,11 +5,17 @@ from collections.abc import Iterator, Sequence
 
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.naming import counted
-from modelscope_cli.records.watch import BROADCAST, SUMMED, WatchedCriterion
+from modelscope_cli.records.watch import BROADCAST, SUMMED, WRONG_SIGN, WatchedCriterion
 from modelscope_cli.rules.training.case import Case, Link, TrainingRule, TrainingSighting
-from modelscope_cli.rules.training.progress import scale_of
+from modelscope_cli.rules.training.progress import MIN_STEPS, scale_of
 
 _WITHIN = {"cross_entropy": "softmax", "binary_cross_entropy_with_logits": "sigmoid"}
+_NO_VARIANCE = 1e-12
+_NEARLY_NOTHING = 0.5  # of what guessing between all classes costs
+_WITHOUT_END = (
+    20.0  # times its first size: a likelihood or a reward may be below zero, and does not fall so far
+)
+_LESS = 0.05  # times the criterion's mean over its rows
 _MORE = 1.5  # times the criterion's mean over its rows; a script may well divide a sum by them
 
 
@@ -65,33 +71,31 @@ def squashed_logits(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def wrong_sign(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """What is minimised is minus a criterion, or an optimizer is told to maximise one."""
+    """What is minimised is minus a criterion, an optimizer is told to maximise one, or a loss falls without end."""
     if case.progress.is_adversarial:
         return
     for one in _losses(case):
-        losses = {
-            step: value
-            for series in case.course.loss
-            for step, value in zip(series.step, series.value, strict=True)
-        }
-        pairs = [
-            (value, loss)
-            for step, value in zip(one.series.step, one.series.value, strict=True)
-            if value is not None and (loss := losses.get(step)) is not None and math.isfinite(loss)
-        ]
-        climbing = [value for value, loss in pairs if value > 0 and loss < 0]
-        maximizer = next((each for each in case.facts.optimizers if each.maximizes), None)
+        pairs = _beside_the_loss(case, one)
         if len(pairs) < threshold or not _rises([value for value, _ in pairs]):
             continue
         rise = f"which rises from {pairs[0][0]:.3g} to {pairs[-1][0]:.3g}"
-        if len(climbing) == len(pairs):
-            words = f"what is minimised is minus {one.name}, {rise}"
-            yield TrainingSighting(None, one.series.step[0], len(pairs), words, one.place)
-            return
-        if maximizer:
-            words = f"{maximizer.optimizer} maximises the loss, {rise}"
-            yield TrainingSighting(None, one.series.step[0], len(pairs), words, maximizer.made)
-            return
+        maximizer = next((each for each in case.facts.optimizers if each.maximizes), None)
+        if all(value > 0 and loss < 0 for value, loss in pairs):
+            words, place = f"what is minimised is minus {one.name}, {rise}", one.place
+        elif maximizer is not None:
+            words, place = f"{maximizer.optimizer} maximises the loss, {rise}", maximizer.made
+        else:
+            continue
+        yield TrainingSighting(None, one.series.step[0], len(pairs), words, place)
+        return
+    told = list(_told(case, WRONG_SIGN))
+    yield from told
+    main = case.progress.main
+    if not told and main is not None and main.n >= MIN_STEPS and main.has_been_negative:
+        scale = max(abs(main.first), abs(main.start), 1.0)
+        if main.end < -_WITHOUT_END * scale:
+            words = f"the loss falls below zero without end, from {main.first:.3g} to {main.end:.3g}"
+            yield TrainingSighting(None, 0, main.end, words)
 
 
 def _rises(values: Sequence[float]) -> bool:
@@ -99,19 +103,44 @@ def _rises(values: Sequence[float]) -> bool:
     return sum(values[-third:]) > sum(values[:third])
 
 
+def _beside_the_loss(case: Case, one: WatchedCriterion) -> list[tuple[float, float]]:
+    """Return the values of a criterion and the losses of the same steps, where both are finite."""
+    losses = {
+        step: value
+        for series in case.course.loss
+        for step, value in zip(series.step, series.value, strict=True)
+    }
+    return [
+        (value, loss)
+        for step, value in zip(one.series.step, one.series.value, strict=True)
+        if value is not None and (loss := losses.get(step)) is not None
+        if math.isfinite(loss) and math.isfinite(value)
+    ]
+
+
 def summed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """A sum over the batch, in a training that fails."""
-    if not case.fails:
+    if case.progress.learns is True:
         return
     for one in _losses(case):
         rows = max(one.series.rows, default=0)
         scale = scale_of(one, case.course.loss)
-        if one.is_summed and rows > threshold and scale is not None and scale > _MORE:
+        if scale is None or rows <= threshold:
+            continue
+        if case.fails and one.is_summed and scale > _MORE:
             words = (
                 f"{one.name} is a sum over {counted(rows, 'row')}, so its gradients are as many times larger"
             )
-            yield TrainingSighting(None, one.series.step[0], rows, words, one.place)
-            return
+        elif 0 < scale < _LESS:
+            words = (
+                f"the loss is only {scale:.2g} times the mean of {one.name}: it was divided once too often"
+            )
+        else:
+            continue
+        yield TrainingSighting(None, one.series.step[0], rows, words, one.place)
+        return
+    if not case.fails:
+        return
     yield from _told(case, SUMMED)
 
 
@@ -136,19 +165,21 @@ def _told(case: Case, kind: str) -> Iterator[TrainingSighting]:
 
 def one_label(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Every label is the same, and the loss goes to zero with nothing learnt."""
-    for one in _losses(case):
-        shares = [share for share in one.series.commonest_label if share is not None]
-        if one.name not in ("cross_entropy", "nll_loss") or len(shares) < 3 or min(shares) < 1:
-            continue
-        main = case.progress.main
-        if (
-            main is not None
-            and (one.classes or 0) > 1
-            and sum(one.series.rows) >= threshold
-            and main.end < 0.5 * math.log(one.classes or 1)
-        ):
-            words = f"every label is of the same class, of {one.classes}: there is nothing to tell apart"
-            yield TrainingSighting(None, one.series.step[0], 1.0, words, one.place)
+    losses = _losses(case)
+    main = case.progress.main
+    if case.progress.is_adversarial or len(losses) != 1 or main is None:
+        return  # adversaries are told one label at a time, and so are the parts of many a loss
+    (one,) = losses
+    if len(one.series.step) < 3 or sum(one.series.rows) < threshold:
+        return
+    if one.commonest_label == 1 and main.end < _NEARLY_NOTHING * math.log(max(one.classes or 2, 2)):
+        what = f"of {one.classes}" if one.classes else "whatever the image"
+        words = f"every label is of the same class, {what}: there is nothing to tell apart"
+        yield TrainingSighting(None, one.series.step[0], 1.0, words, one.place)
+    known = [value for value in one.series.target_variance if value is not None]
+    if known and max(known) < _NO_VARIANCE and len(known) == len(one.series.step):
+        words = f"all the targets of {one.name} are the same number: there is nothing to tell apart"
+        yield TrainingSighting(None, one.series.step[0], 1.0, words, one.place)
 
 
 RULES = (
@@ -202,13 +233,13 @@ RULES = (
     ),
     TrainingRule(
         code="MS723",
-        name="loss-is-a-sum",
+        name="loss-has-the-wrong-scale",
         severity=WARNING,
-        sentence="the loss is a sum over the batch, and the training fails",
+        sentence="the loss is a sum over the batch, or was divided once too often, and the training fails",
         threshold=1,
         measure="rows of a batch",
         source="the gradient of a sum over n rows is n times that of their mean, and so is the step",
-        hint="use reduction='mean', or divide the learning rate by the size of the batch",
+        hint="use reduction='mean' and divide no further, or change the learning rate accordingly",
         link=Link.WIRING,
         judge=summed,
     ),
