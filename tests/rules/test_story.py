@@ -212,5 +212,5 @@ def test_a_loss_below_zero_that_does_not_fall_is_no_fault() -> None:
 def test_a_flat_loss_is_a_fault_that_says_what_guessing_costs() -> None:
     (found,) = judged(training(failing=True)).findings
     assert (found.code, found.value) == ("MS735", FLAT[-1])
-    assert "guessing costs 2.28" in found.message
+    assert "guessing costs 2.3;" in found.message
     assert "10.0% of the predictions are right" in found.message

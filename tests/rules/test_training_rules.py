@@ -73,7 +73,7 @@ SICK: dict[str, tuple[WatchRecord, int, str | None]] = {
     "MS705": (with_layer(zero_fraction=from_step(0.5, 0.95)), SINCE, "relu"),
     "MS706": (with_layer(std=from_step(1.0, 200.0)), SINCE, "relu"),
     "MS707": (with_weight(grad_norm=from_step(0.1, 0.0)), SINCE, "fc.weight"),
-    "MS708": (with_weight(grad_norm=from_step(0.1, 1e5)), SINCE, "fc.weight"),
+    "MS708": (with_weight(grad_norm=from_step(0.1, 1e12)), SINCE, "fc.weight"),
     "MS709": (with_weight(update_ratio=from_step(1e-3, 0.3)), SINCE, "fc.weight"),
     "MS710": (with_weight(update_ratio=(1e-7,) * N), 0, "fc.weight"),
     "MS711": (
@@ -115,7 +115,10 @@ SICK: dict[str, tuple[WatchRecord, int, str | None]] = {
         None,
     ),
     "MS723": (
-        training(loss=(loss(FLAT),), criteria=(criterion(is_summed=True, accuracy=(0.1,) * N),)),
+        training(
+            loss=(loss(tuple(32 * value for value in FLAT)),),
+            criteria=(criterion(is_summed=True, value=FLAT, accuracy=(0.1,) * N),),
+        ),
         0,
         None,
     ),
@@ -125,7 +128,7 @@ SICK: dict[str, tuple[WatchRecord, int, str | None]] = {
         None,
     ),
     "MS725": (
-        training(criteria=(criterion(label_entropy=(0.0,) * N, commonest_label=(1.0,) * N),)),
+        training(criteria=(criterion(label_entropy=0.0, commonest_label=1.0, commonest_labels=(1.0,) * N),)),
         0,
         None,
     ),
@@ -156,7 +159,14 @@ SICK: dict[str, tuple[WatchRecord, int, str | None]] = {
     ),
     "MS734": (training(events=(event("same-data", "every rank is given the same batches"),)), 0, None),
     "MS735": (training(failing=True), 0, None),
-    "MS736": (training(criteria=(criterion(commonest_prediction=(1.0,) * N),)), N - N // 3, None),
+    "MS736": (
+        training(
+            loss=(loss(FLAT),),
+            criteria=(criterion(value=FLAT, accuracy=(0.1,) * N, commonest_prediction=(1.0,) * N),),
+        ),
+        N - N // 3,
+        None,
+    ),
     "MS737": (
         training(
             optimizers=(stepping(strangers=3),),
@@ -202,7 +212,7 @@ HEALTHY: dict[str, WatchRecord] = {
     "ReLUs that are mostly zero": with_layer(False, zero_fraction=(0.98,) * N),
     "values that grow": with_layer(False, std=from_step(1.0, 200.0)),
     "next to no gradient": with_weight(False, grad_norm=from_step(0.1, 0.0)),
-    "a large gradient": with_weight(False, grad_norm=from_step(0.1, 1e5)),
+    "a large gradient": with_weight(False, grad_norm=from_step(0.1, 1e12)),
     "large updates": with_weight(False, update_ratio=from_step(1e-3, 0.3)),
     "small updates": with_weight(False, update_ratio=(1e-7,) * N),
     "channels that die late": with_layer(False, dead_fraction=from_step(0.0, 0.6)),
@@ -259,9 +269,19 @@ HEALTHY: dict[str, WatchRecord] = {
         loss=(loss(tuple(1e-3 * value for value in FALLING)),),
         criteria=(
             criterion(
-                commonest_prediction=(1.0,) * N, commonest_label=(0.9999,) * N, label_entropy=(1e-3,) * N
+                value=tuple(1e-3 * value for value in FALLING),
+                commonest_prediction=(1.0,) * N,
+                commonest_label=0.9999,
+                commonest_labels=(0.9999,) * N,
+                label_entropy=1e-3,
             ),
         ),
+    ),
+    "all predictions are of the class that most labels are, and the loss is low": training(
+        criteria=(criterion(commonest_prediction=(1.0,) * N),)
+    ),
+    "a sum that the script divides by itself": training(
+        loss=(loss(FLAT),), criteria=(criterion(is_summed=True, value=FLAT),)
     ),
 }
 

@@ -118,14 +118,21 @@ def entering(
 
 
 def criterion(name: str = "cross_entropy", is_training: bool = True, **changes: Any) -> WatchedCriterion:
-    """Return a loss over evenly spread labels of which ever more are predicted, but for what is named."""
+    """Return a loss over evenly spread labels of which ever more are predicted, but for what is named.
+
+    Args:
+        commonest_label: the share over the whole run; that of single batches is `commonest_labels`.
+    """
     about = {
         "place": "a.py:9",
         "classes": CLASSES,
         "made_by": None,
         "shapes": None,
         "is_summed": False,
+        "label_entropy": math.log(CLASSES),
+        "commonest_label": 1 / CLASSES,
     }
+    of_batches = changes.pop("commonest_labels", (0.2,) * N)
     for key in set(about) & set(changes):
         about[key] = changes.pop(key)
     usual = {
@@ -133,8 +140,7 @@ def criterion(name: str = "cross_entropy", is_training: bool = True, **changes: 
         "value": FALLING,
         "rows": (32,) * N,
         "accuracy": tuple(min(0.1 + i / N, 1.0) for i in range(N)),
-        "label_entropy": (math.log(CLASSES) - 0.14,) * N,  # as it comes out of 32 labels
-        "commonest_label": (0.2,) * N,
+        "commonest_label": of_batches,
         "commonest_prediction": (0.3,) * N,
         "target_variance": (None,) * N,
         "is_probability": (False,) * N,
