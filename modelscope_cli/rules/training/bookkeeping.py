@@ -16,7 +16,6 @@ from modelscope_cli.rules.training.case import (
 
 _MOSTLY = 0.9  # of the cycles, of the parameters
 _GONE = 1e-3  # share of the highest learning rate, below which next to nothing is learnt
-_NORM_PARAMETERS = 1  # dimensions of the scales, shifts and biases that a norm has
 
 
 def _size(parameters: Sequence[WatchedParameter]) -> int:
@@ -162,7 +161,7 @@ def unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def mostly_frozen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Nothing but norms and biases is trained, and the training fails."""
+    """Nothing but norms and biases is trained."""
     known = [one for one in case.course.parameters if one.facts is not None and one.facts.has_run]
     frozen = [one for one in known if one.facts is not None and not one.facts.requires_grad]
     free = [one for one in known if one.facts is not None and one.facts.requires_grad]
