@@ -31,7 +31,7 @@ _PLAIN = {
     "Clone",
     "Alias",
 }
-_DIFFERENCES = ("SubBackward0", "RsubBackward1")
+_DIFFERENCES = ("SubBackward0", "RsubBackward0")
 
 
 def summed_over(loss: Tensor) -> int:
