@@ -6,10 +6,14 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 
 if TYPE_CHECKING:
     from torch import nn
+
+hypothesis.settings.register_profile("any machine", deadline=None)  # no test depends on how fast it is
+hypothesis.settings.load_profile("any machine")
 
 # Several workers that each use every core spend their time waiting for one another. Before torch is imported.
 if "PYTEST_XDIST_WORKER" in os.environ:

@@ -6,7 +6,12 @@ import pytest
 import torch
 
 from modelscope_cli.hooks.torch_private import has_compiled
+from modelscope_cli.records.watch import WatchRecord
+from modelscope_cli.watching.log import Log
+from modelscope_cli.watching.read_record import record_of
+from modelscope_cli.watching.read_series import RankLog, merge_ranks
 from modelscope_cli.watching.recorder import Recorder
+from modelscope_cli.watching.watcher import Watcher
 
 
 class Heard:
@@ -62,3 +67,23 @@ def watching() -> Callable[..., Heard]:
         return heard
 
     return watch
+
+
+@pytest.fixture
+def recorded() -> Callable[..., WatchRecord]:
+    """Run a function as `watch` runs a script, and return the record of it."""
+
+    def run(function, every=1):
+        memory = RankLog()
+        log = Log(None, memory.take)
+        log.write("begin", script="loop.py", argv=[])
+        watcher = Watcher(log, every, ())
+        torch.manual_seed(0)
+        with watcher.recorder.installed():
+            function()
+        log.write("end", **watcher.end(0, 1.0))
+        record = record_of(merge_ranks([memory]))
+        assert not [event for event in record.events if event.kind == "broken"]
+        return record
+
+    return run

@@ -1,0 +1,397 @@
+"""Who steps, who holds what, who clears it, and in which mode: faults that are certain, and loops like them."""
+
+import inspect
+import os
+
+import pytest
+import torch
+from torch import nn
+
+from modelscope_cli.records.watch import WatchRecord
+
+CERTAIN = {f"MS7{number}" for number in range(11, 19)} | {"MS737"}
+STEPS = 8
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.trunk, self.norm = nn.Linear(6, 8), nn.BatchNorm1d(8)
+        self.drop, self.head = nn.Dropout(0.1), nn.Linear(8, 3)
+
+    def features(self, x):
+        return self.drop(self.norm(self.trunk(x)).relu())
+
+    def forward(self, x):
+        return self.head(self.features(x))
+
+
+def loss_of(model):
+    return nn.functional.cross_entropy(model(torch.randn(16, 6)), torch.randint(3, (16,)))
+
+
+def made(model, kind=torch.optim.SGD, **options):
+    return kind(model.parameters(), lr=0.01, **options)
+
+
+def here(back: int = 0) -> str:
+    """Return the line of the caller, so many lines before this one."""
+    frame = inspect.currentframe().f_back
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno - back}"
+
+
+def certain_of(record: WatchRecord) -> list[str]:
+    return [finding.code for finding in record.findings if finding.code in CERTAIN]
+
+
+def facts_of(record: WatchRecord, name: str):
+    (found,) = [one.facts for one in record.parameters if one.name == name]
+    return found
+
+
+# Gradients that nobody clears, or somebody too early
+
+
+def test_no_zero_grad(recorded):
+    places = []
+
+    def script():
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        places.append(here(1))
+        for _ in range(STEPS):
+            loss_of(model).backward()
+            optimizer.step()
+
+    record = recorded(script)
+    (found,) = [one for one in record.findings if one.code in CERTAIN]
+    assert (found.code, found.severity, found.place) == ("MS713", "error", places[0])
+    (facts,) = record.facts.optimizers
+    assert (facts.uncleared, facts.emptied) == (facts.cycles, 0)
+    assert facts.cycles >= STEPS - 2
+
+
+def cleared_by_data(optimizer, model):
+    for parameter in model.parameters():
+        parameter.grad.data.zero_()
+
+
+def cleared_to_none_by_hand(optimizer, model):
+    for parameter in model.parameters():
+        parameter.grad = None
+
+
+CLEAR = {
+    "set to None": lambda optimizer, model: optimizer.zero_grad(set_to_none=True),
+    "set to zero": lambda optimizer, model: optimizer.zero_grad(set_to_none=False),
+    "by the model": lambda optimizer, model: model.zero_grad(),
+    "through .data": cleared_by_data,
+    "by hand": cleared_to_none_by_hand,
+}
+
+
+@pytest.mark.parametrize("how", CLEAR)
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
+def test_gradients_that_are_cleared_between_backward_and_step(recorded, how, kind):
+    def script():
+        model = Net()
+        optimizer = made(model, kind)
+        for _ in range(STEPS):
+            loss_of(model).backward()
+            CLEAR[how](optimizer, model)
+            optimizer.step()
+
+    record = recorded(script)
+    assert certain_of(record)[0] == "MS714"
+    assert record.facts.optimizers[0].uncleared == 0
+
+
+@pytest.mark.parametrize("how", CLEAR)
+@pytest.mark.parametrize("when", ["before backward", "after the step"])
+def test_gradients_that_are_cleared_in_time(recorded, how, when):
+    def script():
+        model = Net()
+        optimizer = made(model)
+        loss_of(model).backward()
+        for _ in range(STEPS):
+            if when == "before backward":
+                CLEAR[how](optimizer, model)
+            loss_of(model).backward()
+            optimizer.step()
+            if when == "after the step":
+                CLEAR[how](optimizer, model)
+                loss = loss_of(model)
+                loss.backward()
+
+    assert certain_of(recorded(script)) == []
+
+
+def test_accumulation_clears_every_fourth_time(recorded):
+    def script():
+        model = Net()
+        optimizer = made(model)
+        for i in range(4 * STEPS):
+            (loss_of(model) / 4).backward()
+            if i % 4 == 3:
+                optimizer.step()
+                optimizer.zero_grad()
+
+    record = recorded(script)
+    assert (certain_of(record), record.steps) == ([], STEPS)
+
+
+def test_a_closure_that_runs_often_clears_for_itself(recorded):
+    def script():
+        model = Net()
+        optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=4)
+
+        def closure():
+            optimizer.zero_grad()
+            loss = loss_of(model)
+            loss.backward()
+            return loss
+
+        for _ in range(STEPS):
+            optimizer.step(closure)
+
+    record = recorded(script)
+    assert (certain_of(record), record.steps) == ([], STEPS)
+
+
+@pytest.mark.parametrize("order", ["critic clears itself first", "both clear after their step"])
+def test_a_generator_leaves_gradients_in_its_critic(recorded, order):
+    def script():
+        critic, generator = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 1)), nn.Linear(4, 6)
+        optimizers = made(critic, torch.optim.Adam), made(generator, torch.optim.Adam)
+        for _ in range(STEPS):
+            for n, optimizer in enumerate(optimizers):
+                if order.startswith("critic"):
+                    optimizer.zero_grad()
+                fakes = generator(torch.randn(16, 4))
+                judged = critic(fakes if n else fakes.detach()).mean()
+                (-judged if n else judged - critic(torch.randn(16, 6)).mean()).backward()
+                optimizer.step()
+                if not order.startswith("critic"):
+                    for one in optimizers:
+                        one.zero_grad()
+
+    record = recorded(script)
+    assert certain_of(record) == []
+    assert {one.optimizer for one in record.facts.optimizers} == {"Adam", "Adam#2"}
+
+
+# Who holds what
+
+
+def test_a_head_that_was_replaced_after_the_optimizer_was_made(recorded):
+    places = []
+
+    def script():
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        places.append(here(1))
+        model.head = nn.Linear(8, 3)
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            model.zero_grad()
+            loss_of(model).backward()
+            optimizer.step()
+
+    (found,) = [one for one in recorded(script).findings if one.code in CERTAIN]
+    assert (found.code, found.layer, found.severity, found.place) == (
+        "MS712",
+        "Net/head.weight",
+        "error",
+        places[0],
+    )
+    assert "replaced" in found.message
+
+
+def test_an_optimizer_of_the_head_only_while_the_rest_gets_gradients(recorded):
+    def script():
+        model = Net()
+        optimizer = torch.optim.SGD(model.head.parameters(), lr=0.01)
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            model.zero_grad()
+            loss_of(model).backward()
+            optimizer.step()
+
+    (found,) = [one for one in recorded(script).findings if one.code in CERTAIN]
+    assert (found.code, found.layer, found.severity) == ("MS712", "trunk.weight", "warning")
+    assert "norm.weight" in found.message
+
+
+def test_an_optimizer_of_another_model(recorded):
+    def script():
+        model, other = Net(), Net()
+        optimizer = made(other)
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            model.zero_grad()
+            loss_of(model).backward()
+            optimizer.step()
+
+    assert certain_of(recorded(script))[0] in ("MS712", "MS737")
+
+
+def test_an_optimizer_that_never_steps(recorded):
+    places = []
+
+    def script():
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        places.append(here(1))
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            loss_of(model).backward()
+
+    record = recorded(script)
+    (found,) = record.findings
+    assert (found.code, found.place, record.steps) == ("MS711", places[0], 0)
+    assert record.facts.idle == (("SGD", places[0]),)
+    assert record.verdict == "fault"
+
+
+def test_an_optimizer_that_has_stepped_is_not_idle(recorded):
+    def script():
+        model = Net()
+        optimizer = made(model)
+        for i in range(STEPS):
+            loss_of(model).backward()
+            if i > 3:
+                optimizer.step()
+            optimizer.zero_grad()
+
+    record = recorded(script)
+    assert (record.facts.idle, certain_of(record)) == ((), [])
+
+
+# What is used
+
+
+class Cut(Net):
+    def __init__(self, how):
+        super().__init__()
+        self.how = how
+
+    def forward(self, x):
+        if self.how == "under no_grad":
+            with torch.no_grad():
+                x = self.features(x)
+            return self.head(x)
+        if self.how == "detached":
+            return self.head(self.features(x).detach())
+        return self.head(self.drop(x.repeat(1, 2)[:, :8]))
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "layer", "words"),
+    [
+        ("under no_grad", "MS715", "trunk.weight", "torch.no_grad()"),
+        ("detached", "MS715", "trunk.weight", "its output is detached"),
+        ("not called", "MS716", "trunk.weight", "it is never used"),
+    ],
+)
+def test_layers_that_the_loss_does_not_reach(recorded, how, code, layer, words):
+    def script():
+        model = Cut(how)
+        optimizer = made(model)
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            loss_of(model).backward()
+            optimizer.step()
+
+    record = recorded(script)
+    (found,) = [one for one in record.findings if one.code in CERTAIN]
+    assert (found.code, found.layer) == (code, layer)
+    assert words in found.message
+    trunk, head = facts_of(record, "trunk.weight"), facts_of(record, "head.weight")
+    assert (trunk.has_gradient, trunk.has_changed) == (False, False)
+    assert (head.has_gradient, head.has_changed, head.has_run) == (True, True, True)
+    assert trunk.has_run == (how != "not called")
+    assert trunk.is_severed == (how == "under no_grad")
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+def test_what_is_frozen_on_purpose_is_no_fault(recorded, is_held):
+    def script():
+        model = Net()
+        model.trunk.requires_grad_(False)
+        held = model.parameters() if is_held else [p for p in model.parameters() if p.requires_grad]
+        optimizer = torch.optim.SGD(held, lr=0.01)
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            loss_of(model).backward()
+            optimizer.step()
+
+    record = recorded(script)
+    assert certain_of(record) == []
+    assert not facts_of(record, "trunk.weight").requires_grad
+
+
+def test_every_weight_frozen_but_the_norms(recorded):
+    def script():
+        model = Net()
+        for parameter in model.parameters():
+            parameter.requires_grad_(parameter.ndim == 1)
+        optimizer = made(model)
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            loss_of(model).backward()
+            optimizer.step()
+
+    assert certain_of(recorded(script)) == ["MS717"]
+
+
+# In which mode
+
+
+def test_a_model_that_stays_in_evaluation_mode_after_an_evaluation(recorded):
+    def script():
+        model = Net()
+        optimizer = made(model)
+        for i in range(2 * STEPS):
+            optimizer.zero_grad()
+            loss_of(model).backward()
+            optimizer.step()
+            if i == 3:
+                model.eval()
+
+    record = recorded(script)
+    (found,) = [one for one in record.findings if one.code in CERTAIN]
+    assert (found.code, found.since_step) == ("MS718", 4)
+    assert "BatchNorm1d and Dropout" in found.message
+    (facts,) = record.facts.models
+    assert (facts.steps_in_training, facts.steps_in_evaluation) == (4, 2 * STEPS - 4)
+
+
+def test_a_model_that_goes_back_to_training_mode_each_time(recorded):
+    def script():
+        model = Net()
+        optimizer = made(model)
+        for _ in range(STEPS):
+            model.eval()
+            loss_of(model)  # nobody said no_grad
+            with torch.no_grad():
+                loss_of(model)
+            model.train()
+            optimizer.zero_grad()
+            loss_of(model).backward()
+            optimizer.step()
+
+    record = recorded(script)
+    assert certain_of(record) == []
+    assert record.facts.models[0].evaluation_since is None
+
+
+def test_a_model_that_does_not_care_may_be_in_evaluation_mode(recorded):
+    def script():
+        model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)).eval()
+        optimizer = made(model)
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            loss_of(model).backward()
+            optimizer.step()
+
+    assert certain_of(recorded(script)) == []

@@ -1,0 +1,325 @@
+"""What losses are computed from: seen for every criterion of torch, however it is called, and left as it was."""
+
+import math
+
+import pytest
+import torch
+from tolerance import close
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.functional import cross_entropy as imported_before_anybody_looked
+
+from modelscope_cli.watching.criteria import _KINDS
+
+N, CLASSES = 12, 5
+STEPS = 4
+MODULES = {
+    "cross_entropy": nn.CrossEntropyLoss,
+    "nll_loss": nn.NLLLoss,
+    "binary_cross_entropy": nn.BCELoss,
+    "binary_cross_entropy_with_logits": nn.BCEWithLogitsLoss,
+    "mse_loss": nn.MSELoss,
+    "l1_loss": nn.L1Loss,
+    "smooth_l1_loss": nn.SmoothL1Loss,
+    "huber_loss": nn.HuberLoss,
+}
+
+
+def fit_for(name, logits):
+    """Return what a criterion is to be given: a prediction and its target."""
+    if name in ("cross_entropy", "nll_loss"):
+        x = logits.log_softmax(1) if name == "nll_loss" else logits
+        return x, torch.arange(len(logits)) % CLASSES
+    if name.startswith("binary"):
+        x = logits if name.endswith("logits") else logits.sigmoid()
+        return x, (torch.arange(logits.numel()).view_as(logits) % 3 == 0).float()
+    return logits, torch.linspace(0, 1, logits.numel()).view_as(logits)
+
+
+def train(loss, steps=STEPS, evaluate=None, out=CLASSES):
+    """Train a linear model and return the values of its losses."""
+    model = nn.Linear(4, out)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    values = []
+    for _ in range(steps):
+        found = loss(model(torch.randn(N, 4)))
+        optimizer.zero_grad()
+        found.backward()
+        optimizer.step()
+        values.append(found.item())
+        if evaluate is not None:
+            evaluate(model)
+    return values
+
+
+def from_import(name):
+    namespace = {}
+    exec(f"from torch.nn.functional import {name} as criterion", namespace)
+    return namespace["criterion"]
+
+
+WAYS = {
+    "function": lambda name: getattr(F, name),
+    "module": lambda name: MODULES[name](),
+    "from-import": from_import,
+    "by keywords": lambda name: lambda x, y: getattr(F, name)(target=y, input=x, reduction="mean"),
+}
+
+
+def test_every_criterion_is_tried() -> None:
+    assert set(MODULES) == set(_KINDS)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", MODULES)
+def test_a_criterion_is_seen_with_its_own_value(recorded, name, way):
+    values = []
+    record = recorded(
+        lambda: values.extend(train(lambda logits: WAYS[way](name)(*fit_for(name, logits)))),
+    )
+    (seen,) = record.facts.criteria
+    assert (seen.name, seen.is_training, seen.is_summed, seen.shapes) == (name, True, False, None)
+    assert seen.place.startswith("test_criteria.py:")
+    assert seen.series.step == tuple(range(STEPS))
+    assert seen.series.value == close(values)
+    assert record.loss[0].value == close(values)
+    kind = _KINDS[name]
+    assert seen.classes == {"classes": CLASSES, "binary": 2, "numbers": None}[kind]
+    assert (seen.series.accuracy[0] is None) == (kind == "numbers")
+    if kind == "numbers":
+        _, target = fit_for(name, torch.zeros(N, CLASSES))
+        assert seen.series.target_variance == close([target.var(correction=0).item()] * STEPS)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_watched_and_bare_give_the_same_to_the_last_bit(watching, name):
+    values, bare = [], []
+    for found, run in ((bare, lambda function: (torch.manual_seed(0), function())), (values, watching)):
+        run(lambda found=found: found.extend(train(lambda logits: MODULES[name]()(*fit_for(name, logits)))))
+    assert bare == values
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_nothing_stays_behind(watching, name):
+    before = getattr(F, name)
+    watching(lambda: None)
+    assert getattr(F, name) is before
+
+
+def test_somebody_elses_wrapper_around_a_criterion_is_left_alone(watching):
+    before = F.mse_loss
+    mine = []
+
+    def wrapped(*args, **kwargs):
+        mine.append(1)
+        return before(*args, **kwargs)
+
+    def script():
+        F.mse_loss = wrapped
+        train(lambda logits: F.mse_loss(logits, torch.zeros_like(logits)))
+
+    try:
+        watching(script)
+        assert F.mse_loss is wrapped
+        assert len(mine) == STEPS
+    finally:
+        F.mse_loss = before
+
+
+def test_what_was_imported_by_name_before_is_not_seen_and_the_loss_is(recorded):
+    labels = torch.arange(N) % CLASSES
+    record = recorded(lambda: train(lambda logits: imported_before_anybody_looked(logits, labels)))
+    assert record.facts.criteria == ()
+    assert len(record.loss[0].value) == STEPS
+
+
+# Compiled
+
+
+def scripted(x, y):
+    return F.cross_entropy(x, y) + F.mse_loss(x.softmax(1), torch.zeros_like(x))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated:FutureWarning")
+def test_torchscript_compiles_and_gives_the_same(watching):
+    x, y = torch.randn(N, CLASSES), torch.arange(N) % CLASSES
+    inside = []
+    watching(lambda: inside.append(torch.jit.script(scripted)(x, y)))
+    assert torch.equal(inside[0], torch.jit.script(scripted)(x, y))
+    assert inside[0] == close(scripted(x, y).item())
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated:FutureWarning")
+def test_torchscript_of_a_criterion_module(watching):
+    x, y = torch.randn(N, CLASSES), torch.arange(N) % CLASSES
+    inside = []
+    watching(lambda: inside.append(torch.jit.script(nn.CrossEntropyLoss(label_smoothing=0.1))(x, y)))
+    assert torch.equal(inside[0], nn.CrossEntropyLoss(label_smoothing=0.1)(x, y))
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch.compile's own
+def test_torch_compile_gives_the_same_and_the_loss_is_seen(recorded):
+    labels = torch.arange(N) % CLASSES
+
+    def script(found):
+        torch._dynamo.reset()
+        compiled = torch.compile(lambda x: F.cross_entropy(x, labels), backend="aot_eager")
+        return found.extend(train(compiled))
+
+    bare, values = [], []
+    torch.manual_seed(0)
+    script(bare)
+    record = recorded(lambda: script(values))
+    torch._dynamo.reset()
+    assert bare == values
+    assert record.loss[0].value == close(values)
+
+
+# What is counted
+
+
+def one(record, is_training=True):
+    (seen,) = [each for each in record.facts.criteria if each.is_training == is_training]
+    return seen
+
+
+def test_evaluation_is_recorded_beside_training_under_no_grad_too(recorded):
+    x, labels = torch.randn(50, 4), torch.arange(50) % CLASSES
+    seen = []
+
+    def evaluate(model):
+        with torch.no_grad():
+            for part in (slice(0, 30), slice(30, 50)):
+                F.cross_entropy(model(x[part]), labels[part])
+            scores = model(x)
+            seen.append((F.cross_entropy.__wrapped__(scores, labels).item(), scores.argmax(1).eq(labels)))
+
+    train_labels = torch.arange(N) % CLASSES
+    record = recorded(lambda: train(lambda logits: F.cross_entropy(logits, train_labels), evaluate=evaluate))
+    evaluation = one(record, is_training=False)
+    assert evaluation.series.rows == (50,) * STEPS
+    assert evaluation.series.value == close([value for value, _ in seen])
+    assert evaluation.series.accuracy == close([right.float().mean().item() for _, right in seen])
+    assert one(record).series.rows == (N,) * STEPS
+
+
+def figures(recorded, loss, out=CLASSES):
+    """Return what was seen of a loss, and what it was given, in the first step."""
+    given = []
+
+    def seen(logits):
+        given.append(logits.detach())
+        return loss(logits)
+
+    record = recorded(lambda: train(seen, 1, out=out))
+    return one(record), given[0]
+
+
+def test_accuracy_and_shares_are_those_of_the_batch(recorded):
+    labels = torch.tensor([0] * 6 + [1] * 3 + [2] * 3)
+    seen, logits = figures(recorded, lambda x: F.cross_entropy(x, labels))
+    guesses = logits.argmax(1)
+    assert seen.series.accuracy[0] == close(guesses.eq(labels).float().mean().item())
+    assert seen.series.commonest_label[0] == close(0.5)
+    assert seen.series.commonest_prediction[0] == close(guesses.bincount().max().item() / N)
+    plain = -sum(share * math.log(share) for share in (0.5, 0.25, 0.25))
+    assert seen.label_entropy == close(plain + 2 / (2 * N))  # Miller 1955
+
+
+def test_label_smoothing_keeps_the_labels(recorded):
+    labels = torch.arange(N) % CLASSES
+    seen, logits = figures(recorded, lambda x: F.cross_entropy(x, labels, label_smoothing=0.1))
+    assert seen.series.value[0] == close(F.cross_entropy(logits, labels, label_smoothing=0.1).item())
+    assert seen.series.accuracy[0] == close(logits.argmax(1).eq(labels).float().mean().item())
+
+
+@pytest.mark.parametrize("ignored", [-100, 3])
+def test_what_is_ignored_is_not_counted(recorded, ignored):
+    labels = torch.arange(N) % 3
+    labels[:4] = ignored
+    seen, logits = figures(recorded, lambda x: F.cross_entropy(x, labels, ignore_index=ignored))
+    assert seen.series.rows == (N - 4,)
+    assert seen.series.accuracy[0] == close(logits[4:].argmax(1).eq(labels[4:]).float().mean().item())
+    assert seen.series.value[0] == close(F.cross_entropy(logits[4:], labels[4:]).item())
+
+
+def test_shares_of_classes_are_no_labels(recorded):
+    shares = torch.full((N, CLASSES), 1 / CLASSES)
+    seen, logits = figures(recorded, lambda x: F.cross_entropy(x, shares))
+    assert seen.series.accuracy == (None,)
+    assert (seen.label_entropy, seen.commonest_label) == (None, None)
+    assert seen.series.value[0] == close(F.cross_entropy(logits, shares).item())
+
+
+def test_per_pixel_labels_are_counted_one_by_one(recorded):
+    labels = torch.arange(N * 6).view(N, 2, 3) % CLASSES
+    seen, logits = figures(
+        recorded, lambda x: F.cross_entropy(x.view(N, CLASSES, 2, 3), labels), out=CLASSES * 6
+    )
+    scores = logits.view(N, CLASSES, 2, 3)
+    assert (seen.classes, seen.series.rows) == (CLASSES, (N * 6,))
+    assert seen.series.accuracy[0] == close(scores.argmax(1).eq(labels).float().mean().item())
+    assert seen.series.value[0] == close(F.cross_entropy(scores, labels).item())
+
+
+def test_bare_logits_and_probabilities_have_another_middle(recorded):
+    target = torch.rand(N, CLASSES).round()
+    seen, logits = figures(recorded, lambda x: F.binary_cross_entropy_with_logits(x, target))
+    assert seen.series.accuracy[0] == close((logits > 0).eq(target > 0.5).float().mean().item())
+    seen, logits = figures(recorded, lambda x: F.binary_cross_entropy(x.sigmoid(), target))
+    assert seen.series.accuracy[0] == close((logits > 0).eq(target > 0.5).float().mean().item())
+
+
+def test_pixels_that_are_shares_have_no_accuracy(recorded):
+    target = torch.linspace(0, 1, N * CLASSES).view(N, CLASSES)
+    seen, _ = figures(recorded, lambda x: F.binary_cross_entropy(x.sigmoid(), target))
+    assert (seen.series.accuracy, seen.label_entropy) == ((None,), None)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_the_value_is_the_mean_whatever_the_reduction(recorded, reduction):
+    labels = torch.arange(N) % CLASSES
+    seen, logits = figures(
+        recorded,
+        lambda x: F.cross_entropy(x, labels, reduction=reduction).sum() / (1 if reduction == "mean" else 2),
+    )
+    assert seen.is_summed == (reduction == "sum")
+    assert seen.series.value[0] == close(F.cross_entropy(logits, labels).item())
+
+
+@pytest.mark.parametrize(
+    ("make", "made_by"),
+    [
+        (lambda x: x.softmax(1), "softmax"),
+        (nn.LogSoftmax(1), "log_softmax"),
+        (lambda x: x.relu().view(N, CLASSES), "relu"),
+        (lambda x: torch.tanh(x).double(), "tanh"),
+        (lambda x: x.sigmoid().t().contiguous().t(), "sigmoid"),
+        (lambda x: x, None),
+        (lambda x: 2 * x.relu(), None),
+    ],
+)
+def test_what_made_the_input_is_named_behind_views_and_casts(recorded, make, made_by):
+    labels = torch.arange(N) % CLASSES
+    seen, _ = figures(recorded, lambda x: F.cross_entropy(make(x), labels))
+    assert seen.made_by == made_by
+    assert all(seen.series.is_probability) == (made_by == "softmax")
+
+
+@pytest.mark.filterwarnings("ignore:Using a target size")
+def test_shapes_that_broadcast_are_kept(recorded):
+    seen, _ = figures(recorded, lambda x: F.mse_loss(x, torch.zeros(N)), out=1)
+    assert seen.shapes == ((N, 1), (N,))
+
+
+@pytest.mark.parametrize("x", [torch.zeros(0, CLASSES), torch.zeros(CLASSES)])
+def test_odd_shapes_end_nothing(recorded, x):
+    labels = torch.zeros(x.shape[:-1], dtype=torch.long)
+
+    def loss(logits):
+        with torch.no_grad():
+            F.cross_entropy(x, labels)
+        return F.cross_entropy(logits, torch.arange(N) % CLASSES)
+
+    record = recorded(lambda: train(loss))
+    assert len(record.loss[0].value) == STEPS

@@ -1,0 +1,131 @@
+"""What the graph of a hand-made loss shows: sums and shapes that were broadcast, and nothing else."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from modelscope_cli.hooks.torch_private import output_shape_of
+from modelscope_cli.watching.loss_graph import broadcast_in, summed_over
+
+N = 7
+
+
+@pytest.fixture
+def prediction():
+    """(n, 1), as a linear layer with one output gives it."""
+    torch.manual_seed(0)
+    return torch.nn.Linear(3, 1)(torch.randn(N, 3))
+
+
+TARGET = torch.linspace(0, 1, N)
+SUMS = {
+    "of all": (lambda p: (p - TARGET[:, None]).square().sum(), N),
+    "of rows": (lambda p: (p - TARGET[:, None]).square().sum(1).sum(), N),
+    "of one value": (lambda p: p.mean(0).sum(), 1),
+    "with a dimension": (lambda p: p.square().sum(0).squeeze(), 1),
+    "divided": (lambda p: p.square().sum() / N, 1),
+    "a mean": (lambda p: p.square().mean(), 1),
+    "of two losses": (lambda p: p.square().mean() + p.abs().mean(), 1),
+    "of torch's own criterion": (lambda p: F.mse_loss(p, TARGET[:, None]), 1),
+    "without a graph": (lambda p: p.detach().sum(), 1),
+    "a leaf": (lambda p: torch.ones((), requires_grad=True), 1),
+}
+
+
+@pytest.mark.parametrize("what", SUMS)
+def test_over_how_many_values_a_loss_is_a_sum(prediction, what):
+    make, n = SUMS[what]
+    assert summed_over(make(prediction)) == n
+
+
+BROADCAST = {
+    "squares": lambda p: (p - TARGET).square().mean(),
+    "the other way round": lambda p: (TARGET - p).square().mean(),
+    "absolute": lambda p: (p - TARGET).abs().mean(),
+    "weighted": lambda p: (0.5 * ((p - TARGET) ** 2)).mean(),
+    "with another term": lambda p: (p - TARGET).square().mean() + 0.1 * p.square().mean(),
+    "by torch.rsub": lambda p: torch.rsub(p, TARGET).square().sum(),
+}
+
+
+@pytest.mark.parametrize("what", BROADCAST)
+def test_a_column_against_a_row_is_told(prediction, what):
+    assert broadcast_in(BROADCAST[what](prediction)) == ((N, 1), (N, N))
+
+
+HEALTHY = {
+    "both columns": lambda p: (p - TARGET[:, None]).square().mean(),
+    "both rows": lambda p: (p.squeeze(1) - TARGET).square().mean(),
+    "a number": lambda p: (p - 0.5).square().mean(),
+    "the mean": lambda p: (p - TARGET.mean()).square().mean(),
+    "one sample": lambda p: (p[:1] - TARGET[:1]).square().mean(),
+    "distances of all pairs": lambda p: (p - p.t()).square().mean(),
+    "distances to another prediction": lambda p: (p - p.squeeze(1)).square().mean(),
+    "several targets a sample": lambda p: (p - torch.zeros(N, 4)).square().mean(),
+    "logits": lambda p: F.binary_cross_entropy_with_logits(p, TARGET[:, None]),
+    "without a graph": lambda p: p.detach().sum(),
+}
+
+
+@pytest.mark.parametrize("what", HEALTHY)
+def test_healthy_forms_are_silent(prediction, what):
+    assert broadcast_in(HEALTHY[what](prediction)) is None
+
+
+def test_a_loss_far_behind_its_difference_is_not_searched_for_ever(prediction):
+    loss = (prediction - TARGET).square().mean()
+    for _ in range(100):
+        loss = loss * 1.0
+    assert broadcast_in(loss) is None
+
+
+# The private door: what a node of the graph knows of its output.
+
+
+def test_a_node_tells_the_shape_of_its_output(prediction):
+    assert output_shape_of(prediction.grad_fn) == (N, 1)
+    assert output_shape_of((prediction - TARGET).grad_fn) == (N, N)
+    assert output_shape_of(prediction.sum().grad_fn) == ()
+
+
+@pytest.mark.parametrize(
+    "node",
+    [SimpleNamespace(), SimpleNamespace(_input_metadata=[]), SimpleNamespace(_input_metadata=[object()])],
+)
+def test_with_the_name_taken_away_it_tells_nothing(node):
+    assert output_shape_of(node) is None
+
+
+def test_without_shapes_nothing_is_claimed(prediction, monkeypatch):
+    monkeypatch.setattr("modelscope_cli.watching.loss_graph.output_shape_of", lambda node: None)
+    loss = (prediction - TARGET).square().sum()
+    assert (summed_over(loss), broadcast_in(loss)) == (1, None)
+
+
+# In a training
+
+
+def train(loss):
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    for _ in range(4):
+        optimizer.zero_grad()
+        loss(model(torch.randn(N, 3))).backward()
+        optimizer.step()
+
+
+def test_a_broadcast_is_an_error_with_its_line(recorded):
+    record = recorded(lambda: train(BROADCAST["squares"]))
+    (found,) = record.findings
+    assert (found.code, found.severity) == ("MS724", "error")
+    assert "(7, 1)" in found.message
+    assert "test_loss_graph.py:" in found.message
+    assert record.run.warnings == ()
+
+
+def test_a_sum_is_noted_and_is_no_fault_by_itself(recorded):
+    record = recorded(lambda: train(SUMS["of all"][0]))
+    assert [event.kind for event in record.events] == ["summed"]
+    assert record.findings == ()
