@@ -75,16 +75,24 @@ def test_module_arguments_path_and_main(run, cwd):
 
 def test_the_sick_sample_is_found_out(run, cwd, samples):
     outcome = run("watch --out sick --fail-on warning {samples}/train.py --variant sick", expect=1)
-    found = {finding["code"]: finding for finding in report_of(cwd / "sick")["findings"]}
-    assert list(found) == ["MS706", "MS705", "MS707"]  # as it happened: it explodes, dies, learns nothing
-    for code, finding in found.items():  # in a pipe, where the table has no room for sentences
-        words = f"warning {code}: {finding['layer']}: {finding['message']}\ntry: {finding['hint']}\n"
-        assert outcome.err.count(words) == 1
+    report = report_of(cwd / "sick")
+    found = {finding["code"]: finding for finding in report["findings"]}
+    cause = report["findings"][0]
+    assert report["verdict"] == "fault"
+    assert {"MS705", "MS707", "MS735"} <= set(found)  # it dies, and learns nothing
+    assert {finding["follows"] for finding in report["findings"][1:]} == {cause["code"]}
+    # In a pipe, where the table has no room for sentences: the cause in full, the rest by name.
+    words = (
+        f"{cause['severity']} {cause['code']}: {cause['layer']}: {cause['message']}\ntry: {cause['hint']}\n"
+    )
+    assert outcome.err.count(words) == 1
+    assert outcome.err.count("from this follow: ") == 1
+    for finding in report["findings"][1:]:
+        assert f"{finding['code']} {finding['rule']} (" in outcome.err
     assert found["MS705"]["layer"].startswith("block")
     assert 5 < found["MS705"]["since_step"] < 55
     assert "learning rate" in found["MS705"]["hint"]
     assert "MS705@" in outcome.out
-    assert "warning MS705: block" in outcome.err  # the verdict, which has no place among the rows of a pipe
     names = {
         "activations.png",
         "histograms.png",
@@ -104,6 +112,75 @@ def test_nothing_is_wrong_with_the_healthy_sample_and_its_weights_are_the_same(r
     subprocess.run(command, check=True, capture_output=True)
     bare, watched = torch.load("bare.pt"), torch.load("watched.pt")
     assert all(torch.equal(bare[key], watched[key]) for key in bare)
+
+
+SLOW = LOOP.replace("lr=0.05", "lr=1e-9")
+NO_ZERO_GRAD = LOOP.replace("optimizer.zero_grad(); ", "")
+# script, steps, options, exit code, the verdict, what is said of it
+ANSWERS = [
+    (
+        LOOP,
+        5,
+        "",
+        0,
+        "cannot tell",
+        "verdict: cannot tell yet: too short to judge: 5 steps, 20 at least are needed",
+    ),
+    (LOOP, 5, "--fail-on warning", 0, "cannot tell", "cannot tell yet"),
+    (LOOP, 5, "--fail-on error --strict", 1, "cannot tell", "cannot tell yet"),
+    (LOOP, 200, "--fail-on error --strict", 0, "nothing wrong", "verdict: nothing wrong found"),
+    (SLOW, 60, "--fail-on warning", 1, "fault", "warning MS710: 0.weight: "),
+    (NO_ZERO_GRAD, 9, "", 0, "fault", "error MS713: "),
+    (NO_ZERO_GRAD, 9, "--fail-on error", 1, "fault", "(loop.py:6)"),
+]
+
+
+@pytest.mark.parametrize(("script", "steps", "options", "code", "verdict", "said"), ANSWERS)
+def test_the_three_answers_and_what_fails_on_them(run, cwd, script, steps, options, code, verdict, said):
+    (cwd / "loop.py").write_text(script)
+    outcome = run(f"watch --out o {options} loop.py {steps}", expect=code)
+    assert said in outcome.err
+    report = report_of(cwd / "o")
+    assert report["verdict"] == verdict
+    assert (report["reason"] is None) == (verdict != "cannot tell")
+    assert bool(report["findings"]) == (verdict == "fault")
+
+
+def test_a_script_that_fails_keeps_its_exit_code_whatever_the_verdict(run, cwd):
+    (cwd / "loop.py").write_text(LOOP + "sys.exit(5)")
+    run("watch --out o --fail-on error --strict loop.py", expect=5)
+
+
+SCHEDULED = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+model, criterion = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)), nn.CrossEntropyLoss()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 40)
+x = torch.randn(300, 4)
+y = x[:, :3].argmax(1)
+for i in range(40):
+    optimizer.zero_grad(); criterion(model(x), y).backward(); optimizer.step(); schedule.step()
+    if i % 10 == 9:
+        model.eval()
+        with torch.no_grad():
+            criterion(model(x), y)
+        model.train()
+"""
+
+
+def test_input_learning_rate_and_evaluation_stand_below_the_table(run, cwd):
+    (cwd / "loop.py").write_text(SCHEDULED)
+    lines = [" ".join(line.split()) for line in run("watch --out o --format table loop.py").out.splitlines()]
+    facts = {line.partition(" ")[0]: line for line in lines}
+    assert facts["input"].startswith("input 300x4 float32, mean ")
+    assert ", std " in facts["input"]
+    assert facts["learning"].startswith("learning rate 0.5000 at first, ")
+    assert facts["learning"].endswith("; highest 0.5000")
+    assert facts["evaluation"].startswith("evaluation cross_entropy (loop.py:15) ")
+    assert "; accuracy " in facts["evaluation"]
+    assert facts["verdict"] == "verdict nothing wrong found"
 
 
 def test_keys_of_the_contract(run, cwd):
@@ -285,6 +362,7 @@ REFUSED = [
     ("watch --abort-on nun loop.py", 2, "nun", "--help"),
     ("watch --format jsno loop.py", 2, "'jsno'", "--format"),
     ("watch --columns maen loop.py", 2, "'maen'", "--columns"),
+    ("watch --strict loop.py", 2, "--fail-on is missing", "watch --fail-on error --strict loop.py"),
 ]
 
 

@@ -9,10 +9,6 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from modelscope_cli import watch
-from modelscope_cli.watching.log import Log
-from modelscope_cli.watching.read_record import record_of
-from modelscope_cli.watching.read_series import RankLog, merge_ranks
-from modelscope_cli.watching.watcher import Watcher
 
 LR = 0.1
 
@@ -202,30 +198,19 @@ def test_a_backward_pass_inside_another_is_not_counted(watching):
     assert heard.recorder.losses.n_backward == 1
 
 
-def record(script):
-    memory = RankLog()
-    log = Log(None, memory.take)
-    log.write("begin", script="loop.py", argv=[])
-    watcher = Watcher(log, 1, ())
-    with watcher.recorder.installed():
-        script()
-    log.write("end", **watcher.end(0, 1.0))
-    return record_of(merge_ranks([memory]))
-
-
-def test_a_record_says_how_often_backward_ran_and_that_nothing_changed():
+def test_a_record_says_how_often_backward_ran_and_that_nothing_changed(recorded):
     def script():
         model = Net()
         for _ in range(3):
             model(torch.randn(4, 6)).square().mean().backward()
 
-    seen = record(script)
+    seen = recorded(script)
     assert (seen.steps, seen.facts.backwards) == (0, 3)
     (notice,) = seen.run.warnings
     assert notice.message == (
         "loop.py ran backward 3 times, and no step was seen: no parameter of Net was seen to change"
     )
-    trained = record(lambda: train(through_data))
+    trained = recorded(lambda: train(through_data))
     assert (trained.steps, trained.facts.backwards, trained.run.warnings) == (4, 4, ())
     assert {row.optimizer for row in trained.parameters} == {"inferred"}
 

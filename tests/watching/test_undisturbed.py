@@ -1,4 +1,4 @@
-"""Five ways to train, each to the same bits with and without somebody looking."""
+"""Many ways to train, each to the same bits with and without somebody looking."""
 
 import contextlib
 
@@ -54,3 +54,72 @@ def test_weights_and_random_numbers_are_the_same_to_the_last_bit(watching, kind)
     assert len(heard.reports) == (4 if kind == "accumulation" else 8)
     assert all(report.parameters and report.layers for report in heard.reports)
     assert [event[1] for event in heard.events] == (["compiled"] if kind == "compiled" else [])
+
+
+def adversaries():
+    critic, generator = Net(), nn.Linear(5, 3 * 12 * 12)
+    optimizers = [torch.optim.Adam(model.parameters(), lr=0.01) for model in (critic, generator)]
+    labels = torch.arange(6) % 4
+    for i in range(8):
+        fakes = generator(torch.randn(6, 5)).view(6, 3, 12, 12)
+        optimizers[i % 2].zero_grad(set_to_none=i % 3 == 0)
+        loss = nn.functional.cross_entropy(critic(fakes if i % 2 else fakes.detach()), labels)
+        (-loss if i % 2 else loss).backward()
+        optimizers[i % 2].step()
+    return critic, generator
+
+
+def with_a_closure():
+    model = Net()
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)
+    for _ in range(3):
+        x = torch.randn(6, 3, 12, 12)
+
+        def closure(x=x):
+            optimizer.zero_grad()
+            loss = model(x).square().sum()
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+    return (model,)
+
+
+def evaluated_in_between():
+    """Criteria as modules, one summed by hand, frozen parts, a replaced head, a NaN that is born late."""
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    model.head = nn.Linear(8, 1)
+    model.conv.weight.requires_grad_(False)
+    smooth, binary = nn.CrossEntropyLoss(label_smoothing=0.1), nn.BCEWithLogitsLoss()
+    for i in range(12):
+        x, y = torch.randn(6, 3, 12, 12), torch.rand(6)
+        out = model(x)
+        loss = smooth(out.repeat(1, 4), torch.arange(6) % 4) + binary(out[:, 0], y.round())
+        loss = loss + nn.functional.mse_loss(out[:, 0], y) + (out - y).square().sum()
+        loss = loss * (torch.nan if i == 10 else 1.0)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        model.eval()
+        with torch.no_grad():
+            nn.functional.cross_entropy(model(x).repeat(1, 4), torch.arange(6) % 4)
+        model.train(i % 4 > 0)
+    return (model,)
+
+
+@pytest.mark.parametrize("run", [adversaries, with_a_closure, evaluated_in_between])
+def test_whole_loops_are_left_as_they_are(watching, run):
+    states = []
+
+    def script():
+        models = run()
+        states.append([*(value for model in models for value in model.state_dict().values())])
+        states[-1].append(torch.get_rng_state())
+
+    torch.manual_seed(0)
+    script()
+    heard = watching(script)
+    bare, watched = states
+    assert all(torch.equal(a.nan_to_num(7), b.nan_to_num(7)) for a, b in zip(bare, watched, strict=True))
+    assert heard.reports
