@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from modelscope_cli.records.check import ERROR, WARNING
@@ -115,25 +115,29 @@ def _near_zero(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
 
 def _variance_ratio(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    """Signals that shrink or grow with depth: single layers, as gates and heads, may be as small as they like."""
     variances = [(2 * math.log(row.std), row) for row in _rows(evidence, *_WEIGHTED) if row.std]
-    if len(variances) < 2:
+    shift, at = max(_level_shifts([value for value, _ in variances]), default=(0.0, 0))
+    if shift <= math.log(threshold):
         return
-    logs = [value for value, _ in variances]
-    span = max(logs) - min(logs)
-    if span <= math.log(threshold):
-        return
-    middle = statistics.median(logs)
-    _, odd = max(variances, key=lambda one: abs(one[0] - middle))
-    (_, low), (_, high) = min(variances, key=_first), max(variances, key=_first)
-    ratio = math.exp(min(span, 700.0))
+    before, after = variances[:at], variances[at:]
+    middle = statistics.median(value for value, _ in variances)
+    # The side that is further off is the one that is wrong; its first layer is where that begins.
+    odd = max((before, after), key=lambda side: abs(statistics.median(value for value, _ in side) - middle))
+    ratio = math.exp(min(shift, 700.0))
+    typical = [math.exp(statistics.median(value for value, _ in side) / 2) for side in (before, after)]
     words = (
-        f"the standard deviation is {low.std:.3g} at {label_of(low)} and {high.std:.3g} at {label_of(high)}"
+        f"the standard deviation is {typical[0]:.3g} in the layers up to {label_of(before[-1][1])} and "
+        f"{typical[1]:.3g} from {label_of(after[0][1])} on"
     )
-    yield Sighting(label_of(odd), ratio, f"{words}: variances {ratio:.2g} apart")
+    yield Sighting(label_of(odd[0][1]), ratio, f"{words}: variances {ratio:.2g} apart")
 
 
-def _first(pair: tuple[float, ActivationStats]) -> float:
-    return pair[0]
+def _level_shifts(values: Sequence[float]) -> Iterator[tuple[float, int]]:
+    """Give, for each place to cut a series in two, how far the medians of the parts lie apart, and the place."""
+    least = max(len(values) // 5, 2)
+    for at in range(least, len(values) - least + 1):
+        yield abs(statistics.median(values[at:]) - statistics.median(values[:at])), at
 
 
 def _drift(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
@@ -221,8 +225,8 @@ RULES = (
         severity=WARNING,
         sentence="the variance of the outputs of convolutions and linear layers changes by orders along the depth",
         threshold=1e6,
-        measure="largest / smallest variance",
-        source="Glorot & Bengio 2010, section 4.2: keep it; own measurement: 6 to 5e4 in 17 torchvision networks",
+        measure="ratio of the median variances before and behind the place where they differ most",
+        source="Glorot & Bengio 2010, section 4.2: keep it; own measurement: 1 to 466 in 8 untrained networks",
         hint="torch.nn.init.kaiming_normal_(weight, nonlinearity='relu'), or a norm behind each layer",
         needs=_FORWARD,
         judge=_variance_ratio,

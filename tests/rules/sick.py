@@ -111,9 +111,11 @@ def near_zero(net: nn.Module) -> nn.Module:
 
 
 def poorly_initialised(net: nn.Module) -> nn.Module:
-    net.block1.conv1.weight.data *= 1e3  # and a norm that takes it back
-    net.block1.bn1.running_mean *= 1e3
-    net.block1.bn1.running_var *= 1e6
+    for block in (net.block2, net.block3):
+        for conv, norm in ((block.conv1, block.bn1), (block.conv2, block.bn2)):
+            conv.weight.data *= 1e4  # and a norm that takes it back
+            norm.running_mean *= 1e4
+            norm.running_var *= 1e8
     return net
 
 
@@ -180,7 +182,7 @@ VARIANTS = [
     ("MS204", saturated_sigmoid, "extra.1", {}),
     ("MS204", saturated_tanh, "extra.1", {}),
     ("MS205", near_zero, "block1.bn2", {}),
-    ("MS206", poorly_initialised, "block1.conv1", {}),
+    ("MS206", poorly_initialised, "block2.conv1", {}),
     ("MS207", drifted, "block1.bn1", {}),
     ("MS301", nan_gradient, "net.head", {}),
     ("MS302", vanishing, "block1.0.conv2", {}),
