@@ -29,7 +29,7 @@ from trainings import (
 from modelscope_cli.commands.watch.table import watch_sheet
 from modelscope_cli.records.birth import GRADIENT, LOSS, OUTPUT, Birth
 from modelscope_cli.records.check import ERROR, WARNING
-from modelscope_cli.records.watch import BROADCAST, FAULT, SOUND, SUMMED, WatchRecord
+from modelscope_cli.records.watch import BROADCAST, FAULT, SAME_DATA, SOUND, SUMMED, WRONG_SIGN, WatchRecord
 from modelscope_cli.rules.training import RULES, judge_training
 from modelscope_cli.rules.training.case import LASTING
 
@@ -341,7 +341,9 @@ def test_what_is_not_finite_is_named_by_where_it_began(what: str, code: str) -> 
     assert codes(spoilt)[0] == code
 
 
-@pytest.mark.parametrize(("kind", "code"), [(SUMMED, "MS723"), (BROADCAST, "MS724")])
+@pytest.mark.parametrize(
+    ("kind", "code"), [(SUMMED, "MS723"), (BROADCAST, "MS724"), (WRONG_SIGN, "MS722"), (SAME_DATA, "MS734")]
+)
 def test_what_the_graph_of_a_hand_made_loss_showed_is_told(kind: str, code: str) -> None:
     found = judged(
         training(failing=True, criteria=(), events=(event(kind, "the loss is odd (a.py:9)"),))
@@ -351,6 +353,29 @@ def test_what_the_graph_of_a_hand_made_loss_showed_is_told(kind: str, code: str)
 
 def test_the_sum_of_a_training_that_learns_is_no_fault() -> None:
     assert codes(training(criteria=(), events=(event(SUMMED, "the loss is a sum"),))) == []
+
+
+def test_a_loss_that_was_divided_once_too_often_is_told_while_it_does_not_learn() -> None:
+    small = tuple(0.01 * value for value in FLAT)
+    seen = criterion(value=FLAT, accuracy=(0.1,) * N)
+    found = judged(training(loss=(loss(small),), criteria=(seen,))).findings
+    assert found[0].code == "MS723"
+    assert "divided once too often" in found[0].message
+    assert codes(training(loss=(loss(tuple(0.01 * value for value in FALLING)),))) == []
+
+
+def test_targets_that_are_all_the_same_number() -> None:
+    seen = criterion("mse_loss", classes=None, accuracy=(None,) * N, target_variance=(0.0,) * N)
+    seen = replace(seen, label_entropy=None, commonest_label=None)
+    found = judged(training(criteria=(seen,))).findings[0]
+    assert (found.code, "targets of mse_loss" in found.message) == ("MS725", True)
+
+
+def test_an_optimizer_of_a_model_beside_the_one_that_is_trained_is_an_error() -> None:
+    beside = parameter("a.weight", model="Other", facts=certain(has_gradient=False, has_changed=False))
+    trained = parameter(optimizer="", facts=certain(has_changed=False))
+    found = judged(training(parameters=(beside, trained))).findings
+    assert [(one.code, one.severity) for one in found if one.follows is None][:1] == [("MS712", ERROR)]
 
 
 def test_a_line_of_the_script_is_named_where_it_is_known() -> None:

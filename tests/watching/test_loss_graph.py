@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from modelscope_cli.hooks.torch_private import output_shape_of
-from modelscope_cli.watching.loss_graph import broadcast_in, summed_over
+from modelscope_cli.watching.loss_graph import broadcast_in, has_wrong_sign, summed_over
 
 N = 7
 
@@ -81,6 +81,40 @@ def test_a_loss_far_behind_its_difference_is_not_searched_for_ever(prediction):
     assert broadcast_in(loss) is None
 
 
+LABELS = torch.arange(N) % 4
+
+
+def picked(x):
+    return x.log_softmax(1)[range(N), LABELS]
+
+
+# name: (a loss of logits (n, 4), whether its steps make worse what they are to make better)
+SIGNS = {
+    "cross-entropy": (lambda x: F.cross_entropy(x, LABELS), False),
+    "minus cross-entropy": (lambda x: -F.cross_entropy(x, LABELS), True),
+    "minus a sum of it": (lambda x: -F.cross_entropy(x, LABELS, reduction="none").sum(), True),
+    "times a negative number": (lambda x: -0.5 * F.cross_entropy(x, LABELS), True),
+    "divided by a negative number": (lambda x: F.cross_entropy(x, LABELS) / -4, True),
+    "minus twice": (lambda x: -1 * -F.cross_entropy(x, LABELS), False),
+    "accumulated": (lambda x: F.cross_entropy(x, LABELS) / 4, False),
+    "minus squares": (lambda x: -F.mse_loss(x, torch.zeros(N, 4)), True),
+    "minus binary": (lambda x: -F.binary_cross_entropy_with_logits(x, torch.zeros(N, 4)), True),
+    "a likelihood by hand": (lambda x: -picked(x).mean(), False),
+    "a likelihood without its minus": (lambda x: picked(x).mean(), True),
+    "a reward": (lambda x: (picked(x) * torch.linspace(-1, 1, N)).mean(), False),
+    "a critic": (lambda x: -x.mean(), False),
+    "two terms": (lambda x: F.cross_entropy(x, LABELS) - 0.1 * F.mse_loss(x, torch.zeros(N, 4)), False),
+    "without a graph": (lambda x: -F.cross_entropy(x, LABELS).detach(), False),
+}
+
+
+@pytest.mark.parametrize("what", SIGNS)
+def test_the_sign_of_what_is_to_be_small(what):
+    torch.manual_seed(0)
+    make, is_wrong = SIGNS[what]
+    assert has_wrong_sign(make(torch.nn.Linear(3, 4)(torch.randn(N, 3)))) == is_wrong
+
+
 # The private door: what a node of the graph knows of its output.
 
 
@@ -104,6 +138,11 @@ def test_without_shapes_nothing_is_claimed(prediction, monkeypatch):
     assert (summed_over(loss), broadcast_in(loss)) == (1, None)
 
 
+def test_without_the_factor_of_a_product_no_sign_is_claimed():
+    node = SimpleNamespace(name=lambda: "MulBackward0", next_functions=[(SimpleNamespace(), 0)])
+    assert not has_wrong_sign(SimpleNamespace(grad_fn=node))
+
+
 # In a training
 
 
@@ -123,6 +162,12 @@ def test_a_broadcast_is_an_error_with_its_line(recorded):
     assert "(7, 1)" in found.message
     assert "test_loss_graph.py:" in found.message
     assert record.run.warnings == ()
+
+
+def test_a_loss_with_the_wrong_sign_is_an_error_with_its_line(recorded):
+    record = recorded(lambda: train(lambda p: -F.mse_loss(p, TARGET[:, None])))
+    assert record.findings[0].code == "MS722"
+    assert record.findings[0].severity == "error"
 
 
 def test_a_sum_is_noted_and_is_no_fault_by_itself(recorded):
