@@ -24,7 +24,7 @@ def tell(case: Case, found: Sequence[Found]) -> list[tuple[Found, str | None]]:
     causes: list[Found] = []
     follows: list[tuple[Found, str]] = []
     for one in _spoilt_last(ordered, broken):
-        cause = next((other for other in causes if _explains(other, one, broken)), None)
+        cause = next((other for other in causes if _explains(other, one)), None)
         if cause is None:
             causes.append(one)
         else:
@@ -52,13 +52,12 @@ def _spoilt_last(ordered: Sequence[Found], broken: int | None) -> list[Found]:
 
     def is_spoilt(one: Found) -> bool:
         rule, seen = one
-        is_later = _link(one) >= Link.STEP_SIZE and rule.code not in _NOT_FINITE and seen.step >= broken
-        return is_later and rule.code != "MS733"
+        return _link(one) >= Link.STEP_SIZE and rule.code not in _NOT_FINITE and seen.step >= broken
 
     return sorted(ordered, key=is_spoilt)
 
 
-def _explains(cause: Found, one: Found, broken: int | None) -> bool:
+def _explains(cause: Found, one: Found) -> bool:
     (rule, seen), (other, after) = cause, one
     if rule.code in _EXPLAINS_NOTHING:
         return False

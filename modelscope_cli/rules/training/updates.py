@@ -94,32 +94,35 @@ def large_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     if not case.fails:
         return
     jump = case.rate_jump()
-    rows = []
-    for one in case.weights():
-        known = [
-            (step, ratio)
-            for step, ratio in zip(one.series.step, one.series.update_ratio, strict=True)
-            if ratio is not None and math.isfinite(ratio)
-        ]
-        large = [(step, ratio) for step, ratio in known if ratio > threshold]
-        share = share_of_steps([step for step, _ in known], [ratio > threshold for _, ratio in known])
-        is_often = share > _OFTEN and len(large) >= LASTING
-        if is_often or any(ratio > _WHOLE for _, ratio in known):
-            rows.append((large[0][0], -statistics.median(ratio for _, ratio in large), one))
-    if not rows and jump is None:
-        return
-    if not rows:
-        step, before, after = jump  # type: ignore[misc]
-        words = f"the learning rate rises from {before:.2g} to {after:.2g} at step {step}"
-        yield TrainingSighting(None, step, after / before, words)
-        return
-    rows.sort(key=lambda row: row[:2])
-    step, change, one = rows[0]
-    words = f"single steps change it by {-change:.0%} of its size, over {threshold:.0%} first at step {step}"
-    if jump is not None and jump[0] >= step:
-        step = jump[0]
-        words += f"; the learning rate rises from {jump[1]:.2g} to {jump[2]:.2g} at step {step}"
-    yield TrainingSighting(one, step, -change, words + case.followed(rows))
+    rise = f"the learning rate rises from {jump[1]:.2g} to {jump[2]:.2g} at step {jump[0]}" if jump else ""
+    rows = [row for one in case.weights() if (row := _large(one, threshold)) is not None]
+    if rows:
+        rows.sort(key=lambda row: row[:2])
+        step, change, one = rows[0]
+        words = (
+            f"single steps change it by {-change:.0%} of its size, over {threshold:.0%} first at step {step}"
+        )
+        if jump and jump[0] >= step:
+            step = jump[0]
+            words += f"; {rise}"
+        yield TrainingSighting(one, step, -change, words + case.followed(rows))
+    elif jump:
+        yield TrainingSighting(None, jump[0], jump[2] / jump[1], rise)
+
+
+def _large(one: WatchedParameter, threshold: float) -> tuple[int, float, WatchedParameter] | None:
+    """Return the first step of large changes, minus their median, and the weight; None where they are rare."""
+    known = [
+        (step, ratio)
+        for step, ratio in zip(one.series.step, one.series.update_ratio, strict=True)
+        if ratio is not None and math.isfinite(ratio)
+    ]
+    large = [(step, ratio) for step, ratio in known if ratio > threshold]
+    share = share_of_steps([step for step, _ in known], [ratio > threshold for _, ratio in known])
+    is_often = share > _OFTEN and len(large) >= LASTING
+    if not is_often and not any(ratio > _WHOLE for _, ratio in known):
+        return None
+    return large[0][0], -statistics.median(ratio for _, ratio in large), one
 
 
 def small_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
@@ -137,6 +140,8 @@ def small_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         most, one = min(rows, key=lambda row: row[0])
         others = [other for _, other in rows if other is not one]
         words = f"no step changes it by more than {most:.1g} of its size, {threshold:g} at least is usual"
+        if most == 0:
+            words = "it gets gradients, and yet no step changes it: the steps are lost in rounding"
         yield TrainingSighting(one, one.series.step[0], most, words + case.beside(others))
 
 
