@@ -70,7 +70,7 @@ def test_a_few_programs_run_under_watch(dev: dict[str, Program]) -> None:
     assert answers["log_of_nothing"].is_named_first
 
 
-@pytest.mark.slow
+@pytest.mark.bench
 @pytest.mark.parametrize("half", ["dev", "final"])
 def test_the_labels_are_true(half: str) -> None:
     truth = subprocess.run(
@@ -79,7 +79,7 @@ def test_the_labels_are_true(half: str) -> None:
     assert truth.returncode == 0, truth.stdout + truth.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.bench
 def test_the_targets_are_met(dev: dict[str, Program]) -> None:
     answers = list(run_all(dev.values(), jobs=2))
     found = shares(answers)
