@@ -95,12 +95,13 @@ def test_accumulated_passes_are_one_row(recorded):
     def script():
         model = Pair()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        for part in (ONE[:4], ONE[4:]):
+        for part in (ONE[:5], ONE[5:], TWO):
             model(part).mean().backward()
         optimizer.step()
 
     one = entering(recorded(script))["input"]
-    assert (one.series.mean, one.series.batch) == (close([ONE.mean().item()]), (4,))
+    assert one.series.mean == close([torch.cat([ONE, TWO]).mean().item()])
+    assert (one.series.batch, one.series.is_alike) == ((8,), (False,))
 
 
 def test_what_another_model_gives_is_said_to_be_computed(recorded):
