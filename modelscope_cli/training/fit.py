@@ -1,5 +1,6 @@
 """Train one model once, with everything that was asked for, and return what happened."""
 
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from modelscope_cli.hooks.session import ForwardError, HookSession
 from modelscope_cli.models.seeding import seeded
 from modelscope_cli.records.naming import NEAR_ZERO
 from modelscope_cli.records.train import Measurement, Training
-from modelscope_cli.records.watch import Event
+from modelscope_cli.records.watch import CriterionSeries, Event, ScalarSeries, TrainingFacts, WatchedCriterion
 from modelscope_cli.rules.training import judge_training
 from modelscope_cli.training import callbacks as cb
 from modelscope_cli.training.data import DataSource
@@ -99,7 +100,42 @@ def train_once(
         held_out=tuple(Measurement(step, _finite(loss), share) for step, loss, share in held_out.results),
         events=tuple(events),
     )
-    return replace(training, findings=judge_training(training).findings)
+    facts = what_it_is_given(training.loss[0], data.n_classes, request.batch)
+    return replace(training, findings=judge_training(training, facts).findings)
+
+
+def what_it_is_given(loss: ScalarSeries, n_classes: int | None, batch: int) -> TrainingFacts:
+    """Return what a judge has to know of the loss: the criterion, and how many classes it tells apart.
+
+    The labels are taken for evenly spread, so that guessing costs ln C.
+    """
+    if n_classes is None or n_classes < 2:
+        return TrainingFacts()
+    unknown: tuple[None, ...] = (None,) * len(loss.step)
+    series = CriterionSeries(
+        step=loss.step,
+        value=loss.value,
+        rows=(batch,) * len(loss.step),
+        accuracy=unknown,
+        commonest_label=unknown,
+        commonest_prediction=unknown,
+        target_variance=unknown,
+        is_probability=(False,) * len(loss.step),
+        is_positive=(False,) * len(loss.step),
+    )
+    criterion = WatchedCriterion(
+        name="cross_entropy",
+        place=None,
+        is_training=True,
+        classes=n_classes,
+        made_by=None,
+        shapes=None,
+        is_summed=False,
+        label_entropy=math.log(n_classes),
+        commonest_label=None,
+        series=series,
+    )
+    return TrainingFacts(criteria=(criterion,))
 
 
 def classification_loss(label_smoothing: float, n_classes: int | None) -> Callable[[Any, Tensor], Tensor]:

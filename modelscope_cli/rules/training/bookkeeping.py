@@ -166,7 +166,7 @@ def mostly_frozen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     frozen = [one for one in known if one.facts is not None and not one.facts.requires_grad]
     free = [one for one in known if one.facts is not None and one.facts.requires_grad]
     weights = [one for one in known if len(one.shape) > 1]
-    if not weights or not frozen or case.course.steps < FEW_STEPS:
+    if not weights or not frozen or case.course.steps < FEW_STEPS or case.progress.learns is True:
         return
     are_all_frozen = all(one in frozen for one in weights)
     if _size(frozen) / max(_size(known), 1) <= threshold or not (are_all_frozen and free):
@@ -317,7 +317,7 @@ RULES = (
         code="MS717",
         name="every-weight-is-frozen",
         severity=WARNING,
-        sentence="every weight has requires_grad=False, and only norms or biases can learn",
+        sentence="every weight has requires_grad=False, and the norms or biases that can learn do not suffice",
         threshold=0.5,
         measure="share of the parameters that are frozen",
         source="certain that they are; a head, at least, is trained where that is meant",
