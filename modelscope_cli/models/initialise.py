@@ -1,7 +1,6 @@
 """Give an architecture its values: from a checkpoint, pretrained, or random."""
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,9 +61,8 @@ def fill_pretrained(architecture: Architecture, request: ModelRequest, weights: 
     if request.num_classes is not None and is_quantized(weights):
         message = f"weights '{weights.name}' are quantized and keep their head, not '{request.num_classes}'"
         raise UsageError(message, f"--model {architecture.name} --weights none")
-    offline = request.offline or os.environ.get("MSCOPE_OFFLINE", "0") not in ("", "0")
     try:
-        path, origin = find_weights(weights, offline=offline, progress=request.progress)
+        path, origin = find_weights(weights, offline=request.is_offline, progress=request.progress)
     except WeightsUnavailableError as error:
         if request.weights.lower() != "auto":
             raise

@@ -9,6 +9,8 @@ from torch import nn
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.models.architecture import Architecture
 from modelscope_cli.models.device import resolve_device, resolve_dtype
+from modelscope_cli.models.from_timm import fill_from_timm, timm_architecture
+from modelscope_cli.models.hubs import hubs_closed, split_hub
 from modelscope_cli.models.importspec import imported_architecture
 from modelscope_cli.models.initialise import Filled, fill_from_checkpoint, fill_pretrained, fill_randomly
 from modelscope_cli.models.pretrained import choose_weights, default_weights, is_quantized
@@ -61,12 +63,20 @@ def load_model(request: ModelRequest) -> LoadedModel:
         UsageError: a name, argument or combination that means nothing (exit 2).
         CannotRunError: device, weights, checkpoint or the user's code fail (exit 4).
     """
+    with hubs_closed(request.is_offline):
+        return _load_model(request)
+
+
+def _load_model(request: ModelRequest) -> LoadedModel:
     request, recognised = recognise(check_request(request))
     dtype = resolve_dtype(request.dtype)
     architecture, weights = _find(request)
     device, device_note = _device_for(request, weights)
+    prefix, name = split_hub(request.model)
     if request.checkpoint is not None:
         filled = fill_from_checkpoint(architecture, request, request.checkpoint)
+    elif prefix and request.weights.lower() != "none":
+        filled = fill_from_timm(architecture, request, name)
     elif weights is not None:
         filled = fill_pretrained(architecture, request, weights)
     else:
@@ -85,6 +95,11 @@ def load_skeleton(request: ModelRequest) -> LoadedModel:
         UsageError: a name, argument or combination that means nothing (exit 2).
         CannotRunError: an explicit device that is not there, the checkpoint, or the user's code (exit 4).
     """
+    with hubs_closed(request.is_offline):
+        return _load_skeleton(request)
+
+
+def _load_skeleton(request: ModelRequest) -> LoadedModel:
     request, recognised = recognise(check_request(request))
     if request.device.lower() != "auto":
         resolve_device(request.device)
@@ -116,6 +131,9 @@ def load_skeleton(request: ModelRequest) -> LoadedModel:
 def _find(request: ModelRequest) -> tuple[Architecture, WeightsEnum | None]:
     """Return what to build, and the torchvision weights that are meant."""
     model_args = parse_model_args(request.model_args)
+    prefix, name = split_hub(request.model)
+    if prefix:
+        return timm_architecture(name, model_args, request.seed), None
     if not is_import(request.model):
         name = request.model.lower()
         weights = choose_weights(name, request.weights)

@@ -119,8 +119,8 @@ class WeightsInfo:
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """Which model was looked at. `source` is `zoo` (torchvision), `import` (the user's code) or `object`
-    (handed over in Python)."""
+    """Which model was looked at. `source` is `zoo` (torchvision), `timm`, `hf` (transformers), `import` (the
+    user's code) or `object` (handed over in Python)."""
 
     source: str
     name: str
@@ -130,7 +130,7 @@ class ModelInfo:
     @property
     def short_name(self) -> str:
         """The name for a title: of your own code without the folders its file lies in."""
-        return Path(self.name).name if self.source == "import" else self.name
+        return Path(self.name).name if self.source in ("import", "hf") else self.name
 
     @property
     def heading(self) -> str:
