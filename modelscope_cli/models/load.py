@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.inputs.stated import stated_labels, stated_preset
 from modelscope_cli.models.architecture import Architecture
 from modelscope_cli.models.device import resolve_device, resolve_dtype
 from modelscope_cli.models.from_timm import fill_from_timm, timm_architecture
@@ -28,8 +29,8 @@ class LoadedModel:
         module: in eval mode, on `device`, its floating point values in `dtype`.
         info: for the record.
         family: as in `Architecture`: `classification`, ..., `custom`.
-        transforms: torchvision's preset of the weights in use, else of the name's default weights; None for
-            imported models.
+        transforms: torchvision's preset of the weights in use, else of the name's default weights; what the module
+            says of itself; None where it says nothing.
         categories: the labels of the classes, in order; None where nobody knows.
         notes: what each `auto` became and what was done to fit a checkpoint, one line each.
         warnings: what may make the result mean less than it seems.
@@ -178,9 +179,9 @@ def _placed(
     except RuntimeError as error:  # out of memory is one
         reason = str(error).partition("\n")[0]
         raise CannotRunError(f"'{name}' cannot be moved to '{device}': {reason}", "--device cpu") from error
-    transforms = None
-    if architecture.source == "zoo":
-        transforms = (weights or default_weights(name)).transforms()
+    is_zoo = architecture.source == "zoo"
+    transforms = (weights or default_weights(name)).transforms() if is_zoo else stated_preset(module)
+    has_labels = filled.categories is None and not is_zoo and filled.weights.resolved != "random"
     return LoadedModel(
         module=module,
         info=ModelInfo(architecture.source, name, type(module).__name__, filled.weights),
@@ -188,7 +189,7 @@ def _placed(
         dtype=dtype,
         family=architecture.family,
         transforms=transforms,
-        categories=filled.categories,
+        categories=stated_labels(module) if has_labels else filled.categories,
         notes=filled.notes,
         warnings=filled.warnings,
     )
