@@ -47,6 +47,10 @@ def plan_preprocessing(
     n_channels = _count_channels(module)
     default = _DEFAULT_WEIGHTS.get(family, _IMAGENET_WEIGHTS)
     preset = copy.copy(transforms) if transforms is not None else default.transforms()
+    stated = stated_shape(module)
+    if transforms is None and stated is not None:
+        sides = list(stated[-2:])
+        preset.resize_size, preset.crop_size = sides[:1] if sides[0] == sides[1] else sides, sides
     flow_size = _change_size(preset, request.size, family)
     _change_values(preset, request, n_channels, family)
     mean, std = _FIXED_VALUES.get(family) or (preset.mean, preset.std)

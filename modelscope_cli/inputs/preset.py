@@ -48,8 +48,8 @@ class Preset:
 
     def __call__(self, image: Image.Image) -> Tensor:
         """Return what the model receives: `(C, H, W)` float32 on the CPU."""
-        pixels = F.pil_to_tensor(self.frame(image))
-        return F.normalize(F.convert_image_dtype(pixels), self.mean, self.std)
+        pixels = F.convert_image_dtype(F.pil_to_tensor(self.frame(image)))
+        return F.normalize(pixels, self.mean, self.std)
 
     def frame(self, image: Image.Image) -> Image.Image:
         """Return the part of the image that the model sees, in its size."""

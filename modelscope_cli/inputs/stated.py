@@ -14,13 +14,20 @@ from modelscope_cli.records.run import Shape
 
 
 def stated_shape(module: nn.Module | None) -> Shape | None:
-    """Return the shape of one input without its batch: `(C, H, W)`; None where the module says nothing."""
+    """Return the shape of one input without its batch; None where the module says nothing.
+
+    `(C, H, W)`; `(T, C, H, W)` for the video models of transformers.
+    """
     cfg = _cfg(module)
-    return None if cfg is None else tuple(cfg["input_size"])
+    return _shape_in(_config(module)) if cfg is None else tuple(cfg["input_size"])
 
 
 def stated_preset(module: nn.Module | None) -> Preset | None:
     """Return how images are prepared for the module; None where it does not say, or not in words known here."""
+    if module is not None and _config(module) is not None:
+        from modelscope_cli.inputs.processor import processor_preset
+
+        return processor_preset(module)
     cfg = _cfg(module)
     try:
         return None if cfg is None else preset_of(cfg)
@@ -35,7 +42,7 @@ def stated_labels(module: nn.Module | None) -> tuple[str, ...] | None:
     """
     cfg = _cfg(module)
     if cfg is None:
-        return None
+        return _labels_in(_config(module))
     names, described = cfg.get("label_names"), cfg.get("label_descriptions")
     n_classes = getattr(module, "num_classes", cfg.get("num_classes"))
     if names and len(names) == n_classes:
@@ -55,6 +62,32 @@ def _cfg(module: nn.Module | None) -> dict[str, Any] | None:
         if isinstance(cfg, Mapping) and _is_size(cfg.get("input_size")):
             return {**cfg, "input_size": _built_for(module, cfg["input_size"])}
     return None
+
+
+def _config(module: nn.Module | None) -> Any:
+    """Return the `config` of a model of transformers, which need not be imported to know that it is not one."""
+    transformers = sys.modules.get("transformers")
+    is_theirs = transformers is not None and isinstance(module, transformers.PreTrainedModel)
+    return module.config if is_theirs else None  # type: ignore[union-attr]
+
+
+def _shape_in(config: Any) -> Shape | None:
+    for part in (config, getattr(config, "vision_config", None), getattr(config, "backbone_config", None)):
+        size = getattr(part, "image_size", None)
+        if size:
+            height, width = (size, size) if isinstance(size, int) else (size[0], size[-1])
+            image = (getattr(part, "num_channels", 3), height, width)
+            n_frames = getattr(part, "num_frames", None)
+            return (n_frames, *image) if n_frames else image
+    return None
+
+
+def _labels_in(config: Any) -> tuple[str, ...] | None:
+    labels = getattr(config, "id2label", None) or {}
+    names = tuple(str(labels.get(index)) for index in range(len(labels)))
+    # What transformers makes up where nobody named the classes.
+    is_made_up = all(name == f"LABEL_{index}" for index, name in enumerate(names))
+    return None if is_made_up or set(labels) != set(range(len(labels))) else names
 
 
 def _built_for(module: nn.Module | None, size: Any) -> tuple[int, ...]:

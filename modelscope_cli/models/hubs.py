@@ -4,6 +4,7 @@ A library is imported when a prefix asks for it, and never before.
 """
 
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,8 +37,17 @@ def check_hub(model: str) -> None:
         near = nearest(model.partition(".")[0], [f"timm:{known}" for known in timm_names()])
         message = f"unknown model '{model}'" + (f": {near}" if near else "")
         raise UsageError(message, "modelscope models timm:")
-    if prefix == "hf" and not name:
+    if prefix == "hf":
+        _check_folder(model, name)
+
+
+def _check_folder(model: str, name: str) -> None:
+    is_path = name.startswith((".", "/", "~")) or os.path.isdir(name)
+    if not name or (is_path and not os.path.isdir(name)):
         raise UsageError(f"'{model}' names neither a model nor a folder", "--model hf:owner/name")
+    if is_path and not os.path.isfile(os.path.join(name, "config.json")):
+        message = f"'{name}' is not a folder of transformers: it has no config.json"
+        raise UsageError(message, f"ls {shlex.quote(name)}")
 
 
 def check_package(prefix: str, typed: str) -> None:

@@ -11,6 +11,7 @@ from modelscope_cli.inputs.stated import stated_labels, stated_preset
 from modelscope_cli.models.architecture import Architecture
 from modelscope_cli.models.device import resolve_device, resolve_dtype
 from modelscope_cli.models.from_timm import fill_from_timm, timm_architecture
+from modelscope_cli.models.from_transformers import fill_from_hf, hf_architecture
 from modelscope_cli.models.hubs import hubs_closed, split_hub
 from modelscope_cli.models.importspec import imported_architecture
 from modelscope_cli.models.initialise import Filled, fill_from_checkpoint, fill_pretrained, fill_randomly
@@ -77,7 +78,7 @@ def _load_model(request: ModelRequest) -> LoadedModel:
     if request.checkpoint is not None:
         filled = fill_from_checkpoint(architecture, request, request.checkpoint)
     elif prefix and request.weights.lower() != "none":
-        filled = fill_from_timm(architecture, request, name)
+        filled = (fill_from_timm if prefix == "timm" else fill_from_hf)(architecture, request, name)
     elif weights is not None:
         filled = fill_pretrained(architecture, request, weights)
     else:
@@ -133,8 +134,10 @@ def _find(request: ModelRequest) -> tuple[Architecture, WeightsEnum | None]:
     """Return what to build, and the torchvision weights that are meant."""
     model_args = parse_model_args(request.model_args)
     prefix, name = split_hub(request.model)
-    if prefix:
+    if prefix == "timm":
         return timm_architecture(name, model_args, request.seed), None
+    if prefix == "hf":
+        return hf_architecture(request, name), None
     if not is_import(request.model):
         name = request.model.lower()
         weights = choose_weights(name, request.weights)

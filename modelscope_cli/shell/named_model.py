@@ -17,7 +17,7 @@ from modelscope_cli.models.hubs import is_in_timm, split_hub
 from modelscope_cli.models.names import model_names, timm_names
 
 _HELP = (
-    "A torchvision name (resnet34), timm:NAME, a checkpoint, package.module:attr, or path/to/file.py:attr."
+    "A torchvision name (resnet34), timm:NAME, hf:NAME, a checkpoint, module:attr, or path/to/file.py:attr."
 )
 _IMPORT = re.compile(r".+\.py:.*|[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
