@@ -20,6 +20,7 @@ class Architecture:
         build: make the module, seeded, in train mode, with a number of classes or (None) its own.
         takes_num_classes: whether `build` accepts a number of classes.
         is_instance: `build` returns a module that was there already.
+        is_factory: `build` calls a function, or takes a module, that may have loaded weights by itself.
     """
 
     source: str
@@ -28,6 +29,7 @@ class Architecture:
     build: Callable[[int | None], nn.Module]
     takes_num_classes: bool
     is_instance: bool = False
+    is_factory: bool = False
 
     def on_meta(self) -> "Architecture":
         """Return the same architecture with a `build` that makes no values, on the meta device."""

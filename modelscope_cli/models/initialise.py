@@ -38,11 +38,16 @@ class Filled:
 def fill_randomly(architecture: Architecture, request: ModelRequest) -> Filled:
     """Build with the values that the architecture's own initialisation makes, seeded.
 
+    A factory may have loaded weights: what it gave is called random by nobody.
+
     Raises:
         UsageError: `num_classes` for a model that takes none (exit 2).
         CannotRunError: the user's code raised (exit 4).
     """
     module = build(architecture, request.num_classes)
+    if architecture.is_factory:
+        given = WeightsInfo(request.weights, "own", "as the factory gave them")
+        return Filled(module, given, notes=(f"weights: {given.origin} (seed {request.seed})",))
     if architecture.source == "import":
         weights = WeightsInfo(request.weights, "random", "the model's own initialisation")
     else:

@@ -106,8 +106,10 @@ class WeightsInfo:
 
     Attributes:
         requested: what was typed: `auto`, `none`, an enum name, or a file.
-        resolved: `random`, an enum name such as `IMAGENET1K_V1`, or a file name.
-        origin: in words: `seeded random`, `cache`, `download`, `checkpoint`, `meta` (no values at all).
+        resolved: `random`, `own` (what a factory gave, drawn or loaded), an enum name such as `IMAGENET1K_V1`,
+            the tag of timm's weights, or a file name.
+        origin: in words: `seeded random`, `as the factory gave them`, `cache`, `download`, `folder`, `checkpoint`,
+            `meta` (no values at all).
         sha256: of the file that was read; None where there was none.
     """
 
