@@ -113,7 +113,7 @@ def _load_skeleton(request: ModelRequest) -> LoadedModel:
             resolved = request.checkpoint.name if request.checkpoint else "random"
             info = WeightsInfo(request.weights, resolved, "meta")  # no values were made or read
             filled = replace(
-                filled, weights=info, notes=(*recognised, *filled.notes) if request.checkpoint else ()
+                filled, weights=info, notes=(*recognised, *(filled.notes if request.checkpoint else ()))
             )
             return _placed(architecture, filled, torch.device("meta"), dtype, weights)
         except UsageError:
