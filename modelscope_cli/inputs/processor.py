@@ -51,8 +51,12 @@ class ProcessorPreset(Preset):
         made = _prepared(self.own.call, image, **self._changes())
         if made.ndim != 3 or self.own.mean is None or self.own.std is None:
             kind = type(self.own.call).__name__
-            message = f"{kind} makes {'x'.join(map(str, made.shape))} of an image, which is not shown here"
-            raise CannotRunError(message, "--input-shape, or a tensor file (.pt, .npy, .safetensors)")
+            message = (
+                f"{kind} makes {'x'.join(map(str, made.shape))} of an image, not channels, height and width"
+            )
+            raise CannotRunError(
+                message, "give a tensor file (.pt, .npy, .safetensors) of what the model takes"
+            )
         if (tuple(self.mean), tuple(self.std)) == (self.own.mean, self.own.std):
             return made
         mean, std, own_mean, own_std = (
@@ -99,7 +103,9 @@ def processor_preset(module: nn.Module) -> ProcessorPreset | None:
         call = AutoImageProcessor.from_pretrained(
             where, backend="pil", local_files_only=True, trust_remote_code=False
         )
-    except (OSError, ValueError, ImportError):
+    except (
+        Exception
+    ):  # no such file, or one that its class cannot be made of: each class raises in its own way
         return None
     resized, (mean, std) = _resize_size(call), _values(call)
     resample = Image.Resampling(getattr(call, "resample", None) or Image.Resampling.BILINEAR)

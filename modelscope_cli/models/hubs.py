@@ -9,8 +9,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from pathlib import Path
 
 from modelscope_cli.errors import UsageError, nearest
+from modelscope_cli.models.beside import described_beside
 from modelscope_cli.models.names import timm_names
 
 # What each prefix needs, which is also what `pip install` calls it.
@@ -48,6 +50,9 @@ def _check_folder(model: str, name: str) -> None:
     if is_path and not os.path.isfile(os.path.join(name, "config.json")):
         message = f"'{name}' is not a folder of transformers: it has no config.json"
         raise UsageError(message, f"ls {shlex.quote(name)}")
+    described = described_beside(Path(name)) if is_path else None
+    if described is not None and not described.is_whole:
+        raise UsageError(f"'{name}' is a folder of timm, not of transformers", f"--model {shlex.quote(name)}")
 
 
 def check_package(prefix: str, typed: str) -> None:

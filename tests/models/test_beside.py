@@ -80,6 +80,14 @@ def test_without_the_package_the_error_is_the_line_that_installs_it(
     assert caught.value.hint == f"pip install {package}"
 
 
+def test_a_folder_of_timm_is_not_one_of_transformers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hubs, "find_spec", lambda name: name)
+    beside(tmp_path, OF_TIMM)
+    with pytest.raises(UsageError, match="is a folder of timm") as caught:
+        hubs.check_hub(f"hf:{tmp_path}")
+    assert caught.value.hint == f"--model {tmp_path}"
+
+
 @pytest.fixture
 def timm() -> Any:
     return pytest.importorskip("timm")

@@ -254,6 +254,7 @@ PROCESSORS = {
     "PoolFormer": {},
     "Segformer": {"size": {"height": 64, "width": 96}},
     "ViT as it is": {"do_rescale": False, "do_normalize": False},
+    "VideoMAE": {},
     "Detr": {"size": {"shortest_edge": 80, "longest_edge": 100}},
 }
 
@@ -273,7 +274,7 @@ def processor_in(tmp_path: Path) -> Callable[[str], Any]:
     return make
 
 
-@pytest.mark.parametrize("name", PROCESSORS)
+@pytest.mark.parametrize("name", [name for name in PROCESSORS if name != "VideoMAE"])
 def test_images_are_prepared_as_the_processor_does(
     name: str, processor_in: Callable[[str], Any], image: Image.Image
 ) -> None:
@@ -286,6 +287,15 @@ def test_images_are_prepared_as_the_processor_does(
         scale = 1 / (255 * torch.tensor(plan.std).min())
         again = plan.normalize(plan.picture(expected)[None].float() / 255)[0]
         assert (again - expected).abs().max() <= 0.51 * scale
+
+
+def test_a_processor_of_video_is_refused_in_a_sentence(
+    processor_in: Callable[[str], Any], image: Image.Image
+) -> None:
+    preset, _ = processor_in("VideoMAE")
+    plan = plan_preprocessing(InputRequest(), "custom", preset, None)
+    with pytest.raises(CannotRunError, match="of an image, not channels, height and width"):
+        plan.apply(image, "x")
 
 
 def test_a_person_can_change_size_and_values(processor_in: Callable[[str], Any], image: Image.Image) -> None:
