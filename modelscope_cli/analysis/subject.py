@@ -12,6 +12,7 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.selection import Selection, select
 from modelscope_cli.inputs.batch import Batch, Inputs
 from modelscope_cli.inputs.given import Given, as_given, open_given
+from modelscope_cli.inputs.stated import stated_labels, stated_preset
 from modelscope_cli.models.load import LoadedModel, load_model
 from modelscope_cli.models.request import ModelRequest, as_request
 from modelscope_cli.records.hooks import HookReport
@@ -214,8 +215,8 @@ def describe_module(module: nn.Module) -> LoadedModel:
         device=tensor.device if tensor is not None else torch.device("cpu"),
         dtype=tensor.dtype if tensor is not None else torch.float32,
         family=_family(module),
-        transforms=None,
-        categories=None,
+        transforms=stated_preset(module),
+        categories=stated_labels(module),
     )
 
 

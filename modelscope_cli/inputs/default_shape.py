@@ -5,6 +5,7 @@ from typing import Any
 from torch import nn
 from torch.nn.modules.lazy import LazyModuleMixin
 
+from modelscope_cli.inputs.stated import stated_shape
 from modelscope_cli.records.run import Shape
 
 # Every published figure of torchvision's video and flow models was computed at these.
@@ -20,8 +21,12 @@ def natural_shapes(
     """Return the shape of each input of `family`; for detection, of each image in the list.
 
     `(N, 3, H, W)` for pictures, `(N, 3, T, H, W)` for video, two `(N, 3, H, W)` for optical flow, `batch`
-    times `(3, H, W)` for detection, `(N, features)` for a custom model that starts with a linear layer.
+    times `(3, H, W)` for detection, `(N, features)` for a custom model that starts with a linear layer. What the
+    module itself says goes before all that.
     """
+    stated = stated_shape(module)
+    if stated is not None:
+        return ((batch, *stated),)
     size = _natural_size(family, transforms, module)
     if family == "detection":
         return ((3, *size),) * batch

@@ -11,6 +11,7 @@ from modelscope_cli.inputs.collate import Group, collate, group_pictures
 from modelscope_cli.inputs.files import PictureFile, find_pictures
 from modelscope_cli.inputs.picture import OF_SEVERAL, count_frames, decode
 from modelscope_cli.inputs.plan import plan_preprocessing
+from modelscope_cli.inputs.preset import Preset
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.records.run import InputInfo
 
@@ -55,6 +56,8 @@ def open_pictures(
     notes = [*skipped, *several, *decided]
     if transforms is None:
         notes.append(f"preprocessing: the model states none, so the usual one: {plan.words}")
+    elif isinstance(transforms, Preset):
+        notes.append(f"preprocessing: {plan.words}")
     n_images = 1 if is_one_sample else len(files)
     return Inputs(info, n_images, len(groups), batches, tuple(notes), preprocessing=plan)
 

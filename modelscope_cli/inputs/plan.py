@@ -9,7 +9,9 @@ from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.default_shape import first_layer
 from modelscope_cli.inputs.grammar import by, parse_channels, parse_size
 from modelscope_cli.inputs.preprocess import FLOW_MIN_SIDE, FLOW_STEP, Preprocessing
+from modelscope_cli.inputs.preset import Preset
 from modelscope_cli.inputs.request import InputRequest
+from modelscope_cli.inputs.stated import stated_shape
 from modelscope_cli.lean import without_dynamo
 
 with without_dynamo():
@@ -45,6 +47,10 @@ def plan_preprocessing(
     n_channels = _count_channels(module)
     default = _DEFAULT_WEIGHTS.get(family, _IMAGENET_WEIGHTS)
     preset = copy.copy(transforms) if transforms is not None else default.transforms()
+    stated = stated_shape(module)
+    if transforms is None and stated is not None:
+        sides = list(stated[-2:])
+        preset.resize_size, preset.crop_size = sides[:1] if sides[0] == sides[1] else sides, sides
     flow_size = _change_size(preset, request.size, family)
     _change_values(preset, request, n_channels, family)
     mean, std = _FIXED_VALUES.get(family) or (preset.mean, preset.std)
@@ -54,15 +60,18 @@ def plan_preprocessing(
         mode="L" if n_channels == 1 else "RGB",
         mean=mean,
         std=std,
-        words=_describe(preset, family, n_channels, flow_size),
-        is_fixed_size=hasattr(preset, "crop_size") or len(getattr(preset, "resize_size", None) or ()) == 2,
+        words=_describe(preset, family, n_channels, flow_size) + _origin(preset, request),
+        is_fixed_size=bool(getattr(preset, "crop_size", None))
+        or len(getattr(preset, "resize_size", None) or ()) == 2,
         flow_size=flow_size,
     )
 
 
 def _count_channels(module: nn.Module | None) -> int:
-    first = first_layer(module)
+    first, stated = first_layer(module), stated_shape(module)
     n_channels = first.in_channels if isinstance(first, nn.Conv2d | nn.Conv3d) else 3
+    if stated is not None:
+        n_channels = stated[-3]
     if n_channels not in {1, 3}:
         raise CannotRunError(
             f"the model's first convolution takes {n_channels} channels, an image has 1 or 3",
@@ -99,7 +108,7 @@ def _change_values(preset: Any, request: InputRequest, n_channels: int, family: 
         return
     if len(given) > 1 and not request.normalize:
         raise UsageError(f"'{given[0]}' and '--no-normalize' exclude each other", f"leave out {given[0]}")
-    if n_channels == 1:
+    if n_channels == 1 and len(preset.mean) != 1:
         preset.mean, preset.std = _GRAY_MEAN, _GRAY_STD
     if request.mean is not None:
         preset.mean = parse_channels("--mean", request.mean, n_channels)
@@ -115,11 +124,22 @@ def _no_place_for(option: str, family: str) -> UsageError:
     return UsageError(f"'{option}' does not apply: {models} {reason} by themselves", f"leave out {option}")
 
 
+def _origin(preset: Any, request: InputRequest) -> str:
+    """Say where the preset was read, and what a person changed in it."""
+    if not isinstance(preset, Preset):
+        return ""
+    changed = request.size_options() + request.value_options()
+    return f" (from {preset.origin}{', but for ' + ' '.join(changed) if changed else ''})"
+
+
 def _describe(preset: Any, family: str, n_channels: int, flow_size: tuple[int, int] | None) -> str:
     colours = "gray" if n_channels == 1 else "RGB"
     steps = [f"decode to 8-bit {colours} (alpha over white, 16-bit gray divided by 257)"]
     resize = getattr(preset, "resize_size", None)
     crop = getattr(preset, "crop_size", None)
+    if isinstance(preset, Preset):
+        steps += preset.words()
+        resize = crop = None
     if family == "optical_flow":
         where = by(flow_size) if flow_size else f"multiples of {FLOW_STEP}, at most 520 x 960 pixels in area"
         steps.append(f"resize to {where} (bilinear)")

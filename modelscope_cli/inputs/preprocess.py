@@ -19,7 +19,7 @@ with without_dynamo():
 # its authors report on frames of 520 x 960.
 FLOW_STEP, FLOW_MIN_SIDE = 8, 128
 _FLOW_MAX_PIXELS = 520 * 960
-# Of a picture longer than this, only the middle is resized: the crop after it sees no difference.
+# Of a picture that would become enormous, only the middle is resized, this many times as long as it is wide.
 _MAX_ASPECT = 8
 
 
@@ -58,9 +58,9 @@ class Preprocessing:
         resize: list[int] = getattr(self.preset, "resize_size", None) or []
         if len(resize) == 1:  # the short side alone is set, so the long one could become enormous
             if self.is_fixed_size:
-                image = _middle(image)
-            else:
-                _refuse_enormous(image, name, resize[0])
+                image = _middle(image) if _becomes_enormous(image, resize[0]) else image
+            elif _becomes_enormous(image, resize[0]):
+                raise _too_large(image, name, resize[0])
         if self.family == "video":
             return self.preset(pil_to_tensor(image)[None]).squeeze(1)
         return self.preset(image)
@@ -78,20 +78,24 @@ class Preprocessing:
         return pixels.expand(3, -1, -1)
 
 
-def _refuse_enormous(image: Image.Image, name: str, short_side: int) -> None:
-    scale = short_side / min(image.size)
-    if image.width * image.height * scale**2 > MAX_PICTURE_PIXELS:
-        raise CannotRunError(
-            f"'{name}' ({image.width} x {image.height}) would become too large: short side {short_side},"
-            f" long side {round(max(image.size) * scale)}",
-            f"--size {short_side},{short_side}",
-        )
+def _becomes_enormous(image: Image.Image, short_side: int) -> bool:
+    return image.width * image.height * (short_side / min(image.size)) ** 2 > MAX_PICTURE_PIXELS
+
+
+def _too_large(image: Image.Image, name: str, short_side: int) -> CannotRunError:
+    long_side = round(max(image.size) * short_side / min(image.size))
+    return CannotRunError(
+        f"'{name}' ({image.width} x {image.height}) would become too large: short side {short_side},"
+        f" long side {long_side}",
+        f"--size {short_side},{short_side}",
+    )
 
 
 def _middle(image: Image.Image) -> Image.Image:
     """Cut a very long picture to its middle, in whole multiples of its short side.
 
-    Resizing makes a whole number of pixels of each multiple, so what stays keeps its place to the pixel.
+    Resizing makes a whole number of pixels of each multiple, so what stays keeps its place to the pixel; its values
+    may differ by a level, as the whole would be stretched a little to be a whole number of pixels long.
     """
     short, long = min(image.size), max(image.size)
     spare = (long - _MAX_ASPECT * short) // 2 // short * short

@@ -10,16 +10,17 @@ from modelscope_cli.models.on_meta import on_meta
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """What torchvision names and imported code have in common.
+    """What torchvision names, models of hubs and imported code have in common.
 
     Attributes:
-        source: `zoo` or `import`, as in `records.ModelInfo`.
+        source: `zoo`, `timm`, `hf` or `import`, as in `records.ModelInfo`.
         name: the torchvision name, or what was typed.
         family: `classification`, `segmentation`, `detection`, `video`, `optical_flow`, `quantization`;
-            `custom` for imported code.
+            `custom` for all others.
         build: make the module, seeded, in train mode, with a number of classes or (None) its own.
         takes_num_classes: whether `build` accepts a number of classes.
         is_instance: `build` returns a module that was there already.
+        is_factory: `build` calls a function, or takes a module, that may have loaded weights by itself.
     """
 
     source: str
@@ -28,6 +29,7 @@ class Architecture:
     build: Callable[[int | None], nn.Module]
     takes_num_classes: bool
     is_instance: bool = False
+    is_factory: bool = False
 
     def on_meta(self) -> "Architecture":
         """Return the same architecture with a `build` that makes no values, on the meta device."""

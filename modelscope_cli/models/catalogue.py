@@ -1,42 +1,68 @@
-"""What torchvision publishes about its models."""
+"""What torchvision and timm publish about their models."""
 
 from fnmatch import fnmatchcase
 
 from modelscope_cli.errors import UsageError, nearest
-from modelscope_cli.models.names import model_names
+from modelscope_cli.models.hubs import check_package
+from modelscope_cli.models.names import model_names, timm_names
 from modelscope_cli.records.models import Catalogue, ModelEntry
 from modelscope_cli.records.run import invocation, versions
 
+_TIMM = "timm:"
+
 
 def match_names(pattern: str | None) -> tuple[str, ...]:
-    """Return the names that contain `pattern`, or match it where it is a glob.
+    """Return the names that contain `pattern`, or match it where it is a glob; after `timm:`, those of timm.
 
     Raises:
-        UsageError: no such name (exit 2).
+        UsageError: no such name, or timm is not installed (exit 2).
     """
-    names = model_names()
     if pattern is None:
-        return names
-    word = pattern.lower()
+        return model_names()
+    names = model_names()
+    if pattern.startswith(_TIMM):
+        check_package("timm", pattern)
+        names = tuple(_TIMM + name for name in timm_names())
+    word = pattern.lower().removeprefix(_TIMM)
     is_glob = any(mark in word for mark in "*?[")
-    found = tuple(name for name in names if (fnmatchcase(name, word) if is_glob else word in name))
+    bare = ((name, name.removeprefix(_TIMM)) for name in names)
+    found = tuple(name for name, own in bare if (fnmatchcase(own, word) if is_glob else word in own))
     if not found:
         near = nearest(pattern, names)
-        raise UsageError(f"no model matches '{pattern}'" + (f": {near}" if near else ""), "modelscope models")
+        hint = "modelscope models timm:" if pattern.startswith(_TIMM) else "modelscope models"
+        raise UsageError(f"no model matches '{pattern}'" + (f": {near}" if near else ""), hint)
     return found
 
 
 def list_models(pattern: str | None = None) -> Catalogue:
-    """Return torchvision's models with what is published about their default weights.
+    """Return torchvision's models, or timm's, with what is published about their default weights; none is built.
 
     Args:
-        pattern: part of a name, or a glob: `resnet`, `vit_*`.
+        pattern: part of a name, or a glob: `resnet`, `vit_*`; `timm:vit` for timm's.
 
     Raises:
-        UsageError: no such name (exit 2 on the command line).
+        UsageError: no such name, or timm is not installed (exit 2 on the command line).
     """
     names = match_names(pattern)
-    return Catalogue(versions(), invocation().argv, _entries(names))
+    is_timm = pattern is not None and pattern.startswith(_TIMM)
+    entries = tuple(map(_entry_of_timm, names)) if is_timm else _entries(names)
+    return Catalogue(versions(), invocation().argv, entries)
+
+
+def _entry_of_timm(name: str) -> ModelEntry:
+    from modelscope_cli.models.from_timm import family_in_timm, published, tags_of
+
+    own = name.removeprefix(_TIMM)
+    cfg, tags = published(own), tags_of(own)
+    return ModelEntry(
+        name=name,
+        family=family_in_timm(own),
+        params=None,
+        macs=None,
+        input_shapes=((1, *cfg.input_size),),
+        weights=tags,
+        default_weights=cfg.tag or (tags[0] if tags else None),
+    )
 
 
 def _entries(names: tuple[str, ...]) -> tuple[ModelEntry, ...]:

@@ -33,7 +33,13 @@ def imported_architecture(spec: str, model_args: dict[str, Any], seed: int) -> A
             message = f"'{spec}' is a module already built, it takes no '{next(iter(model_args))}'"
             raise UsageError(message, f"--model {spec}")
         return Architecture(
-            "import", spec, "custom", lambda _: found, takes_num_classes=False, is_instance=True
+            "import",
+            spec,
+            "custom",
+            lambda _: found,
+            takes_num_classes=False,
+            is_instance=True,
+            is_factory=True,
         )
     if not callable(found):
         message = f"'{spec}' is of type {type(found).__name__}: no torch.nn.Module, nor does it make one"
@@ -50,7 +56,8 @@ def imported_architecture(spec: str, model_args: dict[str, Any], seed: int) -> A
         return made
 
     takes_num_classes = "num_classes" not in model_args and _takes(found, "num_classes")
-    return Architecture("import", spec, "custom", build, takes_num_classes)
+    is_class = isinstance(found, type) and issubclass(found, nn.Module)
+    return Architecture("import", spec, "custom", build, takes_num_classes, is_factory=not is_class)
 
 
 def import_object(spec: str, option: str) -> Any:

@@ -1,7 +1,6 @@
 """Give an architecture its values: from a checkpoint, pretrained, or random."""
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,11 +38,16 @@ class Filled:
 def fill_randomly(architecture: Architecture, request: ModelRequest) -> Filled:
     """Build with the values that the architecture's own initialisation makes, seeded.
 
+    A factory may have loaded weights: what it gave is called random by nobody.
+
     Raises:
         UsageError: `num_classes` for a model that takes none (exit 2).
         CannotRunError: the user's code raised (exit 4).
     """
     module = build(architecture, request.num_classes)
+    if architecture.is_factory:
+        given = WeightsInfo(request.weights, "own", "as the factory gave them")
+        return Filled(module, given, notes=(f"weights: {given.origin} (seed {request.seed})",))
     if architecture.source == "import":
         weights = WeightsInfo(request.weights, "random", "the model's own initialisation")
     else:
@@ -62,9 +66,8 @@ def fill_pretrained(architecture: Architecture, request: ModelRequest, weights: 
     if request.num_classes is not None and is_quantized(weights):
         message = f"weights '{weights.name}' are quantized and keep their head, not '{request.num_classes}'"
         raise UsageError(message, f"--model {architecture.name} --weights none")
-    offline = request.offline or os.environ.get("MSCOPE_OFFLINE", "0") not in ("", "0")
     try:
-        path, origin = find_weights(weights, offline=offline, progress=request.progress)
+        path, origin = find_weights(weights, offline=request.is_offline, progress=request.progress)
     except WeightsUnavailableError as error:
         if request.weights.lower() != "auto":
             raise

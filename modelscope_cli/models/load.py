@@ -7,8 +7,12 @@ import torch
 from torch import nn
 
 from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.inputs.stated import stated_labels, stated_preset
 from modelscope_cli.models.architecture import Architecture
 from modelscope_cli.models.device import resolve_device, resolve_dtype
+from modelscope_cli.models.from_timm import fill_from_timm, timm_architecture
+from modelscope_cli.models.from_transformers import fill_from_hf, hf_architecture
+from modelscope_cli.models.hubs import hubs_closed, split_hub
 from modelscope_cli.models.importspec import imported_architecture
 from modelscope_cli.models.initialise import Filled, fill_from_checkpoint, fill_pretrained, fill_randomly
 from modelscope_cli.models.pretrained import choose_weights, default_weights, is_quantized
@@ -26,8 +30,8 @@ class LoadedModel:
         module: in eval mode, on `device`, its floating point values in `dtype`.
         info: for the record.
         family: as in `Architecture`: `classification`, ..., `custom`.
-        transforms: torchvision's preset of the weights in use, else of the name's default weights; None for
-            imported models.
+        transforms: torchvision's preset of the weights in use, else of the name's default weights; what the module
+            says of itself; None where it says nothing.
         categories: the labels of the classes, in order; None where nobody knows.
         notes: what each `auto` became and what was done to fit a checkpoint, one line each.
         warnings: what may make the result mean less than it seems.
@@ -61,12 +65,20 @@ def load_model(request: ModelRequest) -> LoadedModel:
         UsageError: a name, argument or combination that means nothing (exit 2).
         CannotRunError: device, weights, checkpoint or the user's code fail (exit 4).
     """
+    with hubs_closed(request.is_offline):
+        return _load_model(request)
+
+
+def _load_model(request: ModelRequest) -> LoadedModel:
     request, recognised = recognise(check_request(request))
     dtype = resolve_dtype(request.dtype)
     architecture, weights = _find(request)
     device, device_note = _device_for(request, weights)
+    prefix, name = split_hub(request.model)
     if request.checkpoint is not None:
         filled = fill_from_checkpoint(architecture, request, request.checkpoint)
+    elif prefix and request.weights.lower() != "none":
+        filled = (fill_from_timm if prefix == "timm" else fill_from_hf)(architecture, request, name)
     elif weights is not None:
         filled = fill_pretrained(architecture, request, weights)
     else:
@@ -85,6 +97,11 @@ def load_skeleton(request: ModelRequest) -> LoadedModel:
         UsageError: a name, argument or combination that means nothing (exit 2).
         CannotRunError: an explicit device that is not there, the checkpoint, or the user's code (exit 4).
     """
+    with hubs_closed(request.is_offline):
+        return _load_skeleton(request)
+
+
+def _load_skeleton(request: ModelRequest) -> LoadedModel:
     request, recognised = recognise(check_request(request))
     if request.device.lower() != "auto":
         resolve_device(request.device)
@@ -96,7 +113,7 @@ def load_skeleton(request: ModelRequest) -> LoadedModel:
             resolved = request.checkpoint.name if request.checkpoint else "random"
             info = WeightsInfo(request.weights, resolved, "meta")  # no values were made or read
             filled = replace(
-                filled, weights=info, notes=(*recognised, *filled.notes) if request.checkpoint else ()
+                filled, weights=info, notes=(*recognised, *(filled.notes if request.checkpoint else ()))
             )
             return _placed(architecture, filled, torch.device("meta"), dtype, weights)
         except UsageError:
@@ -116,6 +133,11 @@ def load_skeleton(request: ModelRequest) -> LoadedModel:
 def _find(request: ModelRequest) -> tuple[Architecture, WeightsEnum | None]:
     """Return what to build, and the torchvision weights that are meant."""
     model_args = parse_model_args(request.model_args)
+    prefix, name = split_hub(request.model)
+    if prefix == "timm":
+        return timm_architecture(name, model_args, request.seed), None
+    if prefix == "hf":
+        return hf_architecture(request, name), None
     if not is_import(request.model):
         name = request.model.lower()
         weights = choose_weights(name, request.weights)
@@ -160,9 +182,9 @@ def _placed(
     except RuntimeError as error:  # out of memory is one
         reason = str(error).partition("\n")[0]
         raise CannotRunError(f"'{name}' cannot be moved to '{device}': {reason}", "--device cpu") from error
-    transforms = None
-    if architecture.source == "zoo":
-        transforms = (weights or default_weights(name)).transforms()
+    is_zoo = architecture.source == "zoo"
+    transforms = (weights or default_weights(name)).transforms() if is_zoo else stated_preset(module)
+    has_labels = filled.categories is None and not is_zoo and filled.weights.resolved != "random"
     return LoadedModel(
         module=module,
         info=ModelInfo(architecture.source, name, type(module).__name__, filled.weights),
@@ -170,7 +192,7 @@ def _placed(
         dtype=dtype,
         family=architecture.family,
         transforms=transforms,
-        categories=filled.categories,
+        categories=stated_labels(module) if has_labels else filled.categories,
         notes=filled.notes,
         warnings=filled.warnings,
     )

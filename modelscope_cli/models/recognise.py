@@ -7,6 +7,8 @@ from pathlib import Path
 from modelscope_cli.checkpoints.entries import Contents
 from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
+from modelscope_cli.models.beside import Described, described_beside, described_within
+from modelscope_cli.models.hubs import check_hub
 from modelscope_cli.models.identify import identify, picture_side
 from modelscope_cli.models.request import Headers, ModelRequest, is_checkpoint
 from modelscope_cli.records.weights import Identified
@@ -18,6 +20,8 @@ _N_NAMED = 3
 
 def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
     """Turn `--model FILE` into the name of a model and a checkpoint for it; and a note that says so.
+
+    A `config.json` beside it goes before names and shapes, for timm's and torchvision's look alike.
 
     Any other request comes back as it is. With `strict` off the nearest model will do. What was read of the file
     stands in the request that is returned, and one that has it already is not read again.
@@ -32,8 +36,14 @@ def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
     if request.checkpoint is not None:
         message = f"'{path}' and checkpoint '{request.checkpoint}' exclude each other: both hold weights"
         raise UsageError(message, f"--model {shlex.quote(str(path))}")
+    described = described_beside(path)
+    if described is not None and described.is_whole:
+        return _of_hub(request, described)
     headers = request.headers_of(path) or _read_headers(path, request.key)
     contents, found = headers.contents, headers.architecture
+    described = described or (described_within(contents) if found.name is None else None)
+    if described is not None:
+        return _of_hub(replace(request, checkpoint=path, headers=headers), described)
     name = found.name or _said(contents, found)
     if name is None and not found.candidates and not request.strict and found.score >= _MIN_SCORE:
         name = found.nearest
@@ -45,6 +55,19 @@ def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
         model_args = (*model_args, f"image_size={side}")
     note = f"model: {name}, by the names and shapes in '{path}'"
     return replace(request, model=name, checkpoint=path, model_args=model_args, headers=headers), (note,)
+
+
+def _of_hub(request: ModelRequest, described: Described) -> tuple[ModelRequest, tuple[str, ...]]:
+    """Ask for a model of a hub; a model argument that was typed goes before what is described.
+
+    Raises:
+        UsageError: its library is not installed, or does not know it (exit 2).
+    """
+    check_hub(described.model)
+    typed = {argument.partition("=")[0] for argument in request.model_args}
+    own = tuple(argument for argument in described.model_args if argument.partition("=")[0] not in typed)
+    note = f"model: {described.model}, by {described.by}"
+    return replace(request, model=described.model, model_args=(*own, *request.model_args)), (note,)
 
 
 def _read_headers(path: Path, key: str | None) -> Headers:

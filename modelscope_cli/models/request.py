@@ -1,6 +1,7 @@
 """What was typed about a model, before anything heavy is imported."""
 
 import ast
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from modelscope_cli.checkpoints.file_type import CHECKPOINT_SUFFIXES
 from modelscope_cli.errors import UsageError, nearest
+from modelscope_cli.models.hubs import check_hub, is_in_timm, split_hub
 from modelscope_cli.models.names import model_names
 from modelscope_cli.records.keywords import DEFAULTS, ModelKeywords
 
@@ -40,7 +42,8 @@ class ModelRequest:
     """Everything a person can say about the model to look at.
 
     Attributes:
-        model: a torchvision name, a checkpoint of one, `package.module:attr` or `path/to/file.py:attr`.
+        model: a torchvision name, a checkpoint of one, `timm:NAME`, `hf:NAME`, `package.module:attr` or
+            `path/to/file.py:attr`.
         weights: `auto`, `none`, `DEFAULT` or an enum name such as `IMAGENET1K_V1`, in any case.
         checkpoint: a file with a state dict to load into the architecture.
         key: what to take out of the checkpoint: `state_dict_ema`; None for the state dict where it usually stands.
@@ -67,6 +70,11 @@ class ModelRequest:
     offline: bool = False
     progress: bool = True
     headers: Headers | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether the network is out of bounds, by what was asked or by `MSCOPE_OFFLINE`."""
+        return self.offline or os.environ.get("MSCOPE_OFFLINE", "0") not in ("", "0")
 
     def headers_of(self, path: Path) -> Headers | None:
         """Return what was read of a file, if it was that file and the same key."""
@@ -130,6 +138,8 @@ def check_request(request: ModelRequest) -> ModelRequest:
 
         request, _ = recognise(request)
         checked = replace(checked, headers=request.headers)
+    elif split_hub(request.model)[0]:
+        check_hub(request.model)
     elif not is_import(request.model) and request.model.lower() not in model_names():
         raise _unknown_model(request.model)
     parse_model_args(request.model_args)
@@ -153,7 +163,7 @@ def weights_file(request: ModelRequest) -> Path | None:
 
 
 def is_import(model: str) -> bool:
-    """Tell `package.module:attr` and `file.py:attr` from a torchvision name."""
+    """Tell `package.module:attr`, `file.py:attr` and the models of a hub from a torchvision name."""
     return ":" in model
 
 
@@ -196,6 +206,8 @@ def _unknown_model(model: str) -> UsageError:
     path = Path(model)
     if path.suffix == ".py":
         return UsageError(f"model file '{model}' needs the name of what to build", f"--model {model}:NAME")
+    if is_in_timm(model):
+        return UsageError(f"unknown model '{model}': did you mean timm:{model}", f"--model timm:{model}")
     module, dot, attribute = model.rpartition(".")
     if dot and model.replace(".", "").isidentifier():
         return UsageError(f"unknown model '{model}'", f"--model {module}:{attribute}")

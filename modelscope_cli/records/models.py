@@ -9,21 +9,24 @@ from modelscope_cli.records.shown import Shown
 
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
-    """One of torchvision's models, as published for its default weights.
+    """One of torchvision's models, or of timm's, as published for its default weights.
 
     Attributes:
-        macs: multiply-adds of one forward at `input_shapes`; torchvision publishes them in units of 1e9.
+        family: of torchvision's as in its folders; of timm's, the module that defines it.
+        params, macs: None for timm's models, whose library does not say. Multiply-adds are those of one forward at
+            `input_shapes`; torchvision publishes them in units of 1e9.
         input_shapes: one per input; empty where any size will do.
         weights: every name `--weights` takes for this model.
+        default_weights: None where there are no weights.
     """
 
     name: str
     family: str
-    params: int
-    macs: int
+    params: int | None
+    macs: int | None
     input_shapes: tuple[Shape, ...]
     weights: tuple[str, ...]
-    default_weights: str
+    default_weights: str | None
 
 
 @dataclass(frozen=True, slots=True)

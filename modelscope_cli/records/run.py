@@ -106,8 +106,10 @@ class WeightsInfo:
 
     Attributes:
         requested: what was typed: `auto`, `none`, an enum name, or a file.
-        resolved: `random`, an enum name such as `IMAGENET1K_V1`, or a file name.
-        origin: in words: `seeded random`, `cache`, `download`, `checkpoint`, `meta` (no values at all).
+        resolved: `random`, `own` (what a factory gave, drawn or loaded), an enum name such as `IMAGENET1K_V1`,
+            the tag of timm's weights, or a file name.
+        origin: in words: `seeded random`, `as the factory gave them`, `cache`, `download`, `folder`, `checkpoint`,
+            `meta` (no values at all).
         sha256: of the file that was read; None where there was none.
     """
 
@@ -119,8 +121,8 @@ class WeightsInfo:
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """Which model was looked at. `source` is `zoo` (torchvision), `import` (the user's code) or `object`
-    (handed over in Python)."""
+    """Which model was looked at. `source` is `zoo` (torchvision), `timm`, `hf` (transformers), `import` (the
+    user's code) or `object` (handed over in Python)."""
 
     source: str
     name: str
@@ -130,7 +132,7 @@ class ModelInfo:
     @property
     def short_name(self) -> str:
         """The name for a title: of your own code without the folders its file lies in."""
-        return Path(self.name).name if self.source == "import" else self.name
+        return Path(self.name).name if self.source in ("import", "hf") else self.name
 
     @property
     def heading(self) -> str:

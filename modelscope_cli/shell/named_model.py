@@ -13,14 +13,18 @@ import typer
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.files import PICTURE_SUFFIXES
-from modelscope_cli.models.names import model_names
+from modelscope_cli.models.hubs import is_in_timm, split_hub
+from modelscope_cli.models.names import model_names, timm_names
 
-_HELP = "A torchvision name (resnet34), a checkpoint of one, package.module:attr, or path/to/file.py:attr."
+_HELP = (
+    "A torchvision name (resnet34), timm:NAME, hf:NAME, a checkpoint, module:attr, or path/to/file.py:attr."
+)
 _IMPORT = re.compile(r".+\.py:.*|[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
 def _complete_name(incomplete: str) -> list[str]:
-    return [name for name in model_names() if name.startswith(incomplete)]
+    names = [f"timm:{name}" for name in timm_names()] if incomplete.startswith("timm:") else model_names()
+    return [name for name in names if name.startswith(incomplete)]
 
 
 def _complete_name_or_file(incomplete: str) -> list[str]:
@@ -61,9 +65,11 @@ FirstArg = Annotated[
 
 
 def names_model(word: str) -> bool:
-    """Tell a torchvision name and `module:attr` from a file: what is there is a file."""
+    """Tell a torchvision name, a hub's and `module:attr` from a file: what is there is a file."""
     if os.path.exists(word):
         return False
+    if split_hub(word)[0]:
+        return True
     is_import = _IMPORT.fullmatch(word) and Path(word).suffix.lower() not in PICTURE_SUFFIXES
     return bool(is_import) or word.lower() in model_names()
 
@@ -122,6 +128,10 @@ def need_images(command: str, words: Sequence[str]) -> None:
 
 def _refuse_mistyped(word: str) -> None:
     """Refuse a word that is nearly the name of a model, and not a file."""
+    is_file = os.path.exists(word) or Path(word).suffix.lower() in PICTURE_SUFFIXES
+    if not is_file and is_in_timm(word):
+        message = f"'{word}' is neither a file nor a model: did you mean timm:{word}"
+        raise UsageError(message, f"--model timm:{word}")
     near = difflib.get_close_matches(word.lower(), model_names(), cutoff=0.8)
     if near and not Path(word).suffix and not os.path.exists(word):
         message = f"'{word}' is neither a file nor a model: did you mean {', '.join(near)}"

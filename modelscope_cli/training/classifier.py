@@ -8,6 +8,7 @@ from torch import nn
 
 from modelscope_cli.analysis.subject import load
 from modelscope_cli.errors import CannotRunError
+from modelscope_cli.models.hubs import split_hub
 from modelscope_cli.models.importspec import imported_architecture
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.models.request import ModelRequest, is_import, parse_model_args
@@ -82,7 +83,7 @@ def _with_classes(model: "Model", n_classes: int | None) -> "Model":
     if not isinstance(model, ModelRequest) or n_classes is None:
         return model
     takes_classes = True
-    if is_import(model.model):
+    if is_import(model.model) and not split_hub(model.model)[0]:
         architecture = imported_architecture(model.model, parse_model_args(model.model_args), model.seed)
         takes_classes = architecture.takes_num_classes
     return replace(model, num_classes=n_classes if takes_classes else None)

@@ -110,7 +110,18 @@ def test_arguments_and_number_of_classes(file: Path) -> None:
     ("attribute", "width"), [("make", 3), ("Zoo.Inner", 3), ("helper", 7), ("instance", 5)]
 )
 def test_factories_dotted_names_and_instances(file: Path, attribute: str, width: int) -> None:
-    assert load(f"{file}:{attribute}").module.fc.in_features == width  # type: ignore[union-attr]
+    loaded = load(f"{file}:{attribute}")
+    assert loaded.module.fc.in_features == width  # type: ignore[union-attr]
+    is_class = attribute == "Zoo.Inner"
+    assert loaded.info.weights.resolved == ("random" if is_class else "own")
+
+
+def test_weights_that_a_factory_loaded_are_not_called_random(tmp_path: Path) -> None:
+    code = "from torch import nn\ndef trained():\n    return nn.Linear(2, 2)\n"
+    (tmp_path / "factory.py").write_text(code)
+    loaded = load(f"{tmp_path / 'factory.py'}:trained")
+    assert loaded.notes[0] == "weights: as the factory gave them (seed 0)"
+    assert "random" not in loaded.info.heading
 
 
 def test_relative_paths(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +179,7 @@ def test_what_cannot_be_built_without_values_is_built_with_them(file: Path, attr
     skeleton = load_skeleton(ModelRequest(f"{file}:{attribute}"))
     assert skeleton.device.type == "cpu"
     assert [warning.code for warning in skeleton.warnings] == ["meta_fallback"]
-    assert skeleton.info.weights.resolved == "random"
+    assert skeleton.info.weights.resolved == "own"
 
 
 def test_missing_file(tmp_path: Path) -> None:

@@ -14,19 +14,22 @@ from modelscope_cli.shell.output import emit
 def models(
     pattern: Annotated[
         str | None,
-        typer.Argument(metavar="[PATTERN]", help="Part of a name, or a glob: resnet, 'vit_*'."),
+        typer.Argument(metavar="[PATTERN]", help="Part of a name, or a glob: resnet, 'vit_*', timm:vit."),
     ] = None,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> None:
-    """List torchvision's models with their parameters, multiply-adds, input size and weights.
+    """List torchvision's models, or timm's, with their parameters, multiply-adds, input size and weights.
 
-    The figures are those torchvision publishes for the default weights; `modelscope summary` measures them.
+    The figures are those torchvision publishes for the default weights; `modelscope summary` measures them, and
+    those of timm's models.
 
     Examples:
 
       modelscope models
 
       modelscope models 'vit_*' --columns name,params,gmacs
+
+      modelscope models timm:vit_tiny
     """
     from modelscope_cli.commands.models.table import models_sheet
 

@@ -5,8 +5,16 @@ from modelscope_cli.report import numbers
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
 
-def _gmacs(row: ModelEntry) -> float:
-    return row.macs / 1e9
+def _gmacs(row: ModelEntry) -> float | None:
+    return None if row.macs is None else row.macs / 1e9
+
+
+def _params_shown(row: ModelEntry) -> str:
+    return "-" if row.params is None else f"{row.params / 1e6:.2f} M"
+
+
+def _gmacs_shown(row: ModelEntry) -> str:
+    return "-" if row.macs is None else f"{row.macs / 1e9:.2f}"
 
 
 def _weights(row: ModelEntry) -> str:
@@ -16,8 +24,8 @@ def _weights(row: ModelEntry) -> str:
 _COLUMNS = (
     Column("name", "model", lambda r: r.name, is_number=False, rank=0),
     Column("family", "family", lambda r: r.family, is_number=False, rank=3),
-    Column("params", "params", lambda r: r.params, lambda r: f"{r.params / 1e6:.2f} M", rank=0),
-    Column("gmacs", "GMACs", _gmacs, lambda r: f"{_gmacs(r):.2f}", rank=0),
+    Column("params", "params", lambda r: r.params, _params_shown, rank=0),
+    Column("gmacs", "GMACs", _gmacs, _gmacs_shown, rank=0),
     Column(
         "input",
         "input",
@@ -31,10 +39,12 @@ _COLUMNS = (
 
 
 def models_sheet(catalogue: Catalogue, columns: str | None = None) -> Sheet:
-    """List models with the figures torchvision publishes for their default weights."""
+    """List models with the figures that their library publishes for their default weights."""
     n = len(catalogue.models)
+    is_timm = n > 0 and catalogue.models[0].name.startswith("timm:")
+    library = "timm" if is_timm else f"torchvision {catalogue.versions['torchvision']}"
     return Sheet(
-        title=f"{n} model{'s' if n != 1 else ''} of torchvision {catalogue.versions['torchvision']}",
+        title=f"{n} model{'s' if n != 1 else ''} of {library}",
         columns=choose_columns(_COLUMNS, columns),
         rows=catalogue.models,
     )

@@ -1,0 +1,102 @@
+"""What a module says of itself: the size it was made for, how images are prepared for it, what its classes are.
+
+timm leaves a `pretrained_cfg` on its models, transformers a `config`; whoever made the module, it is read.
+"""
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from modelscope_cli.inputs.preset import Preset, preset_of
+from modelscope_cli.records.run import Shape
+
+
+def stated_shape(module: nn.Module | None) -> Shape | None:
+    """Return the shape of one input without its batch; None where the module says nothing.
+
+    `(C, H, W)`; `(T, C, H, W)` for the video models of transformers.
+    """
+    cfg = _cfg(module)
+    return _shape_in(_config(module)) if cfg is None else tuple(cfg["input_size"])
+
+
+def stated_preset(module: nn.Module | None) -> Preset | None:
+    """Return how images are prepared for the module; None where it does not say, or not in words known here."""
+    if module is not None and _config(module) is not None:
+        from modelscope_cli.inputs.processor import processor_preset
+
+        return processor_preset(module)
+    cfg = _cfg(module)
+    try:
+        return None if cfg is None else preset_of(cfg)
+    except (TypeError, ValueError):
+        return None
+
+
+def stated_labels(module: nn.Module | None) -> tuple[str, ...] | None:
+    """Return the names of the classes in order; None where nobody knows.
+
+    timm writes none into its models: for its own, the names are those of the ImageNet with as many classes.
+    """
+    cfg = _cfg(module)
+    if cfg is None:
+        return _labels_in(_config(module))
+    names, described = cfg.get("label_names"), cfg.get("label_descriptions")
+    n_classes = getattr(module, "num_classes", cfg.get("num_classes"))
+    if names and len(names) == n_classes:
+        return tuple(str((described or {}).get(name, name)) for name in names)
+    timm = sys.modules.get("timm")
+    if timm is None or not type(module).__module__.startswith("timm."):
+        return None
+    subset = timm.data.infer_imagenet_subset({"num_classes": n_classes})
+    return tuple(timm.data.ImageNetInfo(subset).label_descriptions()) if subset else None
+
+
+def _cfg(module: nn.Module | None) -> dict[str, Any] | None:
+    """Return the `pretrained_cfg` of a module, with the size and channels it was built for."""
+    for name in ("pretrained_cfg", "default_cfg"):
+        cfg: Any = getattr(module, name, None)
+        cfg = cfg.to_dict() if hasattr(cfg, "to_dict") else cfg
+        if isinstance(cfg, Mapping) and _is_size(cfg.get("input_size")):
+            return {**cfg, "input_size": _built_for(module, cfg["input_size"])}
+    return None
+
+
+def _config(module: nn.Module | None) -> Any:
+    """Return the `config` of a model of transformers, which need not be imported to know that it is not one."""
+    transformers = sys.modules.get("transformers")
+    is_theirs = transformers is not None and isinstance(module, transformers.PreTrainedModel)
+    return module.config if is_theirs else None  # type: ignore[union-attr]
+
+
+def _shape_in(config: Any) -> Shape | None:
+    for part in (config, getattr(config, "vision_config", None), getattr(config, "backbone_config", None)):
+        size = getattr(part, "image_size", None)
+        if size:
+            height, width = (size, size) if isinstance(size, int) else (size[0], size[-1])
+            image = (getattr(part, "num_channels", 3), height, width)
+            n_frames = getattr(part, "num_frames", None)
+            return (n_frames, *image) if n_frames else image
+    return None
+
+
+def _labels_in(config: Any) -> tuple[str, ...] | None:
+    labels = getattr(config, "id2label", None) or {}
+    names = tuple(str(labels.get(index)) for index in range(len(labels)))
+    # What transformers makes up where nobody named the classes.
+    is_made_up = all(name == f"LABEL_{index}" for index, name in enumerate(names))
+    return None if is_made_up or set(labels) != set(range(len(labels))) else names
+
+
+def _built_for(module: nn.Module | None, size: Any) -> tuple[int, ...]:
+    """Return the channels and size of an input: the cfg's own, unless the model was asked for others."""
+    asked = getattr(module, "_model_args", None) or {}
+    side = asked.get("img_size")
+    height, width = size[1:] if side is None else (side, side) if isinstance(side, int) else side
+    return asked.get("in_chans") or size[0], height, width
+
+
+def _is_size(size: Any) -> bool:
+    return isinstance(size, tuple | list) and len(size) == 3 and all(isinstance(side, int) for side in size)

@@ -1,0 +1,117 @@
+"""What a module says of itself: size, preparation and labels, by a cfg of timm's kind. Needs no timm."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+import modelscope_cli as ms
+from modelscope_cli.inputs.default_shape import natural_shapes
+from modelscope_cli.inputs.plan import plan_preprocessing
+from modelscope_cli.inputs.request import InputRequest
+from modelscope_cli.inputs.stated import stated_labels, stated_preset, stated_shape
+
+CFG = {
+    "architecture": "tiny",
+    "tag": "of_the_test",
+    "input_size": (3, 40, 40),
+    "interpolation": "nearest",
+    "crop_pct": 0.8,
+    "mean": (0.1, 0.2, 0.3),
+    "std": (0.5, 0.6, 0.7),
+    "num_classes": 3,
+    "label_names": ("cat", "dog", "owl"),
+}
+
+
+class Tiny(nn.Module):
+    """A classifier that carries a cfg, as a model of timm does."""
+
+    def __init__(self, name: str = "pretrained_cfg", **changes: object) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 1)
+        setattr(self, name, {**CFG, **changes})
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.conv(x).mean((2, 3))
+
+
+@pytest.mark.parametrize("name", ["pretrained_cfg", "default_cfg"])
+def test_the_size_is_the_cfgs(name: str) -> None:
+    assert natural_shapes("custom", None, Tiny(name), 2) == ((2, 3, 40, 40),)
+    assert ms.summary(Tiny(name)).run.input.shape == ((1, 3, 40, 40),)
+
+
+@pytest.mark.parametrize("cfg", [None, {}, "resnet", {"input_size": None}, {"input_size": "3,4,5"}])
+def test_a_cfg_of_another_kind_says_nothing(cfg: object) -> None:
+    module = Tiny()
+    module.pretrained_cfg = cfg
+    assert stated_shape(module) is stated_preset(module) is stated_labels(module) is None
+
+
+def test_a_cfg_with_values_of_another_kind_says_nothing_of_images() -> None:
+    assert stated_preset(Tiny(interpolation="by hand")) is None
+
+
+def test_an_image_is_prepared_as_the_cfg_says(tmp_path: Path) -> None:
+    pixels = torch.randint(0, 256, (60, 50, 3), dtype=torch.uint8)
+    image = Image.fromarray(pixels.numpy())
+    # Short side to floor(40 / 0.8) = 50, which it is, then the centre of 40 x 40.
+    expected = (pixels[10:50, 5:45].permute(2, 0, 1) / 255 - torch.tensor(CFG["mean"])[:, None, None]) / (
+        torch.tensor(CFG["std"])[:, None, None]
+    )
+    plan = plan_preprocessing(InputRequest(), "custom", stated_preset(Tiny()), Tiny())
+    assert torch.equal(plan.apply(image, "x"), expected)
+    pixels_again = (expected * torch.tensor(CFG["std"])[:, None, None]).add(
+        torch.tensor(CFG["mean"])[:, None, None]
+    )
+    assert torch.allclose(plan.normalize(pixels_again[None])[0], expected, atol=1e-5)
+
+
+def test_the_words_name_where_it_was_read_and_what_was_changed() -> None:
+    plan = plan_preprocessing(InputRequest(), "custom", stated_preset(Tiny()), Tiny())
+    assert "resize short side to 50 (nearest, antialias), centre crop 40 x 40" in plan.words
+    assert plan.words.endswith("(from the model's pretrained_cfg, tiny.of_the_test)")
+    changed = plan_preprocessing(InputRequest(size="24", mean="0"), "custom", stated_preset(Tiny()), Tiny())
+    assert changed.words.endswith("tiny.of_the_test, but for --size 24 --mean 0)")
+    assert changed.apply(Image.new("RGB", (70, 50)), "x").shape == (3, 24, 24)
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [
+        ("squash", "squash to 50 x 50 (nearest, antialias), centre crop 40 x 40"),
+        (
+            "border",
+            "resize to fit 50 x 50 (nearest, antialias), pad with the mean colour, centre crop 40 x 40",
+        ),
+    ],
+)
+def test_the_words_of_the_other_modes(mode: str, words: str) -> None:
+    module = Tiny(crop_mode=mode)
+    assert words in plan_preprocessing(InputRequest(), "custom", stated_preset(module), module).words
+
+
+def test_a_border_is_the_mean_colour() -> None:
+    preset = stated_preset(Tiny(crop_mode="border", crop_pct=1.0))
+    assert preset is not None
+    framed = preset.frame(Image.new("RGB", (80, 20), "white"))
+    assert framed.size == (40, 40)
+    assert framed.getpixel((20, 0)) == (26, 51, 76)
+    assert framed.getpixel((20, 20)) == (255, 255, 255)
+
+
+def test_labels_are_the_cfgs_and_only_where_there_is_one_for_each_class() -> None:
+    assert stated_labels(Tiny()) == ("cat", "dog", "owl")
+    assert stated_labels(Tiny(label_descriptions={"cat": "a cat"})) == ("a cat", "dog", "owl")
+    assert stated_labels(Tiny(num_classes=4)) is None
+
+
+def test_a_prediction_of_a_module_goes_by_its_cfg(tmp_path: Path) -> None:
+    Image.new("RGB", (60, 50), "red").save(tmp_path / "red.png")
+    record = ms.predict(Tiny(), tmp_path / "red.png")
+    assert record.run.input.shape == ((1, 3, 40, 40),)
+    assert record.run.input.preprocessing.endswith("tiny.of_the_test)")
+    assert {guess.label for guess in record.predictions[0].top} == {"cat", "dog", "owl"}

@@ -1,0 +1,116 @@
+"""What is said of models of other libraries where those are not installed, and that they stay off the network."""
+
+import os
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from modelscope_cli.errors import UsageError
+from modelscope_cli.models import hubs
+from modelscope_cli.models.catalogue import list_models
+from modelscope_cli.models.hubs import hubs_closed, split_hub
+from modelscope_cli.models.names import timm_names
+from modelscope_cli.models.request import ModelRequest, check_request
+
+
+@pytest.fixture
+def no_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hubs, "find_spec", lambda name: None)
+    monkeypatch.setattr(hubs, "timm_names", tuple)
+
+
+@pytest.fixture
+def some_timm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A timm that knows two names; nothing of it can be imported."""
+    monkeypatch.setattr(hubs, "find_spec", lambda name: SimpleNamespace(origin=None))
+    monkeypatch.setattr(hubs, "timm_names", lambda: ("resnet50d", "vit_tiny_patch16_224"))
+
+
+@pytest.mark.parametrize(
+    ("typed", "parts"),
+    [
+        ("timm:resnet50.a1_in1k", ("timm", "resnet50.a1_in1k")),
+        ("hf:google/vit-base-patch16-224", ("hf", "google/vit-base-patch16-224")),
+        ("hf:./folder", ("hf", "./folder")),
+        ("timm.models:resnet50d", ("", "timm.models:resnet50d")),
+        ("net.py:Net", ("", "net.py:Net")),
+        ("resnet34", ("", "resnet34")),
+    ],
+)
+def test_a_prefix_names_a_hub(typed: str, parts: tuple[str, str]) -> None:
+    assert split_hub(typed) == parts
+
+
+@pytest.mark.parametrize(
+    ("typed", "package"),
+    [("timm:resnet50d", "timm"), ("hf:google/vit-base-patch16-224", "transformers")],
+)
+@pytest.mark.usefixtures("no_packages")
+def test_without_the_package_the_error_is_the_line_that_installs_it(typed: str, package: str) -> None:
+    with pytest.raises(UsageError, match=f"needs the package '{package}'") as caught:
+        check_request(ModelRequest(typed))
+    assert caught.value.hint == f"pip install {package}"
+
+
+@pytest.mark.usefixtures("no_packages")
+def test_a_list_of_models_needs_the_package_too() -> None:
+    with pytest.raises(UsageError, match="'timm:vit' needs the package 'timm'"):
+        list_models("timm:vit")
+
+
+@pytest.mark.usefixtures("some_timm")
+def test_a_mistyped_name_is_answered_with_the_near_one() -> None:
+    with pytest.raises(UsageError, match="did you mean timm:resnet50d"):
+        check_request(ModelRequest("timm:resnet50b"))
+
+
+@pytest.mark.usefixtures("some_timm")
+def test_a_tag_is_not_part_of_the_name() -> None:
+    assert check_request(ModelRequest("timm:resnet50d.ra2_in1k"))
+
+
+@pytest.mark.parametrize("typed", ["resnet50d", "resnet50d.ra2_in1k"])
+@pytest.mark.usefixtures("some_timm")
+def test_a_name_that_only_timm_has_is_answered_with_the_prefix(typed: str) -> None:
+    with pytest.raises(UsageError, match=f"did you mean timm:{typed}") as caught:
+        check_request(ModelRequest(typed))
+    assert caught.value.hint == f"--model timm:{typed}"
+
+
+def test_names_that_are_not_known_anywhere_are_not_of_timm() -> None:
+    assert "resnet50x_of_nobody" not in timm_names()
+    with pytest.raises(UsageError) as caught:
+        check_request(ModelRequest("resnet50x_of_nobody"))
+    assert "timm:" not in caught.value.message
+
+
+@pytest.mark.parametrize("before", [None, "0"])
+def test_offline_closes_the_hubs_before_they_are_imported(
+    before: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "huggingface_hub.constants", raising=False)
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+        if before is not None:
+            monkeypatch.setenv(name, before)
+    with hubs_closed(True):
+        assert os.environ["HF_HUB_OFFLINE"] == os.environ["TRANSFORMERS_OFFLINE"] == "1"
+        # Imported while they are closed: what it remembers has to be opened again, too.
+        monkeypatch.setitem(sys.modules, "huggingface_hub.constants", SimpleNamespace(HF_HUB_OFFLINE=True))
+    assert os.environ.get("HF_HUB_OFFLINE") == os.environ.get("TRANSFORMERS_OFFLINE") == before
+    assert sys.modules["huggingface_hub.constants"].HF_HUB_OFFLINE is False
+
+
+def test_offline_closes_the_hubs_that_are_imported_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    constants = SimpleNamespace(HF_HUB_OFFLINE=False)
+    monkeypatch.setitem(sys.modules, "huggingface_hub.constants", constants)
+    with hubs_closed(True):
+        assert constants.HF_HUB_OFFLINE is True
+    assert constants.HF_HUB_OFFLINE is False
+
+
+def test_online_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    with hubs_closed(False):
+        assert "HF_HUB_OFFLINE" not in os.environ
