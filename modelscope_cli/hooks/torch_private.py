@@ -114,6 +114,14 @@ def output_shape_of(node: Any) -> tuple[int, ...] | None:
     return tuple(int(size) for size in shape) if shape is not None else None
 
 
+def factor_of(node: Any) -> float | None:
+    """Return the number that a node of the graph multiplies or divides by; None where that is no lone number."""
+    factor = getattr(node, "_saved_other", None)
+    if isinstance(factor, Tensor):
+        return float(factor) if factor.numel() == 1 else None
+    return float(factor) if isinstance(factor, int | float) else None
+
+
 def children_of(value: Any) -> Children | None:
     """Return what a tuple, list, dict or other known container holds, one level deep; None for anything else."""
     pytree = getattr(torch.utils, "_pytree", None)

@@ -7,6 +7,7 @@ from typing import Any
 from modelscope_cli.records.birth import Birth
 from modelscope_cli.records.run import Record, to_plain
 from modelscope_cli.records.watch import (
+    UNKNOWN,
     Event,
     ScalarSeries,
     Series,
@@ -34,6 +35,7 @@ class Training:
         settings: how it was trained.
         steps: changes of the weights that were made.
         events: in the order they happened.
+        verdict, reason: as those of `watch`.
     """
 
     name: str
@@ -45,6 +47,8 @@ class Training:
     lr: tuple[ScalarSeries, ...]
     held_out: tuple[Measurement, ...]
     findings: tuple[TrainingFinding, ...] = ()
+    verdict: str = UNKNOWN
+    reason: str | None = None
     events: tuple[Event, ...] = ()
 
     @property

@@ -101,7 +101,8 @@ def train_once(
         events=tuple(events),
     )
     facts = what_it_is_given(training.loss[0], data.n_classes, request.batch)
-    return replace(training, findings=judge_training(training, facts).findings)
+    judged = judge_training(training, facts)
+    return replace(training, findings=judged.findings, verdict=judged.verdict, reason=judged.reason)
 
 
 def what_it_is_given(loss: ScalarSeries, n_classes: int | None, batch: int) -> TrainingFacts:

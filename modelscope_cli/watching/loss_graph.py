@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from modelscope_cli.hooks.torch_private import output_shape_of
+from modelscope_cli.hooks.torch_private import factor_of, output_shape_of
 
 _NEAR = 16  # nodes of the graph behind the loss
 _TO_BE_SMALL = {
@@ -91,10 +91,8 @@ def _sign_of(node: Any, kind: str) -> int | None:
         return -1
     if kind in _PLAIN:
         return 1
-    factor = getattr(node, "_saved_other", None) if kind in ("Mul", "Div") else None
-    if isinstance(factor, Tensor) and factor.numel() == 1:
-        return -1 if float(factor) < 0 else 1
-    return (-1 if factor < 0 else 1) if isinstance(factor, int | float) else None
+    factor = factor_of(node) if kind in ("Mul", "Div") else None
+    return None if factor is None else (-1 if factor < 0 else 1)
 
 
 def _is_square(given: tuple[int, ...], made: tuple[int, ...]) -> bool:

@@ -33,7 +33,9 @@ NO_FULL = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/fu
 def log(tmp_path_factory):
     """What is left of a run that was watched and killed."""
     folder = tmp_path_factory.mktemp("log")
-    (folder / "log.jsonl").write_text('{"begin":{"script":"train.py","argv":[],"rank":0,"world":1}}\n')
+    (folder / "log.jsonl").write_text(
+        '{"begin":{"version":2,"script":"train.py","argv":[],"rank":0,"world":1}}\n'
+    )
     return folder
 
 

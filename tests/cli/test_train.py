@@ -178,7 +178,7 @@ def test_a_single_row_a_layer_and_a_row_a_variant(run):
     assert single.column("name")[:3] == ["conv", "bn", "relu"]
     study = run(f"train {SMALL} --steps 2 --vary norm-layer=batch,none --format tsv")
     assert study.column("variant") == ["norm-layer=batch", "norm-layer=none"]
-    assert study.column("findings") == ["fine", "fine"]
+    assert study.column("findings") == ["cannot tell", "cannot tell"]  # too short
 
 
 def test_batches_of_ones_own_are_trained_on_and_measured_on(run, cwd):

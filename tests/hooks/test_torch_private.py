@@ -21,6 +21,7 @@ DOORS = {
     "hooks/torch_private.py": {
         *("_pytree", "_C", "_current_graph_task_id", "_version"),
         *("_functorch", "_pop_mode", "_push_mode"),
+        *("_input_metadata", "_saved_other"),
     },
     "hooks/channels.py": {
         *("_ConvNd", "_NormBase", "_MaxPoolNd", "_AvgPoolNd", "_AdaptiveAvgPoolNd", "_AdaptiveMaxPoolNd"),
@@ -31,13 +32,16 @@ DOORS = {
     "analysis/health/weights.py": {"_BatchNorm"},
     "analysis/summary/shapes.py": {"_count_flops"},
     "models/unwrap.py": {"_metadata"},
-    "watching/recorder.py": {"_is_replica"},
+    "watching/passes.py": {"_is_replica", "_BatchNorm"},
+    "watching/model_registry.py": {"_BatchNorm", "_DropoutNd"},
     "watching/forward_pass.py": {"_NormBase"},
     "lean.py": {"_dynamo"},
 }
 # Not torch's: Python's own, the tool's own, and the protocol of notebooks.
 OTHERS = {"_getframe", "_repr_html_", "_repr_png_", "_fields"}
 OTHERS |= {"_compat_pickle", "_exit", "_run_exitfuncs", "_shutdown"}
+# Of timm and transformers, read where they are there.
+OTHERS |= {"_model_args", "_model_mapping"}
 
 
 def _is_private(name: str) -> bool:

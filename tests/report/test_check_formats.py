@@ -26,7 +26,8 @@ def record(layer: str, message: str) -> CheckRecord:
 
 @given(TEXT, TEXT)
 def test_a_github_command_is_one_line_and_reads_back(layer, message):
-    (line,) = render_github(record(layer, message)).split("\n")[:-1]
+    line, verdict = render_github(record(layer, message)).split("\n")[:-1]
+    assert verdict == "modelscope check: failed with 1 error"
     assert "\r" not in line
     properties, _, data = line.removeprefix("::error title=").partition("::")
     assert not set(properties) & {":", ",", "\r", "\n"}
@@ -43,6 +44,6 @@ def test_junit_is_xml_whatever_a_layer_is_called(layer, message):
 
 def test_known_findings_are_neither_commands_nor_failures():
     known = record("relu", "dead")
-    known = replace(known, findings=(replace(known.findings[0], known=True),))
-    assert render_github(known) == ""
+    known = replace(known, findings=(replace(known.findings[0], known=True),), passed=True)
+    assert render_github(known) == "modelscope check: passed: nothing new (1 known)\n"
     assert ET.fromstring(render_junit(known).encode()).get("failures") == "0"

@@ -5,10 +5,11 @@ from typing import Any
 
 from modelscope_cli.records.naming import is_rectifier, label_of
 from modelscope_cli.records.train import Training, TrainRecord
-from modelscope_cli.records.watch import WatchedLayer
+from modelscope_cli.records.watch import SOUND, UNKNOWN, WatchedLayer
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import report_facts
 from modelscope_cli.report.sheet import Column, Sheet, Value, choose_columns
+from modelscope_cli.report.training_story import story
 
 
 def _end(row: WatchedLayer, key: str, end: int) -> float | None:
@@ -68,7 +69,8 @@ def _last_loss(training: Training) -> float | None:
 
 
 def _verdict(training: Training) -> Value:
-    return " ".join(dict.fromkeys(finding.code for finding in training.findings)) or "fine"
+    causes = (finding.code for finding in training.findings if finding.follows is None)
+    return " ".join(dict.fromkeys(causes)) or ("fine" if training.verdict == SOUND else UNKNOWN)
 
 
 VARIANT_COLUMNS = (
@@ -144,15 +146,10 @@ def _facts(record: TrainRecord) -> list[tuple[str, str]]:
     for training in record.trainings:
         at = _at(training.name)
         facts += [("stopped", f"{at}step {event.step}: {event.message}") for event in training.events]
-    for training in record.trainings:
-        for finding in training.findings:
-            where = f"{finding.layer}: " if finding.layer else ""
-            facts.append(
-                (f"{finding.severity} {finding.code}", f"{_at(training.name)}{where}{finding.message}")
-            )
-    facts += [("try", hint) for hint in dict.fromkeys(finding.hint for finding in record.findings)]
-    if not record.findings:
-        facts.append(("verdict", "nothing wrong found"))
+    found = [one for one in record.trainings if one.findings]
+    for training in found or record.trainings[:1]:
+        at = _at(training.name) if found else ""
+        facts += story(training.findings, training.verdict, training.reason, at)
     facts += report_facts(record.out_dir, record.files)
     return facts
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from modelscope_cli.records.watch import (
-    SOUND,
     ScalarSeries,
     TrainingFinding,
     WatchedCriterion,
@@ -16,6 +15,7 @@ from modelscope_cli.records.watch import (
 )
 from modelscope_cli.report.numbers import number, percent, shape
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+from modelscope_cli.report.training_story import story
 
 
 def watch_sheet(record: WatchRecord, columns: str | None = None) -> Sheet:
@@ -163,7 +163,7 @@ def _facts(record: WatchRecord) -> tuple[tuple[str, str], ...]:
         facts.append(("ranks", f"{record.ranks}, merged"))
     if record.steps:
         facts.append(("steps", f"{record.steps}, {record.recorded} of them looked at closely"))
-    return (*facts, *_verdict(record))
+    return (*facts, *story(record.findings, record.verdict, record.reason))
 
 
 def _is_alone(series: Sequence[ScalarSeries]) -> bool:
@@ -221,24 +221,3 @@ def _course(series: ScalarSeries) -> str:
 
 def _figure_of(value: float | None) -> str:
     return number(value) or str(value)
-
-
-def _verdict(record: WatchRecord) -> list[tuple[str, str]]:
-    if not record.findings:
-        if record.verdict == SOUND:
-            return [("verdict", "nothing wrong found" + (f"; {record.reason}" if record.reason else ""))]
-        return [("verdict", f"cannot tell yet: {record.reason}")]
-    lines = []
-    for cause in (one for one in record.findings if one.follows is None):
-        where = f"{cause.layer}: " if cause.layer else ""
-        place = f" ({cause.place})" if cause.place else ""
-        lines.append((f"{cause.severity} {cause.code}", f"{where}{cause.message}{place}"))
-        lines.append(("", f"try: {cause.hint}"))
-        if followed := [one for one in record.findings if one.follows == cause.code]:
-            lines.append(("", f"from this follow: {', '.join(map(_briefly, followed))}"))
-    return lines
-
-
-def _briefly(finding: TrainingFinding) -> str:
-    since = f"since step {finding.since_step}"
-    return f"{finding.code} {finding.rule} ({f'{finding.layer}, ' if finding.layer else ''}{since})"

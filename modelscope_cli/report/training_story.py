@@ -1,0 +1,34 @@
+"""The verdict on a training as people read it: each cause, what to try, and what follows from it in one line."""
+
+from collections.abc import Sequence
+
+from modelscope_cli.records.watch import SOUND, TrainingFinding
+
+
+def story(
+    findings: Sequence[TrainingFinding], verdict: str, reason: str | None, at: str = ""
+) -> list[tuple[str, str]]:
+    """Return the lines below a table.
+
+    Args:
+        reason: why it cannot be told, or what the verdict is not about.
+        at: stands before each cause: of several trainings, which.
+    """
+    if not findings:
+        if verdict == SOUND:
+            return [("verdict", f"{at}nothing wrong found" + (f"; {reason}" if reason else ""))]
+        return [("verdict", f"{at}cannot tell yet: {reason}")]
+    lines = []
+    for cause in (one for one in findings if one.follows is None):
+        where = f"{cause.layer}: " if cause.layer else ""
+        place = f" ({cause.place})" if cause.place else ""
+        lines.append((f"{cause.severity} {cause.code}", f"{at}{where}{cause.message}{place}"))
+        lines.append(("", f"try: {cause.hint}"))
+        if followed := [one for one in findings if one.follows == cause.code]:
+            lines.append(("", f"from this follow: {', '.join(map(_briefly, followed))}"))
+    return lines
+
+
+def _briefly(finding: TrainingFinding) -> str:
+    where = f"{finding.layer}, " if finding.layer else ""
+    return f"{finding.code} {finding.rule} ({where}since step {finding.since_step})"
