@@ -17,9 +17,8 @@ from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
 from modelscope_cli.watching.parameters import held_here, is_sharded
 from modelscope_cli.watching.place import place_of_caller
 
-_CYCLES = (
-    16  # from step to step: so many of the first are looked at, for reading a gradient waits for the device
-)
+# From step to step: so many of the first are looked at, for reading a gradient waits for the device.
+_CYCLES = 16
 _PROBES = 4  # parameters of an optimizer that stand for all of them
 _SAMPLE = 64  # elements of a parameter that show whether anybody changes it
 _MOST_ALIKE = 1 << 22  # elements: larger parameters are not searched for equal rows

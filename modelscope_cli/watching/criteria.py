@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from modelscope_cli.hooks.torch_private import is_transformed
+from modelscope_cli.watching.parameters import is_sharded
 from modelscope_cli.watching.place import place_of_caller
 
 # What a criterion compares its input with: the number of a class, or numbers of the same shape.
@@ -106,7 +108,8 @@ class CriterionSums:
                 variance * rows,
                 *_as_probabilities(x, self.kind),
             ]
-            self._pending.append(torch.stack([one.detach().to("cpu", torch.float64) for one in figures]))
+            dtype = torch.float32 if x.device.type == "mps" else torch.float64
+            self._pending.append(torch.stack([one.detach().to(x.device, dtype) for one in figures]))
         if len(self._pending) >= _MOST_PENDING:
             self._fetch()
 
@@ -223,7 +226,7 @@ class CriterionWatch:
         """Take in one call of a criterion, of which `value` is what it gave."""
         if not (isinstance(x, Tensor) and isinstance(target, Tensor) and isinstance(value, Tensor)):
             return
-        if not x.is_floating_point() or not x.numel() or x.is_meta:
+        if not x.is_floating_point() or not x.numel() or x.is_meta or is_sharded(x) or is_transformed():
             return
         is_training = torch.is_grad_enabled() and value.requires_grad
         if is_training and not self._is_looking():
