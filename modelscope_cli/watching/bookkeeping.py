@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from modelscope_cli.analysis.statistics.sampling import even_sample, in_memory_order
 from modelscope_cli.records.watch import ParameterFacts
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
-from modelscope_cli.watching.parameters import held_here, is_sharded
+from modelscope_cli.watching.parameters import held_here, is_sharded, norm_of
 from modelscope_cli.watching.place import place_of_caller
 
 # From step to step: so many of the first are looked at, for reading a gradient waits for the device.
@@ -201,7 +201,7 @@ class Bookkeeper:
         found = self._known.get(id(parameter))
         if found is None or found[0]() is not parameter:
             values = held_here(parameter)
-            rms = float(torch.linalg.vector_norm(values, dtype=torch.float32))
+            rms = float(norm_of(parameter))
             known = _Known(
                 _sample(parameter).clone(), rms / max(values.numel(), 1) ** 0.5, _is_alike(parameter)
             )

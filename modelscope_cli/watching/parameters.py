@@ -45,7 +45,7 @@ class StepWatch:
             if has_closure:
                 for one in self._before:
                     one.norms[0] = _gradient_norm(one.parameter, None)
-            changes = [_norm(_sample(one.parameter) - one.sample) for one in self._before]
+            changes = [norm_of(_sample(one.parameter) - one.sample) for one in self._before]
         # One transfer a device: nothing waits for an accelerator before the end.
         columns = [
             torch.stack([norm.to("cpu", torch.float32, non_blocking=False) for norm in (*one.norms, change)])
@@ -71,8 +71,8 @@ def held_here(x: Tensor) -> Tensor:
 
 def _look(parameter: Tensor, scale: Tensor | None) -> _Before:
     sample = _sample(parameter).clone()
-    weight_norm = _norm(parameter)
-    sampled_norm = weight_norm if sample.numel() == held_here(parameter).numel() else _norm(sample)
+    weight_norm = norm_of(parameter)
+    sampled_norm = weight_norm if sample.numel() == held_here(parameter).numel() else norm_of(sample)
     return _Before(parameter, sample, [_gradient_norm(parameter, scale), weight_norm, sampled_norm])
 
 
@@ -82,12 +82,16 @@ def _gradient_norm(parameter: Tensor, scale: Tensor | None) -> Tensor:
         return held_here(parameter).new_tensor(-1.0, dtype=torch.float32)
     gradient = held_here(gradient)
     values = gradient.coalesce().values() if gradient.is_sparse else gradient
-    return _norm(values) if scale is None else _norm(values) / scale.to(values.device)
+    return norm_of(values) if scale is None else norm_of(values) / scale.to(values.device)
 
 
 def _sample(x: Tensor) -> Tensor:
     return even_sample(in_memory_order(held_here(x)), _SAMPLE)[0]
 
 
-def _norm(x: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(held_here(x), dtype=torch.float32)
+def norm_of(x: Tensor) -> Tensor:
+    """Return the norm of what this process holds, complex numbers too, in float32."""
+    values = held_here(x)
+    return torch.linalg.vector_norm(
+        torch.view_as_real(values) if values.is_complex() else values, dtype=torch.float32
+    )

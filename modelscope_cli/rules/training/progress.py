@@ -13,6 +13,7 @@ from itertools import pairwise
 from modelscope_cli.records.watch import ScalarSeries, TrainingFacts, WatchedCriterion
 
 MIN_STEPS = 20  # fewer tell nothing about a loss
+_PATIENCE = 40  # steps, before a loss that is neither lower nor higher is held against a run
 _MOST_WINDOW = 50  # steps at either end
 _SURE = 3.0  # standard errors
 _CORRELATED = (
@@ -110,7 +111,14 @@ def follow(loss: Sequence[ScalarSeries], lr: Sequence[ScalarSeries], facts: Trai
     chance = _chance(facts.criteria, loss)
     is_adversarial = len(courses) > 1
     learns = None if is_adversarial else _learns(courses, chance, accuracy, guessed, rows)
+    if learns is False and not is_adversarial and _is_too_soon(courses[0]):
+        learns = None
     return Progress(courses, chance, accuracy, guessed, rows, is_adversarial, learns)
+
+
+def _is_too_soon(course: LossCourse) -> bool:
+    """Tell whether a run that has learnt nothing so far may only just have begun."""
+    return course.n < _PATIENCE and not (course.has_broken or course.has_risen)
 
 
 def _learns(
