@@ -39,13 +39,15 @@ def test_healthy_untrained_networks_are_neither(name, mode):
 
 
 def test_in_eval_mode_fresh_batch_norms_excuse_and_say_so():
+    torch.manual_seed(0)
     halving = [torch.nn.Linear(4, 4) for _ in range(12)]
     for layer in halving:
         layer.weight.data.mul_(0.01)
     plain, normed = torch.nn.Sequential(*halving), torch.nn.Sequential(*halving, torch.nn.BatchNorm1d(4))
     x = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
-    assert "vanishing" in {row.mark for row in ms.grads(plain, x).parameters}
+    # How small it gets, and whether that is 0, is the affair of the kernels.
+    assert {"vanishing", "zero"} & {row.mark for row in ms.grads(plain, x).parameters}
     record = ms.grads(normed, x, mode="eval")
     assert "vanishing" not in {row.mark for row in record.parameters}
     assert [notice.code for notice in record.run.warnings] == ["fresh_batch_norms"]
-    assert "vanishing" in {row.mark for row in ms.grads(normed, x, mode="train").parameters}
+    assert {"vanishing", "zero"} & {row.mark for row in ms.grads(normed, x, mode="train").parameters}

@@ -76,13 +76,13 @@ def test_of_what_is_certain_errors_come_before_warnings() -> None:
     assert told(both) == [("MS713", None), ("MS718", None)]
 
 
-def test_two_causes_of_which_neither_explains_the_other_both_stand() -> None:
+def test_two_mistakes_of_which_neither_explains_the_other_both_stand() -> None:
     twice = replace(
         training(optimizers=(stepping(uncleared=16),), criteria=(criterion(is_probability=(True,) * N),))
     )
     findings = told(twice)
     assert findings[0] == ("MS713", None)
-    assert ("MS720", "MS713") in findings
+    assert ("MS720", None) in findings
 
 
 @pytest.mark.parametrize(

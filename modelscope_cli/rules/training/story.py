@@ -16,7 +16,8 @@ def tell(case: Case, found: Sequence[Found]) -> list[tuple[Found, str | None]]:
     """Return each finding and the code of the one that explains it: every cause, followed by what follows.
 
     What is wrong earlier in the chain explains what is wrong later in it; of the same link, what came first. What
-    begins once values are no longer finite follows from that.
+    is certain, a mistake in the data or in the script, is always a cause of its own. What begins once values are
+    no longer finite follows from that.
     """
     places = {id(row): at for at, row in enumerate((*case.course.layers, *case.course.parameters))}
     ordered = sorted(found, key=lambda one: _key(one, places))
@@ -59,8 +60,8 @@ def _spoilt_last(ordered: Sequence[Found], broken: int | None) -> list[Found]:
 
 def _explains(cause: Found, one: Found) -> bool:
     (rule, seen), (other, after) = cause, one
-    if rule.code in _EXPLAINS_NOTHING:
-        return False
+    if rule.code in _EXPLAINS_NOTHING or other.link <= Link.WIRING:
+        return False  # two mistakes in a script do not follow from each other
     if rule.code in _NOT_FINITE:
         return after.step >= seen.step or other.code in _NOT_FINITE
     if _link(cause) < _link(one):
