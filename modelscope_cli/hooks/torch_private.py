@@ -115,7 +115,7 @@ def output_shape_of(node: Any) -> tuple[int, ...] | None:
 
 
 def factor_of(node: Any) -> float | None:
-    """Return the number that a node of the graph multiplies or divides by; None where that is no lone number."""
+    """Return the number that a node of the graph multiplies or divides by; None where that is not a lone number."""
     factor = getattr(node, "_saved_other", None)
     if isinstance(factor, Tensor):
         return float(factor) if factor.numel() == 1 else None

@@ -157,11 +157,6 @@ class Bookkeeper:
             if not cycle.n_steps and (optimizer := cycle.optimizer()) is not None
         ]
 
-    def held(self) -> set[int]:
-        """Return the ids of the parameters that any optimizer holds, whether it has stepped or not."""
-        alive = [optimizer for cycle in self._cycles.values() if (optimizer := cycle.optimizer()) is not None]
-        return {id(p) for optimizer in alive for group in optimizer.param_groups for p in group["params"]}
-
     def facts(self) -> Iterator[tuple[WatchedModel, str, Tensor, ParameterFacts]]:
         """Give what is certain of every parameter of every model that ran."""
         for model, name, parameter in self._parameters():

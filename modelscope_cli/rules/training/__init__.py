@@ -49,7 +49,7 @@ def judge_training(course: Course, facts: TrainingFacts | None = None) -> Judgem
             value=seen.value,
             threshold=rule.threshold,
             message=seen.message,
-            hint=seen.hint or rule.hint,
+            hint=rule.hint,
             place=seen.place,
             follows=follows,
         )

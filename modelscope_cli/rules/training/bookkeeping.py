@@ -67,7 +67,6 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     words = (
         f"it gets gradients, and no optimizer holds it{case.beside(others)} ({share:.0%} of the parameters)"
     )
-    place, severity = None, WARNING
     if strangers is not None:
         words += (
             f"; {strangers.optimizer} holds {counted(strangers.strangers, 'parameter')} that no model has that "

@@ -160,7 +160,6 @@ class TrainingSighting:
         row: the layer or parameter; None for the training as a whole.
         step: since when.
         place: the line of the script it is about.
-        hint: what to try here; the rule's own where there is nothing more to the point.
         severity, link: where they differ from the rule's.
     """
 
@@ -169,7 +168,6 @@ class TrainingSighting:
     value: float | None
     message: str
     place: str | None = None
-    hint: str | None = None
     severity: str | None = None
     link: Link | None = None
 

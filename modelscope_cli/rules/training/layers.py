@@ -19,7 +19,6 @@ from modelscope_cli.rules.training.progress import MIN_STEPS
 
 _ENTIRELY = 0.9999  # of the values
 _LAYERS_WITH_FAN = ("Linear", "Conv1d", "Conv2d", "Conv3d")
-_LEAST_CHANNELS = 8
 
 
 def output_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting]:
@@ -47,7 +46,7 @@ def output_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting
 
 def dead(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The first rectifier to die; one that is given nothing but zeros dies of it."""
-    yield from fed_nothing(case, threshold)
+    yield from _fed_nothing(case)
     silent = []
     for layer in case.course.layers:
         if is_rectifier(layer.type):
@@ -64,7 +63,7 @@ def dead(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         yield TrainingSighting(layer, step, last, words + case.followed(silent), severity=severity)
 
 
-def fed_nothing(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+def _fed_nothing(case: Case) -> Iterator[TrainingSighting]:
     """A model that another one feeds, through an activation in the script: what arrives is all zero."""
     for one in case.facts.inputs:
         highs, lows = (
@@ -161,7 +160,7 @@ def exploding(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         first = next((size for size in sizes if size), None)
         if first is None:
             continue
-        least = max(first, 1.0)  # growth from next to nothing is no explosion
+        least = max(first, 1.0)  # growth from next to nothing is not an explosion
         start = lasting(sizes, lambda size, limit=threshold * least: size > limit)  # type: ignore[misc]
         if start is not None:
             grown.append((layer.series.step[start], layer.order, layer, (sizes[-1] or 0.0) / first))

@@ -9,7 +9,6 @@ from modelscope_cli.rules.training.case import Case, Link, TrainingRule, Trainin
 from modelscope_cli.rules.training.progress import MIN_STEPS, LossCourse
 
 _ENOUGH = 50  # steps, before a loss that has not fallen is a finding
-_GROSS = 10.0  # times the loss at first
 _DIVERGED = 2  # times the least loss over a quarter of the run
 _ENOUGH_ROWS, _ENOUGH_OTHERS = 200, 5  # predictions; labels among them that are not of the commonest class
 _IMBALANCED, _LAZY = 0.8, 0.9  # shares: of the commonest label, of the commonest prediction that is no better
@@ -76,10 +75,8 @@ def diverging(case: Case, threshold: float) -> Iterator[TrainingSighting]:
                 f"the loss{_whose(case, course.optimizer)} was {course.start:.3g} at first and {course.least:.3g} "
                 f"at best, and is {course.end:.3g} at the end"
             )
-            severity = ERROR if factor > _GROSS or course.end > course.start else None
-            yield TrainingSighting(
-                None, _since(case, course, threshold * scale), factor, words, _place(case), severity=severity
-            )
+            since = _since(case, course, threshold * scale)
+            yield TrainingSighting(None, since, factor, words, _place(case), severity=ERROR)
 
 
 def _since(case: Case, course: LossCourse, limit: float) -> int:
