@@ -11,10 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from modelscope_cli.analysis.statistics.sampling import even_sample, in_memory_order
 from modelscope_cli.records.watch import ParameterFacts
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
-from modelscope_cli.watching.parameters import held_here, is_sharded, norm_of
+from modelscope_cli.watching.parameters import held_here, is_sharded, norm_of, sample_of, values_of
 from modelscope_cli.watching.place import place_of_caller
 
 # From step to step: so many of the first are looked at, for reading a gradient waits for the device.
@@ -79,11 +78,7 @@ class Cycle:
 
     def _any_gradient(self) -> bool:
         alive = [p for probe in self._probes if (p := probe()) is not None]
-        return any(p.grad is not None and bool(_values(p.grad).any()) for p in alive)
-
-
-def _values(gradient: Tensor) -> Tensor:
-    return gradient.coalesce().values() if gradient.is_sparse else held_here(gradient)
+        return any(p.grad is not None and bool(values_of(p.grad).any()) for p in alive)
 
 
 @dataclass(slots=True)
@@ -128,6 +123,9 @@ class Bookkeeper:
         """Return the account of one optimizer."""
         found = self._cycles.get(id(optimizer))
         if found is None or found.optimizer() is not optimizer:
+            self._cycles = {
+                key: cycle for key, cycle in self._cycles.items() if cycle.optimizer() is not None
+            }
             found = self._cycles[id(optimizer)] = Cycle(weakref.ref(optimizer))
         return found
 
@@ -171,7 +169,7 @@ class Bookkeeper:
                     has_gradient=known.has_gradient,
                     has_run=owner in model.ran or not model.has_been_trained,
                     is_severed=owner in model.severed or not model.has_been_trained,
-                    has_changed=not torch.equal(_sample(parameter), known.sample),
+                    has_changed=not torch.equal(sample_of(parameter, _SAMPLE), known.sample),
                     start_rms=known.rms,
                     was_alike=known.was_alike,
                     is_alike=_is_alike(parameter) if known.was_alike else known.was_alike,
@@ -198,14 +196,12 @@ class Bookkeeper:
             values = held_here(parameter)
             rms = float(norm_of(parameter))
             known = _Known(
-                _sample(parameter).clone(), rms / max(values.numel(), 1) ** 0.5, _is_alike(parameter)
+                sample_of(parameter, _SAMPLE).clone(),
+                rms / max(values.numel(), 1) ** 0.5,
+                _is_alike(parameter),
             )
             found = self._known[id(parameter)] = weakref.ref(parameter), known
         return found[1]
-
-
-def _sample(x: Tensor) -> Tensor:
-    return even_sample(in_memory_order(held_here(x)), _SAMPLE)[0]
 
 
 def _is_alike(x: Tensor) -> bool | None:

@@ -1,5 +1,6 @@
 """What enters a model: the tensors it is called with, and what its first layer with weights is given."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -33,7 +34,7 @@ class EnteringSums:
     """What is summed up while a step is prepared; results stay on the device until the step is over."""
 
     moments: Moments | None = None
-    _pending: list[tuple[object, Tensor]] = field(default_factory=list)
+    _pending: list[tuple[Callable[[], Moments], Tensor]] = field(default_factory=list)
     batch: int = 0
     is_alike: bool = True
 
@@ -47,7 +48,7 @@ class EnteringSums:
     def row(self) -> "Entering":
         """Fetch the numbers; call once the step is over."""
         for finish, alike in self._pending:
-            moments = finish()  # type: ignore[operator]
+            moments = finish()
             self.moments = moments if self.moments is None else self.moments.merge(moments)
             self.is_alike = self.is_alike and bool(alike)
         self._pending = []

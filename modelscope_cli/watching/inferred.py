@@ -11,14 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.statistics.sampling import even_sample, in_memory_order
 from modelscope_cli.hooks.torch_private import version_of
 from modelscope_cli.watching.model_registry import WatchedModel
-from modelscope_cli.watching.parameters import StepWatch
-
-_SAMPLE = (
-    1 << 14
-)  # elements of a parameter that are compared: a write through `.data` leaves its version as it was
+from modelscope_cli.watching.parameters import StepWatch, sample_of
 
 
 class inferred:  # noqa: N801  the label of an optimizer is the name of its class
@@ -43,20 +38,23 @@ class inferred:  # noqa: N801  the label of an optimizer is the name of its clas
         return self._model is not None
 
     def open(self, scale: float, is_recorded: bool) -> None:
-        """Remember what is there now, right after a backward pass."""
+        """Remember what is there now, right after a backward pass.
+
+        Values too: a write through `.data` leaves a parameter's version as it was.
+        """
         model = self._model = self.root()
         parameters = list(filter(_is_plain, model.parameters())) if model is not None else []
         self.param_groups = [{"params": parameters}]
         self.grad_scale = torch.tensor(scale) if scale != 1 else None
         with torch.no_grad():
-            self._weights = [(p, version_of(p), _sample(p).clone()) for p in parameters]
+            self._weights = [(p, version_of(p), sample_of(p).clone()) for p in parameters]
         self.watch = StepWatch(self) if is_recorded else None
 
     def has_stepped(self) -> bool:
         """Tell whether a parameter is not what it was."""
         with torch.no_grad():
             return any(
-                version_of(parameter) != version or not _is_same(_sample(parameter), sample)
+                version_of(parameter) != version or not _is_same(sample_of(parameter), sample)
                 for parameter, version, sample in self._weights
             )
 
@@ -108,7 +106,3 @@ def _is_same(now: Tensor, before: Tensor) -> bool:
     if (now.shape, now.dtype, now.device) != (before.shape, before.dtype, before.device):
         return True
     return torch.equal(now, before)
-
-
-def _sample(x: Tensor) -> Tensor:
-    return even_sample(in_memory_order(x.detach()), _SAMPLE)[0]

@@ -1,5 +1,6 @@
 """What the graph of a loss shows that was computed by hand: a sum over many values, shapes that were broadcast."""
 
+import math
 from collections import deque
 from typing import Any
 
@@ -40,7 +41,7 @@ def summed_over(loss: Tensor) -> int:
     if node is None or node.name() not in ("SumBackward0", "SumBackward1") or not node.next_functions:
         return 1
     shape = output_shape_of(node.next_functions[0][0])
-    return _count(shape) if shape is not None else 1
+    return math.prod(shape) if shape is not None else 1
 
 
 def broadcast_in(loss: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
@@ -97,10 +98,3 @@ def _sign_of(node: Any, kind: str) -> int | None:
 
 def _is_square(given: tuple[int, ...], made: tuple[int, ...]) -> bool:
     return len(given) == len(made) == 2 and given[0] == made[0] == made[1] > 1 and given[1] == 1
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    n = 1
-    for size in shape:
-        n *= size
-    return n

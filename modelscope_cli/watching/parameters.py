@@ -45,7 +45,7 @@ class StepWatch:
             if has_closure:
                 for one in self._before:
                     one.norms[0] = _gradient_norm(one.parameter, None)
-            changes = [norm_of(_sample(one.parameter) - one.sample) for one in self._before]
+            changes = [norm_of(sample_of(one.parameter) - one.sample) for one in self._before]
         # One transfer a device: nothing waits for an accelerator before the end.
         columns = [
             torch.stack([norm.to("cpu", torch.float32, non_blocking=False) for norm in (*one.norms, change)])
@@ -70,7 +70,7 @@ def held_here(x: Tensor) -> Tensor:
 
 
 def _look(parameter: Tensor, scale: Tensor | None) -> _Before:
-    sample = _sample(parameter).clone()
+    sample = sample_of(parameter).clone()
     weight_norm = norm_of(parameter)
     sampled_norm = weight_norm if sample.numel() == held_here(parameter).numel() else norm_of(sample)
     return _Before(parameter, sample, [_gradient_norm(parameter, scale), weight_norm, sampled_norm])
@@ -80,13 +80,19 @@ def _gradient_norm(parameter: Tensor, scale: Tensor | None) -> Tensor:
     gradient = parameter.grad
     if gradient is None:
         return held_here(parameter).new_tensor(-1.0, dtype=torch.float32)
-    gradient = held_here(gradient)
-    values = gradient.coalesce().values() if gradient.is_sparse else gradient
+    values = values_of(gradient)
     return norm_of(values) if scale is None else norm_of(values) / scale.to(values.device)
 
 
-def _sample(x: Tensor) -> Tensor:
-    return even_sample(in_memory_order(held_here(x)), _SAMPLE)[0]
+def values_of(gradient: Tensor) -> Tensor:
+    """Return the values of a gradient that this process holds, dense or sparse."""
+    here = held_here(gradient)
+    return here.coalesce().values() if here.is_sparse else here
+
+
+def sample_of(x: Tensor, least: int = _SAMPLE) -> Tensor:
+    """Return an even sample of at least so many elements of what this process holds of a tensor."""
+    return even_sample(in_memory_order(held_here(x)), least)[0]
 
 
 def norm_of(x: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """MS711 to MS719: who steps, who holds what, who clears it, and in which mode. Certain after a few steps."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 from modelscope_cli.records.check import ERROR, WARNING
@@ -19,13 +20,7 @@ _GONE = 1e-3  # share of the highest learning rate, below which next to nothing 
 
 
 def _size(parameters: Sequence[WatchedParameter]) -> int:
-    sizes = []
-    for one in parameters:
-        size = 1
-        for n in one.shape:
-            size *= n
-        sizes.append(size)
-    return sum(sizes)
+    return sum(math.prod(one.shape) for one in parameters)
 
 
 def never_steps(case: Case, threshold: float) -> Iterator[TrainingSighting]:
@@ -129,8 +124,7 @@ def severed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     assert facts is not None
     how = "runs under torch.no_grad()" if facts.is_severed else "runs, and its output is detached"
     words = f"no gradient ever reaches it: its layer {how}{case.beside(others[::-1])}"
-    model = case.model(last.model)
-    yield TrainingSighting(last, 0, len(cut), words, model.called if model else None)
+    yield TrainingSighting(last, 0, len(cut), words, case.called(last.model))
 
 
 def unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:

@@ -11,7 +11,6 @@ from modelscope_cli.records.birth import GRADIENT, Birth
 from modelscope_cli.records.naming import some
 from modelscope_cli.records.watch import (
     Event,
-    ModelFacts,
     OptimizerFacts,
     ScalarSeries,
     TrainingFacts,
@@ -20,7 +19,7 @@ from modelscope_cli.records.watch import (
     labelling,
 )
 from modelscope_cli.rules.rule import ListedRule
-from modelscope_cli.rules.training.progress import Progress
+from modelscope_cli.rules.training.progress import MIN_STEPS, Progress
 
 LASTING = 3  # records in a row, the last of the run among them, before something is called a state
 MIN_RECORDS = 8  # fewer tell nothing about a course
@@ -79,8 +78,20 @@ class Case:
         """Whether it is plain that the training does not learn; False as long as that cannot be told."""
         return self.progress.learns is False
 
-    def model(self, label: str) -> ModelFacts | None:
-        return next((one for one in self.facts.models if one.model == label), None)
+    def called(self, label: str) -> str | None:
+        """Return the line that runs a model; None where that is not known."""
+        return next((one.called for one in self.facts.models if one.model == label), None)
+
+    def may_fail(self) -> bool:
+        """Whether a run of some length does not learn, as far as can be told."""
+        main = self.progress.main
+        return self.progress.learns is not True and main is not None and main.n >= 2 * MIN_STEPS
+
+    def told(self, kind: str) -> "Iterator[TrainingSighting]":
+        """Give what was noticed once while the training ran, as a sighting."""
+        event = next((event for event in self.course.events if event.kind == kind), None)
+        if event is not None:
+            yield TrainingSighting(None, event.step or 0, None, event.message)
 
     def optimizer(self, label: str) -> OptimizerFacts | None:
         return next((one for one in self.facts.optimizers if one.optimizer == label), None)
@@ -183,6 +194,11 @@ class TrainingRule(ListedRule):
     threshold: float
     link: Link
     judge: Callable[[Case, float], Iterator[TrainingSighting]]
+
+
+def known(values: Sequence[float | None]) -> list[float]:
+    """Return the values that there are."""
+    return [value for value in values if value is not None]
 
 
 def lasting(values: Sequence[float | None], is_wrong: Callable[[float], bool]) -> int | None:

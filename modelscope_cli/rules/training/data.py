@@ -1,10 +1,10 @@
 """MS726 to MS734: what enters the model, in batches and over ranks."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.watch import SAME_DATA, WatchedInput
-from modelscope_cli.rules.training.case import FEW_STEPS, Case, Link, TrainingRule, TrainingSighting
+from modelscope_cli.rules.training.case import FEW_STEPS, Case, Link, TrainingRule, TrainingSighting, known
 
 _BYTE = 255.0
 _SPARSE = 0.1  # of the range: a standard deviation so small means that nearly all values are the same
@@ -15,10 +15,6 @@ _NORMALISERS = ("BatchNorm", "LayerNorm", "GroupNorm", "InstanceNorm", "Embeddin
 
 def _entering(case: Case) -> list[WatchedInput]:
     return [one for one in case.facts.inputs if one.series.step]
-
-
-def _known(values: Sequence[float | None]) -> list[float]:
-    return [value for value in values if value is not None]
 
 
 def _first_layer(case: Case, model: str) -> WatchedInput | None:
@@ -32,8 +28,8 @@ def not_normalised(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         first = _first_layer(case, model)
         if first is None or len(first.series.step) < 3 or first.type.startswith(_NORMALISERS):
             continue
-        low, high = min(_known(first.series.min), default=0.0), max(_known(first.series.max), default=0.0)
-        means, stds = _known(first.series.mean), _known(first.series.std)
+        low, high = min(known(first.series.min), default=0.0), max(known(first.series.max), default=0.0)
+        means, stds = known(first.series.mean), known(first.series.std)
         if not means or not stds:
             continue
         size = max(abs(sum(means) / len(means)), sum(stds) / len(stds))
@@ -46,8 +42,7 @@ def not_normalised(case: Case, threshold: float) -> Iterator[TrainingSighting]:
                 f"the first layer, {first.name or first.type}, is given values from {low:.3g} to {high:.3g} with a "
                 f"mean of {mean:.3g} and a standard deviation of {std:.3g}: {what}"
             )
-            caller = case.model(model)
-            yield TrainingSighting(None, first.series.step[0], size, words, caller.called if caller else None)
+            yield TrainingSighting(None, first.series.step[0], size, words, case.called(model))
 
 
 def constant_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
@@ -55,27 +50,25 @@ def constant_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     for model in dict.fromkeys(one.model for one in _entering(case)):
         inputs = [one for one in _entering(case) if one.model == model]
         arguments = [one for one in inputs if not one.type] or inputs
-        for one in arguments[:1]:
-            if one.is_computed:
-                continue  # by another model
-            stds = _known(one.series.std)
-            if len(one.series.step) < threshold or not stds or any(one.series.non_finite):
-                continue
-            caller = case.model(model)
-            place = caller.called if caller else None
-            if max(stds) == 0:
-                words = f"every value that enters {model} is {_known(one.series.mean)[0]:.3g}"
-                yield TrainingSighting(None, one.series.step[0], 0.0, words, place)
-            elif case.fails and max(stds) < max(_FLAT, _SPARSE * _range(one)):
-                words = f"what enters {model} hardly differs: its standard deviation is {max(stds):.2g}"
-                yield TrainingSighting(None, one.series.step[0], max(stds), words, place)
-            elif all(one.series.is_alike):
-                words = f"all samples of a batch that enters {model} are the same"
-                yield TrainingSighting(None, one.series.step[0], 0.0, words, place)
+        one = arguments[0]
+        stds = known(one.series.std)
+        is_short = len(one.series.step) < threshold or not stds
+        if one.is_computed or is_short or any(one.series.non_finite):
+            continue  # it is another model's affair, too little, or another finding
+        if max(stds) == 0:
+            size, words = 0.0, f"every value that enters {model} is {known(one.series.mean)[0]:.3g}"
+        elif case.fails and max(stds) < max(_FLAT, _SPARSE * _range(one)):
+            size = max(stds)
+            words = f"what enters {model} hardly differs: its standard deviation is {size:.2g}"
+        elif all(one.series.is_alike):
+            size, words = 0.0, f"all samples of a batch that enters {model} are the same"
+        else:
+            continue
+        yield TrainingSighting(None, one.series.step[0], size, words, case.called(model))
 
 
 def _range(one: WatchedInput) -> float:
-    return max(_known(one.series.max), default=0.0) - min(_known(one.series.min), default=0.0)
+    return max(known(one.series.max), default=0.0) - min(known(one.series.min), default=0.0)
 
 
 def input_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting]:
@@ -84,11 +77,8 @@ def input_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting]
             (s for s, n in zip(one.series.step, one.series.non_finite, strict=True) if n > threshold), None
         )
         if step is not None and not one.type:
-            caller = case.model(one.model)
             words = f"NaN or infinite values enter {one.model} at step {step}"
-            yield TrainingSighting(
-                None, step, max(one.series.non_finite), words, caller.called if caller else None
-            )
+            yield TrainingSighting(None, step, max(one.series.non_finite), words, case.called(one.model))
             return
 
 
@@ -103,10 +93,7 @@ def batch_of_one(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def same_data(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    for event in case.course.events:
-        if event.kind == SAME_DATA:
-            yield TrainingSighting(None, event.step or 0, None, event.message)
-            return
+    return case.told(SAME_DATA)
 
 
 RULES = (

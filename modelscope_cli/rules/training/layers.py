@@ -13,9 +13,9 @@ from modelscope_cli.rules.training.case import (
     Link,
     TrainingRule,
     TrainingSighting,
+    known,
     lasting,
 )
-from modelscope_cli.rules.training.progress import MIN_STEPS
 
 _ENTIRELY = 0.9999  # of the values
 _LAYERS_WITH_FAN = ("Linear", "Conv1d", "Conv2d", "Conv3d")
@@ -66,9 +66,7 @@ def dead(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def _fed_nothing(case: Case) -> Iterator[TrainingSighting]:
     """A model that another one feeds, through an activation in the script: what arrives is all zero."""
     for one in case.facts.inputs:
-        highs, lows = (
-            [value for value in values if value is not None] for values in (one.series.max, one.series.min)
-        )
+        highs, lows = known(one.series.max), known(one.series.min)
         if one.is_computed and not one.type and len(highs) >= FEW_STEPS and not any((*highs, *lows)):
             words = f"every value that enters {one.model} is 0: what is computed in front of it is dead"
             yield TrainingSighting(None, one.series.step[0], 1.0, words, severity=ERROR)
@@ -98,8 +96,7 @@ def dead_channels(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def saturated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    main = case.progress.main
-    if case.progress.learns is True or main is None or main.n < 2 * MIN_STEPS:
+    if not case.may_fail():
         return
     found = []
     for layer in _hidden(case):
@@ -118,8 +115,7 @@ def saturated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 def deep_sigmoids(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """A chain of sigmoids: each passes a quarter of the gradient at most."""
-    main = case.progress.main
-    if case.progress.learns is True or main is None or main.n < 2 * MIN_STEPS:
+    if not case.may_fail():
         return
     chain = [one for one in _hidden(case) if one.type in ("Sigmoid", "F.sigmoid")]
     if len(chain) < threshold:
@@ -143,8 +139,8 @@ def _hidden(case: Case) -> list[WatchedLayer]:
 
 
 def _typical(values: tuple[float | None, ...]) -> float | None:
-    known = sorted(value for value in values if value is not None and math.isfinite(value))
-    return known[len(known) // 2] if known else None
+    finite = sorted(value for value in known(values) if math.isfinite(value))
+    return finite[len(finite) // 2] if finite else None
 
 
 def exploding(case: Case, threshold: float) -> Iterator[TrainingSighting]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.watch import BROADCAST, SUMMED, WRONG_SIGN, WatchedCriterion
-from modelscope_cli.rules.training.case import Case, Link, TrainingRule, TrainingSighting
+from modelscope_cli.rules.training.case import Case, Link, TrainingRule, TrainingSighting, known
 from modelscope_cli.rules.training.progress import MIN_STEPS, scale_of
 
 _WITHIN = {"cross_entropy": "softmax", "binary_cross_entropy_with_logits": "sigmoid"}
@@ -52,11 +52,11 @@ def _floor(one: WatchedCriterion) -> str:
 def logits_not_logarithms(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """`nll_loss` of logits: it falls below zero without end."""
     for one in _losses(case):
-        known = [value for value in one.series.value if value is not None]
-        is_bare = one.name == "nll_loss" and one.made_by != "log_softmax" and len(known) >= threshold
-        if is_bare and min(known) < 0 and not all(one.series.is_probability):
+        values = known(one.series.value)
+        is_bare = one.name == "nll_loss" and one.made_by != "log_softmax" and len(values) >= threshold
+        if is_bare and min(values) < 0 and not all(one.series.is_probability):
             words = "nll_loss is negative: it is given scores, and wants logarithms of probabilities"
-            yield TrainingSighting(None, one.series.step[0], min(known), words, one.place)
+            yield TrainingSighting(None, one.series.step[0], min(values), words, one.place)
 
 
 def squashed_logits(case: Case, threshold: float) -> Iterator[TrainingSighting]:
@@ -88,7 +88,7 @@ def wrong_sign(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             continue
         yield TrainingSighting(None, one.series.step[0], len(pairs), words, place)
         return
-    told = list(_told(case, WRONG_SIGN))
+    told = list(case.told(WRONG_SIGN))
     yield from told
     main = case.progress.main
     if not told and main is not None and main.n >= MIN_STEPS and main.has_been_negative:
@@ -141,7 +141,7 @@ def summed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         return
     if not case.fails:
         return
-    yield from _told(case, SUMMED)
+    yield from case.told(SUMMED)
 
 
 def broadcast(case: Case, threshold: float) -> Iterator[TrainingSighting]:
@@ -152,15 +152,7 @@ def broadcast(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             words += "broadcast, so that every prediction is held against every target"
             yield TrainingSighting(None, one.series.step[0], None, words, one.place)
             return
-    yield from _told(case, BROADCAST)
-
-
-def _told(case: Case, kind: str) -> Iterator[TrainingSighting]:
-    """Give what the graph of the loss showed."""
-    for event in case.course.events:
-        if event.kind == kind:
-            yield TrainingSighting(None, event.step or 0, None, event.message)
-            return
+    yield from case.told(BROADCAST)
 
 
 def one_label(case: Case, threshold: float) -> Iterator[TrainingSighting]:
@@ -176,8 +168,8 @@ def one_label(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         what = f"of {one.classes}" if one.classes else "whatever the image"
         words = f"every label is of the same class, {what}: there is nothing to tell apart"
         yield TrainingSighting(None, one.series.step[0], 1.0, words, one.place)
-    known = [value for value in one.series.target_variance if value is not None]
-    if known and max(known) < _NO_VARIANCE and len(known) == len(one.series.step):
+    variances = known(one.series.target_variance)
+    if variances and max(variances) < _NO_VARIANCE and len(variances) == len(one.series.step):
         words = f"all the targets of {one.name} are the same number: there is nothing to tell apart"
         yield TrainingSighting(None, one.series.step[0], 1.0, words, one.place)
 
