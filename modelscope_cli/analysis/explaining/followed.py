@@ -1,0 +1,155 @@
+"""Follow what is made of an image through a forward pass, function by function, and cut the pass open at one place."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+from torch.overrides import TorchFunctionMode, resolve_name
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from modelscope_cli.errors import CannotRunError
+from modelscope_cli.hooks.layers import map_tensors, tensors_in
+from modelscope_cli.hooks.torch_private import version_of
+
+_ENDS = ("detach", "data", "grad")  # no gradient goes back through these
+_HEADS = ("linear", "conv", "matmul", "mm", "einsum", "bilinear")
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A call of a function of torch that made a floating tensor of what came from the image.
+
+    Attributes:
+        function: its bare name, `conv2d`.
+        reads: the numbers of the values it was given; 0 is the image.
+        is_weighted: whether it multiplies them by a matrix or kernels that do not come from the image.
+    """
+
+    function: str
+    reads: tuple[int, ...]
+    is_weighted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One value of a pass: output `output` of call `call`, both counted from 0.
+
+    Only calls that make something of the image count, so caches that the first pass fills do not change the count.
+    """
+
+    call: int
+    output: int
+    function: str
+
+
+def values_in(output: Any) -> list[Tensor]:
+    """Return the tensors of an output through which a gradient can go."""
+    return [tensor for _, tensor in tensors_in(output) if tensor.is_floating_point() or tensor.is_complex()]
+
+
+class Followed(TorchFunctionMode):
+    """Numbers the values that are made of the image: floating tensors, in the order they come to be.
+
+    No tensor is kept. What is detached, or drawn, is no longer the image's.
+
+    Attributes:
+        calls: all calls so far; a value remembers its place and shape.
+    """
+
+    def __init__(self, images: Any) -> None:
+        super().__init__()
+        self.calls: list[Made] = []
+        self.places: dict[int, Place] = {}
+        self.shapes: dict[int, tuple[int, ...]] = {}
+        self._numbers: Any = WeakTensorKeyDictionary()
+        for _, image in tensors_in(images):
+            self._numbers[image] = 0
+            self.shapes[0] = tuple(image.shape)
+
+    def number_of(self, tensor: Tensor) -> int | None:
+        """Return which value a tensor holds now; None where it is not one of the image's."""
+        return self._numbers.get(tensor)
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        given = [tensor for _, tensor in tensors_in((args, kwargs))]
+        reads = tuple(n for tensor in given if (n := self.number_of(tensor)) is not None)
+        if not reads:
+            return func(*args, **kwargs)
+        before = {id(tensor): version_of(tensor) for tensor in given}
+        function = (resolve_name(func) or "").removesuffix(".__get__").rpartition(".")[2]
+        output = self.compute(function, func, args, kwargs)
+        made = values_in(output)
+        changed = [t for t in given if version_of(t) != before[id(t)] and all(t is not new for new in made)]
+        is_new = changed or any(before.get(id(tensor)) != version_of(tensor) for tensor in made)
+        if function in _ENDS or not is_new:
+            return output
+        output = self.reached(len(self.calls), output)
+        is_weighted = any(word in function for word in _HEADS) and any(
+            tensor.ndim > 1 and self.number_of(tensor) is None for tensor in given
+        )
+        self.calls.append(Made(function, reads, is_weighted))
+        made = values_in(output)
+        for n, tensor in enumerate((*made, *changed)):
+            number = len(self.shapes)
+            self._numbers[tensor] = number
+            self.shapes[number] = tuple(tensor.shape)
+            self.places[number] = Place(len(self.calls) - 1, n if n < len(made) else -1, function)
+        return output
+
+    def compute(
+        self, function: str, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """Return what a call gives that was given something of the image's."""
+        return func(*args, **kwargs)
+
+    def reached(self, call: int, output: Any) -> Any:
+        """Return what flows on from a call instead of `output`."""
+        return output
+
+
+class Cut(Followed):
+    """Puts a leaf in one place of the pass, so that a gradient goes back to there and no further.
+
+    Attributes:
+        leaf: what stood there, `requires_grad`; None before the pass has come there.
+    """
+
+    def __init__(self, images: Any, place: Place) -> None:
+        super().__init__(images)
+        self.leaf: Tensor | None = None
+        self._place = place
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if self.leaf is not None:
+            return func(*args, **(kwargs or {}))
+        return super().__torch_function__(func, types, args, kwargs)
+
+    def reached(self, call: int, output: Any) -> Any:
+        if call != self._place.call:
+            return output
+        meant = values_in(output)[self._place.output]
+
+        def replaced(path: str, tensor: Tensor) -> Tensor:
+            if tensor is not meant:
+                return tensor
+            self.leaf = tensor.detach().requires_grad_()
+            return self.leaf.clone()  # what follows may work in place, which a leaf refuses
+
+        return map_tensors(output, replaced)
+
+    def seen(self) -> Tensor:
+        """Return the leaf.
+
+        Raises:
+            CannotRunError: the pass did not come there (exit 4).
+        """
+        if self.leaf is None:
+            message = f"the model takes another way from pass to pass: it did not come to '{self._place.function}'"
+            raise CannotRunError(message, "--method integrated-gradients   needs no layer")
+        return self.leaf

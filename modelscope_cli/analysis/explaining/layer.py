@@ -1,0 +1,276 @@
+"""Which layer to explain at: the tensor that enters the global pooling or the selection of a token, and why that."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from modelscope_cli.analysis.explaining.followed import Followed, Place
+from modelscope_cli.analysis.explaining.scored import Scored
+from modelscope_cli.errors import CannotRunError
+from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.hooks.session import Call, Observer
+
+_MOST_PREFIX = 16  # class, distillation and register tokens before the patches
+_MOST_STRETCH = 2.0  # of the cells of a grid over the image
+# What changes no place, so that what it reads says the same and has the better grid and name.
+_PASSED = ("adaptive_avg_pool2d", "adaptive_max_pool2d", "dropout", "dropout1d", "dropout2d", "feature_dropout")
+_NO_LAYER = "--method integrated-gradients   needs no layer"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the places of the image lie in a tensor of one image.
+
+    Attributes:
+        grid: rows and columns.
+        order: the tensor's dimensions as batch, channel, rows and columns, or as batch, channel, tokens.
+        prefix: tokens before those of the grid.
+    """
+
+    grid: tuple[int, int]
+    order: tuple[int, ...]
+    prefix: int = 0
+
+    def maps(self, tensor: Tensor) -> Tensor:
+        """Return a tensor as maps, `(N, C, rows, columns)`."""
+        ordered = tensor.permute(self.order)
+        return ordered if ordered.ndim == 4 else ordered[:, :, self.prefix :].unflatten(2, self.grid)
+
+    def __str__(self) -> str:
+        kind = f"{self.grid[0]} x {self.grid[1]}"
+        if len(self.order) == 4:
+            return kind if self.order[1] == 1 else f"{kind}, channels last"
+        tokens = "token" if self.prefix == 1 else "tokens"
+        return f"{kind} patch tokens" + (f" behind {self.prefix} other {tokens}" if self.prefix else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """The tensor that is explained: its name, where it stands in the pass, how it lies, and why it was chosen.
+
+    Attributes:
+        is_behind_token: whether the score reads a class token and no patch behind it.
+    """
+
+    name: str
+    place: Place
+    layout: Layout
+    why: str
+    is_behind_token: bool = False
+
+
+class Names(Observer):
+    """Notes which modules give and take the values of a pass that is followed.
+
+    Attributes:
+        followed: what numbers the values; None while nobody is interested.
+    """
+
+    def __init__(self) -> None:
+        self.followed: Followed | None = None
+        self.given: dict[int, list[Call]] = {}  # by which calls, the innermost first
+        self.norms: set[int] = set()
+
+    def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
+        if self.followed is None or not call.name:
+            return
+        for _, tensor in tensors_in(output):
+            number = self.followed.number_of(tensor)
+            if number is None:
+                continue
+            givers = self.given.setdefault(number, [])
+            if not givers or call.depth < givers[-1].depth:  # not one that passes it on, as dropout does
+                givers.append(call)
+            if "norm" in call.type.lower():
+                self.norms.add(number)
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One pass over one image, followed.
+
+    Attributes:
+        cuts: the values through which everything goes that comes from the image, from the image to the score.
+        size: height and width of the image.
+    """
+
+    followed: Followed
+    names: Names
+    cuts: tuple[int, ...]
+    size: tuple[int, int]
+
+    def name(self, value: int) -> str:
+        """Return the outermost layer that gives a value, or the function that made it and of what."""
+        if value in self.names.given:
+            return self.names.given[value][-1].label
+        place = self.followed.places.get(value)
+        if place is None:
+            return "the image"
+        called = place.function.strip("_").removesuffix("_")
+        source = self.followed.calls[place.call].reads[0]
+        return f"{'slice' if called == 'getitem' else called}({self.name(source)})"
+
+    def layout(self, value: int) -> Layout | None:
+        """Return how the places of the image lie in a value; None where it has none."""
+        shape = self.followed.shapes[value]
+        if len(shape) == 4:
+            orders = ((0, 1, 2, 3), (0, 3, 1, 2))  # channels first, channels last
+            order = min(orders, key=lambda o: self._stretch(shape[o[2]], shape[o[3]]))
+            grid = (shape[order[2]], shape[order[3]])
+            return Layout(grid, order) if math.prod(grid) > 1 and self._stretch(*grid) < _MOST_STRETCH else None
+        if len(shape) == 3 and 1 in shape[:2] and sum(side > 1 for side in shape) == 2:
+            batch = 0 if shape[0] == 1 else 1
+            for tokens, channel in ((1 - batch, 2), (2, 1 - batch)):
+                found = self._grid_of(shape[tokens])
+                if found is not None:
+                    grid, prefix = found
+                    return Layout(grid, (batch, channel, tokens), prefix)
+        return None
+
+    def _stretch(self, rows: int, columns: int) -> float:
+        """Return how much longer one side of a cell would be than the other; of no cells, infinity."""
+        ratio = rows * self.size[1] / (columns * self.size[0]) if columns else 0.0
+        return max(ratio, 1 / ratio) if ratio else math.inf
+
+    def _grid_of(self, n_tokens: int) -> tuple[tuple[int, int], int] | None:
+        """Return the grid of so many tokens and how many stand before it: one seen in this pass, else one in the
+        proportions of the image."""
+        height, width = self.size
+        seen = {
+            layout.grid
+            for value, shape in self.followed.shapes.items()
+            if len(shape) == 4 and (layout := self.layout(value)) is not None
+        }
+        for prefix in range(_MOST_PREFIX + 1):
+            n_places = n_tokens - prefix
+            if n_places < 4:
+                return None
+            rows = round(math.sqrt(n_places * height / width))
+            grids = [grid for grid in seen if math.prod(grid) == n_places]
+            if rows and n_places % rows == 0 and rows * width == n_places // rows * height:
+                grids.append((rows, n_places // rows))
+            if grids:
+                return min(grids, key=lambda grid: self._stretch(*grid)), prefix
+        return None
+
+
+def follow(scored: Scored, names: Names, image: Tensor) -> Pass:
+    """Run one image and return what was made of it on the way to the score.
+
+    Raises:
+        CannotRunError: the score is not made of the image, as far as can be seen (exit 4).
+    """
+    names.__init__()  # type: ignore[misc]
+    with torch.no_grad(), Followed(image) as followed:
+        names.followed = followed
+        score = scored.target.score(scored.run(image))
+        end = followed.number_of(score)
+    names.followed = None
+    if end is None:
+        message = "the score cannot be followed back to the image: a part of the model is compiled or scripted"
+        raise CannotRunError(message, _NO_LAYER)
+    return Pass(followed, names, _cuts(followed, end), (image.shape[-2], image.shape[-1]))
+
+
+def _cuts(followed: Followed, end: int) -> tuple[int, ...]:
+    """Return the values that everything goes through: after them, nothing earlier is read any more."""
+    last_read: dict[int, int] = {end: len(followed.calls)}
+    made_by: dict[int, list[int]] = {}
+    for value, place in followed.places.items():
+        made_by.setdefault(place.call, []).append(value)
+    for call in range(len(followed.calls) - 1, -1, -1):
+        if any(value in last_read for value in made_by.get(call, ())):
+            for value in followed.calls[call].reads:
+                last_read.setdefault(value, call)
+    cuts, alive = [], {0}
+    for call in range(len(followed.calls)):
+        alive = {value for value in alive if last_read[value] > call}
+        alive |= {value for value in made_by.get(call, ()) if value in last_read}
+        if len(alive) == 1 and (not cuts or cuts[-1] not in alive):
+            cuts += alive
+    return tuple(cuts)
+
+
+def find_layer(scored: Scored, names: Names, image: Tensor, wanted: tuple[str, ...] = ()) -> Layer:
+    """Choose the tensor at which one image is explained.
+
+    It is the last one that has places and that everything goes through, before the weights that make scores of it.
+    Where the score reads a class token alone, no gradient comes to the patches there; then it is the last norm
+    that a gradient does come to.
+
+    Args:
+        wanted: the labels of the layers that are meant instead, of which one has to give such a tensor.
+
+    Raises:
+        CannotRunError: there is none (exit 4).
+    """
+    seen = follow(scored, names, image)
+    if wanted:
+        return _wanted(seen, wanted)
+    is_blind: list[str] = []
+    for value, layout in (*_candidates(seen, set(seen.cuts)), *_candidates(seen, set(seen.names.given))):
+        place = seen.followed.places[value]
+        if layout.prefix:
+            gradient = scored.at(place, image).gradient
+            if not gradient.any():
+                raise no_gradient(seen.name(value))
+            if not layout.maps(gradient).any():
+                is_blind.append(seen.name(value))
+                continue
+        return Layer(seen.name(value), place, layout, _why(seen, value, layout, is_blind), bool(is_blind))
+    raise CannotRunError("no tensor of this model has places that everything goes through", _NO_LAYER)
+
+
+def _wanted(seen: Pass, wanted: tuple[str, ...]) -> Layer:
+    for value, given in reversed(seen.names.given.items()):
+        layout = seen.layout(value)
+        name = next((call.label for call in given if call.label in wanted), None)
+        if layout is not None and name is not None:
+            return Layer(name, seen.followed.places[value], layout, "asked for")
+    message = f"layer '{wanted[0]}' gives no tensor with places that is made of the image"
+    raise CannotRunError(message, "leave out --layer")
+
+
+def _candidates(seen: Pass, through: set[int]) -> Iterator[tuple[int, Layout]]:
+    """Give what could be explained among the values `through`, the latest first; the image itself is not a layer."""
+    calls, places = seen.followed.calls, seen.followed.places
+    head = max((n for n, call in enumerate(calls) if call.is_weighted), default=len(calls))
+    # A norm beside a skip: what it reads is the one value of its moment, and the patches go on through it alone.
+    beside = {value for value in seen.names.norms if set(calls[places[value].call].reads) <= through}
+    for value in sorted((through | beside) - {0}, reverse=True):
+        place, layout = places[value], seen.layout(value)
+        if layout is None or place.output < 0 or place.call >= head or place.function in _PASSED:
+            continue
+        is_projection = place.function == "linear" and len(layout.order) == 3  # to the keys and values of a pooling
+        if (value in through or layout.prefix) and not is_projection:
+            yield value, layout
+
+
+def no_gradient(where: str, is_token_alone: bool = False) -> CannotRunError:
+    """Say that nothing of the score comes back to a layer, which is an error and not an empty map."""
+    if is_token_alone:
+        message = (
+            f"the gradient of the score is exactly zero at every patch token of '{where}': behind it the score reads "
+            "the class token alone"
+        )
+        return CannotRunError(message, "leave out --layer, or name a layer before the last attention")
+    message = f"the gradient of the score is exactly zero everywhere at '{where}': there is nothing to explain there"
+    return CannotRunError(message, "modelscope grads IMAGE   shows where it ends, such as at weights of zero")
+
+
+def _why(seen: Pass, value: int, layout: Layout, is_blind: list[str]) -> str:
+    if is_blind:
+        n_patches = math.prod(layout.grid)
+        return (
+            f"behind it the score reads no patch token: at '{is_blind[0]}' the gradient is exactly zero at all "
+            f"{n_patches} of them; this is the last norm that it reaches"
+        )
+    if value not in seen.cuts and value not in seen.names.norms:
+        return f"the last layer with places ({layout}); not everything goes through it"
+    reader = next((call for call in seen.followed.calls if value in call.reads), None)
+    into = f"enters {reader.function}" if reader is not None else "is the output"
+    return f"the last tensor with places that everything goes through ({layout}): it {into}"

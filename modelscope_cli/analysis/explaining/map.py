@@ -1,0 +1,81 @@
+"""What a method returns, and what it may refuse."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from modelscope_cli.analysis.explaining.layer import Layer, no_gradient
+from modelscope_cli.analysis.explaining.scored import Scored
+from modelscope_cli.errors import CannotRunError
+
+
+class Unfit(CannotRunError):
+    """A method that has nothing to say of this model: left out of several, an error where it is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """Where the evidence lies.
+
+    Attributes:
+        cells: `(rows, columns)` float32, signed where the method knows a sign; those of a layer are its grid.
+        why: how it came about, a sentence: of a layer why this one.
+        layer: the name of the layer; None for methods that go back to the pixels.
+        adds_up: the sum of the cells as a share of the logit, where that means something.
+        completeness: how far the sum is from what it has to be, relative to that.
+        steps: passes over the image, where the method takes as many as it needs.
+    """
+
+    cells: Tensor
+    why: str
+    layer: str | None = None
+    adds_up: float | None = None
+    completeness: float | None = None
+    steps: int | None = None
+
+    def on(self, size: tuple[int, int]) -> Tensor:
+        """Return the map at the size of the image, `(H, W)`, linear between the middles of the cells."""
+        if self.cells.shape == size:
+            return self.cells
+        return F.interpolate(self.cells[None, None], size=size, mode="bilinear", align_corners=False)[0, 0]
+
+
+@dataclass(frozen=True, slots=True)
+class AtLayer:
+    """The activation and the gradient at the layer, each `(C, rows, columns)`, and the score."""
+
+    layer: Layer
+    activation: Tensor
+    gradient: Tensor
+    score: float
+
+    def map(self, cells: Tensor, *, is_in_logits: bool = False) -> Map:
+        """Make a map of cells of the layer's grid."""
+        adds_up = share_of(cells, self.score) if is_in_logits else None
+        return Map(cells.cpu(), self.layer.why, self.layer.name, adds_up)
+
+
+def at_layer(scored: Scored, image: Tensor) -> AtLayer:
+    """Look at the layer of one image, `(1, C, H, W)`.
+
+    Raises:
+        CannotRunError: there is no layer, or no gradient comes to its places (exit 4).
+    """
+    layer = scored.find(scored, image)
+    seen = scored.at(layer.place, image)
+    gradient = layer.layout.maps(seen.gradient)[0]
+    if not gradient.any():
+        raise no_gradient(layer.name, layer.layout.prefix > 0 and bool(seen.gradient.any()))
+    return AtLayer(layer, layer.layout.maps(seen.activation)[0], gradient, float(seen.score))
+
+
+def share_of(cells: Tensor, score: float) -> float | None:
+    """Return the sum of a map as a share of the score."""
+    return float(cells.double().sum()) / score if score else None
+
+
+def strongest(gradient: Tensor) -> Tensor:
+    """Return the largest |gradient| over the channels, `(C, H, W)` to `(H, W)`: Simonyan et al. 2014, section 3."""
+    return torch.amax(gradient.abs(), 0).cpu()

@@ -1,0 +1,60 @@
+"""Integrated gradients: the gradient along the straight way from a blank image, times that way.
+
+Sundararajan et al. 2017, equation 1, with the trapezoid rule. The number of points is doubled, which takes every old
+point over, until the sum is within 1 % of the difference of the two logits twice running: on networks of ReLUs one
+good sum may be luck, and no rule converges steadily there.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from modelscope_cli.analysis.explaining.map import Map, share_of
+from modelscope_cli.analysis.explaining.scored import Scored
+
+_ENOUGH, _FIRST, _MOST = 0.01, 8, 256  # relative error; intervals at first and at most
+
+
+def integrated_gradients(scored: Scored, image: Tensor) -> Map:
+    """Return what each pixel adds to the logit on the way from an image of zeros, which is the mean colour where
+    images are normalised."""
+    return integrate(scored, image, torch.zeros_like(image))
+
+
+def integrate(
+    scored: Scored, image: Tensor, blank: Tensor, first: int = _FIRST, most: int = _MOST
+) -> Map:
+    """Go from `blank` to `image`, in `first` intervals and more where they do not suffice, at most `most`."""
+    start, end = scored.scores(torch.cat([blank, image])).double().tolist()
+    gap, way = end - start, (image - blank)[0].double()
+    ends = _summed(scored, image, blank, (0.0, 1.0)) / 2
+    inner = torch.zeros_like(ends)
+    intervals, n_good, step = first, 0, 1
+    while True:
+        inner += _summed(scored, image, blank, [n / intervals for n in range(1, intervals, step)])
+        cells = way * (ends + inner) / intervals
+        error = abs(float(cells.sum()) - gap)
+        n_good = n_good + 1 if error <= _ENOUGH * abs(gap) else 0
+        if n_good == 2 or intervals * 2 > most:
+            break
+        intervals, step = 2 * intervals, 2
+    cells = cells.sum(0).float().cpu()
+    return Map(
+        cells,
+        f"the way from an image of zeros, where the logit is {start:.4g}, in {intervals + 1} points; the sum is "
+        f"{error:.2g} off",
+        adds_up=share_of(cells, end),
+        completeness=error / abs(gap) if gap else None,
+        steps=intervals + 1,
+    )
+
+
+def _summed(scored: Scored, image: Tensor, blank: Tensor, shares: Sequence[float]) -> Tensor:
+    """Return the sum of the gradients at some shares of the way, `(C, H, W)` float64."""
+    total = torch.zeros_like(image[0], dtype=torch.float64)
+    for first in range(0, len(shares), scored.batch):
+        some = image.new_tensor(shares[first : first + scored.batch])[:, None, None, None]
+        for _, gradient in scored.gradients(blank + some * (image - blank)):
+            total += gradient.double().sum(0)
+    return total

@@ -1,0 +1,102 @@
+"""Layer-wise relevance propagation (LRP) for networks of ReLUs.
+
+Bach et al. 2015; the composite of Kohlbrenner et al. 2020, section 3: the flat rule at the first convolution, the
+z+ rule at the others, the epsilon rule (with an epsilon that only avoids dividing by zero) at linear layers. Batch
+norm is folded into the convolution before it; a sum, a mean or a maximum passes relevance on in proportion. All of it is the gradient of a changed
+forward pass, times what it is taken by (Montavon et al. 2019, section 10.3.2): a convolution gives z+ times z / z+,
+where the second is held fast.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from modelscope_cli.analysis.explaining.followed import Followed
+from modelscope_cli.analysis.explaining.map import Map, Unfit, share_of
+from modelscope_cli.analysis.explaining.scored import Scored
+
+# Functions that are linear in each piece and add nothing: their gradient times their input is their relevance.
+_IN_PROPORTION = {
+    *("relu", "relu_", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "adaptive_max_pool2d", "mean", "sum"),
+    *("add", "add_", "__add__", "__iadd__", "__radd__", "cat", "concat", "linear", "dropout", "feature_dropout"),
+    *("flatten", "view", "reshape", "contiguous", "permute", "transpose", "squeeze", "unsqueeze", "clone", "pad"),
+    *("chunk", "split", "unbind", "__getitem__", "to", "float"),
+}
+_CONV = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
+_NORM = ("input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
+
+
+class _Rules(Followed):
+    """Runs a pass whose gradient times input is relevance.
+
+    Attributes:
+        ones: what the flat rule takes in place of the image; None before the first convolution.
+    """
+
+    def __init__(self, image: Tensor) -> None:
+        super().__init__(image)
+        self.ones: Tensor | None = None
+        self._convolved: Any = WeakTensorKeyDictionary()  # what a convolution gave -> what it was called with
+
+    def compute(
+        self, function: str, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        if function == "conv2d":
+            called = {**dict(zip(_CONV, args, strict=False)), **kwargs}
+            output = self._convolve(func(*args, **kwargs), called)
+            self._convolved[output] = called
+            return output
+        output = func(*args, **kwargs)
+        if function == "batch_norm":
+            norm = {**dict(zip(_NORM, args, strict=False)), **kwargs}
+            called = self._convolved.get(norm["input"])
+            return output if called is None else self._convolve(output, _folded(called, norm))
+        if isinstance(output, Tensor) and output.is_floating_point() and function not in _IN_PROPORTION:
+            message = f"LRP knows networks of ReLUs, and this one calls '{function}'"
+            raise Unfit(message, "--method integrated-gradients")
+        return output
+
+    def _convolve(self, output: Tensor, called: dict[str, Any]) -> Tensor:
+        """Return `output` with a graph that sends relevance on by the rule of this convolution."""
+        image, weight, bias = called["input"], called["weight"], called.get("bias")
+        rest = {key: called[key] for key in _CONV[3:] if key in called}
+        if self.number_of(image) == 0:
+            self.ones = torch.ones_like(image).requires_grad_() if self.ones is None else self.ones
+            positive = F.conv2d(self.ones, torch.ones_like(weight), **rest)
+        else:
+            positive = F.conv2d(image.clamp(min=0), weight.clamp(min=0), None if bias is None else bias.clamp(min=0), **rest)
+            if image.detach().amin() < 0:
+                positive = positive + F.conv2d(image.clamp(max=0), weight.clamp(max=0), **rest)
+        return positive * (output / (positive + 1e-9)).detach()
+
+
+def _folded(called: dict[str, Any], norm: dict[str, Any]) -> dict[str, Any]:
+    """Return a convolution that does the batch norm behind it, too."""
+    mean, variance = norm["running_mean"], norm["running_var"]
+    scale = (variance + norm.get("eps", 1e-5)).rsqrt()
+    scale = scale if norm.get("weight") is None else scale * norm["weight"]
+    shift = -mean * scale if norm.get("bias") is None else norm["bias"] - mean * scale
+    own = called.get("bias")
+    bias = shift if own is None else own * scale + shift
+    return {**called, "weight": called["weight"] * scale[:, None, None, None], "bias": bias}
+
+
+def lrp(scored: Scored, image: Tensor) -> Map:
+    """Return the relevance of each pixel; the shares of biases are lost on the way.
+
+    Raises:
+        Unfit: the model calls something that these rules do not cover.
+    """
+    pixels = image.detach().clone().requires_grad_()
+    with _Rules(pixels) as rules:
+        output = scored.run(pixels)
+    score = scored.target.score(output)
+    leaves = [pixels] if rules.ones is None else [pixels, rules.ones]
+    found = torch.autograd.grad(score.sum(), leaves, allow_unused=True)
+    relevance = sum(leaf.detach() * gradient for leaf, gradient in zip(leaves, found, strict=True) if gradient is not None)
+    cells = torch.as_tensor(relevance)[0].float().sum(0).cpu()
+    return Map(cells, "relevance by the flat, z+ and epsilon rules", adds_up=share_of(cells, float(score.detach())))

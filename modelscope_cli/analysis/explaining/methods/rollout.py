@@ -1,0 +1,75 @@
+"""Attention rollout: where information flows through the attention of a transformer, whatever the class.
+
+Abnar & Zuidema 2020, section 3: the mean over the heads of each layer, half of it the skip connection, multiplied up.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from modelscope_cli.analysis.explaining.followed import Followed
+from modelscope_cli.analysis.explaining.map import Map, Unfit
+from modelscope_cli.analysis.explaining.scored import Scored
+
+
+class _Attention(Followed):
+    """Notes the attention of every layer, `(tokens, tokens)`, where a pass computes it by any function of torch."""
+
+    def __init__(self, image: Tensor) -> None:
+        super().__init__(image)
+        self.found: list[Tensor] = []
+
+    def compute(
+        self, function: str, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        if function == "multi_head_attention_forward":  # of nn.MultiheadAttention
+            output, shares = func(*args, **{**kwargs, "need_weights": True, "average_attn_weights": True})
+            self._note(shares)
+            return output, shares
+        output = func(*args, **kwargs)
+        if function == "scaled_dot_product_attention":
+            self._note(_shares(*args[:2], **kwargs))
+        elif function == "softmax" and output.ndim == 4:
+            self._note(output)
+        return output
+
+    def _note(self, shares: Tensor) -> None:
+        heads = shares.detach().float().flatten(0, -3).mean(0) if shares.ndim > 2 else shares
+        if heads.shape[0] == heads.shape[1]:
+            self.found.append(heads)
+
+
+def _shares(query: Tensor, key: Tensor, *, attn_mask: Tensor | None = None, scale: float | None = None, **_: Any) -> Tensor:
+    """Return what `scaled_dot_product_attention` computes on its way and does not give."""
+    logits = query @ key.transpose(-2, -1) * (scale or 1 / math.sqrt(query.shape[-1]))
+    if attn_mask is not None:
+        logits = logits.masked_fill(~attn_mask, -math.inf) if attn_mask.dtype == torch.bool else logits + attn_mask
+    return logits.softmax(-1)
+
+
+def rollout(scored: Scored, image: Tensor) -> Map:
+    """Return how much of the class token, or of the mean over the patches, comes from each patch.
+
+    Raises:
+        Unfit: the tokens are not the same ones from layer to layer, or there is no attention.
+    """
+    with torch.no_grad(), _Attention(image) as attention:
+        scored.run(image)
+    shapes = {shares.shape for shares in attention.found}
+    layer = scored.find(scored, image)
+    n_patches = math.prod(layer.layout.grid)
+    if len(shapes) != 1 or (n_tokens := next(iter(shapes))[0]) < n_patches:
+        what = "no attention among all patches" if not shapes else "attention within windows or among other tokens"
+        raise Unfit(f"rollout needs the same tokens in every layer, and this model has {what}", "--method hirescam")
+    flow = torch.eye(n_tokens, device=image.device)
+    for shares in attention.found:
+        mixed = shares + torch.eye(n_tokens, device=image.device)
+        flow = (mixed / mixed.sum(1, keepdim=True)) @ flow
+    prefix = n_tokens - n_patches
+    row = flow[0] if layer.is_behind_token else flow[prefix:].mean(0)
+    cells = row[prefix:].unflatten(0, layer.layout.grid).cpu()
+    why = f"where information flows through {len(attention.found)} layers of attention; it knows no class"
+    return Map(cells, why)
