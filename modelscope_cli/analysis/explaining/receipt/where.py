@@ -1,0 +1,42 @@
+"""Where is the evidence? Inside a box or a mask, at the border, under the strongest pixel."""
+
+import torch
+from torch import Tensor
+
+TOLERANCE = 15  # pixels, in the pointing game (Zhang et al. 2018)
+BORDER = 0.1  # of each side
+
+
+def energy_inside(scores: Tensor, inside: Tensor) -> float | None:
+    """Return the share of the positive part of a map, `(H, W)`, that lies where `inside`, bool, is true.
+
+    None where nothing is positive. (Wang et al. 2020, Score-CAM: the energy-based pointing game.)
+    """
+    positive = scores.double().clamp_min(0)
+    whole = positive.sum()
+    return (positive[inside].sum() / whole).item() if whole > 0 else None
+
+
+def pointing(scores: Tensor, inside: Tensor, tolerance: int = TOLERANCE) -> float | None:
+    """Return the share of the strongest pixels, one as a rule, that lie inside or within `tolerance` pixels of it.
+
+    None for a flat map, which points nowhere.
+    """
+    if scores.min() == scores.max():
+        return None
+    y, x = torch.nonzero(inside, as_tuple=True)
+    peaks = torch.nonzero(scores == scores.max())
+    if not len(y):
+        return 0.0
+    near = [
+        ((y - row).square() + (x - column).square()).min() <= tolerance**2 for row, column in peaks.tolist()
+    ]
+    return sum(map(bool, near)) / len(near)
+
+
+def border_of(size: tuple[int, int]) -> Tensor:
+    """Return where the outer tenth of each side of `(H, W)` is, bool; at least one pixel of each."""
+    mask = torch.ones(size, dtype=torch.bool)
+    rows, columns = (max(round(BORDER * side), 1) for side in size)
+    mask[rows : size[0] - rows, columns : size[1] - columns] = False
+    return mask
