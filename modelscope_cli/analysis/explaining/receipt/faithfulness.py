@@ -31,8 +31,9 @@ REMOVED = (0.2, 0.4, 0.6, 0.8)
 # Images shown to the model: for one map, and once for chance, the edges and the end points.
 SHOWN_FOR_A_MAP = 2 * 2 * (STEPS - 1) + 2 * len(REMOVED)
 SHOWN_ONCE = N_RANDOM * 2 * 2 * (STEPS - 1) + SHOWN_FOR_A_MAP + 3
-# Less of a difference between the image and its baseline, relative to the larger, is nothing to uncover.
-_LEAST_GAP = 1e-3
+# A baseline of which the model says three quarters of what it says of the image is not blank: a normalised curve
+# would divide by what is left, and leave any scale.
+_LEAST_GAP = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,7 @@ class Faithfulness:
         for name, blank in zip(self._baselines, blanks, strict=True):
             inserted = (blank, *islice(inner, STEPS - 1), whole)
             deleted = (whole, *islice(inner, STEPS - 1), blank)
-            is_clear = whole - blank > _LEAST_GAP * max(abs(whole), abs(blank))
+            is_clear = whole - blank >= _LEAST_GAP * max(abs(whole), abs(blank)) > 0
             inserted, deleted = (
                 tuple((value - blank) / (whole - blank) for value in values) if is_clear else ()
                 for values in (inserted, deleted)
