@@ -93,6 +93,7 @@ def _draw_many(explained: Sequence[Explained], title: str) -> "Figure":
                 _caption(axes, method, one.receipts[method])
             else:
                 axes.set_axis_off()
+    figure.supxlabel(f"red is {_FOR}, blue {_AGAINST}, the stronger the less transparent", fontsize=8, color=INK)
     return figure
 
 
@@ -162,7 +163,7 @@ def _draw_curves(axes: Any, receipt: Receipt) -> None:
     axes.grid(lw=0.4, alpha=0.5)
     axes.spines[["top", "right"]].set_visible(False)
     if axes.lines:
-        axes.legend(frameon=False, fontsize=8, loc="center right")
+        axes.legend(frameon=False, fontsize=7)
 
 
 def draw_class_maps(where: Whereabouts, mean_maps: Mapping[str, Tensor], title: str = "") -> "Figure":

@@ -5,6 +5,7 @@ it was not trained on (Gomez et al. 2022); ROAD (Rong et al. 2022) fills the hol
 are known to disagree, so all are reported.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -146,7 +147,7 @@ class Faithfulness:
         waiting = iter(images)
         while chunk := list(islice(waiting, self._batch)):
             with torch.no_grad():
-                said = self._probability(torch.cat(chunk)).double()
+                said = self._probability(torch.cat(chunk)).cpu().double()
             for _ in chunk:
                 self._tick()
             yield from said.tolist()
@@ -223,7 +224,7 @@ def _blurred(image: Tensor) -> Tensor:
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
+    known = [value for value in values if value is not None and math.isfinite(value)]
     return fmean(known) if known else None
 
 

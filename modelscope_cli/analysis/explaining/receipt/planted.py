@@ -72,7 +72,7 @@ def planted_term(box: Box, k: float) -> Term:
 def given_back(gained: Tensor, box: Box, value: float) -> Planted:
     """Say how much of a map's change, `(h, w)`, lies in the box, and how much of the term's value that is."""
     x0, y0, x1, y1 = box
-    gained = gained.double()
+    gained = gained.cpu().double()
     inside = gained[y0:y1, x0:x1]
     whole = gained.abs().sum().item()
     return Planted(inside.abs().sum().item() / whole if whole else 0.0, inside.sum().item() / value)

@@ -24,7 +24,7 @@ def impute(image: Tensor, known: Tensor, generator: torch.Generator, noise: floa
         noise: its standard deviation, in units of the image.
     """
     drawn = torch.randn(image.shape, generator=generator).to(image)
-    return torch.where(known, image, linear_imputation(image, known) + noise * drawn)
+    return torch.where(known, image, linear_imputation(image.float(), known).to(image) + noise * drawn)
 
 
 def linear_imputation(image: Tensor, known: Tensor, tolerance: float = _TOLERANCE) -> Tensor:

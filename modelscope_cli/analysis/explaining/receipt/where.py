@@ -12,7 +12,7 @@ def energy_inside(scores: Tensor, inside: Tensor) -> float | None:
 
     None where nothing is positive. (Wang et al. 2020, Score-CAM: the energy-based pointing game.)
     """
-    positive = scores.double().clamp_min(0)
+    positive = scores.cpu().double().clamp_min(0)
     whole = positive.sum()
     return (positive[inside].sum() / whole).item() if whole > 0 else None
 
