@@ -40,3 +40,13 @@ def border_of(size: tuple[int, int]) -> Tensor:
     rows, columns = (max(round(BORDER * side), 1) for side in size)
     mask[rows : size[0] - rows, columns : size[1] - columns] = False
     return mask
+
+
+def location(scores: Tensor, inside: Tensor | None = None) -> dict[str, float | None]:
+    """Return the figures of where a map's evidence is, `(H, W)`, under the names they have in a `Receipt`."""
+    found = {"border": energy_inside(scores, border_of((scores.shape[0], scores.shape[1])))}
+    if inside is not None:
+        found["inside"] = energy_inside(scores, inside)
+        found["even_inside"] = inside.double().mean().item()
+        found["pointing"] = pointing(scores, inside)
+    return found
