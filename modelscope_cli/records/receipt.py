@@ -54,7 +54,7 @@ class Receipt:
         planted: share of the change of the map that lies inside the box in which evidence was planted.
         planted_recovered: what the box gained, over the value of the planted term; only where a map is in logits.
         inside: share of the positive evidence inside the box or mask that was given; `even_inside`: of an even map.
-        pointing: whether the strongest pixel lies in it, or within 15 pixels: 1 or 0.
+        pointing: whether the strongest pixel lies in it, or nearer than 15 pixels: 1 or 0.
         border: share of the positive evidence in the outer 10 % of each side; 0.36 of an even map.
         failed: the tests it failed, in words; one that could not be made is not failed.
         curves: one a baseline, for the picture.

@@ -18,7 +18,7 @@ def energy_inside(scores: Tensor, inside: Tensor) -> float | None:
 
 
 def pointing(scores: Tensor, inside: Tensor, tolerance: int = TOLERANCE) -> float | None:
-    """Return the share of the strongest pixels, one as a rule, that lie inside or within `tolerance` pixels of it.
+    """Return the share of the strongest pixels, one as a rule, that lie inside or nearer to it than `tolerance` pixels.
 
     None for a flat map, which points nowhere.
     """
@@ -29,7 +29,7 @@ def pointing(scores: Tensor, inside: Tensor, tolerance: int = TOLERANCE) -> floa
     if not len(y):
         return 0.0
     near = [
-        ((y - row).square() + (x - column).square()).min() <= tolerance**2 for row, column in peaks.tolist()
+        ((y - row).square() + (x - column).square()).min() < tolerance**2 for row, column in peaks.tolist()
     ]
     return sum(map(bool, near)) / len(near)
 
