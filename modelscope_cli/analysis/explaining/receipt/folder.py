@@ -43,7 +43,7 @@ class EvidenceOfFolder:
         positive = scores.detach().cpu().double().clamp_min(0)
         self._has_inside = inside is not None
         border = energy_inside(positive, border_of((scores.shape[0], scores.shape[1])))
-        within = None if inside is None else energy_inside(positive, inside.cpu())
+        within = None if inside is None else energy_inside(positive, inside)
         if border is None:
             sums.silent += 1
             return

@@ -1,6 +1,7 @@
 """Where is the evidence? Inside a box or a mask, at the border, under the strongest pixel."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 TOLERANCE = 15  # pixels, in the pointing game (Zhang et al. 2018)
@@ -14,24 +15,21 @@ def energy_inside(scores: Tensor, inside: Tensor) -> float | None:
     """
     positive = scores.cpu().double().clamp_min(0)
     whole = positive.sum()
-    return (positive[inside].sum() / whole).item() if whole > 0 else None
+    return (positive[inside.cpu()].sum() / whole).item() if whole > 0 else None
 
 
 def pointing(scores: Tensor, inside: Tensor, tolerance: int = TOLERANCE) -> float | None:
-    """Return the share of the strongest pixels, one as a rule, that lie inside or nearer to it than `tolerance` pixels.
+    """Return the share of the strongest pixels, one as a rule, that lie inside or nearly so.
 
-    None for a flat map, which points nowhere.
+    `tolerance`: how near, in pixels. None for a flat map, which points nowhere.
     """
+    scores = scores.cpu()
     if scores.min() == scores.max():
         return None
-    y, x = torch.nonzero(inside, as_tuple=True)
-    peaks = torch.nonzero(scores == scores.max())
-    if not len(y):
-        return 0.0
-    near = [
-        ((y - row).square() + (x - column).square()).min() < tolerance**2 for row, column in peaks.tolist()
-    ]
-    return sum(map(bool, near)) / len(near)
+    squares = torch.arange(-tolerance, tolerance + 1).square()
+    disc = (squares[:, None] + squares < tolerance**2).float()
+    near = F.conv2d(inside.cpu().float()[None, None], disc[None, None], padding=tolerance)[0, 0] > 0.5
+    return near[scores == scores.max()].float().mean().item()
 
 
 def border_of(size: tuple[int, int]) -> Tensor:
