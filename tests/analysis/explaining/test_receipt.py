@@ -68,6 +68,15 @@ def test_the_head_is_shuffled_first_and_then_ever_more(net):
     assert changed[:4] == [{"7"}, {"7", "3"}, {"7", "3"}, {"7", "3", "0"}]
 
 
+def test_ruins_that_have_no_map_are_not_a_map_that_changed(net):
+    def fail():
+        raise CannotRunError("no gradient")
+
+    found = randomisation(net, fail, torch.rand(4, 4))
+    assert (found.cascade, found.rho) == ((None,) * 4, None)
+    assert randomisation(net, lambda: torch.full((4, 4), torch.nan), torch.rand(4, 4)).rho is None
+
+
 def test_a_model_is_left_as_found_when_explaining_fails(net, unchanged):
     reference = torch.rand(4, 4)
     check = unchanged(net)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.explaining.receipt.rankings import spearman
+from modelscope_cli.errors import CannotRunError
 
 N_STAGES = 4
 N_DRAWS = 3  # of the last stage: a map of 7 x 7 cells is a little like any other by chance
@@ -20,12 +21,12 @@ class Randomised:
 
     Attributes:
         cascade: rank correlation of the two maps after each stage, the head first and then ever more of the model;
-            None where the map was flat.
-        rho: mean of its magnitude over several models with all weights shuffled; 0 where their maps were flat.
+            None where there was no map, or a flat one.
+        rho: mean of its magnitude over models with all weights shuffled; None where none of them had a map.
     """
 
     cascade: tuple[float | None, ...]
-    rho: float
+    rho: float | None
 
 
 def randomisation(
@@ -48,9 +49,12 @@ def randomisation(
     for end in [*ends, *[len(layers)] * (N_DRAWS - 1)]:
         generator = torch.Generator().manual_seed(seed + len(rhos))
         with shuffled(layers[::-1][:end], generator):
-            rhos.append(spearman(explain_again(), reference))
-    cascade, last = rhos[: len(ends)], rhos[len(ends) - 1 :]
-    return Randomised(tuple(cascade), fmean(abs(rho or 0.0) for rho in last))
+            try:
+                rhos.append(spearman(explain_again(), reference))
+            except CannotRunError:  # such as a gradient that is zero everywhere
+                rhos.append(None)
+    last = [abs(rho) for rho in rhos[len(ends) - 1 :] if rho is not None]
+    return Randomised(tuple(rhos[: len(ends)]), fmean(last) if last else None)
 
 
 @contextmanager

@@ -32,7 +32,12 @@ def share_of_ties(scores: Tensor) -> float:
 
 
 def spearman(a: Tensor, b: Tensor) -> float | None:
-    """Return the rank correlation of two maps of one shape, equals at their mean rank; None if one is flat."""
+    """Return the rank correlation of two maps of one shape, equals at their mean rank.
+
+    None where one is flat or not finite.
+    """
+    if not (a.isfinite().all() and b.isfinite().all()):
+        return None
     first, second = (_centred_ranks(x) for x in (a, b))
     length = first.norm() * second.norm()
     return (first @ second / length).clamp(-1, 1).item() if length > 0 else None
