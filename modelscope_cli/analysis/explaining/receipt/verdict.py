@@ -63,9 +63,9 @@ class Requirement:
     def check(self, method: str, receipt: Receipt) -> RequirementMet:
         """Hold a receipt against this; a figure that was not measured does not meet it."""
         value: float | None = getattr(receipt, self.figure)
-        bound = (
-            self.bound if isinstance(self.bound, float) else getattr(receipt, f"{self.figure}_{self.bound}")
-        )
+        bound = self.bound
+        if isinstance(bound, str):
+            bound = getattr(receipt, f"{self.figure}_{bound}")
         return RequirementMet(self.typed, method, value, bound, _holds(value, self.comparison, bound))
 
 
@@ -86,22 +86,19 @@ def _read(text: str) -> Requirement:
     if figure not in _NUMBERS:
         near = nearest(figure, _NUMBERS) or "fields are " + ", ".join(_NUMBERS)
         raise UsageError(f"'--require {text}': a receipt has no '{figure}': {near}", _EXAMPLE)
-    if value in REFERENCES:
-        if f"{figure}_{value}" not in _NUMBERS:
-            raise UsageError(
-                f"'--require {text}': {figure} is not measured for {value}: give a number",
-                f"--require '{figure}{comparison}0.5'",
-            )
+    references = [name for name in REFERENCES if f"{figure}_{name}" in _NUMBERS]
+    if value in references:
         return Requirement(text, figure, comparison, value)
+    hint = f"--require '{figure}{comparison}0.5'"
     try:
         bound = float(value)
     except ValueError as error:
+        known = " or ".join(["a number", *references])
         raise UsageError(
-            f"'--require {text}': '{value}' is neither a number nor chance or edges",
-            f"--require '{figure}{comparison}0.5'",
+            f"'--require {text}': {figure} is held against {known}, not '{value}'", hint
         ) from error
     if problem := absurdity(bound):
-        raise UsageError(f"'--require {text}': {value} is {problem}", f"--require '{figure}{comparison}0.5'")
+        raise UsageError(f"'--require {text}': {value} is {problem}", hint)
     return Requirement(text, figure, comparison, bound)
 
 
