@@ -1,0 +1,232 @@
+"""Does the model need the pixels a map points at? Insertion, deletion and ROAD, held against chance and edges.
+
+Insertion and deletion (Petsiuk et al. 2018, RISE) use the order of the pixels alone, and show the model images
+it was not trained on (Gomez et al. 2022); ROAD (Rong et al. 2022) fills the holes with what lies around them. They
+are known to disagree, so all are reported.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from modelscope_cli.analysis.explaining.receipt.rankings import edges, random_ranking, ranking, share_of_ties
+from modelscope_cli.analysis.explaining.receipt.road import impute
+from modelscope_cli.lean import without_dynamo
+from modelscope_cli.records.receipt import Curves
+
+with without_dynamo():
+    from torchvision.transforms.functional import gaussian_blur
+
+Function = Callable[[Tensor], Tensor]  # images (N, C, H, W) to a number each, (N,)
+
+STEPS = 24
+N_RANDOM = 5
+REMOVED = (0.2, 0.4, 0.6, 0.8)
+# Images shown to the model: for one map, and once for chance, the edges and the end points.
+SHOWN_FOR_A_MAP = 2 * 2 * (STEPS - 1) + 2 * len(REMOVED)
+SHOWN_ONCE = N_RANDOM * 2 * 2 * (STEPS - 1) + SHOWN_FOR_A_MAP + 3
+# A baseline of which the model says three quarters of what it says of the image is not blank: a normalised curve
+# would divide by what is left, and leave any scale.
+_LEAST_GAP = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one ranking of the pixels came to.
+
+    Attributes:
+        insertion, deletion: areas under the normalised curves, means over the baselines that have any.
+        road: None where it was not asked for.
+    """
+
+    insertion: float | None
+    deletion: float | None
+    curves: tuple[Curves, ...]
+    road: float | None = None
+
+    @property
+    def gain(self) -> float | None:
+        """Insertion - deletion; one order of the pixels and its reverse have opposite ones."""
+        if self.insertion is None or self.deletion is None:
+            return None
+        return self.insertion - self.deletion
+
+
+class Faithfulness:
+    """One image and what the model says of it; holds any number of maps against that."""
+
+    def __init__(
+        self,
+        probability: Function,
+        image: Tensor,
+        *,
+        batch: int = 16,
+        seed: int = 0,
+        is_normalised: bool = True,
+        tick: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Run the model on nothing yet.
+
+        Args:
+            probability: of the target, for at most `batch` images at once; called without gradients.
+            image: `(1, C, H, W)`, prepared.
+            seed: of ties, of random rankings and of the noise; a map's figures depend on nothing before them.
+            is_normalised: whether zero is the mean colour of the data, as behind a preset; else the mean colour of
+                the image itself stands in.
+            tick: called once for every image shown to the model.
+        """
+        self._probability, self._image, self._batch, self._tick = probability, image.detach(), batch, tick
+        self._seed, self._is_normalised = seed, is_normalised
+
+    def of(self, scores: Tensor) -> dict[str, Any]:
+        """Return the figures of a map, `(H, W)`, under the names they have in a `Receipt`.
+
+        Insertion and deletion take two baselines, 24 steps and both end points; the area is a trapezoid's.
+        """
+        found = self._measure(ranking(scores.to(self._image.device), self._seed), with_road=True)
+        chance, edge = self.chance, self.edges
+        insertion, deletion = (
+            _mean(getattr(one, way) for one in chance) for way in ("insertion", "deletion")
+        )
+        return {
+            "insertion": found.insertion,
+            "deletion": found.deletion,
+            "insertion_chance": insertion,
+            "deletion_chance": deletion,
+            "insertion_edges": edge.insertion,
+            "deletion_edges": edge.deletion,
+            "insertion_ratio": _ratio(found.insertion, insertion),
+            "deletion_ratio": _ratio(found.deletion, deletion),
+            "percentile": percentile(found.gain, [one.gain for one in chance]),
+            "road": found.road,
+            # Of a random order the most and the least relevant pixels are the same by chance.
+            "road_chance": 0.0 if found.road is not None else None,
+            "road_edges": edge.road,
+            "ties": share_of_ties(scores),
+            "curves": found.curves,
+        }
+
+    @cached_property
+    def chance(self) -> tuple[Measured, ...]:
+        """Five random rankings, the same for every map."""
+        size, device = self._size, self._image.device
+        ranks = (random_ranking(size, self._seed + 1 + i, device) for i in range(N_RANDOM))
+        return tuple(self._measure(places) for places in ranks)
+
+    @cached_property
+    def edges(self) -> Measured:
+        """The image's edges as if they were an explanation."""
+        return self._measure(ranking(edges(self._image), self._seed), with_road=True)
+
+    @property
+    def _size(self) -> tuple[int, int]:
+        return self._image.shape[-2], self._image.shape[-1]
+
+    @cached_property
+    def _baselines(self) -> dict[str, Tensor]:
+        image = self._image
+        mean = torch.zeros_like(image)
+        if not self._is_normalised:
+            mean = image.mean((-2, -1), keepdim=True).expand_as(image)
+        return {"mean colour": mean, "blur": _blurred(image)}
+
+    @cached_property
+    def _ends(self) -> tuple[float, ...]:
+        """What is said of the image, then of each baseline."""
+        return tuple(self._say([self._image, *self._baselines.values()]))
+
+    def _say(self, images: Iterable[Tensor]) -> Iterator[float]:
+        """Ask the model about `(1, C, H, W)` images, of which no more than a batch are held at once."""
+        waiting = iter(images)
+        while chunk := list(islice(waiting, self._batch)):
+            with torch.no_grad():
+                said = self._probability(torch.cat(chunk)).cpu().double()
+            for _ in chunk:
+                self._tick()
+            yield from said.tolist()
+
+    def _measure(self, places: Tensor, *, with_road: bool = False) -> Measured:
+        counts = [round(places.numel() * step / STEPS) for step in range(STEPS + 1)]
+        shares = tuple(count / places.numel() for count in counts)
+        inner = iter(self._say(self._half_covered(places, counts[1:-1])))
+        whole, *blanks = self._ends
+        curves = []
+        for name, blank in zip(self._baselines, blanks, strict=True):
+            inserted = (blank, *islice(inner, STEPS - 1), whole)
+            deleted = (whole, *islice(inner, STEPS - 1), blank)
+            is_clear = whole - blank >= _LEAST_GAP * max(abs(whole), abs(blank)) > 0
+            inserted, deleted = (
+                tuple((value - blank) / (whole - blank) for value in values) if is_clear else ()
+                for values in (inserted, deleted)
+            )
+            curves.append(Curves(name, blank, whole, shares, inserted, deleted))
+        return Measured(
+            _mean(area(shares, curve.inserted) for curve in curves),
+            _mean(area(shares, curve.deleted) for curve in curves),
+            tuple(curves),
+            self._road(places) if with_road else None,
+        )
+
+    def _half_covered(self, places: Tensor, counts: Sequence[int]) -> Iterator[Tensor]:
+        """Yield for each baseline the image with its first pixels uncovered, then with them covered."""
+        for blank in self._baselines.values():
+            for count in counts:
+                yield torch.where(places < count, self._image, blank)
+            for count in counts:
+                yield torch.where(places < count, blank, self._image)
+
+    def _road(self, places: Tensor) -> float | None:
+        """Mean of (LeRF - MoRF) / 2: the least relevant pixels removed, less the most relevant ones."""
+        counts = [round(share * places.numel()) for share in REMOVED]
+        most = [places >= count for count in counts]
+        least = [places < places.numel() - count for count in counts]
+        said = list(self._say(self._imputed([*least, *most])))
+        return _mean([(a - b) / 2 for a, b in zip(said[: len(REMOVED)], said[len(REMOVED) :], strict=True)])
+
+    def _imputed(self, masks: Sequence[Tensor]) -> Iterator[Tensor]:
+        generator = torch.Generator().manual_seed(self._seed)
+        for known in masks:
+            yield impute(self._image, known, generator)
+
+
+def area(shares: Sequence[float], curve: Sequence[float]) -> float | None:
+    """Return the area under a curve by trapezoids; None for no curve."""
+    if not curve:
+        return None
+    return torch.trapezoid(
+        torch.tensor(curve, dtype=torch.float64), torch.tensor(shares, dtype=torch.float64)
+    ).item()
+
+
+def percentile(value: float | None, others: Sequence[float | None]) -> float | None:
+    """Return the share of `others` that lies below a value; equal ones count half."""
+    known = [other for other in others if other is not None]
+    if value is None or not known:
+        return None
+    return fmean((other < value) + 0.5 * (other == value) for other in known)
+
+
+def _blurred(image: Tensor) -> Tensor:
+    """A Gaussian of a twentieth of the short side, 11 pixels at 224: objects are gone, their colours are not.
+
+    The 5 pixels of the paper, in a window of 11, leave many a class to be recognised.
+    """
+    sigma = min(image.shape[-2:]) / 20
+    width = 2 * min(round(2.5 * sigma) + 1, min(image.shape[-2:]) - 1) + 1
+    return gaussian_blur(image, [width, width], [sigma, sigma])
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    return fmean(known) if known else None
+
+
+def _ratio(value: float | None, other: float | None) -> float | None:
+    return value / other if value is not None and other is not None and other > 0 else None

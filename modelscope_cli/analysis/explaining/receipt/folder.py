@@ -1,0 +1,89 @@
+"""Where is the evidence over a folder of images? Sums for each class and ten names, added up image by image."""
+
+import heapq
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from modelscope_cli.analysis.explaining.receipt.where import border_of, energy_inside
+from modelscope_cli.records.receipt import ClassEvidence, Outlier, Whereabouts
+
+GRID = 32  # a class keeps a map of so many cells a side, whatever the size of the images
+N_OUTLIERS = 10
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Of one class: running sums, never maps of single images."""
+
+    map: Tensor | None = None
+    images: int = 0
+    silent: int = 0
+    border: float = 0.0
+    outside: float = 0.0
+
+
+@dataclass(slots=True)
+class EvidenceOfFolder:
+    """Adds up maps image by image; holds one small map a class and ten names, however many images there are."""
+
+    _sums: dict[str, _Sums] = field(default_factory=dict)
+    _worst: list[tuple[float, int, str, str]] = field(default_factory=list)
+    _n_seen: int = 0
+    _has_inside: bool = False
+
+    def add(self, image: str, label: str, scores: Tensor, inside: Tensor | None = None) -> None:
+        """Take in the map of one image, `(H, W)`, and where its object is; every image counts alike.
+
+        Give `inside` for every image or for none.
+        """
+        sums = self._sums.setdefault(label, _Sums())
+        positive = scores.detach().cpu().double().clamp_min(0)
+        self._has_inside = inside is not None
+        border = energy_inside(positive, border_of((scores.shape[0], scores.shape[1])))
+        within = None if inside is None else energy_inside(positive, inside)
+        if border is None:
+            sums.silent += 1
+            return
+        sums.images += 1
+        sums.border += border
+        sums.outside += 0.0 if within is None else 1 - within
+        share = _small(positive / positive.sum())
+        sums.map = share if sums.map is None else sums.map + share
+        # The first of equals stays; names never decide.
+        entry = (border if within is None else 1 - within, -self._n_seen, image, label)
+        self._n_seen += 1
+        push = heapq.heappush if len(self._worst) < N_OUTLIERS else heapq.heappushpop
+        push(self._worst, entry)
+
+    def whereabouts(self) -> Whereabouts:
+        """Return what the images so far add up to."""
+        classes = [
+            ClassEvidence(
+                label,
+                sums.images,
+                sums.silent,
+                sums.border / sums.images if sums.images else None,
+                sums.outside / sums.images if sums.images and self._has_inside else None,
+            )
+            for label, sums in self._sums.items()
+        ]
+        measure = "outside" if self._has_inside else "border"
+        classes.sort(key=lambda one: -(getattr(one, measure) or 0.0))
+        outliers = (
+            Outlier(image, label, share) for share, _, image, label in sorted(self._worst, reverse=True)
+        )
+        return Whereabouts(tuple(classes), tuple(outliers), measure)
+
+    def mean_maps(self) -> Mapping[str, Tensor]:
+        """Return for each class the mean share of the evidence in each of 32 x 32 cells; they add up to 1."""
+        maps = {label: (sums.map, sums.images) for label, sums in self._sums.items()}
+        return {label: (total / n).float() for label, (total, n) in maps.items() if total is not None}
+
+
+def _small(share: Tensor) -> Tensor:
+    """Images differ in size; their shares are brought to one grid, and add up to 1 there again."""
+    small = F.adaptive_avg_pool2d(share[None, None], (GRID, GRID))[0, 0]
+    return small / small.sum()

@@ -1,0 +1,57 @@
+"""Maps as orders of pixels: places, ties, rank correlation, and an order that knows nothing of the model."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+_SOBEL = ((-1.0, 0.0, 1.0), (-2.0, 0.0, 2.0), (-1.0, 0.0, 1.0))
+
+
+def ranking(scores: Tensor, seed: int) -> Tensor:
+    """Return each pixel's place, `(H, W)` int64, 0 the highest score; equal scores come in random order.
+
+    A fixed order of equal scores would favour a corner of the image, and a threshold would remove all at once.
+    """
+    flat = scores.flatten()
+    shuffled = torch.randperm(len(flat), generator=torch.Generator().manual_seed(seed)).to(flat.device)
+    order = shuffled[flat[shuffled].argsort(descending=True, stable=True)]
+    places = torch.empty_like(order)
+    places[order] = torch.arange(len(order), device=order.device)
+    return places.view(scores.shape)
+
+
+def random_ranking(size: tuple[int, int], seed: int, device: torch.device) -> Tensor:
+    """Return places drawn at random, `(H, W)` int64."""
+    return ranking(torch.zeros(size, device=device), seed)
+
+
+def share_of_ties(scores: Tensor) -> float:
+    """Return the share of the pixels whose score is that of another pixel."""
+    counts = scores.flatten().unique(return_counts=True)[1]
+    return counts[counts > 1].sum().item() / scores.numel()
+
+
+def spearman(a: Tensor, b: Tensor) -> float | None:
+    """Return the rank correlation of two maps of one shape, equals at their mean rank.
+
+    None where one is flat or not finite.
+    """
+    if not (a.isfinite().all() and b.isfinite().all()):
+        return None
+    first, second = (_centred_ranks(x) for x in (a, b))
+    length = first.norm() * second.norm()
+    return (first @ second / length).clamp(-1, 1).item() if length > 0 else None
+
+
+def _centred_ranks(scores: Tensor) -> Tensor:
+    _, groups, counts = scores.detach().cpu().flatten().unique(return_inverse=True, return_counts=True)
+    ends = counts.cumsum(0).double()
+    return (ends - (counts - 1) / 2)[groups] - (scores.numel() + 1) / 2
+
+
+def edges(image: Tensor) -> Tensor:
+    """Return the magnitude of the Sobel gradient of the mean of the channels: `(1, C, H, W)` to `(H, W)`."""
+    gray = F.pad(image.float().mean(1, keepdim=True), (1, 1, 1, 1), mode="replicate")
+    across = image.new_tensor(_SOBEL, dtype=torch.float32)
+    slopes = F.conv2d(gray, torch.stack([across, across.T])[:, None])
+    return slopes[0].square().sum(0).sqrt()

@@ -1,0 +1,80 @@
+"""The part of an image that was named by `--box` or `--mask`, as the model sees it."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from modelscope_cli.errors import UsageError
+from modelscope_cli.inputs.files import PictureFile
+from modelscope_cli.inputs.picture import decode
+from modelscope_cli.inputs.preprocess import Preprocessing
+
+_HINT = "--box 10,20,110,120   pixels of the image: left, top, right, bottom"
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A box or a mask, in pixels of the image file.
+
+    Attributes:
+        typed: what it was given as, for messages.
+        box: left, top, right, bottom, the last two not included; else `mask`, `L`, above half of white inside.
+    """
+
+    typed: str
+    box: tuple[int, int, int, int] | None = None
+    mask: Image.Image | None = None
+
+    @classmethod
+    def of_box(cls, text: str) -> Self:
+        """Read `x0,y0,x1,y1`.
+
+        Raises:
+            UsageError: not four numbers, or nothing between them (exit 2).
+        """
+        try:
+            x0, y0, x1, y1 = (round(float(part)) for part in text.split(","))
+        except (ValueError, OverflowError) as error:
+            raise UsageError(f"'--box {text}' is not x0,y0,x1,y1 in pixels of the image", _HINT) from error
+        if x0 >= x1 or y0 >= y1:
+            raise UsageError(f"'--box {text}' has nothing between its sides: x0 < x1 and y0 < y1", _HINT)
+        return cls(f"--box {text}", box=(x0, y0, x1, y1))
+
+    @classmethod
+    def of_file(cls, path: str) -> Self:
+        """Read an image whose light pixels are inside.
+
+        Raises:
+            CannotRunError: it cannot be read (exit 4).
+        """
+        return cls(f"--mask {path}", mask=decode(PictureFile(path), "L"))
+
+    def seen(self, size: tuple[int, int], preprocessing: Preprocessing) -> Tensor:
+        """Return where the region is in what the model sees, `(H, W)` bool: resized and cropped as the image is.
+
+        Args:
+            size: width and height of the image file, turned upright.
+
+        Raises:
+            UsageError: the mask has another size than the image, or nothing of the region is seen (exit 2).
+        """
+        mask = self.mask
+        if self.box is not None:
+            mask = Image.new("L", size)
+            mask.paste(255, self.box)
+        if mask is None or mask.size != size:
+            has = f"{mask.width} x {mask.height}" if mask else "no size"
+            raise UsageError(
+                f"'{self.typed}' has {has}, the image {size[0]} x {size[1]}", "a mask of the image's own size"
+            )
+        prepared = preprocessing.apply(mask.convert(preprocessing.mode), self.typed)
+        inside: Tensor = preprocessing.picture(prepared)[0] > 127
+        if not inside.any():
+            raise UsageError(
+                f"nothing of '{self.typed}' is in what the model sees of the image ({preprocessing.words})",
+                _HINT,
+            )
+        return inside.to(torch.bool)

@@ -1,0 +1,148 @@
+"""The receipt of an explanation: how far its map can be trusted, and where it points; for an image and a folder."""
+
+from dataclasses import dataclass
+
+# Rank correlations above these: a map that a model of shuffled weights, or another class, also has. Maps of a few
+# cells are a little alike by chance: on images of one object the first was 0.0 to 0.7, and for edges it is 1.
+MOST_RANDOMISED = 0.75
+MOST_OTHER_CLASS = 0.99
+RULE = (
+    "the fewest failed tests first (insertion, deletion and ROAD against chance, insertion - deletion against every"
+    " random ranking and the edges, another map for shuffled weights and for another class); of equals the best"
+    " mean place in insertion, deletion and ROAD"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """What the model says while an image is uncovered, and while it is covered, pixel by pixel in the map's order.
+
+    Attributes:
+        baseline: what stands where a pixel is covered: `mean colour` or `blur`.
+        blank: what the model says of the baseline alone; `whole`: of the image; both not normalised.
+        shares: of the pixels, from 0 to 1.
+        inserted, deleted: at each share, normalised: 0 is the baseline's value, 1 the image's. Empty where the
+            model says of the baseline more than three quarters of what it says of the image: it is not blank.
+    """
+
+    baseline: str
+    blank: float
+    whole: float
+    shares: tuple[float, ...]
+    inserted: tuple[float, ...]
+    deleted: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What one map was held against. A figure is None where it was not measured or cannot be.
+
+    Attributes:
+        insertion: area under the normalised insertion curve, mean of the baselines; higher is better.
+        deletion: the same of the deletion curve; lower is better.
+        insertion_chance, deletion_chance: of random rankings of the pixels, their mean.
+        insertion_edges, deletion_edges: of the image's edges (Sobel), which know nothing of the model.
+        insertion_ratio, deletion_ratio: the map's area over that of chance.
+        percentile: the share of the random rankings whose insertion - deletion lies below the map's, ties half.
+        road: mean of (LeRF - MoRF) / 2 over four shares of pixels removed and imputed, in probability; of a random
+            ranking it is 0 in the mean. `road_edges`: of the image's edges.
+        ties: share of the pixels whose value another pixel has too; their order is random.
+        agreement: mean rank correlation with the maps of the other methods.
+        randomisation: rank correlation of the map with that of the model of shuffled weights, in magnitude, the
+            mean of three draws; `randomisation_cascade`: the correlation on the way, from the head down.
+        other_class: rank correlation with the map of another class.
+        planted: share of the change of the map that lies inside the box in which evidence was planted.
+        planted_recovered: what the box gained, over the value of the planted term; only where a map is in logits.
+        inside: share of the positive evidence inside the box or mask that was given; `even_inside`: of an even map.
+        pointing: whether the strongest pixel lies in it, or nearer than 15 pixels: 1 or 0.
+        border: share of the positive evidence in the outer 10 % of each side; 0.36 of an even map.
+        failed: the tests it failed, in words; one that could not be made is not failed.
+        curves: one a baseline, for the picture.
+    """
+
+    insertion: float | None = None
+    deletion: float | None = None
+    insertion_chance: float | None = None
+    deletion_chance: float | None = None
+    insertion_edges: float | None = None
+    deletion_edges: float | None = None
+    insertion_ratio: float | None = None
+    deletion_ratio: float | None = None
+    percentile: float | None = None
+    road: float | None = None
+    road_chance: float | None = None
+    road_edges: float | None = None
+    ties: float | None = None
+    agreement: float | None = None
+    randomisation: float | None = None
+    randomisation_cascade: tuple[float | None, ...] = ()
+    other_class: float | None = None
+    planted: float | None = None
+    planted_recovered: float | None = None
+    inside: float | None = None
+    even_inside: float | None = None
+    pointing: float | None = None
+    border: float | None = None
+    failed: tuple[str, ...] = ()
+    curves: tuple[Curves, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RequirementMet:
+    """What became of a requirement, `insertion>chance`.
+
+    Attributes:
+        value: of the method's receipt; None where it could not be measured, which does not pass.
+        bound: what it was held against, None likewise.
+    """
+
+    required: str
+    method: str
+    value: float | None
+    bound: float | None
+    passed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outlier:
+    """An image whose evidence lies where it should not.
+
+    Attributes:
+        share: of the positive evidence, outside the box or mask, or at the border where neither was given.
+    """
+
+    image: str
+    label: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClassEvidence:
+    """Where the evidence of one class lies, over its images.
+
+    Attributes:
+        label: the class, in words; `images`: how many had any positive evidence, `silent`: how many had none.
+        border: mean share of the evidence in the outer 10 % of each side; 0.36 of an even map.
+        outside: mean share outside the box or mask; None where neither was given.
+    """
+
+    label: str
+    images: int
+    silent: int
+    border: float | None
+    outside: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """Where the evidence of a folder lies.
+
+    Attributes:
+        classes: one a class, the one whose evidence lies most outside (or at the border) first.
+        outliers: the ten images whose evidence lies most outside, or at the border; the worst first.
+        measure: what the outliers are sorted by: `outside` or `border`.
+    """
+
+    classes: tuple[ClassEvidence, ...]
+    outliers: tuple[Outlier, ...]
+    measure: str

@@ -1,0 +1,296 @@
+"""Randomised weights, planted evidence, where the evidence is, and the verdict."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from tolerance import close
+from torch import nn
+
+from modelscope_cli.analysis.explaining.receipt.agreement import agreement
+from modelscope_cli.analysis.explaining.receipt.folder import EvidenceOfFolder
+from modelscope_cli.analysis.explaining.receipt.planted import given_back, planted_evidence, planted_term
+from modelscope_cli.analysis.explaining.receipt.randomisation import randomisation
+from modelscope_cli.analysis.explaining.receipt.rankings import edges, spearman
+from modelscope_cli.analysis.explaining.receipt.region import Region
+from modelscope_cli.analysis.explaining.receipt.verdict import judged, read_requirements, winner_first
+from modelscope_cli.analysis.explaining.receipt.where import border_of, energy_inside, pointing
+from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.inputs.plan import plan_preprocessing
+from modelscope_cli.inputs.request import InputRequest
+from modelscope_cli.records.receipt import Receipt
+
+
+@pytest.fixture
+def net():
+    torch.manual_seed(0)
+    layers = (nn.Conv2d(3, 12, 3, padding=1), nn.BatchNorm2d(12), nn.ReLU(), nn.Conv2d(12, 12, 3, padding=1))
+    return nn.Sequential(*layers, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(12, 5)).eval()
+
+
+def input_x_gradient(net, image, target=0, term=None):
+    image = image.detach().requires_grad_()
+    score = net(image)[0, target] + (term(image)[0] if term else 0.0)
+    (gradient,) = torch.autograd.grad(score, image)
+    return (gradient * image).detach().sum(1)[0]
+
+
+def test_a_map_of_the_model_falls_with_its_weights_and_that_of_edges_does_not(net, unchanged):
+    image = torch.randn(1, 3, 24, 24)
+    check = unchanged(net)
+    found = randomisation(net, lambda: input_x_gradient(net, image), input_x_gradient(net, image))
+    sobel = randomisation(net, lambda: edges(image), edges(image))
+    check()
+    assert found.rho < 0.3
+    assert len(found.cascade) == 4  # of four layers
+    assert sobel.rho == close(1.0)
+    assert sobel.cascade == (close(1.0),) * 4
+    words = "the map outlives the weights"
+    assert words in judged(Receipt(randomisation=sobel.rho)).failed
+    assert words not in judged(Receipt(randomisation=found.rho)).failed
+
+
+def test_the_head_is_shuffled_first_and_then_ever_more(net):
+    originals = {name: parameter.clone() for name, parameter in net.named_parameters()}
+    changed = []
+
+    def look():
+        new = dict(net.named_parameters())
+        changed.append({name.split(".")[0] for name in new if not torch.equal(new[name], originals[name])})
+        assert all(
+            torch.equal(new[name].flatten().sort().values, originals[name].flatten().sort().values)
+            for name in new
+        )
+        return torch.rand(4, 4)
+
+    randomisation(net, look, torch.rand(4, 4))
+    # A fresh batch norm is all ones and zeros, and stays so.
+    assert changed[:4] == [{"7"}, {"7", "3"}, {"7", "3"}, {"7", "3", "0"}]
+
+
+def test_ruins_that_have_no_map_are_not_a_map_that_changed(net):
+    def fail():
+        raise CannotRunError("no gradient")
+
+    found = randomisation(net, fail, torch.rand(4, 4))
+    assert (found.cascade, found.rho) == ((None,) * 4, None)
+    assert randomisation(net, lambda: torch.full((4, 4), torch.nan), torch.rand(4, 4)).rho is None
+
+
+def test_a_model_is_left_as_found_when_explaining_fails(net, unchanged):
+    reference = torch.rand(4, 4)
+    check = unchanged(net)
+
+    def fail():
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        randomisation(net, fail, reference)
+    check()
+    assert randomisation(nn.ReLU(), fail, reference) is None
+
+
+def test_a_linear_model_gives_back_all_that_was_planted():
+    net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 2))
+    image = torch.randn(1, 3, 16, 16)
+    reference = input_x_gradient(net, image)
+    found = planted_evidence(lambda term: input_x_gradient(net, image, term=term), reference, image, 4.0)
+    assert found.in_box == pytest.approx(1.0, abs=1e-4)
+    assert found.recovered == pytest.approx(1.0, abs=1e-4)
+
+
+def test_planted_evidence_comes_back_from_any_model_to_a_linear_method_and_not_to_edges(net):
+    image = torch.randn(1, 3, 16, 16)
+    reference = input_x_gradient(net, image)
+    found = planted_evidence(lambda term: input_x_gradient(net, image, term=term), reference, image, 1.0)
+    assert (found.in_box, found.recovered) == (pytest.approx(1, abs=1e-3), pytest.approx(1, abs=1e-3))
+    blind = planted_evidence(lambda term: edges(image), edges(image), image, 1.0)
+    assert (blind.in_box, blind.recovered) == (0.0, 0.0)
+
+
+def test_planted_at_the_layer_hirescam_gives_all_back_and_gradcam_smears_it(net):
+    body, head = net[:5], net[5:]
+    activation = body(torch.randn(1, 3, 16, 16)).detach()
+
+    def cam(term=None, is_averaged=False):
+        a = activation.clone().requires_grad_()
+        (g,) = torch.autograd.grad(head(a)[0, 0] + (term(a)[0] if term else 0.0), a)
+        return ((g.mean((2, 3), keepdim=True) if is_averaged else g) * a).detach().sum(1)[0]
+
+    hires = planted_evidence(cam, cam(), activation, 2.0)
+    assert (hires.in_box, hires.recovered) == (pytest.approx(1, abs=1e-4), pytest.approx(1, abs=1e-4))
+    averaged = planted_evidence(lambda term: cam(term, True), cam(None, True), activation, 2.0)
+    assert averaged.in_box < 0.5
+
+
+def test_the_planted_term_and_what_is_given_back_are_exact():
+    tensor = torch.arange(32.0).view(1, 2, 4, 4)
+    assert planted_term((1, 0, 3, 2), 10.0)(tensor).tolist() == [
+        close(10 * tensor[0, :, 0:2, 1:3].mean().item())
+    ]
+    gained = torch.zeros(4, 4)
+    gained[0, 1], gained[3, 3] = 3.0, -1.0
+    found = given_back(gained, (1, 0, 3, 2), 6.0)
+    assert (found.in_box, found.recovered) == (0.75, 0.5)
+    assert planted_evidence(lambda term: gained, gained, torch.zeros(1, 2, 4, 4), 1.0) is None
+
+
+def test_agreement_is_the_mean_of_the_pairs():
+    a, b = torch.rand(6, 6), torch.rand(6, 6)
+    found = agreement({"a": a, "b": b, "c": -a, "flat": torch.zeros(6, 6)})
+    rho = spearman(a, b)
+    assert found["a"] == pytest.approx((rho - 1) / 2)
+    assert found["b"] == pytest.approx(0.0, abs=1e-6)
+    assert found["flat"] is None
+    assert agreement({"alone": a}) == {"alone": None}
+
+
+def test_energy_of_a_known_box_counts_the_positive_part():
+    scores = torch.full((10, 10), -5.0)
+    scores[2, 2], scores[8, 8] = 3.0, 1.0
+    inside = torch.zeros(10, 10, dtype=torch.bool)
+    inside[:5, :5] = True
+    assert energy_inside(scores, inside) == 0.75
+    assert energy_inside(torch.ones(10, 10), inside) == 0.25
+    assert energy_inside(-torch.ones(10, 10), inside) is None
+    assert energy_inside(torch.ones(10, 10), border_of((10, 10))) == close(0.36)
+
+
+def test_pointing_forgives_fifteen_pixels_and_a_flat_map_points_nowhere():
+    inside = torch.zeros(60, 60, dtype=torch.bool)
+    inside[:10, :10] = True
+    scores = torch.zeros(60, 60)
+    for peak, expected in (((5, 5), 1.0), ((23, 9), 1.0), ((24, 9), 0.0), ((20, 20), 0.0)):
+        one = scores.clone()
+        one[peak] = 1
+        assert pointing(one, inside) == expected, peak
+    assert pointing(scores, inside) is None
+
+
+@pytest.mark.parametrize("has_box", [True, False])
+def test_a_folder_added_up_image_by_image_is_the_folder_at_once(has_box):
+    generator = torch.Generator().manual_seed(0)
+    maps = [torch.randn(64, 64, generator=generator) - (9 if i == 4 else 0) for i in range(30)]
+    labels = [("cat", "dog", "owl")[i % 3] for i in range(30)]
+    boxes = [torch.rand(64, 64, generator=generator) < 0.5 if has_box else None for _ in maps]
+    folder = EvidenceOfFolder()
+    for i, (scores, label, inside) in enumerate(zip(maps, labels, boxes, strict=True)):
+        folder.add(f"{i}.png", label, scores, inside)
+    found = folder.whereabouts()
+    shares = {i: m.clamp_min(0) / m.clamp_min(0).sum() for i, m in enumerate(maps) if i != 4}
+    bad = {
+        i: (share[~boxes[i]] if has_box else share[border_of((64, 64))]).sum().item()
+        for i, share in shares.items()
+    }
+    worst = sorted(bad, key=lambda i: -bad[i])[:10]
+    assert found.measure == ("outside" if has_box else "border")
+    assert [one.image for one in found.outliers] == [f"{i}.png" for i in worst]
+    assert [one.share for one in found.outliers] == [pytest.approx(bad[i], rel=1e-4) for i in worst]
+    dog = next(one for one in found.classes if one.label == "dog")
+    own = [i for i in shares if labels[i] == "dog"]
+    assert (dog.images, dog.silent) == (9, 1)
+    assert getattr(dog, found.measure) == pytest.approx(sum(bad[i] for i in own) / 9, rel=1e-4)
+    expected = torch.stack([F.avg_pool2d(shares[i][None], 2)[0] * 4 for i in own]).mean(0)
+    assert torch.allclose(folder.mean_maps()["dog"], expected, atol=1e-6)
+    order = [getattr(one, found.measure) for one in found.classes]
+    assert order == sorted(order, reverse=True)
+
+
+def test_a_folder_holds_ten_names_and_a_small_map_a_class():
+    folder = EvidenceOfFolder()
+    for i in range(40):
+        folder.add(str(i), "cat", torch.rand(50 + i, 70))
+    assert len(folder._worst) == 10
+    assert folder.mean_maps()["cat"].shape == (32, 32)
+    assert folder.mean_maps()["cat"].sum().item() == close(1.0)
+
+
+def prepared():
+    return plan_preprocessing(InputRequest(), "classification", None, None)
+
+
+def test_a_region_goes_the_way_of_the_image(tmp_path):
+    """A white box painted into the image itself is where the region says it is."""
+    plan = prepared()
+    black = Image.new("RGB", (400, 300))
+    black.paste((255, 255, 255), (100, 80, 250, 220))
+    truth = plan.picture(plan.apply(black, "black.png"))[0] > 127
+    assert 0.05 < truth.float().mean() < 0.9
+    assert torch.equal(Region.of_box("100,80,250,220").seen((400, 300), plan), truth)
+    black.save(tmp_path / "mask.png")
+    assert torch.equal(Region.of_file(str(tmp_path / "mask.png")).seen((400, 300), plan), truth)
+
+
+@pytest.mark.parametrize("typed", ["1,2,3", "a,b,c,d", "5,5,5,9", "9,5,3,9", "nan,0,1,1", "inf,0,1,1", ""])
+def test_a_box_that_means_nothing_is_refused(typed):
+    with pytest.raises(UsageError, match="--box") as raised:
+        Region.of_box(typed)
+    assert raised.value.hint.startswith("--box ")
+
+
+def test_a_region_of_another_size_or_out_of_sight_is_refused(tmp_path):
+    Image.new("L", (40, 30), 255).save(tmp_path / "mask.png")
+    with pytest.raises(UsageError, match=r"40 x 30.*400 x 300"):
+        Region.of_file(str(tmp_path / "mask.png")).seen((400, 300), prepared())
+    with pytest.raises(UsageError, match="nothing of"):
+        Region.of_box("500,0,600,10").seen((400, 300), prepared())
+    with pytest.raises(CannotRunError):
+        Region.of_file(__file__)
+
+
+GOOD = Receipt(
+    insertion=0.8, insertion_chance=0.5, insertion_edges=0.6, deletion=0.2, deletion_chance=0.5, deletion_edges=0.4,
+    percentile=1.0, road=0.3, road_chance=0.0, randomisation=0.1, other_class=0.2,
+)  # fmt: skip
+
+
+def changed(**fields):
+    return judged(Receipt(**{name: getattr(GOOD, name) for name in Receipt.__slots__} | fields))
+
+
+def test_each_test_can_fail_and_what_was_not_measured_does_not():
+    assert judged(GOOD).failed == judged(Receipt()).failed == ()
+    worse = {
+        "insertion": 0.5, "deletion": 0.5, "percentile": 0.8, "deletion_edges": -0.1, "road": 0.0,
+        "randomisation": 0.9, "other_class": 1.0,
+    }  # fmt: skip
+    said = {changed(**{name: value}).failed for name, value in worse.items()}
+    assert len(said) == len(worse)
+    assert all(len(failed) == 1 for failed in said)
+
+
+def test_the_winner_failed_least_and_no_figure_decides_alone():
+    receipts = {
+        "outlives": changed(insertion=0.99, deletion=0.0, road=0.9, randomisation=1.0),
+        "second": changed(insertion=0.9, deletion=0.3, road=0.2),
+        "first": changed(insertion=0.85, deletion=0.1, road=0.4),
+        "unmeasured": Receipt(),
+    }
+    assert winner_first(receipts) == ["first", "second", "unmeasured", "outlives"]
+    assert winner_first(dict(reversed(receipts.items()))) == ["first", "second", "unmeasured", "outlives"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "passes"),
+    [
+        ("insertion>chance", True), ("insertion < chance", False), ("deletion<=edges", True), ("road>chance", True),
+        ("insertion>=0.8", True), ("insertion>0.8", False), ("randomisation<1e-1", False), ("planted>0.5", False),
+    ],
+)  # fmt: skip
+def test_requirements_are_held_against_the_receipt(typed, passes):
+    (required,) = read_requirements([typed])
+    met = required.check("hirescam", GOOD)
+    assert (met.passed, met.required, met.method) == (passes, typed, "hirescam")
+
+
+@pytest.mark.parametrize(
+    "typed",
+    ["", "insertion", "insertion=chance", "insertions>0.5", "curves>1", "failed>0", "agreement>chance", "road>best",
+     "insertion>nan", "insertion>chance,road>0"],
+)  # fmt: skip
+def test_a_requirement_that_means_nothing_is_refused_with_one_that_does(typed):
+    with pytest.raises(UsageError) as raised:
+        read_requirements([typed])
+    assert typed in raised.value.message
+    hint = raised.value.hint.removeprefix("--require '").removesuffix("'")
+    assert read_requirements([hint])

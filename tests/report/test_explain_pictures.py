@@ -1,0 +1,98 @@
+"""The pictures of `explain`: as wide as promised, signed colours, the winner large, whatever the maps hold."""
+
+import pytest
+import torch
+from matplotlib.colorbar import Colorbar
+from PIL import Image
+
+from modelscope_cli.commands.explain.pictures import Explained, draw_class_maps, draw_explanations
+from modelscope_cli.records.receipt import ClassEvidence, Curves, Receipt, Whereabouts
+from modelscope_cli.report.canvas import save_figure
+
+SHARES = (0.0, 0.5, 1.0)
+CURVE = Curves("blur", 0.1, 0.9, SHARES, (0.0, 0.9, 1.0), (1.0, 0.2, 0.0))
+GOOD = Receipt(
+    insertion=0.8, deletion=0.1, insertion_chance=0.5, deletion_chance=0.5, road=0.2, curves=(CURVE,)
+)
+BAD = Receipt(insertion=0.4, deletion=0.5, failed=("insertion is no better than chance",))
+
+
+def explained(n_methods=3, size=(30, 40), name="a.png", scores=None):
+    generator = torch.Generator().manual_seed(0)
+    image = torch.randint(0, 256, (3, *size), dtype=torch.uint8, generator=generator)
+    maps = {f"method{i}": torch.randn(size, generator=generator) for i in range(n_methods)}
+    if scores is not None:
+        maps["method0"] = scores
+    receipts = {method: BAD if i else GOOD for i, method in enumerate(maps)}
+    return Explained(name, "star, 95 %", image, maps, receipts, {"method0": "logits"})
+
+
+def words(figure):
+    from matplotlib.text import Text
+
+    return [text.get_text() for text in figure.findobj(Text) if text.get_text()]
+
+
+@pytest.mark.parametrize(("n_images", "n_methods"), [(1, 1), (1, 4), (1, 12), (3, 2), (16, 2)])
+def test_no_picture_is_wider_than_two_thousand_pixels(tmp_path, n_images, n_methods):
+    figure = draw_explanations([explained(n_methods, name=f"{i}.png") for i in range(n_images)], "a title")
+    save_figure(figure, tmp_path / "explanation.png", dpi=130)
+    with Image.open(tmp_path / "explanation.png") as drawn:
+        width, height = drawn.size
+    assert 200 < width <= 2000
+    assert height < 6000
+    said = words(figure)
+    for i in range(n_images):
+        assert any(text.startswith(f"{i}.png") for text in said)
+    for i in range(n_methods):
+        assert f"method{i}" in said
+
+
+def test_the_colours_are_symmetric_about_zero_and_the_bar_is_in_logits():
+    scores = torch.zeros(30, 40)
+    scores[:15], scores[15:] = 3.0, -0.5
+    figure = draw_explanations([explained(scores=scores)])
+    (bar,) = [
+        axes._colorbar for axes in figure.axes if isinstance(getattr(axes, "_colorbar", None), Colorbar)
+    ]
+    assert (bar.vmin, bar.vmax) == (-3.0, 3.0)
+    assert "logits" in bar.ax.get_ylabel()
+    overlay = next(axes for axes in figure.axes if axes.get_title("left") == "method0").images[1].get_array()
+    strong, weak = overlay[0, 0], overlay[-1, 0]
+    assert strong[0] > strong[2]  # red for the class
+    assert weak[2] > weak[0]  # blue against it
+    assert strong[3] > weak[3]  # the stronger, the less of the image is seen
+
+
+@pytest.mark.parametrize("value", [0.0, float("nan"), float("inf"), 1e-30, 1e30])
+def test_flat_and_strange_maps_are_drawn(tmp_path, value):
+    for size in ((8, 8), (3, 200)) if value else ((200, 3),):
+        one = explained(2, size, scores=torch.full(size, value))
+        save_figure(draw_explanations([one]), tmp_path / "one.png")
+        save_figure(draw_explanations([one, one]), tmp_path / "two.png")
+
+
+def test_a_failed_test_is_said_below_the_map_and_what_was_measured_beside_it():
+    one = explained(1)
+    failed = Explained(one.name, one.said, one.image, one.maps, {"method0": BAD}, {})
+    said = words(draw_explanations([failed]))
+    assert "insertion is no better than chance" in said
+    assert any("insertion 0.4000" in text for text in said)
+
+
+def test_a_method_that_one_of_the_images_lacks_leaves_its_place_empty(tmp_path):
+    figure = draw_explanations([explained(3), explained(2)])
+    assert len(figure.axes) == 4 + 3
+    save_figure(figure, tmp_path / "picture.png")
+
+
+@pytest.mark.parametrize("n_classes", [0, 1, 7, 40])
+def test_class_maps_share_one_scale(tmp_path, n_classes):
+    classes = tuple(ClassEvidence(f"class {i}", i + 1, 0, 0.3, 0.2 if i else None) for i in range(n_classes))
+    maps = {one.label: torch.full((32, 32), 1 / 1024) for one in classes}
+    figure = draw_class_maps(Whereabouts(classes, (), "border"), maps, "where")
+    save_figure(figure, tmp_path / "where.png")
+    shown = [axes.images[0] for axes in figure.axes if axes.images]
+    assert len(shown) == min(n_classes, 24)
+    assert all((image.norm.vmin, image.norm.vmax) == (0, 1.0) for image in shown)
+    assert not n_classes or "class 0, 1 image\nborder 30.0 %" in words(figure)
