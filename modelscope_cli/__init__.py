@@ -13,6 +13,7 @@ _HOMES = {
     "attack": "analysis.attack.attack",
     "check": "analysis.health.check",
     "diff": "analysis.comparison.diff",
+    "explain": "analysis.explaining.explain",
     "featuremaps": "analysis.activations.featuremaps",
     "grads": "analysis.gradients.grads",
     "hook": "analysis.hook",
@@ -36,6 +37,7 @@ __all__ = [
     "attack",
     "check",
     "diff",
+    "explain",
     "featuremaps",
     "grads",
     "hook",
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
     from modelscope_cli.analysis.activations.stats import stats
     from modelscope_cli.analysis.attack.attack import attack
     from modelscope_cli.analysis.comparison.diff import diff
+    from modelscope_cli.analysis.explaining.explain import explain
     from modelscope_cli.analysis.gradients.grads import grads
     from modelscope_cli.analysis.health.check import check
     from modelscope_cli.analysis.hook import hook

@@ -24,7 +24,7 @@ USAGE, BUG = 2, 3
 # In the order in which --help lists them; each is the function of its name in the module of its name.
 COMMANDS = (
     *("watch", "summary", "stats", "featuremaps", "grads"),
-    *("predict", "ablate", "prune", "attack"),
+    *("predict", "explain", "ablate", "prune", "attack"),
     *("train", "lrfind"),
     *("check", "rules", "diff", "weights", "models"),
 )

@@ -72,7 +72,11 @@ class Followed(TorchFunctionMode):
         return self._numbers.get(tensor)
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
         given = [tensor for _, tensor in tensors_in((args, kwargs))]
@@ -124,7 +128,11 @@ class Cut(Followed):
         self._place = place
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         if self.leaf is not None:
             return func(*args, **(kwargs or {}))
@@ -150,6 +158,8 @@ class Cut(Followed):
             CannotRunError: the pass did not come there (exit 4).
         """
         if self.leaf is None:
-            message = f"the model takes another way from pass to pass: it did not come to '{self._place.function}'"
+            message = (
+                f"the model takes another way from pass to pass: it did not come to '{self._place.function}'"
+            )
             raise CannotRunError(message, "--method integrated-gradients   needs no layer")
         return self.leaf

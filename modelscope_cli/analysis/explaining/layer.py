@@ -17,8 +17,19 @@ from modelscope_cli.hooks.session import Call, Observer
 _MOST_PREFIX = 16  # class, distillation and register tokens before the patches
 _MOST_STRETCH = 2.0  # of the cells of a grid over the image
 # What changes no place, so that what it reads says the same and has the better grid and name.
-_PASSED = ("adaptive_avg_pool2d", "adaptive_max_pool2d", "dropout", "dropout1d", "dropout2d", "feature_dropout")
+_PASSED = (
+    "adaptive_avg_pool2d",
+    "adaptive_max_pool2d",
+    "dropout",
+    "dropout1d",
+    "dropout2d",
+    "feature_dropout",
+)
 _NO_LAYER = "--method integrated-gradients   needs no layer"
+
+
+class UnfitError(CannotRunError):
+    """A method has nothing to say of this model: left out of several, an error where it was asked for by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +132,9 @@ class Pass:
             orders = ((0, 1, 2, 3), (0, 3, 1, 2))  # channels first, channels last
             order = min(orders, key=lambda o: self._stretch(shape[o[2]], shape[o[3]]))
             grid = (shape[order[2]], shape[order[3]])
-            return Layout(grid, order) if math.prod(grid) > 1 and self._stretch(*grid) < _MOST_STRETCH else None
+            return (
+                Layout(grid, order) if math.prod(grid) > 1 and self._stretch(*grid) < _MOST_STRETCH else None
+            )
         if len(shape) == 3 and 1 in shape[:2] and sum(side > 1 for side in shape) == 2:
             batch = 0 if shape[0] == 1 else 1
             for tokens, channel in ((1 - batch, 2), (2, 1 - batch)):
@@ -162,7 +175,7 @@ def follow(scored: Scored, names: Names, image: Tensor) -> Pass:
     """Run one image and return what was made of it on the way to the score.
 
     Raises:
-        CannotRunError: the score is not made of the image, as far as can be seen (exit 4).
+        UnfitError: the score is not made of the image, as far as can be seen (exit 4).
     """
     names.__init__()  # type: ignore[misc]
     with torch.no_grad(), Followed(image) as followed:
@@ -171,8 +184,10 @@ def follow(scored: Scored, names: Names, image: Tensor) -> Pass:
         end = followed.number_of(score)
     names.followed = None
     if end is None:
-        message = "the score cannot be followed back to the image: a part of the model is compiled or scripted"
-        raise CannotRunError(message, _NO_LAYER)
+        message = (
+            "the score cannot be followed back to the image: a part of the model is compiled or scripted"
+        )
+        raise UnfitError(message, _NO_LAYER)
     return Pass(followed, names, _cuts(followed, end), (image.shape[-2], image.shape[-1]))
 
 
@@ -206,23 +221,22 @@ def find_layer(scored: Scored, names: Names, image: Tensor, wanted: tuple[str, .
         wanted: the labels of the layers that are meant instead, of which one has to give such a tensor.
 
     Raises:
-        CannotRunError: there is none (exit 4).
+        UnfitError: there is none, or nothing of the score comes back to it (exit 4).
     """
     seen = follow(scored, names, image)
     if wanted:
         return _wanted(seen, wanted)
     is_blind: list[str] = []
     for value, layout in (*_candidates(seen, set(seen.cuts)), *_candidates(seen, set(seen.names.given))):
-        place = seen.followed.places[value]
-        if layout.prefix:
-            gradient = scored.at(place, image).gradient
-            if not gradient.any():
-                raise no_gradient(seen.name(value))
-            if not layout.maps(gradient).any():
-                is_blind.append(seen.name(value))
-                continue
-        return Layer(seen.name(value), place, layout, _why(seen, value, layout, is_blind), bool(is_blind))
-    raise CannotRunError("no tensor of this model has places that everything goes through", _NO_LAYER)
+        name, why = seen.name(value), _why(seen, value, layout, is_blind)
+        layer = Layer(name, seen.followed.places[value], layout, why, bool(is_blind))
+        gradient = scored.at(layer, image).gradient if layout.prefix else None
+        if gradient is None or layout.maps(gradient).any():
+            return layer
+        if not gradient.any():
+            raise no_gradient(name)
+        is_blind.append(name)
+    raise UnfitError("no tensor of this model has places that everything goes through", _NO_LAYER)
 
 
 def _wanted(seen: Pass, wanted: tuple[str, ...]) -> Layer:
@@ -245,21 +259,23 @@ def _candidates(seen: Pass, through: set[int]) -> Iterator[tuple[int, Layout]]:
         place, layout = places[value], seen.layout(value)
         if layout is None or place.output < 0 or place.call >= head or place.function in _PASSED:
             continue
-        is_projection = place.function == "linear" and len(layout.order) == 3  # to the keys and values of a pooling
+        is_projection = (
+            place.function == "linear" and len(layout.order) == 3
+        )  # to the keys and values of a pooling
         if (value in through or layout.prefix) and not is_projection:
             yield value, layout
 
 
-def no_gradient(where: str, is_token_alone: bool = False) -> CannotRunError:
+def no_gradient(where: str, is_token_alone: bool = False) -> UnfitError:
     """Say that nothing of the score comes back to a layer, which is an error and not an empty map."""
     if is_token_alone:
         message = (
             f"the gradient of the score is exactly zero at every patch token of '{where}': behind it the score reads "
             "the class token alone"
         )
-        return CannotRunError(message, "leave out --layer, or name a layer before the last attention")
+        return UnfitError(message, "leave out --layer, or name a layer before the last attention")
     message = f"the gradient of the score is exactly zero everywhere at '{where}': there is nothing to explain there"
-    return CannotRunError(message, "modelscope grads IMAGE   shows where it ends, such as at weights of zero")
+    return UnfitError(message, "modelscope grads IMAGE   shows where it ends, such as at weights of zero")
 
 
 def _why(seen: Pass, value: int, layout: Layout, is_blind: list[str]) -> str:

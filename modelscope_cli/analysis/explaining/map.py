@@ -1,4 +1,4 @@
-"""What a method returns, and what it may refuse."""
+"""What a method returns, and what the methods that explain at a layer begin with."""
 
 from dataclasses import dataclass
 
@@ -8,11 +8,6 @@ from torch import Tensor
 
 from modelscope_cli.analysis.explaining.layer import Layer, no_gradient
 from modelscope_cli.analysis.explaining.scored import Scored
-from modelscope_cli.errors import CannotRunError
-
-
-class Unfit(CannotRunError):
-    """A method that has nothing to say of this model: left out of several, an error where it is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +56,10 @@ def at_layer(scored: Scored, image: Tensor) -> AtLayer:
     """Look at the layer of one image, `(1, C, H, W)`.
 
     Raises:
-        CannotRunError: there is no layer, or no gradient comes to its places (exit 4).
+        UnfitError: there is no layer, or no gradient comes to its places (exit 4).
     """
     layer = scored.find(scored, image)
-    seen = scored.at(layer.place, image)
+    seen = scored.at(layer, image)
     gradient = layer.layout.maps(seen.gradient)[0]
     if not gradient.any():
         raise no_gradient(layer.name, layer.layout.prefix > 0 and bool(seen.gradient.any()))

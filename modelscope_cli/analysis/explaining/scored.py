@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.explaining.followed import Cut, Place
+from modelscope_cli.analysis.explaining.followed import Cut
 from modelscope_cli.hooks.session import HookSession, Intervention, Observer
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ class Scored:
         batch: images in one pass.
         find: the layer at which one image is explained.
         seed: of whatever a method draws.
+        term: planted evidence: added to the score, a function of the pixels where those are explained, else of the
+            layer's maps, `(N, C, rows, columns)`.
     """
 
     run: Run
@@ -57,36 +59,40 @@ class Scored:
     batch: int
     find: Callable[["Scored", Tensor], "Layer"]
     seed: int = 0
+    term: Callable[[Tensor], Tensor] | None = None
 
     def scores(self, images: Tensor) -> Tensor:
         """Return the logit of the target for every image, `(N,)`, without a graph."""
-        return self._each(images, self.target.score)
+        with torch.no_grad():
+            return torch.cat([self._score(self.run(some), some) for some in images.split(self.batch)])
 
     def probability(self, images: Tensor) -> Tensor:
         """Return the probability of the target for every image, `(N,)`."""
-        return self._each(images, self.target.probability)
-
-    def _each(self, images: Tensor, number: Callable[[Any], Tensor]) -> Tensor:
         with torch.no_grad():
-            return torch.cat([number(self.run(some)) for some in images.split(self.batch)])
+            return torch.cat([self.target.probability(self.run(some)) for some in images.split(self.batch)])
+
+    def _score(self, output: Any, explained: Tensor) -> Tensor:
+        score = self.target.score(output)
+        return score if self.term is None else score + self.term(explained)
 
     def gradients(self, images: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Give the scores and their gradients with respect to the pixels, batch by batch: `(n,)`, `(n, C, H, W)`."""
         for some in images.split(self.batch):
             pixels = some.detach().clone().requires_grad_()
-            score = self.target.score(self.run(pixels))
+            score = self._score(self.run(pixels), pixels)
             (gradient,) = torch.autograd.grad(score.sum(), pixels)
             yield score.detach(), gradient
 
-    def at(self, place: Place, image: Tensor) -> Seen:
-        """Run once and look at one place; only what comes behind it is kept for the gradient.
+    def at(self, layer: "Layer", image: Tensor) -> Seen:
+        """Run once and look at one layer; only what comes behind it is kept for the gradient.
 
         Raises:
             CannotRunError: the pass did not come there (exit 4).
         """
-        with Cut(image, place) as cut:
-            score = self.target.score(self.run(image))
+        with Cut(image, layer.place) as cut:
+            output = self.run(image)
         leaf = cut.seen()
+        score = self._score(output, layer.layout.maps(leaf))
         gradient = torch.zeros_like(leaf)
         if score.requires_grad:
             (found,) = torch.autograd.grad(score.sum(), leaf, allow_unused=True)

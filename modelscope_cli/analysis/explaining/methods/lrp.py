@@ -16,14 +16,46 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from modelscope_cli.analysis.explaining.followed import Followed
-from modelscope_cli.analysis.explaining.map import Map, Unfit, share_of
+from modelscope_cli.analysis.explaining.layer import UnfitError
+from modelscope_cli.analysis.explaining.map import Map, share_of
 from modelscope_cli.analysis.explaining.scored import Scored
 
 # Functions that are linear in each piece and add nothing: their gradient times their input is their relevance.
 _IN_PROPORTION = {
-    *("relu", "relu_", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "adaptive_max_pool2d", "mean", "sum"),
-    *("add", "add_", "__add__", "__iadd__", "__radd__", "cat", "concat", "linear", "dropout", "feature_dropout"),
-    *("flatten", "view", "reshape", "contiguous", "permute", "transpose", "squeeze", "unsqueeze", "clone", "pad"),
+    *(
+        "relu",
+        "relu_",
+        "max_pool2d",
+        "avg_pool2d",
+        "adaptive_avg_pool2d",
+        "adaptive_max_pool2d",
+        "mean",
+        "sum",
+    ),
+    *(
+        "add",
+        "add_",
+        "__add__",
+        "__iadd__",
+        "__radd__",
+        "cat",
+        "concat",
+        "linear",
+        "dropout",
+        "feature_dropout",
+    ),
+    *(
+        "flatten",
+        "view",
+        "reshape",
+        "contiguous",
+        "permute",
+        "transpose",
+        "squeeze",
+        "unsqueeze",
+        "clone",
+        "pad",
+    ),
     *("chunk", "split", "unbind", "__getitem__", "to", "float"),
 }
 _CONV = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
@@ -57,7 +89,7 @@ class _Rules(Followed):
             return output if called is None else self._convolve(output, _folded(called, norm))
         if isinstance(output, Tensor) and output.is_floating_point() and function not in _IN_PROPORTION:
             message = f"LRP knows networks of ReLUs, and this one calls '{function}'"
-            raise Unfit(message, "--method integrated-gradients")
+            raise UnfitError(message, "--method integrated-gradients")
         return output
 
     def _convolve(self, output: Tensor, called: dict[str, Any]) -> Tensor:
@@ -68,7 +100,9 @@ class _Rules(Followed):
             self.ones = torch.ones_like(image).requires_grad_() if self.ones is None else self.ones
             positive = F.conv2d(self.ones, torch.ones_like(weight), **rest)
         else:
-            positive = F.conv2d(image.clamp(min=0), weight.clamp(min=0), None if bias is None else bias.clamp(min=0), **rest)
+            positive = F.conv2d(
+                image.clamp(min=0), weight.clamp(min=0), None if bias is None else bias.clamp(min=0), **rest
+            )
             if image.detach().amin() < 0:
                 positive = positive + F.conv2d(image.clamp(max=0), weight.clamp(max=0), **rest)
         return positive * (output / (positive + 1e-9)).detach()
@@ -89,7 +123,7 @@ def lrp(scored: Scored, image: Tensor) -> Map:
     """Return the relevance of each pixel; the shares of biases are lost on the way.
 
     Raises:
-        Unfit: the model calls something that these rules do not cover.
+        UnfitError: the model calls something that these rules do not cover.
     """
     pixels = image.detach().clone().requires_grad_()
     with _Rules(pixels) as rules:
@@ -97,6 +131,10 @@ def lrp(scored: Scored, image: Tensor) -> Map:
     score = scored.target.score(output)
     leaves = [pixels] if rules.ones is None else [pixels, rules.ones]
     found = torch.autograd.grad(score.sum(), leaves, allow_unused=True)
-    relevance = sum(leaf.detach() * gradient for leaf, gradient in zip(leaves, found, strict=True) if gradient is not None)
+    relevance = sum(
+        leaf.detach() * gradient for leaf, gradient in zip(leaves, found, strict=True) if gradient is not None
+    )
     cells = torch.as_tensor(relevance)[0].float().sum(0).cpu()
-    return Map(cells, "relevance by the flat, z+ and epsilon rules", adds_up=share_of(cells, float(score.detach())))
+    return Map(
+        cells, "relevance by the flat, z+ and epsilon rules", adds_up=share_of(cells, float(score.detach()))
+    )

@@ -6,7 +6,6 @@ Large windows everywhere, then windows of half the side where the large ones mat
 from collections.abc import Iterator
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from modelscope_cli.analysis.explaining.map import Map
@@ -23,7 +22,9 @@ def windows(size: tuple[int, int], side: int, stride: int) -> list[Window]:
     return [(y, x, min(y + side, size[0]), min(x + side, size[1])) for y in tops for x in lefts]
 
 
-def falls(scored: Scored, image: Tensor, hidden: list[Window], score: float) -> Iterator[tuple[Window, float]]:
+def falls(
+    scored: Scored, image: Tensor, hidden: list[Window], score: float
+) -> Iterator[tuple[Window, float]]:
     """Give by how much the logit falls where each window is zero, which is the mean colour of normalised images."""
     for first in range(0, len(hidden), scored.batch):
         some = hidden[first : first + scored.batch]
@@ -61,7 +62,9 @@ def occlusion(scored: Scored, image: Tensor) -> Map:
     for n in chosen:
         top, left, bottom, right = coarse[n]
         part = detail[top:bottom, left:right]
-        cells[top:bottom, left:right] += part - part.mean()  # where in the window, and no more than the window
+        cells[top:bottom, left:right] += (
+            part - part.mean()
+        )  # where in the window, and no more than the window
     return Map(
         cells.float(),
         f"windows of {side} pixels hidden one by one, and of {half} in the {len(chosen)} that matter most",

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.analysis.explaining.followed import Followed
-from modelscope_cli.analysis.explaining.map import Map, Unfit
+from modelscope_cli.analysis.explaining.layer import UnfitError
+from modelscope_cli.analysis.explaining.map import Map
 from modelscope_cli.analysis.explaining.scored import Scored
 
 
@@ -42,11 +43,15 @@ class _Attention(Followed):
             self.found.append(heads)
 
 
-def _shares(query: Tensor, key: Tensor, *, attn_mask: Tensor | None = None, scale: float | None = None, **_: Any) -> Tensor:
+def _shares(
+    query: Tensor, key: Tensor, *, attn_mask: Tensor | None = None, scale: float | None = None, **_: Any
+) -> Tensor:
     """Return what `scaled_dot_product_attention` computes on its way and does not give."""
     logits = query @ key.transpose(-2, -1) * (scale or 1 / math.sqrt(query.shape[-1]))
     if attn_mask is not None:
-        logits = logits.masked_fill(~attn_mask, -math.inf) if attn_mask.dtype == torch.bool else logits + attn_mask
+        logits = (
+            logits.masked_fill(~attn_mask, -math.inf) if attn_mask.dtype == torch.bool else logits + attn_mask
+        )
     return logits.softmax(-1)
 
 
@@ -54,7 +59,7 @@ def rollout(scored: Scored, image: Tensor) -> Map:
     """Return how much of the class token, or of the mean over the patches, comes from each patch.
 
     Raises:
-        Unfit: the tokens are not the same ones from layer to layer, or there is no attention.
+        UnfitError: the tokens are not the same ones from layer to layer, or there is no attention.
     """
     with torch.no_grad(), _Attention(image) as attention:
         scored.run(image)
@@ -62,8 +67,14 @@ def rollout(scored: Scored, image: Tensor) -> Map:
     layer = scored.find(scored, image)
     n_patches = math.prod(layer.layout.grid)
     if len(shapes) != 1 or (n_tokens := next(iter(shapes))[0]) < n_patches:
-        what = "no attention among all patches" if not shapes else "attention within windows or among other tokens"
-        raise Unfit(f"rollout needs the same tokens in every layer, and this model has {what}", "--method hirescam")
+        what = (
+            "no attention among all patches"
+            if not shapes
+            else "attention within windows or among other tokens"
+        )
+        raise UnfitError(
+            f"rollout needs the same tokens in every layer, and this model has {what}", "--method hirescam"
+        )
     flow = torch.eye(n_tokens, device=image.device)
     for shares in attention.found:
         mixed = shares + torch.eye(n_tokens, device=image.device)

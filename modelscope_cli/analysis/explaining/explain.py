@@ -1,0 +1,243 @@
+"""`explain`: from a classifier and images to where the evidence lies, and how far each map of it can be trusted."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+import torch
+from torch import Tensor
+
+from modelscope_cli.analysis.explaining.layer import Layer, Names, find_layer
+from modelscope_cli.analysis.explaining.one_image import Question, explain_image
+from modelscope_cli.analysis.explaining.receipt.region import Region
+from modelscope_cli.analysis.explaining.receipt.verdict import read_requirements
+from modelscope_cli.analysis.explaining.request import ALL, AUTO, choose_methods
+from modelscope_cli.analysis.explaining.scored import Scored, opened
+from modelscope_cli.analysis.explaining.target import choose_target
+from modelscope_cli.analysis.explaining.totals import Totals
+from modelscope_cli.analysis.gradients.request import PREDICTED
+from modelscope_cli.analysis.results import Results
+from modelscope_cli.analysis.subject import Subject, as_patterns
+from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.inputs.batch import ModelSide
+from modelscope_cli.inputs.files import PictureFile
+from modelscope_cli.inputs.given import as_given
+from modelscope_cli.inputs.picture import decode
+from modelscope_cli.records.explain import ExplainRecord
+from modelscope_cli.records.keywords import Keywords, spelled_out, texts
+from modelscope_cli.records.naming import label
+from modelscope_cli.records.progress import Progress
+from modelscope_cli.report.folder import check_file
+from modelscope_cli.report.tensor_file import write_tensors
+from modelscope_cli.report.views import folder_of
+
+if TYPE_CHECKING:
+    from modelscope_cli.models.request import Model
+
+BATCH = 16
+MOST_SHOWN = 16  # images whose maps are kept, for the picture and the file of tensors
+
+
+@spelled_out
+def explain(
+    model: "Model" = "resnet34",
+    inputs: Any = None,
+    *,
+    method: str = AUTO,
+    target: str | int = PREDICTED,
+    against: str | int | None = None,
+    layer: str | None = None,
+    receipt: bool = True,
+    box: str | Sequence[float] | None = None,
+    mask: str | PathLike[str] | None = None,
+    require: str | Sequence[str] = (),
+    save_tensors: str | PathLike[str] | None = None,
+    hook: str | Sequence[str] = (),
+    out: str | PathLike[str] | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+    **keywords: Unpack[Keywords],
+) -> ExplainRecord:
+    """Say where in an image the evidence for a class lies, by several methods, and how far each can be trusted.
+
+    The layer is found by following one run back from the score. Over several images all figures are means, and
+    `whereabouts` says for each class where its evidence lies.
+
+    Args:
+        model: a name or file as on the command line, a module of yours, or what `load` returned.
+        inputs: paths, PIL images, tensors, a `DataLoader`; None for seeded noise of the model's own size.
+        method: names with commas between, `auto` for a few that say different things, or `all`; of these two, those
+            that do not fit the model are left out.
+        target: the class to explain: an index, a label, or `predicted`, of each image its own.
+        against: the class Finer-CAM holds it against; None for the mean of the three nearest.
+        layer: where to explain instead of the layer that is found; one call.
+        receipt: whether to hold the maps against chance, edges, shuffled weights, another class, planted evidence.
+        box, mask: where the object is: `x0,y0,x1,y1` in pixels of the image file, or an image whose light pixels
+            are inside.
+        require: what the receipt of the winner has to show: `insertion>chance`.
+        save_tensors: save the cells of the maps here, as `.safetensors`.
+        hook: what changes on the way, as `--hook` takes it.
+        out: folder for the report and the pictures; `force`: it need not be empty.
+
+    Raises:
+        UsageError: a keyword, a class, a layer or a combination that means nothing (exit 2 on the command line).
+        CannotRunError: the model cannot be loaded, raised or is not a classifier, no gradient comes back, or a file
+            cannot be read or written (exit 4).
+    """
+    names = choose_methods(method, texts(against))
+    requirements = read_requirements(as_patterns(require))
+    if requirements and not receipt:
+        raise UsageError("--require is about the receipt", "leave out --no-receipt")
+    region = _region(texts(box), mask)
+    given = as_given(inputs, keywords)
+    results = Results(out, force)
+    if save_tensors is not None:
+        check_file(Path(save_tensors), force)
+    subject = Subject("explain", model, given, keywords, hook=hook, progress=progress)
+    subject.open(batch=BATCH)
+    if save_tensors is not None and subject.inputs.n_images > MOST_SHOWN:
+        raise UsageError(
+            f"--save-tensors keeps the maps of {MOST_SHOWN} images at most", "leave out --save-tensors"
+        )
+    totals = Totals(most_kept=MOST_SHOWN if out is not None or save_tensors is not None else 0)
+    asked = _Asked(str(target), texts(against), _calls(subject, layer), region, given.request.batch or BATCH)
+    is_asked_for = method not in (AUTO, ALL)
+    for question in subject.progress.track(_questions(subject, asked), "images", subject.inputs.n_images):
+        totals.add(
+            question,
+            *explain_image(
+                question, names, subject.loaded.module, has_receipt=receipt, is_asked_for=is_asked_for
+            ),
+        )
+    hooks = subject.conclude()
+    rows = totals.rows()
+    met = tuple(one.check(rows[0].method, rows[0].receipt) for one in requirements)
+    record = ExplainRecord(
+        run=subject.run(),
+        target=totals.target.words if totals.target is not None else PREDICTED,
+        target_index=totals.target.index if totals.target is not None else None,
+        logit=totals.logit / totals.images,
+        probability=totals.probability / totals.images,
+        images=totals.images,
+        rows=rows,
+        unfit=tuple(f"{name}: {why}" for name, why in totals.unfit.items()),
+        requirements=met,
+        passed=all(one.passed for one in met),
+        whereabouts=totals.evidence.whereabouts() if totals.images > 1 else None,
+        whereabouts_method=totals.winner if totals.images > 1 else None,
+        tensors=fspath(save_tensors) if save_tensors is not None else None,
+        out_dir=results.path,
+        hooks=hooks,
+    )
+    if save_tensors is not None:
+        write_tensors(Path(save_tensors), totals.cells())
+        subject.progress.note(f"wrote {save_tensors}")
+    with results.open() as stage:
+        if stage is not None:
+            folder = folder_of("explain")
+            record = replace(record, files=folder.files_for(record, totals.kept))
+            folder.save_report(record, stage, totals.kept, totals.evidence.mean_maps())
+    if out is not None:
+        subject.progress.note(f"wrote {out}")
+    return record
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What every image is asked alike.
+
+    Attributes:
+        calls: labels of the layer's calls, of which one is meant; empty for the layer that is found.
+        batch: images in one pass.
+    """
+
+    target: str
+    against: str | None
+    calls: tuple[str, ...]
+    region: Region | None
+    batch: int
+
+
+def _region(box: str | None, mask: str | PathLike[str] | None) -> Region | None:
+    if box is not None and mask is not None:
+        raise UsageError("--box and --mask both say where the object is", "leave out one of them")
+    if box is not None:
+        return Region.of_box(box)
+    return Region.of_file(fspath(mask)) if mask is not None else None
+
+
+def _calls(subject: Subject, layer: str | None) -> tuple[str, ...]:
+    """Return the labels of the calls a pattern means; of a layer that runs once there is one.
+
+    Raises:
+        UsageError: it means several layers (exit 2).
+    """
+    if layer is None:
+        return ()
+    selection = subject.select(layer)
+    wanted = selection.wanted or {(name, 0) for name in selection.names or ()}
+    labels = tuple(sorted(label(name, call) for name, call in wanted))
+    if len(labels) > 1:
+        raise UsageError(
+            f"'--layer {layer}' means {len(labels)} calls, and a map is of one", f"--layer {labels[-1]}"
+        )
+    return labels
+
+
+def _questions(subject: Subject, asked: _Asked) -> Iterator[Question]:
+    """Give every image of the inputs, with its target, in a model that is open and left as it was."""
+    loaded, names = subject.loaded, Names()
+    side = ModelSide(loaded.family, loaded.device, loaded.dtype)
+    layers: dict[tuple[int, ...], Layer] = {}
+
+    def find(scored: Scored, image: Tensor) -> Layer:
+        """Find the layer for every size of image once."""
+        if image.shape not in layers:
+            layers[image.shape] = find_layer(scored, names, image, asked.calls)
+        return layers[image.shape]
+
+    interventions = subject.bind().interventions
+    preprocessing = subject.inputs.preprocessing
+    with opened(loaded.module, lambda images: side.arrange([images]), interventions, [names]) as run:
+        for batch in subject.inputs:
+            pictures = batch.pictures
+            for n, image in enumerate(_images(batch.args)):
+                with torch.no_grad():
+                    output = run(image)
+                    target = choose_target(asked.target, asked.against, output, loaded.categories)
+                    logit, probability = float(target.score(output)), float(target.probability(output))
+                name = batch.names[n] if batch.names else str(n)
+                inside = None
+                if asked.region is not None:
+                    if preprocessing is None or not batch.names:
+                        raise UsageError("--box and --mask are pixels of an image file", "give an image file")
+                    size = decode(PictureFile(name), preprocessing.mode).size
+                    inside = asked.region.seen(size, preprocessing)
+                yield Question(
+                    name,
+                    Scored(run, target, asked.batch, find, subject.seed),
+                    image,
+                    target,
+                    logit,
+                    probability,
+                    target.runner_up(output),
+                    inside,
+                    preprocessing is not None and any(preprocessing.mean),
+                    pictures[n] if pictures else None,
+                )
+
+
+def _images(args: tuple[Any, ...]) -> Iterator[Tensor]:
+    """Give the images of a batch, `(1, C, H, W)`.
+
+    Raises:
+        CannotRunError: the model is not called with images (exit 4).
+    """
+    images = args[0]
+    if len(args) != 1 or not isinstance(images, Tensor) or images.ndim != 4 or not images.is_floating_point():
+        raise CannotRunError(
+            "explain needs a model of single images, `(N, C, H, W)`", "modelscope models   lists classifiers"
+        )
+    return iter(images.split(1))

@@ -1,0 +1,30 @@
+"""What a person asked `explain` for, checked before anything heavy is imported. Standard library."""
+
+from modelscope_cli.errors import UsageError
+from modelscope_cli.records.keywords import check_choice
+
+AUTO, ALL = "auto", "all"
+# Cheap, and each says something else: a layer's cells in logits, the pixels' way from a blank image, and where a
+# network allows it its rules of relevance or its flow of attention. They are left out where they do not fit.
+_OF_AUTO = ("hirescam", "integrated-gradients", "lrp", "rollout")
+METHODS = (
+    *("hirescam", "gradcam", "gradcam++", "layercam", "finercam", "saliency", "input-x-gradient"),
+    *("integrated-gradients", "smoothgrad", "occlusion", "rollout", "lrp"),
+)
+
+
+def choose_methods(asked: str, against: str | None = None) -> tuple[str, ...]:
+    """Return the methods that `auto`, `all` or a list of names stands for; `against` wants Finer-CAM among them.
+
+    Raises:
+        UsageError: an unknown name (exit 2).
+    """
+    if asked in (AUTO, ALL):
+        chosen = METHODS if asked == ALL else _OF_AUTO
+        return chosen if against is None or "finercam" in chosen else (*chosen, "finercam")
+    names = tuple(dict.fromkeys(name for part in asked.split(",") if (name := part.strip().lower())))
+    for name in names or (asked,):
+        check_choice("method", name, (AUTO, ALL, *METHODS))
+    if against is not None and "finercam" not in names:
+        raise UsageError(f"'--against {against}' is for finercam", "--method finercam")
+    return names

@@ -1,0 +1,68 @@
+"""`modelscope explain`."""
+
+from typing import Annotated
+
+import typer
+
+import modelscope_cli as ms
+from modelscope_cli.commands.explain.options import EXPLAIN, ExplainOptions
+from modelscope_cli.errors import UsageError
+from modelscope_cli.shell import option_groups as groups
+from modelscope_cli.shell import options as opt
+from modelscope_cli.shell.console import PROGRESS
+from modelscope_cli.shell.groups import said, spread
+from modelscope_cli.shell.named_model import FirstArg
+from modelscope_cli.shell.output import emit
+
+NOT_MET = 1
+
+
+@spread
+def explain(
+    first: FirstArg = None,
+    images: opt.ImagesArg = None,
+    how: ExplainOptions = EXPLAIN,
+    hook: opt.HookOpt = None,
+    model: groups.ModelOptions = groups.MODEL,
+    inputs: groups.InputOptions = groups.INPUT,
+    folder: groups.FolderOptions = groups.FOLDER,
+    save: Annotated[
+        bool,
+        typer.Option("--save/--no-save", help="Write the report, or only print.", rich_help_panel="Output"),
+    ] = True,
+    output: groups.OutputOptions = groups.OUTPUT,
+) -> int:
+    """Show where in an image the evidence for a class lies, and print for each map how far it can be trusted.
+
+    The layer is found by following one run back from the score, and named with the reason. The winner stands first;
+    no figure decides alone. Over a folder: where the evidence of each class lies, and the images where it lies at
+    the border or outside of --box or --mask.
+
+    Examples:
+
+      modelscope explain samples/star.png -m squeezenet1_1 -c samples/shapes_squeezenet1_1.safetensors
+
+      modelscope explain photo.jpg -m vit_b_16 --method hirescam,rollout --require 'insertion>chance'
+
+      modelscope explain 'photos/*.jpg' -m resnet50 --method hirescam --no-receipt --box 40,40,200,200
+    """
+    from modelscope_cli.commands.explain.table import explain_columns, explain_sheet
+    from modelscope_cli.report.sheet import choose_columns
+
+    where = output.begin()
+    named, images = model.take("explain", first, images)
+    asked = model.request(named), inputs.request(images, model.seed)
+    choose_columns(explain_columns(), output.columns)
+    how.check()
+    if (folder.out or (output.force and output.output is None and not how.save_tensors)) and not save:
+        raise UsageError("--no-save writes no folder", "leave out --no-save, or --out and --force")
+    record = ms.explain(
+        *asked,
+        **said(how),
+        hook=hook or (),
+        out=folder.choose("explain", named) if save else None,
+        force=output.force,
+        progress=PROGRESS,
+    )
+    emit(where, explain_sheet(record, output.columns), record.to_dict())
+    return 0 if record.passed else NOT_MET

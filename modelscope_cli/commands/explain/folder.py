@@ -1,0 +1,58 @@
+"""The folder `explain` leaves behind."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from modelscope_cli.commands.explain.pictures import Explained, draw_class_maps, draw_explanations
+from modelscope_cli.commands.explain.table import explain_sheet
+from modelscope_cli.records.explain import ExplainRecord
+from modelscope_cli.report import numbers
+from modelscope_cli.report.canvas import save_figure
+from modelscope_cli.report.delimited import render_csv
+from modelscope_cli.report.folder import write_text
+from modelscope_cli.report.json import render_json
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+PICTURE, CLASSES, TABLE, REPORT = "explanation.png", "classes.png", "explanation.csv", "report.json"
+# A question with its outcomes by method, the winner first; see `analysis.explaining.totals`.
+Kept = Sequence[tuple[Any, Mapping[str, Any]]]
+
+
+def files_for(record: ExplainRecord, kept: Kept) -> tuple[str, ...]:
+    """Name what `save_report` writes: pictures only of images, the classes only of several."""
+    pictures = (PICTURE,) if _seen(kept) else ()
+    return (*pictures, *((CLASSES,) if record.whereabouts is not None else ()), TABLE, REPORT)
+
+
+def save_report(record: ExplainRecord, stage: Path, kept: Kept, mean_maps: "Mapping[str, Tensor]") -> None:
+    """Write `files_for(record, kept)`.
+
+    Raises:
+        CannotRunError: a file cannot be written (exit 4).
+    """
+    heading = f"{record.run.model.heading}, why {record.target}"
+    if _seen(kept):
+        save_figure(draw_explanations(_seen(kept), heading), stage / PICTURE)
+    if record.whereabouts is not None:
+        title = f"{heading}: where the evidence lies by {record.whereabouts_method}"
+        save_figure(draw_class_maps(record.whereabouts, mean_maps, title), stage / CLASSES)
+    write_text(stage / TABLE, render_csv(explain_sheet(record)))
+    write_text(stage / REPORT, render_json(record.to_dict()))
+
+
+def _seen(kept: Kept) -> list[Explained]:
+    return [
+        Explained(
+            name=Path(question.name).name,
+            said=f"{question.target.words} {numbers.percent(question.probability)}",
+            image=question.picture,
+            maps={method: outcome.shown for method, outcome in outcomes.items()},
+            receipts={method: outcome.receipt for method, outcome in outcomes.items()},
+            units={method: outcome.units for method, outcome in outcomes.items()},
+        )
+        for question, outcomes in kept
+        if question.picture is not None
+    ]

@@ -1,0 +1,116 @@
+"""The options of `explain` that say what is explained, and how."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from modelscope_cli.analysis.explaining.request import METHODS, choose_methods
+from modelscope_cli.errors import UsageError
+
+_EXPLAIN, _RECEIPT = "Explanation", "Receipt"
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainOptions:
+    """What is explained, and how."""
+
+    method: Annotated[
+        str,
+        typer.Option(
+            "--method",
+            metavar="NAMES",
+            help=f"auto: a few that say different things; all: all that fit; or {', '.join(METHODS)}.",
+            rich_help_panel=_EXPLAIN,
+        ),
+    ] = "auto"
+    target: Annotated[
+        str,
+        typer.Option(
+            "--target",
+            "-t",
+            metavar="CLASS",
+            help="The class to explain: an index, a label, or predicted.",
+            rich_help_panel=_EXPLAIN,
+        ),
+    ] = "predicted"
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="CLASS",
+            help="What finercam holds the target against.",
+            show_default="the three nearest classes",
+            rich_help_panel=_EXPLAIN,
+        ),
+    ] = None
+    layer: Annotated[
+        str | None,
+        typer.Option(
+            "--layer",
+            "-l",
+            metavar="LAYER",
+            help="Where to explain.",
+            show_default="found by following a run back from the score",
+            rich_help_panel=_EXPLAIN,
+        ),
+    ] = None
+    receipt: Annotated[
+        bool,
+        typer.Option(
+            "--receipt/--no-receipt",
+            help="Hold the maps against chance, edges, shuffled weights, another class and planted evidence, or "
+            "only make them.",
+            rich_help_panel=_RECEIPT,
+        ),
+    ] = True
+    box: Annotated[
+        str | None,
+        typer.Option(
+            "--box",
+            metavar="X0,Y0,X1,Y1",
+            help="Where the object is, in pixels of the image file.",
+            rich_help_panel=_RECEIPT,
+        ),
+    ] = None
+    mask: Annotated[
+        Path | None,
+        typer.Option(
+            "--mask",
+            metavar="FILE",
+            help="The same as an image: its light pixels are inside.",
+            rich_help_panel=_RECEIPT,
+        ),
+    ] = None
+    require: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--require",
+            metavar="TEST",
+            help="Exit with 1 where the winner's receipt does not show it: 'insertion>chance', 'road>0.1'.",
+            rich_help_panel=_RECEIPT,
+        ),
+    ] = None
+    save_tensors: Annotated[
+        Path | None,
+        typer.Option(
+            "--save-tensors",
+            metavar="FILE",
+            help="Save the cells of the maps as .safetensors.",
+            rich_help_panel="Output",
+        ),
+    ] = None
+
+    def check(self) -> None:
+        """Refuse what means nothing before torch is imported.
+
+        Raises:
+            UsageError: exit code 2.
+        """
+        choose_methods(self.method, self.against)
+        if self.require and not self.receipt:
+            raise UsageError("--require is about the receipt", "leave out --no-receipt")
+
+
+EXPLAIN = ExplainOptions()
