@@ -42,8 +42,8 @@ class ExplainRecord(Record):
         unfit: methods that were left out, and why: `lrp: LRP knows networks of ReLUs, ...`.
         requirements: what became of each `require`, for the winner.
         passed: whether all were met.
-        whereabouts: of several images, where the evidence lies; None for one. `whereabouts_method`: whose maps those
-            are, of the winner for the first image.
+        whereabouts: of several images, where the evidence lies; None for one. `whereabouts_method`: by whose maps:
+            of the winner for the first image.
         tensors: the file of the maps; None without `save_tensors`.
         files: names inside `out_dir`; None and empty where nothing was saved.
     """

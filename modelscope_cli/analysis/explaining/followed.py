@@ -1,4 +1,4 @@
-"""Follow what is made of an image through a forward pass, function by function, and cut the pass open at one place."""
+"""Follow what is made of an image through a forward pass, function by function, and cut the pass open somewhere."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

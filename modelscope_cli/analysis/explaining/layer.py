@@ -1,4 +1,4 @@
-"""Which layer to explain at: the tensor that enters the global pooling or the selection of a token, and why that."""
+"""Which layer to explain at: the tensor that enters the global pooling or the selection of a token, and why."""
 
 import math
 from collections.abc import Iterator
@@ -201,7 +201,8 @@ def _cuts(followed: Followed, end: int) -> tuple[int, ...]:
         if any(value in last_read for value in made_by.get(call, ())):
             for value in followed.calls[call].reads:
                 last_read.setdefault(value, call)
-    cuts, alive = [], {0}
+    cuts: list[int] = []
+    alive = {0}
     for call in range(len(followed.calls)):
         alive = {value for value in alive if last_read[value] > call}
         alive |= {value for value in made_by.get(call, ()) if value in last_read}
@@ -227,7 +228,7 @@ def find_layer(scored: Scored, names: Names, image: Tensor, wanted: tuple[str, .
     if wanted:
         return _wanted(seen, wanted)
     is_blind: list[str] = []
-    for value, layout in (*_candidates(seen, set(seen.cuts)), *_candidates(seen, set(seen.names.given))):
+    for value, layout in _candidates(seen):
         name, why = seen.name(value), _why(seen, value, layout, is_blind)
         layer = Layer(name, seen.followed.places[value], layout, why, bool(is_blind))
         gradient = scored.at(layer, image).gradient if layout.prefix else None
@@ -249,19 +250,29 @@ def _wanted(seen: Pass, wanted: tuple[str, ...]) -> Layer:
     raise CannotRunError(message, "leave out --layer")
 
 
-def _candidates(seen: Pass, through: set[int]) -> Iterator[tuple[int, Layout]]:
-    """Give what could be explained among the values `through`, the latest first; the image itself is not a layer."""
-    calls, places = seen.followed.calls, seen.followed.places
+def _candidates(seen: Pass) -> Iterator[tuple[int, Layout]]:
+    """Give what could be explained, the best first and of each kind the latest first; the image is not a layer.
+
+    First what everything goes through before the head; where there is no such tensor, behind the head, as where
+    class maps are made of the pixels; then any layer's before the head, as where branches meet in the scores.
+    """
+    calls = seen.followed.calls
     head = max((n for n, call in enumerate(calls) if call.is_weighted), default=len(calls))
+    through = set(seen.cuts)
+    for values, end in ((through, head), (through, len(calls)), (set(seen.names.given), head)):
+        yield from _among(seen, values, end)
+
+
+def _among(seen: Pass, through: set[int], end: int) -> Iterator[tuple[int, Layout]]:
+    calls, places = seen.followed.calls, seen.followed.places
     # A norm beside a skip: what it reads is the one value of its moment, and the patches go on through it alone.
     beside = {value for value in seen.names.norms if set(calls[places[value].call].reads) <= through}
     for value in sorted((through | beside) - {0}, reverse=True):
         place, layout = places[value], seen.layout(value)
-        if layout is None or place.output < 0 or place.call >= head or place.function in _PASSED:
+        if layout is None or place.output < 0 or place.call >= end or place.function in _PASSED:
             continue
-        is_projection = (
-            place.function == "linear" and len(layout.order) == 3
-        )  # to the keys and values of a pooling
+        # To the keys and values of a pooling, say.
+        is_projection = place.function == "linear" and len(layout.order) == 3
         if (value in through or layout.prefix) and not is_projection:
             yield value, layout
 
@@ -270,11 +281,13 @@ def no_gradient(where: str, is_token_alone: bool = False) -> UnfitError:
     """Say that nothing of the score comes back to a layer, which is an error and not an empty map."""
     if is_token_alone:
         message = (
-            f"the gradient of the score is exactly zero at every patch token of '{where}': behind it the score reads "
-            "the class token alone"
+            f"the gradient of the score is exactly zero at every patch token of '{where}': behind it the score "
+            "reads the class token alone"
         )
         return UnfitError(message, "leave out --layer, or name a layer before the last attention")
-    message = f"the gradient of the score is exactly zero everywhere at '{where}': there is nothing to explain there"
+    message = (
+        f"the gradient of the score is exactly zero everywhere at '{where}': nothing can be explained there"
+    )
     return UnfitError(message, "modelscope grads IMAGE   shows where it ends, such as at weights of zero")
 
 

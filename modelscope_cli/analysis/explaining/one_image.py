@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -90,9 +91,8 @@ def explain_image(
             continue
         seconds = time.perf_counter() - started
         shown = found.on(size)
-        outcomes[name] = Outcome(
-            found, shown, seconds, METHODS[name].units, Receipt(**location(shown, question.inside))
-        )
+        where: dict[str, Any] = location(shown, question.inside)
+        outcomes[name] = Outcome(found, shown, seconds, METHODS[name].units, Receipt(**where))
     if not outcomes:
         raise next(iter(unfit.values()))
     if has_receipt:
@@ -120,9 +120,7 @@ def _with_receipts(
     return receipts
 
 
-def _held_against_itself(
-    method: Method, question: Question, found: Map, model: nn.Module
-) -> dict[str, float | tuple[float | None, ...] | None]:
+def _held_against_itself(method: Method, question: Question, found: Map, model: nn.Module) -> dict[str, Any]:
     """Explain again what must have another map: shuffled weights, another class, planted evidence."""
     scored, image = question.scored, question.image
 

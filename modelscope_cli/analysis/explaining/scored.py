@@ -76,7 +76,7 @@ class Scored:
         return score if self.term is None else score + self.term(explained)
 
     def gradients(self, images: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Give the scores and their gradients with respect to the pixels, batch by batch: `(n,)`, `(n, C, H, W)`."""
+        """Give scores and their gradients by the pixels, batch by batch: `(n,)` and `(n, C, H, W)`."""
         for some in images.split(self.batch):
             pixels = some.detach().clone().requires_grad_()
             score = self._score(self.run(pixels), pixels)

@@ -2,6 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor
 
@@ -67,7 +68,9 @@ class Totals:
         return tuple(rows[method] for method in winner_first({m: row.receipt for m, row in rows.items()}))
 
     def _row(self, method: str, first: Outcome) -> Explanation:
-        means = {key: total / n if n else None for key, (total, n) in self._sums[method].items()}
+        means: dict[str, Any] = {
+            key: total / n if n else None for key, (total, n) in self._sums[method].items()
+        }
         receipt = first.receipt
         if self.images > 1:
             receipt = judged(Receipt(**{key: means[key] for key in _FIGURES}))

@@ -9,6 +9,12 @@ from modelscope_cli.report.facts import hook_facts, report_facts
 from modelscope_cli.report.headline import headline
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
+_MEANINGS = (
+    "insertion, higher is better, and deletion, lower is better: areas under the curve of the probability, 0 the "
+    "blank image and 1 the whole, in brackets by chance; ROAD: above 0 is better than chance; shuffled weights, "
+    "other class: how much the map is still the same; planted: how much of known evidence it gives back. They "
+    "show the model images it was not trained on, and disagree at times"
+)
 _MOST_CLASSES = 3  # in the facts; the others stand in the report
 
 
@@ -84,13 +90,7 @@ def _facts(record: ExplainRecord) -> list[tuple[str, str]]:
     facts += [("left out", why) for why in record.unfit]
     if any(row.receipt.insertion_chance is not None for row in record.rows):
         facts += [
-            (
-                "columns",
-                "insertion, higher is better, and deletion, lower is better: areas under the curve of the probability, "
-                "0 the blank image and 1 the whole, in brackets by chance; ROAD: above 0 is better than chance; shuffled "
-                "weights, other class: how much the map is still the same; planted: how much of known evidence it gives "
-                "back. They show the model images it was not trained on, and disagree at times",
-            ),
+            ("columns", _MEANINGS),
             ("order", RULE),
         ]
     facts += [
@@ -117,12 +117,8 @@ def _where(where: Whereabouts, method: str | None) -> list[tuple[str, str]]:
     facts = []
     for one in where.classes[:_MOST_CLASSES]:
         outside = f", {numbers.percent(one.outside)} outside" if one.outside is not None else ""
-        facts.append(
-            (
-                one.label,
-                f"{one.images} images, {numbers.percent(one.border)} at the border{outside}, by {method}",
-            )
-        )
+        said = f"{one.images} images, {numbers.percent(one.border)} at the border{outside}, by {method}"
+        facts.append((one.label, said))
     names = ", ".join(f"{one.image} {numbers.percent(one.share)}" for one in where.outliers)
     place = "outside" if where.measure == "outside" else "at the border"
     return [*facts, (f"most {place}", names)] if names else facts

@@ -1,7 +1,7 @@
 """HiResCAM: gradient times activation, summed over the channels, cell by cell.
 
-Draelos & Carin 2020, "Use HiResCAM instead of Grad-CAM for faithful explanations". With global pooling, or none, and
-a linear head the cells add up to the logit less the head's bias.
+Draelos & Carin 2020, "Use HiResCAM instead of Grad-CAM for faithful explanations". With a linear head, behind
+global pooling or none, the cells add up to the logit less the head's bias.
 """
 
 from torch import Tensor

@@ -1,8 +1,8 @@
 """Integrated gradients: the gradient along the straight way from a blank image, times that way.
 
-Sundararajan et al. 2017, equation 1, with the trapezoid rule. The number of points is doubled, which takes every old
-point over, until the sum is within 1 % of the difference of the two logits twice running: on networks of ReLUs one
-good sum may be luck, and no rule converges steadily there.
+Sundararajan et al. 2017, equation 1, with the trapezoid rule. The number of points is doubled, which takes over
+every old one, until the sum is within 1 % of the difference of the two logits twice running: on networks of ReLUs
+one good sum may be luck, and no rule converges steadily there.
 """
 
 from collections.abc import Sequence

@@ -1,10 +1,10 @@
 """Layer-wise relevance propagation (LRP) for networks of ReLUs.
 
 Bach et al. 2015; the composite of Kohlbrenner et al. 2020, section 3: the flat rule at the first convolution, the
-z+ rule at the others, the epsilon rule (with an epsilon that only avoids dividing by zero) at linear layers. Batch
-norm is folded into the convolution before it; a sum, a mean or a maximum passes relevance on in proportion. All of it is the gradient of a changed
-forward pass, times what it is taken by (Montavon et al. 2019, section 10.3.2): a convolution gives z+ times z / z+,
-where the second is held fast.
+z+ rule at the others, the epsilon rule, with an epsilon of zero, at linear layers. Batch norm is folded into the
+convolution before it; a sum, a mean or a maximum passes relevance on in proportion. All of it is the gradient of a
+changed forward pass times what it is taken by (Montavon et al. 2019, section 10.3.2): a convolution gives z+ times
+z / z+, where the second is held fast.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -67,11 +67,13 @@ class _Rules(Followed):
 
     Attributes:
         ones: what the flat rule takes in place of the image; None before the first convolution.
+        unknown: the first function that none of the rules covers.
     """
 
     def __init__(self, image: Tensor) -> None:
         super().__init__(image)
         self.ones: Tensor | None = None
+        self.unknown = ""
         self._convolved: Any = WeakTensorKeyDictionary()  # what a convolution gave -> what it was called with
 
     def compute(
@@ -88,8 +90,7 @@ class _Rules(Followed):
             called = self._convolved.get(norm["input"])
             return output if called is None else self._convolve(output, _folded(called, norm))
         if isinstance(output, Tensor) and output.is_floating_point() and function not in _IN_PROPORTION:
-            message = f"LRP knows networks of ReLUs, and this one calls '{function}'"
-            raise UnfitError(message, "--method integrated-gradients")
+            self.unknown = self.unknown or function
         return output
 
     def _convolve(self, output: Tensor, called: dict[str, Any]) -> Tensor:
@@ -100,9 +101,8 @@ class _Rules(Followed):
             self.ones = torch.ones_like(image).requires_grad_() if self.ones is None else self.ones
             positive = F.conv2d(self.ones, torch.ones_like(weight), **rest)
         else:
-            positive = F.conv2d(
-                image.clamp(min=0), weight.clamp(min=0), None if bias is None else bias.clamp(min=0), **rest
-            )
+            bias = None if bias is None else bias.clamp(min=0)
+            positive = F.conv2d(image.clamp(min=0), weight.clamp(min=0), bias, **rest)
             if image.detach().amin() < 0:
                 positive = positive + F.conv2d(image.clamp(max=0), weight.clamp(max=0), **rest)
         return positive * (output / (positive + 1e-9)).detach()
@@ -128,13 +128,16 @@ def lrp(scored: Scored, image: Tensor) -> Map:
     pixels = image.detach().clone().requires_grad_()
     with _Rules(pixels) as rules:
         output = scored.run(pixels)
+    if rules.unknown:
+        message = f"LRP knows networks of ReLUs, and this one calls '{rules.unknown}'"
+        raise UnfitError(message, "--method integrated-gradients")
     score = scored.target.score(output)
     leaves = [pixels] if rules.ones is None else [pixels, rules.ones]
     found = torch.autograd.grad(score.sum(), leaves, allow_unused=True)
-    relevance = sum(
-        leaf.detach() * gradient for leaf, gradient in zip(leaves, found, strict=True) if gradient is not None
-    )
-    cells = torch.as_tensor(relevance)[0].float().sum(0).cpu()
+    cells = torch.zeros(image.shape[-2:])
+    for leaf, gradient in zip(leaves, found, strict=True):
+        if gradient is not None:
+            cells += (leaf.detach() * gradient)[0].float().sum(0).cpu()
     return Map(
         cells, "relevance by the flat, z+ and epsilon rules", adds_up=share_of(cells, float(score.detach()))
     )

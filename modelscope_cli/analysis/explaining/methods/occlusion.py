@@ -61,10 +61,9 @@ def occlusion(scored: Scored, image: Tensor) -> Map:
     detail = occlude(scored, image, fine, score)
     for n in chosen:
         top, left, bottom, right = coarse[n]
-        part = detail[top:bottom, left:right]
-        cells[top:bottom, left:right] += (
-            part - part.mean()
-        )  # where in the window, and no more than the window
+        part = detail[top:bottom, left:right] * (side / half) ** 2  # a small window hides less
+        # Where in the window, and no more than the window.
+        cells[top:bottom, left:right] += part - part.mean()
     return Map(
         cells.float(),
         f"windows of {side} pixels hidden one by one, and of {half} in the {len(chosen)} that matter most",

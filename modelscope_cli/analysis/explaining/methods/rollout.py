@@ -1,6 +1,6 @@
 """Attention rollout: where information flows through the attention of a transformer, whatever the class.
 
-Abnar & Zuidema 2020, section 3: the mean over the heads of each layer, half of it the skip connection, multiplied up.
+Abnar & Zuidema 2020, section 3: the mean over the heads of each layer, half of it the skip connection, multiplied.
 """
 
 import math
@@ -43,10 +43,9 @@ class _Attention(Followed):
             self.found.append(heads)
 
 
-def _shares(
-    query: Tensor, key: Tensor, *, attn_mask: Tensor | None = None, scale: float | None = None, **_: Any
-) -> Tensor:
+def _shares(query: Tensor, key: Tensor, *_: Any, **kwargs: Any) -> Tensor:
     """Return what `scaled_dot_product_attention` computes on its way and does not give."""
+    attn_mask, scale = kwargs.get("attn_mask"), kwargs.get("scale")
     logits = query @ key.transpose(-2, -1) * (scale or 1 / math.sqrt(query.shape[-1]))
     if attn_mask is not None:
         logits = (

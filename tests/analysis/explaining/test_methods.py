@@ -1,0 +1,330 @@
+"""The methods against what is known beforehand: linear models, additive ones, captum."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from captum.attr import LRP, IntegratedGradients, LayerGradCam, Occlusion, Saliency
+from captum.attr import InputXGradient as CaptumInputXGradient
+from captum.attr._utils.lrp_rules import Alpha1_Beta0_Rule, EpsilonRule
+from models_to_explain import Boxes, BoxesOfMaps, Flattened, Pooled, drawn, explained, image, scored
+from safetensors.torch import load_file
+from tolerance import A_NETWORK, assert_close, close
+from torch import nn
+from torchvision.models import get_model
+
+from modelscope_cli.analysis.explaining.layer import UnfitError
+from modelscope_cli.analysis.explaining.methods import LAYER, METHODS, PIXELS
+from modelscope_cli.analysis.explaining.methods.integrated_gradients import integrate
+from modelscope_cli.analysis.explaining.methods.lrp import _Rules
+from modelscope_cli.analysis.explaining.methods.occlusion import occlude, windows
+from modelscope_cli.analysis.explaining.methods.smoothgrad import noisy_copies
+
+SAMPLES = Path(__file__).parents[3] / "samples"
+OF_PIXELS = [name for name, method in METHODS.items() if method.kind == PIXELS]
+OF_LAYERS = [name for name, method in METHODS.items() if method.kind == LAYER]
+ADDITIVE = ("input-x-gradient", "integrated-gradients", "occlusion")
+
+
+@pytest.fixture(scope="module")
+def squeezenet():
+    weights = load_file(SAMPLES / "shapes_squeezenet1_1.safetensors")
+    model = get_model("squeezenet1_1", num_classes=len(weights["classifier.1.bias"]))
+    model.load_state_dict(weights)
+    return model.eval().requires_grad_(False)
+
+
+class Linear(nn.Module):
+    def forward(self, x):
+        weights = torch.linspace(-1, 1, x[0].numel()).view(x.shape[1:])
+        return torch.stack([(x * weights).sum((1, 2, 3)) + 2, x.sum((1, 2, 3))], 1)
+
+
+class FourthPower(nn.Module):
+    def forward(self, x):
+        return torch.stack([x.pow(4).sum((1, 2, 3)), x.sum((1, 2, 3))], 1)
+
+
+@pytest.mark.parametrize("method", ["input-x-gradient", "integrated-gradients"])
+def test_of_a_linear_model_every_pixel_has_its_own_share(method):
+    x = image()
+    weights = torch.linspace(-1, 1, x.numel()).view_as(x)
+    assert_close(explained(method, Linear(), x).cells, (x * weights)[0].sum(0))
+
+
+def test_of_a_linear_model_a_window_hidden_takes_its_share():
+    x = image(side=28)
+    shares = (x * torch.linspace(-1, 1, x.numel()).view_as(x))[0].sum(0)
+    with scored(Linear()) as question:
+        found = occlude(question, x, windows((28, 28), 4, 4), float(question.scores(x)))
+    own = F.avg_pool2d(shares[None, None], 4)[0, 0] * 16
+    expected = own.repeat_interleave(4, 0).repeat_interleave(4, 1).double()
+    assert (found - expected).abs().max() < 1e-4 * expected.abs().max()
+
+
+def test_integrated_gradients_of_a_fourth_power_are_that_power():
+    x = image()
+    found = explained("integrated-gradients", FourthPower(), x)
+    assert found.steps == 33  # the error of n intervals is 1 / n^2: below 1 % first at 16
+    assert found.completeness == pytest.approx(1 / 32**2, rel=1e-2)
+    assert (found.cells - (x**4)[0].sum(0)).abs().max() < 2 / 32**2 * float((x**4).max()) * 3
+
+
+@pytest.mark.parametrize("model", [Pooled(), Flattened()], ids=["pooled", "flattened"])
+def test_the_cells_of_hirescam_and_the_bias_of_the_head_are_the_logit(model):
+    model, x = drawn(model), image()
+    logit = float(model(x)[0, 1])
+    found = explained("hirescam", model, x, 1)
+    assert float(found.cells.sum()) + float(model.head.bias[1]) == close(logit, scale=1)
+    assert found.adds_up == close(1 - float(model.head.bias[1]) / logit, scale=1)
+    assert found.layer == "features"
+
+
+def test_behind_global_pooling_gradcam_is_hirescam_and_elsewhere_not():
+    x = image()
+    pooled, flattened = drawn(Pooled()), drawn(Flattened())
+    assert_close(explained("gradcam", pooled, x).cells, explained("hirescam", pooled, x).cells)
+    gradcam, hirescam = (explained(name, flattened, x).cells for name in ("gradcam", "hirescam"))
+    assert (gradcam - hirescam).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("method", OF_PIXELS)
+def test_evidence_in_a_box_is_found_there_and_moves_with_the_class(method):
+    model, x = Boxes(), image().abs() + 0.5
+    for index in (0, 1):
+        cells = explained(method, model, x, index).cells
+        # Windows of 4 pixels fit into the boxes but for the second's, whose left side lies within one.
+        assert model.share_inside(cells, index) > (0.85 if method == "occlusion" else 0.999)
+
+
+@pytest.mark.parametrize(
+    "method", [name for name in OF_LAYERS if name not in ("gradcam", "finercam", "gradcam++")]
+)
+def test_at_a_layer_too_where_the_gradient_is_taken_cell_by_cell(method):
+    model, x = drawn(BoxesOfMaps()), image()
+    for index in (0, 1):
+        cells = explained(method, model, x, index).cells
+        assert model.boxes.share_inside(cells, index) > 0.999
+
+
+def test_a_pixel_that_is_not_used_gets_nothing_and_two_used_alike_get_the_same():
+    x = image()
+    x[..., 5, 7] = x[..., 9, 8]  # both in the first box
+    for method in (*ADDITIVE[:2], "saliency"):
+        cells = explained(method, Boxes(), x).cells
+        assert cells[0, 0] == 0
+        assert cells[5, 7] == cells[9, 8]
+
+
+def test_integrated_gradients_add_like_the_functions_they_explain():
+    model, x = drawn(Pooled(2)), image()
+    both = nn.Sequential(model, nn.Linear(2, 2, bias=False))
+    with torch.no_grad():
+        both[1].weight.copy_(torch.tensor([[2.0, -3.0], [0, 0]]))
+
+    def of(net, index):
+        with scored(net, index) as question:
+            return integrate(question, x, torch.zeros_like(x), first=16, most=16).cells
+
+    assert_close(of(both.eval(), 0), 2 * of(model, 0) - 3 * of(model, 1), A_NETWORK)
+
+
+def test_integrated_gradients_do_not_see_how_a_batch_norm_is_written():
+    norm = drawn(
+        nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(5400, 3))
+    )
+    folded = torch.nn.utils.fusion.fuse_conv_bn_eval(norm[0], norm[1])
+    without = nn.Sequential(folded, *norm[2:]).eval()
+    x = image()
+    assert_close(
+        explained("integrated-gradients", norm, x).cells,
+        explained("integrated-gradients", without, x).cells,
+        A_NETWORK,
+    )
+
+
+@pytest.mark.parametrize("batch", [1, 5])
+def test_the_batch_changes_nothing(batch):
+    model, x = drawn(Pooled()), image()
+    for method in ("integrated-gradients", "smoothgrad", "occlusion"):
+        one, other = (explained(method, model, x, batch=n).cells for n in (16, batch))
+        assert_close(one, other, A_NETWORK)
+
+
+class TestAgainstCaptum:
+    """captum's own answers on a toy and on the bundled SqueezeNet."""
+
+    @pytest.fixture(params=["toy", "squeezenet"])
+    def case(self, request, squeezenet):
+        if request.param == "toy":
+            return drawn(Pooled()), image(), 1
+        return squeezenet, 0.5 * image(side=80), 3
+
+    def test_saliency_is_captums_largest_over_the_channels(self, case):
+        model, x, index = case
+        expected = Saliency(model).attribute(x.clone().requires_grad_(), index)[0].amax(0)
+        assert_close(explained("saliency", model, x, index).cells, expected.detach(), A_NETWORK)
+
+    def test_input_x_gradient(self, case):
+        model, x, index = case
+        expected = CaptumInputXGradient(model).attribute(x.clone().requires_grad_(), index)[0].sum(0)
+        assert_close(explained("input-x-gradient", model, x, index).cells, expected.detach(), A_NETWORK)
+
+    def test_integrated_gradients_with_the_same_points(self, case):
+        model, x, index = case
+        # captum's own trapezoid gives its points weights that add up to (n - 1) / n; the mean of its sums from the
+        # left and from the right is the rule.
+        halves = [
+            IntegratedGradients(model).attribute(
+                x, target=index, n_steps=8, method=side, internal_batch_size=16
+            )
+            for side in ("riemann_left", "riemann_right")
+        ]
+        expected = (sum(halves) / 2)[0].sum(0).float()
+        with scored(model, index) as question:
+            found = integrate(question, x, torch.zeros_like(x), first=8, most=8)
+        assert_close(found.cells, expected, A_NETWORK)
+        assert found.steps == 9
+
+    def test_smoothgrad_with_the_same_noise(self, case):
+        model, x, index = case
+        gradients = [
+            Saliency(model).attribute(copy.requires_grad_(), index, abs=False) for copy in noisy_copies(x, 0)
+        ]
+        expected = torch.cat(gradients).mean(0).abs().amax(0)
+        assert_close(explained("smoothgrad", model, x, index).cells, expected.detach(), A_NETWORK)
+
+    def test_gradcam_and_its_relu(self, case):
+        model, x, index = case
+        cells = explained("gradcam", model, x, index).cells
+        for is_cut in (False, True):
+            captum = LayerGradCam(model, model.features).attribute(x, index, relu_attributions=is_cut)[0, 0]
+            assert_close(cells.relu() if is_cut else cells, captum.detach(), A_NETWORK)
+
+    def test_occlusion_with_the_same_windows(self, case):
+        model, x, index = case
+        side = x.shape[-1] // 4
+        with torch.no_grad():
+            expected = Occlusion(model).attribute(x, (3, side, side), (3, side // 2, side // 2), target=index)
+        with scored(model, index) as question:
+            found = occlude(
+                question, x, windows((x.shape[-2], x.shape[-1]), side, side // 2), float(question.scores(x))
+            )
+        logit = float(model(x)[0, index].detach())
+        assert_close(found.float(), expected[0, 0], A_NETWORK, scale=abs(logit))
+
+
+def test_the_relevance_of_a_network_without_biases_is_its_logit():
+    model, x = drawn(Pooled()), image()
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            parameter.data.zero_()
+    found = explained("lrp", model, x)
+    assert found.adds_up == close(1.0, A_NETWORK, scale=1)
+
+
+def test_relevance_is_the_same_whether_batch_norm_is_folded_or_not():
+    net = nn.Sequential(
+        *(nn.Conv2d(3, 6, 3, bias=False), nn.BatchNorm2d(6), nn.ReLU()),
+        *(nn.Conv2d(6, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(6 * 28 * 28, 3)),
+    )
+    net = drawn(net)
+    fuse = torch.nn.utils.fusion.fuse_conv_bn_eval
+    folded = nn.Sequential(fuse(net[0], net[1]), net[2], fuse(net[3], net[4]), *net[5:]).eval()
+    x = image()
+    ours, theirs = (explained("lrp", model, x).cells for model in (net, folded))
+    assert_close(ours, theirs, 100 * A_NETWORK)  # divides by sums that nearly cancel
+
+
+class Tail(nn.Module):
+    """What follows a first convolution, with a rule of captum's for each layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.relu = nn.Conv2d(4, 5, 3, bias=False), nn.ReLU()
+        self.head = nn.Linear(5 * 12 * 12, 3, bias=False)
+        self.conv.rule, self.head.rule = Alpha1_Beta0_Rule(), EpsilonRule(1e-9)
+
+    def forward(self, x):
+        return self.head(self.relu(self.conv(x)).flatten(1))
+
+
+def test_z_plus_is_captums_alpha_1_beta_0():
+    tail, inner = drawn(Tail()), torch.rand(1, 4, 14, 14, generator=torch.Generator().manual_seed(0))
+    expected = LRP(tail).attribute(inner.clone().requires_grad_(), 1)[0].sum(0).detach()
+    with scored(tail, 1) as question:
+        found = _relevance_behind(question, inner)
+    assert (found - expected).abs().max() < 1e-4 * expected.abs().max()
+
+
+def _relevance_behind(question, inner):
+    """Return the relevance at a tensor that is not an image, so that the first convolution is as any other."""
+    leaf = inner.clone().requires_grad_()
+    before = leaf + 0
+    with _Rules(leaf) as rules:
+        passed = leaf.clone()
+        output = question.run(passed)
+    assert rules.ones is None
+    (gradient,) = torch.autograd.grad(question.target.score(output).sum(), leaf)
+    return (before * gradient)[0].sum(0).detach()
+
+
+@pytest.mark.parametrize(
+    ("net", "word"),
+    [(nn.GELU(), "gelu"), (nn.Sigmoid(), "sigmoid"), (nn.SiLU(), "silu"), (nn.LayerNorm(32), "layer_norm")],
+)
+def test_lrp_refuses_what_it_does_not_know(net, word):
+    model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), net, nn.Flatten(), nn.Linear(4 * 1024, 3)).eval()
+    with pytest.raises(UnfitError, match=word):
+        explained("lrp", model, image())
+
+
+class TinyViT(nn.Module):
+    """A class token, positions, and the encoder layers of torch."""
+
+    def __init__(self, depth=2):
+        super().__init__()
+        self.patches = nn.Conv2d(3, 16, 8, 8)
+        self.token = nn.Parameter(torch.zeros(1, 1, 16))
+        self.blocks = nn.ModuleList(
+            nn.TransformerEncoderLayer(16, 2, 32, 0.0, batch_first=True, norm_first=True)
+            for _ in range(depth)
+        )
+        self.norm, self.head = nn.LayerNorm(16), nn.Linear(16, 3)
+
+    def forward(self, x):
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        x = torch.cat([self.token.expand(len(x), -1, -1), x], 1)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x)[:, 0])
+
+
+def test_rollout_is_the_product_of_the_attention_and_knows_no_class():
+    model, x = drawn(TinyViT()), image()
+    found = explained("rollout", model, x).cells
+    tokens, flow = model.patches(x).flatten(2).transpose(1, 2), torch.eye(17)
+    tokens = torch.cat([model.token, tokens], 1)
+    for block in model.blocks:
+        normed = block.norm1(tokens)
+        shares = block.self_attn(normed, normed, normed)[1][0]
+        mixed = (shares + torch.eye(17)) / 2
+        flow, tokens = mixed / mixed.sum(1, keepdim=True) @ flow, block(tokens)
+    assert_close(found, flow[0, 1:].reshape(4, 4).detach(), A_NETWORK)
+    assert torch.equal(found, explained("rollout", model, x, 2).cells)
+
+
+def test_finercam_is_gradcam_of_the_lead_over_another_class():
+    model, x = drawn(Pooled(2)), image()
+    own, other = (explained("gradcam", model, x, index).cells for index in (0, 1))
+    assert_close(explained("finercam", model, x).cells, own - 0.6 * other, A_NETWORK)
+
+
+def test_a_shift_by_the_stride_shifts_the_map_by_one_cell():
+    model, x = drawn(Pooled()), image(side=64)
+    with torch.no_grad():
+        x[..., :16], x[..., 48:], x[..., :16, :], x[..., 48:, :] = 0, 0, 0, 0
+    moved = torch.roll(x, 4, -1)
+    one, other = (explained("hirescam", model, given).cells for given in (x, moved))
+    assert_close(other[2:-2, 3:-2], one[2:-2, 2:-3], A_NETWORK)
