@@ -1,7 +1,8 @@
 """Which layer to explain at: the tensor that enters the global pooling or the selection of a token, and why."""
 
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,45 +131,37 @@ class Pass:
         shape = self.followed.shapes[value]
         if len(shape) == 4:
             orders = ((0, 1, 2, 3), (0, 3, 1, 2))  # channels first, channels last
-            order = min(orders, key=lambda o: self._stretch(shape[o[2]], shape[o[3]]))
+            order = min(orders, key=lambda o: self._stretch((shape[o[2]], shape[o[3]])))
             grid = (shape[order[2]], shape[order[3]])
-            return (
-                Layout(grid, order) if math.prod(grid) > 1 and self._stretch(*grid) < _MOST_STRETCH else None
-            )
+            is_grid = math.prod(grid) > 1 and self._stretch(grid) < _MOST_STRETCH
+            return Layout(grid, order) if is_grid else None
         if len(shape) == 3 and 1 in shape[:2] and sum(side > 1 for side in shape) == 2:
             batch = 0 if shape[0] == 1 else 1
-            for tokens, channel in ((1 - batch, 2), (2, 1 - batch)):
-                found = self._grid_of(shape[tokens])
-                if found is not None:
-                    grid, prefix = found
-                    return Layout(grid, (batch, channel, tokens), prefix)
+            tokens = ((batch, 2, 1 - batch), (batch, 1 - batch, 2))  # channels last, channels first
+            return next(self._tokens(shape, tokens), None)
         return None
 
-    def _stretch(self, rows: int, columns: int) -> float:
+    def _stretch(self, grid: tuple[int, int]) -> float:
         """Return how much longer one side of a cell would be than the other; of no cells, infinity."""
-        ratio = rows * self.size[1] / (columns * self.size[0]) if columns else 0.0
+        ratio = grid[0] * self.size[1] / (grid[1] * self.size[0]) if grid[1] else 0.0
         return max(ratio, 1 / ratio) if ratio else math.inf
 
-    def _grid_of(self, n_tokens: int) -> tuple[tuple[int, int], int] | None:
-        """Return the grid of so many tokens and how many stand before it: one seen in this pass, else one in the
-        proportions of the image."""
-        height, width = self.size
-        seen = {
-            layout.grid
-            for value, shape in self.followed.shapes.items()
-            if len(shape) == 4 and (layout := self.layout(value)) is not None
-        }
-        for prefix in range(_MOST_PREFIX + 1):
-            n_places = n_tokens - prefix
-            if n_places < 4:
-                return None
-            rows = round(math.sqrt(n_places * height / width))
-            grids = [grid for grid in seen if math.prod(grid) == n_places]
-            if rows and n_places % rows == 0 and rows * width == n_places // rows * height:
-                grids.append((rows, n_places // rows))
-            if grids:
-                return min(grids, key=lambda grid: self._stretch(*grid)), prefix
-        return None
+    def _tokens(self, shape: tuple[int, ...], orders: Sequence[tuple[int, ...]]) -> Iterator[Layout]:
+        """Give how tokens may lie, best first: on a grid seen in this pass, else on one in the proportions of the
+        image, with the fewest other tokens before it."""
+        shapes = self.followed.shapes.items()
+        layouts = (self.layout(value) for value, other in shapes if len(other) == 4)
+        seen = sorted({layout.grid for layout in layouts if layout is not None}, key=self._stretch)
+        prefixed = list(itertools.product(range(_MOST_PREFIX + 1), orders))
+        for prefix, order in prefixed:
+            for grid in seen:
+                if math.prod(grid) == shape[order[2]] - prefix:
+                    yield Layout(grid, order, prefix)
+        for prefix, order in prefixed:
+            n_places = shape[order[2]] - prefix
+            rows = round(math.sqrt(max(n_places, 0) * self.size[0] / self.size[1]))
+            if n_places >= 4 and n_places % rows == 0 and self._stretch((rows, n_places // rows)) == 1:
+                yield Layout((rows, n_places // rows), order, prefix)
 
 
 def follow(scored: Scored, names: Names, image: Tensor) -> Pass:

@@ -10,6 +10,7 @@ from torchvision.models import get_model, list_models
 
 from modelscope_cli.analysis.explaining.layer import UnfitError
 from modelscope_cli.analysis.explaining.methods import METHODS
+from modelscope_cli.models.on_meta import on_meta
 
 # The tensor that enters the global pooling of each family, or the place that sees all patches for the last time.
 TORCHVISION = {
@@ -35,13 +36,11 @@ QUICK = ("resnet18", "densenet121", "squeezenet1_0", "mobilenet_v3_small", "regn
 
 def layer_of(name):
     """Find the layer of a model without values, which a table of shapes needs none of."""
-    with torch.device("meta"):
-        slow = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
+    slow = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
+    with on_meta():
         model = get_model(name, weights=None, **slow).eval()
-        size = 299 if name == "inception_v3" else 224
-        if "vit" in name and "max" not in name:
-            size = model.image_size
-        given = torch.empty(1, 3, size, size)
+    size = 299 if name == "inception_v3" else 224
+    given = torch.empty(1, 3, size, size, device="meta")
     with scored(model) as question:
         return question.find(question, given)
 
@@ -158,8 +157,9 @@ def test_another_layer_can_be_asked_for():
     assert (layer.name, layer.layout.grid, layer.why) == ("features.1", (16, 16), "asked for")
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_a_scripted_model_is_refused_in_words():
-    model = torch.jit.trace(drawn(Pooled()), image())
+    model = torch.jit.script(drawn(Pooled()))
     with scored(model) as question, pytest.raises(UnfitError, match="compiled or scripted"):
         question.find(question, image())
 
