@@ -20,6 +20,8 @@ from modelscope_cli.analysis.gradients.freezing import flags_kept, measure_savin
 from modelscope_cli.analysis.gradients.losses import Criterion, Loss
 from modelscope_cli.analysis.gradients.parameter_gradients import ParameterGradients, global_norm
 from modelscope_cli.analysis.gradients.request import GradsRequest
+from modelscope_cli.analysis.outputs.aim import Aim
+from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import list_layers
 from modelscope_cli.hooks.selection import Selection
@@ -69,6 +71,7 @@ def measure_gradients(
     selection: Selection,
     request: GradsRequest,
     *,
+    aim: Aim | None = None,
     interventions: Sequence[Intervention] = (),
     track: Callable[[Iterable[Batch], str], Iterator[Batch]] = lambda batches, what: iter(batches),
 ) -> Gradients:
@@ -77,6 +80,7 @@ def measure_gradients(
     Args:
         selection: the layers whose activations are shown; with `clip.kind == "activations"` those that are
             clipped, and all are shown.
+        aim: the number that is differentiated instead of a loss.
         interventions: change what flows, forward and backward.
         track: wraps an iteration to show its progress.
 
@@ -84,7 +88,7 @@ def measure_gradients(
         UsageError: the loss, its target or a pattern does not fit the model (exit 2).
         CannotRunError: nothing to differentiate, or the forward or backward pass raised (exit 4).
     """
-    return _Measurement(loaded, selection, request, interventions).run(batches, track)
+    return _Measurement(loaded, selection, request, interventions, aim).run(batches, track)
 
 
 class _Measurement:
@@ -94,12 +98,13 @@ class _Measurement:
         selection: Selection,
         request: GradsRequest,
         interventions: Sequence[Intervention],
+        aim: Aim | None,
     ) -> None:
         self._interventions = interventions
         self._loaded = loaded
         self._model = loaded.module
         self._request = request
-        self._criterion = Criterion(request.loss, loaded.family, loaded.categories)
+        self._criterion = Criterion(request.loss, OutputReader.of(loaded), aim)
         self._is_clipping_flow = request.clip is not None and request.clip.kind == "activations"
         self._shown = Selection(is_innermost_only=True) if self._is_clipping_flow else selection
         self._activations = self._make_observer(selection)
@@ -195,7 +200,7 @@ class _Measurement:
             args = training_args(self._model, self._loaded.family, args, label)
         try:
             with torch.enable_grad():
-                return self._criterion(session.run(args))
+                return self._criterion(session.run(args), args)
         except ForwardError as error:
             if "BackwardHookFunction" in str(error.__cause__) and "modified inplace" in str(error.__cause__):
                 raise _forbidden_in_place(error) from error

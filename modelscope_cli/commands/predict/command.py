@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 class Scores(StrEnum):
     """What turns logits into scores."""
 
+    auto = "auto"
     softmax = "softmax"
     sigmoid = "sigmoid"
 
@@ -38,7 +39,7 @@ def predict(
             ".safetensors).",
         ),
     ] = None,
-    top: Annotated[int, whole("--top", min=1, metavar="K", help="How many classes an image.")] = 5,
+    top: Annotated[int, whole("--top", min=1, metavar="K", help="How many classes or boxes an image.")] = 5,
     labels: Annotated[
         Path | None,
         typer.Option(
@@ -53,9 +54,9 @@ def predict(
         typer.Option(
             "--scores",
             help="softmax: exactly one class an image, the scores add up to 1. sigmoid: several classes or "
-            "none, each scored on its own.",
+            "none, each scored on its own. auto: sigmoid where the model states it, else softmax.",
         ),
-    ] = Scores.softmax,
+    ] = Scores.auto,
     threshold: Annotated[
         float | None,
         real(
@@ -76,9 +77,11 @@ def predict(
     batch: opt.BatchOpt = None,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> None:
-    """Print what a classifier says about images: the likeliest classes of each, one row a class.
+    """Print what a model says about images: the likeliest classes of each, one row a class.
 
-    Any number of images goes through in batches; tsv and csv are written row by row as the predictions come.
+    Of a segmentation model these are the classes that cover most of the image, of a detection model its best
+    boxes; of several heads each has its rows. Any number of images goes through in batches; tsv and csv are written
+    row by row as the predictions come.
 
     Examples:
 
