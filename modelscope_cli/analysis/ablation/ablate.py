@@ -77,6 +77,8 @@ def ablate(
         interventions=subject.bind().interventions,
         track=subject.progress.track,
     )
+    if ablations.output_note is not None:
+        subject.progress.note(ablations.output_note)
     if ablations.why_whole:
         subject.progress.note(f"every pass runs the whole model, which {ablations.why_whole}")
     subject.warn(ablations.warnings)
@@ -88,7 +90,7 @@ def ablate(
         mode=method,
         images=subject.inputs.n_images,
         classes=ablations.classes,
-        output=ablations.kind,
+        output=ablations.output,
         score_name=ablations.score_name,
         not_called=uncalled(subject.loaded.module, selection, ablations.called),
         out_dir=results.path,

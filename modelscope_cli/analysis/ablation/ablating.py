@@ -53,7 +53,8 @@ class Ablations:
     """Everything `ablate` found out; `rows` by effect.
 
     Attributes:
-        kind, score_name: what the model gives, and what the followed number of it is.
+        output, score_name: what the model gives, and what the followed number of it is.
+        output_note: which tensor is taken for what, where that has to be said.
         why_whole: what the model does that lets no pass begin at the changed layer; None where they all do.
         called: every layer that ran.
     """
@@ -61,8 +62,9 @@ class Ablations:
     baseline: Baseline
     rows: tuple[Ablation, ...]
     classes: int
-    kind: str
+    output: str
     score_name: str
+    output_note: str | None
     why_whole: str | None
     called: frozenset[str]
     warnings: tuple[Notice, ...]
@@ -206,8 +208,9 @@ class _Ablating:
             baseline=self._baseline(),
             rows=by_effect(rows),
             classes=self._trial.main.n_classes or len(self._categories or ()),
-            kind=self._trial.kind,
+            output=self._trial.kind,
             score_name=self._followed[0][0].name,
+            output_note=self._trial.note,
             why_whole=self._why_whole,
             called=self._called,
             warnings=(*self._warnings, *undecided(self._predictions)),

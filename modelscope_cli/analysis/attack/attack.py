@@ -84,6 +84,8 @@ def attack(
     with counting(subject.progress, "steps", asked.restarts * (asked.steps + 1)) as tick:
         aim = None if asked.target is None else resolve_aim(asked.target, subject)
         attacked = on_image.attack_picture(loaded, subject.inputs, asked, tick, interventions, aim)
+    if attacked.before.note is not None:
+        subject.progress.note(attacked.before.note)
     hooks = subject.conclude()
     with results.open() as stage:
         folder = folder_of("attack")

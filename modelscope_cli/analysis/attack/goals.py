@@ -10,6 +10,7 @@ from torch import Tensor
 from modelscope_cli.analysis.attack.search import Goal
 from modelscope_cli.analysis.outputs.aim import THE_PREDICTED, Aim, class_index, name_class
 from modelscope_cli.analysis.outputs.answer import Answer, FollowedAnswer
+from modelscope_cli.analysis.outputs.vectors import Vectors
 from modelscope_cli.errors import CannotRunError, UsageError
 
 # A share of the pixels, of a box's score, or of a likeness: more than this much has to go.
@@ -139,6 +140,11 @@ def choose_goal(aim: Aim | None, answer: Answer, categories: Sequence[str] | Non
         return _pixel_goal(aim, answer, categories)
     if kind == "boxes":
         return _box_goal(aim, answer, categories)
+    if isinstance(answer.main, Vectors) and answer.main.is_one_value:
+        raise CannotRunError(
+            "the model gives one value an image, and an attack needs classes, pixels, boxes or an embedding",
+            "modelscope grads IMAGE --target 'logit:[0]'   differentiates it",
+        )
     own = answer.follow(THE_PREDICTED, categories)
     other = None if aim is None else answer.follow(aim, categories)
     return LikenessGoal(own, other, (other or own).words)

@@ -9,7 +9,7 @@ from torch import Tensor
 from modelscope_cli.analysis.outputs.aim import Aim
 from modelscope_cli.analysis.outputs.leaves import Leaves
 from modelscope_cli.analysis.outputs.said import Followed, Said, settle
-from modelscope_cli.analysis.outputs.vectors import reference_like, similarity
+from modelscope_cli.analysis.outputs.vectors import Vectors, reference_like, similarity
 from modelscope_cli.errors import UsageError
 
 
@@ -53,6 +53,17 @@ class Answer:
             return self.main.words
         return "; ".join(f"'{path}', {part.words}" for path, part in self.parts)
 
+    @property
+    def note(self) -> str | None:
+        """Say which tensor is taken for what; None where there is but one, a row of scores."""
+        if self.kind == "classes" and len(self.leaves) == 1:
+            return None
+        path, n_tensors = self.parts[0][0], len(self.leaves)
+        taken = (
+            f"'{path}', one of {n_tensors} tensors: " if path and self.kind not in ("heads", "boxes") else ""
+        )
+        return f"output: {taken if n_tensors > 1 else ''}{self.words}"
+
     def __len__(self) -> int:
         return len(self.main)
 
@@ -85,7 +96,8 @@ class Answer:
                 words, "cosine similarity", lambda answer: similarity(answer.main.tensor(), own)
             )
         followed = self.main.follow(aim, categories)
-        return _of_main(followed, self.main.score_name)
+        is_one_value = isinstance(self.main, Vectors) and self.main.is_one_value
+        return _of_main(followed, "value" if is_one_value else self.main.score_name)
 
     def changed(self, after: "Answer") -> Tensor | None:
         """Return the share of decisions that another answer makes otherwise, a mean over the heads, `(N,)`."""

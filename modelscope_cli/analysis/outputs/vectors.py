@@ -24,9 +24,14 @@ class Vectors(Said):
     def words(self) -> str:
         shape = self.values.shape[1:]
         if len(shape) <= 1:
-            return f"an embedding of {shape.numel()} values" if shape.numel() > 1 else "one value an image"
+            return "one value an image" if self.is_one_value else f"an embedding of {shape.numel()} values"
         what = "tokens" if len(shape) == 2 else "feature maps"
         return f"{what} of {'x'.join(map(str, shape))}"
+
+    @property
+    def is_one_value(self) -> bool:
+        """Whether there is a single number for each image."""
+        return self.values[0].numel() == 1
 
     def __len__(self) -> int:
         return len(self.values)
@@ -41,6 +46,8 @@ class Vectors(Said):
         if aim.kind not in (PREDICTED, "similar"):
             raise means_nothing(aim, self.words, "--target similar:FILE, or --target 'logit:[0]'")
         own = self.values.detach()
+        if self.is_one_value and aim.kind == PREDICTED:  # one number has no angle to another
+            return Followed("the value", lambda answer: answer.tensor().reshape(len(self)))
         words = "its own output"
         if aim.kind == "similar":
             own, words = reference_like(aim, own), f"the output for {aim.name}"

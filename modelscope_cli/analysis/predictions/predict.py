@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from modelscope_cli.analysis.outputs.answer import Answer
+from modelscope_cli.analysis.outputs.classes import ClassScores
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.said import Scoring
+from modelscope_cli.analysis.outputs.vectors import Vectors
 from modelscope_cli.analysis.predictions.guesses import predictions_of
 from modelscope_cli.analysis.predictions.request import check_scoring, choose_activation
 from modelscope_cli.analysis.predictions.scores import check_labels
@@ -81,7 +83,9 @@ def predict(
     with HookSession(subject.loaded.module, interventions=interventions) as session:
         for batch in subject.track(subject.inputs, "images"):
             answer = reader.read(session.run(batch.args), batch.args, batch.n_images).settled()
-            _check_predicts(answer)
+            answer = _as_predictions(answer, activation)
+            if n_done == 0 and answer.note is not None:
+                subject.progress.note(answer.note)
             if names is not None and answer.main.n_classes is not None:
                 check_labels(names, answer.main.n_classes, of_labels)
             found = predictions_of(answer, top, categories, batch, n_done, Scoring(activation, temperature))
@@ -97,12 +101,24 @@ def predict(
     return replace(record, run=subject.run(), predictions=tuple(predictions), hooks=hooks)
 
 
-def _check_predicts(answer: Answer) -> None:
-    if answer.kind == "vectors":
-        raise CannotRunError(
-            f"the model gives {answer.words}, not scores of classes or boxes: there is nothing to predict",
-            "modelscope summary MODEL   shows its output",
-        )
+def _as_predictions(answer: Answer, activation: str) -> Answer:
+    """Return an answer that is a prediction; with sigmoid one value an image is a class that is on or off.
+
+    Raises:
+        CannotRunError: it is not a prediction (exit 4).
+    """
+    main = answer.main
+    if not isinstance(main, Vectors):
+        return answer
+    if main.is_one_value and activation == "sigmoid":
+        scores = ClassScores(main.values.reshape(len(main), 1), has_several=True)
+        return replace(answer, parts=((answer.parts[0][0], scores),))
+    raise CannotRunError(
+        f"the model gives {answer.words}, not scores of classes or boxes: there is nothing to predict",
+        "--scores sigmoid   takes it for one class that is on or off"
+        if main.is_one_value
+        else "modelscope summary MODEL   shows its output",
+    )
 
 
 def _named(labels: str | PathLike[str] | Sequence[str] | None) -> tuple[tuple[str, ...] | None, str]:

@@ -31,6 +31,8 @@ class Pruning:
     """What pruning does to a model; the fields are those of `PruneRecord`, the masks those at `amount`."""
 
     output: str
+    output_note: str | None
+
     layers: tuple[PrunedLayer, ...]
     totals: PruneTotals
     sweep: tuple[Drift, ...]
@@ -99,7 +101,7 @@ def measure_pruning(
         CannotRunError: the model raised, or gives nothing that can be compared (exit 4).
     """
     model, categories = reader.module, reader.categories
-    kind, n_done = "", 0
+    kind, note, n_done = "", None, 0
     plans: dict[float, Masks] = {}
     sums = {amount: _DriftSum() for amount in request.amounts}
     before: list[Prediction] = []
@@ -127,11 +129,12 @@ def measure_pruning(
                 sums[amount].add(whole, pruned)
                 if amount == request.amount:
                     after += predictions_of(pruned, _N_GUESSES, categories, batch, n_done)
-            n_done, kind = n_done + len(whole), whole.kind
+            n_done, kind, note = n_done + len(whole), whole.kind, whole.note
     layers = {amount: [_row(p, masks) for p in prunables] for amount, masks in plans.items()}
     totals = {amount: _totals(model, rows) for amount, rows in layers.items()}
     return Pruning(
         output=kind,
+        output_note=note,
         layers=tuple(layers[request.amount]),
         totals=totals[request.amount],
         sweep=tuple(sums[amount].result(amount, totals[amount]) for amount in plans),

@@ -100,6 +100,8 @@ def prune(
         interventions=interventions,
         track=subject.track,
     )
+    if pruning.output_note is not None:
+        subject.progress.note(pruning.output_note)
     subject.warn(pruning.warnings)
     hooks = subject.conclude()
     record = PruneRecord(
