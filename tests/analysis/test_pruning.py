@@ -314,12 +314,13 @@ def test_a_careless_model_does_not_drift_by_itself():
     assert result.sweep[0].max_logit_change == 0
 
 
-def test_a_model_that_is_no_classifier_is_refused():
+def test_maps_drift_by_their_angle():
     model = nn.Conv2d(3, 4, 3)
-    with pytest.raises(CannotRunError, match="it is not a classifier"):
-        measure_pruning(
-            OutputReader("custom", None, model), batches(1), find_prunable(model, (), ()), PruneRequest()
-        )
+    (drift,) = measure_pruning(
+        OutputReader("custom", None, model), batches(1), find_prunable(model, (), ()), PruneRequest()
+    ).sweep
+    assert (drift.agreement, drift.kl_divergence) == (None, None)
+    assert 0 < drift.cosine_similarity < 1
 
 
 def test_answers_of_nan_agree_with_nothing():

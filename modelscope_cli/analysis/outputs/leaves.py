@@ -13,8 +13,8 @@ Leaves = tuple[tuple[str, Tensor], ...]
 # Names under which scores are returned: transformers' and most people's `logits`, `out` of torchvision's
 # segmentation, one of CLIP's two.
 _SCORES = ("logits", "out", "logits_per_image", "scores", "prediction", "predictions", "pred")
-# Beginnings of names under which a network returns what it makes of an image, and not what it says of it.
-_FEATURES = ("embed", "feature", "hidden", "last_hidden", "pooler", "pooled", "image_embed", "text_embed")
+# Beginnings of names under which a network returns what it makes of an image, and not scores of classes.
+_FEATURES = ("embed", "feature", "hidden", "last_hidden", "pooler", "pooled", "image_embed", "text_embed", "box")
 # The auxiliary heads of torchvision's models, which serve the training.
 AUXILIARY = ("aux", "aux_logits", "aux_logits1", "aux_logits2")
 
@@ -32,7 +32,7 @@ def main_leaf(leaves: Sequence[tuple[str, Tensor]]) -> tuple[str, Tensor]:
     """Return the one that a person would call the output.
 
     That is the one named as scores are; else the first row of scores for each image, `(N, C)`, that is not named
-    as features are; else the first row of anything; else the first of all.
+    as features or boxes are; else the first row of anything; else the first of all.
     """
     named = [leaf for leaf in leaves if last_name(leaf[0]) in _SCORES and leaf[1].ndim > 1]
     named.sort(key=lambda leaf: _SCORES.index(last_name(leaf[0])))
@@ -42,8 +42,9 @@ def main_leaf(leaves: Sequence[tuple[str, Tensor]]) -> tuple[str, Tensor]:
 
 
 def is_features(path: str) -> bool:
-    """Whether a tensor is named as something a network makes of an image: `pooler_output`, `image_embeds`."""
-    return last_name(path).lower().startswith(_FEATURES) or last_name(path).lower().endswith("embeds")
+    """Whether a tensor is named as what a network makes of an image, or finds in it: `pooler_output`, `boxes`."""
+    name = last_name(path).lower()
+    return name.startswith(_FEATURES) or name.endswith(("embeds", "boxes"))
 
 
 def last_name(path: str) -> str:

@@ -90,7 +90,7 @@ class OutputReader:
             return ClassScores(tensor, stated.has_several_labels)
         if tensor.ndim == 4 and tensor.shape[1] > 1 and self._is_per_pixel(path, tensor, args):
             return PixelScores(tensor)
-        return Vectors(tensor if tensor.ndim else tensor[None])
+        return Vectors(tensor if tensor.ndim > 1 else tensor.reshape(-1, 1))
 
     def _is_per_pixel(self, path: str, tensor: Tensor, args: Any) -> bool:
         """Tell scores of pixels from feature maps, a motion, or an image."""
