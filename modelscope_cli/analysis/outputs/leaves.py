@@ -14,7 +14,17 @@ Leaves = tuple[tuple[str, Tensor], ...]
 # segmentation, one of CLIP's two.
 _SCORES = ("logits", "out", "logits_per_image", "scores", "prediction", "predictions", "pred")
 # Beginnings of names under which a network returns what it makes of an image, and not scores of classes.
-_FEATURES = ("embed", "feature", "hidden", "last_hidden", "pooler", "pooled", "image_embed", "text_embed", "box")
+_FEATURES = (
+    "embed",
+    "feature",
+    "hidden",
+    "last_hidden",
+    "pooler",
+    "pooled",
+    "image_embed",
+    "text_embed",
+    "box",
+)
 # The auxiliary heads of torchvision's models, which serve the training.
 AUXILIARY = ("aux", "aux_logits", "aux_logits1", "aux_logits2")
 
