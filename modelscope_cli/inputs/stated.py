@@ -63,6 +63,12 @@ def stated_outputs(module: nn.Module | None) -> StatedOutputs:
     return StatedOutputs(n_classes, has_no_classes=n_classes == 0)
 
 
+def is_published(module: nn.Module) -> bool:
+    """Tell whether what a module says of its preparation is of published weights: it says where they are."""
+    cfg = _cfg(module) or {}
+    return any(cfg.get(key) for key in ("url", "hf_hub_id", "file"))
+
+
 def stated_labels(module: nn.Module | None) -> tuple[str, ...] | None:
     """Return the names of the classes in order; None where nobody knows.
 

@@ -63,7 +63,7 @@ def predict(
     """
     check_number("top", top, 1)
     check_scoring(scores, threshold, temperature)
-    names, of_labels = _named(labels)
+    names, of_labels = named_labels(labels)
     subject = Subject("predict", model, inputs, keywords, hook=hook, progress=progress)
     activation = choose_activation(scores, threshold, subject.loaded.module)
     subject.open()
@@ -121,7 +121,7 @@ def _as_predictions(answer: Answer, activation: str) -> Answer:
     )
 
 
-def _named(labels: str | PathLike[str] | Sequence[str] | None) -> tuple[tuple[str, ...] | None, str]:
+def named_labels(labels: str | PathLike[str] | Sequence[str] | None) -> tuple[tuple[str, ...] | None, str]:
     """Return the names of the classes, and what to call them in a message."""
     if labels is None:
         return None, ""
