@@ -27,8 +27,8 @@ logging.getLogger("PIL").addHandler(logging.NullHandler())
 def decode(file: PictureFile, mode: Mode, *, is_turned: bool = True) -> Image.Image:
     """Return the first frame of a picture as 8-bit `RGB` or `L`, turned the way its EXIF data says.
 
-    Without `is_turned` it is as it is stored. Transparency is laid over white; 16-bit gray is divided by 257, so that
-    white stays white.
+    Without `is_turned` it stays as it is stored. Transparency is laid over white; 16-bit gray is divided by 257, so
+    that white stays white.
 
     Raises:
         CannotRunError: exit code 4; empty, not a picture, truncated, not readable, or too large to open.

@@ -44,7 +44,7 @@ class Evidence:
     """What speaks for another preparation than the one that is meant; how sure the model is does not.
 
     Attributes:
-        kind: `accuracy`, held against the classes of the images, or `batch norm`, against what was seen in training.
+        kind: `accuracy`, by the classes of the images, or `batch norm`, by what was seen in training.
         name: of the variation. `value`: of it; `as_meant`: of the preparation that is meant.
     """
 

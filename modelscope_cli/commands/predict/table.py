@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from modelscope_cli.commands.predict.doctor_table import doctor_sheet
+from modelscope_cli.records.doctor import DoctorRecord
 from modelscope_cli.records.predict import Guess, PredictRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import hook_facts
@@ -58,8 +60,10 @@ def _box(row: _Row, n_decimals: int = 0) -> str:
     return " ".join(f"{side:.{n_decimals}f}" for side in row.guess.box or ())
 
 
-def predict_sheet(record: PredictRecord, columns: str | None = None) -> Sheet:
-    """Lay out the guesses, image by image, likeliest first."""
+def predict_sheet(record: PredictRecord | DoctorRecord, columns: str | None = None) -> Sheet:
+    """Lay out the guesses, image by image, likeliest first; or what the doctor found."""
+    if isinstance(record, DoctorRecord):
+        return doctor_sheet(record, columns)
     threshold = record.threshold
     return Sheet(
         title=_title(record),
