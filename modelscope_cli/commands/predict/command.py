@@ -68,7 +68,8 @@ def predict(
     asked = model.request(named), prepared.request(images, model.seed, batch=batch)
     if doctor:
         given.refuse_idle(top, hook)
-        return _doctor(asked, given.labels, where, output.columns)
+        _doctor(asked, given.labels, where, output.columns)
+        return
     choose_columns(predict_columns(), output.columns)
     check_scoring(given.scores, given.threshold, given.temperature)
 
