@@ -8,8 +8,9 @@ from modelscope_cli.checkpoints.entries import Contents
 from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
 from modelscope_cli.models.beside import Described, described_beside, described_within
-from modelscope_cli.models.hubs import check_hub
+from modelscope_cli.models.hubs import PACKAGES, check_hub
 from modelscope_cli.models.identify import identify, picture_side
+from modelscope_cli.models.names import timm_names
 from modelscope_cli.models.request import Headers, ModelRequest, is_checkpoint
 from modelscope_cli.records.weights import Identified
 
@@ -21,14 +22,14 @@ _N_NAMED = 3
 def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
     """Turn `--model FILE` into the name of a model and a checkpoint for it; and a note that says so.
 
-    A `config.json` beside it goes before names and shapes, for timm's and torchvision's look alike.
+    What a `config.json` beside it says goes before names and shapes, for timm's and torchvision's look alike.
 
     Any other request comes back as it is. With `strict` off the nearest model will do. What was read of the file
     stands in the request that is returned, and one that has it already is not read again.
 
     Raises:
         UsageError: a checkpoint is given twice, or fits several models (exit 2).
-        CannotRunError: not a checkpoint, or not one of a torchvision model (exit 4).
+        CannotRunError: not a checkpoint, or not one of a known model (exit 4).
     """
     if not is_checkpoint(request.model):
         return request, ()
@@ -41,7 +42,10 @@ def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
         return _of_hub(request, described)
     headers = request.headers_of(path) or _read_headers(path, request.key)
     contents, found = headers.contents, headers.architecture
-    described = described or (described_within(contents) if found.name is None else None)
+    is_of_timm = bool(found.candidates) and found.candidates[0].startswith("timm:")
+    described = described or (described_within(contents) if found.name is None or is_of_timm else None)
+    if described is None and is_of_timm:
+        described = _of_timm(path, found.candidates)
     if described is not None:
         return _of_hub(replace(request, checkpoint=path, headers=headers), described)
     name = found.name or _said(contents, found)
@@ -55,6 +59,26 @@ def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
         model_args = (*model_args, f"image_size={side}")
     note = f"model: {name}, by the names and shapes in '{path}'"
     return replace(request, model=name, checkpoint=path, model_args=model_args, headers=headers), (note,)
+
+
+def _of_timm(path: Path, candidates: tuple[str, ...]) -> Described:
+    """Take the one that the file is called after, as timm's own are, else the plainest.
+
+    Raises:
+        UsageError: timm is not installed (exit 2).
+    """
+    listed = " or ".join(candidates)
+    if not timm_names():
+        message = f"'{path}' seems to be {listed}, by its names and shapes, and timm is not installed"
+        raise UsageError(message, f"pip install {PACKAGES['timm']}")
+    called = [name for name in candidates if path.name.startswith(name.partition(":")[2])]
+    model = max(called, key=len, default=candidates[0])
+    by = f"the names and shapes in '{path}'"
+    if len(candidates) > 1:
+        others = ", ".join(name for name in candidates if name != model)
+        by += " and what it is called" if called else ""
+        by += f"; the same fit {others}: --model NAME --checkpoint {shlex.quote(str(path))} takes another"
+    return Described(model, by)
 
 
 def _of_hub(request: ModelRequest, described: Described) -> tuple[ModelRequest, tuple[str, ...]]:
@@ -100,7 +124,7 @@ def _not_recognised(path: Path, found: Identified) -> ModelscopeError:
         message = f"'{path}' fits several models, whose weights look alike: {', '.join(found.candidates)}"
         return UsageError(message, f"--model {found.candidates[0]} --checkpoint {typed}")
     if found.score < _MIN_SCORE:
-        message = f"'{path}' holds the weights of no torchvision model"
+        message = f"'{path}' holds the weights of no torchvision model, and of none of timm"
         return CannotRunError(message, f"--model path/to/file.py:NAME --checkpoint {typed}")
     message = f"'{path}' is not a torchvision model: nearest is {found.nearest}, {differences(found)}"
     return CannotRunError(message, f"--model {found.nearest} --checkpoint {typed} --no-strict")
