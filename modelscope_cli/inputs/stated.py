@@ -63,6 +63,18 @@ def stated_outputs(module: nn.Module | None) -> StatedOutputs:
     return StatedOutputs(n_classes, has_no_classes=n_classes == 0)
 
 
+def check_stated(module: nn.Module | None) -> None:
+    """Refuse to prepare images where the module says how in words that cannot be understood.
+
+    Raises:
+        CannotRunError: exit code 4.
+    """
+    if module is not None and _config(module) is not None:
+        from modelscope_cli.inputs.processor import check_processor
+
+        check_processor(module)
+
+
 def is_published(module: nn.Module) -> bool:
     """Tell whether what a module says of its preparation is of published weights: it says where they are."""
     cfg = _cfg(module) or {}

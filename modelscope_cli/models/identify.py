@@ -39,9 +39,10 @@ def identify(shapes: Mapping[str, Shape]) -> Identified:
         exact = [fit for fit in fits if fit.is_exact]
         if exact:
             return exact[0].identified(tuple(fit.name for fit in exact))
-        if of_timm := timm_architectures(state):
-            return _identified_in_timm(of_timm, state, prefix)
         best = max([best, *fits], key=lambda fit: fit.score)
+        of_timm = timm_architectures(state)
+        if of_timm and not (best.name in of_timm and best.only_lacks):
+            return _identified_in_timm(of_timm, state, prefix)
     return best.identified(())
 
 
@@ -74,6 +75,11 @@ class _Fit:
     @property
     def is_exact(self) -> bool:
         return bool(self.name) and not (self.missing or self.unexpected or self.misshaped)
+
+    @property
+    def only_lacks(self) -> bool:
+        """Whether all that is there fits: a model of torchvision's without its head is not timm's."""
+        return bool(self.name) and not (self.unexpected or self.misshaped)
 
     def identified(self, candidates: tuple[str, ...]) -> Identified:
         return Identified(
