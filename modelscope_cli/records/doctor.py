@@ -14,7 +14,7 @@ class Variation:
         kind: `meant`, `given`, `crop`, `resize`, `values`, `channels` or `turning`.
         what: what it does, in words.
         affected: how many images the model gets other values of than as meant.
-        changed: how many images have another prediction than as meant.
+        changed: how many images have another prediction than as meant, or none that is a number.
         probability_change: mean of |p - p as meant|, of the class that is predicted as meant.
         kl_divergence: mean of KL(as meant || varied), in nats.
         top_probability: mean probability of the predicted class.

@@ -245,6 +245,24 @@ def test_an_image_that_its_exif_turns(tmp_path: Path) -> None:
     assert (row.affected, row.changed) == (1, 1)
 
 
+class Brittle(nn.Module):
+    """Gives NaN for values above 100."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.where(x.mean((2, 3)) > 100, math.nan, x.mean((2, 3)))
+
+
+def test_what_gives_nan_in_a_variation_is_the_worst_and_never_most_sure(hues: Path) -> None:
+    record = ms.doctor(Brittle(), str(hues / "*/*.png"), size=32)
+    worst = [row for row in record if math.isnan(row.kl_divergence)]
+    assert {row.name for row in worst} == {"0..255", "0..255, then normalised"}
+    assert record.variations[: len(worst)] == tuple(worst)
+    assert all(row.changed == 9 for row in worst)
+    assert "'0..255" not in str(record).partition("most sure")[2]
+    with pytest.raises(CannotRunError, match="logits are NaN or infinite"):
+        ms.doctor(Brittle(), str(hues / "*/*.png"), size=32, mean=-200.0)
+
+
 def test_what_is_not_a_classifier_of_images_is_refused(shapes: Path) -> None:
     with pytest.raises(UsageError, match="noise is not prepared"):
         ms.doctor(WithBatchNorm())

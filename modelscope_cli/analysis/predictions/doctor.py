@@ -1,5 +1,6 @@
 """`predict --doctor`: how far a classifier's predictions hang on the way images are prepared for it."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -23,7 +24,7 @@ from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.inputs.stated import is_published
 from modelscope_cli.inputs.variations import Varied, plain, variations
 from modelscope_cli.models.load import LoadedModel
-from modelscope_cli.records.doctor import DoctorRecord
+from modelscope_cli.records.doctor import DoctorRecord, Variation
 from modelscope_cli.records.keywords import Keywords, spelled_out
 from modelscope_cli.records.progress import Progress
 
@@ -101,10 +102,14 @@ def doctor(
         assumed=assumed,
         meant=meant.words,
         given=" ".join(options) if meant is not used else None,
-        variations=(*sorted(rows[1:], key=lambda row: (-row.changed, -row.kl_divergence)), rows[0]),
+        variations=(*sorted(rows[1:], key=_damage, reverse=True), rows[0]),
         evidence=evidence(rows),
         left_out=left_out,
     )
+
+
+def _damage(row: Variation) -> tuple[int, float]:
+    return row.changed, math.inf if math.isnan(row.kl_divergence) else row.kl_divergence
 
 
 def _predict(
@@ -116,7 +121,11 @@ def _predict(
     for tally, args in zip(tallies, batch.prepared(one.varied.plan for one in tallies), strict=True):
         norm.into = tally.entering
         made = class_scores(session.run(args), batch.n_images).double().cpu()
-        images, logits = (args[0], made) if images is None or logits is None else (images, logits)
+        if images is None or logits is None:
+            if not made.isfinite().all():
+                message = "the model's logits are NaN or infinite, so there is nothing to compare with"
+                raise CannotRunError(message, "modelscope stats   shows where they begin")
+            images, logits = args[0], made
         tally.compare(args[0], images)
         yield tally, made, logits
 

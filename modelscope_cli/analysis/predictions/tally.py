@@ -105,7 +105,7 @@ class Tally:
         predicted, before = logits.argmax(1), meant.argmax(1)
         p, p_meant = logits.softmax(1), meant.softmax(1)
         columns = (
-            predicted != before,
+            (predicted != before) | ~logits.isfinite().all(1),
             (p - p_meant).gather(1, before[:, None])[:, 0].abs(),
             kl_divergence(meant, logits),
             p.amax(1),

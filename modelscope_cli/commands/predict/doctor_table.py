@@ -116,7 +116,7 @@ def _damage(row: Variation, images: int) -> str:
 
 
 def _most_sure(record: DoctorRecord, meant: Variation) -> str:
-    best = max(record.variations, key=lambda row: row.top_probability)
+    best = max(record.variations, key=lambda row: (row.top_probability > 0, row.top_probability))  # or is NaN
     text = f"'{best.name}', {numbers.percent(best.top_probability)} on average"
     if best is not meant:
         text += f", and {numbers.percent(meant.top_probability)} as meant"
