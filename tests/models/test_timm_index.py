@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import save_file
 
 import modelscope_cli as ms
@@ -117,6 +118,21 @@ def test_the_average_of_a_training_that_does_not_say_its_model(timm: Any, tmp_pa
         loaded = load_model(ModelRequest(str(tmp_path / "last.pth.tar"), key=key, device="cpu"))
         assert loaded.info.name == "timm:test_resnet"
         assert loaded.module.num_classes == 6
+
+
+def test_a_checkpoint_does_not_say_how_its_images_were_prepared(timm: Any, tmp_path: Path) -> None:
+    """What timm publishes is of its own weights; a module says it of itself."""
+    model = timm.create_model("test_vit", num_classes=4).eval()
+    torch.save(model.state_dict(), tmp_path / "net.pth")
+    image = Image.new("RGB", (50, 40), "red")
+    record = ms.doctor(tmp_path / "net.pth", image, device="cpu")
+    assert record.stated_by is None
+    assert record.assumed == "the model's pretrained_cfg, test_vit.r160_in1k"
+    assert record["as meant"].misfit is None
+    assert ms.doctor(model, image).stated_by == record.assumed
+    model.pretrained_cfg.update(crop_pct=0.9)
+    timm.models.save_for_hf(model, tmp_path / "hub")
+    assert ms.doctor(tmp_path / "hub", image, device="cpu").stated_by is not None
 
 
 def test_a_checkpoint_without_its_head(timm: Any, tmp_path: Path) -> None:

@@ -64,19 +64,10 @@ def doctor(
     """
     names, of_labels = named_labels(labels)
     subject = Subject("predict", model, inputs, keywords, progress=progress)
-    given = subject.given
-    if not (given.request.files or given.images):
-        raise UsageError(f"{given.name} is not prepared, and so not varied", "give images")
-    loaded = subject.loaded
-    if loaded.family not in _FAMILIES:
-        what = f"a model of the family '{loaded.family.replace('_', ' ')}' is not a classifier of images"
-        raise CannotRunError(what, "modelscope predict --doctor IMAGES --model resnet34")
-    subject.open()
-    used = subject.inputs.preprocessing
-    if used is None:
-        raise UsageError(f"{given.name} holds tensors, which are not prepared", "give images")
+    used = _open(subject)
+    loaded, request = subject.loaded, subject.given.request
     stated_by, assumed = _stated(loaded)
-    options = given.request.size_options() + given.request.value_options()
+    options = request.size_options() + request.value_options()
     meant = used if stated_by is None or not options else _own_plan(loaded)
     varied, left_out = _varied(meant, subject.first)
     first = [Varied(AS_MEANT, "meant", meant.words, meant)]
@@ -106,6 +97,25 @@ def doctor(
         evidence=evidence(rows),
         left_out=left_out,
     )
+
+
+def _open(subject: Subject) -> Preprocessing:
+    """Open the images, and return how they are prepared.
+
+    Raises:
+        UsageError: not images (exit 2).
+        CannotRunError: not a model that classifies images, or a file that cannot be read (exit 4).
+    """
+    given, family = subject.given, subject.loaded.family
+    if not (given.request.files or given.images):
+        raise UsageError(f"{given.name} is not prepared, and so not varied", "give images")
+    if family not in _FAMILIES:
+        what = f"a model of the family '{family.replace('_', ' ')}' is not a classifier of images"
+        raise CannotRunError(what, "modelscope predict --doctor IMAGES --model resnet34")
+    subject.open()
+    if subject.inputs.preprocessing is None:
+        raise UsageError(f"{given.name} holds tensors, which are not prepared", "give images")
+    return subject.inputs.preprocessing
 
 
 def _damage(row: Variation) -> tuple[int, float]:
@@ -158,14 +168,14 @@ def _truth(files: Sequence[str], categories: Sequence[str] | None) -> list[int] 
 def _stated(loaded: LoadedModel) -> tuple[str | None, str | None]:
     """Return who states how images are prepared for the weights, else where what is used instead comes from."""
     weights, preset = loaded.info.weights, loaded.transforms
-    of_others = weights.resolved == "random" or weights.origin == "checkpoint"
     if loaded.info.source == "zoo":
-        if not of_others:
-            return f"the preset of torchvision's weights {weights.resolved}", None
-        return None, f"torchvision's preset for its own weights of {loaded.info.name}"
-    if preset is None:
-        return None, "what most models trained on ImageNet take"
-    origin = preset.origin if isinstance(preset, Preset) else "the model"
-    if of_others and loaded.info.source == "timm" and is_published(loaded.module):
-        return None, f"what timm publishes for its own weights ({origin})"
-    return origin, None
+        says, is_of_others = f"torchvision's preset of the weights of {loaded.info.name}", True
+        if weights.origin in ("cache", "download"):
+            return f"torchvision's preset of the weights {weights.resolved}", None
+    elif isinstance(preset, Preset):
+        says, is_of_others = preset.origin, weights.origin == "checkpoint" and is_published(loaded.module)
+    else:
+        says, is_of_others = "what most models trained on ImageNet take", True
+    if weights.resolved == "random":
+        return None, f"{says}; the weights are random"
+    return (None, says) if is_of_others else (says, None)

@@ -86,8 +86,7 @@ def _facts(record: DoctorRecord) -> list[tuple[str, str]]:
     if record.stated_by is not None:
         facts.append(("stated by", record.stated_by))
     else:
-        text = f"nobody: as meant is a guess, {record.assumed}; whoever trained the weights knows"
-        facts.append(("stated by", text))
+        facts.append(("stated by", f"nobody, so as meant is a guess: {record.assumed}"))
     if record.given is not None:
         given = next(row for row in record.variations if row.kind == "given")
         text = f"{record.given}: not what the weights state; {_damage(given, record.images)}"
