@@ -141,6 +141,8 @@ def test_a_checkpoint_without_its_head(timm: Any, tmp_path: Path) -> None:
     loaded = load_model(ModelRequest(str(tmp_path / "net.pth"), device="cpu"))
     assert loaded.module.num_classes == 0
     assert identify(read_contents(tmp_path / "net.pth").shapes()).num_classes is None
+    with pytest.raises(CannotRunError, match="has no head"):
+        ms.doctor(loaded, Image.new("RGB", (50, 40)))
 
 
 def test_where_several_fit_the_name_of_the_file_decides_or_the_plainest_is_taken(

@@ -21,7 +21,7 @@ from modelscope_cli.inputs.preprocess import Preprocessing
 from modelscope_cli.inputs.preset import Preset
 from modelscope_cli.inputs.processor import ProcessorPreset
 from modelscope_cli.inputs.request import InputRequest
-from modelscope_cli.inputs.stated import is_published
+from modelscope_cli.inputs.stated import is_published, stated_outputs
 from modelscope_cli.inputs.variations import Varied, plain, variations
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.records.doctor import DoctorRecord, Variation
@@ -112,6 +112,9 @@ def _open(subject: Subject) -> Preprocessing:
     if family not in _FAMILIES:
         what = f"a model of the family '{family.replace('_', ' ')}' is not a classifier of images"
         raise CannotRunError(what, "modelscope predict --doctor IMAGES --model resnet34")
+    if stated_outputs(subject.loaded.module).has_no_classes:
+        message = "the model has no head: what it gives are features, not scores of classes"
+        raise CannotRunError(message, "modelscope summary MODEL   shows its output")
     subject.open()
     if subject.inputs.preprocessing is None:
         raise UsageError(f"{given.name} holds tensors, which are not prepared", "give images")

@@ -45,8 +45,8 @@ def predict(
 
     Of a segmentation model these are the classes that cover most of the image, of a detection model its best
     boxes; of several heads each has its rows. Any number of images goes through in batches; tsv and csv are written
-    row by row as the predictions come. With --doctor, one row a mistake: what preparing the images in the usual wrong
-    ways does to the predictions.
+    row by row as the predictions come. With --doctor, one row a mistake: what preparing the images in the usual
+    wrong ways does to the predictions.
 
     Examples:
 
