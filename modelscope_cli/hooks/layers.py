@@ -7,24 +7,38 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.utils import parametrize
 
 from modelscope_cli.hooks.patterns import Layer
 from modelscope_cli.hooks.torch_private import children_of
 
 
 def list_layers(model: nn.Module) -> list[tuple[Layer, nn.Module]]:
-    """Return every distinct module with its first name, parents before children; the model itself first."""
+    """Return every distinct module with its first name, parents before children; the model itself first.
+
+    What `torch.nn.utils.parametrize` puts into a layer to compute its weight is a part of that layer, not one more.
+    """
     names: dict[nn.Module, list[str]] = {}
+    hidden = {id(one) for module in model.modules() for one in _parametrizations(module)}
+    in_attention = {
+        id(child)
+        for module in model.modules()
+        if isinstance(module, nn.MultiheadAttention)
+        for child in module.children()
+    }
     for name, module in model.named_modules(remove_duplicate=False):
-        names.setdefault(module, []).append(name)
+        if id(module) not in hidden:
+            names.setdefault(module, []).append(name)
     return [
         (
             Layer(
                 name=first,
-                type=type(module).__name__,
+                type=type_of(module),
                 is_leaf=_is_leaf(module),
                 depth=first.count(".") + 1 if first else 0,
                 aliases=tuple(others),
+                # The layer in an attention is a place for its weight, and no one's linear layer.
+                bases=() if id(module) in in_attention else _bases(module),
             ),
             module,
         )
@@ -32,9 +46,29 @@ def list_layers(model: nn.Module) -> list[tuple[Layer, nn.Module]]:
     ]
 
 
+def type_of(module: nn.Module) -> str:
+    """Return the name of a layer's class: the one it had before it was parametrized, or scripted."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return str(getattr(module, "original_name", type(module).__name__))
+    return parametrize.type_before_parametrizations(module).__name__
+
+
+def _bases(module: nn.Module) -> tuple[str, ...]:
+    every = parametrize.type_before_parametrizations(module).__mro__
+    return tuple(kind.__name__ for kind in every[1:] if issubclass(kind, nn.Module) and kind is not nn.Module)
+
+
+def _parametrizations(module: nn.Module) -> Iterator[nn.Module]:
+    if parametrize.is_parametrized(module):
+        yield from module.parametrizations.modules()
+
+
 def _is_leaf(module: nn.Module) -> bool:
     # MultiheadAttention's only child holds a weight that the attention uses by itself; it never runs.
-    return isinstance(module, nn.MultiheadAttention) or next(module.children(), None) is None
+    if isinstance(module, nn.MultiheadAttention):
+        return True
+    own = {"parametrizations"} if parametrize.is_parametrized(module) else set()
+    return all(name in own for name, _ in module.named_children())
 
 
 def tensors_in(value: Any) -> list[tuple[str, torch.Tensor]]:

@@ -15,6 +15,7 @@ from modelscope_cli.hooks.patterns import (
     Layer,
     Pattern,
     explain,
+    falls_short,
     match_layers,
     parse_pattern,
     pick_calls,
@@ -78,7 +79,8 @@ def select(
     )
     if not names:
         raise _nothing_left(exclude)
-    known = Selection(names, None, not layers, tuple(filter(None, (explain(p, every) for p in take))))
+    notes = tuple(filter(None, (explain(pattern, every) for pattern in take)))
+    known = Selection(names, None, not layers, notes)
 
     is_positional = any(pattern.is_positional for pattern in (*take, *leave))
     modules = {layer.name: module for layer, module in present}
@@ -92,6 +94,8 @@ def select(
         return known
     order = [(call.name, call.index) for call in calls]
     wanted = {pair for pattern in take for pair in pick_calls(pattern, every, order)}
+    short = tuple(filter(None, (falls_short(pattern, every, order) for pattern in take)))
+    known = replace(known, notes=(*notes, *short))
     wanted -= {pair for pattern in leave for pair in pick_calls(pattern, every, order)}
     if not wanted and leave:
         raise _nothing_left(exclude)

@@ -15,6 +15,7 @@ from torch.utils.hooks import RemovableHandle
 
 from modelscope_cli.errors import LESS_MEMORY, OUT_OF_MEMORY, CannotRunError, is_out_of_memory
 from modelscope_cli.hooks.layers import list_layers, tensors_in
+from modelscope_cli.hooks.patterns import Layer
 from modelscope_cli.hooks.snapshot import Snapshot
 from modelscope_cli.hooks.torch_private import in_backward
 from modelscope_cli.records.naming import label
@@ -214,7 +215,7 @@ class HookSession:
                 torch.backends.mha.set_fastpath_enabled(False)
             for layer, module in list_layers(self.model):
                 if not isinstance(module, torch.jit.ScriptModule):  # takes no hooks, and would not call them
-                    self._attach(layer.name, module)
+                    self._attach(layer, module)
         except BaseException:
             self._close()
             raise
@@ -237,8 +238,8 @@ class HookSession:
             self._snapshot.restore()
             self._snapshot = None
 
-    def _attach(self, name: str, module: nn.Module) -> None:
-        kind = type(module).__name__
+    def _attach(self, layer: Layer, module: nn.Module) -> None:
+        name, kind = layer.name, layer.type
 
         def enter(
             module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]

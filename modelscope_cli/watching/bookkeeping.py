@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from modelscope_cli.records.naming import layer_of
 from modelscope_cli.records.watch import ParameterFacts
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
 from modelscope_cli.watching.parameters import held_here, is_sharded, norm_of, sample_of, values_of
@@ -159,7 +160,7 @@ class Bookkeeper:
         """Give what is certain of every parameter of every model that ran."""
         for model, name, parameter in self._parameters():
             known = self._look(parameter)
-            owner = name.rpartition(".")[0]
+            owner = layer_of(name)
             yield (
                 model,
                 name,
