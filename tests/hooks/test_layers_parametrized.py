@@ -34,7 +34,7 @@ def test_what_computes_the_weight_is_not_a_layer() -> None:
 def test_stats_and_featuremaps_are_of_the_output_of_the_convolution() -> None:
     torch.manual_seed(0)
     model, x = Parametrized().eval(), torch.randn(1, 3, 12, 12)
-    record = ms.stats(model, x, layer="conv")
+    record = ms.stats(model, x, layer="conv@1")
     assert [(row.name, row.type, row.shape) for row in record.layers] == [("first", "Conv2d", (1, 4, 10, 10))]
     with torch.no_grad():
         expected = float(model.first(x).double().mean())
