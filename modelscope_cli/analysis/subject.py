@@ -9,7 +9,7 @@ from torch import nn
 
 from modelscope_cli.analysis.interventions import bind, conclude, read_hooks
 from modelscope_cli.errors import UsageError
-from modelscope_cli.hooks.selection import Selection, select
+from modelscope_cli.hooks.selection import Selection, select, uncalled
 from modelscope_cli.inputs.batch import Batch, Inputs
 from modelscope_cli.inputs.given import Given, as_given, open_given
 from modelscope_cli.inputs.stated import stated_labels, stated_preset
@@ -109,6 +109,10 @@ class Subject:
         for note in selection.notes:
             self.progress.note(note)
         return selection
+
+    def uncalled(self, selection: Selection, seen: Iterable[str]) -> tuple[str, ...]:
+        """Return the layers that were meant and not seen; see `hooks.selection.uncalled`."""
+        return uncalled(self.loaded.module, selection, seen, self.first.args)
 
     def bind(self) -> "BoundHooks":
         """Put the hooks in their places; see `analysis.interventions.bind`."""

@@ -60,7 +60,7 @@ def _bases(module: nn.Module) -> tuple[str, ...]:
 
 def _parametrizations(module: nn.Module) -> Iterator[nn.Module]:
     if parametrize.is_parametrized(module):
-        yield from module.parametrizations.modules()
+        yield from module.get_submodule("parametrizations").modules()
 
 
 def _is_leaf(module: nn.Module) -> bool:

@@ -178,7 +178,7 @@ def test_every_position_together_is_the_whole() -> None:
             "re:",
             "@0",
             "#1",
-            "@99",
+            "@999",
             "conv@",
             "conv@x",
             "conv@0",

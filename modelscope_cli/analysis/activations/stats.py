@@ -12,7 +12,6 @@ from modelscope_cli.analysis.activations.observer import observe_activations, to
 from modelscope_cli.analysis.statistics.moments import Wanted
 from modelscope_cli.analysis.subject import Subject, as_patterns
 from modelscope_cli.errors import UsageError
-from modelscope_cli.hooks.selection import uncalled
 from modelscope_cli.records.keywords import MODES, Keywords, check_choice, spelled_out
 from modelscope_cli.records.naming import NEAR_ZERO
 from modelscope_cli.records.progress import Progress
@@ -96,7 +95,7 @@ def stats(
         layers=rows,
         images=subject.inputs.n_images,
         near_zero=near_zero,
-        not_called=uncalled(module, selection, [row.name for row in rows]),
+        not_called=subject.uncalled(selection, [row.name for row in rows]),
         hooks=hooks,
         mode="train" if is_training else "eval",
         batch_norm=batch_norms.rows() if batch_norms else (),
