@@ -79,7 +79,7 @@ def not_looked_into(model: nn.Module) -> Iterator[str]:
             yield f"TorchScript: no hook reaches inside {name} ({layer.type}), which counts as one layer"
         elif isinstance(module, torch.fx.GraphModule) and "train" in vars(module):
             yield f"torch.export: {name} is an exported program, which calls operators and not layers"
-        elif "_orig_mod" in vars(module).get("_modules", {}):
+        elif "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None:
             yield f"torch.compile: {name} is looked at uncompiled"
 
 

@@ -11,6 +11,11 @@ from modelscope_cli.errors import UsageError, nearest
 
 
 def check_arguments(found: Callable[..., Any], kwargs: dict[str, Any], spec: str) -> None:
+    """Refuse arguments that a builder does not take, or that are too few.
+
+    Raises:
+        UsageError: names what it takes, or a function that would make what cannot be typed (exit 2).
+    """
     try:
         signature = inspect.signature(found)
     except (ValueError, TypeError):  # builtins without one: calling will tell
@@ -89,6 +94,7 @@ def _needs_nothing(function: Callable[..., Any]) -> bool:
 
 
 def takes(found: Callable[..., Any], name: str) -> bool:
+    """Tell whether a builder takes a keyword argument of this name."""
     try:
         parameters = inspect.signature(found).parameters
     except (ValueError, TypeError):

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import nn
 
-from modelscope_cli.errors import ModelscopeError, UsageError
+from modelscope_cli.errors import ModelscopeError, UsageError, nearest
 from modelscope_cli.interrupts import expect_guests
 from modelscope_cli.models.architecture import Architecture
 from modelscope_cli.models.arguments import check_arguments, takes
