@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import nn
-from torch.nn.parameter import is_lazy
+from torch.nn.parameter import UninitializedBuffer, is_lazy
 
 from modelscope_cli.analysis.interventions import bind, conclude, read_hooks
 from modelscope_cli.errors import UsageError
@@ -250,7 +250,7 @@ def with_shapes(loaded: LoadedModel, args: tuple[Any, ...], seed: int, progress:
     if not any(map(is_lazy, (*module.parameters(), *module.buffers()))):
         return loaded
     is_theirs = loaded.info.source == "object"
-    module = copy.deepcopy(module) if is_theirs else module
+    module = _copied(module) if is_theirs else module
     try:
         with torch.no_grad(), seeded(seed):
             module.eval()(*args)
@@ -263,6 +263,15 @@ def with_shapes(loaded: LoadedModel, args: tuple[Any, ...], seed: int, progress:
         f"lazy layers: their shapes are those of one first run{', of a copy' * is_theirs} (seed {seed})"
     )
     return replace(loaded, module=module)
+
+
+def _copied(module: nn.Module) -> nn.Module:
+    """Copy a model with lazy layers, of which torch copies the parameters and not the buffers."""
+    memo: dict[int, Any] = {}
+    for buffer in module.buffers():
+        if is_lazy(buffer):
+            memo[id(buffer)] = UninitializedBuffer(device=buffer.device, dtype=buffer.dtype)  # type: ignore[call-arg]
+    return copy.deepcopy(module, memo)
 
 
 def _family(module: nn.Module) -> str:

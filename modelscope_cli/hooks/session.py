@@ -283,7 +283,7 @@ class HookSession:
             return self._leave(module, rest[-1]) if module in scripts else None
 
         self._handles.append(register_module_forward_pre_hook(enter))  # type: ignore[arg-type]
-        self._handles.append(register_module_forward_hook(leave, with_kwargs=True, always_call=True))
+        self._handles.append(register_module_forward_hook(leave, always_call=True))
 
     def _enter(
         self, name: str, kind: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -161,15 +161,13 @@ def _for_real(request: ModelRequest, reason: str) -> LoadedModel:
 
 def _measure(loaded: LoadedModel, given: Given, freeze: Sequence[str], progress: Progress) -> _Measured:
     # Nothing of the user's own runs under the stand-ins.
-    with (
-        flags_kept(loaded.module),
-        without_dynamo() if loaded.info.source == "zoo" else nullcontext(),
-    ):
-        set_trainable(loaded.module, freeze)
+    with without_dynamo() if loaded.info.source == "zoo" else nullcontext():
         inputs = open_for(given, loaded, SILENT)
         args = next(iter(inputs)).args
         loaded = with_shapes(loaded, args, given.request.seed, progress)
-        return _Measured(loaded, inputs, measure_shapes(loaded.module, args))
+        with flags_kept(loaded.module):
+            set_trainable(loaded.module, freeze)
+            return _Measured(loaded, inputs, measure_shapes(loaded.module, args))
 
 
 def _keep(
