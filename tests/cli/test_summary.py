@@ -224,5 +224,5 @@ def test_what_would_fail_with_values_too_is_not_tried_twice(tmp_path, capfd, nam
         ms.summary(f"{tmp_path / 'net.py'}:{name}", input_shape=(1, 3, 32, 32))
     except CannotRunError as error:
         assert times == 1
-        assert "forward raised" in error.message
+        assert "forward raised" in error.message  # noqa: PT017 - that nothing was raised is as good
     assert capfd.readouterr().err.count("built") == times
