@@ -14,14 +14,14 @@ from modelscope_cli.hooks.patterns import Layer
 from modelscope_cli.hooks.torch_private import children_of
 
 
-def list_layers(model: nn.Module) -> list[tuple[Layer, nn.Module]]:
+def list_layers(model: nn.Module, *, with_parts: bool = False) -> list[tuple[Layer, nn.Module]]:
     """Return every distinct module with its first name, parents before children; the model itself first.
 
     What `torch.nn.utils.parametrize` puts into a layer to compute its weight is a part of that layer, not one more.
-    So is what is inside TorchScript, where no hook reaches.
+    So is what is inside TorchScript, where no hook reaches. `with_parts`: list these as well.
     """
     names: dict[nn.Module, list[str]] = {}
-    hidden = {id(one) for module in model.modules() for one in _parts(module)}
+    hidden = set() if with_parts else {id(one) for module in model.modules() for one in _parts(module)}
     in_attention = {
         id(child)
         for module in model.modules()

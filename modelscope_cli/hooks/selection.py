@@ -133,7 +133,7 @@ def names_among(every: Sequence[Layer], layers: Sequence[str], exclude: Sequence
     for pattern in (*take, *leave):
         if pattern.is_positional:
             message = f"layer pattern '{pattern}' speaks of calls, which are not known beforehand here"
-            raise UsageError(message, f"'{pattern.body}'")
+            raise UsageError(message, f"'{pattern.body or '*'}'")
     return _names(take, every) - _names(leave, every)
 
 

@@ -6,17 +6,28 @@ from torch import Tensor, UntypedStorage, nn, strided
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.records.naming import layer_of
 
 
 def storages_in(value: Any) -> list[UntypedStorage]:
-    """Return where tensors keep their values, to be told apart by identity: on meta all lie at address 0."""
-    return [tensor.untyped_storage() for _, tensor in tensors_in(value) if _has_storage(tensor)]
+    """Return where the tensors that an operator takes or gives keep their values: it knows no containers but lists.
+
+    They are told apart by identity: on meta all lie at address 0.
+    """
+    if isinstance(value, Tensor):
+        return _storage_of(value)
+    return (
+        [storage for one in value for storage in storages_in(one)] if isinstance(value, list | tuple) else []
+    )
 
 
-def _has_storage(tensor: Tensor) -> bool:
-    return not is_lazy(tensor) and tensor.layout is strided
+def _storage_of(tensor: Tensor) -> list[UntypedStorage]:
+    if is_lazy(tensor) or tensor.layout is not strided:
+        return []
+    try:
+        return [tensor.untyped_storage()]
+    except (RuntimeError, NotImplementedError):  # a class of somebody's own, which may have none
+        return []
 
 
 class TensorUse:
@@ -53,5 +64,5 @@ class UseMode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        self._use.see(storages_in((args, kwargs)))
+        self._use.see(storages_in((*args, *kwargs.values())))
         return func(*args, **kwargs)

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from modelscope_cli.records.naming import layer_of
 from modelscope_cli.records.watch import ParameterFacts
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
 from modelscope_cli.watching.parameters import held_here, is_sharded, norm_of, sample_of, values_of
@@ -160,7 +159,7 @@ class Bookkeeper:
         """Give what is certain of every parameter of every model that ran."""
         for model, name, parameter in self._parameters():
             known = self._look(parameter)
-            owner = layer_of(name)
+            owner = name.rpartition(".")[0]
             yield (
                 model,
                 name,

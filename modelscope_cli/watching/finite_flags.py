@@ -18,7 +18,6 @@ from modelscope_cli.analysis.statistics.sampling import even_sample, in_memory_o
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.torch_private import version_of
 from modelscope_cli.records.birth import BETWEEN, INPUT, OUTPUT, PARAMETER
-from modelscope_cli.records.naming import layer_of
 
 _EXACT = 1 << 22  # elements of an output: reading them all is next to nothing beside computing them
 _SAMPLE = 1 << 15  # of a parameter or its gradient: whatever spoils one spoils whole rows of it
@@ -97,7 +96,7 @@ class FiniteFlags:
         """Return the parameter whose layer ran last: everything before it is given its gradient."""
         places = {mark.name: place for place, mark in enumerate(self._marks) if mark.what == OUTPUT}
         order = {name: place for place, name in enumerate(self._gradients)}
-        return max(parameters, key=lambda name: (places.get(layer_of(name), -1), -order[name]))
+        return max(parameters, key=lambda name: (places.get(name.rpartition(".")[0], -1), -order[name]))
 
     def _add(self, what: str, name: str, call: int, x: Tensor) -> None:
         ends = _mark(x, _SAMPLE if what == PARAMETER else _EXACT)

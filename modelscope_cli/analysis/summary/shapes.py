@@ -112,7 +112,7 @@ class _OperatorCounter(FlopCounterMode):
         self._others: Counter[str] = Counter()
 
     def _count_flops(self, func_packet: Any, out: Any, args: Any, kwargs: Any) -> Any:
-        given = storages_in((args, kwargs))
+        given = storages_in((*args, *kwargs.values()))
         self.use.see(given)
         if func_packet not in self.flop_registry and _computes(func_packet, out, given):
             self._others[str(func_packet).removeprefix("aten.")] += 1

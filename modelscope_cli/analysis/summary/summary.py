@@ -89,8 +89,9 @@ def summary(
         if not isinstance(model, ModelRequest):
             model = replace(as_request(model, said), weights="none")
         measured = _measure_named(model, given, frozen, progress)
-    for note in (*measured.loaded.notes, *not_looked_into(measured.loaded.module)):
-        progress.note(note)
+    if not isinstance(model, LoadedModel):  # who loaded it has been told
+        for note in (*measured.loaded.notes, *not_looked_into(measured.loaded.module)):
+            progress.note(note)
     loaded, opened, structure = measured.loaded, measured.inputs, measured.structure
     rows = _keep(loaded.module, structure.layers, as_patterns(layer), as_patterns(exclude), depth)
     warnings = (*loaded.warnings, *opened.warnings)

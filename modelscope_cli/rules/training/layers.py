@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from modelscope_cli.records.birth import BETWEEN, INPUT, OUTPUT
 from modelscope_cli.records.check import ERROR, WARNING
-from modelscope_cli.records.naming import counted, is_rectifier, layer_of
+from modelscope_cli.records.naming import counted, is_rectifier
 from modelscope_cli.records.watch import WatchedLayer, WatchedParameter
 from modelscope_cli.rules.training.case import (
     FEW_STEPS,
@@ -218,7 +218,7 @@ def starts_huge(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 def _type_of(case: Case, parameter: WatchedParameter) -> str:
     """Return the class of the layer that owns a parameter; empty where it was not seen to run."""
-    owner = layer_of(parameter.name)
+    owner = parameter.name.rpartition(".")[0]
     found = (one.type for one in case.course.layers if (one.model, one.name) == (parameter.model, owner))
     return next(found, "")
 
