@@ -20,6 +20,7 @@ from modelscope_cli.models.pretrained import (
 )
 from modelscope_cli.models.replace_head import graft
 from modelscope_cli.models.request import ModelRequest, parse_model_args
+from modelscope_cli.models.uncompiled import uncompiled
 from modelscope_cli.models.zoo import WeightsEnum, build_pretrained
 from modelscope_cli.records.run import Notice, WeightsInfo
 
@@ -107,7 +108,7 @@ def fill_from_checkpoint(architecture: Architecture, request: ModelRequest, path
     # Models of libraries can be tried without values; for the user's own code every build may cost.
     on_trial = architecture.on_meta() if architecture.source in ("zoo", "timm") else architecture
     trial = build(on_trial, request.num_classes)
-    state, prefix_note = strip_prefixes(checkpoint.state, trial)
+    state, prefix_note = strip_prefixes(checkpoint.state, uncompiled(trial))
     notes = [*checkpoint.notes, *([prefix_note] if prefix_note else [])]
     num_classes = _classes_in(state, trial, on_trial, request)
     if num_classes is not None:
@@ -124,7 +125,9 @@ def fill_from_checkpoint(architecture: Architecture, request: ModelRequest, path
     if any(parameter.is_meta for parameter in module.parameters()):
         for key in state:
             state[key] = state[key].to("meta")
-    warnings = load_state(state, module, strict=request.strict, name=architecture.name, file=str(path))
+    warnings = load_state(
+        state, uncompiled(module), strict=request.strict, name=architecture.name, file=str(path)
+    )
     categories, category_warnings = _categories(checkpoint)
     if categories and request.num_classes not in (None, len(categories)):
         categories = None  # a fresh head has classes of its own

@@ -4,7 +4,7 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
-from modelscope_cli.checkpoints.entries import Contents
+from modelscope_cli.checkpoints.entries import TORCH_EXPORT, TORCH_SCRIPT, Contents
 from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
 from modelscope_cli.models.beside import Described, described_beside, described_within
@@ -52,7 +52,7 @@ def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
     if name is None and not found.candidates and not request.strict and found.score >= _MIN_SCORE:
         name = found.nearest
     if name is None:
-        raise _not_recognised(path, found)
+        raise _not_recognised(path, found, contents.format)
     model_args = request.model_args
     side = picture_side(contents.shapes(), found.prefix) if name.startswith("vit_") else None
     if side is not None and not any(argument.startswith("image_size") for argument in model_args):
@@ -118,8 +118,21 @@ def _said(contents: Contents, found: Identified) -> str | None:
     return None
 
 
-def _not_recognised(path: Path, found: Identified) -> ModelscopeError:
+# What a file is that holds a program, and what would load it.
+_PROGRAMS = {
+    TORCH_SCRIPT: ("a TorchScript archive", "torch.jit.load({file!r})"),
+    TORCH_EXPORT: ("a program of torch.export", "torch.export.load({file!r}).module()"),
+}
+
+
+def _not_recognised(path: Path, found: Identified, format: str) -> ModelscopeError:
     typed = shlex.quote(str(path))
+    if format in _PROGRAMS and not found.candidates:
+        what, load = _PROGRAMS[format]
+        message = f"'{path}' is {what}: loading it can run code that it holds, so it is not loaded"
+        call = load.format(file=str(path))
+        trusted = f"only if you trust it: --model FILE.py:NAME, a function there that returns {call}"
+        return CannotRunError(message, f"modelscope weights {typed}   lists its tensors; {trusted}")
     if found.candidates:
         message = f"'{path}' fits several models, whose weights look alike: {', '.join(found.candidates)}"
         return UsageError(message, f"--model {found.candidates[0]} --checkpoint {typed}")

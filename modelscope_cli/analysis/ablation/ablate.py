@@ -15,7 +15,7 @@ from modelscope_cli.analysis.outputs.resolve import resolve_aim
 from modelscope_cli.analysis.results import Results
 from modelscope_cli.analysis.subject import Subject, as_patterns
 from modelscope_cli.errors import UsageError
-from modelscope_cli.hooks.selection import Selection, uncalled
+from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.records.ablate import AblateRecord, Ablation
 from modelscope_cli.records.keywords import Keywords, check_choice, spelled_out
 from modelscope_cli.records.progress import Progress
@@ -92,7 +92,7 @@ def ablate(
         classes=ablations.classes,
         output=ablations.output,
         score_name=ablations.score_name,
-        not_called=uncalled(subject.loaded.module, selection, ablations.called),
+        not_called=subject.uncalled(selection, ablations.called),
         out_dir=results.path,
         hooks=hooks,
     )

@@ -94,7 +94,6 @@ def grads(
     from modelscope_cli.analysis.gradients.measure import measure_gradients
     from modelscope_cli.analysis.outputs.resolve import resolve_aim
     from modelscope_cli.analysis.subject import Subject, as_patterns
-    from modelscope_cli.hooks.selection import uncalled
 
     subject = Subject("grads", model, inputs, keywords, hook=hook, has_backward=True, progress=progress)
     has_own_loss = subject.loaded.family == "detection" and loss == "auto" and is_class
@@ -136,7 +135,7 @@ def grads(
         images=subject.inputs.n_images,
         batch_norm=gradients.batch_norm,
         saving=gradients.saving,
-        not_called=uncalled(subject.loaded.module, selection, [row.name for row in gradients.activations]),
+        not_called=subject.uncalled(selection, [row.name for row in gradients.activations]),
         hooks=hooks,
     )
     return results.write(record, subject.progress)

@@ -132,7 +132,7 @@ class _Measurement:
         with flags_kept(model):
             was_trainable = _flags(model)
             set_trainable(model, request.freeze, request.train_only)
-            _refuse(model, was_trainable)
+            _refuse(self._loaded, was_trainable)
             saving = None
             if any(was_trainable) and _flags(model) != was_trainable:
                 saving = self._measure_saving(next(iter(batches)).args, was_trainable)
@@ -306,12 +306,17 @@ def _flags(model: nn.Module) -> list[bool]:
     return [parameter.requires_grad for parameter in model.parameters()]
 
 
-def _refuse(model: nn.Module, was_trainable: list[bool]) -> None:
+def _refuse(loaded: LoadedModel, was_trainable: list[bool]) -> None:
+    model = loaded.module
     for layer, module in list_layers(model):
         is_float = layer.type == "FloatFunctional"  # stands in while a model waits to be quantized
         if type(module).__module__.startswith(_QUANTIZED) and not is_float:
             message = f"layer '{layer.name}' ({layer.type}) is quantized: integers have no gradient"
-            raise CannotRunError(message, "--weights none, or the model of the same name without quantized_")
+            is_ours = loaded.info.source == "zoo"
+            other = "--weights none, or the model of the same name without quantized_"
+            raise CannotRunError(
+                message, other if is_ours else "give the model as it is before it is quantized"
+            )
     if any(_flags(model)):
         return
     if any(was_trainable):

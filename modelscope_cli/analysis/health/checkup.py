@@ -150,10 +150,15 @@ class _Checkup:
         return rms_at_first_weights(self._model, next(iter(self._batches)).args)
 
     def _structure(self) -> Structure:
-        measured = measure_shapes(self._model, _of_one_image(next(iter(self._batches)).args))
+        batch = next(iter(self._batches))
+        measured, n_images = measure_shapes(self._model, _of_one_image(batch.args)), 1
+        if (
+            measured.error is not None and batch.n_images > 1
+        ):  # a program of so many images as it was exported for
+            measured, n_images = measure_shapes(self._model, batch.args), batch.n_images
         if measured.error is not None:
             raise measured.error
-        return Structure(measured.layers, measured.totals, measured.layers[0].output_shapes)
+        return Structure(measured.layers, measured.totals, measured.layers[0].output_shapes, n_images)
 
     def _forward(self) -> Forward:
         wanted = Wanted(mad=False, histogram=False, threshold=NEAR_ZERO)
