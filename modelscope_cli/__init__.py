@@ -13,6 +13,7 @@ _HOMES = {
     "attack": "analysis.attack.attack",
     "check": "analysis.health.check",
     "diff": "analysis.comparison.diff",
+    "doctor": "analysis.predictions.doctor",
     "explain": "analysis.explaining.explain",
     "featuremaps": "analysis.activations.featuremaps",
     "grads": "analysis.gradients.grads",
@@ -37,6 +38,7 @@ __all__ = [
     "attack",
     "check",
     "diff",
+    "doctor",
     "explain",
     "featuremaps",
     "grads",
@@ -70,6 +72,7 @@ if TYPE_CHECKING:
     from modelscope_cli.analysis.health.check import check
     from modelscope_cli.analysis.hook import hook
     from modelscope_cli.analysis.load import load
+    from modelscope_cli.analysis.predictions.doctor import doctor
     from modelscope_cli.analysis.predictions.predict import predict
     from modelscope_cli.analysis.pruning.prune import prune
     from modelscope_cli.analysis.summary.summary import summary

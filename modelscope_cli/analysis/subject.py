@@ -1,20 +1,26 @@
 """What every analysis begins with: a model, what it is run on, and the hooks in it; and the header it ends with."""
 
+import copy
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import nn
+from torch.nn.parameter import UninitializedBuffer, is_lazy
 
 from modelscope_cli.analysis.interventions import bind, conclude, read_hooks
 from modelscope_cli.errors import UsageError
-from modelscope_cli.hooks.selection import Selection, select
+from modelscope_cli.hooks.layers import not_looked_into
+from modelscope_cli.hooks.selection import Selection, select, uncalled
+from modelscope_cli.hooks.session import ForwardError
 from modelscope_cli.inputs.batch import Batch, Inputs
 from modelscope_cli.inputs.given import Given, as_given, open_given
 from modelscope_cli.inputs.stated import stated_labels, stated_preset
 from modelscope_cli.models.load import LoadedModel, load_model
 from modelscope_cli.models.request import ModelRequest, as_request
+from modelscope_cli.models.seeding import seeded
+from modelscope_cli.models.uncompiled import compiled_notes, uncompiled
 from modelscope_cli.records.hooks import HookReport
 from modelscope_cli.records.keywords import DEFAULTS, Keywords, ModelKeywords
 from modelscope_cli.records.progress import SILENT, Progress
@@ -96,6 +102,7 @@ class Subject:
         self.inputs = open_for(replace(self._given, request=request), self.loaded, self.progress)
         self.warnings += self.inputs.warnings
         self.first = next(iter(self.inputs))
+        self.loaded = with_shapes(self.loaded, self.first.args, self.seed, self.progress)
 
     def select(self, layer: str | Sequence[str], exclude: str | Sequence[str] = ()) -> Selection:
         """Find the calls that are meant; see `hooks.selection.select`."""
@@ -109,6 +116,10 @@ class Subject:
         for note in selection.notes:
             self.progress.note(note)
         return selection
+
+    def uncalled(self, selection: Selection, seen: Iterable[str]) -> tuple[str, ...]:
+        """Return the layers that were meant and not seen; see `hooks.selection.uncalled`."""
+        return uncalled(self.loaded.module, selection, seen, self.first.args)
 
     def bind(self) -> "BoundHooks":
         """Put the hooks in their places; see `analysis.interventions.bind`."""
@@ -169,11 +180,15 @@ def load(model: "Model", keywords: ModelKeywords, progress: Progress) -> LoadedM
         UsageError: a name or combination that means nothing, or a keyword that a module has no use for (exit 2).
         CannotRunError: device, weights, checkpoint or the user's code fail (exit 4).
     """
-    if isinstance(model, LoadedModel | nn.Module):
+    if isinstance(model, LoadedModel):
         refuse_idle(keywords)
-        return model if isinstance(model, LoadedModel) else describe_module(model)
-    loaded = load_model(as_request(model, keywords))
-    for note in loaded.notes:
+        return model
+    if isinstance(model, nn.Module):
+        refuse_idle(keywords)
+        loaded = describe_module(model)
+    else:
+        loaded = load_model(as_request(model, keywords))
+    for note in (*loaded.notes, *not_looked_into(loaded.module)):
         progress.note(note)
     for warning in loaded.warnings:
         progress.warn(warning.message)
@@ -207,6 +222,8 @@ def refuse_idle(keywords: ModelKeywords | Keywords) -> None:
 
 def describe_module(module: nn.Module) -> LoadedModel:
     """Describe a module that was handed over, where it is and as it is."""
+    notes = compiled_notes(module)
+    module = uncompiled(module)
     tensor = next((t for t in (*module.parameters(), *module.buffers()) if t.is_floating_point()), None)
     kind = type(module).__name__
     return LoadedModel(
@@ -217,7 +234,44 @@ def describe_module(module: nn.Module) -> LoadedModel:
         family=_family(module),
         transforms=stated_preset(module),
         categories=stated_labels(module),
+        notes=notes,
     )
+
+
+def with_shapes(loaded: LoadedModel, args: tuple[Any, ...], seed: int, progress: Progress) -> LoadedModel:
+    """Run a model with lazy layers once, so that they have shapes; any other comes back as it is.
+
+    One that was handed over is copied first: a first run cannot be undone.
+
+    Raises:
+        ForwardError: the model raised (exit 4).
+    """
+    module = loaded.module
+    if not any(map(is_lazy, (*module.parameters(), *module.buffers()))):
+        return loaded
+    is_theirs = loaded.info.source == "object"
+    module = _copied(module) if is_theirs else module
+    try:
+        with torch.no_grad(), seeded(seed):
+            module.eval()(*args)
+    except Exception as error:
+        raise ForwardError(
+            error, None, tuple(tuple(arg.shape) for arg in args if torch.is_tensor(arg))
+        ) from error
+    module.train(loaded.module.training)
+    progress.note(
+        f"lazy layers: their shapes are those of one first run{', of a copy' * is_theirs} (seed {seed})"
+    )
+    return replace(loaded, module=module)
+
+
+def _copied(module: nn.Module) -> nn.Module:
+    """Copy a model with lazy layers, of which torch copies the parameters and not the buffers."""
+    memo: dict[int, Any] = {}
+    for buffer in module.buffers():
+        if is_lazy(buffer):
+            memo[id(buffer)] = UninitializedBuffer(device=buffer.device, dtype=buffer.dtype)  # type: ignore[call-arg]
+    return copy.deepcopy(module, memo)
 
 
 def _family(module: nn.Module) -> str:

@@ -20,6 +20,8 @@ BITS = {
     # Of safetensors, and not of torch.
     **{"float4_e2m1fn": 4, "float6_e2m3fn": 6, "float6_e3m2fn": 6},
 }
+# Formats that hold a program beside its tensors.
+TORCH_SCRIPT, TORCH_EXPORT = "TorchScript", "torch.export (.pt2)"
 MAX_DIMENSIONS = 64
 # Of all the names that are put together, in characters: a file may repeat long parts of them without end.
 _MAX_NAMES = 64 << 20

@@ -11,6 +11,7 @@ from typing import IO, Any
 
 from modelscope_cli.checkpoints.entries import (
     BITS,
+    TORCH_EXPORT,
     Contents,
     Storage,
     TensorEntry,
@@ -131,7 +132,7 @@ def _read_exported(
                     tensors.append(_weight(path, name, entry, weight["tensor_meta"]))
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError("weights that nothing describes") from error
-    return Contents(path, "torch.export (.pt2)", tuple(tensors), beside, files=(path,), inside=tuple(beside))
+    return Contents(path, TORCH_EXPORT, tuple(tensors), beside, files=(path,), inside=tuple(beside))
 
 
 def _weight(path: Path, name: str, entry: ZipEntry, meta: Mapping[str, Any]) -> TensorEntry:

@@ -18,11 +18,11 @@ from modelscope_cli.checkpoints.torch_file import read_torch
 from modelscope_cli.checkpoints.tree import under
 from modelscope_cli.errors import CannotRunError
 
-_INDEX = ".index.json"
+INDEX = ".index.json"
 # What the weights of a model are called in a folder that holds other files too, the likeliest first.
 _MAIN = tuple(
     f"{name}{ending}"
-    for ending in (f".safetensors{_INDEX}", ".safetensors", f".bin{_INDEX}", ".bin")
+    for ending in (f".safetensors{INDEX}", ".safetensors", f".bin{INDEX}", ".bin")
     for name in ("model", "pytorch_model", "diffusion_pytorch_model", "adapter_model")
 )
 _N_NAMED = 5
@@ -45,7 +45,7 @@ def read_contents(path: Path, key: str | None = None) -> Contents:
         contents = read_contents(file, key)
         note = f"read '{file.name}' of the folder" + (f", {contents.note}" if contents.note else "")
         return replace(contents, note=note)
-    if path.name.endswith(_INDEX):
+    if path.name.endswith(INDEX):
         return read_shards(path, key)
     if path.exists() and not path.is_file():  # a pipe would keep us waiting, and cannot be read twice
         raise CannotRunError(f"checkpoint '{path}' is not a plain file", f"ls -l {shlex.quote(str(path))}")
@@ -59,7 +59,7 @@ def read_contents(path: Path, key: str | None = None) -> Contents:
 
 def is_several(path: Path) -> bool:
     """Tell a checkpoint of several files: an index of shards, or the folder of a distributed one."""
-    return path.name.endswith(_INDEX) or (path / METADATA).is_file()
+    return path.name.endswith(INDEX) or (path / METADATA).is_file()
 
 
 def checkpoint_in(folder: Path) -> Path:
@@ -81,11 +81,11 @@ def checkpoint_in(folder: Path) -> Path:
             f"'{folder}' is a folder with several checkpoints: {named}", f"modelscope weights {typed}"
         )
     suffixes = " ".join(CHECKPOINT_SUFFIXES)
-    what = f"no '{METADATA}', no '*{_INDEX}', and no {suffixes}"
+    what = f"no '{METADATA}', no '*{INDEX}', and no {suffixes}"
     message = f"'{folder}' is a folder that does not hold a checkpoint: {what}"
     raise CannotRunError(message, f"ls {shlex.quote(str(folder))}")
 
 
 def is_checkpoint_name(name: str) -> bool:
     """Tell by its name what may be a checkpoint."""
-    return name.endswith(_INDEX) or name.lower().endswith((*CHECKPOINT_SUFFIXES, ".pth.tar"))
+    return name.endswith(INDEX) or name.lower().endswith((*CHECKPOINT_SUFFIXES, ".pth.tar"))

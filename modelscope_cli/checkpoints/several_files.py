@@ -40,20 +40,7 @@ def read_shards(index: Path, key: str | None = None) -> Contents:
         CannotRunError: no index, a shard that is missing, damaged, outside the index's folder, or without a
             tensor that it should have (exit 4).
     """
-    read_head(index)
-    if index.stat().st_size > _MAX_INDEX_BYTES:
-        raise damaged(index, UnsupportedError(f"an index of more than {_MAX_INDEX_BYTES:,} bytes"))
-    try:
-        document = json.loads(index.read_bytes())
-        files: dict[str, str] = document["weight_map"]
-        metadata = {key: str(value) for key, value in document.get("metadata", {}).items()}
-        by_file: dict[str, list[str]] = {}
-        for name, file in files.items():
-            by_file.setdefault(_inside(index, file), []).append(name)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise CannotRunError(
-            f"'{index}' is not an index of shards: no readable 'weight_map'", f"head -c 300 {index}"
-        ) from error
+    by_file, metadata = _read_index(index)
     shards: dict[str, Contents] = {}
     tensors: list[TensorEntry] = []
     for file, names in sorted(by_file.items()):
@@ -82,6 +69,34 @@ def read_shards(index: Path, key: str | None = None) -> Contents:
         inside=inside,
     )
     return under(contents, key)
+
+
+def shards_of(index: Path) -> tuple[str, ...]:
+    """Return the names of the files that a `*.index.json` names; they need not be there.
+
+    Raises:
+        CannotRunError: not an index, or one that names files outside its folder (exit 4).
+    """
+    return tuple(sorted(_read_index(index)[0]))
+
+
+def _read_index(index: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """Return the names of the tensors in each file, and the metadata."""
+    read_head(index)
+    if index.stat().st_size > _MAX_INDEX_BYTES:
+        raise damaged(index, UnsupportedError(f"an index of more than {_MAX_INDEX_BYTES:,} bytes"))
+    try:
+        document = json.loads(index.read_bytes())
+        files: dict[str, str] = document["weight_map"]
+        metadata = {key: str(value) for key, value in document.get("metadata", {}).items()}
+        by_file: dict[str, list[str]] = {}
+        for name, file in files.items():
+            by_file.setdefault(_inside(index, file), []).append(name)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CannotRunError(
+            f"'{index}' is not an index of shards: no readable 'weight_map'", f"head -c 300 {index}"
+        ) from error
+    return by_file, metadata
 
 
 def _inside(index: Path, file: str) -> str:

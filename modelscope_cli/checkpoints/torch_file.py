@@ -5,7 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from modelscope_cli.checkpoints.entries import Contents, Storage, TensorEntry, UnsupportedError
+from modelscope_cli.checkpoints.entries import (
+    TORCH_SCRIPT,
+    Contents,
+    Storage,
+    TensorEntry,
+    UnsupportedError,
+)
 from modelscope_cli.checkpoints.file_type import damaged
 from modelscope_cli.checkpoints.legacy import LEGACY_MAGIC, NestedCalls, read_legacy
 from modelscope_cli.checkpoints.numpy_arrays import PickledArray
@@ -144,7 +150,8 @@ def _read_zip(path: Path, file: IO[bytes], records: Mapping[str, ZipEntry]) -> _
 
     calls = NestedCalls()
     machine = Machine(read_entry(file, records["data.pkl"], MAX_BYTES), calls, keeps_long=True)
-    return _Read("torch", machine.read(), {**machine.names, **calls.names}, locate)
+    kind = TORCH_SCRIPT if "constants.pkl" in records else "torch"
+    return _Read(kind, machine.read(), {**machine.names, **calls.names}, locate)
 
 
 def _read_pickles(path: Path, file: IO[bytes]) -> _Read:

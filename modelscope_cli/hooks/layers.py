@@ -7,24 +7,40 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.utils import parametrize
 
+from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.patterns import Layer
 from modelscope_cli.hooks.torch_private import children_of
 
 
-def list_layers(model: nn.Module) -> list[tuple[Layer, nn.Module]]:
-    """Return every distinct module with its first name, parents before children; the model itself first."""
+def list_layers(model: nn.Module, *, with_parts: bool = False) -> list[tuple[Layer, nn.Module]]:
+    """Return every distinct module with its first name, parents before children; the model itself first.
+
+    What `torch.nn.utils.parametrize` puts into a layer to compute its weight is a part of that layer, not one more.
+    So is what is inside TorchScript, where no hook reaches. `with_parts`: list these as well.
+    """
     names: dict[nn.Module, list[str]] = {}
+    hidden = set() if with_parts else {id(one) for module in model.modules() for one in _parts(module)}
+    in_attention = {
+        id(child)
+        for module in model.modules()
+        if isinstance(module, nn.MultiheadAttention)
+        for child in module.children()
+    }
     for name, module in model.named_modules(remove_duplicate=False):
-        names.setdefault(module, []).append(name)
+        if id(module) not in hidden:
+            names.setdefault(module, []).append(name)
     return [
         (
             Layer(
                 name=first,
-                type=type(module).__name__,
+                type=type_of(module),
                 is_leaf=_is_leaf(module),
                 depth=first.count(".") + 1 if first else 0,
                 aliases=tuple(others),
+                # The layer in an attention is a place for its weight, and no one's linear layer.
+                bases=() if id(module) in in_attention else _bases(module),
             ),
             module,
         )
@@ -32,9 +48,64 @@ def list_layers(model: nn.Module) -> list[tuple[Layer, nn.Module]]:
     ]
 
 
+def type_of(module: nn.Module) -> str:
+    """Return the name of a layer's class: the one it had before it was parametrized, or scripted."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return str(getattr(module, "original_name", type(module).__name__))
+    return parametrize.type_before_parametrizations(module).__name__
+
+
+def set_training(model: nn.Module, is_training: bool) -> None:
+    """Switch a model to train or eval mode; an exported program only has the mode it was exported in.
+
+    Raises:
+        CannotRunError: train mode is asked of an exported program (exit 4).
+    """
+    try:
+        model.train(is_training)
+    except NotImplementedError as error:
+        if is_training:
+            message = "a program of torch.export runs in the mode it was exported in, not in train mode"
+            raise CannotRunError(message, "--mode eval") from error
+        for module in model.modules():
+            module.training = False
+
+
+def not_looked_into(model: nn.Module) -> Iterator[str]:
+    """Say of parts of a model, in a sentence each, what is not seen of them."""
+    for layer, module in list_layers(model):
+        name = layer.name or "the model"
+        if isinstance(module, torch.jit.ScriptModule):
+            yield f"TorchScript: no hook reaches inside {name} ({layer.type}), which counts as one layer"
+        elif isinstance(module, torch.fx.GraphModule) and "train" in vars(module):
+            yield f"torch.export: {name} is an exported program, which calls operators and not layers"
+        elif "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None:
+            yield f"torch.compile: {name} is looked at uncompiled"
+
+
+def _bases(module: nn.Module) -> tuple[str, ...]:
+    every = parametrize.type_before_parametrizations(module).__mro__
+    return tuple(kind.__name__ for kind in every[1:] if issubclass(kind, nn.Module) and kind is not nn.Module)
+
+
+def _parts(module: nn.Module) -> Iterator[nn.Module]:
+    """Give the modules inside one that are not layers of their own."""
+    if isinstance(module, torch.jit.ScriptModule):
+        yield from list(module.modules())[1:]
+    elif isinstance(module, torch.fx.GraphModule):
+        yield from (
+            one for name, one in module.named_children() if name == "_guards_fn"
+        )  # of torch.export: checks
+    elif parametrize.is_parametrized(module):
+        yield from module.get_submodule("parametrizations").modules()
+
+
 def _is_leaf(module: nn.Module) -> bool:
     # MultiheadAttention's only child holds a weight that the attention uses by itself; it never runs.
-    return isinstance(module, nn.MultiheadAttention) or next(module.children(), None) is None
+    if isinstance(module, nn.MultiheadAttention | torch.jit.ScriptModule):
+        return True
+    own = {"parametrizations"} if parametrize.is_parametrized(module) else set()
+    return all(name in own for name, _ in module.named_children())
 
 
 def tensors_in(value: Any) -> list[tuple[str, torch.Tensor]]:

@@ -2,21 +2,24 @@
 
 layer1.0.conv1          exactly that layer; layer1.0.relu#1 only its second call
 layer1.*  *.bn?         glob over the qualified name
-conv  relu  linear      leaf layers whose class name starts with the word, any case
+conv  relu  linear      leaf layers of a class whose name starts with the word, any case, or of one derived from it
+norm  pool              a word that no class name starts with: those that have it inside
 layer3                  a bare word that is a layer's name means that layer
 type:Conv2d  type:*Norm class name, exact or glob, leaf or not
 re:^layer[12]\\.         regular expression, searched in the qualified name
-conv@16  conv@-1  @2..4 of what stands before it, the 16th call in execution order (1-based), the last, a range
+conv@16  conv@-1  @2..4 of what stands before it, the 16th call in execution order (1-based), the last, a range;
+                        where nothing stands before it, of all leaf layers
 """
 
 import re
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
 from modelscope_cli.errors import UsageError, nearest
+from modelscope_cli.records.naming import counted, some
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,7 @@ class Layer:
         is_leaf: has no layers of its own that run (attention counts as a leaf: its child is used as a weight).
         depth: 0 for the model itself, 1 for its children.
         aliases: further qualified names under which the same module is registered.
+        bases: names of the classes that its class is derived from.
     """
 
     name: str
@@ -36,6 +40,7 @@ class Layer:
     is_leaf: bool
     depth: int = 0
     aliases: tuple[str, ...] = ()
+    bases: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -47,7 +52,7 @@ class Pattern:
     """One parsed pattern; `str()` gives back what was typed.
 
     Attributes:
-        body: what names the layers, without `#` and `@` parts.
+        body: what names the layers, without `#` and `@` parts; empty for all leaf layers.
         call: 0-based call a `#` asked for, else None.
         first, last: 1-based positions an `@` asked for (negative from the end), else None.
     """
@@ -70,6 +75,8 @@ class Pattern:
         """Tell whether `layer` is meant; `bodies_are_names`: some layer has exactly this name."""
         if bodies_are_names:
             return self.body in layer.names
+        if not self.body:
+            return layer.is_leaf
         kind, _, rest = self.body.partition(":")
         if kind == "type":
             return fnmatchcase(layer.type, rest)
@@ -77,9 +84,16 @@ class Pattern:
             return any(re.search(rest, name) for name in layer.names if name)
         if _is_glob(self.body):
             return any(fnmatchcase(name, self.body) for name in layer.names if name)
-        return layer.is_leaf and layer.type.lower().startswith(self.body.lower())
+        kinds = (layer.type, *layer.bases)
+        return layer.is_leaf and any(kind.lower().startswith(self.body.lower()) for kind in kinds)
+
+    def is_inside_type_of(self, layer: Layer) -> bool:
+        """Tell whether the pattern is a word that stands somewhere in the class name of a leaf layer."""
+        is_word = len(self.body) >= _LEAST_WORD and self.body.isidentifier()
+        return is_word and layer.is_leaf and self.body.lower() in layer.type.lower()
 
 
+_LEAST_WORD = 3
 _SUFFIXES = re.compile(
     r"^(?P<body>.*?)(?:#(?P<call>\d{1,9}))?(?:@(?P<first>-?\d{1,9})(?:\.\.(?P<last>-?\d{1,9}))?)?\Z",
     re.DOTALL | re.ASCII,
@@ -100,14 +114,14 @@ def parse_pattern(text: str) -> Pattern:
     found = _SUFFIXES.match(text)
     assert found is not None  # the body takes whatever the suffixes leave
     body, call, first, last = found.group("body", "call", "first", "last")
-    if not body or body in ("type:", "re:"):
+    if (not body and not first) or body in ("type:", "re:"):
         raise UsageError(
             f"layer pattern '{text}' names no layer", "modelscope summary MODEL   lists the layers"
         )
     if "@" in body and not body.startswith("re:"):
         raise UsageError(
             f"layer pattern '{text}': what follows '@' must be a position such as 16, -1 or 1..4",
-            f"--layer '{body.partition('@')[0]}@1'",
+            _each_position(*body.split("@", 1)) or f"--layer '{body.partition('@')[0]}@1'",
         )
     if body.startswith("re:"):
         try:
@@ -125,12 +139,28 @@ def parse_pattern(text: str) -> Pattern:
     return Pattern(text, body, int(call) if call else None, n_first, int(last) if last else n_first)
 
 
+def _each_position(body: str, places: str) -> str | None:
+    """Return what `conv@1,16` means, a pattern a position; None where it is something else."""
+    parts = places.split(",")
+    if len(parts) < 2 or not all(
+        re.fullmatch(r"-?[1-9]\d{0,8}(\.\.-?[1-9]\d{0,8})?", part) for part in parts
+    ):
+        return None
+    return " ".join(f"--layer '{body}@{part}'" for part in parts)
+
+
 EVERY_LAYER = Pattern("re:", "re:")
 
 
 def explain(pattern: Pattern, layers: Sequence[Layer]) -> str | None:
-    """Say how a bare word was understood that is both the name of a layer and the beginning of a type."""
+    """Say how a bare word was understood that is the name of a layer and begins a type as well, or does neither."""
     if not any(pattern.body in layer.names for layer in layers):
+        if any(pattern.matches(layer, False) for layer in layers):
+            return None
+        types = sorted({layer.type for layer in layers if pattern.is_inside_type_of(layer)})
+        taken = f"those that have it inside are taken: {some(types)}"
+        return f"layer '{pattern.body}' begins no type's name; {taken}" if types else None
+    if not pattern.body:
         return None
     others = [layer for layer in layers if pattern.matches(layer, False) and pattern.body not in layer.names]
     if not others:
@@ -146,24 +176,39 @@ def match_layers(pattern: Pattern, layers: Sequence[Layer]) -> list[Layer]:
         UsageError: nothing matched; quotes the pattern, names near layers and the types present (exit 2).
     """
     # A name wins over every other reading, so that odd names ("0", "conv") stay reachable.
-    is_name = any(pattern.body in layer.names for layer in layers)
+    is_name = bool(pattern.body) and any(pattern.body in layer.names for layer in layers)
     matched = [layer for layer in layers if pattern.matches(layer, is_name)]
+    matched = matched or [layer for layer in layers if pattern.is_inside_type_of(layer)]
     if not matched:
         raise UsageError(f"layer pattern '{pattern}' matches nothing", _what_is_there(pattern, layers))
     return matched
 
 
 def _what_is_there(pattern: Pattern, layers: Sequence[Layer]) -> str:
+    parts = pattern.body.split(",")
+    if len(parts) > 1 and all(_means_something(part, layers) for part in parts):
+        return " ".join(f"--layer '{part}'" for part in parts)
+    if pattern.body.isascii() and pattern.body.isdecimal() and int(pattern.body):
+        return f"--layer '@{int(pattern.body)}'   is the call of that number, among leaf layers"
     word = pattern.body.partition(":")[2] or pattern.body
     near = nearest(word, [name for layer in layers for name in layer.names if name])
     types = sorted({layer.type for layer in layers if layer.is_leaf})
     return "; ".join(filter(None, [near, f"types present: {', '.join(types)}"]))
 
 
+def _means_something(text: str, layers: Sequence[Layer]) -> bool:
+    try:
+        return bool(match_layers(parse_pattern(text), layers))
+    except UsageError:
+        return False
+
+
 def pick_calls(
     pattern: Pattern, layers: Sequence[Layer], calls: Iterable[tuple[str, int]]
 ) -> list[tuple[str, int]]:
     """Return the `(layer name, call index)` pairs a pattern means, out of `calls` in execution order.
+
+    Of a range that reaches beyond the calls, those that are there.
 
     Raises:
         UsageError: the pattern matches no layer, no such call, or no such position (exit 2).
@@ -182,9 +227,23 @@ def pick_calls(
         return candidates
     n = len(candidates)
     first, last = (place - 1 if place > 0 else n + place for place in (pattern.first, pattern.last))
-    if not 0 <= first <= last < n:
+    if first > last:
+        turned = f"--layer '{pattern.body}@{pattern.last}..{pattern.first}'"
+        raise UsageError(f"layer pattern '{pattern}' counts backwards, of {counted(n, 'call')}", turned)
+    if last < 0 or first >= n:
+        exist = f", so positions 1..{n} or -{n}..-1 exist" if n else " in this forward"
         raise UsageError(
-            f"layer pattern '{pattern}': '{pattern.body}' has {n} calls, so positions 1..{n} or -{n}..-1 exist",
-            f"--layer '{pattern.body}'",
+            f"layer pattern '{pattern}': '{pattern.body or '@'}' has {counted(n, 'call')}{exist}",
+            f"--layer '{pattern.body}'" if pattern.body else "--layer '@1'",
         )
-    return candidates[first : last + 1]
+    return candidates[max(first, 0) : last + 1]
+
+
+def falls_short(pattern: Pattern, layers: Sequence[Layer], calls: Iterable[tuple[str, int]]) -> str | None:
+    """Say of a range that reaches beyond the calls how many of them there are."""
+    if pattern.first is None or pattern.first == pattern.last:
+        return None
+    every = replace(pattern, first=None, last=None)
+    n = len(pick_calls(every, layers, calls))
+    ends = (pattern.first, pattern.last or 0)
+    return f"layer '{pattern}' takes what is there: {counted(n, 'call')}" if max(map(abs, ends)) > n else None

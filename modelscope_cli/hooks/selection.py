@@ -1,9 +1,10 @@
 """From layer patterns to the exact calls they mean."""
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -15,11 +16,15 @@ from modelscope_cli.hooks.patterns import (
     Layer,
     Pattern,
     explain,
+    falls_short,
     match_layers,
     parse_pattern,
     pick_calls,
 )
 from modelscope_cli.hooks.session import Call, HookSession, Observer
+from modelscope_cli.hooks.tensor_use import TensorUse, UseMode
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,8 @@ def select(
     )
     if not names:
         raise _nothing_left(exclude)
-    known = Selection(names, None, not layers, tuple(filter(None, (explain(p, every) for p in take))))
+    notes = tuple(filter(None, (explain(pattern, every) for pattern in take)))
+    known = Selection(names, None, not layers, notes)
 
     is_positional = any(pattern.is_positional for pattern in (*take, *leave))
     modules = {layer.name: module for layer, module in present}
@@ -92,6 +98,8 @@ def select(
         return known
     order = [(call.name, call.index) for call in calls]
     wanted = {pair for pattern in take for pair in pick_calls(pattern, every, order)}
+    short = tuple(filter(None, (falls_short(pattern, every, order) for pattern in take)))
+    known = replace(known, notes=(*notes, *short))
     wanted -= {pair for pattern in leave for pair in pick_calls(pattern, every, order)}
     if not wanted and leave:
         raise _nothing_left(exclude)
@@ -125,7 +133,7 @@ def names_among(every: Sequence[Layer], layers: Sequence[str], exclude: Sequence
     for pattern in (*take, *leave):
         if pattern.is_positional:
             message = f"layer pattern '{pattern}' speaks of calls, which are not known beforehand here"
-            raise UsageError(message, f"'{pattern.body}'")
+            raise UsageError(message, f"'{pattern.body or '*'}'")
     return _names(take, every) - _names(leave, every)
 
 
@@ -137,17 +145,46 @@ def _has_own_parameters(module: nn.Module) -> bool:
     return next(module.parameters(recurse=False), None) is not None
 
 
-def uncalled(model: nn.Module, selection: Selection, seen: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of the layers that were meant and are not among `seen`; where nobody asked for
-    particular layers, of all leaf layers."""
+def uncalled(
+    model: nn.Module, selection: Selection, seen: Iterable[str], args: tuple[Any, ...]
+) -> tuple[str, ...]:
+    """Return the names of the layers that were meant and are not among `seen`.
+
+    Where nobody asked for particular layers, of all leaf layers that take no part in a forward with `args`:
+    a query whose `.weight` is used is not called, but nobody misses it.
+    """
     called = set(seen)
-    return tuple(
-        layer.name
-        for layer, _ in list_layers(model)
+    missing = {
+        layer.name: module
+        for layer, module in list_layers(model)
         if (layer.is_leaf or not selection.is_innermost_only)
         and (selection.names is None or layer.name in selection.names)
         and layer.name not in called
-    )
+    }
+    if selection.is_innermost_only and any(map(_has_own_tensors, missing.values())):
+        used = _used_directly(model, args)
+        return tuple(name for name in missing if name not in used)
+    return tuple(missing)
+
+
+def _has_own_tensors(module: nn.Module) -> bool:
+    return any(True for _ in (*module.parameters(recurse=False), *module.buffers(recurse=False)))
+
+
+def _used_directly(model: nn.Module, args: tuple[Any, ...]) -> set[str]:
+    """Return the layers of whose own tensors a forward uses one; none where it cannot be run another time."""
+    with suppress(Exception):  # what a forward raises has been told already
+        return _on_twin(model, args, _watch_use)
+    with suppress(Exception):
+        return _watch_use(model, args)
+    return set()
+
+
+def _watch_use(model: nn.Module, args: tuple[Any, ...]) -> set[str]:
+    use = TensorUse(model)
+    with HookSession(model) as session, UseMode(use):
+        session.run(args)
+    return use.layers
 
 
 class _CallRecorder(Observer):
@@ -167,19 +204,21 @@ def trace_calls(model: nn.Module, args: tuple[Any, ...], *, may_run: bool = True
     Returns:
         None where the copy does not run and `may_run` is False.
     """
-    recorder = _CallRecorder()
     try:
-        twin = _meta_twin(model)
-        meta_args = map_tensors(args, lambda _, tensor: tensor.to("meta"))
-        with HookSession(twin, [recorder]) as session:
-            session.run(meta_args)
+        return _on_twin(model, args, _watch_calls)
     except Exception:  # copying runs whatever code the model's attributes bring
-        if not may_run:
-            return None
-        recorder = _CallRecorder()
-        with HookSession(model, [recorder]) as session:
-            session.run(args)
+        return _watch_calls(model, args) if may_run else None
+
+
+def _watch_calls(model: nn.Module, args: tuple[Any, ...]) -> list[Call]:
+    recorder = _CallRecorder()
+    with HookSession(model, [recorder]) as session:
+        session.run(args)
     return recorder.calls
+
+
+def _on_twin(model: nn.Module, args: tuple[Any, ...], watch: Callable[[nn.Module, tuple[Any, ...]], T]) -> T:
+    return watch(_meta_twin(model), map_tensors(args, lambda _, tensor: tensor.to("meta")))
 
 
 def _meta_twin(model: nn.Module) -> nn.Module:

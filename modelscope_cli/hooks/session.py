@@ -3,22 +3,28 @@
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from types import TracebackType
+from itertools import islice
+from types import GeneratorType, TracebackType
 from typing import Any, Self
 
 import torch
 from torch import nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.nn.parameter import is_lazy
 from torch.utils.hooks import RemovableHandle
 
 from modelscope_cli.errors import LESS_MEMORY, OUT_OF_MEMORY, CannotRunError, is_out_of_memory
-from modelscope_cli.hooks.layers import list_layers, tensors_in
+from modelscope_cli.hooks.layers import list_layers, set_training, tensors_in
+from modelscope_cli.hooks.patterns import Layer
 from modelscope_cli.hooks.snapshot import Snapshot
-from modelscope_cli.hooks.torch_private import in_backward
+from modelscope_cli.hooks.torch_private import in_backward, run_uncompiled
 from modelscope_cli.records.naming import label
 from modelscope_cli.records.run import Shape
+
+# So many are taken of what a model gives by and by.
+_MOST_OUTPUTS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +199,7 @@ class HookSession:
         self._with_gradients = with_gradients
         self._handles: list[RemovableHandle] = []
         self._snapshot: Snapshot | None = None
+        self._uncompiled = ExitStack()
         self._begin_pass()
 
     def _begin_pass(self) -> None:
@@ -210,11 +217,13 @@ class HookSession:
             self._snapshot = Snapshot(self.model)
         try:
             if self._is_restoring:
-                self.model.train(self._is_training)
+                set_training(self.model, self._is_training)
                 torch.backends.mha.set_fastpath_enabled(False)
-            for layer, module in list_layers(self.model):
-                if not isinstance(module, torch.jit.ScriptModule):  # takes no hooks, and would not call them
-                    self._attach(layer.name, module)
+                self._uncompiled.enter_context(run_uncompiled())
+            for layer, module in (layers := list_layers(self.model)):
+                if not isinstance(module, torch.jit.ScriptModule):  # takes no hooks
+                    self._attach(layer, module)
+            self._attach_to_scripts(layers)
         except BaseException:
             self._close()
             raise
@@ -233,12 +242,13 @@ class HookSession:
         self._handles.clear()
         for observer in (*self._interventions, *self._observers):
             observer.detach()
+        self._uncompiled.close()
         if self._snapshot is not None:
             self._snapshot.restore()
             self._snapshot = None
 
-    def _attach(self, name: str, module: nn.Module) -> None:
-        kind = type(module).__name__
+    def _attach(self, layer: Layer, module: nn.Module) -> None:
+        name, kind = layer.name, layer.type
 
         def enter(
             module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -255,14 +265,32 @@ class HookSession:
         for observer in (*self._interventions, *self._observers):
             self._handles.extend(observer.attach(name, module))
 
+    def _attach_to_scripts(self, layers: Iterable[tuple[Layer, nn.Module]]) -> None:
+        """Attach to TorchScript that Python calls: hooks on every module there is are called for it, its own are
+        not. Not shown: keyword arguments."""
+        scripts: dict[nn.Module, Layer] = {
+            module: layer for layer, module in layers if isinstance(module, torch.jit.ScriptModule)
+        }
+        if not scripts:
+            return
+
+        def enter(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+            layer = scripts.get(module)
+            found = self._enter(layer.name, layer.type, module, args, {}) if layer else None
+            return found[0] if found else None
+
+        def leave(module: nn.Module, *rest: Any) -> Any:
+            return self._leave(module, rest[-1]) if module in scripts else None
+
+        self._handles.append(register_module_forward_pre_hook(enter))  # type: ignore[arg-type]
+        self._handles.append(register_module_forward_hook(leave, always_call=True))
+
     def _enter(
         self, name: str, kind: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        if self._open:
-            self._open[-1].is_innermost = False
-        elif in_backward():
-            return None  # recomputed inside a backward pass
-        else:
+        if not self._open:
+            if in_backward():
+                return None  # recomputed inside a backward pass
             self._begin_pass()
         self._n_calls += 1
         call = Call(name, kind, self._n_calls, self._calls_of[name], len(self._open))
@@ -281,12 +309,18 @@ class HookSession:
     def _leave(self, module: nn.Module, output: Any) -> Any:
         if not self._open or self._open[-1].module is not module:
             return None  # a pre-hook of the user's own raised before ours was called
+        if self._is_restoring and len(self._open) == 1 and isinstance(output, GeneratorType):
+            given = tuple(islice(output, _MOST_OUTPUTS))  # its layers run as it is gone through
+            changed = self._leave(module, given)
+            return given if changed is None else changed
         frame = self._open.pop()
         error = sys.exception()
         if error is not None and error is not frame.handling:
             if self._failed is None or self._failed[0] is not error:
                 self._failed = error, frame
             return None
+        if self._open and (tensors_in(output) or not frame.is_innermost):
+            self._open[-1].is_innermost = False
         with _uncaught():
             for intervention in self._interventions:
                 output = intervention.change_output(frame.call, module, frame.inputs, output)

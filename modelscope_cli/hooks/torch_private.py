@@ -57,6 +57,14 @@ def has_compiled() -> bool:
     return backends is None or any(backend is not None for backend in backends.values())
 
 
+def run_uncompiled() -> AbstractContextManager[Any]:
+    """While open, what was given to `torch.compile` runs as it was written."""
+    stance = getattr(torch.compiler, "set_stance", None)
+    if stance is None or "torch._dynamo.eval_frame" not in sys.modules:
+        return nullcontext()
+    return stance("force_eager")
+
+
 def unseen_by_modes() -> AbstractContextManager[Any]:
     """While open, no function mode of anybody's sees what is computed in this thread."""
     return getattr(torch._C, "DisableTorchFunction", nullcontext)()

@@ -1,6 +1,6 @@
 """What a model is called with, and how a tensor gets there."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,12 +19,17 @@ class Batch:
         args: on the device; floats in the model's dtype, integers as they are.
         n_images: how many images, clips or pairs.
         names: the file of each (the first of a clip or pair). Empty for noise and tensors.
+        prepared: the arguments for the same images, prepared in each of several other ways; none of them is kept.
+            None where there are no images to prepare.
     """
 
     args: tuple[Any, ...]
     n_images: int
     names: tuple[str, ...] = ()
     make_pictures: Callable[[], tuple[Tensor, ...]] = field(default=tuple, repr=False)
+    prepared: Callable[[Iterable[Preprocessing]], Iterator[tuple[Any, ...]]] | None = field(
+        default=None, repr=False
+    )
 
     @property
     def pictures(self) -> tuple[Tensor, ...]:

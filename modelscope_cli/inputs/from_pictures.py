@@ -1,16 +1,18 @@
 """Batches of pictures: found, decoded, prepared and collated one group at a time."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
 from torch import nn
 
 from modelscope_cli.inputs.batch import Batch, Inputs, ModelSide, shapes_of
 from modelscope_cli.inputs.collate import Group, collate, group_pictures
 from modelscope_cli.inputs.files import PictureFile, find_pictures
-from modelscope_cli.inputs.picture import OF_SEVERAL, count_frames, decode
+from modelscope_cli.inputs.picture import OF_SEVERAL, count_frames, decode, is_stored_turned
 from modelscope_cli.inputs.plan import plan_preprocessing
+from modelscope_cli.inputs.preprocess import Preprocessing
 from modelscope_cli.inputs.preset import Preset
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.records.run import InputInfo
@@ -43,6 +45,7 @@ def open_pictures(
             n_images=len(seen),
             names=tuple(file.name for file in seen),
             make_pictures=lambda: tuple(plan.picture(prepared[file]) for file in seen),
+            prepared=lambda plans: _prepared_again(group, target, plans),
         )
 
     # The first batch is built now, for its shape and so that a bad picture is told before the model runs.
@@ -60,6 +63,21 @@ def open_pictures(
         notes.append(f"preprocessing: {plan.words}")
     n_images = 1 if is_one_sample else len(files)
     return Inputs(info, n_images, len(groups), batches, tuple(notes), preprocessing=plan)
+
+
+def _prepared_again(
+    group: Group, target: ModelSide, plans: Iterable[Preprocessing]
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the arguments that each plan makes of the same images, which are decoded once for all of them."""
+    images: dict[tuple[PictureFile, bool], Image.Image] = {}
+    for plan in plans:
+        tensors = []
+        for file in group:
+            is_as_stored = not plan.is_turned and is_stored_turned(file)
+            if (file, is_as_stored) not in images:
+                images[file, is_as_stored] = decode(file, plan.mode, is_turned=not is_as_stored)
+            tensors.append(plan.apply(images[file, is_as_stored], file.name))
+        yield target.place(collate(target.family, [file.name for file in group], tensors))
 
 
 def _several(files: Sequence[PictureFile]) -> list[str]:

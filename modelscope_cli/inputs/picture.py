@@ -18,15 +18,17 @@ from modelscope_cli.paths import refuse_endless
 Mode = str  # "RGB" or "L"
 # Named, because Pillow also opens formats that start another program (EPS).
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
+_ORIENTATION = 0x0112  # the EXIF tag: 1 is upright
 OF_SEVERAL = (".gif", ".webp", ".tif", ".tiff")  # which may be animations, or have pages
 # What Pillow logs as an error it also raises, and a person should read it once.
 logging.getLogger("PIL").addHandler(logging.NullHandler())
 
 
-def decode(file: PictureFile, mode: Mode) -> Image.Image:
+def decode(file: PictureFile, mode: Mode, *, is_turned: bool = True) -> Image.Image:
     """Return the first frame of a picture as 8-bit `RGB` or `L`, turned the way its EXIF data says.
 
-    Transparency is laid over white; 16-bit gray is divided by 257, so that white stays white.
+    Without `is_turned` it stays as it is stored. Transparency is laid over white; 16-bit gray is divided by 257, so
+    that white stays white.
 
     Raises:
         CannotRunError: exit code 4; empty, not a picture, truncated, not readable, or too large to open.
@@ -35,10 +37,11 @@ def decode(file: PictureFile, mode: Mode) -> Image.Image:
         refuse_endless(file.name)
     try:
         if file.image is not None:
-            return _to_mode(ImageOps.exif_transpose(file.image), mode)
+            return _to_mode(ImageOps.exif_transpose(file.image) if is_turned else file.image, mode)
         with _strict_pillow(), Image.open(_stream(file), formats=_FORMATS) as image:
             image.load()
-            ImageOps.exif_transpose(image, in_place=True)
+            if is_turned:
+                ImageOps.exif_transpose(image, in_place=True)
             return _to_mode(image, mode)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         size = str(error).partition(",")[0].partition("(")[2]
@@ -70,6 +73,14 @@ def count_frames(file: PictureFile) -> int:
             return getattr(image, "n_frames", 1)
     except Exception:
         return 1
+
+
+def is_stored_turned(file: PictureFile) -> bool:
+    """Tell whether the EXIF data of a picture says that it is to be turned or mirrored; only a header is read."""
+    if file.image is not None:
+        return file.image.getexif().get(_ORIENTATION, 1) != 1
+    with _strict_pillow(), Image.open(_stream(file), formats=_FORMATS) as image:  # of PNG it reads more
+        return bool(image.getexif().get(_ORIENTATION, 1) != 1)
 
 
 def _to_mode(image: Image.Image, mode: Mode) -> Image.Image:

@@ -11,7 +11,7 @@ from modelscope_cli.inputs.grammar import by, parse_channels, parse_size
 from modelscope_cli.inputs.preprocess import FLOW_MIN_SIDE, FLOW_STEP, Preprocessing
 from modelscope_cli.inputs.preset import Preset
 from modelscope_cli.inputs.request import InputRequest
-from modelscope_cli.inputs.stated import stated_shape
+from modelscope_cli.inputs.stated import check_stated, stated_shape
 from modelscope_cli.lean import without_dynamo
 
 with without_dynamo():
@@ -42,8 +42,11 @@ def plan_preprocessing(
 
     Raises:
         UsageError: exit code 2; an option that cannot be read or that this family has no place for.
-        CannotRunError: exit code 4; the model takes neither gray nor colour pictures.
+        CannotRunError: exit code 4; the model takes neither gray nor colour pictures, or says how it wants them in
+            a file that cannot be used.
     """
+    if transforms is None:
+        check_stated(module)
     n_channels = _count_channels(module)
     default = _DEFAULT_WEIGHTS.get(family, _IMAGENET_WEIGHTS)
     preset = copy.copy(transforms) if transforms is not None else default.transforms()

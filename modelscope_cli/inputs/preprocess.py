@@ -34,6 +34,8 @@ class Preprocessing:
         words: all of it in words and numbers.
         is_fixed_size: whether all pictures come out the same size.
         flow_size: height and width for optical flow, whose preset does not resize; None is their own.
+        is_reversed: the preset is given blue, green, red, as OpenCV decodes an image.
+        is_turned: the image is turned the way its EXIF data says, which is not for `apply` to do.
     """
 
     family: str
@@ -44,6 +46,8 @@ class Preprocessing:
     words: str
     is_fixed_size: bool
     flow_size: tuple[int, int] | None
+    is_reversed: bool = False
+    is_turned: bool = True
 
     def apply(self, image: Image.Image, name: str) -> Tensor:
         """Return the picture as the model receives it, `(C, H, W)` float32 on the CPU.
@@ -51,6 +55,8 @@ class Preprocessing:
         Raises:
             CannotRunError: exit code 4; it would become too large.
         """
+        if self.is_reversed:
+            image = Image.merge("RGB", image.split()[::-1])
         if self.family == "optical_flow":
             height, width = self.flow_size or _own_flow_size(image.height, image.width)
             frame = image.resize((width, height), Image.Resampling.BILINEAR)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from PIL import Image
 from torch import Tensor
@@ -14,6 +14,7 @@ with without_dynamo():
     from torchvision.transforms import functional as F
     from torchvision.transforms.functional import InterpolationMode
 
+Picture = TypeVar("Picture", Image.Image, Tensor)
 # What timm assumes where a cfg leaves it open.
 _DEFAULTS = {
     "input_size": (3, 224, 224),
@@ -36,6 +37,7 @@ class Preset:
         mean, std: one value a channel, on the scale 0..1.
         mode: `center` covers the resize size and keeps the aspect ratio, `squash` gives that up, `border` fits the
             image into it and fills the rest with the mean colour.
+        antialias: as Pillow always does; off it is what resizing a tensor does by itself, or OpenCV.
     """
 
     origin: str
@@ -45,15 +47,18 @@ class Preset:
     mean: list[float]
     std: list[float]
     mode: str = "center"
+    antialias: bool = True
 
     def __call__(self, image: Image.Image) -> Tensor:
         """Return what the model receives: `(C, H, W)` float32 on the CPU."""
-        pixels = F.convert_image_dtype(F.pil_to_tensor(self.frame(image)))
+        framed = self.frame(image if self.antialias else F.pil_to_tensor(image))
+        pixels = F.convert_image_dtype(framed if isinstance(framed, Tensor) else F.pil_to_tensor(framed))
         return F.normalize(pixels, self.mean, self.std)
 
-    def frame(self, image: Image.Image) -> Image.Image:
+    def frame(self, image: Picture) -> Picture:
         """Return the part of the image that the model sees, in its size."""
-        image = F.resize(image, self._resized(image.height, image.width), self.interpolation)
+        _, height, width = F.get_dimensions(image)
+        image = F.resize(image, self._resized(height, width), self.interpolation, antialias=self.antialias)
         if self.crop_size is None:
             return image
         if self.mode == "border":
@@ -63,7 +68,7 @@ class Preset:
     def words(self) -> list[str]:
         """Return its geometry in words, a step each."""
         height, width = self.resize_size[0], self.resize_size[-1]
-        how = f"({self.interpolation.value}, antialias)"
+        how = f"({self.interpolation.value}, {'' if self.antialias else 'no '}antialias)"
         if self.mode == "squash":
             steps = [f"squash to {height} x {width} {how}"]
         elif self.mode == "border":
@@ -88,11 +93,10 @@ class Preset:
         ratio = max(ratios) if self.mode == "border" else min(ratios)
         return [round(height / ratio), round(width / ratio)]
 
-    def _padded(self, image: Image.Image) -> Image.Image:
+    def _padded(self, image: Picture) -> Picture:
         assert self.crop_size is not None
-        spare = [
-            max(0, side - own) for side, own in zip(self.crop_size, (image.height, image.width), strict=True)
-        ]
+        own = F.get_dimensions(image)[1:]
+        spare = [max(0, side - length) for side, length in zip(self.crop_size, own, strict=True)]
         sides = [spare[1] // 2, spare[0] // 2, (spare[1] + 1) // 2, (spare[0] + 1) // 2]
         return F.pad(image, sides, fill=[round(255 * value) for value in self.mean])
 

@@ -5,6 +5,7 @@ as `rescale_factor` and `include_top` can be combined in many ways.
 """
 
 import os
+import shlex
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,9 @@ from modelscope_cli.lean import without_dynamo
 
 with without_dynamo():
     from torchvision.transforms.functional import InterpolationMode
+
+
+_FILE = "preprocessor_config.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,16 +97,11 @@ class ProcessorPreset(Preset):
 
 
 def processor_preset(module: nn.Module) -> ProcessorPreset | None:
-    """Return what the files beside a model of transformers say; None where there are none, here or in the cache."""
-    from transformers import AutoImageProcessor
-
+    """Return what the files beside a model of transformers say; None where there are none, here or in the cache,
+    or none that can be used."""
     where = getattr(module.config, "name_or_path", "")
-    if not where:
-        return None
     try:
-        call = AutoImageProcessor.from_pretrained(
-            where, backend="pil", local_files_only=True, trust_remote_code=False
-        )
+        call = _processor(where)
     except (
         Exception
     ):  # no such file, or one that its class cannot be made of: each class raises in its own way
@@ -110,7 +109,7 @@ def processor_preset(module: nn.Module) -> ProcessorPreset | None:
     resized, (mean, std) = _resize_size(call), _values(call)
     resample = Image.Resampling(getattr(call, "resample", None) or Image.Resampling.BILINEAR)
     return ProcessorPreset(
-        origin=f"preprocessor_config.json of {where if os.path.isdir(where) else 'hf:' + where}",
+        origin=f"{_FILE} of {where if os.path.isdir(where) else 'hf:' + where}",
         resize_size=list(resized),
         crop_size=_crop_size(call),
         interpolation=InterpolationMode(resample.name.lower()),
@@ -118,6 +117,49 @@ def processor_preset(module: nn.Module) -> ProcessorPreset | None:
         std=list(std or (1.0,) * 3),
         own=Own(call, resized, mean, std),
     )
+
+
+def check_processor(module: nn.Module) -> None:
+    """Refuse to prepare images where a model of transformers says how, but not so that it can be done.
+
+    Raises:
+        CannotRunError: the file of its image processor is there and cannot be used (exit 4).
+    """
+    where = getattr(module.config, "name_or_path", "")
+    file = _file_of(where)
+    if file is None:
+        return
+    try:
+        _processor(where)
+    except Exception as error:
+        reason = " ".join(str(error).split()).partition(". ")[0].rstrip(".")[:200] or type(error).__name__
+        message = f"'{file}' says how images are prepared, and cannot be used: {reason}"
+        raise CannotRunError(message, f"python -m json.tool {shlex.quote(file)}") from error
+
+
+def _processor(where: str) -> Any:
+    from transformers import AutoImageProcessor
+
+    if not where:
+        raise OSError("of no folder or repository")
+    return AutoImageProcessor.from_pretrained(
+        where, backend="pil", local_files_only=True, trust_remote_code=False
+    )
+
+
+def _file_of(where: str) -> str | None:
+    """Return the file of an image processor in a folder, or in the cache of a repository; None without one."""
+    if os.path.isdir(where):
+        file = os.path.join(where, _FILE)
+        return file if os.path.isfile(file) else None
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        found = try_to_load_from_cache(where, _FILE) if where else None
+    except HFValidationError:  # not a name that a repository may have
+        return None
+    return found if isinstance(found, str) else None
 
 
 def _prepared(call: Any, image: Image.Image, **changes: Any) -> Tensor:

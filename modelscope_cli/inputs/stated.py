@@ -5,6 +5,7 @@ timm leaves a `pretrained_cfg` on its models, transformers a `config`; whoever m
 
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
@@ -33,6 +34,51 @@ def stated_preset(module: nn.Module | None) -> Preset | None:
         return None if cfg is None else preset_of(cfg)
     except (TypeError, ValueError):
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class StatedOutputs:
+    """What a module says of its output.
+
+    Attributes:
+        n_classes: None where it does not say.
+        has_several_labels: each class is decided on its own.
+        has_no_classes: it has no head: what it returns are features.
+    """
+
+    n_classes: int | None = None
+    has_several_labels: bool = False
+    has_no_classes: bool = False
+
+
+def stated_outputs(module: nn.Module | None) -> StatedOutputs:
+    """Return what a module says of its output; nothing where nobody knows."""
+    config = _config(module)
+    if config is not None:
+        is_several = getattr(config, "problem_type", None) == "multi_label_classification"
+        return StatedOutputs(getattr(config, "num_labels", None), is_several)
+    if _cfg(module) is None:
+        return StatedOutputs()
+    n_classes = getattr(module, "num_classes", None)
+    return StatedOutputs(n_classes, has_no_classes=n_classes == 0)
+
+
+def check_stated(module: nn.Module | None) -> None:
+    """Refuse to prepare images where the module says how in words that cannot be understood.
+
+    Raises:
+        CannotRunError: exit code 4.
+    """
+    if module is not None and _config(module) is not None:
+        from modelscope_cli.inputs.processor import check_processor
+
+        check_processor(module)
+
+
+def is_published(module: nn.Module) -> bool:
+    """Tell whether what a module says of its preparation is of published weights: it says where they are."""
+    cfg = _cfg(module) or {}
+    return any(cfg.get(key) for key in ("url", "hf_hub_id", "file"))
 
 
 def stated_labels(module: nn.Module | None) -> tuple[str, ...] | None:

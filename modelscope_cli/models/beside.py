@@ -10,7 +10,9 @@ from modelscope_cli.checkpoints.entries import Contents
 from modelscope_cli.models.names import timm_names
 
 # The files that transformers reads of a folder; another file in it need not be what its `config.json` describes.
-_OF_TRANSFORMERS = ("model.safetensors", "pytorch_model.bin")
+_OF_TRANSFORMERS = tuple(
+    f"{name}{ending}" for name in ("model.safetensors", "pytorch_model.bin") for ending in ("", ".index.json")
+)
 _SAID_BY = ("architecture", "arch", "model", "model_name")
 # What a cfg says of images and classes; the rest of it says where weights are, and those are at hand.
 _KEPT = (

@@ -13,6 +13,8 @@ from typing import Any
 
 from torch import nn
 
+from modelscope_cli.checkpoints.reading import INDEX
+from modelscope_cli.checkpoints.several_files import shards_of
 from modelscope_cli.errors import CannotRunError, UsageError, nearest
 from modelscope_cli.lean import without_dynamo
 from modelscope_cli.models.architecture import Architecture
@@ -25,7 +27,8 @@ from modelscope_cli.models.request import ModelRequest, parse_model_args
 from modelscope_cli.models.seeding import seeded
 from modelscope_cli.records.run import Notice, WeightsInfo
 
-_FILES = ("model.safetensors", "pytorch_model.bin")
+# As a repository may call them; a large one has shards and an index.
+_FILES = ("model.safetensors", f"model.safetensors{INDEX}", "pytorch_model.bin", f"pytorch_model.bin{INDEX}")
 _PROCESSOR = "preprocessor_config.json"
 
 
@@ -129,6 +132,8 @@ def _read_weights(request: ModelRequest, name: str) -> tuple[Checkpoint, str]:
     if os.path.isdir(name):
         return read_checkpoint(Path(name)), "folder"
     path, origin = fetch(name, _FILES, request)
+    for shard in shards_of(path) if path.name.endswith(INDEX) else ():
+        fetch(name, (shard,), request)
     # A repository need not say how its images are prepared; `inputs.processor` reads the cache and never downloads.
     with suppress(WeightsUnavailableError):
         fetch(name, (_PROCESSOR,), request)

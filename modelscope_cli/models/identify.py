@@ -1,4 +1,4 @@
-"""Name the torchvision architecture of a state dict, from names and shapes alone. Standard library.
+"""Name the architecture of a state dict, torchvision's or timm's, from names and shapes alone. Standard library.
 
 The index beside this file holds the tensors of every model; `tests/models/architecture_index.py` writes it.
 """
@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from modelscope_cli.checkpoints.prefixes import without_prefixes
+from modelscope_cli.models.timm_index import classes_of_head, timm_architectures
 from modelscope_cli.records.run import Shape
 from modelscope_cli.records.weights import Identified
 
@@ -23,9 +24,10 @@ _MAX_TENSORS = 4000
 
 
 def identify(shapes: Mapping[str, Shape]) -> Identified:
-    """Return the architecture whose tensors are just these, else the nearest and what differs.
+    """Return the architecture whose tensors are just these, else torchvision's nearest and what differs.
 
-    `num_batches_tracked` and dtypes do not matter, nor does what wrappers put before the names.
+    Where one of torchvision's and one of timm's look alike, it is torchvision's. `num_batches_tracked` and dtypes
+    do not matter, nor does what wrappers put before the names.
     """
     named = {name: shape for name, shape in shapes.items() if not name.endswith("num_batches_tracked")}
     if len(named) > _MAX_TENSORS:
@@ -38,7 +40,24 @@ def identify(shapes: Mapping[str, Shape]) -> Identified:
         if exact:
             return exact[0].identified(tuple(fit.name for fit in exact))
         best = max([best, *fits], key=lambda fit: fit.score)
+        of_timm = timm_architectures(state)
+        if of_timm and not (best.name in of_timm and best.only_lacks):
+            return _identified_in_timm(of_timm, state, prefix)
     return best.identified(())
+
+
+def _identified_in_timm(names: tuple[str, ...], state: Mapping[str, Shape], prefix: str) -> Identified:
+    candidates = tuple(f"timm:{name}" for name in names)
+    return Identified(
+        name=candidates[0] if len(candidates) == 1 else None,
+        score=1.0,
+        missing=(),
+        unexpected=(),
+        num_classes=classes_of_head(state),
+        candidates=candidates,
+        nearest=candidates[0],
+        prefix=prefix,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +75,11 @@ class _Fit:
     @property
     def is_exact(self) -> bool:
         return bool(self.name) and not (self.missing or self.unexpected or self.misshaped)
+
+    @property
+    def only_lacks(self) -> bool:
+        """Whether all that is there fits: a model of torchvision's without its head is not timm's."""
+        return bool(self.name) and not (self.unexpected or self.misshaped)
 
     def identified(self, candidates: tuple[str, ...]) -> Identified:
         return Identified(

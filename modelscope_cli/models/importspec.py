@@ -1,5 +1,6 @@
 """Models of the user's own: `package.module:attr` and `path/to/file.py:attr`."""
 
+import ast
 import contextlib
 import importlib
 import importlib.util
@@ -16,6 +17,7 @@ from torch import nn
 from modelscope_cli.errors import ModelscopeError, UsageError, nearest
 from modelscope_cli.interrupts import expect_guests
 from modelscope_cli.models.architecture import Architecture
+from modelscope_cli.models.arguments import check_arguments, takes
 from modelscope_cli.models.seeding import seeded
 from modelscope_cli.models.usercode import user_code_failed
 
@@ -28,6 +30,8 @@ def imported_architecture(spec: str, model_args: dict[str, Any], seed: int) -> A
         CannotRunError: the user's code raised (exit 4).
     """
     module, found = _import(spec, seed)
+    if _is_program(found):
+        found = found.module()
     if isinstance(found, nn.Module):
         if model_args:
             message = f"'{spec}' is a module already built, it takes no '{next(iter(model_args))}'"
@@ -47,17 +51,24 @@ def imported_architecture(spec: str, model_args: dict[str, Any], seed: int) -> A
 
     def build(num_classes: int | None) -> nn.Module:
         kwargs = {**model_args} if num_classes is None else {**model_args, "num_classes": num_classes}
-        _check_arguments(found, kwargs, spec)
+        check_arguments(found, kwargs, spec)
         with _running(spec, seed, "building"):
             made = found(**kwargs)
+            if _is_program(made):
+                made = made.module()
         if not isinstance(made, nn.Module):
             message = f"'{spec}' made a {type(made).__name__}, not a torch.nn.Module"
             raise UsageError(message, _suggest(module, spec))
         return made
 
-    takes_num_classes = "num_classes" not in model_args and _takes(found, "num_classes")
+    takes_num_classes = "num_classes" not in model_args and takes(found, "num_classes")
     is_class = isinstance(found, type) and issubclass(found, nn.Module)
     return Architecture("import", spec, "custom", build, takes_num_classes, is_factory=not is_class)
+
+
+def _is_program(made: Any) -> bool:
+    """Tell what `torch.export.export` returns, without importing it."""
+    return type(made).__name__ == "ExportedProgram" and type(made).__module__.startswith("torch.export")
 
 
 def import_object(spec: str, option: str) -> Any:
@@ -84,7 +95,7 @@ def _running(spec: str, seed: int, doing: str) -> Iterator[None]:
     """Run the user's code: its folder importable, seeded, its prints on stderr, its exceptions explained."""
     expect_guests()
     where = spec.rpartition(":")[0]
-    folder = str(Path(where).resolve().parent) if where.endswith(".py") else str(Path.cwd())
+    folder = str(_package_of(Path(where))[0]) if where.endswith(".py") else str(Path.cwd())
     sys.path.insert(0, folder)
     try:
         with seeded(seed), contextlib.redirect_stdout(sys.stderr):
@@ -102,6 +113,9 @@ def _import_file(path: str, spec: str) -> ModuleType:
     file = Path(path)
     if not file.is_file():
         raise UsageError(f"no file '{path}' (from '{spec}')", f"ls {file.parent}")
+    _, name = _package_of(file)
+    if name is not None:
+        return _import_of_package(name, file, spec)
     # Private, so that `json.py:Net` hides nothing; registered, for dataclasses and pickle.
     name = f"_mscope_{file.stem}_{abs(hash(file.resolve())):x}"
     loading = importlib.util.spec_from_file_location(name, file)
@@ -114,6 +128,43 @@ def _import_file(path: str, spec: str) -> ModuleType:
     except BaseException:
         del sys.modules[name]
         raise
+    return module
+
+
+def _package_of(file: Path) -> tuple[Path, str | None]:
+    """Return the folder to import from, and the name of the module in its package; None where it stands alone.
+
+    A file is taken as a part of a package where it imports from it: `from .parts import Block`.
+    """
+    file = file.resolve()
+    level = _relative_level(file)
+    if not level:
+        return file.parent, None
+    folders = [file.parent]
+    while len(folders) < level or (folders[-1] / "__init__.py").is_file():
+        folders.append(folders[-1].parent)
+    root = folders.pop() if not (folders[-1] / "__init__.py").is_file() and len(folders) > level else None
+    parts = [folder.name for folder in reversed(folders)]
+    stem = [] if file.stem == "__init__" else [file.stem]
+    return root or folders[-1].parent, ".".join((*parts, *stem))
+
+
+def _relative_level(file: Path) -> int:
+    """Return the most dots that stand before a name in the imports of a file; 0 where there are none."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):  # what is wrong with it, the import will tell
+        return 0
+    return max((node.level for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)), default=0)
+
+
+def _import_of_package(name: str, file: Path, spec: str) -> ModuleType:
+    module = importlib.import_module(name)
+    found = getattr(module, "__file__", None)
+    if found is None or Path(found).resolve() != file.resolve():
+        package, attribute = name.partition(".")[0], spec.rpartition(":")[2]
+        message = f"'{file}' is a part of the package '{package}', and another one of that name is '{found}'"
+        raise UsageError(message, f"cd FOLDER   that '{package}' is in, and --model {name}:{attribute}")
     return module
 
 
@@ -144,33 +195,6 @@ def _find_attribute(module: ModuleType, attribute: str, spec: str, hint: Callabl
             raise UsageError(message, hint(module))
         found = getattr(found, part)
     return found
-
-
-def _check_arguments(found: Callable[..., Any], kwargs: dict[str, Any], spec: str) -> None:
-    try:
-        signature = inspect.signature(found)
-    except (ValueError, TypeError):  # builtins without one: calling will tell
-        return
-    try:
-        signature.bind(**kwargs)
-    except TypeError as error:
-        unknown = next((key for key in kwargs if key not in signature.parameters), "")
-        near = nearest(unknown, signature.parameters) if unknown else ""
-        hint = " ".join(
-            f"--model-arg {name}={'...' if parameter.default is parameter.empty else parameter.default}"
-            for name, parameter in signature.parameters.items()
-            if parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
-        )
-        message = f"'{spec}' cannot be called so: {error}{'; ' + near if near else ''}"
-        raise UsageError(message, hint or f"--model {spec}") from error
-
-
-def _takes(found: Callable[..., Any], name: str) -> bool:
-    try:
-        parameters = inspect.signature(found).parameters
-    except (ValueError, TypeError):
-        return False
-    return name in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
 
 
 def _suggest(module: ModuleType, spec: str) -> str:

@@ -20,6 +20,7 @@ from modelscope_cli.models.pretrained import (
 )
 from modelscope_cli.models.replace_head import graft
 from modelscope_cli.models.request import ModelRequest, parse_model_args
+from modelscope_cli.models.uncompiled import uncompiled
 from modelscope_cli.models.zoo import WeightsEnum, build_pretrained
 from modelscope_cli.records.run import Notice, WeightsInfo
 
@@ -104,16 +105,18 @@ def fill_from_checkpoint(architecture: Architecture, request: ModelRequest, path
     """
     known = request.headers_of(path)
     checkpoint = read_checkpoint(path, request.key, known.contents if known is not None else None)
-    # torchvision's can be tried without values; for the user's own code every build may cost.
-    on_trial = architecture.on_meta() if architecture.source == "zoo" else architecture
+    # Models of libraries can be tried without values; for the user's own code every build may cost.
+    on_trial = architecture.on_meta() if architecture.source in ("zoo", "timm") else architecture
     trial = build(on_trial, request.num_classes)
-    state, prefix_note = strip_prefixes(checkpoint.state, trial)
+    state, prefix_note = strip_prefixes(checkpoint.state, uncompiled(trial))
     notes = [*checkpoint.notes, *([prefix_note] if prefix_note else [])]
     num_classes = _classes_in(state, trial, on_trial, request)
     if num_classes is not None:
         notes.append(f"num classes: {num_classes}, as in the checkpoint")
     is_final = on_trial is architecture and num_classes is None
-    module = trial if is_final else architecture.build(num_classes or request.num_classes)
+    module = (
+        trial if is_final else architecture.build(request.num_classes if num_classes is None else num_classes)
+    )
     dtypes = {
         str(tensor.dtype).removeprefix("torch.") for tensor in state.values() if tensor.is_floating_point()
     }
@@ -122,7 +125,9 @@ def fill_from_checkpoint(architecture: Architecture, request: ModelRequest, path
     if any(parameter.is_meta for parameter in module.parameters()):
         for key in state:
             state[key] = state[key].to("meta")
-    warnings = load_state(state, module, strict=request.strict, name=architecture.name, file=str(path))
+    warnings = load_state(
+        state, uncompiled(module), strict=request.strict, name=architecture.name, file=str(path)
+    )
     categories, category_warnings = _categories(checkpoint)
     if categories and request.num_classes not in (None, len(categories)):
         categories = None  # a fresh head has classes of its own
@@ -154,6 +159,12 @@ def _classes_in(
     nobody asked for another."""
     if not architecture.takes_num_classes:
         return None
+    if (
+        architecture.source == "timm"
+        and request.num_classes is None
+        and _is_headless(state, trial, architecture)
+    ):
+        return 0
     for num_classes in classes_of(state, trial):
         try:
             rebuilt = architecture.build(num_classes)
@@ -167,6 +178,13 @@ def _classes_in(
                 hint = f"--num-classes {num_classes}, or --no-strict for a fresh head"
                 raise CannotRunError(f"checkpoint '{request.checkpoint}' {has}", hint)
     return None
+
+
+def _is_headless(state: dict[str, torch.Tensor], trial: nn.Module, architecture: Architecture) -> bool:
+    """Tell whether the head is all that a checkpoint lacks: timm builds without one for 0 classes."""
+    if not trial.state_dict().keys() - state.keys():
+        return False
+    return architecture.build(0).state_dict().keys() == state.keys()
 
 
 def _read_weights(path: Path) -> tuple[Any, str]:

@@ -1,5 +1,6 @@
 """From a request to a model: the two doors of this room, `load_model` and `load_skeleton`."""
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from modelscope_cli.models.initialise import Filled, fill_from_checkpoint, fill_
 from modelscope_cli.models.pretrained import choose_weights, default_weights, is_quantized
 from modelscope_cli.models.recognise import recognise
 from modelscope_cli.models.request import ModelRequest, check_request, is_import, parse_model_args
+from modelscope_cli.models.uncompiled import compiled_notes, uncompiled
 from modelscope_cli.models.zoo import WeightsEnum, zoo_architecture
 from modelscope_cli.records.run import ModelInfo, Notice, WeightsInfo
 
@@ -176,9 +178,11 @@ def _placed(
     weights: WeightsEnum | None,
 ) -> LoadedModel:
     """Put the module where it is to run, and everything there is to say about it together."""
-    name, module = architecture.name, filled.module
+    name, module = architecture.name, uncompiled(filled.module)
     try:
-        module = module.eval().to(device=device, dtype=dtype)
+        with suppress(NotImplementedError):  # an exported program has one mode
+            module.eval()
+        module = module.to(device=device, dtype=dtype)
     except RuntimeError as error:  # out of memory is one
         reason = str(error).partition("\n")[0]
         raise CannotRunError(f"'{name}' cannot be moved to '{device}': {reason}", "--device cpu") from error
@@ -193,6 +197,6 @@ def _placed(
         family=architecture.family,
         transforms=transforms,
         categories=stated_labels(module) if has_labels else filled.categories,
-        notes=filled.notes,
+        notes=(*filled.notes, *compiled_notes(filled.module)),
         warnings=filled.warnings,
     )

@@ -4,12 +4,13 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
-from modelscope_cli.checkpoints.entries import Contents
+from modelscope_cli.checkpoints.entries import TORCH_EXPORT, TORCH_SCRIPT, Contents
 from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
 from modelscope_cli.models.beside import Described, described_beside, described_within
-from modelscope_cli.models.hubs import check_hub
+from modelscope_cli.models.hubs import PACKAGES, check_hub
 from modelscope_cli.models.identify import identify, picture_side
+from modelscope_cli.models.names import timm_names
 from modelscope_cli.models.request import Headers, ModelRequest, is_checkpoint
 from modelscope_cli.records.weights import Identified
 
@@ -21,14 +22,14 @@ _N_NAMED = 3
 def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
     """Turn `--model FILE` into the name of a model and a checkpoint for it; and a note that says so.
 
-    A `config.json` beside it goes before names and shapes, for timm's and torchvision's look alike.
+    What a `config.json` beside it says goes before names and shapes, for timm's and torchvision's look alike.
 
     Any other request comes back as it is. With `strict` off the nearest model will do. What was read of the file
     stands in the request that is returned, and one that has it already is not read again.
 
     Raises:
         UsageError: a checkpoint is given twice, or fits several models (exit 2).
-        CannotRunError: not a checkpoint, or not one of a torchvision model (exit 4).
+        CannotRunError: not a checkpoint, or not one of a known model (exit 4).
     """
     if not is_checkpoint(request.model):
         return request, ()
@@ -41,20 +42,43 @@ def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
         return _of_hub(request, described)
     headers = request.headers_of(path) or _read_headers(path, request.key)
     contents, found = headers.contents, headers.architecture
-    described = described or (described_within(contents) if found.name is None else None)
+    is_of_timm = bool(found.candidates) and found.candidates[0].startswith("timm:")
+    described = described or (described_within(contents) if found.name is None or is_of_timm else None)
+    if described is None and is_of_timm:
+        described = _of_timm(path, found.candidates)
     if described is not None:
         return _of_hub(replace(request, checkpoint=path, headers=headers), described)
     name = found.name or _said(contents, found)
     if name is None and not found.candidates and not request.strict and found.score >= _MIN_SCORE:
         name = found.nearest
     if name is None:
-        raise _not_recognised(path, found)
+        raise _not_recognised(path, found, contents.format)
     model_args = request.model_args
     side = picture_side(contents.shapes(), found.prefix) if name.startswith("vit_") else None
     if side is not None and not any(argument.startswith("image_size") for argument in model_args):
         model_args = (*model_args, f"image_size={side}")
     note = f"model: {name}, by the names and shapes in '{path}'"
     return replace(request, model=name, checkpoint=path, model_args=model_args, headers=headers), (note,)
+
+
+def _of_timm(path: Path, candidates: tuple[str, ...]) -> Described:
+    """Take the one that the file is called after, as timm's own are, else the plainest.
+
+    Raises:
+        UsageError: timm is not installed (exit 2).
+    """
+    listed = " or ".join(candidates)
+    if not timm_names():
+        message = f"'{path}' seems to be {listed}, by its names and shapes, and timm is not installed"
+        raise UsageError(message, f"pip install {PACKAGES['timm']}")
+    called = [name for name in candidates if path.name.startswith(name.partition(":")[2])]
+    model = max(called, key=len, default=candidates[0])
+    by = f"the names and shapes in '{path}'"
+    if len(candidates) > 1:
+        others = ", ".join(name for name in candidates if name != model)
+        by += " and what it is called" if called else ""
+        by += f"; the same fit {others}: --model NAME --checkpoint {shlex.quote(str(path))} takes another"
+    return Described(model, by)
 
 
 def _of_hub(request: ModelRequest, described: Described) -> tuple[ModelRequest, tuple[str, ...]]:
@@ -94,13 +118,26 @@ def _said(contents: Contents, found: Identified) -> str | None:
     return None
 
 
-def _not_recognised(path: Path, found: Identified) -> ModelscopeError:
+# What a file is that holds a program, and what would load it.
+_PROGRAMS = {
+    TORCH_SCRIPT: ("a TorchScript archive", "torch.jit.load({file!r})"),
+    TORCH_EXPORT: ("a program of torch.export", "torch.export.load({file!r}).module()"),
+}
+
+
+def _not_recognised(path: Path, found: Identified, format: str) -> ModelscopeError:
     typed = shlex.quote(str(path))
+    if format in _PROGRAMS and not found.candidates:
+        what, load = _PROGRAMS[format]
+        message = f"'{path}' is {what}: loading it can run code that it holds, so it is not loaded"
+        call = load.format(file=str(path))
+        trusted = f"only if you trust it: --model FILE.py:NAME, a function there that returns {call}"
+        return CannotRunError(message, f"modelscope weights {typed}   lists its tensors; {trusted}")
     if found.candidates:
         message = f"'{path}' fits several models, whose weights look alike: {', '.join(found.candidates)}"
         return UsageError(message, f"--model {found.candidates[0]} --checkpoint {typed}")
     if found.score < _MIN_SCORE:
-        message = f"'{path}' holds the weights of no torchvision model"
+        message = f"'{path}' holds the weights of no torchvision model, and of none of timm"
         return CannotRunError(message, f"--model path/to/file.py:NAME --checkpoint {typed}")
     message = f"'{path}' is not a torchvision model: nearest is {found.nearest}, {differences(found)}"
     return CannotRunError(message, f"--model {found.nearest} --checkpoint {typed} --no-strict")

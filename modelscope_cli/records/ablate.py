@@ -12,9 +12,11 @@ class Baseline:
     """What the whole model says.
 
     Attributes:
-        target: the class whose logit is followed, in words.
-        target_index, target_label: None where every image is held against its own answer, and they differ.
-        target_logit, target_probability: of that class, means over the images.
+        target: whose number is followed, in words.
+        target_index, target_label: None where every image is held against its own answer, and they differ, or
+            where it is not a class.
+        target_logit, target_probability: the number, and the same as a probability where it has one; means over
+            the images.
         predictions: the best guesses for every image.
     """
 
@@ -22,7 +24,7 @@ class Baseline:
     target_index: int | None
     target_label: str | None
     target_logit: float
-    target_probability: float
+    target_probability: float | None
     predictions: tuple[Prediction, ...]
 
 
@@ -30,19 +32,20 @@ class Baseline:
 class Ablation:
     """What becomes of the answer when one call of a layer, or one of its channels, is taken out.
 
-    Means over the images; a number is None where the ablated model gave NaN or an infinity.
+    Means over the images; a number is None where the ablated model gave NaN or an infinity, or where its output
+    has no such number: boxes and embeddings have no divergence, embeddings no prediction that could change.
 
     Attributes:
         order: place of the call in the pass.
         channel: None where all of them were taken out.
         mode: `zero`, `mean` or `shuffle`: what stood in.
-        target_logit_change: after less before.
-        target_probability: of the target class, after.
-        prediction_changed: whether the answer for any image is another one.
+        target_logit_change: of the followed number, after less before.
+        target_probability: of the target, after.
+        prediction_changed: whether the prediction for any image (pixel, box) is another one.
         changed_fraction: for how many of them, 0..1.
-        kl_divergence: KL(before || after) of the softmax, nats.
-        output_l2: Euclidean distance between the logits before and after.
-        answer_index, answer_label: the most frequent answer after.
+        kl_divergence: KL(before || after) of the softmax, nats; a mean over pixels.
+        output_l2: Euclidean distance between the outputs before and after.
+        answer_index, answer_label: the most frequent prediction after.
     """
 
     name: str
@@ -54,10 +57,10 @@ class Ablation:
     target_logit_change: float | None
     target_probability: float | None
     prediction_changed: bool
-    changed_fraction: float
+    changed_fraction: float | None
     kl_divergence: float | None
     output_l2: float | None
-    answer_index: int
+    answer_index: int | None
     answer_label: str | None
 
 
@@ -67,6 +70,8 @@ class AblateRecord(Record):
 
     Attributes:
         mode: as in the rows.
+        output: what the model gives: `classes`, `pixels`, `boxes`, `vectors` or `heads`.
+        score_name: what the followed number is: `logit`, `mean logit`, `score`, `cosine similarity` or `value`.
         files: names inside `out_dir`; None and empty where nothing was saved.
     """
 
@@ -75,6 +80,8 @@ class AblateRecord(Record):
     mode: str
     images: int
     classes: int
+    output: str = "classes"
+    score_name: str = "logit"
     not_called: tuple[str, ...] = ()
     out_dir: str | None = None
     files: tuple[str, ...] = ()

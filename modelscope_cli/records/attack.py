@@ -9,16 +9,21 @@ from modelscope_cli.records.run import Record
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a model says of one picture: the best guesses, likeliest first."""
+    """What a model says of one picture: the best guesses, likeliest first, and the best of them in words."""
 
     top: tuple[Guess, ...]
+    said: str
 
 
 @dataclass(frozen=True, slots=True)
 class ClassShift:
-    """The probability of one class for the picture, the adversarial one, and the same read back from its file."""
+    """The probability of one class for the picture, the adversarial one, and the same read back from its file.
 
-    index: int
+    Of pixels it is the share that is the class, of boxes the score of the class's best; of an embedding there is
+    one row without a class, its cosine similarity to that of the picture.
+    """
+
+    index: int | None
     label: str | None
     before: float
     after: float
@@ -42,8 +47,10 @@ class AttackRecord(Record):
         success: whether the model was fooled: another prediction, or the target; `success_saved`: by the file;
             `success_prepared`: by the file resized and cropped once more.
         iterations: gradient steps from the start of run `restart` (from 0) to what was found.
-        losses: cross-entropy of the target, or of the answer before, in nats: of each run, before its first step
-            and after every one. `loss_before`: of the picture itself.
+        output: what the model gives: `classes`, `pixels`, `boxes`, `vectors` or `heads`.
+        goal: what it is to get to, or away from, in words.
+        losses: of each run, before its first step and after every one, in nats for classes; `loss_name` says of
+            what. `loss_before`: of the picture itself.
         forward_passes, backward_passes: in all runs.
         stuck_runs: runs that ended early where the gradient was exactly zero.
         magnification: of the change in `perturbation.png`, around middle gray (128).
@@ -82,4 +89,7 @@ class AttackRecord(Record):
     magnification: int
     out_dir: str | None
     files: tuple[str, ...]
+    output: str = "classes"
+    goal: str = ""
+    loss_name: str = "cross-entropy"
     hooks: tuple[HookReport, ...] = ()

@@ -86,11 +86,16 @@ class Forward:
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """Shapes and costs of one forward of a single image. `outputs`: of the model itself."""
+    """Shapes and costs of one forward of a single image. `outputs`: of the model itself.
+
+    Attributes:
+        images: more than 1 where the model runs on no other number, as an exported program may.
+    """
 
     layers: tuple[LayerShape, ...]
     totals: SummaryTotals
     outputs: tuple[Shape, ...]
+    images: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,15 @@ def label_of(row: Called) -> str:
     return label(row.name or row.type, row.call)
 
 
+def layer_of(parameter: str) -> str:
+    """Return the name of the layer that a parameter or buffer belongs to, by its qualified name.
+
+    What `torch.nn.utils.parametrize` puts into a layer to compute its weight belongs to that layer.
+    """
+    owner, is_parametrized, _ = f".{parameter}".partition(".parametrizations.")
+    return owner.removeprefix(".") if is_parametrized else parameter.rpartition(".")[0]
+
+
 def counted(n: int, noun: str) -> str:
     """Return a number and a regular noun: `1 more layer`, `2 more layers`."""
     return f"{n:,} {noun}" + ("" if n == 1 else "s")

@@ -12,21 +12,31 @@ class Guess:
 
     Attributes:
         label: its name; None where nobody knows.
-        score: probability, 0..1, after the activation. `logit`: what the model gave.
+        score: probability, 0..1, after the activation; of pixels the mean over those that are the class.
+        logit: what the model gave; None of a box, which has a score alone.
+        share: of the pixels of the image, 0..1; None where the prediction is not one of pixels.
+        box: x0, y0, x1, y1 in pixels of the image as the model was given it; None where it is not a box.
     """
 
     index: int
     label: str | None
     score: float
-    logit: float
+    logit: float | None
+    share: float | None = None
+    box: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The best guesses for one image, likeliest first; `image` is its file name, or its number from 0."""
+    """The best guesses for one image, likeliest first; `image` is its file name, or its number from 0.
+
+    Attributes:
+        head: the path of the tensor they were read from, where the model has several heads; else None.
+    """
 
     image: str
     top: tuple[Guess, ...]
+    head: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +45,8 @@ class PredictRecord(Record):
 
     Attributes:
         activation: `softmax` or `sigmoid`. `threshold`: from this score on a class is on; None with softmax.
-        classes: how many the model knows.
+        classes: how many the model knows; 0 of boxes whose labels nobody knows.
+        output: what the model gives: `classes`, `pixels`, `boxes`, or `heads`, several of the first two.
     """
 
     predictions: tuple[Prediction, ...]
@@ -43,6 +54,7 @@ class PredictRecord(Record):
     temperature: float
     classes: int
     threshold: float | None = None
+    output: str = "classes"
     hooks: tuple[HookReport, ...] = ()
 
     def labelled(self) -> list[tuple[str, Prediction]]:

@@ -45,17 +45,22 @@ class Drift:
 
     Attributes:
         zeros, sparsity: over all pruned layers.
-        agreement: share of images with the same likeliest class, 0..1; an answer of NaN is like no other.
-        kl_divergence: KL(before || after) of the softmax in nats, mean over the images.
-        max_logit_change: largest |after - before| over all images and classes.
+        agreement: share of images (pixels, found boxes) with the same prediction, 0..1; a prediction of NaN is like
+            no other. None of an embedding, which predicts nothing.
+        kl_divergence: KL(before || after) of the softmax in nats, mean over the images; None of boxes and of
+            embeddings.
+        max_logit_change: largest |after - before| of any number of the output over all images.
+        cosine_similarity: of an embedding with that of the unpruned model, mean over the images; None of all other
+            outputs.
     """
 
     amount: float
     zeros: int
     sparsity: float
-    agreement: float
-    kl_divergence: float
+    agreement: float | None
+    kl_divergence: float | None
     max_logit_change: float
+    cosine_similarity: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,7 @@ class PruneRecord(Record):
         structured: whole output channels instead of single weights.
         scope: `layer` or `global`: of what the amount is a share.
         images: how many the drift was measured on.
+        output: what the model gives: `classes`, `pixels`, `boxes`, `vectors` or `heads`.
         file: the pruned weights, `file_bytes` long; None without `--save-weights`.
         out_dir, files: the report's folder and what is in it.
     """
@@ -84,6 +90,7 @@ class PruneRecord(Record):
     structured: bool
     scope: str
     images: int
+    output: str = "classes"
     file_bytes: int | None = None
     out_dir: str | None = None
     files: tuple[str, ...] = ()

@@ -4,6 +4,10 @@ from dataclasses import dataclass
 
 from modelscope_cli.records.run import Record, Shape
 
+# Notes of layers that are not called and take part all the same.
+USED = "used without a call, by its parameters or buffers"
+INSIDE = "only what is inside it is called"
+
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
@@ -17,9 +21,10 @@ class LayerShape:
         input_shapes, output_shapes: of every tensor that went in and came out.
         kernel_size: of convolutions and pools.
         params, trainable_params: in the layer and everything below it; counted once where shared.
-        macs, flops: of this call with everything inside it, for one batch; flops are 2 x macs.
+        macs, flops: of this call with everything inside it, for one batch; flops are 2 x macs. Of a list of layers,
+            which is never called itself, the sum of what is called in it.
         output_bytes: memory of the output tensors.
-        note: why the layer was not called, where that is known.
+        note: why the layer was not called, where that is known; `USED` and `INSIDE` take part uncalled.
     """
 
     name: str

@@ -140,6 +140,14 @@ def _level_shifts(values: Sequence[float]) -> Iterator[tuple[float, int]]:
         yield abs(statistics.median(values[at:]) - statistics.median(values[:at])), at
 
 
+def _nothing_seen(evidence: Evidence, threshold: float) -> str | None:
+    """Excuse the rules that look at layers where none was seen to run: TorchScript, an exported program."""
+    assert evidence.forward is not None
+    types = (*_WEIGHTED, *_NORMS, *RECTIFIERS, "Sigmoid", "Tanh")
+    is_seen = any(call.name or call.type.startswith(types) for call in evidence.forward.flow)
+    return None if is_seen else "no layer inside the model was seen to run"
+
+
 def _drift(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     assert evidence.train is not None
     for row in evidence.train.batch_norm:
@@ -182,6 +190,7 @@ RULES = (
         hint="lower the learning rate, look at the biases before it, or use a leaky activation",
         needs=_FORWARD,
         judge=_dead_channels,
+        excuse=_nothing_seen,
     ),
     Rule(
         code="MS203",
@@ -194,6 +203,7 @@ RULES = (
         hint="lower the learning rate, look at the biases before it, or use a leaky activation",
         needs=_FORWARD,
         judge=_dead_units,
+        excuse=_nothing_seen,
     ),
     Rule(
         code="MS204",
@@ -206,6 +216,7 @@ RULES = (
         hint="normalise before it, or initialise with smaller weights (Glorot & Bengio 2010)",
         needs=_FORWARD,
         judge=_saturated,
+        excuse=_nothing_seen,
     ),
     Rule(
         code="MS205",
@@ -218,6 +229,7 @@ RULES = (
         hint="look at the scale of its weights and of its input",
         needs=_FORWARD,
         judge=_near_zero,
+        excuse=_nothing_seen,
     ),
     Rule(
         code="MS206",
@@ -230,6 +242,7 @@ RULES = (
         hint="torch.nn.init.kaiming_normal_(weight, nonlinearity='relu'), or a norm behind each layer",
         needs=_FORWARD,
         judge=_variance_ratio,
+        excuse=_nothing_seen,
     ),
     Rule(
         code="MS207",

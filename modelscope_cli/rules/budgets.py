@@ -1,10 +1,11 @@
 """MS5xx: limits a person sets. Costs are those of one image."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from modelscope_cli.records.check import ERROR
 from modelscope_cli.records.evidence import Evidence, Structure
-from modelscope_cli.rules.rule import Rule, Sighting
+from modelscope_cli.rules.rule import Rule, Sighting, always
 from modelscope_cli.rules.thresholds import write
 
 _SUMMARY = "set by you; counted as `modelscope summary` counts"
@@ -35,7 +36,20 @@ def _output(evidence: Evidence, expected: str) -> Iterator[Sighting]:
         yield Sighting(None, None, f"the output for one image is {given}, not {expected}")
 
 
-def _budget(code: str, what: str, kind: str, measure: str, cost: Callable[[Structure], int]) -> Rule:
+def _not_of_one_image(evidence: Evidence, threshold: float | str) -> str | None:
+    assert evidence.structure is not None
+    n = evidence.structure.images
+    return None if n == 1 else f"a budget is of one image, and the model runs on {n} only"
+
+
+def _budget(
+    code: str,
+    what: str,
+    kind: str,
+    measure: str,
+    cost: Callable[[Structure], int],
+    excuse: Callable[[Evidence, Any], str | None] = _not_of_one_image,
+) -> Rule:
     name = f"max-{what}"
     example = {"count": "25M", "bytes": "500MB"}[kind]
     return Rule(
@@ -49,12 +63,13 @@ def _budget(code: str, what: str, kind: str, measure: str, cost: Callable[[Struc
         hint=f"modelscope summary MODEL   shows where they are; or --{name} {example}",
         needs=frozenset({"structure"}),
         judge=_over(kind, measure.removeprefix("bytes "), cost),
+        excuse=excuse,
         kind=kind,
     )
 
 
 RULES = (
-    _budget("MS501", "params", "count", "parameters", lambda structure: structure.totals.params),
+    _budget("MS501", "params", "count", "parameters", lambda structure: structure.totals.params, always),
     _budget("MS502", "macs", "count", "multiply-adds", lambda structure: structure.totals.macs),
     _budget("MS503", "memory", "bytes", "bytes of weights, buffers and layer outputs", _memory),
     Rule(
@@ -68,6 +83,7 @@ RULES = (
         hint="--num-classes N, or --expect-output with the shape you mean",
         needs=frozenset({"structure"}),
         judge=_output,
+        excuse=_not_of_one_image,
         kind="shape",
     ),
 )

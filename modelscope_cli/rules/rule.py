@@ -20,7 +20,8 @@ class Sighting:
     severity: str | None = None
 
 
-def _always(evidence: Evidence, threshold: Any) -> str | None:
+def always(evidence: Evidence, threshold: Any) -> str | None:
+    """The excuse of a rule that has none."""
     return None
 
 
@@ -53,4 +54,4 @@ class Rule(ListedRule):
     kind: str = "number"
     wants: frozenset[str] = frozenset()
     yields_to: tuple[str, ...] = ()
-    excuse: Callable[[Evidence, Any], str | None] = _always
+    excuse: Callable[[Evidence, Any], str | None] = always

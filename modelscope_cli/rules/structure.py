@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from modelscope_cli.records.check import WARNING
 from modelscope_cli.records.evidence import Evidence
 from modelscope_cli.records.naming import some
-from modelscope_cli.records.summary import LayerShape
+from modelscope_cli.records.summary import INSIDE, USED, LayerShape
 from modelscope_cli.rules.rule import Rule, Sighting
 
+# What stands below these is judged by itself.
+_TAKES_PART = (USED, INSIDE)
 _LEGITIMATE = ("the attention uses its weight directly", "auxiliary head, for training")
 
 
@@ -18,7 +20,6 @@ def _rows(evidence: Evidence) -> tuple[LayerShape, ...]:
 
 def _never_called(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     rows = _rows(evidence)
-    called = {row.name for row in rows if row.executed}
     used = evidence.backward.used if evidence.backward else frozenset()
     settled: list[str] = []  # excused or reported: with everything below
     for row in rows:
@@ -28,10 +29,7 @@ def _never_called(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
             or any(row.name.startswith(f"{name}.") for name in settled)
         ):
             continue
-        # A list of layers is never called itself.
-        if any(name.startswith(f"{row.name}.") for name in called):
-            continue
-        if row.name in used:  # by its parameters; some below it may still be idle
+        if row.note in _TAKES_PART or row.name in used:
             continue
         settled.append(row.name)
         if row.note not in _LEGITIMATE:

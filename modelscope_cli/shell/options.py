@@ -166,6 +166,10 @@ ExcludeOpt = Annotated[
     list[str] | None,
     typer.Option("--exclude", metavar="PATTERN", help="Take layers away again.", rich_help_panel=_LAYERS),
 ]
+TARGET_HELP = (
+    "Which number of the output to follow: a class index or label, predicted, box:N, mask:CLASS, "
+    "logit:PATH[I,J], or similar:FILE."
+)
 HookOpt = Annotated[
     list[str] | None,
     typer.Option(

@@ -166,7 +166,7 @@ def _inside(module: nn.Module) -> tuple[str, nn.Module] | None:
 
 def written_layers(root: nn.Module) -> list[tuple[Layer, nn.Module]]:
     """Return `list_layers` with the names that the user wrote: `layer1.conv` for `layer1._orig_mod.conv`."""
-    layers = list_layers(root)
+    layers = list_layers(root, with_parts=True)
     if not any(is_wrapper(module) for _, module in layers):
         return layers
     written: dict[str, str] = {}

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from modelscope_cli.analysis.gradients.losses import Criterion
 from modelscope_cli.analysis.gradients.request import LossRequest
+from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.errors import CannotRunError, UsageError
 
 LABELS = ("cat", "dog", "crane", "crane", "Bee")
@@ -20,7 +21,7 @@ def scores(*shape: int) -> Tensor:
 
 
 def judge(output: Any, family: str = "custom", categories: Any = LABELS, **options: Any) -> Any:
-    return Criterion(LossRequest(**options), family, categories)(output)
+    return Criterion(LossRequest(**options), OutputReader(family, categories, nn.Identity()))(output)
 
 
 X = scores(3, 5)

@@ -11,6 +11,7 @@ from tolerance import A_NETWORK, assert_close, close
 from torch import nn
 from torch.nn.utils import prune
 
+from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.predictions.scores import kl_divergence
 from modelscope_cli.analysis.pruning.channel_importance import channel_importance, unranked
 from modelscope_cli.analysis.pruning.drift import measure_pruning, pruned_state
@@ -129,7 +130,7 @@ def test_counts_are_exact_and_drift_is_what_it_says(net, request_, unchanged):
     prunables = find_prunable(net, (), ())
     amounts = (0.0, 0.5, 0.9, 1.0)
     request_ = PruneRequest(0.3, amounts, request_.method, request_.structured, request_.is_global, 3)
-    result = measure_pruning(net, parts, prunables, request_, categories=list("abcdef"))
+    result = measure_pruning(OutputReader("custom", list("abcdef"), net), parts, prunables, request_)
     check()
     twin, truth = pruned_by_torch(net, request_, prunables)
     assert [row.zeros for row in result.layers] == [int((mask == 0).sum()) for mask in truth]
@@ -162,7 +163,9 @@ def test_counts_are_exact_and_drift_is_what_it_says(net, request_, unchanged):
 
 def test_all_cut_leaves_the_biases(net):
     request = PruneRequest(1.0)
-    result = measure_pruning(net, batches(2), find_prunable(net, (), ()), request)
+    result = measure_pruning(
+        OutputReader("custom", None, net), batches(2), find_prunable(net, (), ()), request
+    )
     logits = [guess.logit for guess in sorted(result.after[0].top, key=lambda guess: guess.index)]
     kept = net.head.bias.topk(5).indices.sort().values
     assert logits == close(net.head.bias[kept].tolist())
@@ -274,7 +277,7 @@ def test_weights_are_back_after_an_exception(unchanged, error):
     check = unchanged(model)
     prunables = find_prunable(model, (), ())
     with pytest.raises(ForwardError if isinstance(error, ValueError) else KeyboardInterrupt):
-        measure_pruning(model, batches(1), prunables, PruneRequest())
+        measure_pruning(OutputReader("custom", None, model), batches(1), prunables, PruneRequest())
     check()
 
 
@@ -305,14 +308,19 @@ class Careless(nn.Module):
 def test_a_careless_model_does_not_drift_by_itself():
     batch = Batch((torch.randn(4, 3, 2, 2),), 4)
     model = Careless().eval()
-    result = measure_pruning(model, [batch], find_prunable(model, (), ()), PruneRequest(0.0, (0.0,)))
+    result = measure_pruning(
+        OutputReader("custom", None, model), [batch], find_prunable(model, (), ()), PruneRequest(0.0, (0.0,))
+    )
     assert result.sweep[0].max_logit_change == 0
 
 
-def test_a_model_that_is_no_classifier_is_refused():
+def test_maps_drift_by_their_angle():
     model = nn.Conv2d(3, 4, 3)
-    with pytest.raises(CannotRunError, match="it is not a classifier"):
-        measure_pruning(model, batches(1), find_prunable(model, (), ()), PruneRequest())
+    (drift,) = measure_pruning(
+        OutputReader("custom", None, model), batches(1), find_prunable(model, (), ()), PruneRequest()
+    ).sweep
+    assert (drift.agreement, drift.kl_divergence) == (None, None)
+    assert 0 < drift.cosine_similarity < 1
 
 
 def test_answers_of_nan_agree_with_nothing():
@@ -320,7 +328,9 @@ def test_answers_of_nan_agree_with_nothing():
     with torch.no_grad():
         model.bias[1] = torch.nan
     batch = Batch((torch.randn(2, 3),), 2)
-    (drift,) = measure_pruning(model, [batch], find_prunable(model, (), ()), PruneRequest()).sweep
+    (drift,) = measure_pruning(
+        OutputReader("custom", None, model), [batch], find_prunable(model, (), ()), PruneRequest()
+    ).sweep
     assert drift.agreement == 0
     assert math.isnan(drift.kl_divergence)
     assert math.isnan(drift.max_logit_change)

@@ -198,7 +198,7 @@ def test_a_folder_that_is_not_empty_is_refused_before_the_model_is_loaded(comman
         ("predict", {"top": 0}, "top"),
         ("predict", {"scores": "sigmoyd"}, "sigmoid"),
         ("predict", {"temperature": 0}, "above 0"),
-        ("predict", {"threshold": 0.5}, "is for sigmoid"),
+        ("predict", {"threshold": 0.5, "scores": "softmax"}, "is for sigmoid"),
         ("predict", {"threshold": 2, "scores": "sigmoid"}, "from 0 to 1"),
     ],
 )

@@ -55,7 +55,7 @@ TABLE = [
     ("-m broken.py:NoGrad", 4, "its forward runs under no_grad", "modelscope stats"),
     ("-m broken.py:Argmax", 4, "tensors of int64: nothing that can be differentiated", "modelscope stats"),
     ("-m broken.py:OneWay", 4, "backward raised NotImplementedError: no way back", "modelscope stats"),
-    ("-m broken.py:quantized --input-shape 1,3,64,64", 4, "is quantized: integers", "--weights none"),
+    ("-m broken.py:quantized --input-shape 1,3,64,64", 4, "is quantized: integers", "before it is quantized"),
     ("-m resnet18 --size 64 --full-backward", 4, "'relu' (ReLU) changes", "leave out --full-backward"),
     ("-m ssdlite320_mobilenet_v3_large --batch 1", 4, "more than 1 value per channel", "--batch 2"),
     ("-m ssdlite320_mobilenet_v3_large --mode eval", 2, "returns boxes, not a loss", "--mode train"),

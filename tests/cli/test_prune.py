@@ -98,6 +98,7 @@ def test_zero_and_nothing_more(run):
         "agreement": "1.0",
         "kl_divergence": "0.0",
         "max_logit_change": "0.0",
+        "cosine_similarity": "",
     }
 
 
@@ -150,9 +151,12 @@ def test_random_is_seeded(run):
 
 
 def test_nothing_is_left_of_a_run_that_fails(run, cwd):
-    (cwd / "maps.py").write_text("from torch import nn\nclass Maps(nn.Conv2d):\n    pass\n")
+    code = "from torch import nn\nclass Maps(nn.Conv2d):\n"
+    (cwd / "maps.py").write_text(
+        f"{code}    def forward(self, x):\n        return super().forward(x).argmax(1)\n"
+    )
     before = list(cwd.iterdir())
     line = "prune {star} -m maps.py:Maps --model-arg in_channels=3 --model-arg out_channels=4"
     outcome = run(f"{line} --model-arg kernel_size=3 --save-weights cut.safetensors", expect=4)
-    assert "1x4x222x222, not a row of scores for each image: it is not a classifier" in outcome.err
+    assert "the model returns tensors of int64: nothing that could be compared" in outcome.err
     assert [file for file in cwd.iterdir() if file.name != "__pycache__"] == before

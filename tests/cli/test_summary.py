@@ -3,6 +3,9 @@
 import pytest
 from torchvision import models
 
+import modelscope_cli as ms
+from modelscope_cli.errors import CannotRunError
+
 
 def family(name):
     return models.get_model_builder(name).__module__.split(".")[2]
@@ -185,3 +188,41 @@ def test_a_forward_that_needs_values_is_run_for_real_and_says_so(run, cwd):
     assert [warning["code"] for warning in outcome.json["warnings"]] == ["real_forward"]
     assert outcome.json["device"] == "cpu"
     assert run("summary resnet18 --json").json["device"] == "meta"
+
+
+CHECKED = """
+import torch
+from torch import nn
+
+class Checked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        print("built")
+        self.conv = nn.Conv2d(3, 4, 3)
+    def forward(self, x):
+        assert x.shape[2] == 33, "of another size"
+        return self.conv(x)
+
+class Misfit(Checked):
+    def forward(self, x):
+        return self.conv(x[:, :2])
+
+class Two(Checked):
+    def forward(self, x, y):
+        return self.conv(x) + y
+
+class Valued(Checked):
+    def forward(self, x):
+        return self.conv(x) if x.sum() != 0.5 else x
+"""
+
+
+@pytest.mark.parametrize(("name", "times"), [("Checked", 1), ("Misfit", 1), ("Two", 1), ("Valued", 2)])
+def test_what_would_fail_with_values_too_is_not_tried_twice(tmp_path, capfd, name, times):
+    (tmp_path / "net.py").write_text(CHECKED)
+    try:
+        ms.summary(f"{tmp_path / 'net.py'}:{name}", input_shape=(1, 3, 32, 32))
+    except CannotRunError as error:
+        assert times == 1
+        assert "forward raised" in error.message  # noqa: PT017 - that nothing was raised is as good
+    assert capfd.readouterr().err.count("built") == times

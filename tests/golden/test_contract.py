@@ -38,6 +38,7 @@ LINES = {
     "lrfind": f"lrfind -m {SAMPLES}/tiny_resnet.py:TinyResNet --steps 12 --pictures 40 --size 16 --batch 4",
     "models": "models alexnet",
     "predict": f"predict {SAMPLES}/star.png {TINY} --top 2 --hook scale=1@block1.conv1",
+    "predict_doctor": f"predict --doctor {SAMPLES}/star.png {TINY}",
     "prune": f"prune --force {SAMPLES}/star.png {TINY} --save-weights pruned.safetensors --sweep 0.5 "
     "--hook scale=1@block1.conv1",
     "rules": "rules",

@@ -77,6 +77,55 @@ def test_a_bare_word_never_means_a_container() -> None:
     assert match_layers(parse_pattern("conv"), [container, leaf]) == [leaf]
 
 
+@pytest.mark.parametrize(
+    ("typed", "hint"),
+    [
+        ("1", "--layer '@1'"),
+        ("conv@1,16", "--layer 'conv@1' --layer 'conv@16'"),
+        ("conv,linear", "--layer 'conv' --layer 'linear'"),
+        ("conv@4..1", "--layer 'conv@1..4'"),
+    ],
+)
+def test_the_hint_is_the_pattern_that_was_meant(typed: str, hint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        picked(typed)
+    assert (caught.value.hint or "").startswith(hint)
+    for pattern in hint.replace("--layer", "").replace("'", "").split():
+        assert picked(pattern)
+
+
+def test_a_range_beyond_the_calls_takes_those_that_are_there_and_says_so() -> None:
+    args = (torch.empty(1, 3, 64, 64, device="meta"),)
+    selection = select(resnet(), ["linear@1..4", "conv@1..2"], [], args)
+    assert selection.wanted == {("fc", 0), ("conv1", 0), ("layer1.0.conv1", 0)}
+    assert selection.notes == ("layer 'linear@1..4' takes what is there: 1 call",)
+
+
+class ScaledStdConv2d(torch.nn.Conv2d):
+    """Named as timm names it: not one that begins with the word."""
+
+
+def test_a_word_means_derived_classes_but_not_the_weights_of_an_attention() -> None:
+    model = torch.nn.Sequential(
+        ScaledStdConv2d(3, 4, 3),
+        torch.nn.Conv2d(4, 4, 1),
+        torch.nn.MultiheadAttention(4, 1),
+        torch.nn.Linear(4, 2),
+    )
+    found = [layer for layer, _ in list_layers(model)]
+    assert [layer.name for layer in match_layers(parse_pattern("conv"), found)] == ["0", "1"]
+    assert [layer.name for layer in match_layers(parse_pattern("linear"), found)] == ["3"]
+    assert [layer.name for layer in match_layers(parse_pattern("type:Conv2d"), found)] == ["1"]
+
+
+def test_a_word_that_begins_no_class_name_means_those_that_have_it_inside() -> None:
+    assert {layer.type for layer in matched("norm")} == {"BatchNorm2d"}
+    assert {layer.type for layer in matched("pool")} == {"MaxPool2d", "AdaptiveAvgPool2d"}
+    assert "BatchNorm2d" in (explain(parse_pattern("norm"), layers()) or "")
+    with pytest.raises(UsageError, match="matches nothing"):
+        matched("ol")
+
+
 def test_a_word_with_two_meanings_is_explained() -> None:
     assert "type:ReLU also means 16" in (explain(parse_pattern("relu"), layers()) or "")
     assert explain(parse_pattern("conv"), layers()) is None
@@ -102,6 +151,12 @@ def test_an_alias_is_as_good_as_the_first_name() -> None:
         ("type:ReLU#1@1", [("layer1.0.relu", 1)]),
         ("layer1.?.relu#1@-1", [("layer1.2.relu", 1)]),
         ("layer3", [("layer3", 0)]),
+        ("@1", [("conv1", 0)]),
+        ("@3", [("relu", 0)]),
+        ("@-1", [("fc", 0)]),
+        ("linear@1..9", [("fc", 0)]),
+        ("linear@-9..-1", [("fc", 0)]),
+        ("conv@35..50", [("layer4.2.conv1", 0), ("layer4.2.conv2", 0)]),
     ],
 )
 def test_positions_count_calls_in_execution_order(pattern: str, expected: list[tuple[str, int]]) -> None:
@@ -117,8 +172,22 @@ def test_every_position_together_is_the_whole() -> None:
 @pytest.mark.parametrize(
     "pattern",
     [
-        *("", "type:", "re:", "@3", "#1", "conv@", "conv@x", "conv@0", "conv@1..0", "conv@00", "conv@1.."),
+        *(
+            "",
+            "type:",
+            "re:",
+            "@0",
+            "#1",
+            "@999",
+            "conv@",
+            "conv@x",
+            "conv@0",
+            "conv@1..0",
+            "conv@00",
+            "conv@1..",
+        ),
         *("re:(", "re:*", "re:a{99999999999999999999}", "conv@37", "conv@-37", "conv@3..2", "relu#2"),
+        *("conv@37..40", "conv@-40..-37", "1", "conv@1,16", "conv,linear", "conv@1,x"),
         "conv@" + "9" * 5000,
     ],
 )

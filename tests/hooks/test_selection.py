@@ -65,7 +65,7 @@ def test_patterns_become_calls(layers: list[str], exclude: list[str], wanted: se
 def test_what_runs_elsewhere_is_not_meant(layers: list[str], exclude: list[str], names: set[str]) -> None:
     selection = chosen(layers, exclude)
     assert selection.names == names
-    assert uncalled(resnet(), selection, names) == ()
+    assert uncalled(resnet(), selection, names, ()) == ()
 
 
 def test_what_does_not_run_at_all_is_still_meant() -> None:
@@ -74,7 +74,7 @@ def test_what_does_not_run_at_all_is_still_meant() -> None:
     model.forward = lambda x: model[1](model[0](x))
     selection = select(model, ["relu@1", "linear"], [], (torch.ones(1, 3),))
     assert selection.names == {"0", "1", "idle"}
-    assert uncalled(model, selection, ["0", "1"]) == ("idle",)
+    assert uncalled(model, selection, ["0", "1"], ()) == ("idle",)
 
 
 def test_no_pattern_means_every_innermost_layer() -> None:

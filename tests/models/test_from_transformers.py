@@ -1,6 +1,7 @@
 """Models of transformers by folder and by name: its own class, its own preparation of images, nobody's code."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
+from tolerance import assert_close, close
 
 import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError, UsageError
@@ -16,6 +18,8 @@ from modelscope_cli.inputs.default_shape import natural_shapes
 from modelscope_cli.inputs.plan import plan_preprocessing
 from modelscope_cli.inputs.processor import processor_preset
 from modelscope_cli.inputs.request import InputRequest
+from modelscope_cli.inputs.variations import plain, variations
+from modelscope_cli.models import from_transformers
 from modelscope_cli.models.load import load_model
 from modelscope_cli.models.request import ModelRequest
 
@@ -209,6 +213,71 @@ def test_without_a_processor_the_usual_preparation_has_the_size_of_the_model(
     assert "from" not in record.run.input.preprocessing
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"do_resize": true,', "is not a valid JSON file$"),
+        ('{"image_processor_type": "Nobodys"}', "Unrecognized image processor"),
+        ('{"image_processor_type": "ViTImageProcessor", "size": "huge"}', "Could not convert size"),
+    ],
+)
+def test_a_processor_that_cannot_be_used_is_a_sentence_and_no_guess(
+    folder: Path, image: Image.Image, text: str, reason: str
+) -> None:
+    file = folder / "preprocessor_config.json"
+    file.write_text(text)
+    with pytest.raises(CannotRunError, match="says how images are prepared, and cannot be used") as caught:
+        ms.predict(f"hf:{folder}", [image], device="cpu")
+    assert re.search(reason, caught.value.message)
+    assert caught.value.hint == f"python -m json.tool {file}"
+    assert ms.summary(f"hf:{folder}").run.model.name == f"hf:{folder}"  # which prepares no image
+
+
+@pytest.fixture
+def sharded(folder: Path, tmp_path: Path) -> Path:
+    """The same in shards, as large models are published."""
+    other = tmp_path / "sharded"
+    shutil.copytree(folder, other, ignore=shutil.ignore_patterns("*.safetensors"))
+    module = transformers.AutoModelForImageClassification.from_pretrained(folder)
+    module.save_pretrained(other, max_shard_size="5KB")
+    assert len(list(other.glob("*.safetensors"))) > 2
+    return other
+
+
+def test_shards_are_one_model(folder: Path, sharded: Path, image: Image.Image) -> None:
+    whole = ms.predict(f"hf:{folder}", [image], device="cpu").predictions[0].top
+    for typed in (f"hf:{sharded}", sharded, sharded / "model.safetensors.index.json"):
+        record = ms.predict(typed, [image], device="cpu")
+        assert record.run.model.name == f"hf:{sharded}"
+        assert [(guess.index, guess.score) for guess in record.predictions[0].top] == [
+            (guess.index, close(guess.score)) for guess in whole
+        ]
+
+
+def test_a_shard_that_is_missing_is_named(sharded: Path) -> None:
+    shard = sorted(sharded.glob("*.safetensors"))[1]
+    shard.unlink()
+    with pytest.raises(CannotRunError, match=f"shard '{shard}' is missing"):
+        load_model(asked(f"hf:{sharded}"))
+
+
+def test_the_shards_of_a_repository_are_fetched_by_their_index(
+    sharded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched = []
+
+    def fetch(repository: str, files: Any, request: ModelRequest) -> tuple[Path, str]:
+        found = next(file for file in files if (sharded / file).exists())
+        fetched.append(found)
+        return sharded / found, "cache"
+
+    monkeypatch.setattr(from_transformers, "fetch", fetch)
+    checkpoint, _ = from_transformers._read_weights(ModelRequest("hf:owner/name"), "owner/name")
+    shards = sorted(file.name for file in sharded.glob("*.safetensors"))
+    assert fetched == ["model.safetensors.index.json", *shards, "preprocessor_config.json"]
+    assert "classifier.weight" in checkpoint.state
+
+
 def test_a_module_of_theirs_says_the_same_of_itself(folder: Path, image: Image.Image) -> None:
     module = transformers.AutoModelForImageClassification.from_pretrained(folder)
     record = ms.predict(module, [image])
@@ -310,3 +379,32 @@ def test_a_person_can_change_size_and_values(processor_in: Callable[[str], Any],
     )["pixel_values"][0]
     assert torch.allclose(plan.apply(image, "x"), expected, atol=1e-5)
     assert plan.words.endswith("but for --size 32 --no-normalize)")
+
+
+@pytest.mark.parametrize("name", ["ViT", "CLIP", "ConvNext"])
+def test_the_doctor_varies_what_a_processor_does(
+    name: str, processor_in: Callable[[str], Any], image: Image.Image
+) -> None:
+    preset, own = processor_in(name)
+    plan = plan_preprocessing(InputRequest(), "custom", preset, None)
+    meant = own(images=image, return_tensors="pt")["pixel_values"][0]
+    found = {one.name: one.plan.apply(image, "x") for one in variations(plan)}
+    red, green, blue = image.split()
+    swapped = own(images=Image.merge("RGB", (blue, green, red)), return_tensors="pt")["pixel_values"][0]
+    assert torch.equal(found["BGR"], torch.as_tensor(swapped).float())
+    mean, std = (torch.tensor(one)[:, None, None] for one in (preset.mean, preset.std))
+    assert_close(found["0..255"], 255 * (meant * std + mean), scale=255)
+    written = plain(plan).apply(image, "x")
+    if name == "ConvNext":  # resizes to more than it says, and crops: which the doctor sees
+        assert written.shape != meant.shape or (written - meant).abs().max() > 0.1
+    else:
+        assert_close(written, meant, scale=5)
+
+
+def test_the_doctor_says_who_states_the_preparation(folder: Path, image: Image.Image) -> None:
+    record = ms.doctor(f"hf:{folder}", [image, image], device="cpu", mean=0.0)
+    assert record.stated_by == f"preprocessor_config.json of {folder}"
+    assert record.given == "--mean 0.0"
+    assert "prepared by ViTImageProcessor" in record.meant
+    assert record.left_out is None
+    assert {"centre crop 1", "letterbox", "nearest", "BGR", "as given"} <= {row.name for row in record}

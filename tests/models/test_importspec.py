@@ -280,3 +280,78 @@ def test_a_folder_is_no_module(tmp_path: Path) -> None:
 
 def test_a_request_is_plain_data() -> None:
     assert dataclasses.replace(ModelRequest(), model="alexnet").model == "alexnet"
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A package with imports of its own parts, in a folder that is not the current one."""
+    name = f"pkg_{tmp_path.name}".replace("-", "_")
+    root = tmp_path / name
+    (root / "sub").mkdir(parents=True)
+    (root / "parts.py").write_text("from torch import nn\nclass Block(nn.Linear):\n    pass\n")
+    (root / "model.py").write_text(PACKAGED)
+    (root / "sub" / "deep.py").write_text(
+        "def build():\n    from ..parts import Block\n    return Block(2, 3)\n"
+    )
+    yield root
+    for module in [module for module in sys.modules if module.partition(".")[0] == name]:
+        del sys.modules[module]
+
+
+PACKAGED = """
+from dataclasses import dataclass
+from torch import nn
+from .parts import Block
+
+@dataclass
+class Config:
+    width: int = 3
+
+class Net(nn.Module):
+    def __init__(self, config: Config, depth: int = 2):
+        super().__init__()
+        self.fc = nn.Linear(config.width, depth)
+
+class Sized(nn.Module):
+    def __init__(self, width: int):
+        super().__init__()
+
+def make(width: int = 4):
+    return Net(Config(width))
+
+def build():
+    return Block(2, 3)
+"""
+
+
+@pytest.mark.parametrize("has_init", [True, False])
+@pytest.mark.parametrize("file", ["model.py", "sub/deep.py"])
+def test_a_file_of_a_package_imports_its_neighbours(package: Path, has_init: bool, file: str) -> None:
+    if has_init:
+        (package / "__init__.py").write_text("")
+        (package / "sub" / "__init__.py").write_text("")
+    path = list(sys.path)
+    module = load_model(ModelRequest(f"{package / file}:build", device="cpu")).module
+    assert type(module).__name__ == "Block"
+    assert type(module).__module__ == f"{package.name}.parts"
+    assert sys.path == path
+
+
+def test_another_package_of_that_name_is_told(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = package.parent / "elsewhere" / package.name
+    other.mkdir(parents=True)
+    (other / "__init__.py").write_text("")
+    (other / "model.py").write_text("")
+    monkeypatch.syspath_prepend(str(other.parent))
+    __import__(f"{package.name}.model")
+    error = rejected(UsageError, f"{package / 'model.py'}:build")
+    assert f"another one of that name is '{other / 'model.py'}'" in error.message
+    assert f"--model {package.name}.model:build" in (error.hint or "")
+
+
+def test_what_cannot_be_typed_is_made_by_a_function(package: Path) -> None:
+    file = package / "model.py"
+    error = rejected(UsageError, f"{file}:Net")
+    assert "missing a required argument: 'config'" in error.message
+    assert (error.hint or "").startswith(f"--model {file}:make ")
+    assert rejected(UsageError, f"{file}:Sized").hint == "--model-arg width=..."

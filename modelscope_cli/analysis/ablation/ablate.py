@@ -1,4 +1,4 @@
-"""`ablate`: from a classifier and its input to what becomes of the answer without each of its layers."""
+"""`ablate`: from a model and its input to what becomes of the answer without each of its layers."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,11 +10,12 @@ from torch import Tensor
 from modelscope_cli.analysis.ablation import ablating
 from modelscope_cli.analysis.ablation.replacement import STAND_INS
 from modelscope_cli.analysis.activations.maps import capture_maps
-from modelscope_cli.analysis.gradients.request import PREDICTED
+from modelscope_cli.analysis.outputs.aim import PREDICTED
+from modelscope_cli.analysis.outputs.resolve import resolve_aim
 from modelscope_cli.analysis.results import Results
 from modelscope_cli.analysis.subject import Subject, as_patterns
 from modelscope_cli.errors import UsageError
-from modelscope_cli.hooks.selection import Selection, uncalled
+from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.records.ablate import AblateRecord, Ablation
 from modelscope_cli.records.keywords import Keywords, check_choice, spelled_out
 from modelscope_cli.records.progress import Progress
@@ -40,7 +41,7 @@ def ablate(
     progress: Progress | None = None,
     **keywords: Unpack[Keywords],
 ) -> AblateRecord:
-    """Take out the layers of a classifier one by one, and return which of them carry the decision.
+    """Take out the layers of a model one by one, and return which of them carry the decision.
 
     What follows a layer is computed again, what came before is not. Over several images all figures are means.
 
@@ -51,14 +52,15 @@ def ablate(
         by_channel: take out the channels of each `layer` one by one.
         method: what stands in: `zero`; `mean`, of each channel over its positions; or `shuffle`, the same values at
             shuffled positions (seeded).
-        target: whose logit to follow: a class index, a label, or `predicted`, of each image its own.
+        target: which number of the output to follow: a class index or label; `predicted`, of each image its own;
+            `box:N`, `mask:CLASS`, `logit:PATH[I,J]`, or `similar:FILE`, the likeness to another image.
         hook: what changes on the way, as `--hook` takes it.
         out: folder for the report and the pictures; `force`: it need not be empty.
 
     Raises:
         UsageError: a keyword, a pattern, a class or a combination that means nothing (exit 2 on the command line).
-        CannotRunError: the model cannot be loaded, raised, or is not a classifier, or a file cannot be read or
-            written (exit 4).
+        CannotRunError: the model cannot be loaded, raised, or gives nothing to follow, or a file cannot be read
+            or written (exit 4).
     """
     if by_channel and not as_patterns(layer):
         raise UsageError("--by-channel needs to know of which layers", "--by-channel --layer conv@-1")
@@ -71,10 +73,12 @@ def ablate(
         subject.loaded,
         subject.inputs,
         selection,
-        ablating.AblationRequest(method, by_channel, str(target), subject.seed),
+        ablating.AblationRequest(method, by_channel, resolve_aim(str(target), subject), subject.seed),
         interventions=subject.bind().interventions,
         track=subject.progress.track,
     )
+    if ablations.output_note is not None:
+        subject.progress.note(ablations.output_note)
     if ablations.why_whole:
         subject.progress.note(f"every pass runs the whole model, which {ablations.why_whole}")
     subject.warn(ablations.warnings)
@@ -84,9 +88,11 @@ def ablate(
         baseline=ablations.baseline,
         rows=ablations.rows,
         mode=method,
-        images=len(ablations.baseline.predictions),
+        images=subject.inputs.n_images,
         classes=ablations.classes,
-        not_called=uncalled(subject.loaded.module, selection, ablations.called),
+        output=ablations.output,
+        score_name=ablations.score_name,
+        not_called=subject.uncalled(selection, ablations.called),
         out_dir=results.path,
         hooks=hooks,
     )

@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.analysis.ablation.candidates import CandidateFinder
-from modelscope_cli.analysis.ablation.effect import Effect, at, by_effect, label_of_class
+from modelscope_cli.analysis.ablation.effect import Effect, by_effect
 from modelscope_cli.analysis.ablation.partial_rerun import Replay, took_another_way
 from modelscope_cli.analysis.ablation.replacement import replace_output
-from modelscope_cli.analysis.gradients.losses import class_index
-from modelscope_cli.analysis.gradients.request import PREDICTED
 from modelscope_cli.analysis.health.determinism import Holdings
-from modelscope_cli.analysis.predictions.scores import class_scores, top_guesses, undecided
+from modelscope_cli.analysis.outputs.aim import PREDICTED, THE_PREDICTED, Aim, label_of_class, name_class
+from modelscope_cli.analysis.outputs.answer import Answer, FollowedAnswer
+from modelscope_cli.analysis.outputs.read import OutputReader
+from modelscope_cli.analysis.predictions.guesses import predictions_of, undecided
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import map_tensors
 from modelscope_cli.hooks.selection import Selection
@@ -37,13 +38,13 @@ class AblationRequest:
     Attributes:
         how: `zero`, `mean` or `shuffle`; see `replacement.py`.
         is_by_channel: one channel at a time instead of whole outputs.
-        target: a class index, a label, or `predicted`: each image's own prediction.
+        target: which number of the output is followed.
         seed: of the shuffling.
     """
 
     how: str = "zero"
     is_by_channel: bool = False
-    target: str = PREDICTED
+    target: Aim = THE_PREDICTED
     seed: int = 0
 
 
@@ -52,6 +53,8 @@ class Ablations:
     """Everything `ablate` found out; `rows` by effect.
 
     Attributes:
+        output, score_name: what the model gives, and what the followed number of it is.
+        output_note: which tensor is taken for what, where that has to be said.
         why_whole: what the model does that lets no pass begin at the changed layer; None where they all do.
         called: every layer that ran.
     """
@@ -59,6 +62,9 @@ class Ablations:
     baseline: Baseline
     rows: tuple[Ablation, ...]
     classes: int
+    output: str
+    score_name: str
+    output_note: str | None
     why_whole: str | None
     called: frozenset[str]
     warnings: tuple[Notice, ...]
@@ -80,8 +86,8 @@ def ablate(
         track: shows progress; gets the passes, a word for them, and how many they are.
 
     Raises:
-        UsageError: no such class; nothing that was selected can be taken out (exit 2).
-        CannotRunError: the model is not a classifier, answers with NaN, or its forward raises (exit 4).
+        UsageError: no such target; nothing that was selected can be taken out (exit 2).
+        CannotRunError: the model gives nothing that can be followed, or NaN, or its forward raises (exit 4).
     """
     ablating = _Ablating(loaded, selection, request, interventions)
     with ablating.session:
@@ -101,7 +107,8 @@ class _Ablating:
         request: AblationRequest,
         interventions: Sequence[Intervention],
     ) -> None:
-        self._module, self._family, self._categories = loaded.module, loaded.family, loaded.categories
+        self._module, self._categories = loaded.module, loaded.categories
+        self._reader = OutputReader.of(loaded)
         self._request = request
         self._finder = CandidateFinder(selection)
         self._interventions = interventions
@@ -109,7 +116,7 @@ class _Ablating:
         self.session = HookSession(
             loaded.module, [self._finder], interventions=[*interventions, self._replay]
         )
-        self._answers: list[tuple[Tensor, Tensor]] = []  # logits and target classes of the whole model
+        self._followed: list[tuple[FollowedAnswer, Answer]] = []  # in the answers of the whole model
         self._predictions: list[Prediction] = []
         self._warnings: list[Notice] = []
         self._why_whole: str | None = None
@@ -124,8 +131,7 @@ class _Ablating:
             message = "no selected layer has an output that can be taken out"
             raise UsageError(message, "modelscope stats   lists the layers' outputs")
         self._calls = [candidate.call for candidate in candidates]
-        typed, n_classes = self._request.target, self._trial.shape[1]
-        self._target = None if typed == PREDICTED else class_index(typed, n_classes, self._categories)
+        self._trial.follow(self._request.target, self._categories)  # a target that means nothing is told now
         self._effects = [
             Effect(candidate, channel)
             for candidate in candidates
@@ -143,10 +149,10 @@ class _Ablating:
                 raise took_another_way()
             if number == 0:
                 self._judge(before, holdings)
-            targets = self._targets(before)
-            self._remember(batch, before, targets)
+            followed = before.follow(self._request.target, self._categories)
+            self._remember(batch, before, followed)
             for effect in self._effects:
-                effect.add(before, self._run_ablated(batch, effect), targets)
+                effect.add(before, self._run_ablated(batch, effect), followed)
                 yield
 
     def _begin(self, *, is_again: bool) -> None:
@@ -154,81 +160,90 @@ class _Ablating:
             intervention.begin(is_again=is_again)
         self._random.restore()  # a model that draws numbers draws the same ones in every pass
 
-    def _run_whole(self, batch: Batch, *, is_again: bool = False) -> Tensor:
-        """Return the logits of the model as it is, `(N, classes)` on the CPU."""
+    def _run_whole(self, batch: Batch, *, is_again: bool = False) -> Answer:
+        """Return what the model as it is says, on the CPU."""
         self._begin(is_again=is_again)
         self._finder.look()
-        logits = class_scores(self.session.run(_fresh(batch.args))).cpu()
+        answer = self._read(self.session.run(_fresh(batch.args)), batch)
         self._finder.is_looking = False
-        if self._family == "detection" or len(logits) != batch.n_images:
-            message = "the model's output is not a row of scores for each image: it is not a classifier"
-            raise CannotRunError(message, "modelscope summary MODEL   shows its output")
-        if not logits.isfinite().all():
+        if not answer.is_finite():
             message = "the model's logits are NaN or infinite, so there is nothing to compare with"
             raise CannotRunError(message, "modelscope stats   shows where they begin")
-        return logits
+        return answer
 
-    def _run_ablated(self, batch: Batch, effect: Effect) -> Tensor:
+    def _read(self, output: Any, batch: Batch) -> Answer:
+        return self._reader.read(output, batch.args, batch.n_images).settled()
+
+    def _run_ablated(self, batch: Batch, effect: Effect) -> Answer:
         def change(output: Any) -> Any:
             request, dims = self._request, effect.candidate.channel_dims
             return replace_output(output, dims, request.how, request.seed, effect.channel)
 
         self._begin(is_again=True)
         place = effect.candidate.call.order
-        return class_scores(self._replay.rerun(self.session, _fresh(batch.args), place, change)).cpu()
+        return self._read(self._replay.rerun(self.session, _fresh(batch.args), place, change), batch)
 
-    def _judge(self, again: Tensor, holdings: Holdings) -> None:
+    def _judge(self, again: Answer, holdings: Holdings) -> None:
         """Compare the first batch's second pass with its first."""
         if self._random.has_moved():
             self._why_whole = "draws random numbers"
         elif not holdings.are_same():
             self._why_whole = "keeps something of the one before"
         self._replay.is_whole = self._why_whole is not None
-        if not torch.equal(again, self._trial):
-            gap = float((again - self._trial).abs().max())
+        gap = float(again.largest_change(self._trial).max())
+        if gap > 0:
             message = (
-                f"the same input gave logits up to {gap:.2g} apart: effects as small as that mean nothing"
+                f"the same input gave outputs up to {gap:.2g} apart: effects as small as that mean nothing"
             )
             self._warnings.append(Notice("unsteady", message))
 
-    def _targets(self, logits: Tensor) -> Tensor:
-        answers = logits.argmax(1)
-        return answers if self._target is None else torch.full_like(answers, self._target)
-
-    def _remember(self, batch: Batch, logits: Tensor, targets: Tensor) -> None:
-        n_before = len(self._predictions)
-        names = batch.names or [str(n_before + i) for i in range(len(logits))]
-        guesses = top_guesses(logits, _TOP, self._categories)
-        self._predictions += map(Prediction, names, guesses)
-        self._answers.append((logits, targets))
+    def _remember(self, batch: Batch, answer: Answer, followed: FollowedAnswer) -> None:
+        n_before = sum(len(one) for _, one in self._followed)
+        self._predictions += predictions_of(answer, _TOP, self._categories, batch, n_before)
+        self._followed.append((followed, answer))
 
     def result(self) -> Ablations:
         rows = [effect.to_row(self._request.how, self._categories) for effect in self._effects]
         return Ablations(
             baseline=self._baseline(),
             rows=by_effect(rows),
-            classes=self._trial.shape[1],
+            classes=self._trial.main.n_classes or len(self._categories or ()),
+            output=self._trial.kind,
+            score_name=self._followed[0][0].name,
+            output_note=self._trial.note,
             why_whole=self._why_whole,
             called=self._called,
             warnings=(*self._warnings, *undecided(self._predictions)),
         )
 
     def _baseline(self) -> Baseline:
-        logits, targets = (torch.cat(parts) for parts in zip(*self._answers, strict=True))
-        first = int(targets[0])
-        is_one = bool((targets == first).all())
-        label = label_of_class(first, self._categories)
-        words = f"{first} ({label})" if label else str(first)
-        if self._target is None:
-            words = f"predicted: {words}" if is_one else "each image's own prediction"
+        classes = {index for followed, _ in self._followed for index in followed.classes or ()}
+        one = next(iter(classes)) if len(classes) == 1 else None
+        probabilities = [
+            followed.probability(answer) for followed, answer in self._followed if followed.probability
+        ]
         return Baseline(
-            target=words,
-            target_index=first if is_one else None,
-            target_label=label if is_one else None,
-            target_logit=float(at(logits.double(), targets).mean()),
-            target_probability=float(at(logits.double().softmax(1), targets).mean()),
+            target=self._words(one),
+            target_index=one,
+            target_label=None if one is None else label_of_class(one, self._categories),
+            target_logit=_mean([followed.score(answer) for followed, answer in self._followed]),
+            target_probability=_mean(probabilities) if probabilities else None,
             predictions=tuple(self._predictions),
         )
+
+    def _words(self, one: int | None) -> str:
+        words, is_own = self._followed[0][0].words, self._request.target.kind == PREDICTED
+        if self._trial.main.kind != "classes" or not is_own:
+            return words
+        return (
+            f"predicted: {name_class(one, self._categories)}"
+            if one is not None
+            else "each image's own prediction"
+        )
+
+
+def _mean(parts: Sequence[Tensor]) -> float:
+    return float(torch.cat(list(parts)).double().mean())
 
 
 def _fresh(args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -5,12 +5,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import torch
-from torch import Tensor
-
 from modelscope_cli.analysis.ablation.candidates import Candidate
-from modelscope_cli.analysis.predictions.scores import kl_divergence
+from modelscope_cli.analysis.outputs.aim import label_of_class
+from modelscope_cli.analysis.outputs.answer import Answer, FollowedAnswer
+from modelscope_cli.analysis.outputs.said import Scoring
 from modelscope_cli.records.ablate import Ablation
+
+_SOFTMAX = Scoring()
 
 
 @dataclass(slots=True)
@@ -25,30 +26,32 @@ class Effect:
     candidate: Candidate
     channel: int | None
     n_images: int = 0
-    _sums: Tensor = field(default_factory=lambda: torch.zeros(4, dtype=torch.float64))
+    _sums: dict[str, float] = field(default_factory=dict)
     _answers: Counter[int] = field(default_factory=Counter)
-    _n_changed: int = 0
+    _has_changed: bool = False
 
-    def add(self, before: Tensor, after: Tensor, targets: Tensor) -> None:
-        """Compare the logits of some images, `(N, classes)` float32 on the CPU; `targets` has a class for each."""
-        before, after = before.double(), after.double()
-        figures = (
-            at(after, targets) - at(before, targets),
-            at(after.softmax(1), targets),
-            kl_divergence(before, after),
-            torch.linalg.vector_norm(after - before, dim=1),
-        )
-        self._sums += torch.stack([figure.sum() for figure in figures])
-        answers = after.argmax(1)
-        self._n_changed += int((answers != before.argmax(1)).sum())
-        self._answers.update(answers.tolist())
+    def add(self, before: Answer, after: Answer, followed: FollowedAnswer) -> None:
+        """Compare what the model said of some images, on the CPU, with what it says of them now."""
+        changed = before.changed(after)
+        figures = {
+            "change": followed.score(after).double() - followed.score(before).double(),
+            "probability": followed.probability(after) if followed.probability is not None else None,
+            "divergence": before.divergence(after),
+            "distance": before.distance(after),
+            "changed": changed,
+        }
+        for name, figure in figures.items():
+            if figure is not None:
+                self._sums[name] = self._sums.get(name, 0.0) + float(figure.double().sum())
+        self._has_changed |= changed is not None and bool(changed.any())
+        self._answers.update(best_classes(after))
         self.n_images += len(after)
 
     def to_row(self, mode: str, categories: Sequence[str] | None) -> Ablation:
         """Return the means."""
         call = self.candidate.call
-        change, probability, divergence, distance = (self._sums / self.n_images).tolist()
-        ((answer, _),) = self._answers.most_common(1)
+        means = {name: total / self.n_images for name, total in self._sums.items()}
+        ((answer, _),) = self._answers.most_common(1) or ((None, 0),)
         return Ablation(
             name=call.name,
             type=call.type,
@@ -56,36 +59,36 @@ class Effect:
             call=call.index,
             channel=self.channel,
             mode=mode,
-            target_logit_change=_finite(change),
-            target_probability=_finite(probability),
-            prediction_changed=self._n_changed > 0,
-            changed_fraction=self._n_changed / self.n_images,
-            kl_divergence=_finite(divergence),
-            output_l2=_finite(distance),
+            target_logit_change=_finite(means["change"]),
+            target_probability=_finite(means.get("probability")),
+            prediction_changed=self._has_changed,
+            changed_fraction=means.get("changed"),
+            kl_divergence=_finite(means.get("divergence")),
+            output_l2=_finite(means["distance"]),
             answer_index=answer,
-            answer_label=label_of_class(answer, categories),
+            answer_label=None if answer is None else label_of_class(answer, categories),
         )
 
 
-def at(scores: Tensor, targets: Tensor) -> Tensor:
-    """Return of each row the score of its target class, `(N,)`."""
-    return scores.gather(1, targets[:, None])[:, 0]
+def best_classes(answer: Answer) -> list[int]:
+    """Return the class of the best guess for every image that has one."""
+    guesses = answer.main.guesses(1, None, _SOFTMAX) or ()
+    return [of_image[0].index for of_image in guesses if of_image]
 
 
-def label_of_class(index: int, categories: Sequence[str] | None) -> str | None:
-    """Return the label of a class, None where nobody knows."""
-    return categories[index] if categories and index < len(categories) else None
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
 
 
 def by_effect(rows: Sequence[Ablation]) -> tuple[Ablation, ...]:
-    """Sort rows: an answer that is not a number any more first, then by divergence, the largest first."""
+    """Sort rows: an answer that is not a number any more first, then by divergence, the largest first.
 
-    def key(row: Ablation) -> tuple[bool, float, float, int, int]:
+    Where an output has no divergence the share of changed decisions comes first, then the target's change.
+    """
+
+    def key(row: Ablation) -> tuple[bool, float, float, float, int, int]:
         divergence, change = row.kl_divergence or 0.0, abs(row.target_logit_change or 0.0)
-        return row.kl_divergence is not None, -divergence, -change, row.order, row.channel or 0
+        changed = row.changed_fraction or 0.0 if row.kl_divergence is None else 0.0
+        return row.output_l2 is not None, -divergence, -changed, -change, row.order, row.channel or 0
 
     return tuple(sorted(rows, key=key))

@@ -10,7 +10,6 @@ from modelscope_cli.analysis.activations.maps import capture_maps
 from modelscope_cli.analysis.results import Results
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.hooks.selection import uncalled
 from modelscope_cli.inputs.given import as_given
 from modelscope_cli.records.featuremaps import FeatureMapsRecord
 from modelscope_cli.records.keywords import Keywords, check_choice, check_number, spelled_out
@@ -105,7 +104,7 @@ def featuremaps(
         contact_sheet=None,
         out_dir=results.path,
         tensors=str(save_tensors) if save_tensors is not None else None,
-        not_called=uncalled(subject.loaded.module, selection, [exhibit.record.name for exhibit in exhibits]),
+        not_called=subject.uncalled(selection, [exhibit.record.name for exhibit in exhibits]),
         hooks=hooks,
     )
     with results.open() as stage:

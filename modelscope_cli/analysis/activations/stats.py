@@ -11,10 +11,10 @@ from modelscope_cli.analysis.activations.entering import Entering
 from modelscope_cli.analysis.activations.observer import observe_activations, to_row
 from modelscope_cli.analysis.statistics.moments import Wanted
 from modelscope_cli.analysis.subject import Subject, as_patterns
-from modelscope_cli.errors import UsageError
-from modelscope_cli.hooks.selection import uncalled
+from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.records.keywords import MODES, Keywords, check_choice, spelled_out
-from modelscope_cli.records.naming import NEAR_ZERO
+from modelscope_cli.records.naming import NEAR_ZERO, some
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.stats import COLUMN_OF_FIGURE, StatsRecord
 from modelscope_cli.report.canvas import check_figure, save_figure
@@ -91,12 +91,14 @@ def stats(
     )
     rows = tuple(map(to_row, activations))
     hooks = subject.conclude()
+    if not rows:
+        raise _nothing_to_show(subject, selection)
     record = StatsRecord(
         run=subject.run(),
         layers=rows,
         images=subject.inputs.n_images,
         near_zero=near_zero,
-        not_called=uncalled(module, selection, [row.name for row in rows]),
+        not_called=subject.uncalled(selection, [row.name for row in rows]),
         hooks=hooks,
         mode="train" if is_training else "eval",
         batch_norm=batch_norms.rows() if batch_norms else (),
@@ -112,3 +114,13 @@ def stats(
         save_figure(pictures_of("stats").draw_distributions(record), Path(plot))
         subject.progress.note(f"wrote {plot}")
     return record
+
+
+def _nothing_to_show(subject: Subject, selection: Selection) -> CannotRunError:
+    missing = subject.uncalled(selection, ())
+    name = subject.loaded.info.name
+    if selection.names is not None and missing:
+        message = f"the forward of '{name}' does not call {some(missing)}"
+    else:
+        message = f"no layer of '{name}' gives a tensor"
+    return CannotRunError(message, f"modelscope summary {name}   shows what runs")

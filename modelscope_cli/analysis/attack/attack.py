@@ -1,4 +1,4 @@
-"""`attack`: from a classifier and one image to the nearest image that fools it, and whether its file still does."""
+"""`attack`: from a model and one image to the nearest image that fools it, and whether its file still does."""
 
 from collections.abc import Sequence
 from os import PathLike
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from modelscope_cli.analysis.attack import on_image
 from modelscope_cli.analysis.attack.request import make_request
+from modelscope_cli.analysis.outputs.resolve import resolve_aim
 from modelscope_cli.analysis.results import Results
 from modelscope_cli.analysis.subject import Subject, seed_of
 from modelscope_cli.inputs.given import as_given
@@ -36,9 +37,11 @@ def attack(
     progress: Progress | None = None,
     **keywords: Unpack[Keywords],
 ) -> AttackRecord:
-    """Change an image as little as it takes to fool a classifier; return what came of it, also as an 8-bit file.
+    """Change an image as little as it takes to fool a model; return what came of it, also as an 8-bit file.
 
-    The gradient is taken with respect to the pixels the model sees, before normalisation.
+    The gradient is taken with respect to the pixels the model sees, before normalisation. A segmentation is fooled
+    where more than half of the pixels change, a detection where the box loses half of its score, an embedding where
+    its cosine similarity to the image's own falls below 0.5.
 
     Args:
         model: a name or file as on the command line, a module of yours, or what `load` returned.
@@ -49,14 +52,15 @@ def attack(
         epsilon: how far the image may move, in pixels of 0..1; None for 8/255, with `l2` 3.
         steps: gradient steps; None for 10 of `ifgsm`, 20 of `pgd`. `step_size`: how far one goes.
         restarts: random starts of `pgd` to try.
-        target: a class index or label to be mistaken for; None for any but the predicted one.
+        target: a class index or label to be mistaken for; None for any but the predicted one. Also `mask:CLASS` and
+            `box:N`, pixels or a box to get rid of, and `similar:FILE`, an image to resemble.
         hook: what changes on the way, as `--hook` takes it.
         out: folder for the images and the report; `force`: it need not be empty.
 
     Raises:
         UsageError: a keyword, a class or a combination that means nothing (exit 2 on the command line).
-        CannotRunError: the model cannot be loaded, raised, is not a classifier or cannot be differentiated, or a
-            file cannot be read or written (exit 4).
+        CannotRunError: the model cannot be loaded, raised or cannot be differentiated, or a file cannot be read
+            or written (exit 4).
     """
     asked = make_request(
         method=method,
@@ -78,7 +82,10 @@ def attack(
     on_image.check_inputs(subject.inputs, given.name)
     interventions = subject.bind().interventions
     with counting(subject.progress, "steps", asked.restarts * (asked.steps + 1)) as tick:
-        attacked = on_image.attack_picture(loaded, subject.inputs, asked, tick, interventions)
+        aim = None if asked.target is None else resolve_aim(asked.target, subject)
+        attacked = on_image.attack_picture(loaded, subject.inputs, asked, tick, interventions, aim)
+    if attacked.before.note is not None:
+        subject.progress.note(attacked.before.note)
     hooks = subject.conclude()
     with results.open() as stage:
         folder = folder_of("attack")

@@ -11,27 +11,31 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.ablation.effect import label_of_class
+from modelscope_cli.analysis.attack.goals import AnswerGoal, choose_goal
 from modelscope_cli.analysis.attack.request import AttackRequest
-from modelscope_cli.analysis.attack.search import Found, Goal, ScoresOf, as_pixels, search
-from modelscope_cli.analysis.gradients.losses import class_index
-from modelscope_cli.analysis.predictions.scores import class_scores, probabilities, top_guesses
+from modelscope_cli.analysis.attack.search import Found, as_pixels, search
+from modelscope_cli.analysis.outputs.aim import THE_PREDICTED, Aim, label_of_class
+from modelscope_cli.analysis.outputs.answer import Answer
+from modelscope_cli.analysis.outputs.read import OutputReader
+from modelscope_cli.analysis.outputs.said import Scoring
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.session import HookSession, Intervention
-from modelscope_cli.inputs.batch import Inputs
+from modelscope_cli.inputs.batch import Inputs, ModelSide
 from modelscope_cli.inputs.files import PictureFile
 from modelscope_cli.inputs.picture import decode
 from modelscope_cli.inputs.preprocess import Preprocessing
 from modelscope_cli.lean import without_dynamo
 from modelscope_cli.models.load import LoadedModel
-from modelscope_cli.records.attack import Answer, ClassShift
+from modelscope_cli.records.attack import Answer as Said
+from modelscope_cli.records.attack import ClassShift
 from modelscope_cli.records.run import Notice
 
 with without_dynamo():
     from torchvision.transforms.functional import pil_to_tensor, to_pil_image
 
 N_TOP = 5
-_PICTURE_MODELS = ("classification", "quantization", "custom")
+_ALL = 1_000_000  # more than any model has classes or boxes
+_OF_SEVERAL = ("video", "optical_flow")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +44,13 @@ class Attacked:
 
     Attributes:
         levels: the picture as the model sees it before normalisation, `(C, H, W)` uint8 on the CPU.
-        before: what the model says of it, `(1, classes)`.
+        before: what the model says of it.
     """
 
-    goal: Goal
+    goal: AnswerGoal
     levels: Tensor
-    before: Tensor
-    found: Found
+    before: Answer
+    found: Found[Answer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,24 +59,25 @@ class ReadBack:
 
     Attributes:
         levels: of the file, `(C, H, W)` uint8.
-        logits: what the model says of these very pixels, `(1, classes)`; prepared_logits: and of the file resized
-            and cropped once more, like any picture.
+        answer: what the model says of these very pixels; prepared: and of the file resized and cropped once more,
+            like any picture.
     """
 
     levels: Tensor
-    logits: Tensor
-    prepared_logits: Tensor
+    answer: Answer
+    prepared: Answer
 
 
 @contextmanager
 def function_of_pixels(
     loaded: LoadedModel, preprocessing: Preprocessing, interventions: Sequence[Intervention] = ()
-) -> Iterator[ScoresOf]:
-    """Give the model as a function from pixels of 0..1 to logits, with the normalisation inside.
+) -> Iterator[Callable[[Tensor], Answer]]:
+    """Give the model as a function from pixels of 0..1 to what it says, with the normalisation inside.
 
     Only the pixels are differentiated, whatever the caller has switched off: no parameter asks for a gradient while
     this is open. `interventions` change every pass alike.
     """
+    reader, target = OutputReader.of(loaded), ModelSide(loaded.family, loaded.device, loaded.dtype)
     with (
         torch.inference_mode(False),
         torch.enable_grad(),
@@ -82,27 +87,27 @@ def function_of_pixels(
         for parameter in loaded.module.parameters():
             parameter.requires_grad_(False)
 
-        def scores_of(pixels: Tensor) -> Tensor:
+        def says_of(pixels: Tensor) -> Answer:
             repeats = next(is_again)
             for intervention in interventions:
                 intervention.begin(is_again=repeats)
-            prepared = preprocessing.normalize(pixels).to(loaded.dtype)
-            return class_scores(session.run((prepared,)))
+            args = target.arrange([preprocessing.normalize(pixels).to(loaded.dtype)])
+            return reader.read(session.run(args), args, len(pixels))
 
-        yield scores_of
+        yield says_of
 
 
 def check_family(loaded: LoadedModel) -> None:
-    """Refuse models whose output is not a row of class scores for one image.
+    """Refuse models that look at several images at once.
 
     Raises:
         CannotRunError: exit code 4.
     """
-    if loaded.family not in _PICTURE_MODELS:
+    if loaded.family in _OF_SEVERAL:
         kind = loaded.family.replace("_", " ")
         raise CannotRunError(
-            f"'{loaded.info.name}' is a model for {kind}: an attack needs a classifier of single images",
-            "modelscope models   lists classifiers",
+            f"'{loaded.info.name}' is a model for {kind}: an attack changes one image, and it looks at several",
+            "modelscope models   lists models of single images",
         )
 
 
@@ -130,26 +135,30 @@ def attack_picture(
     request: AttackRequest,
     tick: Callable[[], object] = lambda: None,
     interventions: Sequence[Intervention] = (),
+    aim: Aim | None = None,
 ) -> Attacked:
     """Attack the one picture of `inputs`; the model is left as it was. `tick` is called after every step.
 
+    Args:
+        aim: what `request.target` means; None for anything but what the model says.
+
     Raises:
         UsageError: no such target, or the model says so already (exit 2).
-        CannotRunError: no classifier, nothing to differentiate, or the model raised (exit 4).
+        CannotRunError: nothing to differentiate, or the model raised (exit 4).
     """
     plan = _plan(inputs)
     levels = next(iter(inputs)).pictures[0][: len(plan.mean)]
     pixels = as_pixels(levels, loaded.device)[None]
-    with function_of_pixels(loaded, plan, interventions) as scores_of:
-        before = scores_of(pixels)
-        goal = choose_goal(request.target, before, loaded.categories)
-        return Attacked(goal, levels, before, search(scores_of, pixels, goal, request, tick))
+    with function_of_pixels(loaded, plan, interventions) as says_of:
+        before = says_of(pixels).settled()
+        goal = choose_goal(aim, before, loaded.categories)
+        return Attacked(goal, levels, before, search(says_of, pixels, goal, request, tick))
 
 
 def save_and_ask(
     loaded: LoadedModel,
     inputs: Inputs,
-    found: Found,
+    found: Found[Answer],
     file: Path | None = None,
     interventions: Sequence[Intervention] = (),
 ) -> ReadBack:
@@ -168,36 +177,14 @@ def save_and_ask(
     prepared = plan.picture(plan.apply(image, "adversarial.png"))[: len(plan.mean)]
     for intervention in interventions:
         intervention.repeat()
-    with function_of_pixels(loaded, plan, interventions) as scores_of:
-        answers = [scores_of(as_pixels(x, loaded.device)[None]) for x in (levels, prepared)]
+    with function_of_pixels(loaded, plan, interventions) as says_of:
+        answers = [says_of(as_pixels(x, loaded.device)[None]).settled() for x in (levels, prepared)]
     return ReadBack(levels, *answers)
 
 
 def _plan(inputs: Inputs) -> Preprocessing:
     assert inputs.preprocessing is not None  # as `check_inputs` has seen
     return inputs.preprocessing
-
-
-def choose_goal(target: str | None, logits: Tensor, categories: tuple[str, ...] | None) -> Goal:
-    """Return what is to be reached, from what the model says of the picture.
-
-    Raises:
-        UsageError: no such class, or it is the answer already (exit 2).
-        CannotRunError: the model says nothing finite (exit 4).
-    """
-    if not logits.isfinite().all():
-        raise CannotRunError(
-            "the model's scores of this image are NaN or infinite", "modelscope stats IMAGE   shows where"
-        )
-    predicted = int(logits.argmax(1))
-    if target is None:
-        return Goal(predicted, is_targeted=False)
-    index = class_index(target, logits.shape[1], categories)
-    if index == predicted:
-        raise UsageError(
-            f"target '{target}' is what the model says of this image already", "leave out --target"
-        )
-    return Goal(index, is_targeted=True)
 
 
 def describe(
@@ -207,8 +194,8 @@ def describe(
     goal, found = attacked.goal, attacked.found
     change = found.pixels[0].cpu().double() - as_pixels(attacked.levels, "cpu").double()
     saved_change = (read.levels.int() - attacked.levels.int()).double() / 255
-    answers = [attacked.before, found.logits, read.logits]
-    tops = [Answer(top_guesses(logits, N_TOP, categories)[0]) for logits in (*answers, read.prepared_logits)]
+    answers = [attacked.before, found.answer, read.answer]
+    tops = [_as_said(answer, attacked.before, categories) for answer in (*answers, read.prepared)]
     return {
         "method": request.method,
         "norm": request.norm,
@@ -218,7 +205,10 @@ def describe(
         "restarts": request.restarts,
         "targeted": goal.is_targeted,
         "target": goal.index if goal.is_targeted else None,
-        "target_label": label_of_class(goal.index, categories) if goal.is_targeted else None,
+        "target_label": _label(goal.index, categories) if goal.is_targeted else None,
+        "output": attacked.before.kind,
+        "goal": goal.words,
+        "loss_name": goal.loss_name,
         "before": tops[0],
         "after": tops[1],
         "after_saved": tops[2],
@@ -229,8 +219,8 @@ def describe(
         "linf_saved": float(saved_change.abs().max()),
         "l2_saved": float(saved_change.norm()),
         "success": found.is_success,
-        "success_saved": goal.is_reached(read.logits),
-        "success_prepared": goal.is_reached(read.prepared_logits),
+        "success_saved": goal.is_reached(read.answer),
+        "success_prepared": goal.is_reached(read.prepared),
         "iterations": found.iterations,
         "restart": found.restart,
         "loss_before": float(goal.loss(attacked.before)),
@@ -263,12 +253,45 @@ def notices(attacked: Attacked, read: ReadBack, request: AttackRequest) -> tuple
 
 
 def _shifts(
-    answers: list[Tensor], tops: list[Answer], goal: Goal, categories: tuple[str, ...] | None
+    answers: list[Answer], tops: list[Said], goal: AnswerGoal, categories: tuple[str, ...] | None
 ) -> tuple[ClassShift, ...]:
-    """Every class among the best of any answer, those of the picture first, and the target."""
-    scores = [probabilities(logits)[0] for logits in answers]
-    indices = dict.fromkeys([*(guess.index for answer in tops for guess in answer.top), goal.index])
+    """Every class among the best of any answer, those of the picture first, and the one it is about."""
+    if answers[0].main.kind == "vectors":
+        own = answers[0].follow(THE_PREDICTED, categories)
+        return (ClassShift(None, "cosine similarity", *(float(own.score(answer)) for answer in answers)),)
+    indices = dict.fromkeys(guess.index for said in tops for guess in said.top)
+    if goal.index is not None:
+        indices[goal.index] = None
+    scores = [_scores(answer) for answer in answers]
     return tuple(
-        ClassShift(index, label_of_class(index, categories), *(float(score[index]) for score in scores))
+        ClassShift(index, _label(index, categories), *(score.get(index, 0.0) for score in scores))
         for index in indices
     )
+
+
+def _scores(answer: Answer) -> dict[int, float]:
+    """Return of every class its probability, its share of the pixels, or the score of its best box."""
+    every = answer.main.guesses(_ALL, None, Scoring()) or ((),)
+    found: dict[int, float] = {}
+    for guess in every[0]:
+        found.setdefault(guess.index, guess.score if guess.share is None else guess.share)
+    return found
+
+
+def _as_said(answer: Answer, before: Answer, categories: tuple[str, ...] | None) -> Said:
+    """Return the best guesses for the one image, and the best of them in words."""
+    guesses = answer.main.guesses(N_TOP, categories, Scoring())
+    if guesses is None:
+        own = before.follow(THE_PREDICTED, categories)
+        return Said((), f"an output of cosine similarity {float(own.score(answer)):.3f} to the image's own")
+    (top,) = guesses
+    if not top:
+        return Said((), "no box")
+    name = top[0].label or f"class {top[0].index}"
+    if top[0].share is not None:
+        return Said(top, f"{name} in {100 * top[0].share:.1f} % of the image")
+    return Said(top, f"a box of {name} ({100 * top[0].score:.1f} %)" if top[0].box is not None else name)
+
+
+def _label(index: int | None, categories: tuple[str, ...] | None) -> str | None:
+    return None if index is None else label_of_class(index, categories)

@@ -8,6 +8,7 @@ somewhere else in the ball.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -18,13 +19,35 @@ from modelscope_cli.analysis.attack.request import AttackRequest
 from modelscope_cli.analysis.gradients.backward import backward_pass
 from modelscope_cli.errors import CannotRunError
 
-ScoresOf = Callable[[Tensor], Tensor]
-"""From pixels of 0..1, `(1, C, H, W)`, to logits, `(1, classes)`."""
+
+class Detachable(Protocol):
+    """What a model says: a tensor of logits, or a whole answer."""
+
+    def detach(self) -> Any:
+        """Return the same without its graph."""
+
+
+A = TypeVar("A", bound=Detachable)
+A_contra = TypeVar("A_contra", bound=Detachable, contravariant=True)
+
+
+class Aimed(Protocol[A_contra]):
+    """What a search wants of whatever the model says."""
+
+    @property
+    def is_targeted(self) -> bool:
+        """Whether the loss has to fall, and not to rise."""
+
+    def loss(self, answer: A_contra) -> Tensor:
+        """Return how far it is from there."""
+
+    def is_reached(self, answer: A_contra) -> bool:
+        """Whether it is there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What an attack wants: the answer to be `index`, or (not targeted) to be anything else."""
+    """What an attack on a row of logits wants: the class `index`, or (not targeted) any but that."""
 
     index: int
     is_targeted: bool
@@ -38,11 +61,11 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Found(Generic[A]):
     """The best picture on the way, and the way.
 
     Attributes:
-        pixels: `(1, C, H, W)` float32, inside the ball; `logits`: what the model says of them.
+        pixels: `(1, C, H, W)` float32, inside the ball; `answer`: what the model says of them.
         levels: the same rounded to 8 bits inside the ball, uint8 on the CPU.
         is_success: whether `pixels` reach the goal.
         restart, iterations: the run it comes from, and the gradient steps there; both from 0.
@@ -52,7 +75,7 @@ class Found:
     """
 
     pixels: Tensor
-    logits: Tensor
+    answer: A
     levels: Tensor
     is_success: bool
     restart: int
@@ -64,17 +87,18 @@ class Found:
 
 
 def search(
-    scores_of: ScoresOf,
+    says_of: Callable[[Tensor], A],
     pixels: Tensor,
-    goal: Goal,
+    goal: Aimed[A],
     request: AttackRequest,
     tick: Callable[[], object] = lambda: None,
-) -> Found:
+) -> Found[A]:
     """Look for a picture inside the ball that reaches the goal; stop at the first that still does in 8 bits.
 
     Of those that do not, the best is one that reaches the goal before rounding, then the one whose loss is best.
 
     Args:
+        says_of: the model, from pixels of 0..1, `(1, C, H, W)`, to what it says of them.
         pixels: `(1, C, H, W)` float32, 8-bit levels / 255.
         tick: called after every step.
 
@@ -84,20 +108,20 @@ def search(
     ball = BALLS[request.norm](pixels, request.epsilon)
     generator = torch.Generator().manual_seed(request.seed)
     losses: list[list[float]] = []
-    best: tuple[tuple[bool, bool, float], _Point, int] | None = None
+    best: tuple[tuple[bool, bool, float], _Point[A], int] | None = None
     n_rounded = n_stuck = n_backward = 0
 
-    def rounded(point: _Point) -> Tensor:
+    def rounded(point: _Point[A]) -> Tensor:
         return as_pixels(ball.rounded(point.pixels), pixels.device)
 
     for restart in range(request.restarts):
         start = ball.random(generator) if request.method == "pgd" else pixels
         losses.append([])
-        for point in _climb(scores_of, ball, start, goal, request):
+        for point in _climb(says_of, ball, start, goal, request):
             tick()
             losses[-1].append(point.loss)
-            is_success = goal.is_reached(point.logits)
-            is_lasting = is_success and goal.is_reached(scores_of(rounded(point)))
+            is_success = goal.is_reached(point.answer)
+            is_lasting = is_success and goal.is_reached(says_of(rounded(point)))
             n_rounded += is_success
             rank = is_lasting, is_success, -point.loss if goal.is_targeted else point.loss
             if best is None or rank > best[0]:
@@ -115,7 +139,7 @@ def search(
     (_, is_success, _), point, restart = best
     return Found(
         pixels=point.pixels,
-        logits=point.logits,
+        answer=point.answer,
         levels=ball.rounded(point.pixels),
         is_success=is_success,
         restart=restart,
@@ -128,31 +152,31 @@ def search(
 
 
 @dataclass(frozen=True, slots=True)
-class _Point:
+class _Point(Generic[A]):
     """A picture on the way, after `iteration` steps."""
 
     iteration: int
     pixels: Tensor
-    logits: Tensor
+    answer: A
     loss: float
 
 
 def _climb(
-    scores_of: ScoresOf, ball: Ball, start: Tensor, goal: Goal, request: AttackRequest
-) -> Iterator[_Point]:
+    says_of: Callable[[Tensor], A], ball: Ball, start: Tensor, goal: Aimed[A], request: AttackRequest
+) -> Iterator[_Point[A]]:
     """Yield the start and the picture after each step, up to where the gradient is exactly zero."""
     sign = -1.0 if goal.is_targeted else 1.0
     pixels = start
     for iteration in range(request.steps + 1):
         pixels = pixels.detach().requires_grad_()
-        logits = scores_of(pixels)
-        loss = goal.loss(logits)
+        answer = says_of(pixels)
+        loss = goal.loss(answer)
         if not loss.isfinite():
             raise CannotRunError(
                 f"the loss is {float(loss.detach())} after {iteration} steps of the attack",
                 "modelscope grads IMAGE   shows where gradients are lost",
             )
-        yield _Point(iteration, pixels.detach(), logits.detach(), float(loss.detach()))
+        yield _Point(iteration, pixels.detach(), answer.detach(), float(loss.detach()))
         if iteration == request.steps:
             return
         gradient = _gradient(loss, pixels)

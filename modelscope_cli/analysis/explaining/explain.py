@@ -15,9 +15,11 @@ from modelscope_cli.analysis.explaining.receipt.region import Region
 from modelscope_cli.analysis.explaining.receipt.verdict import read_requirements
 from modelscope_cli.analysis.explaining.request import ALL, AUTO, choose_methods
 from modelscope_cli.analysis.explaining.scored import Scored, opened
-from modelscope_cli.analysis.explaining.target import choose_target
+from modelscope_cli.analysis.explaining.target import ClassTarget, choose_target
 from modelscope_cli.analysis.explaining.totals import Totals
-from modelscope_cli.analysis.gradients.request import PREDICTED
+from modelscope_cli.analysis.outputs.aim import PREDICTED, Aim
+from modelscope_cli.analysis.outputs.read import OutputReader
+from modelscope_cli.analysis.outputs.resolve import resolve_aim
 from modelscope_cli.analysis.results import Results
 from modelscope_cli.analysis.subject import Subject, as_patterns
 from modelscope_cli.errors import CannotRunError, UsageError
@@ -70,7 +72,8 @@ def explain(
         inputs: paths, PIL images, tensors, a `DataLoader`; None for seeded noise of the model's own size.
         method: names with commas between, `auto` for a few that say different things, or `all`; of these two, those
             that do not fit the model are left out.
-        target: the class to explain: an index, a label, or `predicted`, of each image its own.
+        target: what to explain: a class index, a label, or `predicted`, of each image its own; `box:0`, `mask:cat`,
+            `logit:path[0]`, `similar:FILE`, as `ablate` takes it.
         against: the class Finer-CAM holds it against; None for the mean of the three nearest.
         layer: where to explain instead of the layer that is found; one call.
         receipt: whether to hold the maps against chance, edges, shuffled weights, another class, planted evidence.
@@ -102,7 +105,13 @@ def explain(
             f"--save-tensors keeps the maps of {MOST_SHOWN} images at most", "leave out --save-tensors"
         )
     totals = Totals(most_kept=MOST_SHOWN if out is not None or save_tensors is not None else 0)
-    asked = _Asked(str(target), texts(against), _calls(subject, layer), region, given.request.batch or BATCH)
+    asked = _Asked(
+        resolve_aim(str(target), subject),
+        texts(against),
+        _calls(subject, layer),
+        region,
+        given.request.batch or BATCH,
+    )
     is_asked_for = method not in (AUTO, ALL)
     for question in subject.progress.track(_questions(subject, asked), "images", subject.inputs.n_images):
         totals.add(
@@ -117,7 +126,7 @@ def explain(
     record = ExplainRecord(
         run=subject.run(),
         target=totals.target.words if totals.target is not None else PREDICTED,
-        target_index=totals.target.index if totals.target is not None else None,
+        target_index=getattr(totals.target, "index", None),
         logit=totals.logit / totals.images,
         probability=totals.probability / totals.images,
         images=totals.images,
@@ -153,7 +162,7 @@ class _Asked:
         batch: images in one pass.
     """
 
-    target: str
+    aim: Aim
     against: str | None
     calls: tuple[str, ...]
     region: Region | None
@@ -188,7 +197,7 @@ def _calls(subject: Subject, layer: str | None) -> tuple[str, ...]:
 def _questions(subject: Subject, asked: _Asked) -> Iterator[Question]:
     """Give every image of the inputs, with its target, in a model that is open and left as it was."""
     loaded, names = subject.loaded, Names()
-    side = ModelSide(loaded.family, loaded.device, loaded.dtype)
+    reader, side = OutputReader.of(loaded), ModelSide(loaded.family, loaded.device, loaded.dtype)
     layers: dict[tuple[int, ...], Layer] = {}
 
     def find(scored: Scored, image: Tensor) -> Layer:
@@ -205,8 +214,9 @@ def _questions(subject: Subject, asked: _Asked) -> Iterator[Question]:
             for n, image in enumerate(_images(batch.args)):
                 with torch.no_grad():
                     output = run(image)
-                    target = choose_target(asked.target, asked.against, output, loaded.categories)
+                    target = choose_target(reader, asked.aim, asked.against, image, output)
                     logit, probability = float(target.score(output)), float(target.probability(output))
+                    other = target.runner_up(output) if isinstance(target, ClassTarget) else None
                 name = batch.names[n] if batch.names else str(n)
                 inside = None
                 if asked.region is not None:
@@ -216,12 +226,12 @@ def _questions(subject: Subject, asked: _Asked) -> Iterator[Question]:
                     inside = asked.region.seen(size, preprocessing)
                 yield Question(
                     name,
-                    Scored(run, target, asked.batch, find, subject.seed),
+                    Scored(run, target, asked.batch if other is not None else 1, find, subject.seed),
                     image,
                     target,
                     logit,
                     probability,
-                    target.runner_up(output),
+                    other,
                     inside,
                     preprocessing is not None and any(preprocessing.mean),
                     pictures[n] if pictures else None,
@@ -234,9 +244,10 @@ def _images(args: tuple[Any, ...]) -> Iterator[Tensor]:
     Raises:
         CannotRunError: the model is not called with images (exit 4).
     """
-    images = args[0]
-    if len(args) != 1 or not isinstance(images, Tensor) or images.ndim != 4 or not images.is_floating_point():
+    images = args[0] if len(args) == 1 else None
+    each = list(images.split(1)) if isinstance(images, Tensor) else [one[None] for one in images or ()]
+    if not each or each[0].ndim != 4 or not each[0].is_floating_point():
         raise CannotRunError(
-            "explain needs a model of single images, `(N, C, H, W)`", "modelscope models   lists classifiers"
+            "explain needs a model of single images, (N, C, H, W)", "modelscope models   lists classifiers"
         )
-    return iter(images.split(1))
+    return iter(each)

@@ -18,7 +18,7 @@ from modelscope_cli.analysis.explaining.receipt.rankings import spearman
 from modelscope_cli.analysis.explaining.receipt.verdict import judged
 from modelscope_cli.analysis.explaining.receipt.where import location
 from modelscope_cli.analysis.explaining.scored import Scored, Target
-from modelscope_cli.analysis.explaining.target import ClassTarget
+from modelscope_cli.analysis.explaining.target import ClassTarget, OtherTarget
 from modelscope_cli.records.receipt import Receipt
 
 
@@ -56,7 +56,7 @@ class Question:
     name: str
     scored: Scored
     image: Tensor
-    target: ClassTarget
+    target: ClassTarget | OtherTarget
     logit: float
     probability: float
     other: Target | None = None

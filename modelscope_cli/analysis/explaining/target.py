@@ -1,4 +1,4 @@
-"""What is explained: the logit of one class, or by how much it is ahead of others."""
+"""What is explained: the logit of one class, or whatever else a target follows in the output of a model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -6,9 +6,11 @@ from typing import Any
 
 from torch import Tensor
 
-from modelscope_cli.analysis.gradients.losses import class_index
-from modelscope_cli.analysis.gradients.request import PREDICTED
-from modelscope_cli.analysis.predictions.scores import class_scores
+from modelscope_cli.analysis.outputs.aim import PREDICTED, Aim, class_index, label_of_class
+from modelscope_cli.analysis.outputs.answer import FollowedAnswer
+from modelscope_cli.analysis.outputs.classes import ClassScores
+from modelscope_cli.analysis.outputs.read import OutputReader
+from modelscope_cli.analysis.predictions.scores import probabilities
 from modelscope_cli.errors import UsageError
 
 _CONTRAST, _NEAREST = 0.6, 3  # Finer-CAM, Zhang et al. 2025, section 3: the share taken off, and of how many
@@ -19,12 +21,15 @@ class ClassTarget:
     """The logit of one class.
 
     Attributes:
+        has_several: whether each class is decided on its own.
         against: the class a contrast holds it against; None for the three nearest.
         is_contrast: whether the score is the logit less 0.6 of that of the others, which Finer-CAM explains.
     """
 
+    reader: OutputReader
     index: int
     label: str | None = None
+    has_several: bool = False
     against: int | None = None
     is_contrast: bool = False
 
@@ -33,9 +38,21 @@ class ClassTarget:
         return f"{self.index} ({self.label})" if self.label else str(self.index)
 
     def score(self, output: Any) -> Tensor:
-        logits = class_scores(output)
+        logits = self._logits(output)
         own = logits[:, self.index]
         return own - _CONTRAST * self._others(logits) if self.is_contrast else own
+
+    def probability(self, output: Any) -> Tensor:
+        activation = "sigmoid" if self.has_several else "softmax"
+        return probabilities(self._logits(output), activation)[:, self.index]
+
+    def runner_up(self, output: Any) -> "ClassTarget":
+        """Return the likeliest other class of one image."""
+        first, second = self._logits(output)[0].topk(2).indices.tolist()
+        return replace(self, index=second if first == self.index else first, label=None)
+
+    def _logits(self, output: Any) -> Tensor:
+        return self.reader.read(output, ()).main.tensor().float()
 
     def _others(self, logits: Tensor) -> Tensor:
         if self.against is not None:
@@ -45,28 +62,50 @@ class ClassTarget:
         near = gaps.topk(min(_NEAREST, logits.shape[1] - 1), largest=False).indices
         return logits.gather(1, near).mean(1)
 
-    def probability(self, output: Any) -> Tensor:
-        return class_scores(output).softmax(1)[:, self.index]
 
-    def runner_up(self, output: Any) -> "ClassTarget":
-        """Return the likeliest other class of one image."""
-        first, second = class_scores(output, 1)[0].topk(2).indices.tolist()
-        return replace(self, index=second if first == self.index else first, label=None)
+@dataclass(frozen=True, slots=True)
+class OtherTarget:
+    """A box, pixels, one number, a likeness: what it is was told by one image, so that images go by one at a time."""
+
+    reader: OutputReader
+    image: Tensor
+    followed: FollowedAnswer
+
+    @property
+    def words(self) -> str:
+        return self.followed.words
+
+    def score(self, output: Any) -> Tensor:
+        return self.followed.score(self.reader.read(output, (self.image,), 1)).float()
+
+    def probability(self, output: Any) -> Tensor:
+        probability = self.followed.probability or self.followed.score
+        return probability(self.reader.read(output, (self.image,), 1)).float()
 
 
 def choose_target(
-    asked: str, against: str | None, output: Any, categories: Sequence[str] | None
-) -> ClassTarget:
-    """Return the class that is meant, of one image: by index or label, or `predicted`.
+    reader: OutputReader, aim: Aim, against: str | None, image: Tensor, output: Any
+) -> ClassTarget | OtherTarget:
+    """Return what a target means for one image, `(1, C, H, W)`, and the output for it.
 
     Raises:
-        UsageError: there is no such class, or it is held against itself (exit 2).
-        CannotRunError: the model is not a classifier (exit 4).
+        UsageError: it means nothing here, or a class is held against itself (exit 2).
+        CannotRunError: there is nothing to follow in this output (exit 4).
     """
-    logits = class_scores(output, 1)
-    n_classes = logits.shape[1]
-    index = int(logits.argmax(1)) if asked == PREDICTED else class_index(asked, n_classes, categories)
-    other = class_index(against, n_classes, categories) if against is not None else None
+    answer, labels = reader.read(output, (image,), 1), reader.categories
+    said = answer.main
+    if not isinstance(said, ClassScores) or not aim.is_class:
+        if against is not None:
+            raise UsageError(
+                f"'--against {against}' is a class, and the target is not", "leave out --against"
+            )
+        return OtherTarget(reader, image, answer.follow(aim, labels))
+    index = int(said.logits.argmax(1)) if aim.kind == PREDICTED else _index(aim.name, said, labels)
+    other = _index(against, said, labels) if against is not None else None
     if other == index:
         raise UsageError(f"'--against {against}' is the class that is explained", "leave out --against")
-    return ClassTarget(index, categories[index] if categories and index < len(categories) else None, other)
+    return ClassTarget(reader, index, label_of_class(index, labels), said.has_several, other)
+
+
+def _index(typed: str, said: ClassScores, labels: Sequence[str] | None) -> int:
+    return class_index(typed, said.n_classes, labels)

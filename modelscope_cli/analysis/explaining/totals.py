@@ -9,7 +9,7 @@ from torch import Tensor
 from modelscope_cli.analysis.explaining.one_image import Outcome, Question
 from modelscope_cli.analysis.explaining.receipt.folder import EvidenceOfFolder
 from modelscope_cli.analysis.explaining.receipt.verdict import judged, winner_first
-from modelscope_cli.analysis.explaining.target import ClassTarget
+from modelscope_cli.analysis.explaining.target import ClassTarget, OtherTarget
 from modelscope_cli.records.explain import Explanation
 from modelscope_cli.records.receipt import Receipt
 
@@ -30,7 +30,7 @@ class Totals:
     images: int = 0
     logit: float = 0.0
     probability: float = 0.0
-    target: ClassTarget | None = None
+    target: ClassTarget | OtherTarget | None = None
     winner: str = ""
     unfit: dict[str, str] = field(default_factory=dict)
     kept: list[tuple[Question, dict[str, Outcome]]] = field(default_factory=list)
@@ -40,7 +40,8 @@ class Totals:
 
     def add(self, question: Question, outcomes: dict[str, Outcome], unfit: dict[str, str]) -> None:
         """Take in one image."""
-        self.target = question.target if self.images == 0 or self.target == question.target else None
+        is_same = self.images == 0 or (self.target is not None and self.target.words == question.target.words)
+        self.target = question.target if is_same else None
         self.images += 1
         self.logit += question.logit
         self.probability += question.probability

@@ -13,6 +13,7 @@ from modelscope_cli.analysis.gradients.request import (
     check_way,
     choose_clip,
 )
+from modelscope_cli.analysis.outputs.aim import parse_aim
 from modelscope_cli.analysis.results import Results
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.gradient_scale import EXPLODING, VANISHING
@@ -61,7 +62,8 @@ def grads(
         hook: what changes on the way, forward and backward, as `--hook` takes it.
         loss: `auto`, `cross-entropy`, `nll`, `bce`, `mse`, `mean`, `logit`, `path/to/file.py:fn`, or a function
             that is called with the output, or with output and target.
-        target: a class index, a label, or `predicted`.
+        target: a class index, a label, or `predicted`; or a number of the output that is differentiated instead of
+            a loss: `box:N`, `mask:CLASS`, `logit:PATH[I,J]`, `similar:FILE`.
         label_smoothing: of cross-entropy, 0..1.
         weight_decay: precision of a Gaussian prior that is added to the loss.
         clip, clip_norm, clip_activations: one of them: clamp every element, scale to a global norm, or clamp what
@@ -78,6 +80,7 @@ def grads(
         CannotRunError: the model cannot be loaded, run or differentiated, or a file cannot be written (exit 4).
     """
     asked_loss = _loss_request(loss, str(target), label_smoothing, weight_decay)
+    is_class = parse_aim(asked_loss.target).is_class
     limit = choose_clip(clip, clip_norm, clip_activations)
     thresholds = Thresholds(vanishing, exploding)
     check_loss(asked_loss)
@@ -89,11 +92,11 @@ def grads(
     results = Results(out, force)
 
     from modelscope_cli.analysis.gradients.measure import measure_gradients
+    from modelscope_cli.analysis.outputs.resolve import resolve_aim
     from modelscope_cli.analysis.subject import Subject, as_patterns
-    from modelscope_cli.hooks.selection import uncalled
 
     subject = Subject("grads", model, inputs, keywords, hook=hook, has_backward=True, progress=progress)
-    has_own_loss = subject.loaded.family == "detection" and loss == "auto"
+    has_own_loss = subject.loaded.family == "detection" and loss == "auto" and is_class
     is_training = mode == "train" or (mode == "auto" and has_own_loss)
     if has_own_loss and mode == "auto":
         subject.progress.note("mode: train (auto; detection models have a loss nowhere else)")
@@ -113,6 +116,7 @@ def grads(
             full_backward=full_backward,
             thresholds=thresholds,
         ),
+        aim=None if is_class else resolve_aim(asked_loss.target, subject),
         interventions=bound.interventions,
         track=subject.track,
     )
@@ -131,7 +135,7 @@ def grads(
         images=subject.inputs.n_images,
         batch_norm=gradients.batch_norm,
         saving=gradients.saving,
-        not_called=uncalled(subject.loaded.module, selection, [row.name for row in gradients.activations]),
+        not_called=subject.uncalled(selection, [row.name for row in gradients.activations]),
         hooks=hooks,
     )
     return results.write(record, subject.progress)

@@ -1,8 +1,7 @@
 """From what a model returns to the one number that is differentiated."""
 
 import inspect
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from modelscope_cli.analysis.gradients.request import AUTO, PREDICTED, LossRequest
-from modelscope_cli.errors import CannotRunError, UsageError, nearest
+from modelscope_cli.analysis.outputs.aim import Aim, class_index, name_class
+from modelscope_cli.analysis.outputs.leaves import main_leaf
+from modelscope_cli.analysis.outputs.read import OutputReader
+from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.inputs import detection_targets as targets
 from modelscope_cli.models.importspec import import_object
@@ -49,14 +51,15 @@ class Criterion:
     """Turns the output of a model into its loss.
 
     Args:
-        family: as in `LoadedModel`.
-        categories: the labels of the classes, None where nobody knows.
+        reader: of the model's output.
+        aim: what `--target` means, where it is a box, a mask, a number or another image.
     """
 
-    def __init__(self, request: LossRequest, family: str, categories: Sequence[str] | None) -> None:
+    def __init__(self, request: LossRequest, reader: OutputReader, aim: Aim | None = None) -> None:
         self._request = request
-        self._family = family
-        self._categories = categories
+        self._reader = reader
+        self._family, self._categories = reader.family, reader.categories
+        self._aim = aim
         self._custom = request.function or (_load_custom(request.name) if request.is_custom else None)
 
     def detection_label(self) -> int:
@@ -69,8 +72,8 @@ class Criterion:
             return 1
         return class_index(self._request.target, None, self._categories)
 
-    def __call__(self, output: Any) -> Loss:
-        """Return the loss of one pass.
+    def __call__(self, output: Any, args: Any = ()) -> Loss:
+        """Return the loss of one pass; `args` is what the model was given.
 
         Raises:
             UsageError: the loss does not fit the output, or there is no such class (exit 2).
@@ -81,15 +84,51 @@ class Criterion:
         outputs = [(path, tensor) for path, tensor in named if tensor.requires_grad]
         if not outputs:
             raise _not_differentiable(output, named)
-        loss = self._compute(output, outputs)
+        if self._aim is not None:
+            return self._of_aim(self._aim, output, args)
+        loss = self._compute(output, outputs, args)
         self._refuse_unused_options(loss)
         return loss
 
-    def _compute(self, output: Any, outputs: list[tuple[str, Tensor]]) -> Loss:
+    def _of_aim(self, aim: Aim, output: Any, args: Any) -> Loss:
+        """Return the mean of the number that is followed: what it is made of is the user's choice."""
+        if self._request.name not in (AUTO, "logit"):
+            raise UsageError(
+                f"'--target {aim.typed}' is a number of its own, and the loss '{self._request.name}' needs a class",
+                f"--loss logit --target '{aim.typed}'",
+            )
+        answer = self._reader.read(output, args)
+        followed = answer.follow(aim, self._categories)
+        value = followed.score(answer).mean()
+        if not value.requires_grad:
+            raise CannotRunError(
+                f"'--target {aim.typed}' does not depend on anything that could be trained",
+                "modelscope stats   needs no gradients",
+            )
+        tensors = tuple(tensor for _, tensor in answer.leaves if tensor.requires_grad)
+        return Loss(value, followed.name, followed.words, tensors)
+
+    def _compute(self, output: Any, outputs: list[tuple[str, Tensor]], args: Any) -> Loss:
         if self._custom is not None:
             return self._run_custom(self._custom, output, outputs)
         whole = self._whole_output(outputs) if self._request.name == AUTO else None
-        return whole or self._of_main_output(outputs)
+        if whole is not None:
+            return whole
+        path, main = main_leaf(outputs)
+        is_scores = self._reader.kind_of(path, main, args) in ("classes", "pixels")
+        loss = self._of_main_output(path, main, outputs, is_scores=is_scores)
+        return self._with_the_others(loss, outputs) if self._request.name == AUTO else loss
+
+    def _with_the_others(self, loss: Loss, outputs: list[tuple[str, Tensor]]) -> Loss:
+        """Add the mean squares of all other outputs: what leads to them alone is trained as well."""
+        used = {id(tensor) for tensor in loss.outputs}
+        others = [tensor for _, tensor in outputs if id(tensor) not in used and tensor.numel() > 0]
+        if not others:
+            return loss
+        value = torch.stack([loss.value, *(tensor.square().mean().to(loss.value) for tensor in others)]).sum()
+        n_others = f"{len(others)} other output" + ("s" if len(others) > 1 else "")
+        name = f"{loss.name} + mean square of {n_others}"
+        return Loss(value, name, loss.target, (*loss.outputs, *others), loss.classes)
 
     def _refuse_unused_options(self, loss: Loss) -> None:
         """Refuse what would change nothing: what is typed is obeyed or an error."""
@@ -123,9 +162,10 @@ class Criterion:
             return Loss(value, name, _STILL, tensors)
         return None
 
-    def _of_main_output(self, outputs: list[tuple[str, Tensor]]) -> Loss:
-        path, main = next((one for one in outputs if self._is_scores(one[1])), outputs[0])
-        fitting = "cross-entropy" if self._is_scores(main) else "mse"
+    def _of_main_output(
+        self, path: str, main: Tensor, outputs: list[tuple[str, Tensor]], *, is_scores: bool
+    ) -> Loss:
+        fitting = "cross-entropy" if is_scores else "mse"
         name = self._request.name if self._request.name != AUTO else fitting
         where = f" of output '{path}'" if path and len(outputs) > 1 else ""
         if name == "mean":
@@ -153,23 +193,15 @@ class Criterion:
         listed = tuple(classes.tolist()) if classes.ndim == 1 else ()
         return Loss(value, name + per_pixel + where, words, tuple(tensor for tensor, _ in used), listed)
 
-    def _is_scores(self, tensor: Tensor) -> bool:
-        has_right_rank = tensor.ndim == 2 or (self._family == "segmentation" and tensor.ndim == 4)
-        return has_right_rank and _has_classes(tensor)
-
     def _classes(self, main: Tensor) -> tuple[Tensor, str]:
         """Return the target class of every image (and pixel), and the same in words."""
         if self._request.target == PREDICTED:
             classes = main.detach().argmax(1)
             if classes.numel() == 1:
-                return classes, f"predicted: {self._label(int(classes))}"
+                return classes, f"predicted: {name_class(int(classes), self._categories)}"
             return classes, PREDICTED
         index = class_index(self._request.target, main.shape[1], self._categories)
-        return torch.full_like(main[:, 0], index, dtype=torch.long), self._label(index)
-
-    def _label(self, index: int) -> str:
-        labels = self._categories
-        return f"{index} ({labels[index]})" if labels and index < len(labels) else str(index)
+        return torch.full_like(main[:, 0], index, dtype=torch.long), name_class(index, self._categories)
 
     def _score(self, name: str, scores: Tensor, classes: Tensor) -> Tensor:
         if name == "cross-entropy":
@@ -224,39 +256,6 @@ class Criterion:
 
 def _has_classes(tensor: Tensor) -> bool:
     return tensor.ndim >= 2 and tensor.shape[1] >= 2
-
-
-def class_index(target: str, n_classes: int | None, categories: Sequence[str] | None) -> int:
-    """Read `--target`, which is an index or a label.
-
-    Raises:
-        UsageError: out of range, an unknown label, or one of several classes (exit 2).
-    """
-    if re.fullmatch(r"[+-]?\d{1,18}", target):
-        index = int(target)
-        last = (n_classes or len(categories or ()) or index + 1) - 1
-        if not 0 <= index <= last:
-            raise UsageError(
-                f"target {target} is out of range: the classes are 0..{last}", f"--target {last}"
-            )
-        return index
-    if not categories:
-        raise UsageError(
-            f"target '{target}' is not a class index, and this model's labels are not known", "--target 0"
-        )
-    found = [i for i, label in enumerate(categories) if label.lower() == target.lower()]
-    if not found:
-        near = nearest(target, categories)
-        likeliest = nearest(target, categories, n=1).removeprefix("did you mean ") or categories[0]
-        raise UsageError(
-            f"unknown target '{target}'" + (f": {near}" if near else ""),
-            f"--target '{likeliest}', or an index",
-        )
-    if len(found) > 1:
-        raise UsageError(
-            f"target '{target}' is the label of {len(found)} classes: {found}", f"--target {found[0]}"
-        )
-    return found[0]
 
 
 def _not_differentiable(output: Any, floats: list[tuple[str, Tensor]]) -> CannotRunError:

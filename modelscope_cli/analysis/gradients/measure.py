@@ -20,6 +20,8 @@ from modelscope_cli.analysis.gradients.freezing import flags_kept, measure_savin
 from modelscope_cli.analysis.gradients.losses import Criterion, Loss
 from modelscope_cli.analysis.gradients.parameter_gradients import ParameterGradients, global_norm
 from modelscope_cli.analysis.gradients.request import GradsRequest
+from modelscope_cli.analysis.outputs.aim import Aim
+from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import list_layers
 from modelscope_cli.hooks.selection import Selection
@@ -69,6 +71,7 @@ def measure_gradients(
     selection: Selection,
     request: GradsRequest,
     *,
+    aim: Aim | None = None,
     interventions: Sequence[Intervention] = (),
     track: Callable[[Iterable[Batch], str], Iterator[Batch]] = lambda batches, what: iter(batches),
 ) -> Gradients:
@@ -77,6 +80,7 @@ def measure_gradients(
     Args:
         selection: the layers whose activations are shown; with `clip.kind == "activations"` those that are
             clipped, and all are shown.
+        aim: the number that is differentiated instead of a loss.
         interventions: change what flows, forward and backward.
         track: wraps an iteration to show its progress.
 
@@ -84,7 +88,7 @@ def measure_gradients(
         UsageError: the loss, its target or a pattern does not fit the model (exit 2).
         CannotRunError: nothing to differentiate, or the forward or backward pass raised (exit 4).
     """
-    return _Measurement(loaded, selection, request, interventions).run(batches, track)
+    return _Measurement(loaded, selection, request, interventions, aim).run(batches, track)
 
 
 class _Measurement:
@@ -94,12 +98,13 @@ class _Measurement:
         selection: Selection,
         request: GradsRequest,
         interventions: Sequence[Intervention],
+        aim: Aim | None,
     ) -> None:
         self._interventions = interventions
         self._loaded = loaded
         self._model = loaded.module
         self._request = request
-        self._criterion = Criterion(request.loss, loaded.family, loaded.categories)
+        self._criterion = Criterion(request.loss, OutputReader.of(loaded), aim)
         self._is_clipping_flow = request.clip is not None and request.clip.kind == "activations"
         self._shown = Selection(is_innermost_only=True) if self._is_clipping_flow else selection
         self._activations = self._make_observer(selection)
@@ -127,7 +132,7 @@ class _Measurement:
         with flags_kept(model):
             was_trainable = _flags(model)
             set_trainable(model, request.freeze, request.train_only)
-            _refuse(model, was_trainable)
+            _refuse(self._loaded, was_trainable)
             saving = None
             if any(was_trainable) and _flags(model) != was_trainable:
                 saving = self._measure_saving(next(iter(batches)).args, was_trainable)
@@ -195,7 +200,7 @@ class _Measurement:
             args = training_args(self._model, self._loaded.family, args, label)
         try:
             with torch.enable_grad():
-                return self._criterion(session.run(args))
+                return self._criterion(session.run(args), args)
         except ForwardError as error:
             if "BackwardHookFunction" in str(error.__cause__) and "modified inplace" in str(error.__cause__):
                 raise _forbidden_in_place(error) from error
@@ -301,12 +306,17 @@ def _flags(model: nn.Module) -> list[bool]:
     return [parameter.requires_grad for parameter in model.parameters()]
 
 
-def _refuse(model: nn.Module, was_trainable: list[bool]) -> None:
+def _refuse(loaded: LoadedModel, was_trainable: list[bool]) -> None:
+    model = loaded.module
     for layer, module in list_layers(model):
         is_float = layer.type == "FloatFunctional"  # stands in while a model waits to be quantized
         if type(module).__module__.startswith(_QUANTIZED) and not is_float:
             message = f"layer '{layer.name}' ({layer.type}) is quantized: integers have no gradient"
-            raise CannotRunError(message, "--weights none, or the model of the same name without quantized_")
+            is_ours = loaded.info.source == "zoo"
+            other = "--weights none, or the model of the same name without quantized_"
+            raise CannotRunError(
+                message, other if is_ours else "give the model as it is before it is quantized"
+            )
     if any(_flags(model)):
         return
     if any(was_trainable):

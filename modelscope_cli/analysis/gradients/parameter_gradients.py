@@ -14,8 +14,10 @@ from torch.utils.hooks import RemovableHandle
 from modelscope_cli.analysis.gradients.gradient_statistics import Mean, dense, figures_of, norm_of
 from modelscope_cli.analysis.gradients.request import Clip, Thresholds
 from modelscope_cli.analysis.gradients.vanishing import mark_gradient
+from modelscope_cli.hooks.layers import type_of
 from modelscope_cli.records.gradient_scale import is_judged
 from modelscope_cli.records.grads import ParameterGradient
+from modelscope_cli.records.naming import layer_of
 
 
 @dataclass(slots=True)
@@ -45,9 +47,9 @@ class ParameterGradients:
         self._weight_decay = weight_decay
         modules = dict(model.named_modules())
         self._parameters = [
-            _Parameter(name, layer, type(modules[layer]).__name__, 0, parameter)
+            _Parameter(name, layer, type_of(modules[layer]), 0, parameter)
             for name, parameter in model.named_parameters()  # one that is shared counts once
-            for layer in [name.rpartition(".")[0]]
+            for layer in [layer_of(name)]
         ]
         self._n_passes = 0
         self._n_scaled = 0

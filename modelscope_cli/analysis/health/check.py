@@ -150,11 +150,11 @@ def _examine(
     from modelscope_cli.analysis.subject import Subject
 
     subject = Subject("check", model, inputs, keywords, progress=progress)
+    subject.open(is_training=True)
     is_training = mode == "train"
     if mode == "auto" and never_saw_a_batch(subject.loaded.module):
         subject.progress.note("mode: train (auto; no batch norm has seen a batch yet)")
         is_training = True
-    subject.open(is_training=True)
     evidence = gather(
         subject.loaded,
         subject.inputs,

@@ -20,6 +20,8 @@ from modelscope_cli.analysis.health.randomness import RandomDraws
 from modelscope_cli.analysis.health.spread import Spread, noise_like
 from modelscope_cli.analysis.health.usage import every_output, used_layers
 from modelscope_cli.analysis.health.weights import all_finite, batch_norm_states, tensor_health
+from modelscope_cli.analysis.outputs.leaves import leaves_of, main_leaf
+from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.statistics.moments import Wanted
 from modelscope_cli.analysis.summary.shapes import measure_shapes
 from modelscope_cli.errors import ModelscopeError
@@ -148,10 +150,15 @@ class _Checkup:
         return rms_at_first_weights(self._model, next(iter(self._batches)).args)
 
     def _structure(self) -> Structure:
-        measured = measure_shapes(self._model, _of_one_image(next(iter(self._batches)).args))
+        batch = next(iter(self._batches))
+        measured, n_images = measure_shapes(self._model, _of_one_image(batch.args)), 1
+        if (
+            measured.error is not None and batch.n_images > 1
+        ):  # a program of so many images as it was exported for
+            measured, n_images = measure_shapes(self._model, batch.args), batch.n_images
         if measured.error is not None:
             raise measured.error
-        return Structure(measured.layers, measured.totals, measured.layers[0].output_shapes)
+        return Structure(measured.layers, measured.totals, measured.layers[0].output_shapes, n_images)
 
     def _forward(self) -> Forward:
         wanted = Wanted(mad=False, histogram=False, threshold=NEAR_ZERO)
@@ -165,9 +172,7 @@ class _Checkup:
                 output = session.run(self._arguments(batch, self._is_training))
                 activations.settle()
                 main = _main_output(output)
-                is_table = main is not None and main.ndim == 2 and main.shape[1] >= 2
-                is_classifier = is_table and self._loaded.family != "detection"  # whose tables are of boxes
-                if answers is not None and main is not None and is_classifier:
+                if answers is not None and main is not None and self._is_row_of_scores(output, batch):
                     answers += main.argmax(1).tolist()
                 else:
                     answers = None
@@ -188,6 +193,12 @@ class _Checkup:
             is_input_finite=is_input_finite,
             output_spread=spread.value,
         )
+
+    def _is_row_of_scores(self, output: Any, batch: Batch) -> bool:
+        if self._loaded.family == "detection":  # whose tables are of boxes
+            return False
+        path, main = main_leaf(leaves_of(output))
+        return OutputReader.of(self._loaded).kind_of(path, main, batch.args) == "classes"
 
     def _repeat_gap(self) -> float | None:
         batch = next(iter(self._batches))
@@ -273,8 +284,8 @@ def _of_one_image(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _main_output(output: Any) -> Tensor | None:
-    floats = [tensor for _, tensor in tensors_in(output) if tensor.is_floating_point()]
-    return floats[0].detach() if floats else None
+    leaves = leaves_of(output)
+    return main_leaf(leaves)[1].detach() if leaves else None
 
 
 def _kept(output: Any) -> Tensor | None:

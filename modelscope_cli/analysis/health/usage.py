@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.records.grads import ParameterGradient
+from modelscope_cli.records.naming import layer_of
 
 
 def every_output(output: Any) -> Tensor:
@@ -25,7 +26,7 @@ def used_layers(model: nn.Module, rows: Iterable[ParameterGradient]) -> frozense
     parameters = dict(model.named_parameters())
     used = {id(parameters[row.name]) for row in rows if row.mark not in ("unused", "frozen")}
     names = {
-        name.rpartition(".")[0]
+        layer_of(name)
         for name, parameter in model.named_parameters(remove_duplicate=False)
         if id(parameter) in used
     }

@@ -6,6 +6,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from modelscope_cli.analysis.activations.batch_norm import is_fresh
 from modelscope_cli.records.evidence import BatchNormState, TensorHealth
+from modelscope_cli.records.naming import layer_of
 
 
 def tensor_health(model: nn.Module) -> tuple[TensorHealth, ...]:
@@ -17,7 +18,7 @@ def tensor_health(model: nn.Module) -> tuple[TensorHealth, ...]:
         n_nan = n_inf = 0
         if not bool(all_finite(tensor)):
             n_nan, n_inf = int(tensor.isnan().sum()), int(tensor.isinf().sum())
-        rows.append(TensorHealth(name, name.rpartition(".")[0], tensor.numel(), n_nan, n_inf))
+        rows.append(TensorHealth(name, layer_of(name), tensor.numel(), n_nan, n_inf))
     return tuple(rows)
 
 

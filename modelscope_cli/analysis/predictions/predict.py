@@ -1,4 +1,4 @@
-"""`predict`: from a classifier and images to the likeliest classes of each."""
+"""`predict`: from a model and images to the likeliest classes of each, or its best boxes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -6,14 +6,17 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from modelscope_cli.analysis.predictions.request import check_scoring
-from modelscope_cli.analysis.predictions.scores import (
-    check_labels,
-    name_guesses,
-    stream_logits,
-    top_guesses,
-)
+from modelscope_cli.analysis.outputs.answer import Answer
+from modelscope_cli.analysis.outputs.classes import ClassScores
+from modelscope_cli.analysis.outputs.read import OutputReader
+from modelscope_cli.analysis.outputs.said import Scoring
+from modelscope_cli.analysis.outputs.vectors import Vectors
+from modelscope_cli.analysis.predictions.guesses import predictions_of
+from modelscope_cli.analysis.predictions.request import check_scoring, choose_activation
+from modelscope_cli.analysis.predictions.scores import check_labels
 from modelscope_cli.analysis.subject import Subject
+from modelscope_cli.errors import CannotRunError
+from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.labels import read_labels
 from modelscope_cli.records.keywords import Keywords, check_number, spelled_out
 from modelscope_cli.records.predict import Prediction, PredictRecord
@@ -30,7 +33,7 @@ def predict(
     *,
     top: int = 5,
     labels: str | PathLike[str] | Sequence[str] | None = None,
-    scores: str = "softmax",
+    scores: str = "auto",
     threshold: float | None = None,
     temperature: float = 1.0,
     hook: str | Sequence[str] = (),
@@ -38,14 +41,15 @@ def predict(
     progress: Progress | None = None,
     **keywords: Unpack[Keywords],
 ) -> PredictRecord:
-    """Return what a classifier says of images: the likeliest classes of each.
+    """Return what a model says of images: the likeliest classes of each, of its pixels, or the best boxes.
 
     Args:
         model: a name or file as on the command line, a module of yours, or what `load` returned.
         inputs: paths, PIL images, tensors, a `DataLoader`; None for seeded noise of the model's own size.
-        top: how many classes an image.
+        top: how many classes or boxes an image.
         labels: names of the classes, or a file of them, instead of those of the weights.
-        scores: `softmax`, exactly one class an image; `sigmoid`, several classes or none.
+        scores: `softmax`, exactly one class an image; `sigmoid`, several classes or none; `auto`, the second where
+            the model states it, else the first.
         threshold: with `sigmoid`, a class is on from this score; None for 0.5.
         temperature: the logits are divided by this.
         hook: what changes on the way, as `--hook` takes it.
@@ -54,43 +58,70 @@ def predict(
 
     Raises:
         UsageError: a keyword or a combination that means nothing (exit 2 on the command line).
-        CannotRunError: the model cannot be loaded, raised, or is not a classifier, or a file cannot be read
+        CannotRunError: the model cannot be loaded, raised, or predicts nothing, or a file cannot be read
             (exit 4).
     """
     check_number("top", top, 1)
     check_scoring(scores, threshold, temperature)
-    names, of_labels = _named(labels)
+    names, of_labels = named_labels(labels)
     subject = Subject("predict", model, inputs, keywords, hook=hook, progress=progress)
+    activation = choose_activation(scores, threshold, subject.loaded.module)
     subject.open()
     interventions = subject.bind().interventions
     record = PredictRecord(
         run=subject.run(),
         predictions=(),
-        activation=scores,
+        activation=activation,
         temperature=temperature,
         classes=0,
-        threshold=(0.5 if threshold is None else threshold) if scores == "sigmoid" else None,
+        threshold=(0.5 if threshold is None else threshold) if activation == "sigmoid" else None,
     )
+    reader = OutputReader.of(subject.loaded)
+    categories = names or subject.loaded.categories
     predictions: list[Prediction] = []
     n_done = 0
-    batches = subject.track(subject.inputs, "images")
-    for batch, logits in stream_logits(subject.loaded.module, batches, interventions):
-        if names is not None:
-            check_labels(names, logits.shape[1], of_labels)
-        categories = names or subject.loaded.categories
-        guesses = top_guesses(logits, top, categories, scores, temperature)
-        named = name_guesses(guesses, batch, n_done)
-        n_done += len(named)
-        record = replace(record, classes=logits.shape[1])
-        if each is None:
-            predictions += named
-        else:
-            each(replace(record, predictions=named))
+    with HookSession(subject.loaded.module, interventions=interventions) as session:
+        for batch in subject.track(subject.inputs, "images"):
+            answer = reader.read(session.run(batch.args), batch.args, batch.n_images).settled()
+            answer = _as_predictions(answer, activation)
+            if n_done == 0 and answer.note is not None:
+                subject.progress.note(answer.note)
+            if names is not None and answer.main.n_classes is not None:
+                check_labels(names, answer.main.n_classes, of_labels)
+            found = predictions_of(answer, top, categories, batch, n_done, Scoring(activation, temperature))
+            n_done += len(answer)
+            record = replace(
+                record, output=answer.kind, classes=answer.main.n_classes or len(categories or ())
+            )
+            if each is None:
+                predictions += found
+            else:
+                each(replace(record, predictions=found))
     hooks = subject.conclude()
     return replace(record, run=subject.run(), predictions=tuple(predictions), hooks=hooks)
 
 
-def _named(labels: str | PathLike[str] | Sequence[str] | None) -> tuple[tuple[str, ...] | None, str]:
+def _as_predictions(answer: Answer, activation: str) -> Answer:
+    """Return an answer that is a prediction; with sigmoid one value an image is a class that is on or off.
+
+    Raises:
+        CannotRunError: it is not a prediction (exit 4).
+    """
+    main = answer.main
+    if not isinstance(main, Vectors):
+        return answer
+    if main.is_one_value and activation == "sigmoid":
+        scores = ClassScores(main.values.reshape(len(main), 1), has_several=True)
+        return replace(answer, parts=((answer.parts[0][0], scores),))
+    raise CannotRunError(
+        f"the model gives {answer.words}, not scores of classes or boxes: there is nothing to predict",
+        "--scores sigmoid   takes it for one class that is on or off"
+        if main.is_one_value
+        else "modelscope summary MODEL   shows its output",
+    )
+
+
+def named_labels(labels: str | PathLike[str] | Sequence[str] | None) -> tuple[tuple[str, ...] | None, str]:
     """Return the names of the classes, and what to call them in a message."""
     if labels is None:
         return None, ""

@@ -6,16 +6,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from modelscope_cli.analysis.outputs.leaves import leaves_of, main_leaf
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import HookSession, Intervention
 from modelscope_cli.inputs.batch import Batch
-from modelscope_cli.records.predict import Guess, Prediction
-from modelscope_cli.records.run import Notice
+from modelscope_cli.records.predict import Guess
 
 
 def class_scores(output: Any, n_images: int | None = None) -> Tensor:
-    """Return the logits in what a model gave, `(N, classes)` float32; of several outputs the first.
+    """Return the logits in what a classifier gave, `(N, classes)` float32; see `outputs.leaves.main_leaf`.
 
     Args:
         n_images: how many rows there have to be, where that is known.
@@ -23,18 +22,18 @@ def class_scores(output: Any, n_images: int | None = None) -> Tensor:
     Raises:
         CannotRunError: the model is not a classifier (exit 4).
     """
-    floats = [tensor for _, tensor in tensors_in(output) if tensor.is_floating_point()]
+    leaves = leaves_of(output)
     # Detection: a dict of boxes for each image, and boxes have two dimensions as well.
     is_detection = isinstance(output, list) and any(isinstance(item, dict) for item in output)
-    is_scores = bool(floats) and floats[0].ndim == 2 and floats[0].shape[1] > 1 and not is_detection
-    if not is_scores or n_images not in (None, len(floats[0])):
-        has_shape = bool(floats) and not is_detection
-        shape = "x".join(map(str, floats[0].shape)) if has_shape else f"a {type(output).__name__}"
+    logits = main_leaf(leaves)[1] if leaves and not is_detection else None
+    is_scores = logits is not None and logits.ndim == 2 and logits.shape[1] > 1
+    if logits is None or not is_scores or n_images not in (None, len(logits)):
+        shape = f"a {type(output).__name__}" if logits is None else "x".join(map(str, logits.shape))
         raise CannotRunError(
             f"the model's output is {shape}, not a row of scores for each image: it is not a classifier",
             "modelscope summary MODEL   shows its output",
         )
-    return floats[0].float()
+    return logits.float()
 
 
 def check_labels(labels: Sequence[str], n_classes: int, what: str) -> None:
@@ -74,22 +73,6 @@ def top_guesses(
         )
         for row in zip(indices.tolist(), scores.tolist(), chosen.tolist(), strict=True)
     )
-
-
-def name_guesses(guesses: Sequence[tuple[Guess, ...]], batch: Batch, first: int) -> tuple[Prediction, ...]:
-    """Join the guesses for a batch to its file names, or to numbers from `first` where it has none."""
-    names = batch.names or tuple(str(first + i) for i in range(len(guesses)))
-    return tuple(map(Prediction, names, guesses))
-
-
-def undecided(predictions: Iterable[Prediction]) -> tuple[Notice, ...]:
-    """Warn of a model whose best classes have the same logit for every image, as a head of zeros makes it."""
-    if any(len({guess.logit for guess in prediction.top}) > 1 for prediction in predictions):
-        return ()
-    message = (
-        "the model gives its best classes the same logit, so its prediction means nothing: is it trained?"
-    )
-    return (Notice("undecided", message),)
 
 
 def stream_logits(

@@ -7,13 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.predictions.scores import (
-    class_scores,
-    kl_divergence,
-    name_guesses,
-    top_guesses,
-    undecided,
-)
+from modelscope_cli.analysis.outputs.answer import Answer
+from modelscope_cli.analysis.outputs.read import OutputReader
+from modelscope_cli.analysis.outputs.vectors import similarity
+from modelscope_cli.analysis.predictions.guesses import predictions_of, undecided
 from modelscope_cli.analysis.pruning.masks import Prunable, make_masks
 from modelscope_cli.analysis.pruning.request import PruneRequest
 from modelscope_cli.hooks.layers import map_tensors
@@ -33,6 +30,9 @@ Track = Callable[[Iterable[Batch], str], Iterator[Batch]]
 class Pruning:
     """What pruning does to a model; the fields are those of `PruneRecord`, the masks those at `amount`."""
 
+    output: str
+    output_note: str | None
+
     layers: tuple[PrunedLayer, ...]
     totals: PruneTotals
     sweep: tuple[Drift, ...]
@@ -43,40 +43,48 @@ class Pruning:
 
 
 class _DriftSum:
-    """Sums over batches, on the device they were made on."""
+    """Sums over batches."""
 
     def __init__(self) -> None:
         self._n = 0
-        self._same: Tensor | float = 0
-        self._divergence: Tensor | float = 0
-        self._changes: list[Tensor] = []
+        self._means: dict[str, float] = {}
+        self._largest = 0.0
 
-    def add(self, before: Tensor, after: Tensor) -> None:
+    def add(self, before: Answer, after: Answer) -> None:
         self._n += len(before)
-        is_answer = ~(before.isnan() | after.isnan()).any(1)
-        self._same += (is_answer & (before.argmax(1) == after.argmax(1))).sum()
-        self._divergence += kl_divergence(before, after).sum()
-        self._changes.append((after - before).abs().amax())
+        likeness = similarity(before.main.tensor(), after.main.tensor()) if before.kind == "vectors" else None
+        figures = {
+            "changed": before.changed(after),
+            "divergence": before.divergence(after),
+            "similarity": likeness,
+        }
+        for name, figure in figures.items():
+            if figure is not None:
+                self._means[name] = self._means.get(name, 0.0) + float(figure.double().sum())
+        # Unlike `max`, this keeps a NaN.
+        largest = before.largest_change(after).double()
+        self._largest = float(torch.cat([largest, largest.new_tensor([self._largest])]).amax())
 
     def result(self, amount: float, totals: PruneTotals) -> Drift:
+        means = {name: total / self._n for name, total in self._means.items()}
         return Drift(
             amount=amount,
             zeros=totals.zeros,
             sparsity=totals.sparsity,
-            agreement=float(self._same) / self._n,
-            kl_divergence=float(self._divergence) / self._n,
-            max_logit_change=float(torch.stack(self._changes).amax()),
+            agreement=1 - means["changed"] if "changed" in means else None,
+            kl_divergence=means.get("divergence"),
+            max_logit_change=self._largest,
+            cosine_similarity=means.get("similarity"),
         )
 
 
 def measure_pruning(
-    model: nn.Module,
+    reader: OutputReader,
     batches: Iterable[Batch],
     prunables: Sequence[Prunable],
     request: PruneRequest,
     *,
     importance: Mapping[nn.Parameter, Tensor] | None = None,
-    categories: Sequence[str] | None = None,
     interventions: Sequence[Intervention] = (),
     track: Track = lambda batches, what: iter(batches),
 ) -> Pruning:
@@ -85,12 +93,15 @@ def measure_pruning(
     Only sums and the first guesses are kept of a batch. The model is left as it was found.
 
     Args:
+        reader: of the output of the model, which it holds.
         importance: of the channels of each weight, for the method `activation`.
         interventions: change every pass, the whole model's too.
 
     Raises:
-        CannotRunError: the model raised, or is not a classifier (exit 4).
+        CannotRunError: the model raised, or gives nothing that can be compared (exit 4).
     """
+    model, categories = reader.module, reader.categories
+    kind, note, n_done = "", None, 0
     plans: dict[float, Masks] = {}
     sums = {amount: _DriftSum() for amount in request.amounts}
     before: list[Prediction] = []
@@ -99,35 +110,38 @@ def measure_pruning(
     with HookSession(model, interventions=[weight_masks, *interventions]) as session:
         random = RandomState(model)
 
-        def answer(batch: Batch, masks: Masks, *, is_again: bool) -> Tensor:
+        def answer(batch: Batch, masks: Masks, *, is_again: bool) -> Answer:
             for intervention in interventions:
                 intervention.begin(is_again=is_again)
             # Every run has the same random numbers and the same input, which a model may write into.
             weight_masks.masks = masks
             random.restore()
             args = map_tensors(batch.args, lambda _, tensor: tensor.clone())
-            return class_scores(session.run(args), batch.n_images)
+            return reader.read(session.run(args), args, batch.n_images).settled()
 
         for batch in track(batches, "images"):
             whole = answer(batch, {}, is_again=False)
             # Ranking takes a while; a model that cannot be asked has been refused by now.
             plans = plans or {share: make_masks(prunables, share, request, importance) for share in sums}
-            before += name_guesses(top_guesses(whole, _N_GUESSES, categories), batch, len(before))
+            before += predictions_of(whole, _N_GUESSES, categories, batch, n_done)
             for amount, masks in plans.items():
-                logits = answer(batch, masks, is_again=True)
-                sums[amount].add(whole, logits)
+                pruned = answer(batch, masks, is_again=True)
+                sums[amount].add(whole, pruned)
                 if amount == request.amount:
-                    after += name_guesses(top_guesses(logits, _N_GUESSES, categories), batch, len(after))
+                    after += predictions_of(pruned, _N_GUESSES, categories, batch, n_done)
+            n_done, kind, note = n_done + len(whole), whole.kind, whole.note
     layers = {amount: [_row(p, masks) for p in prunables] for amount, masks in plans.items()}
     totals = {amount: _totals(model, rows) for amount, rows in layers.items()}
     return Pruning(
+        output=kind,
+        output_note=note,
         layers=tuple(layers[request.amount]),
         totals=totals[request.amount],
         sweep=tuple(sums[amount].result(amount, totals[amount]) for amount in plans),
         before=tuple(before),
         after=tuple(after),
         masks=plans[request.amount],
-        warnings=undecided(before),
+        warnings=undecided(before) if before else (),
     )
 
 

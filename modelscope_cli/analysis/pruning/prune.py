@@ -6,6 +6,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.pruning.channel_importance import channel_importance, unranked
 from modelscope_cli.analysis.pruning.drift import measure_pruning, pruned_state
 from modelscope_cli.analysis.pruning.masks import find_prunable
@@ -91,15 +92,16 @@ def prune(
         message = "the drift is measured on noise, which no image looks like"
         subject.warn([Notice("drift_on_noise", message)])
     pruning = measure_pruning(
-        loaded.module,
+        OutputReader.of(loaded),
         subject.inputs,
         prunables,
         asked,
         importance=importance,
-        categories=loaded.categories,
         interventions=interventions,
         track=subject.track,
     )
+    if pruning.output_note is not None:
+        subject.progress.note(pruning.output_note)
     subject.warn(pruning.warnings)
     hooks = subject.conclude()
     record = PruneRecord(
@@ -115,6 +117,7 @@ def prune(
         structured=by_channel,
         scope="global" if global_ else "layer",
         images=subject.inputs.n_images,
+        output=pruning.output,
         out_dir=results.path,
         hooks=hooks,
     )

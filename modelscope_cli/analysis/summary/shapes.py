@@ -5,14 +5,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
+from torch import UntypedStorage, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from modelscope_cli.hooks.layers import list_layers, tensors_in
 from modelscope_cli.hooks.patterns import Layer
 from modelscope_cli.hooks.session import Call, ForwardError, HookSession, Observer
+from modelscope_cli.hooks.tensor_use import TensorUse, storages_in
 from modelscope_cli.records.run import Shape
-from modelscope_cli.records.summary import LayerShape, SummaryTotals
+from modelscope_cli.records.summary import INSIDE, USED, LayerShape, SummaryTotals
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +43,20 @@ class _Visit:
 
 
 class _ShapeObserver(Observer):
-    """Notes shapes on the way in, so that they are there for a layer that raises, and costs on the way out."""
+    """Notes shapes on the way in, so that they are there for a layer that raises, and costs on the way out.
+
+    Attributes:
+        flops_inside: of what was called in a part of the tree from outside of it, by the name of the part.
+    """
 
     def __init__(self, counter: FlopCounterMode) -> None:
         self.visits: dict[str, list[_Visit]] = defaultdict(list)
+        self.flops_inside: Counter[str] = Counter()
         self._counter = counter
+        self._open: list[str] = []
 
     def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._open[call.depth :] = [call.name]
         visit = _Visit(call, _shapes((args, kwargs)), flops=-self._counter.get_total_flops())
         self.visits[call.name].append(visit)
 
@@ -58,6 +66,16 @@ class _ShapeObserver(Observer):
         visit.outputs = _shapes(output)
         visit.output_bytes = sum(tensor.numel() * tensor.element_size() for _, tensor in tensors_in(output))
         visit.is_innermost = is_innermost
+        around = self._open[: call.depth]
+        for part in _around(call.name):
+            if not any(name == part or name.startswith(f"{part}.") for name in around):
+                self.flops_inside[part] += visit.flops
+
+
+def _around(name: str) -> list[str]:
+    """Return the names of what a layer is in, the model itself left out: `a` and `a.b` of `a.b.c`."""
+    path = name.split(".")
+    return [".".join(path[:n]) for n in range(1, len(path))]
 
 
 def _shapes(value: Any) -> tuple[Shape, ...]:
@@ -69,7 +87,7 @@ def measure_shapes(model: nn.Module, args: tuple[Any, ...]) -> Structure:
 
     A forward that raises is not an error here: the rows up to it are returned with the error beside them.
     """
-    counter = _OperatorCounter(display=False)
+    counter = _OperatorCounter(model)
     observer = _ShapeObserver(counter)
     error = None
     with HookSession(model, [observer]) as session, counter:
@@ -78,22 +96,25 @@ def measure_shapes(model: nn.Module, args: tuple[Any, ...]) -> Structure:
         except ForwardError as raised:
             error = raised
     present = list_layers(model)
-    reasons = _reasons(model, observer.visits, error)
-    rows = [row for layer, module in present for row in _rows(layer, module, observer.visits, reasons)]
+    reasons = _reasons(model, observer.visits, counter.use.layers, error)
+    rows = [row for layer, module in present for row in _rows(layer, module, observer, reasons)]
     totals = _totals(model, rows, observer.visits, counter.get_total_flops())
     return Structure(tuple(rows), totals, counter.uncounted(), error)
 
 
 class _OperatorCounter(FlopCounterMode):
-    """Torch's counter, which also remembers the operators it knows no formula for."""
+    """Torch's counter, which also remembers the operators it knows no formula for, and whose tensors were used."""
 
-    def __init__(self, *, display: bool) -> None:
-        super().__init__(display=display)
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(display=False)
         self.mod_tracker = _NoTracker()  # type: ignore[assignment]
+        self.use = TensorUse(model)
         self._others: Counter[str] = Counter()
 
     def _count_flops(self, func_packet: Any, out: Any, args: Any, kwargs: Any) -> Any:
-        if func_packet not in self.flop_registry and _computes(func_packet, out, args):
+        given = storages_in((*args, *kwargs.values()))
+        self.use.see(given)
+        if func_packet not in self.flop_registry and _computes(func_packet, out, given):
             self._others[str(func_packet).removeprefix("aten.")] += 1
         return super()._count_flops(func_packet, out, args, kwargs)  # type: ignore[no-untyped-call]
 
@@ -114,12 +135,10 @@ class _NoTracker:
         pass
 
 
-def _computes(func_packet: Any, out: Any, args: Any) -> bool:
+def _computes(func_packet: Any, out: Any, given: list[UntypedStorage]) -> bool:
     """Whether an operator did arithmetic: views and operators that only move or make numbers do none."""
     name = str(func_packet)
-    given = [tensor.untyped_storage() for _, tensor in tensors_in(args)]
-    made = [tensor.untyped_storage() for _, tensor in tensors_in(out)]
-    # By identity: on meta all lie at address 0.
+    made = storages_in(out)
     is_view = not name.endswith("_") and any(one is other for one in given for other in made)
     return bool(given and made) and not is_view and not name.endswith(_MOVES)
 
@@ -128,7 +147,7 @@ _MOVES = ("clone", "_to_copy", "cat", "copy_", "detach", "empty_like", "zeros_li
 
 
 def _rows(
-    layer: Layer, module: nn.Module, visits: dict[str, list[_Visit]], reasons: dict[str, str]
+    layer: Layer, module: nn.Module, observer: _ShapeObserver, reasons: dict[str, str]
 ) -> Iterator[LayerShape]:
     parameters = list(module.parameters())
     own: dict[str, Any] = {
@@ -140,7 +159,7 @@ def _rows(
         "params": sum(p.numel() for p in parameters),
         "trainable_params": sum(p.numel() for p in parameters if p.requires_grad),
     }
-    found = visits.get(layer.name, [])
+    found = observer.visits.get(layer.name, [])
     for visit in found:
         yield LayerShape(
             **own,
@@ -163,25 +182,28 @@ def _rows(
             executed=False,
             input_shapes=(),
             output_shapes=(),
-            macs=0,
-            flops=0,
+            macs=observer.flops_inside[layer.name] // 2,
+            flops=observer.flops_inside[layer.name],
             output_bytes=0,
             note=reasons.get(layer.name),
         )
 
 
-def _reasons(model: nn.Module, visits: dict[str, list[_Visit]], error: ForwardError | None) -> dict[str, str]:
+def _reasons(
+    model: nn.Module, visits: dict[str, list[_Visit]], used: set[str], error: ForwardError | None
+) -> dict[str, str]:
     """Say why layers were not called, by name, where that can be known."""
     if error is not None:
         return {layer.name: "the forward did not get there" for layer, _ in list_layers(model)}
-    reasons: dict[str, str] = {}
+    part = {around for name in (*visits, *used) for around in _around(name)}  # of which something takes part
+    reasons = dict.fromkeys(part, INSIDE) | dict.fromkeys(used, USED)
     for name, parent in model.named_modules():
         children = {f"{name}.{child}" if name else child for child, _ in parent.named_children()}
         if isinstance(parent, nn.MultiheadAttention):
             reasons |= dict.fromkeys(children, "the attention uses its weight directly")
-        elif name and name not in visits:
+        elif name and name not in visits and name not in part | used:
             reasons |= dict.fromkeys(children, f"inside {name.rpartition('.')[2]}")
-        if "aux" in type(parent).__name__.lower() and name not in visits:
+        if "aux" in type(parent).__name__.lower() and name not in visits and name not in used:
             reasons[name] = "auxiliary head, for training"
     return reasons
 

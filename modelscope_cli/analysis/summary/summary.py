@@ -9,10 +9,18 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.gradients.freezing import flags_kept, set_trainable
-from modelscope_cli.analysis.subject import as_patterns, describe_module, header, open_for, refuse_idle
+from modelscope_cli.analysis.subject import (
+    as_patterns,
+    describe_module,
+    header,
+    open_for,
+    refuse_idle,
+    with_shapes,
+)
 from modelscope_cli.analysis.summary.shapes import Structure, measure_shapes
-from modelscope_cli.hooks.layers import list_layers
+from modelscope_cli.hooks.layers import list_layers, not_looked_into
 from modelscope_cli.hooks.patterns import parse_pattern, pick_calls
+from modelscope_cli.hooks.session import ForwardError
 from modelscope_cli.inputs.batch import Inputs
 from modelscope_cli.inputs.given import Given, as_given
 from modelscope_cli.lean import without_dynamo
@@ -76,12 +84,13 @@ def summary(
     if isinstance(model, LoadedModel | nn.Module):
         refuse_idle(said)
         loaded = model if isinstance(model, LoadedModel) else describe_module(model)
-        measured = _measure(loaded, given, frozen)
+        measured = _measure(loaded, given, frozen, progress)
     else:
         if not isinstance(model, ModelRequest):
             model = replace(as_request(model, said), weights="none")
-        measured = _measure_named(model, given, frozen)
-        for note in measured.loaded.notes:
+        measured = _measure_named(model, given, frozen, progress)
+    if not isinstance(model, LoadedModel):  # who loaded it has been told
+        for note in (*measured.loaded.notes, *not_looked_into(measured.loaded.module)):
             progress.note(note)
     loaded, opened, structure = measured.loaded, measured.inputs, measured.structure
     rows = _keep(loaded.module, structure.layers, as_patterns(layer), as_patterns(exclude), depth)
@@ -114,19 +123,35 @@ class _Measured:
     structure: Structure
 
 
-def _measure_named(request: ModelRequest, given: Given, freeze: Sequence[str]) -> _Measured:
+def _measure_named(
+    request: ModelRequest, given: Given, freeze: Sequence[str], progress: Progress
+) -> _Measured:
     """Build a model without data and run it; for real, with a warning, where that cannot be."""
     loaded = load_skeleton(request)
     if loaded.device.type == "meta" and loaded.family in _NEEDS_VALUES:
         loaded = _for_real(request, f"{loaded.family} models decide their shapes from values")
-    measured = _measure(loaded, given, freeze)
+    measured = _measure(loaded, given, freeze, progress)
     error = measured.structure.error
     # torchvision's models all run on meta, so what they raise there is the truth; other code may just need
     # values, which only a second try can tell.
-    if error is not None and loaded.device.type == "meta" and loaded.info.source != "zoo":
+    may_need_values = loaded.device.type == "meta" and loaded.info.source != "zoo"
+    if error is not None and may_need_values and not _is_about_shapes(error):
         loaded = _for_real(request, str(error.__cause__).partition("\n")[0])
-        measured = _measure(loaded, given, freeze)
+        measured = _measure(loaded, given, freeze, progress)
     return measured
+
+
+def _is_about_shapes(error: ForwardError) -> bool:
+    """Tell what a forward raises with values as well, so that nobody has to wait for it twice.
+
+    Where values are missing, torch says so of the meta device; a model's own checks of its input raise one of
+    these, and Python a TypeError where an argument is missing.
+    """
+    cause, text = error.__cause__, str(error.__cause__)
+    if isinstance(cause, TypeError):
+        return "forward() " in text and "argument" in text
+    is_checked = isinstance(cause, RuntimeError | ValueError | AssertionError | IndexError)
+    return is_checked and not isinstance(cause, NotImplementedError) and "meta" not in text.lower()
 
 
 def _for_real(request: ModelRequest, reason: str) -> LoadedModel:
@@ -135,15 +160,15 @@ def _for_real(request: ModelRequest, reason: str) -> LoadedModel:
     return replace(loaded, notes=(), warnings=(*loaded.warnings, notice))
 
 
-def _measure(loaded: LoadedModel, given: Given, freeze: Sequence[str]) -> _Measured:
+def _measure(loaded: LoadedModel, given: Given, freeze: Sequence[str], progress: Progress) -> _Measured:
     # Nothing of the user's own runs under the stand-ins.
-    with (
-        flags_kept(loaded.module),
-        without_dynamo() if loaded.info.source == "zoo" else nullcontext(),
-    ):
-        set_trainable(loaded.module, freeze)
+    with without_dynamo() if loaded.info.source == "zoo" else nullcontext():
         inputs = open_for(given, loaded, SILENT)
-        return _Measured(loaded, inputs, measure_shapes(loaded.module, next(iter(inputs)).args))
+        args = next(iter(inputs)).args
+        loaded = with_shapes(loaded, args, given.request.seed, progress)
+        with flags_kept(loaded.module):
+            set_trainable(loaded.module, freeze)
+            return _Measured(loaded, inputs, measure_shapes(loaded.module, args))
 
 
 def _keep(

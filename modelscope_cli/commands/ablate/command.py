@@ -45,8 +45,8 @@ def ablate(
         typer.Option(
             "--target",
             "-t",
-            metavar="CLASS",
-            help="Whose logit to follow: a class index, a label, or predicted.",
+            metavar="TARGET",
+            help=opt.TARGET_HELP,
         ),
     ] = "predicted",
     top: Annotated[
@@ -62,7 +62,7 @@ def ablate(
     ] = True,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> None:
-    """Take out the layers of a classifier one by one, and say which of them carry the decision.
+    """Take out the layers of a model one by one, and say which of them carry the decision.
 
     A forward hook replaces a layer's output; what follows is computed again, what came before is not. Sorted by
     how far the prediction moves (KL divergence); over several images all figures are means.

@@ -63,9 +63,7 @@ def save_contact_sheet(record: AblateRecord, picture: Tensor, maps: Maps, path: 
     Raises:
         CannotRunError: the file cannot be written (exit 4).
     """
-    guess = record.baseline.predictions[0].top[0]
-    whole = ("the whole model", f"logit {numbers.number(guess.logit)}   {numbers.percent(guess.score)}")
-    tiles = [_Tile(_thumbnail(picture), (*whole, _name(guess)))]
+    tiles = [_Tile(_thumbnail(picture), _whole_lines(record))]
     for row in rows_shown(record):
         image = _image(row, maps.get((row.name, row.call)), picture)
         tiles.append(_Tile(image, _lines(row, record), row.prediction_changed))
@@ -77,19 +75,35 @@ def save_contact_sheet(record: AblateRecord, picture: Tensor, maps: Maps, path: 
     write_with(path, lambda beside: grids.save_png(sheet, beside))
 
 
+def _whole_lines(record: AblateRecord) -> tuple[str, str, str]:
+    """Name the whole model, its number and its prediction: of the first image, where it is a row of scores."""
+    baseline = record.baseline
+    top = next((one.top for one in baseline.predictions), ())
+    if record.output != "classes":
+        said = _name(top[0]) if top else ""
+        return "the whole model", f"{record.score_name} {numbers.number(baseline.target_logit)}", said
+    (guess, *_) = top
+    said = f"logit {numbers.number(guess.logit or 0.0)}   {numbers.percent(guess.score)}"
+    return "the whole model", said, _name(guess)
+
+
 def _lines(row: Ablation, record: AblateRecord) -> tuple[str, str, str]:
     name = label_of(row) + (f"   channel {row.channel}" if row.channel is not None else "")
-    share = numbers.percent(row.target_probability)
+    share = "" if row.target_probability is None else numbers.percent(row.target_probability)
     answer = answer_of(row)
     said = f"becomes {answer}" if row.prediction_changed else f"still {answer}"
-    if record.images > 1:
+    if row.changed_fraction is None:
+        said = f"L2 {numbers.number(row.output_l2)}" if row.output_l2 is not None else "NaN"
+    elif record.output != "classes":
+        said = f"{numbers.percent(row.changed_fraction)} changed, most {answer}"
+    elif record.images > 1:
         n_changed = round(row.changed_fraction * record.images)
         said = (
             f"{n_changed} of {record.images} change, most say {answer}"
             if n_changed
             else "no prediction changes"
         )
-    return name, f"logit {signed(row.target_logit_change)}   {share}", said
+    return name, f"{record.score_name} {signed(row.target_logit_change)}   {share}", said
 
 
 def _name(guess: Guess) -> str:

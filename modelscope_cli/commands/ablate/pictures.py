@@ -27,18 +27,26 @@ def _draw_layers(figure: Any, record: AblateRecord) -> None:
     figure.set_size_inches(min(max(8.0, 0.17 * len(rows) + 2.0), 40.0), 7.2)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
     _bars(upper, range(len(rows)), rows, [row.target_logit_change for row in rows])
-    upper.set_ylabel("change of the target's logit")
-    _bars(lower, range(len(rows)), rows, [row.target_probability for row in rows])
-    lower.axhline(record.baseline.target_probability, color=INK, lw=0.8, ls="--", label="whole model")
-    highest = max([record.baseline.target_probability, *(row.target_probability or 0.0 for row in rows)])
-    lower.set_ylim(0, max(1.1 * highest, 1e-3))
-    lower.set_ylabel("its probability")
+    upper.set_ylabel(f"change of the target's {record.score_name}")
     _explain(upper, record)
-    lower.legend(**ABOVE, ncols=3)
+    if record.baseline.target_probability is None:
+        _bars(lower, range(len(rows)), rows, [row.output_l2 for row in rows])
+        lower.set_ylabel("distance of the outputs (L2)")
+    else:
+        _draw_probabilities(lower, rows, record.baseline.target_probability)
     step = -(-len(rows) // _MOST_LABELS)
     labels = [shortened(label_of(row)) for row in rows]
     lower.set_xticks(range(len(rows))[::step], labels[::step], rotation=90, fontsize=7)
     lower.set_xlim(-0.7, len(rows) - 0.3)
+
+
+def _draw_probabilities(axes: Any, rows: Sequence[Ablation], whole: float) -> None:
+    _bars(axes, range(len(rows)), rows, [row.target_probability for row in rows])
+    axes.axhline(whole, color=INK, lw=0.8, ls="--", label="whole model")
+    highest = max([whole, *(row.target_probability or 0.0 for row in rows)])
+    axes.set_ylim(0, max(1.1 * highest, 1e-3))
+    axes.set_ylabel("its probability")
+    axes.legend(**ABOVE, ncols=3)
 
 
 def _draw_channels(figure: Any, record: AblateRecord) -> None:
@@ -57,7 +65,7 @@ def _draw_channels(figure: Any, record: AblateRecord) -> None:
         axes.margins(y=0.18)
         axes.set_xlim(-0.7, len(rows) - 0.3)
         axes.set_ylabel(shortened(key[1]), fontsize=8)
-    panels[-1].set_xlabel("channel; the bar is the change of the target's logit")
+    panels[-1].set_xlabel(f"channel; the bar is the change of the target's {record.score_name}")
     _explain(panels[0], record)
 
 
@@ -79,7 +87,7 @@ def _name_channel(axes: Any, row: Ablation, height: float) -> None:
 def _bars(
     axes: Any, places: Sequence[int], rows: Sequence[Ablation], heights: Sequence[float | None]
 ) -> None:
-    colours = [_mixed(row.changed_fraction) for row in rows]
+    colours = [_mixed(row.changed_fraction or 0.0) for row in rows]
     axes.bar(
         places, [height or 0.0 for height in heights], width=0.85, color=colours, edgecolor=colours, lw=0.4
     )

@@ -19,39 +19,61 @@ _STAND_INS = {
 def ablate_columns(record: AblateRecord | None = None) -> tuple[Column, ...]:
     """All columns; of a record, those with nothing to tell are left out of a person's table."""
     has_channels = record is None or any(row.channel is not None for row in record.rows)
-    has_several = record is None or record.images > 1
+    has_several = record is None or record.images > 1 or record.output in ("pixels", "boxes", "heads")
+    output = record.output if record is not None else "classes"
+    has_divergence, has_prediction = output not in ("boxes", "vectors"), output != "vectors"
+    has_probability = record is None or record.baseline.target_probability is not None
+    score_name = record.score_name if record is not None else "logit"
     return (
         Column("name", "layer", label_of, is_number=False, rank=0),
         Column("channel", "channel", lambda r: r.channel, rank=0, is_shown=has_channels),
         Column("type", "type", lambda r: r.type, is_number=False, rank=5),
-        _number("kl", "KL", "kl_divergence", _amount, rank=1),
-        _number("logit_change", "Δ logit", "target_logit_change", signed, rank=0),
+        _number("kl", "KL", "kl_divergence", _amount, rank=1, is_shown=has_divergence),
+        _number("logit_change", f"Δ {score_name}", "target_logit_change", signed, rank=0),
         Column(
             "probability",
             "probability",
             lambda r: r.target_probability,
-            lambda r: numbers.percent(r.target_probability),
+            lambda r: _percent(r.target_probability),
             rank=2,
+            is_shown=has_probability,
         ),
         _number("l2", "L2", "output_l2", _amount, rank=4),
         Column(
             "changed",
             "changed",
             lambda r: r.changed_fraction,
-            lambda r: numbers.percent(r.changed_fraction),
+            lambda r: _percent(r.changed_fraction),
             rank=1,
-            is_shown=has_several,
+            is_shown=has_several and has_prediction,
         ),
-        Column("answer", "prediction", answer_of, is_number=False, rank=0),
+        Column("answer", "prediction", answer_of, is_number=False, rank=0, is_shown=has_prediction),
         Column("order", "order", lambda r: r.order, is_shown=False),
         Column("mode", "mode", lambda r: r.mode, is_number=False, is_shown=False),
     )
 
 
-def _number(key: str, title: str, field: str, text: Callable[[float | None], str], *, rank: int) -> Column:
+def _number(
+    key: str,
+    title: str,
+    field: str,
+    text: Callable[[float | None], str],
+    *,
+    rank: int,
+    is_shown: bool = True,
+) -> Column:
     return Column(
-        key, title, lambda row: getattr(row, field), lambda row: text(getattr(row, field)), rank=rank
+        key,
+        title,
+        lambda row: getattr(row, field),
+        lambda row: text(getattr(row, field)),
+        rank=rank,
+        is_shown=is_shown,
     )
+
+
+def _percent(share: float | None) -> str:
+    return "NaN" if share is None else numbers.percent(share)
 
 
 def _amount(value: float | None) -> str:
@@ -64,8 +86,8 @@ def signed(value: float | None) -> str:
 
 
 def answer_of(row: Ablation) -> str:
-    """Return the most frequent answer after an ablation."""
-    return row.answer_label or str(row.answer_index)
+    """Return the most frequent prediction after an ablation."""
+    return row.answer_label or ("none" if row.answer_index is None else str(row.answer_index))
 
 
 def ablate_sheet(record: AblateRecord, columns: str | None = None, top: int | None = None) -> Sheet:
@@ -75,28 +97,47 @@ def ablate_sheet(record: AblateRecord, columns: str | None = None, top: int | No
         columns=choose_columns(ablate_columns(record), columns),
         rows=record.rows[:top],
         facts=_facts(record, top),
-        is_bad=lambda row: row.prediction_changed or row.kl_divergence is None,
+        is_bad=lambda row: row.prediction_changed or row.output_l2 is None,
     )
 
 
 def _facts(record: AblateRecord, top: int | None) -> tuple[tuple[str, str], ...]:
-    baseline, rows = record.baseline, record.rows
-    share = numbers.percent(baseline.target_probability)
+    rows = record.rows
     facts = [
-        ("target", f"{baseline.target}, logit {numbers.number(baseline.target_logit)}, probability {share}"),
+        ("target", target_words(record)),
         ("stand-in", _STAND_INS[record.mode]),
-        ("changed", f"{sum(row.prediction_changed for row in rows)} of {len(rows)} change the prediction"),
-        (
-            "columns",
-            "KL(before || after) in nats, the largest first; Δ logit: of the target; L2: of all logits",
-        ),
     ]
+    if record.output != "vectors":
+        n_changed = sum(row.prediction_changed for row in rows)
+        facts.append(("changed", f"{n_changed} of {len(rows)} change the prediction"))
+    facts.append(("columns", _column_words(record)))
     if top is not None and top < len(rows):
         facts.append(("shown", f"{top} of {len(rows)}"))
     facts += hook_facts(record.hooks)
     facts += not_called_facts(record.not_called)
     facts += report_facts(record.out_dir, record.files)
     return tuple(facts)
+
+
+def target_words(record: AblateRecord) -> str:
+    """Return what is followed, and its number for the whole model."""
+    baseline = record.baseline
+    words = f"{baseline.target}, {record.score_name} {numbers.number(baseline.target_logit)}"
+    if baseline.target_probability is None or record.output == "boxes":
+        return words
+    return f"{words}, probability {numbers.percent(baseline.target_probability)}"
+
+
+def _column_words(record: AblateRecord) -> str:
+    of_all = {"classes": "of all logits", "boxes": "of all scores"}.get(record.output, "of all numbers")
+    ends = f"Δ {record.score_name}: of the target; L2: {of_all}"
+    if record.output in ("boxes", "vectors"):
+        first = (
+            "changed, the largest first: found boxes without a partner; " if record.output == "boxes" else ""
+        )
+        return first + ends
+    unit = ", a mean over the pixels" if record.output == "pixels" else ""
+    return f"KL(before || after) in nats{unit}, the largest first; {ends}"
 
 
 def picture_title(record: AblateRecord) -> str:

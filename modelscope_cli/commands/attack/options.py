@@ -88,8 +88,9 @@ class AttackOptions:
         typer.Option(
             "--target",
             "-t",
-            metavar="CLASS",
-            help="A class index or label to be mistaken for; left out, any but the predicted one.",
+            metavar="TARGET",
+            help="A class index or label to be mistaken for; left out, any but the predicted one. mask:CLASS, "
+            "box:N: pixels or a box to get rid of. similar:FILE: an image to resemble.",
             rich_help_panel=_ATTACK,
         ),
     ] = None

@@ -7,7 +7,7 @@ import torch
 from PIL import Image, PngImagePlugin
 from torch import Tensor
 
-from modelscope_cli.commands.attack.table import attack_words, best, in_levels, loss_class, name
+from modelscope_cli.commands.attack.table import attack_words, best, in_levels, loss_words, name
 from modelscope_cli.records.attack import Answer, AttackRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure, save_figure
@@ -92,19 +92,20 @@ def _rgb(pixels: Tensor) -> Any:
 
 def _draw_answer(axes: Any, answer: Answer, record: AttackRecord, n_rows: int) -> None:
     """A thin bar under each name; the old answer has one colour wherever it stands, the new another."""
-    old, new = record.before.top[0].index, record.after_saved.top[0].index
+    old, new = ([guess.index for guess in said.top[:1]] for said in (record.before, record.after_saved))
     axes.set_xlim(0, 1)
     axes.set_ylim(n_rows, 0)
     for row, guess in enumerate(answer.top):
-        colour = _OLD if guess.index == old else _NEW if guess.index == new else _OTHERS
+        colour = _OLD if guess.index in old else _NEW if guess.index in new else _OTHERS
         weight = "bold" if row == 0 else "normal"
         said = _short(name(guess.index, guess.label))
         axes.text(0, row + 0.42, said, fontsize=9, color=INK, weight=weight)
-        axes.text(
-            1, row + 0.42, numbers.percent(guess.score), fontsize=9, color=INK, ha="right", weight=weight
-        )
+        score = guess.score if guess.share is None else guess.share
+        axes.text(1, row + 0.42, numbers.percent(score), fontsize=9, color=INK, ha="right", weight=weight)
         axes.barh(row + 0.68, 1, color="#eef0f4", height=0.2)
-        axes.barh(row + 0.68, guess.score, color=colour, height=0.2)
+        axes.barh(row + 0.68, score, color=colour, height=0.2)
+    if not answer.top:
+        axes.text(0, 0.42, answer.said, fontsize=9, color=INK, weight="bold", wrap=True)
 
 
 def _short(name: str, most: int = 30) -> str:
@@ -145,9 +146,7 @@ def draw_losses(record: AttackRecord) -> Any:
     found = record.losses[record.restart][record.iterations]
     verdict = "fooled" if record.success else "best, but not fooled"
     axes.plot(record.iterations, found, "o", ms=9, mfc="none", mew=1.8, color=_NEW, label=verdict, zorder=4)
-    axes.set_ylabel(
-        f"cross-entropy of {loss_class(record)}, {'falling' if record.targeted else 'rising'} is progress"
-    )
+    axes.set_ylabel(f"{loss_words(record)}, {'falling' if record.targeted else 'rising'} is progress")
     axes.set_xlabel("gradient steps")
     axes.set_xlim(-0.02 * record.steps - 0.1, record.steps * 1.02 + 0.1)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))

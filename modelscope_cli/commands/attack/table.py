@@ -30,7 +30,9 @@ def attack_sheet(record: AttackRecord, columns: str | None = None) -> Sheet:
         columns=choose_columns(COLUMNS, columns),
         rows=record.classes,
         facts=_facts(record),
-        is_bad=lambda row: row.index == record.after_saved.top[0].index != record.before.top[0].index,
+        is_bad=lambda row: (
+            row.index is not None and row.index == _first(record.after_saved) != _first(record.before)
+        ),
     )
 
 
@@ -47,7 +49,7 @@ def _facts(record: AttackRecord) -> tuple[tuple[str, str], ...]:
         ("fooled", verdict(record)),
         ("attack", f"{attack_words(record)}, epsilon {in_levels(record.epsilon, record.norm)}"),
         ("steps", f"{record.iterations} of {record.steps} of {step}{run}; {passes}"),
-        ("loss", f"cross-entropy of {loss_class(record)} {numbers.number(first)} -> {numbers.number(last)}"),
+        ("loss", f"{loss_words(record)} {numbers.number(first)} -> {numbers.number(last)}"),
         ("distance", f"linf {in_levels(record.linf)}, l2 {numbers.number(record.l2)}"),
         ("saved as PNG", f"linf {in_levels(record.linf_saved)}, l2 {numbers.number(record.l2_saved)}"),
         ("prepared again", f"resized and cropped it is {prepared}"),
@@ -84,13 +86,24 @@ def attack_words(record: AttackRecord) -> str:
 
 
 def loss_class(record: AttackRecord) -> str:
-    """Return the class whose cross-entropy is the loss: the target, else the answer before."""
-    return name(record.target, record.target_label) if record.targeted else best(record.before)
+    """Return what the attack is about: the class to get to, else the prediction before."""
+    if record.output == "classes":
+        return name(record.target, record.target_label) if record.targeted else best(record.before)
+    return record.goal
+
+
+def loss_words(record: AttackRecord) -> str:
+    """Return what the loss is: `cross-entropy of star`."""
+    return record.loss_name if record.output == "boxes" else f"{record.loss_name} of {loss_class(record)}"
 
 
 def best(answer: Answer) -> str:
-    """Return the likeliest class by name, else by number."""
-    return name(answer.top[0].index, answer.top[0].label)
+    """Return the likeliest class by name, else by number; of other outputs what stands for it."""
+    return answer.said
+
+
+def _first(answer: Answer) -> int | None:
+    return answer.top[0].index if answer.top else None
 
 
 def name(index: int | None, label: str | None) -> str:

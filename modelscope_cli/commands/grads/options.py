@@ -39,8 +39,9 @@ class LossOptions:
         typer.Option(
             "--target",
             "-t",
-            metavar="CLASS",
-            help="A class index, a label, or predicted.",
+            metavar="TARGET",
+            help="A class index, a label, or predicted; or a number of the output instead of a loss: box:N, "
+            "mask:CLASS, logit:PATH[I,J], similar:FILE.",
             rich_help_panel=_LOSS,
         ),
     ] = "predicted"

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from modelscope_cli.commands.prune.table import weight_label
+from modelscope_cli.commands.prune.table import prune_columns, weight_label
 from modelscope_cli.records.prune import PruneRecord
 from modelscope_cli.report.canvas import ACCENT, INK, LINE, new_figure
 from modelscope_cli.report.headline import given
@@ -21,19 +21,42 @@ def draw_pruning(record: PruneRecord) -> Any:
     """
     height = min(max(6.4, 0.17 * len(record.layers) + 1.6), 14.0)
     figure = new_figure(11.0, height, _title(record))
-    grid = figure.add_gridspec(3, 2, width_ratios=[1.25, 1], height_ratios=[1.3, 1, 1])
-    curves = [figure.add_subplot(grid[row, 0]) for row in range(3)]
-    rows = record.sweep
-    _curve(curves[0], record, [100 * row.agreement for row in rows], 100.0, "same prediction, %")
-    curves[0].set_ylim(-4, 104)
-    _curve(curves[1], record, [row.kl_divergence for row in rows], 0.0, "KL divergence, nats")
-    _curve(curves[2], record, [row.max_logit_change for row in rows], 0.0, "max |logit change|")
-    for axes in curves[:-1]:
+    curves = _curves_of(record)
+    grid = figure.add_gridspec(
+        len(curves), 2, width_ratios=[1.25, 1], height_ratios=[1.3, 1, 1][: len(curves)]
+    )
+    panels = [figure.add_subplot(grid[row, 0]) for row in range(len(curves))]
+    for axes, (values, at_zero, label) in zip(panels, curves, strict=True):
+        _curve(axes, record, values, at_zero, label)
+        if at_zero:  # a share
+            axes.set_ylim(-4, 104)
+    for axes in panels[:-1]:
         axes.tick_params(labelbottom=False)
     unit = "channels" if record.structured else "weights"
-    curves[-1].set_xlabel(f"{unit} cut, %")
+    panels[-1].set_xlabel(f"{unit} cut, %")
     _draw_layers(figure.add_subplot(grid[:, 1]), record)
     return figure
+
+
+def _curves_of(record: PruneRecord) -> list[tuple[list[float], float, str]]:
+    """Return what the drift of this output has: values, the value with nothing cut, and a label."""
+    rows = record.sweep
+    titles = {column.key: column.title for column in prune_columns("drift", record.output)}
+    found = [
+        (
+            [100 * share for row in rows if (share := row.agreement) is not None],
+            100.0,
+            f"{titles['agreement']}, %",
+        ),
+        (
+            [100 * cosine for row in rows if (cosine := row.cosine_similarity) is not None],
+            100.0,
+            "cosine similarity, %",
+        ),
+        ([nats for row in rows if (nats := row.kl_divergence) is not None], 0.0, "KL divergence, nats"),
+        ([row.max_logit_change for row in rows], 0.0, titles["max_logit_change"]),
+    ]
+    return [curve for curve in found if curve[0]]
 
 
 def _curve(axes: Any, record: PruneRecord, values: list[float], at_zero: float, label: str) -> None:

@@ -13,24 +13,48 @@ def weight_label(row: PrunedLayer) -> str:
     return name if row.parameter == "weight" else f"{name}.{row.parameter}"
 
 
-DRIFT_COLUMNS = (
-    Column("amount", "amount", lambda r: r.amount, lambda r: f"{r.amount:g}", rank=0),
-    Column("sparsity", "zero", lambda r: r.sparsity, lambda r: numbers.percent(r.sparsity), rank=0),
-    Column("zeros", "zeros", lambda r: r.zeros, lambda r: numbers.count(r.zeros), rank=2),
-    Column(
-        "agreement", "same prediction", lambda r: r.agreement, lambda r: numbers.percent(r.agreement), rank=0
-    ),
-    Column(
-        "kl_divergence", "KL (nats)", lambda r: r.kl_divergence, lambda r: numbers.number(r.kl_divergence)
-    ),
-    Column(
-        "max_logit_change",
-        "max |logit change|",
-        lambda r: r.max_logit_change,
-        lambda r: numbers.number(r.max_logit_change),
-        rank=1,
-    ),
-)
+def _drift_columns(output: str) -> tuple[Column, ...]:
+    """The columns of the drift; of an output that has no such number they are left out of a person's table."""
+    has_predictions, has_divergence = output != "vectors", output not in ("boxes", "vectors")
+    same = {"pixels": "same pixels", "boxes": "same boxes"}.get(output, "same prediction")
+    unit = {"classes": "logit", "boxes": "score"}.get(output, "output")
+    return (
+        Column("amount", "amount", lambda r: r.amount, lambda r: f"{r.amount:g}", rank=0),
+        Column("sparsity", "zero", lambda r: r.sparsity, lambda r: numbers.percent(r.sparsity), rank=0),
+        Column("zeros", "zeros", lambda r: r.zeros, lambda r: numbers.count(r.zeros), rank=2),
+        Column(
+            "agreement",
+            same,
+            lambda r: r.agreement,
+            lambda r: numbers.percent(r.agreement),
+            rank=0,
+            is_shown=has_predictions,
+        ),
+        Column(
+            "kl_divergence",
+            "KL (nats)",
+            lambda r: r.kl_divergence,
+            lambda r: numbers.number(r.kl_divergence),
+            is_shown=has_divergence,
+        ),
+        Column(
+            "max_logit_change",
+            f"max |{unit} change|",
+            lambda r: r.max_logit_change,
+            lambda r: numbers.number(r.max_logit_change),
+            rank=1,
+        ),
+        Column(
+            "cosine_similarity",
+            "cosine similarity",
+            lambda r: r.cosine_similarity,
+            lambda r: numbers.number(r.cosine_similarity),
+            rank=0,
+            is_shown=output == "vectors",
+        ),
+    )
+
+
 LAYER_COLUMNS = (
     Column("name", "layer", weight_label, is_number=False, rank=0),
     Column("type", "type", lambda r: r.type, is_number=False, rank=3),
@@ -42,9 +66,9 @@ LAYER_COLUMNS = (
 )
 
 
-def prune_columns(table: str) -> tuple[Column, ...]:
-    """All columns of a table: `drift` or `layers`."""
-    return LAYER_COLUMNS if table == "layers" else DRIFT_COLUMNS
+def prune_columns(table: str, output: str = "classes") -> tuple[Column, ...]:
+    """All columns of a table, `drift` or `layers`, for a model that gives `output`."""
+    return LAYER_COLUMNS if table == "layers" else _drift_columns(output)
 
 
 def prune_sheet(record: PruneRecord, table: str = "drift", columns: str | None = None) -> Sheet:
@@ -52,11 +76,11 @@ def prune_sheet(record: PruneRecord, table: str = "drift", columns: str | None =
     rows: tuple[Drift | PrunedLayer, ...] = record.layers if table == "layers" else record.sweep
     return Sheet(
         title=headline(record.run, record.images),
-        columns=choose_columns(prune_columns(table), columns),
+        columns=choose_columns(prune_columns(table, record.output), columns),
         rows=rows,
         facts=tuple(_facts(record)),
         is_dim=lambda row: isinstance(row, PrunedLayer) and row.zeros == row.zeros_before,
-        is_bad=lambda row: isinstance(row, Drift) and row.agreement < 1,
+        is_bad=lambda row: isinstance(row, Drift) and row.agreement is not None and row.agreement < 1,
     )
 
 
@@ -85,6 +109,11 @@ def _facts(record: PruneRecord) -> list[tuple[str, str]]:
 
 
 def _answers(record: PruneRecord, drift: Drift) -> str:
+    if record.output == "vectors":
+        return f"cosine similarity of the outputs {numbers.number(drift.cosine_similarity)}"
+    assert drift.agreement is not None  # of everything else
+    if record.output != "classes":
+        return f"{numbers.percent(drift.agreement)} of the predictions the same"
     n_same = round(drift.agreement * record.images)
     if record.images != 1:
         return f"same prediction for {n_same} of {record.images} images"

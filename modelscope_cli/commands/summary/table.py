@@ -3,7 +3,7 @@
 from collections.abc import Sequence, Set
 
 from modelscope_cli.records.naming import label_of, some
-from modelscope_cli.records.summary import LayerShape, SummaryRecord
+from modelscope_cli.records.summary import INSIDE, LayerShape, SummaryRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
@@ -17,7 +17,7 @@ def summary_sheet(record: SummaryRecord, columns: str | None = None) -> Sheet:
         columns=choose_columns(summary_columns(rows, record.totals.params), columns),
         rows=rows,
         facts=_facts(record),
-        is_dim=lambda row: not row.executed,
+        is_dim=lambda row: not row.executed and row.note != INSIDE,
         is_bad=lambda row: record.failed is not None and label_of(row) == record.failed,
     )
 
@@ -71,7 +71,7 @@ def _input(row: LayerShape) -> str:
 
 
 def _output(row: LayerShape) -> str:
-    if not row.executed:
+    if not row.executed and row.note != INSIDE:
         return "not called"
     return numbers.shapes(row.output_shapes) or "-"
 
@@ -110,7 +110,7 @@ def _facts(record: SummaryRecord) -> tuple[tuple[str, str], ...]:
     ]
     by_reason: dict[str, list[str]] = {}
     for row in record.layers:
-        if not row.executed:
+        if not row.executed and row.note != INSIDE:
             by_reason.setdefault(row.note or "the forward does not use it", []).append(row.name)
     for reason, names in by_reason.items():
         facts.append(("not called", f"{some(names, 2)}: {reason}"))

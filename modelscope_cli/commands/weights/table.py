@@ -189,11 +189,12 @@ def architecture(found: Identified) -> str:
     prefix = f", behind the prefix '{found.prefix}'" if found.prefix else ""
     if found.candidates:
         return " or ".join(found.candidates) + classes + prefix
+    none = "none of torchvision's or timm's"
     if not found.nearest or found.score < 0.5:
-        return "none of torchvision's"
+        return none
     kinds = {"missing": found.missing, "unexpected": found.unexpected, "misshaped": found.misshaped}
     parts = [f"{kind} {_listed([_cut(name) for name in names], 3)}" for kind, names in kinds.items() if names]
-    return f"none of torchvision's; nearest is {found.nearest} ({numbers.percent(found.score)}): {', '.join(parts)}"
+    return f"{none}; nearest is {found.nearest} ({numbers.percent(found.score)}): {', '.join(parts)}"
 
 
 def _listed(texts: list[str], most: int = 8) -> str:

@@ -10,6 +10,7 @@ from modelscope_cli.analysis.explaining.layer import Names, find_layer
 from modelscope_cli.analysis.explaining.methods import METHODS
 from modelscope_cli.analysis.explaining.scored import Scored, opened
 from modelscope_cli.analysis.explaining.target import ClassTarget
+from modelscope_cli.analysis.outputs.read import OutputReader
 
 
 @contextmanager
@@ -17,9 +18,11 @@ def scored(
     model: nn.Module, index: int = 0, *, layer: tuple[str, ...] = (), batch: int = 16
 ) -> Iterator[Scored]:
     """Open a model for questions about one of its classes."""
-    names = Names()
+    names, reader = Names(), OutputReader("custom", None, model)
     with opened(model, lambda images: (images,), observers=[names]) as run:
-        yield Scored(run, ClassTarget(index), batch, lambda s, image: find_layer(s, names, image, layer))
+        yield Scored(
+            run, ClassTarget(reader, index), batch, lambda s, image: find_layer(s, names, image, layer)
+        )
 
 
 def explained(method: str, model: nn.Module, image: Tensor, index: int = 0, **how):

@@ -1,0 +1,121 @@
+"""What `--target` says: which number of the output is meant."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from modelscope_cli.errors import UsageError, nearest
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+PREDICTED = "predicted"
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """A target as it was typed, and taken apart.
+
+    Attributes:
+        typed: whole.
+        kind: `predicted`, `class`, `box`, `mask`, `logit` or `similar`.
+        name: the class, the path inside the output, or the file; empty for the others.
+        index: the number of the box, or the indices in a tensor.
+        reference: what the model makes of the file of `similar`, one flat row; None until it has been asked.
+    """
+
+    typed: str
+    kind: str
+    name: str = ""
+    index: tuple[int, ...] = ()
+    reference: "Tensor | None" = None
+
+    @property
+    def is_class(self) -> bool:
+        """Whether it is a class, or the predicted one: what a loss can be held against."""
+        return self.kind in (PREDICTED, "class")
+
+
+THE_PREDICTED = Aim(PREDICTED, PREDICTED)
+"""What is followed where nobody says what."""
+
+
+def parse_aim(typed: str) -> Aim:
+    """Take a target apart.
+
+    Raises:
+        UsageError: it begins like one of the forms and goes on otherwise (exit 2).
+    """
+    if typed == PREDICTED:
+        return THE_PREDICTED
+    kind, colon, rest = typed.partition(":")
+    if not colon or kind not in ("box", "mask", "logit", "similar"):
+        return Aim(typed, "class", typed)
+    if kind == "box":
+        if not re.fullmatch(r"\d{1,9}", rest):
+            raise UsageError(
+                f"'--target {typed}': the number of a box is 0 or more, the best box is 0", "--target box:0"
+            )
+        return Aim(typed, kind, index=(int(rest),))
+    if kind == "logit":
+        found = re.fullmatch(r"(.*?)\[\s*(-?\d{1,9}(?:\s*,\s*-?\d{1,9})*)\s*\]", rest)
+        if found is None:
+            raise UsageError(
+                f"'--target {typed}' does not say which number: a path and its indices in brackets",
+                "--target 'logit:[3]', or --target 'logit:logits[3]'",
+            )
+        return Aim(typed, kind, found[1], tuple(int(index) for index in found[2].split(",")))
+    if not rest:
+        example = "similar:other.jpg" if kind == "similar" else "mask:0"
+        raise UsageError(f"'--target {typed}' does not say which", f"--target {example}")
+    return Aim(typed, kind, rest)
+
+
+def class_index(target: str, n_classes: int | None, categories: Sequence[str] | None) -> int:
+    """Read a class, which is an index or a label.
+
+    Raises:
+        UsageError: out of range, an unknown label, or one of several classes (exit 2).
+    """
+    if re.fullmatch(r"[+-]?\d{1,18}", target):
+        index = int(target)
+        last = (n_classes or len(categories or ()) or index + 1) - 1
+        if not 0 <= index <= last:
+            raise UsageError(
+                f"target {target} is out of range: the classes are 0..{last}", f"--target {last}"
+            )
+        return index
+    if not categories:
+        raise UsageError(
+            f"target '{target}' is not a class index, and this model's labels are not known", "--target 0"
+        )
+    found = [i for i, label in enumerate(categories) if label.lower() == target.lower()]
+    if not found:
+        near = nearest(target, categories)
+        likeliest = nearest(target, categories, n=1).removeprefix("did you mean ") or categories[0]
+        raise UsageError(
+            f"unknown target '{target}'" + (f": {near}" if near else ""),
+            f"--target '{likeliest}', or an index",
+        )
+    if len(found) > 1:
+        raise UsageError(
+            f"target '{target}' is the label of {len(found)} classes: {found}", f"--target {found[0]}"
+        )
+    return found[0]
+
+
+def name_class(index: int, categories: Sequence[str] | None) -> str:
+    """Return a class in words: `3 (cat)`, or `3` where nobody knows its label."""
+    label = label_of_class(index, categories)
+    return f"{index} ({label})" if label else str(index)
+
+
+def label_of_class(index: int, categories: Sequence[str] | None) -> str | None:
+    """Return the label of a class, None where nobody knows."""
+    return categories[index] if categories and index < len(categories) else None
+
+
+def means_nothing(aim: Aim, words: str, instead: str) -> UsageError:
+    """Return the error for a target that means nothing to what the model gives."""
+    return UsageError(f"'--target {aim.typed}' means nothing here: the model gives {words}", instead)

@@ -1,0 +1,195 @@
+"""The whole output of a model for a batch, and what is followed in it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from modelscope_cli.analysis.outputs.aim import Aim
+from modelscope_cli.analysis.outputs.leaves import Leaves
+from modelscope_cli.analysis.outputs.said import Followed, Said, settle
+from modelscope_cli.analysis.outputs.vectors import Vectors, reference_like, similarity
+from modelscope_cli.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedAnswer:
+    """As `Followed`, of whole answers; `name` is what the number is: `logit`, `score`, `cosine similarity`."""
+
+    words: str
+    name: str
+    score: "Callable[[Answer], Tensor]"
+    probability: "Callable[[Answer], Tensor] | None" = None
+    classes: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a model says of N images: one part, or several heads, the main one first.
+
+    Attributes:
+        parts: by the path of the tensor they were read from.
+        leaves: all floating point tensors.
+    """
+
+    parts: tuple[tuple[str, Said], ...]
+    leaves: Leaves
+
+    @property
+    def main(self) -> Said:
+        """The part that is meant where one has to be."""
+        return self.parts[0][1]
+
+    @property
+    def kind(self) -> str:
+        """`classes`, `pixels`, `boxes`, `vectors`, or `heads` where there are several."""
+        return self.main.kind if len(self.parts) == 1 else "heads"
+
+    @property
+    def words(self) -> str:
+        """What it is, for a person."""
+        if len(self.parts) == 1:
+            return self.main.words
+        return "; ".join(f"'{path}', {part.words}" for path, part in self.parts)
+
+    @property
+    def note(self) -> str | None:
+        """Say which tensor is taken for what; None where there is but one, a row of scores."""
+        if self.kind == "classes" and len(self.leaves) == 1:
+            return None
+        path, n_tensors = self.parts[0][0], len(self.leaves)
+        taken = (
+            f"'{path}', one of {n_tensors} tensors: " if path and self.kind not in ("heads", "boxes") else ""
+        )
+        return f"output: {taken if n_tensors > 1 else ''}{self.words}"
+
+    def __len__(self) -> int:
+        return len(self.main)
+
+    def settled(self) -> "Answer":
+        """Return the same in float32 on the CPU, without its graph."""
+        parts = tuple((path, part.settled()) for path, part in self.parts)
+        return Answer(parts, tuple((path, settle(tensor)) for path, tensor in self.leaves))
+
+    def detach(self) -> "Answer":
+        """Return the same as `settled`: what is left once a step has been taken."""
+        return self.settled()
+
+    def is_finite(self) -> bool:
+        """Whether there is neither NaN nor infinity in any part."""
+        return all(part.is_finite() for _, part in self.parts)
+
+    def follow(self, aim: Aim, categories: Sequence[str] | None) -> FollowedAnswer:
+        """Return what a target means in this answer, which is that of the unchanged model.
+
+        Raises:
+            UsageError: it means nothing here (exit 2).
+            CannotRunError: there is nothing to follow in this answer (exit 4).
+        """
+        if aim.kind == "logit":
+            return self._follow_number(aim)
+        if aim.kind == "similar":
+            own = reference_like(aim, self.main.tensor().detach())
+            words = f"the output for {aim.name}"
+            return FollowedAnswer(
+                words, "cosine similarity", lambda answer: similarity(answer.main.tensor(), own)
+            )
+        followed = self.main.follow(aim, categories)
+        is_one_value = isinstance(self.main, Vectors) and self.main.is_one_value
+        return _of_main(followed, "value" if is_one_value else self.main.score_name)
+
+    def changed(self, after: "Answer") -> Tensor | None:
+        """Return the share of decisions that another answer makes otherwise, a mean over the heads, `(N,)`."""
+        return _mean([was.changed(one) for was, one in self._pairs(after)])
+
+    def divergence(self, after: "Answer") -> Tensor | None:
+        """Return KL(this || after) in nats, a mean over the decisions of a head, summed over the heads, `(N,)`."""
+        found = [was.divergence(one) for was, one in self._pairs(after)]
+        tensors = [one for one in found if one is not None]
+        return torch.stack(tensors).sum(0) if tensors else None
+
+    def distance(self, after: "Answer") -> Tensor:
+        """Return the Euclidean distance of all numbers of all heads, `(N,)`."""
+        return torch.stack([was.distance(one) for was, one in self._pairs(after)]).norm(dim=0)
+
+    def largest_change(self, after: "Answer") -> Tensor:
+        """Return the largest |after - before| of any number, `(N,)`."""
+        return torch.stack([was.largest_change(one) for was, one in self._pairs(after)]).amax(0)
+
+    def _pairs(self, after: "Answer") -> list[tuple[Said, Said]]:
+        return [(was, one) for (_, was), (_, one) in zip(self.parts, after.parts, strict=True)]
+
+    def _follow_number(self, aim: Aim) -> FollowedAnswer:
+        tensors = dict(self.leaves)
+        path = aim.name if aim.name or len(tensors) != 1 else next(iter(tensors))
+        if path not in tensors:
+            named = ", ".join(f"'{other}'" for other in list(tensors)[:8])
+            near = next(iter(tensors))
+            listed = ",".join(["0"] * max(tensors[near].ndim - 1, 1))
+            raise UsageError(
+                f"'--target {aim.typed}': the output has no tensor '{path}', it has {named}",
+                f"--target 'logit:{near}[{listed}]'",
+            )
+        index = _indices(aim, path, tensors[path].shape, len(self))
+
+        def score(answer: Answer) -> Tensor:
+            tensor = dict(answer.leaves)[path]
+            for number in index:
+                tensor = tensor[:, number]
+            return tensor.reshape(len(answer))
+
+        where = ",".join(map(str, aim.index))
+        return FollowedAnswer(f"{path or 'output'}[{where}]", "value", score)
+
+
+def _of_main(followed: Followed, name: str) -> FollowedAnswer:
+    probability = followed.probability
+    return FollowedAnswer(
+        followed.words,
+        name,
+        lambda answer: followed.score(answer.main),
+        None if probability is None else lambda answer: probability(answer.main),
+        followed.classes,
+    )
+
+
+def _indices(aim: Aim, path: str, shape: torch.Size, n_images: int) -> tuple[int, ...]:
+    """Return the indices within one image; given as many as there are dimensions, the first is the image.
+
+    Raises:
+        UsageError: too many, too few or out of range (exit 2).
+    """
+    index = aim.index
+    if len(index) == len(shape):
+        if n_images > 1:
+            within = ",".join(map(str, index[1:])) or "0"
+            raise UsageError(
+                f"'--target {aim.typed}' names one image of {n_images}, and a target is one number of every image",
+                f"--target 'logit:{path}[{within}]'",
+            )
+        if index[0] not in (0, -1):
+            raise _out_of_range(aim, path, shape)
+        index = index[1:]
+    is_inside = len(index) == len(shape) - 1 and all(
+        -side <= number < side for number, side in zip(index, shape[1:], strict=True)
+    )
+    if not is_inside:
+        raise _out_of_range(aim, path, shape)
+    return index
+
+
+def _out_of_range(aim: Aim, path: str, shape: torch.Size) -> UsageError:
+    last = ",".join(str(side - 1) for side in shape[1:])
+    text = "x".join(map(str, shape))
+    return UsageError(
+        f"'--target {aim.typed}' is outside of '{path}', which is {text}, images first"
+        if path
+        else f"'--target {aim.typed}' is outside of the output, which is {text}, images first",
+        f"--target 'logit:{path}[{last}]'   is the last one of an image",
+    )
+
+
+def _mean(found: list[Tensor | None]) -> Tensor | None:
+    tensors = [one for one in found if one is not None]
+    return torch.stack(tensors).mean(0) if tensors else None

@@ -1,0 +1,185 @@
+"""Scores of classes: for each image, and for each pixel of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from modelscope_cli.analysis.outputs.aim import PREDICTED, Aim, class_index, means_nothing, name_class
+from modelscope_cli.analysis.outputs.said import Followed, Said, Scoring, settle
+from modelscope_cli.analysis.predictions.scores import kl_divergence, probabilities, top_guesses
+from modelscope_cli.errors import UsageError
+from modelscope_cli.records.predict import Guess
+
+
+@dataclass(frozen=True, slots=True)
+class ClassScores(Said):
+    """One row of logits an image, `(N, C)`.
+
+    Attributes:
+        has_several: each class is decided on its own, from a logit above 0, and not the best of all.
+    """
+
+    logits: Tensor
+    has_several: bool = False
+    kind: ClassVar[str] = "classes"
+    score_name: ClassVar[str] = "logit"
+
+    @property
+    def words(self) -> str:
+        each = ", each on its own" if self.has_several else ""
+        return f"scores of {self.logits.shape[1]} classes{each}"
+
+    @property
+    def n_classes(self) -> int:
+        return self.logits.shape[1]
+
+    def __len__(self) -> int:
+        return len(self.logits)
+
+    def settled(self) -> Self:
+        return replace(self, logits=settle(self.logits))
+
+    def tensor(self) -> Tensor:
+        return self.logits
+
+    def follow(self, aim: Aim, categories: Sequence[str] | None) -> Followed:
+        if aim.kind not in (PREDICTED, "class"):
+            raise means_nothing(aim, self.words, "--target predicted, a class index, or a label")
+        targets = self.logits.detach().argmax(1)
+        if aim.kind == "class":
+            targets = torch.full_like(targets, class_index(aim.name, self.logits.shape[1], categories))
+        classes = tuple(targets.tolist())
+        words = name_class(classes[0], categories) if len(set(classes)) == 1 else PREDICTED
+
+        def score(answer: Said) -> Tensor:
+            return answer.tensor().gather(1, targets[:, None].to(answer.tensor().device))[:, 0]
+
+        def probability(answer: Said) -> Tensor:
+            scores = probabilities(answer.tensor().double(), "sigmoid" if self.has_several else "softmax")
+            return scores.gather(1, targets[:, None])[:, 0]
+
+        return Followed(words, score, probability, classes)
+
+    def guesses(
+        self, n: int, categories: Sequence[str] | None, scoring: Scoring
+    ) -> tuple[tuple[Guess, ...], ...]:
+        return top_guesses(self.logits.float(), n, categories, scoring.activation, scoring.temperature)
+
+    def changed(self, after: Self) -> Tensor:
+        if self.has_several:
+            return ((self.logits > 0) != (after.logits > 0)).double().mean(1)
+        # A prediction of NaN is like no other.
+        is_answer = ~(self.logits.isnan() | after.logits.isnan()).any(1)
+        return 1 - (is_answer & (self.logits.argmax(1) == after.logits.argmax(1))).double()
+
+    def divergence(self, after: Self) -> Tensor:
+        if not self.has_several:
+            return kl_divergence(self.logits, after.logits)
+        pairs = [torch.stack([part.logits, torch.zeros_like(part.logits)], -1) for part in (self, after)]
+        per_class = kl_divergence(*(pair.flatten(0, 1) for pair in pairs))
+        return per_class.reshape(self.logits.shape).mean(1)
+
+
+@dataclass(frozen=True, slots=True)
+class PixelScores(Said):
+    """Logits of every pixel, `(N, C, H, W)`."""
+
+    logits: Tensor
+    kind: ClassVar[str] = "pixels"
+    score_name: ClassVar[str] = "mean logit"
+
+    @property
+    def words(self) -> str:
+        _, classes, height, width = self.logits.shape
+        return f"scores of {classes} classes for each of {height}x{width} pixels"
+
+    @property
+    def n_classes(self) -> int:
+        return self.logits.shape[1]
+
+    def __len__(self) -> int:
+        return len(self.logits)
+
+    def settled(self) -> Self:
+        return replace(self, logits=settle(self.logits))
+
+    def tensor(self) -> Tensor:
+        return self.logits
+
+    def follow(self, aim: Aim, categories: Sequence[str] | None) -> Followed:
+        predicted = self.logits.detach().argmax(1)
+        if aim.kind == PREDICTED:
+            return _follow_pixels("each pixel's own class", predicted, torch.ones_like(predicted))
+        if aim.kind not in ("class", "mask"):
+            raise means_nothing(aim, self.words, "--target mask:CLASS, a class index, or a label")
+        index = class_index(aim.name, self.logits.shape[1], categories)
+        targets, name = torch.full_like(predicted, index), name_class(index, categories)
+        if aim.kind == "class":
+            words, pixels = f"{name} in all pixels", torch.ones_like(targets)
+        else:
+            words, pixels = f"{name} in the pixels that are {name}", (predicted == index).long()
+        if not pixels.flatten(1).any(1).all():
+            there = ", ".join(name_class(each, categories) for each in predicted.unique().tolist()[:5])
+            raise UsageError(
+                f"'--target {aim.typed}': no pixel is predicted to be {name}; predicted are {there}",
+                f"--target '{aim.name}'   follows it in all pixels",
+            )
+        return _follow_pixels(words, targets, pixels, (index,) * len(self))
+
+    def guesses(
+        self, n: int, categories: Sequence[str] | None, scoring: Scoring
+    ) -> tuple[tuple[Guess, ...], ...]:
+        """The classes that cover most of the image; `score` is the mean over the pixels that are the class."""
+        logits = self.logits.float()
+        classes = logits.argmax(1)
+        scores = probabilities(logits, scoring.activation, scoring.temperature)
+        return tuple(_cover(*image, n, categories) for image in zip(classes, scores, logits, strict=True))
+
+    def changed(self, after: Self) -> Tensor:
+        is_answer = ~(self.logits.isnan() | after.logits.isnan()).any(1)
+        is_same = is_answer & (self.logits.argmax(1) == after.logits.argmax(1))
+        return 1 - is_same.double().flatten(1).mean(1)
+
+    def divergence(self, after: Self) -> Tensor:
+        rows = [part.logits.movedim(1, -1).flatten(1, 2) for part in (self, after)]
+        images = zip(*rows, strict=True)  # one at a time: doubles of all would be twice the memory
+        return torch.stack([kl_divergence(before, later).mean() for before, later in images])
+
+
+def _follow_pixels(
+    words: str, targets: Tensor, pixels: Tensor, classes: tuple[int, ...] | None = None
+) -> Followed:
+    """Follow the mean of the targets' logits over some pixels, 1 where they count; both `(N, H, W)`."""
+    n_pixels = pixels.flatten(1).sum(1)
+
+    def mean(values: Tensor) -> Tensor:
+        of_targets = values.gather(1, targets[:, None].to(values.device))[:, 0]
+        return (of_targets * pixels.to(values.device)).flatten(1).sum(1) / n_pixels.to(values.device)
+
+    return Followed(
+        words,
+        lambda answer: mean(answer.tensor()),
+        lambda answer: mean(F.softmax(answer.tensor(), 1)),
+        classes,
+    )
+
+
+def _cover(
+    classes: Tensor, scores: Tensor, logits: Tensor, n: int, categories: Sequence[str] | None
+) -> tuple[Guess, ...]:
+    found, counts = classes.unique(return_counts=True)
+    order = counts.argsort(descending=True, stable=True)[:n]
+    return tuple(
+        Guess(
+            index,
+            categories[index] if categories and index < len(categories) else None,
+            float(scores[index][classes == index].mean()),
+            float(logits[index][classes == index].mean()),
+            share=count / classes.numel(),
+        )
+        for index, count in zip(found[order].tolist(), counts[order].tolist(), strict=True)
+    )

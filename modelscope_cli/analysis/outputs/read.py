@@ -1,0 +1,162 @@
+"""The adapter: from whatever a model returns to what it says. Every command goes by it.
+
+Which tensor is meant, and what kind it is, is told from the family and the configuration of the model where they
+say it, then from names, then from shapes. See `leaves.main_leaf` for the first.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from modelscope_cli.analysis.outputs.answer import Answer
+from modelscope_cli.analysis.outputs.boxes import Boxes, boxes_of, boxes_of_queries
+from modelscope_cli.analysis.outputs.classes import ClassScores, PixelScores
+from modelscope_cli.analysis.outputs.leaves import (
+    AUXILIARY,
+    Leaves,
+    is_features,
+    last_name,
+    leaves_of,
+    main_leaf,
+)
+from modelscope_cli.analysis.outputs.said import Said
+from modelscope_cli.analysis.outputs.vectors import Vectors
+from modelscope_cli.errors import CannotRunError
+from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.inputs.stated import stated_outputs
+from modelscope_cli.models.load import LoadedModel
+
+_IN_A_BOX = {"boxes", "scores", "labels"}
+
+
+@dataclass(frozen=True, slots=True)
+class OutputReader:
+    """What is known of a model's output before it runs.
+
+    Attributes:
+        family: as in `LoadedModel`.
+        categories: the labels of the classes; None where nobody knows.
+        module: may state how many classes there are, and whether each is decided on its own.
+    """
+
+    family: str
+    categories: Sequence[str] | None
+    module: nn.Module
+
+    @classmethod
+    def of(cls, loaded: LoadedModel) -> "OutputReader":
+        """Return the reader of a loaded model's outputs."""
+        return cls(loaded.family, loaded.categories, loaded.module)
+
+    def read(self, output: Any, args: Any, n_images: int | None = None) -> Answer:
+        """Return what an output says.
+
+        Args:
+            args: what the model was given; the size of its image is the unit of boxes.
+            n_images: how many images that were, where it is known.
+
+        Raises:
+            CannotRunError: nothing in it is a floating point tensor, or it is not of these images (exit 4).
+        """
+        images = _boxes_in(output)
+        if images is not None:
+            boxes = boxes_of(images)
+            self._check_rows(len(boxes), n_images, "boxes")
+            return Answer((("", boxes),), leaves_of(output))
+        leaves = leaves_of(output)
+        if not leaves:
+            raise CannotRunError(
+                f"the model returns {_what(output)}: nothing that could be compared or predicted",
+                "modelscope summary MODEL   shows its output",
+            )
+        # Of the estimates of a motion each is better than the one before.
+        path, main = main_leaf(leaves) if self.family != "optical_flow" else leaves[-1]
+        boxes_by_query = self._queries(path, main, leaves, args)
+        if boxes_by_query is not None:
+            return Answer(((path, boxes_by_query),), leaves)
+        said = self._one(path, main, args)
+        self._check_rows(len(said), n_images, "x".join(map(str, main.shape)))
+        return Answer(((path, said), *self._other_heads(output, path, said, leaves, args)), leaves)
+
+    def kind_of(self, path: str, tensor: Tensor, args: Any) -> str:
+        """Return what one tensor of an output is: `classes`, `pixels` or `vectors`."""
+        return self._one(path, tensor, args).kind
+
+    def _one(self, path: str, tensor: Tensor, args: Any) -> Said:
+        stated = stated_outputs(self.module)
+        if tensor.ndim == 2 and tensor.shape[1] > 1 and not is_features(path) and not stated.has_no_classes:
+            return ClassScores(tensor, stated.has_several_labels)
+        if tensor.ndim == 4 and tensor.shape[1] > 1 and self._is_per_pixel(path, tensor, args):
+            return PixelScores(tensor)
+        return Vectors(tensor if tensor.ndim > 1 else tensor.reshape(-1, 1))
+
+    def _is_per_pixel(self, path: str, tensor: Tensor, args: Any) -> bool:
+        """Tell scores of pixels from feature maps, a motion, or an image."""
+        if self.family == "segmentation" or (last_name(path) in ("logits", "out") and path):
+            return True
+        image = _image_in(args)
+        has_size_of_image = image is not None and tensor.shape[-2:] == image.shape[-2:]
+        is_image = image is not None and tensor.shape[1] == image.shape[-3]
+        return self.family == "custom" and has_size_of_image and not is_image
+
+    def _queries(self, path: str, logits: Tensor, leaves: Leaves, args: Any) -> Boxes | None:
+        """Return the boxes of DETR and its kin: `logits` beside `pred_boxes`."""
+        centres = next((t for other, t in leaves if last_name(other) == "pred_boxes"), None)
+        image = _image_in(args)
+        is_pair = centres is not None and logits.ndim == 3 and centres.shape[:2] == logits.shape[:2]
+        if (
+            centres is None
+            or not is_pair
+            or image is None
+            or last_name(path) not in ("logits", "pred_logits")
+        ):
+            return None
+        n_classes = stated_outputs(self.module).n_classes
+        height, width = image.shape[-2:]
+        return boxes_of_queries(logits, centres, (height, width), has_nothing=n_classes != logits.shape[2])
+
+    def _other_heads(
+        self, output: Any, main: str, said: Said, leaves: Leaves, args: Any
+    ) -> list[tuple[str, Said]]:
+        """Return further rows of scores that have a name of their own; a tuple says nothing of its entries."""
+        if said.kind not in ("classes", "pixels") or not main or main.rpartition(".")[2].isdigit():
+            return []
+        others = [
+            (path, self._one(path, tensor, args))
+            for path, tensor in leaves
+            if path != main and tensor.shape[:1] == (len(said),) and last_name(path) not in AUXILIARY
+        ]
+        return [
+            (path, other) for path, other in others if other.kind == said.kind and not path[-1:].isdigit()
+        ]
+
+    def _check_rows(self, n_rows: int, n_images: int | None, shape: str) -> None:
+        if n_images not in (None, n_rows):
+            raise CannotRunError(
+                f"the model's output is {shape}, and it was given {n_images} images: which row belongs to which "
+                "is not known",
+                "--batch 1   gives it one image at a time",
+            )
+
+
+def _boxes_in(output: Any) -> list[Mapping[str, Tensor]] | None:
+    """Return what torchvision's detection models give, boxes for each image; None for anything else."""
+    images = [output] if isinstance(output, Mapping) else output
+    is_detection = (
+        isinstance(images, list | tuple)
+        and len(images) > 0
+        and all(isinstance(image, Mapping) and image.keys() >= _IN_A_BOX for image in images)
+    )
+    return list(images) if is_detection else None
+
+
+def _image_in(args: Any) -> Tensor | None:
+    """Return the first tensor in the arguments that can be an image, or a batch of them."""
+    return next((t for _, t in tensors_in(args) if t.is_floating_point() and t.ndim >= 3), None)
+
+
+def _what(output: Any) -> str:
+    kinds = sorted({str(tensor.dtype).removeprefix("torch.") for _, tensor in tensors_in(output)})
+    return f"tensors of {', '.join(kinds)}" if kinds else f"a {type(output).__name__} without tensors"

@@ -1,0 +1,28 @@
+"""From what `--target` says to an aim that knows all it needs."""
+
+from dataclasses import replace
+
+from modelscope_cli.analysis.outputs.aim import Aim, parse_aim
+from modelscope_cli.analysis.outputs.read import OutputReader
+from modelscope_cli.analysis.subject import Subject, open_for
+from modelscope_cli.hooks.session import HookSession
+from modelscope_cli.inputs.given import Given
+from modelscope_cli.records.progress import SILENT
+
+
+def resolve_aim(typed: str, subject: Subject) -> Aim:
+    """Read a target; the file of `similar:FILE` is prepared as the images are, and the model asked about it.
+
+    Raises:
+        UsageError: it is not one of the forms (exit 2).
+        CannotRunError: the file cannot be read, or the model raised (exit 4).
+    """
+    aim = parse_aim(typed)
+    if aim.kind != "similar":
+        return aim
+    request = replace(subject.given.request, files=(aim.name,), shapes=(), batch=None, repeat=1)
+    loaded = subject.loaded
+    batch = next(iter(open_for(Given(request), loaded, SILENT)))
+    with HookSession(loaded.module) as session:
+        answer = OutputReader.of(loaded).read(session.run(batch.args), batch.args, batch.n_images)
+    return replace(aim, reference=answer.main.tensor().detach().flatten())

@@ -1,0 +1,113 @@
+"""What one part of an output says of each image: the operations that every kind of output has."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from modelscope_cli.analysis.outputs.aim import Aim
+from modelscope_cli.records.predict import Guess
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """How scores are made of logits: `softmax`, one class of all, or `sigmoid`, each on its own."""
+
+    activation: str = "softmax"
+    temperature: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """The one number of every image that is followed while the model or the image is changed.
+
+    Attributes:
+        words: what it is, for a person: `3 (cat)`, `box 0: dog`.
+        score: of another answer to the same images, `(N,)`, with its graph; more means more of it.
+        probability: the same as 0..1; None where there is no such number.
+        classes: the class of each image; None where it is not about a class of an image.
+    """
+
+    words: str
+    score: "Callable[[Said], Tensor]"
+    probability: "Callable[[Said], Tensor] | None" = None
+    classes: tuple[int, ...] | None = None
+
+
+class Said(ABC):
+    """What is said of N images.
+
+    Every figure that compares has one value an image, `(N,)`, and is None where the kind has no such figure.
+    """
+
+    kind: ClassVar[str]
+    score_name: ClassVar[str]
+    """What the number that is followed is: `logit`, `score`, `cosine similarity`."""
+
+    @property
+    @abstractmethod
+    def words(self) -> str:
+        """What it is, for a person: `scores of 10 classes`."""
+
+    @property
+    def n_classes(self) -> int | None:
+        """How many classes are scored; None where that is not what it is."""
+        return None
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return the number of images."""
+
+    @abstractmethod
+    def settled(self) -> Self:
+        """Return the same in float32 on the CPU, without its graph."""
+
+    @abstractmethod
+    def tensor(self) -> Tensor:
+        """Return all numbers, `(N, ...)`."""
+
+    @abstractmethod
+    def follow(self, aim: Aim, categories: Sequence[str] | None) -> Followed:
+        """Return what `aim` means here; the answer it is asked of is that of the unchanged model.
+
+        Raises:
+            UsageError: it means nothing here (exit 2).
+            CannotRunError: there is nothing to follow in this answer (exit 4).
+        """
+
+    def guesses(
+        self, n: int, categories: Sequence[str] | None, scoring: Scoring
+    ) -> tuple[tuple[Guess, ...], ...] | None:
+        """Return the `n` best guesses for each image, best first; None for what is not a prediction."""
+        return None
+
+    def changed(self, after: Self) -> Tensor | None:
+        """Return the share of decisions that another answer makes otherwise, 0..1."""
+        return None
+
+    def divergence(self, after: Self) -> Tensor | None:
+        """Return KL(this || after) in nats, a mean over the decisions of an image."""
+        return None
+
+    def distance(self, after: Self) -> Tensor:
+        """Return the Euclidean distance of all numbers."""
+        return self._difference(after).norm(dim=1)
+
+    def largest_change(self, after: Self) -> Tensor:
+        """Return the largest |after - before| of any number."""
+        return self._difference(after).abs().amax(1)
+
+    def is_finite(self) -> bool:
+        """Whether there is neither NaN nor infinity in it."""
+        return bool(self.tensor().isfinite().all())
+
+    def _difference(self, after: Self) -> Tensor:
+        return after.tensor().double().flatten(1) - self.tensor().double().flatten(1)
+
+
+def settle(tensor: Tensor) -> Tensor:
+    """Return a tensor in float32 on the CPU without its graph."""
+    return tensor.detach().to("cpu", torch.float32)

@@ -1,0 +1,75 @@
+"""Outputs that are not predictions: embeddings, tokens, maps, single values."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from modelscope_cli.analysis.outputs.aim import PREDICTED, Aim, means_nothing
+from modelscope_cli.analysis.outputs.said import Followed, Said, settle
+from modelscope_cli.errors import CannotRunError
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors(Said):
+    """Numbers of each image, `(N, ...)`, compared by the cosine of their angle."""
+
+    values: Tensor
+    kind: ClassVar[str] = "vectors"
+    score_name: ClassVar[str] = "cosine similarity"
+
+    @property
+    def words(self) -> str:
+        shape = self.values.shape[1:]
+        if len(shape) <= 1:
+            return "one value an image" if self.is_one_value else f"an embedding of {shape.numel()} values"
+        what = "tokens" if len(shape) == 2 else "feature maps"
+        return f"{what} of {'x'.join(map(str, shape))}"
+
+    @property
+    def is_one_value(self) -> bool:
+        """Whether there is a single number for each image."""
+        return self.values[0].numel() == 1
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def settled(self) -> Self:
+        return replace(self, values=settle(self.values))
+
+    def tensor(self) -> Tensor:
+        return self.values
+
+    def follow(self, aim: Aim, categories: Sequence[str] | None) -> Followed:
+        if aim.kind not in (PREDICTED, "similar"):
+            raise means_nothing(aim, self.words, "--target similar:FILE, or --target 'logit:[0]'")
+        own = self.values.detach()
+        if self.is_one_value and aim.kind == PREDICTED:  # one number has no angle to another
+            return Followed("the value", lambda answer: answer.tensor().reshape(len(self)))
+        words = "its own output"
+        if aim.kind == "similar":
+            own, words = reference_like(aim, own), f"the output for {aim.name}"
+        return Followed(words, lambda answer: similarity(answer.tensor(), own))
+
+
+def similarity(values: Tensor, others: Tensor) -> Tensor:
+    """Return the cosine similarity of each image's numbers to those of another, `(N,)`."""
+    return F.cosine_similarity(values.flatten(1), others.to(values).flatten(1), dim=1)
+
+
+def reference_like(aim: Aim, values: Tensor) -> Tensor:
+    """Return what the model made of the file of `similar`, once for every image.
+
+    Raises:
+        CannotRunError: it has another size (exit 4).
+    """
+    assert aim.reference is not None  # whoever parsed the target has asked the model
+    if aim.reference.numel() != values[0].numel():
+        raise CannotRunError(
+            f"the output for '{aim.name}' has {aim.reference.numel()} values, that for the image "
+            f"{values[0].numel()}",
+            "--size H,W   gives both images one size",
+        )
+    return aim.reference.reshape(1, *values.shape[1:]).expand_as(values)

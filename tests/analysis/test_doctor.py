@@ -1,0 +1,312 @@
+"""The doctor against predictions made by hand, and models whose right preparation is known."""
+
+import copy
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from tolerance import A_NETWORK, close
+from torch import Tensor, nn
+from torch.distributions import Normal, kl_divergence
+from torchvision.models import SqueezeNet1_1_Weights
+from torchvision.transforms import v2
+
+import modelscope_cli as ms
+from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.records.doctor import DoctorRecord
+from modelscope_cli.records.run import ModelInfo, WeightsInfo
+from modelscope_cli.training.shapes import CLASSES, Shapes
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+CHECKPOINT = SAMPLES / "shapes_squeezenet1_1.safetensors"
+MEAN, STD = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+
+
+@pytest.fixture(scope="module")
+def squeezenet() -> LoadedModel:
+    return ms.load("squeezenet1_1", checkpoint=CHECKPOINT, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder a class, as a data set lies on a disk: images it was not trained on, not square."""
+    folder = tmp_path_factory.mktemp("shapes")
+    for n, (image, label) in enumerate(Shapes(7, seed=9, size=224)):
+        (folder / CLASSES[label]).mkdir(exist_ok=True)
+        image.resize((250, 224)).save(folder / CLASSES[label] / f"{n}.png")
+    return folder
+
+
+def diagnosed(model: Any, shapes: Path, **keywords: Any) -> DoctorRecord:
+    return ms.doctor(model, str(shapes / "*/*.png"), **keywords)
+
+
+@pytest.fixture(scope="module")
+def record(squeezenet: LoadedModel, shapes: Path) -> DoctorRecord:
+    return diagnosed(squeezenet, shapes, batch=3)
+
+
+def logits_of(module: nn.Module, files: list[Path], transform: Any) -> Tensor:
+    images = torch.stack([transform(Image.open(file).convert("RGB")) for file in files])
+    with torch.no_grad():
+        return module.eval()(images).double()
+
+
+def test_its_numbers_are_those_of_predictions_made_by_hand(
+    record: DoctorRecord, squeezenet: LoadedModel, shapes: Path
+) -> None:
+    files = sorted(shapes.glob("*/*.png"))
+    meant = SqueezeNet1_1_Weights.IMAGENET1K_V1.transforms()
+    before = logits_of(squeezenet.module, files, meant)
+    other = copy.deepcopy(meant)
+    other.mean, other.std = [0.5] * 3, [0.5] * 3
+    after = logits_of(squeezenet.module, files, other)
+    p, q = before.softmax(1), after.softmax(1)
+    at = before.argmax(1)[:, None]
+    truth = torch.tensor([CLASSES.index(file.parent.name) for file in files])
+    row = record["-1..1"]
+    assert record.images == row.affected == 7
+    assert row.changed == int((before.argmax(1) != after.argmax(1)).sum()) > 0
+    assert row.probability_change == close((p - q).gather(1, at).abs().mean().item(), A_NETWORK, scale=1)
+    assert row.kl_divergence == close((p * (p / q).log()).sum(1).mean().item(), A_NETWORK, scale=10)
+    assert row.top_probability == close(q.amax(1).mean().item(), A_NETWORK)
+    assert row.predicted_classes == len(set(after.argmax(1).tolist()))
+    assert row.accuracy == (after.argmax(1) == truth).double().mean().item()
+    assert row.misfit is None
+
+
+def test_the_worst_comes_first_and_what_is_meant_last(record: DoctorRecord) -> None:
+    rows = record.variations
+    damage = [(row.changed, row.kl_divergence) for row in rows]
+    assert damage == sorted(damage, reverse=True)
+    assert rows[-1].name == "as meant"
+    assert (rows[-1].changed, rows[-1].kl_divergence, rows[-1].affected) == (0, 0.0, 0)
+    assert next(row for row in rows if row.name == "EXIF ignored").affected == 0
+
+
+def for_255(module: nn.Module) -> nn.Module:
+    """Return what would have come of a training on values of 0..255: its first layer does what is left out."""
+    module = copy.deepcopy(module)
+    first = module.features[0]
+    with torch.no_grad():
+        shift = (first.weight * (MEAN / STD)[:, None, None]).sum((1, 2, 3))
+        first.weight /= 255 * STD[:, None, None]
+        first.bias -= shift
+    return module
+
+
+def test_a_network_for_0_to_255_is_known_by_its_accuracy(
+    record: DoctorRecord, squeezenet: LoadedModel, shapes: Path
+) -> None:
+    right = record["as meant"]
+    record = diagnosed(for_255(squeezenet.module), shapes, labels=CLASSES)
+    row = record["0..255"]
+    assert row.accuracy == right.accuracy == 1
+    assert row.top_probability == close(right.top_probability, A_NETWORK)
+    assert record.stated_by is None
+    assert [(one.kind, one.name) for one in record.evidence] == [("accuracy", "0..255")]
+
+
+def test_without_folders_only_its_sureness_tells_and_is_no_evidence(
+    squeezenet: LoadedModel, tmp_path: Path
+) -> None:
+    for n, (image, _) in enumerate(Shapes(3, seed=9, size=224)):
+        image.save(tmp_path / f"{n}.png")
+    record = ms.doctor(for_255(squeezenet.module), tmp_path)
+    assert record.evidence == ()
+    assert all(row.accuracy is None for row in record)
+    assert "nobody" in str(record)
+    assert "'0..255', " in str(record)
+    assert "not proof" in str(record)
+
+
+class Hues(nn.Module):
+    """Says which of red, green, blue an image has most of, given these as 0..1 in this order, or in `order`."""
+
+    def __init__(self, order: tuple[int, int, int] = (0, 1, 2)) -> None:
+        super().__init__()
+        self.order = list(order)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 20 * x.mean((2, 3))[:, self.order]
+
+
+@pytest.fixture(scope="module")
+def hues(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("hues")
+    generator = torch.manual_seed(0)
+    for n in range(9):
+        name = ("red", "green", "blue")[n % 3]
+        noise = torch.randint(0, 120, (40, 50, 3), generator=generator)
+        noise[:, :, n % 3] += 100
+        (folder / name).mkdir(exist_ok=True)
+        Image.fromarray(noise.byte().numpy()).save(folder / name / f"{n}.png")
+    return folder
+
+
+def test_a_network_for_blue_green_red_is_known_by_its_accuracy(hues: Path) -> None:
+    for order, expected in [((2, 1, 0), ("BGR",)), ((0, 1, 2), ())]:
+        record = ms.doctor(
+            Hues(order), str(hues / "*/*.png"), labels=("red", "green", "blue"), normalize=False, size=32
+        )
+        assert tuple(one.name for one in record.evidence if one.kind == "accuracy") == expected
+    assert record["BGR"].accuracy == pytest.approx(1 / 3)
+    assert record["BGR"].changed == 6
+
+
+class WithBatchNorm(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3)
+        self.norm = nn.BatchNorm2d(8, momentum=None)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.norm(self.stem(x)).relu().mean((2, 3)))
+
+
+@pytest.mark.parametrize("name", ["not normalised", "0..255, then normalised", "0..255", "as meant", "-1..1"])
+def test_batch_norm_remembers_how_its_images_were_prepared(name: str, shapes: Path) -> None:
+    from modelscope_cli.inputs.plan import plan_preprocessing
+    from modelscope_cli.inputs.request import InputRequest
+    from modelscope_cli.inputs.variations import variations
+
+    torch.manual_seed(1)
+    module = WithBatchNorm()
+    plan = plan_preprocessing(InputRequest(size="64"), "custom", None, module)
+    plans = {one.name: one.plan for one in variations(plan)} | {"as meant": plan}
+    module.train()
+    for image, _ in Shapes(30, seed=77, size=224):  # others than those it is asked about
+        module(plans[name].apply(image, "x")[None])
+    record = diagnosed(module, shapes, size=64)
+    found = [(one.kind, one.name) for one in record.evidence]
+    assert found == ([] if name == "as meant" else [("batch norm", name)])
+
+
+def test_the_misfit_is_the_divergence_of_torch(shapes: Path) -> None:
+    torch.manual_seed(2)
+    module = WithBatchNorm().eval()
+    module.norm.running_mean.uniform_(-1, 1)
+    module.norm.running_var.uniform_(0.5, 2)
+    record = diagnosed(module, shapes, batch=4, normalize=False, size=64)
+    files = sorted(shapes.glob("*/*.png"))
+    prepare = v2.Compose(
+        [v2.Resize(64), v2.CenterCrop(64), v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True)]
+    )
+    with torch.no_grad():
+        seen = module.stem(torch.stack([prepare(Image.open(file)) for file in files])).double()
+    variance, mean = torch.var_mean(seen, (0, 2, 3), correction=0)
+    eps, norm = module.norm.eps, module.norm
+    theirs = kl_divergence(
+        Normal(mean, (variance + eps).sqrt()),
+        Normal(norm.running_mean.double(), (norm.running_var.double() + eps).sqrt()),
+    )
+    assert record["as meant"].misfit == close(theirs.mean().item(), A_NETWORK, scale=1)
+
+
+def test_options_that_ask_for_something_else_than_is_stated_are_a_variation(shapes: Path) -> None:
+    module = WithBatchNorm().eval()
+    module.pretrained_cfg = {"input_size": (3, 64, 64), "mean": (0.5,) * 3, "std": (0.5,) * 3}
+    record = diagnosed(module, shapes, mean=0.0, std=1.0)
+    assert record.stated_by == "the model's pretrained_cfg"
+    assert record.given == "--mean 0.0 --std 1.0"
+    assert "mean (0.5, 0.5, 0.5)" in record.meant
+    given, bare = record["as given"], record["not normalised"]
+    assert given.kind == "given"
+    assert (given.changed, given.kl_divergence) == (bare.changed, bare.kl_divergence)
+    assert "not what the weights state" in str(record)
+    assert diagnosed(module, shapes).given is None
+
+
+@pytest.mark.parametrize(
+    ("resolved", "origin", "stated_by", "assumed"),
+    [
+        ("IMAGENET1K_V1", "cache", "torchvision's preset of the weights IMAGENET1K_V1", None),
+        ("net.pth", "checkpoint", None, "torchvision's preset of the weights of tiny"),
+        (
+            "random",
+            "seeded random",
+            None,
+            "torchvision's preset of the weights of tiny; the weights are random",
+        ),
+    ],
+)
+def test_who_states_it_goes_by_where_the_weights_are_from(
+    resolved: str, origin: str, stated_by: str | None, assumed: str | None, shapes: Path
+) -> None:
+    module = WithBatchNorm().eval()
+    loaded = replace(
+        ms.load(module),
+        info=ModelInfo("zoo", "tiny", "WithBatchNorm", WeightsInfo("auto", resolved, origin)),
+        transforms=SqueezeNet1_1_Weights.IMAGENET1K_V1.transforms(crop_size=48, resize_size=64),
+    )
+    record = diagnosed(loaded, shapes)
+    assert (record.stated_by, record.assumed) == (stated_by, assumed)
+    assert ("most sure" in str(record)) == (stated_by is None)
+
+
+def test_where_nobody_states_one_the_options_are_what_is_meant(shapes: Path) -> None:
+    record = diagnosed(WithBatchNorm().eval(), shapes, mean=0.5, std=0.5, size=32)
+    assert record.stated_by is None
+    assert record.given is None
+    assert "mean (0.5, 0.5, 0.5)" in record.meant
+    assert "-1..1" not in record
+
+
+def test_an_image_that_its_exif_turns(tmp_path: Path) -> None:
+    class TopOrBottom(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            half = x.shape[2] // 2
+            return torch.stack([x[:, :, :half].mean((1, 2, 3)), x[:, :, half:].mean((1, 2, 3))], 1)
+
+    image = Image.new("RGB", (60, 60))
+    image.paste((255, 255, 255), (0, 0, 60, 30))
+    exif = Image.Exif()
+    exif[0x0112] = 3  # upside down
+    image.save(tmp_path / "a.png", exif=exif)
+    image.save(tmp_path / "b.png")
+    row = ms.doctor(TopOrBottom(), tmp_path, size=32)["EXIF ignored"]
+    assert (row.affected, row.changed) == (1, 1)
+
+
+class Brittle(nn.Module):
+    """Gives NaN for values above 100."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.where(x.mean((2, 3)) > 100, math.nan, x.mean((2, 3)))
+
+
+def test_what_gives_nan_in_a_variation_is_the_worst_and_never_most_sure(hues: Path) -> None:
+    record = ms.doctor(Brittle(), str(hues / "*/*.png"), size=32)
+    worst = [row for row in record if math.isnan(row.kl_divergence)]
+    assert {row.name for row in worst} == {"0..255", "0..255, then normalised"}
+    assert record.variations[: len(worst)] == tuple(worst)
+    assert all(row.changed == 9 for row in worst)
+    assert "'0..255" not in str(record).partition("most sure")[2]
+    with pytest.raises(CannotRunError, match="logits are NaN or infinite"):
+        ms.doctor(Brittle(), str(hues / "*/*.png"), size=32, mean=-200.0)
+
+
+def test_what_is_not_a_classifier_of_images_is_refused(shapes: Path) -> None:
+    with pytest.raises(UsageError, match="noise is not prepared"):
+        ms.doctor(WithBatchNorm())
+    with pytest.raises(UsageError, match="not prepared"):
+        ms.doctor(WithBatchNorm(), torch.rand(1, 3, 8, 8))
+    with pytest.raises(CannotRunError, match="it is not a classifier"):
+        diagnosed(nn.Conv2d(3, 2, 3), shapes)
+    with pytest.raises(CannotRunError, match="'detection' is not a classifier"):
+        diagnosed(ms.load("ssdlite320_mobilenet_v3_large", weights="none"), shapes)
+    with pytest.raises(CannotRunError, match="3 labels, the model 4 classes"):
+        diagnosed(WithBatchNorm().eval(), shapes, labels=("a", "b", "c"))
+
+
+def test_one_image_is_enough(squeezenet: LoadedModel) -> None:
+    record = ms.doctor(squeezenet, SAMPLES / "star.png")
+    assert record.images == 1
+    assert all(math.isfinite(row.kl_divergence) for row in record)
+    assert record.to_dict()["schema"] == "modelscope/predict-doctor/1"

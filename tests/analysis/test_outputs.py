@@ -1,0 +1,217 @@
+"""What a model's output is, whatever its shape and names, and what is followed in it."""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tolerance import assert_close, close
+from torch import Tensor, nn
+from torchvision.ops import box_iou
+
+from modelscope_cli.analysis.outputs.aim import THE_PREDICTED, parse_aim
+from modelscope_cli.analysis.outputs.answer import Answer
+from modelscope_cli.analysis.outputs.read import OutputReader
+from modelscope_cli.analysis.outputs.said import Scoring
+from modelscope_cli.errors import CannotRunError, UsageError
+
+LABELS = ("sky", "sea", "cat")
+
+
+def numbers(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def read(output: Any, family: str = "custom", n_images: int | None = 2, size: int = 8) -> Answer:
+    reader = OutputReader(family, LABELS, nn.Identity())
+    return reader.read(output, (torch.zeros(2, 3, size, size),), n_images)
+
+
+@dataclass
+class Detected:
+    logits: Tensor
+    pred_boxes: Tensor
+
+
+@dataclass
+class Encoded:
+    last_hidden_state: Tensor
+    pooler_output: Tensor
+
+
+SCORES, MAPS, TOKENS = numbers(2, 3), numbers(2, 3, 8, 8), numbers(2, 5, 3)
+WIDE = numbers(2, 4, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("output", "family", "kind", "path"),
+    [
+        (SCORES, "classification", "classes", ""),
+        ((SCORES, MAPS), "custom", "classes", "0"),
+        ((MAPS, SCORES), "custom", "classes", "1"),
+        ({"features": numbers(2, 7), "logits": SCORES}, "custom", "classes", "logits"),
+        ({"deep": {"key": SCORES}, "maps": [MAPS]}, "custom", "classes", "deep.key"),
+        ({"colour": SCORES, "kind": numbers(2, 4)}, "custom", "heads", "colour"),
+        ((SCORES, numbers(2, 4)), "custom", "classes", "0"),
+        (OrderedDict(out=MAPS, aux=MAPS), "segmentation", "pixels", "out"),
+        ({"logits": numbers(2, 4, 2, 2)}, "custom", "pixels", "logits"),
+        (WIDE, "custom", "pixels", ""),
+        (MAPS, "custom", "vectors", ""),  # as many channels as the image: an image
+        (numbers(2, 4, 4, 4), "custom", "vectors", ""),  # feature maps
+        (numbers(2, 1, 8, 8), "custom", "vectors", ""),
+        ([MAPS, MAPS], "optical_flow", "vectors", "1"),
+        (TOKENS, "custom", "vectors", ""),
+        (Encoded(TOKENS, SCORES), "custom", "vectors", "pooler_output"),
+        ({"image_embeds": SCORES}, "custom", "vectors", "image_embeds"),
+        (numbers(2, 1), "custom", "vectors", ""),
+        (numbers(2), "custom", "vectors", ""),
+        (Detected(TOKENS, numbers(2, 5, 4).sigmoid()), "custom", "boxes", "logits"),
+    ],
+)
+def test_what_an_output_is(output, family, kind, path):
+    answer = read(output, family)
+    assert (answer.kind, answer.parts[0][0]) == (kind, path)
+    assert len(answer) == 2
+    assert answer.changed(answer) is None or not answer.changed(answer).any()
+    assert not answer.distance(answer).any()
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        (None, "a NoneType without tensors"),
+        ("text", "a str without tensors"),
+        (torch.ones(2, 3).long(), "tensors of int64"),
+        (torch.ones(0, 3), "nothing that could be"),
+        (numbers(6, 3), "6x3, and it was given 2 images"),
+    ],
+)
+def test_what_says_nothing_of_the_images(output, said):
+    with pytest.raises(CannotRunError) as caught:
+        read(output)
+    assert said in caught.value.message
+
+
+def test_a_row_of_scores():
+    before, after = read(SCORES), read(numbers(2, 3, seed=1))
+    followed = before.follow(parse_aim("cat"), LABELS)
+    assert followed.words == "2 (cat)"
+    assert torch.equal(followed.score(after), after.main.tensor()[:, 2])
+    assert_close(followed.probability(after), after.main.tensor().double().softmax(1)[:, 2])
+    later, earlier = (part.double().log_softmax(1) for part in (after.main.tensor(), SCORES))
+    expected = F.kl_div(later, earlier, log_target=True, reduction="none")
+    assert_close(before.divergence(after), expected.sum(1))
+    assert (
+        before.changed(after).tolist()
+        == (SCORES.argmax(1) != after.main.tensor().argmax(1)).double().tolist()
+    )
+
+
+def test_pixels():
+    later = numbers(2, 4, 8, 8, seed=1)
+    before, after = read(WIDE), read(later)
+    classes = WIDE.argmax(1)
+    own = before.follow(THE_PREDICTED, None)
+    assert_close(own.score(after), later.gather(1, classes[:, None]).mean((1, 2, 3)))
+    mask = classes == 1
+    masked = before.follow(parse_aim("mask:1"), None)
+    expected = [float(later[n, 1][mask[n]].mean()) for n in range(2)]
+    assert masked.score(after).tolist() == [close(value) for value in expected]
+    assert_close(before.changed(after), (later.argmax(1) != classes).double().mean((1, 2)))
+    (first, *_), _ = before.main.guesses(5, LABELS, Scoring())
+    counts = classes[0].flatten().bincount(minlength=4)
+    assert (first.index, first.share) == (int(counts.argmax()), close(float(counts.max() / 64)))
+    assert first.score == close(float(WIDE[0].softmax(0)[first.index][classes[0] == first.index].mean()))
+
+
+def boxes(corners: list[list[float]], scores: list[float], labels: list[int]) -> dict[str, Tensor]:
+    return {"boxes": torch.tensor(corners), "scores": torch.tensor(scores), "labels": torch.tensor(labels)}
+
+
+SKY = [0.0, 0.0, 4.0, 4.0]
+CAT = [4.0, 4.0, 8.0, 8.0]
+NEAR_CAT = [4.0, 4.0, 8.0, 7.0]
+
+
+def test_a_box_is_found_again_by_label_and_overlap():
+    before = read([boxes([SKY, CAT], [0.6, 0.9], [0, 2])], "detection", 1)
+    followed = before.follow(THE_PREDICTED, LABELS)
+    assert followed.words == "box 0: 2 (cat)"  # the best is the first, whatever their order was
+    after = read([boxes([NEAR_CAT, CAT], [0.8, 0.99], [2, 1])], "detection", 1)
+    overlap = float(box_iou(torch.tensor([CAT]), torch.tensor([NEAR_CAT])))
+    assert float(followed.score(after)) == close(0.8 * overlap)
+    assert float(before.follow(parse_aim("sky"), LABELS).score(after)) == 0
+    assert float(before.changed(after)) == close(0.5)  # the cat stays, the sky goes, the sea comes
+    assert float(before.distance(after)) == close((0.6**2 + 0.99**2 + 0.1**2) ** 0.5)
+
+
+@pytest.mark.parametrize("has_nothing", [True, False])
+def test_boxes_of_queries(has_nothing):
+    centres = torch.tensor([[[0.5, 0.5, 0.5, 0.25]]])
+    logits = torch.tensor([[[0.0, 2.0, 1.0, -1.0]]])
+    from modelscope_cli.analysis.outputs.boxes import boxes_of_queries
+
+    (((guess,),)) = boxes_of_queries(logits, centres, (8, 16), has_nothing=has_nothing).guesses(
+        5, None, Scoring()
+    )
+    assert guess.box == (4.0, 3.0, 12.0, 5.0)
+    expected = logits.softmax(2)[0, 0, 1] if has_nothing else logits.sigmoid()[0, 0, 1]
+    assert (guess.index, guess.score) == (1, close(float(expected)))
+
+
+def test_an_image_without_a_box():
+    none = boxes([], [], [])
+    none["boxes"] = torch.zeros(0, 4)
+    empty = read([none], "detection", 1)
+    assert float(empty.changed(empty)) == 0
+    with pytest.raises(CannotRunError, match="no box in the image"):
+        empty.follow(THE_PREDICTED, LABELS)
+    assert float(empty.follow(parse_aim("cat"), LABELS).score(empty)) == 0
+    one = read([boxes([CAT], [0.9], [2])], "detection", 1)
+    assert float(one.changed(empty)) == 1
+    with pytest.raises(UsageError, match="finds 1 boxes"):
+        one.follow(parse_aim("box:1"), LABELS)
+
+
+def test_an_embedding_is_followed_by_its_angle():
+    before, after = read({"embeds": SCORES}), read({"embeds": numbers(2, 3, seed=1)})
+    score = before.follow(THE_PREDICTED, None).score(after)
+    assert_close(score, F.cosine_similarity(SCORES, numbers(2, 3, seed=1)))
+    with pytest.raises(UsageError, match="means nothing here: the model gives an embedding of 3 values"):
+        before.follow(parse_aim("cat"), LABELS)
+
+
+@pytest.mark.parametrize("typed", ["logit:deep.key[2]", "logit:deep.key[-1]", "logit:deep.key[ 2 ]"])
+def test_a_number_of_every_image(typed):
+    answer = read({"deep": {"key": SCORES}, "maps": MAPS})
+    assert torch.equal(answer.follow(parse_aim(typed), None).score(answer), SCORES[:, 2])
+
+
+def test_with_an_index_for_every_dimension_the_first_is_the_image():
+    answer = read({"key": SCORES[:1]}, n_images=1)
+    assert float(answer.follow(parse_aim("logit:key[0,1]"), None).score(answer)) == float(SCORES[0, 1])
+    with pytest.raises(UsageError, match="names one image of 2"):
+        read({"key": SCORES}).follow(parse_aim("logit:key[0,1]"), None)
+    for outside in ("logit:key[3]", "logit:key[1,1]", "logit:key[0,0,0]"):
+        with pytest.raises(UsageError, match="is outside of 'key', which is 1x3"):
+            answer.follow(parse_aim(outside), None)
+
+
+@pytest.mark.parametrize(
+    "output", [SCORES.clone(), WIDE.clone(), {"embeds": numbers(2, 3, seed=2)}, {"pooled": numbers(2, 3)}]
+)
+def test_what_is_followed_can_be_differentiated(output):
+    answer = read(output)
+    leaf = answer.main.tensor().requires_grad_()
+    (gradient,) = torch.autograd.grad(answer.follow(THE_PREDICTED, None).score(answer).sum(), leaf)
+    assert gradient.isfinite().all()
+    assert answer.kind == "vectors" or gradient.any()  # of an angle to itself it is 0, as it is the largest
+
+
+def test_the_score_of_a_query_can_be_differentiated():
+    tokens = numbers(2, 5, 3).requires_grad_()
+    answer = read(Detected(tokens, numbers(2, 5, 4).sigmoid()))
+    (gradient,) = torch.autograd.grad(answer.follow(THE_PREDICTED, None).score(answer).sum(), tokens)
+    assert gradient.any()

@@ -1,0 +1,261 @@
+"""Models that are not written in layers one can hook: TorchScript, torch.export, torch.compile; lazy layers."""
+
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import modelscope_cli as ms
+from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.records.progress import Silent
+
+X = torch.randn(2, 3, 12, 12, generator=torch.Generator().manual_seed(0))
+
+
+class Small(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.relu = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()
+        self.again, self.fc = nn.Conv2d(4, 4, 3), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(self.relu(self.again(self.relu(self.norm(self.conv(x))))).mean((2, 3)))
+
+
+def small() -> Small:
+    torch.manual_seed(0)
+    return Small().eval()
+
+
+MACS = 4 * 3 * 9 * 100 + 4 * 4 * 9 * 64 + 4 * 3
+
+
+class Told(Silent):
+    """Keeps what a command says on the way."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def scripted() -> nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.jit.script(small())
+
+
+def traced() -> nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.jit.trace(small(), X)
+
+
+class Around(nn.Module):
+    """A program inside a model of layers."""
+
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.body, self.head = body, nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x))
+
+
+@pytest.mark.parametrize("make", [scripted, traced])
+def test_a_script_is_one_layer_and_that_is_said(make: Any) -> None:
+    model, told = make(), Told()
+    (row,) = ms.stats(model, X, progress=told).layers
+    with torch.no_grad():
+        truth = small()(X).double()
+    assert (row.type, row.shape) == ("Small", (2, 3))
+    assert row.mean == pytest.approx(float(truth.mean()), rel=1e-5)
+    assert "no hook reaches inside the model (Small)" in " ".join(told.notes)
+    record = ms.summary(model, X)
+    assert (record.totals.macs, record.totals.calls) == (2 * MACS, 1)
+    assert record.totals.params == sum(parameter.numel() for parameter in model.parameters())
+    with pytest.raises(UsageError, match="matches nothing"):
+        ms.stats(model, X, layer="conv")
+
+
+def test_no_rule_judges_what_is_not_seen_in_a_script() -> None:
+    record = ms.check(scripted(), X)
+    assert not record.findings
+    unjudged = {
+        rule.code for rule in record.rules if not rule.judged and "no layer inside" in (rule.reason or "")
+    }
+    assert unjudged == {"MS202", "MS203", "MS204", "MS205", "MS206"}
+
+
+def test_a_script_among_layers_is_seen_from_outside() -> None:
+    model = Around(scripted()).eval()
+    assert [row.name for row in ms.stats(model, X).layers] == ["body", "head"]
+    assert {row.layer for row in ms.check(model, X, select="MS401").findings} == set()
+    rows = {row.name: row for row in ms.summary(model, X).layers}
+    assert rows["body"].macs == 2 * MACS
+    assert len(torch.nn.modules.module._global_forward_hooks) == 0
+
+
+@cache
+def program() -> Any:
+    return torch.export.export(small(), (X,))
+
+
+def test_an_exported_program_runs_in_the_one_mode_it_has() -> None:
+    model, told = program().module(), Told()
+    (row,) = ms.stats(model, X, progress=told).layers
+    assert row.shape == (2, 3)
+    assert any("exported program" in note for note in told.notes)
+    record = ms.summary(model, X)
+    assert record.totals.macs == 2 * MACS
+    assert {row.name for row in record.layers if not row.executed} == {"conv", "norm", "again", "fc"}
+    checked = ms.check(model, X)
+    assert not checked.findings
+    assert any("the mode it was exported in" in (rule.reason or "") for rule in checked.rules)
+    with pytest.raises(CannotRunError, match="not in train mode"):
+        ms.stats(model, X, mode="train")
+
+
+NAMED = """
+import torch
+from torch import nn
+
+def program():
+    return torch.export.export(nn.Linear(4, 3).eval(), (torch.ones(2, 4),))
+
+def ep():
+    return program().module()
+"""
+
+
+def test_a_named_program_is_not_refused_for_its_eval(tmp_path: Path) -> None:
+    file = tmp_path / "programs.py"
+    file.write_text(NAMED)
+    for name in ("ep", "program"):
+        assert ms.summary(f"{file}:{name}", torch.ones(2, 4)).totals.macs == 2 * 3 * 4
+
+
+def test_budgets_of_a_program_that_runs_on_two_images_only_are_not_judged() -> None:
+    record = ms.check(program().module(), X, max_params=1, max_macs=1, select="MS5")
+    assert [finding.code for finding in record.findings] == ["MS501"]
+    reasons = {rule.code: rule.reason for rule in record.rules if rule.code == "MS502"}
+    assert reasons["MS502"] == "a budget is of one image, and the model runs on 2 only"
+
+
+@pytest.mark.parametrize("kind", ["script", "export"])
+def test_the_file_of_a_program_is_named_and_not_run(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / ("a.pt" if kind == "script" else "a.pt2")
+    if kind == "script":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.jit.save(scripted(), path)
+    else:
+        torch.export.save(program(), path)
+    what, load = {
+        "script": ("a TorchScript archive", "torch.jit.load"),
+        "export": ("a program of torch.export", "torch.export.load"),
+    }[kind]
+    assert ms.weights(path).format.startswith({"script": "TorchScript", "export": "torch.export"}[kind])
+    with pytest.raises(CannotRunError, match=what) as caught:
+        ms.summary(str(path))
+    assert load in (caught.value.hint or "")
+
+
+def test_a_compiled_model_is_looked_at_uncompiled() -> None:
+    told = Told()
+    compiled = torch.compile(small(), backend=_refuse)
+    record = ms.stats(compiled, X, progress=told)
+    plain = ms.stats(small(), X)
+    assert [(row.name, row.mean) for row in record.layers] == [(row.name, row.mean) for row in plain.layers]
+    assert "torch.compile: the model is looked at uncompiled" in told.notes
+    inside = Around(torch.compile(small(), backend=_refuse)).eval()
+    assert [row.type for row in ms.stats(inside, X).layers] == [*(row.type for row in plain.layers), "Linear"]
+    with pytest.raises(Exception, match="was compiled"):
+        compiled(X)  # for its owner it is as it was
+
+
+def _refuse(graph: Any, inputs: Any) -> Any:
+    raise RuntimeError("was compiled")
+
+
+class Lazy(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.fc = nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d(), nn.LazyLinear(2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(self.norm(self.conv(x)).relu().mean((2, 3)))
+
+
+@pytest.mark.parametrize("command", [ms.stats, ms.grads, ms.check, ms.summary])
+def test_lazy_layers_take_their_shapes_from_one_run_of_a_copy(command: Any) -> None:
+    model, told = Lazy(), Told()
+    record = command(model, X, progress=told)
+    assert record.to_dict()
+    assert any("one first run, of a copy" in note for note in told.notes)
+    assert torch.nn.parameter.is_lazy(model.conv.weight)
+
+
+def test_lazy_layers_of_a_named_model_are_seeded(tmp_path: Path) -> None:
+    file = tmp_path / "net.py"
+    file.write_text(
+        "from torch import nn\ndef net():\n    return nn.Sequential(nn.Flatten(), nn.LazyLinear(3))\n"
+    )
+    first, second, other = (ms.stats(f"{file}:net", X, seed=seed).layers[-1].mean for seed in (0, 0, 1))
+    assert first == second != other
+    assert ms.summary(f"{file}:net", input_shape=(1, 3, 4, 4)).totals.params == 3 * 48 + 3
+
+
+class Yields(Small):
+    def forward(self, x: Tensor) -> Any:
+        yield self.relu(self.conv(x))
+        yield super().forward(x)
+
+
+class Gives(Small):
+    def __init__(self, output: Any) -> None:
+        super().__init__()
+        self.output = output
+
+    def forward(self, x: Tensor) -> Any:
+        super().forward(x)
+        return self.output
+
+
+class NoLayers(nn.Module):
+    def forward(self, x: Tensor) -> str:
+        return "nothing"
+
+
+def test_the_layers_of_a_generator_run_as_it_is_gone_through() -> None:
+    model = Yields().eval()
+    assert [row.name for row in ms.stats(model, X).layers][:3] == ["conv", "relu", "conv"]
+    assert ms.summary(model, X).totals.macs == 2 * (MACS + 4 * 3 * 9 * 100)
+    assert not ms.check(model, X, select="MS401").findings
+    assert ms.grads(model, X).parameters
+
+
+@pytest.mark.parametrize("output", [None, [], {}, "cat", 3])
+def test_what_gives_no_tensor_is_looked_at_all_the_same(output: Any) -> None:
+    model = Gives(output).eval()
+    assert len(ms.stats(model, X).layers) == 6
+    assert not ms.check(model, X, select="MS4").findings
+    with pytest.raises(CannotRunError, match="without tensors"):
+        ms.grads(model, X)
+
+
+def test_a_table_without_rows_is_an_error_that_says_why() -> None:
+    with pytest.raises(CannotRunError, match="no layer of 'NoLayers' gives a tensor"):
+        ms.stats(NoLayers(), X)
+    model = small()
+    model.idle = nn.Linear(1, 1)
+    try:
+        with pytest.raises(CannotRunError, match="does not call idle"):
+            ms.stats(model, X, layer="idle")
+    finally:
+        del model.idle
