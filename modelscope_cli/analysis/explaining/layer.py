@@ -152,12 +152,12 @@ class Pass:
         shapes = self.followed.shapes.items()
         layouts = (self.layout(value) for value, other in shapes if len(other) == 4)
         seen = sorted({layout.grid for layout in layouts if layout is not None}, key=self._stretch)
-        prefixed = list(itertools.product(range(_MOST_PREFIX + 1), orders))
-        for prefix, order in prefixed:
+        prefixes = range(_MOST_PREFIX + 1)
+        for order, prefix in itertools.product(orders, prefixes):
             for grid in seen:
                 if math.prod(grid) == shape[order[2]] - prefix:
                     yield Layout(grid, order, prefix)
-        for prefix, order in prefixed:
+        for prefix, order in itertools.product(prefixes, orders):
             n_places = shape[order[2]] - prefix
             rows = round(math.sqrt(max(n_places, 0) * self.size[0] / self.size[1]))
             if n_places >= 4 and n_places % rows == 0 and self._stretch((rows, n_places // rows)) == 1:

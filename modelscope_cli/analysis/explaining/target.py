@@ -65,7 +65,7 @@ class ClassTarget:
 
 @dataclass(frozen=True, slots=True)
 class OtherTarget:
-    """A box, pixels, one number, a likeness: what it is was told by one image, so that images go by one at a time."""
+    """A box, pixels, one number, a likeness: one image tells what it is, so that images go by one at a time."""
 
     reader: OutputReader
     image: Tensor

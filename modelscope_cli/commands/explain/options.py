@@ -8,6 +8,7 @@ import typer
 
 from modelscope_cli.analysis.explaining.request import METHODS, choose_methods
 from modelscope_cli.errors import UsageError
+from modelscope_cli.shell.options import TARGET_HELP
 
 _EXPLAIN, _RECEIPT = "Explanation", "Receipt"
 
@@ -30,8 +31,8 @@ class ExplainOptions:
         typer.Option(
             "--target",
             "-t",
-            metavar="CLASS",
-            help="The class to explain: an index, a label, or predicted.",
+            metavar="TARGET",
+            help=TARGET_HELP,
             rich_help_panel=_EXPLAIN,
         ),
     ] = "predicted"
