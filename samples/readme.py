@@ -78,6 +78,9 @@ def draw_pictures(folder: Path) -> None:
         flow = folder / name
         on_terminal(["grads", "samples/star.png", *model, "--target", "star", "--out", str(flow)])
         keep(flow / "gradient_flow.png", name)
+    why = folder / "why"
+    on_terminal(["explain", "samples/star.png", *SAMPLE, "--method", "hirescam,lrp", "--out", str(why)])
+    keep(why / "explanation.png", "explanation.png")
     fooled = folder / "attack"
     how = ["--method", "ifgsm", "--steps", "20", "--target", "circle"]
     on_terminal(["attack", "samples/star.png", *SAMPLE, *how, "--out", str(fooled)])

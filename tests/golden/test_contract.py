@@ -32,6 +32,9 @@ LINES = {
     "diff": f"diff {SAMPLES}/tiny_resnet.safetensors {SAMPLES}/sick.safetensors",
     "diff_run": f"diff {SAMPLES}/tiny_resnet.py:TinyResNet {SAMPLES}/star.png -c {SAMPLES}/tiny_resnet.safetensors "
     "--tolerance 0 --b-dtype bfloat16 --hook scale=1@block1.conv1",
+    "explain": f"explain --force {SAMPLES}/star.png {SAMPLES}/star.png {TINY} --method hirescam,input-x-gradient "
+    "--box 10,10,90,90 --require border>0 --save-tensors maps.safetensors --size 32 --batch 64 "
+    "--hook scale=1@block1.conv1",
     "featuremaps": f"featuremaps {SAMPLES}/star.png {TINY} -l conv --max-channels 2 --hook scale=1@block1.conv1",
     "grads": f"grads {SAMPLES}/star.png {SAMPLES}/star.png {TINY} --mode train --clip 1 --train-only head "
     "--hook grad:scale=1@head --no-save",
