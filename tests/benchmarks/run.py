@@ -34,6 +34,7 @@ BENCHMARKS = (
     "early_stop",
     "ablation",
     "attack_success",
+    "explain_cost",
     "weights_cost",
     "watch_cost",
 )

@@ -99,7 +99,7 @@ def explain(
     if save_tensors is not None:
         check_file(Path(save_tensors), force)
     subject = Subject("explain", model, given, keywords, hook=hook, progress=progress)
-    subject.open(batch=BATCH)
+    subject.open(batch=1)  # an image is asked many times over before the next
     if save_tensors is not None and subject.inputs.n_images > MOST_SHOWN:
         raise UsageError(
             f"--save-tensors keeps the maps of {MOST_SHOWN} images at most", "leave out --save-tensors"

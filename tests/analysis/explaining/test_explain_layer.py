@@ -1,5 +1,6 @@
 """Which layer is found: against a table made by hand for torchvision, and timm's own features."""
 
+import contextlib
 import math
 
 import pytest
@@ -37,10 +38,11 @@ QUICK = ("resnet18", "densenet121", "squeezenet1_0", "mobilenet_v3_small", "regn
 def layer_of(name):
     """Find the layer of a model without values, which a table of shapes needs none of."""
     slow = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
-    with on_meta():
+    has_tables = name.startswith("swin_v2")  # of numbers, which it makes outside of meta
+    with contextlib.nullcontext() if has_tables else on_meta():
         model = get_model(name, weights=None, **slow).eval()
     size = 299 if name == "inception_v3" else 224
-    given = torch.empty(1, 3, size, size, device="meta")
+    given = torch.zeros(1, 3, size, size, device="cpu" if has_tables else "meta")
     with scored(model) as question:
         return question.find(question, given)
 
