@@ -11,6 +11,7 @@ from modelscope_cli.analysis.interventions import bind, conclude, read_hooks
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.selection import Selection, select
 from modelscope_cli.inputs.batch import Batch, Inputs
+from modelscope_cli.inputs.calling import check_call
 from modelscope_cli.inputs.given import Given, as_given, open_given
 from modelscope_cli.inputs.stated import stated_labels, stated_preset
 from modelscope_cli.models.load import LoadedModel, load_model
@@ -81,21 +82,22 @@ class Subject:
 
         Args:
             is_training: noise is two images then, as batch norm needs more than one value a channel.
-            batch: images in one forward where nobody said how many.
+            batch: images in one forward where nobody said how many; named inputs are one forward then.
             repeat: how often to go through all of them; noise is new each time.
 
         Raises:
             UsageError, CannotRunError: an input that cannot be read, or is none for this model (exit 2, 4).
         """
         request = self._given.request
-        if request.batch is None and self._given.is_noise and not request.shapes and is_training:
-            request = replace(request, batch=2)
-        elif request.batch is None and batch is not None and not self._given.is_noise:
-            request = replace(request, batch=batch)
+        if request.batch is None and self._given.named is None:
+            if self._given.is_noise and not request.shapes and is_training:
+                request = replace(request, batch=2)
+            elif batch is not None and not self._given.is_noise:
+                request = replace(request, batch=batch)
         request = replace(request, repeat=repeat)
         self.inputs = open_for(replace(self._given, request=request), self.loaded, self.progress)
         self.warnings += self.inputs.warnings
-        self.first = next(iter(self.inputs))
+        self.first = first_of(self.inputs, self.loaded)
 
     def select(self, layer: str | Sequence[str], exclude: str | Sequence[str] = ()) -> Selection:
         """Find the calls that are meant; see `hooks.selection.select`."""
@@ -195,6 +197,17 @@ def open_for(given: Given, loaded: LoadedModel, progress: Progress) -> Inputs:
     for warning in inputs.warnings:
         progress.warn(warning.message)
     return inputs
+
+
+def first_of(inputs: Inputs, loaded: LoadedModel) -> Batch:
+    """Return the first batch, which the forward can be called with as far as its signature tells.
+
+    Raises:
+        UsageError: it needs other arguments (exit 2).
+    """
+    first = next(iter(inputs))
+    check_call(loaded.module, first.args, next(iter(inputs.info.files), None))
+    return first
 
 
 def refuse_idle(keywords: ModelKeywords | Keywords) -> None:

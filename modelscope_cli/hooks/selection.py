@@ -20,6 +20,7 @@ from modelscope_cli.hooks.patterns import (
     pick_calls,
 )
 from modelscope_cli.hooks.session import Call, HookSession, Observer
+from modelscope_cli.records.run import Arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ def select(
     model: nn.Module,
     layers: Sequence[str],
     exclude: Sequence[str],
-    args: tuple[Any, ...],
+    args: Arguments,
     *,
     is_feedforward: bool = False,
 ) -> Selection:
@@ -158,7 +159,7 @@ class _CallRecorder(Observer):
         self.calls.append(call)
 
 
-def trace_calls(model: nn.Module, args: tuple[Any, ...], *, may_run: bool = True) -> list[Call] | None:
+def trace_calls(model: nn.Module, args: Arguments, *, may_run: bool = True) -> list[Call] | None:
     """Return the calls of one pass in the order they begin.
 
     Tried first on a copy of the model whose tensors hold no data (the meta device), so that nothing of the

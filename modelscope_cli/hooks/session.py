@@ -18,7 +18,7 @@ from modelscope_cli.hooks.layers import list_layers, tensors_in
 from modelscope_cli.hooks.snapshot import Snapshot
 from modelscope_cli.hooks.torch_private import in_backward
 from modelscope_cli.records.naming import label
-from modelscope_cli.records.run import Shape
+from modelscope_cli.records.run import Arguments, Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +96,13 @@ class ForwardError(CannotRunError):
     Attributes:
         call: the innermost layer that was running, None where it happened outside of any.
         input_shapes: shapes of the tensors that layer was given.
+        needs_more_images: a batch norm in train mode had a single value a channel.
     """
 
     def __init__(self, error: Exception, call: Call | None, input_shapes: tuple[Shape, ...]) -> None:
         self.call = call
         self.input_shapes = input_shapes
+        self.needs_more_images = False
         reason = " ".join(str(error).split()) or "no message"
         where = f"{call.label or 'the model itself'} ({call.type})" if call else "the model"
         shapes = " and ".join(str(list(shape)) for shape in input_shapes)
@@ -109,8 +111,9 @@ class ForwardError(CannotRunError):
         if is_out_of_memory(error):
             reason, hint = OUT_OF_MEMORY, LESS_MEMORY
         elif reason.startswith("Expected more than 1 value per channel when training"):
+            self.needs_more_images = True
             hint = (
-                "--batch 2, or --mode eval   (batch norm in train mode needs more than one value a channel)"
+                "--mode eval, or two images   (batch norm in train mode needs more than one value a channel)"
             )
         super().__init__(f"forward raised in {where}{given}: {type(error).__name__}: {reason[:300]}", hint)
 
@@ -127,6 +130,14 @@ def _uncaught() -> Iterator[None]:
         yield
     except Exception as error:
         raise _StopForward from error
+
+
+def _explained(error: ForwardError, args: Arguments) -> ForwardError:
+    """Say of a forward that was given named inputs as one dict that it was, for it may want something else."""
+    if isinstance(args, tuple) and len(args) == 1 and isinstance(args[0], dict):
+        names = " and ".join(args[0])
+        error.hint = f"the forward takes one argument, not named so, and was given {names} as a dict"
+    return error
 
 
 def _refuse_lazy(model: nn.Module) -> None:
@@ -307,8 +318,8 @@ class HookSession:
             return (call.name, call.index) in self._wanted
         return self._names is None or call.name in self._names
 
-    def run(self, args: tuple[Any, ...]) -> Any:
-        """Run one forward pass and return the output, None where it was cut short.
+    def run(self, args: Arguments) -> Any:
+        """Run one forward pass with arguments in order or by name; return the output, None where it was cut short.
 
         Raises:
             ForwardError: the model raised; names the layer and the shapes it was given (exit 4). What an
@@ -317,11 +328,11 @@ class HookSession:
         observer_error = None
         try:
             with torch.set_grad_enabled(self._with_gradients):
-                return self.model(*args)
+                return self.model(**args) if isinstance(args, dict) else self.model(*args)
         except _StopForward as stop:
             observer_error = stop.__cause__
         except Exception as error:
-            raise self._forward_error(error) from error
+            raise _explained(self._forward_error(error), args) from error
         finally:
             self._open.clear()  # these hold tensors
             self._failed = None

@@ -120,6 +120,11 @@ def check_inputs(inputs: Inputs, name: str) -> None:
     Raises:
         UsageError: exit code 2.
     """
+    if inputs.info.names:
+        message = (
+            f"{name} are named inputs, and an attack changes the pixels of an image that is the only input"
+        )
+        raise UsageError(message, "modelscope attack photo.jpg")
     if inputs.preprocessing is None:
         what = "holds tensors" if inputs.info.files else "is not an image"
         raise UsageError(

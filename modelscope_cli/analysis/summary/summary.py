@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.gradients.freezing import flags_kept, set_trainable
-from modelscope_cli.analysis.subject import as_patterns, describe_module, header, open_for, refuse_idle
+from modelscope_cli.analysis.subject import (
+    as_patterns,
+    describe_module,
+    first_of,
+    header,
+    open_for,
+    refuse_idle,
+)
 from modelscope_cli.analysis.summary.shapes import Structure, measure_shapes
 from modelscope_cli.hooks.layers import list_layers
 from modelscope_cli.hooks.patterns import parse_pattern, pick_calls
@@ -143,7 +150,7 @@ def _measure(loaded: LoadedModel, given: Given, freeze: Sequence[str]) -> _Measu
     ):
         set_trainable(loaded.module, freeze)
         inputs = open_for(given, loaded, SILENT)
-        return _Measured(loaded, inputs, measure_shapes(loaded.module, next(iter(inputs)).args))
+        return _Measured(loaded, inputs, measure_shapes(loaded.module, first_of(inputs, loaded).args))
 
 
 def _keep(

@@ -1,0 +1,270 @@
+"""Batches from named inputs: images, tensors and noise under the names that the forward gives its arguments."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.hooks.layers import map_tensors, tensors_in
+from modelscope_cli.inputs.batch import (
+    Batch,
+    Inputs,
+    ModelSide,
+    count_images,
+    lengths_of,
+    names_of,
+    shapes_of,
+)
+from modelscope_cli.inputs.calling import arrange_named, suggestion
+from modelscope_cli.inputs.collate import collate, group_pictures
+from modelscope_cli.inputs.files import PictureFile, find_pictures
+from modelscope_cli.inputs.from_noise import describe
+from modelscope_cli.inputs.from_pictures import preparation_notes, prepare
+from modelscope_cli.inputs.from_tensors import is_array
+from modelscope_cli.inputs.grammar import ShapeSpec, by, shape_in
+from modelscope_cli.inputs.noise import count_codes, make_noise
+from modelscope_cli.inputs.plan import plan_preprocessing
+from modelscope_cli.inputs.preprocess import Preprocessing
+from modelscope_cli.inputs.request import InputRequest, refuse
+from modelscope_cli.inputs.tensorfile import TENSOR_SUFFIXES, read_tensors
+from modelscope_cli.records.naming import some
+from modelscope_cli.records.run import InputInfo
+
+Pictures = tuple[PictureFile, ...]
+
+
+def open_named(
+    named: Mapping[str, Any],
+    request: InputRequest,
+    target: ModelSide,
+    transforms: Any | None,
+    module: nn.Module | None,
+) -> Inputs:
+    """Open named inputs as one forward, or with `--batch` as as many as their first dimension needs.
+
+    Args:
+        named: what each name is given: a spec as of `--input`, images, a tensor, or anything else, which goes to
+            the forward as it is. Several images are stacked.
+
+    Raises:
+        UsageError: a name the forward does not have, or that it misses; what cannot be read (exit 2).
+        CannotRunError: a file that cannot be used (exit 4).
+    """
+    arrange_named(module, named)  # wrong names are told before anything is read
+    read = {name: _read(name, value) for name, value in named.items()}
+    files = {name: value for name, value in read.items() if isinstance(value, tuple)}
+    plan = plan_preprocessing(request, target.family, transforms, module) if files else None
+    if plan is None:
+        refuse(request.size_options() + request.value_options(), "tensors and noise")
+    content = _Content(read, target, count_codes(module))
+    for name, pictures in files.items():
+        content.take_pictures(name, pictures, plan)
+    n_images, cuts = _cuts(content.outline(request.seed), request.batch)
+
+    def batches() -> Iterator[Batch]:
+        for number in range(request.repeat):
+            whole = content.draw((request.seed + number) % 2**64)
+            for cut in cuts:
+                part = _cut(whole, cut)
+                pictures = content.pictures[cut] if len(content.pictures) == n_images else content.pictures
+                yield Batch(
+                    target.place(arrange_named(module, part)),
+                    n_images=count_images(part),
+                    names=tuple(file.name for file, _ in pictures),
+                    make_pictures=_remade(plan, [tensor for _, tensor in pictures]),
+                )
+
+    first = _cut(content.outline(request.seed), cuts[0])
+    source = "image" if files else "tensor" if content.has_tensors else "noise"
+    info = InputInfo(
+        source,
+        shapes_of(first),
+        tuple(content.file_names),
+        plan.words if plan is not None else None,
+        names_of(first),
+    )
+    notes = [f"input: {content.words()}", *content.notes]
+    if plan is not None:
+        notes += preparation_notes(plan, transforms)
+    return Inputs(
+        info,
+        n_images * request.repeat,
+        len(cuts) * request.repeat,
+        batches,
+        tuple(notes),
+        preprocessing=plan,
+    )
+
+
+def refuse_other_inputs(request: InputRequest, names: Sequence[str], module: nn.Module | None) -> None:
+    """Refuse what is given by position or as a shape beside named inputs.
+
+    Raises:
+        UsageError: two different inputs (exit 2).
+    """
+    other = f"'{request.files[0]}'" if request.files else None
+    if request.shapes:
+        other = f"'--input-shape {request.shapes[0]}'"
+    if other is not None:
+        message = f"{other} and '--input {names[0]}=...' are two different inputs: name them all"
+        raise UsageError(message, suggestion(module, next(iter(request.files), None)))
+
+
+def is_shape(name: str, value: Any) -> bool:
+    """Tell whether a named input is noise."""
+    specs = value if isinstance(value, list) and len(value) == 1 else [value]
+    return isinstance(specs[0], str) and shape_in(name, specs[0]) is not None
+
+
+@dataclass(slots=True)
+class _Content:
+    """What every name is given.
+
+    Attributes:
+        read: a `ShapeSpec` for noise, a tuple of files for images, and otherwise the value itself.
+        pictures: the images of the first name that has any, with what the model sees of them.
+    """
+
+    read: dict[str, Any]
+    target: ModelSide
+    n_codes: int
+    pictures: list[tuple[PictureFile, Tensor]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    stacked: dict[str, Any] = field(default_factory=dict)
+
+    def take_pictures(self, name: str, files: Pictures, plan: Preprocessing | None) -> None:
+        """Prepare the images of one name and stack them as the model's family has them."""
+        assert plan is not None
+        family, group = self.target.family, files
+        if family == "video":
+            groups, notes = group_pictures(family, files, None, plan.is_fixed_size)
+            group = tuple(groups[0])
+            self.notes += notes
+        prepared = prepare(plan, group)
+        stacking = "custom" if family == "optical_flow" else family  # one frame a name
+        (self.stacked[name],) = collate(stacking, [file.name for file in group], [prepared[f] for f in group])
+        shown = list(files[:1] if family == "video" else files)
+        self.pictures = self.pictures or [(file, prepared[file]) for file in shown if file in prepared]
+
+    @property
+    def specs(self) -> dict[str, ShapeSpec]:
+        return {name: value for name, value in self.read.items() if isinstance(value, ShapeSpec)}
+
+    @property
+    def has_tensors(self) -> bool:
+        return any(not isinstance(v, ShapeSpec | tuple) and tensors_in(v) for v in self.read.values())
+
+    @property
+    def file_names(self) -> list[str]:
+        return [file.name for value in self.read.values() if isinstance(value, tuple) for file in value]
+
+    def draw(self, seed: int, device: torch.device | None = None) -> dict[str, Any]:
+        """Return all values, under the names in their order; noise of this seed, tensors not those of last time."""
+        specs = self.specs
+        is_picture = self.target.family == "detection"
+        noise = make_noise(
+            list(specs.values()),
+            seed,
+            self.target.dtype,
+            device or self.target.device,
+            self.n_codes,
+            is_picture,
+        )
+        drawn = dict(zip(specs, noise, strict=True))
+        return {
+            # A model may write into its input; the next time round it must be the same.
+            name: drawn[name] if name in drawn else _cloned(self.stacked.get(name, value))
+            for name, value in self.read.items()
+        }
+
+    def outline(self, seed: int) -> dict[str, Any]:
+        """Return all values, with noise that has a shape and nothing else."""
+        return self.draw(seed, torch.device("meta"))
+
+    def words(self) -> str:
+        is_picture = self.target.family == "detection"
+        return "; ".join(f"{name} {self._words_of(value, is_picture)}" for name, value in self.read.items())
+
+    def _words_of(self, value: Any, is_picture: bool) -> str:
+        if isinstance(value, ShapeSpec):
+            return describe([value], self.n_codes, is_picture)
+        if isinstance(value, tuple):
+            return some([f"'{file.name}'" for file in value])
+        tensors = tensors_in(value)
+        return some([f"{by(t.shape)} ({str(t.dtype).removeprefix('torch.')})" for _, t in tensors]) or str(
+            value
+        )
+
+
+def _read(name: str, value: Any) -> Any:
+    """Return a `ShapeSpec`, a tuple of files, or the value for the forward."""
+    several = list(value) if isinstance(value, list | tuple) else [value]
+    if several and all(isinstance(one, Image.Image) for one in several):
+        return tuple(PictureFile(f"{name} {n}", image=image) for n, image in enumerate(several, 1))
+    if several and all(isinstance(one, str | PathLike) for one in several):
+        return _read_specs(name, [fspath(one) for one in several])
+    return torch.as_tensor(value) if is_array(value) else value
+
+
+def _read_specs(name: str, specs: list[str]) -> Any:
+    shapes = [shape for spec in specs if (shape := shape_in(name, spec)) is not None]
+    is_tensor = [Path(spec).suffix.lower() in TENSOR_SUFFIXES for spec in specs]
+    if len(specs) > 1 and (shapes or any(is_tensor)):
+        message = f"'{name}' is given {len(specs)} times, and only images are put into one batch"
+        raise UsageError(message, f"--input {name}={specs[0]}")
+    if shapes:
+        return shapes[0]
+    if not any(is_tensor):
+        pictures, _ = find_pictures(specs)
+        return tuple(pictures)
+    tensors = read_tensors(specs[0])
+    if len(tensors) != 1:
+        message = f"'{specs[0]}' holds {len(tensors)} tensors, and '{name}' is one"
+        raise CannotRunError(message, "store one tensor a file")
+    return tensors[0]
+
+
+def _cuts(outline: dict[str, Any], batch: int | None) -> tuple[int, list[slice]]:
+    """Return how many images there are, and how they are cut into forwards.
+
+    Raises:
+        UsageError: the inputs cannot be cut so (exit 2).
+    """
+    if not tensors_in(outline):
+        raise UsageError("no tensor is among the named inputs", "--input NAME=1,3,224,224")
+    n_images = count_images(outline)
+    if batch is None or batch >= n_images:
+        return n_images, [slice(None)]
+    lengths = {name: lengths_of(value) for name, value in outline.items()}
+    if any(length != n_images for found in lengths.values() for length in found):
+        firsts = ", ".join(f"{name} {found[0]}" for name, found in lengths.items() if found)
+        raise UsageError(
+            f"'--batch {batch}' cannot cut the inputs: their first dimensions are {firsts}",
+            "leave out --batch",
+        )
+    return n_images, [slice(start, start + batch) for start in range(0, n_images, batch)]
+
+
+def _cut(whole: dict[str, Any], cut: slice) -> dict[str, Any]:
+    if cut == slice(None):
+        return whole
+    return {
+        name: value[cut]
+        if isinstance(value, list)
+        else map_tensors(value, lambda _, t: t[cut] if t.ndim else t)
+        for name, value in whole.items()
+    }
+
+
+def _cloned(value: Any) -> Any:
+    return map_tensors(value, lambda _, tensor: tensor.clone())
+
+
+def _remade(plan: Preprocessing | None, prepared: list[Tensor]) -> Callable[[], tuple[Tensor, ...]]:
+    return lambda: () if plan is None else tuple(plan.picture(tensor) for tensor in prepared)
