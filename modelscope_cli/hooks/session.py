@@ -1,5 +1,6 @@
 """The hook session: attach to a model's layers, run it, look at every call, and leave it as it was found."""
 
+import inspect
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -107,7 +108,7 @@ class ForwardError(CannotRunError):
         where = f"{call.label or 'the model itself'} ({call.type})" if call else "the model"
         shapes = " and ".join(str(list(shape)) for shape in input_shapes)
         given = f", given {shapes}" if shapes else ""
-        hint = "modelscope summary --help   shows how to give another input (--input-shape, --size, --batch)"
+        hint = "modelscope summary --help   shows how to give another input (--input, --input-shape, --batch)"
         if is_out_of_memory(error):
             reason, hint = OUT_OF_MEMORY, LESS_MEMORY
         elif reason.startswith("Expected more than 1 value per channel when training"):
@@ -130,14 +131,6 @@ def _uncaught() -> Iterator[None]:
         yield
     except Exception as error:
         raise _StopForward from error
-
-
-def _explained(error: ForwardError, args: Arguments) -> ForwardError:
-    """Say of a forward that was given named inputs as one dict that it was, for it may want something else."""
-    if isinstance(args, tuple) and len(args) == 1 and isinstance(args[0], dict):
-        names = " and ".join(args[0])
-        error.hint = f"the forward takes one argument, not named so, and was given {names} as a dict"
-    return error
 
 
 def _refuse_lazy(model: nn.Module) -> None:
@@ -332,13 +325,22 @@ class HookSession:
         except _StopForward as stop:
             observer_error = stop.__cause__
         except Exception as error:
-            raise _explained(self._forward_error(error), args) from error
+            raise self._explained(self._forward_error(error), args) from error
         finally:
             self._open.clear()  # these hold tensors
             self._failed = None
         if observer_error is not None:
             raise observer_error
         return None
+
+    def _explained(self, error: ForwardError, args: Arguments) -> ForwardError:
+        """Say of a forward that was given named inputs as one dict that it was, for it may want something else."""
+        if isinstance(args, tuple) and len(args) == 1 and isinstance(args[0], dict):
+            name = next(iter(inspect.signature(self.model.forward).parameters))
+            error.hint = (
+                f"--input {name}=SPEC   ('{name}', the only argument, was given all inputs as a dict)"
+            )
+        return error
 
     def _forward_error(self, error: Exception) -> ForwardError:
         if self._failed is None or self._failed[0] is not error:

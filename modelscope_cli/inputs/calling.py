@@ -4,7 +4,8 @@ import inspect
 import re
 import shlex
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
+from inspect import Parameter
 from typing import Any
 
 from torch import nn
@@ -12,12 +13,13 @@ from torch import nn
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.inputs.stated import stated_shape
-from modelscope_cli.records.naming import some
+from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.run import Arguments
 
-_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-_TEXT = "int64:1,16"
-Parameters = dict[str, inspect.Parameter]
+_VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+# What all models of transformers call them; they have a default even where no forward does without.
+_TEXT, _IMAGE = "input_ids", "pixel_values"
+Parameters = dict[str, Parameter]
 
 
 def arrange_named(module: nn.Module | None, named: Mapping[str, Any]) -> Arguments:
@@ -34,18 +36,15 @@ def arrange_named(module: nn.Module | None, named: Mapping[str, Any]) -> Argumen
     if _takes_a_dict(parameters, given):
         return (given,)
     known = _known(parameters)
-    strange = [name for name in given if known is not None and name not in known]
-    if strange:
-        assert known is not None
-        names = [name for name in known if name in parameters] or list(known)
-        near = nearest(strange[0], known)
-        message = f"the forward of {type(module).__name__} has no argument '{strange[0]}'"
+    strange = next((name for name in given if known is not None and name not in known), None)
+    if strange is not None:
+        own = [name for name in parameters if name in (known or ())]
+        near = nearest(strange, own, n=1)
+        message = f"the forward of {type(module).__name__} has no argument '{strange}'"
         message += f" ({near})" if near else ""
-        raise UsageError(f"{message}; it has {some(names, 12)}", suggestion(module))
-    missing = [name for name in _required(parameters) if name not in given]
-    if missing:
-        message = f"the forward of {type(module).__name__} needs {some(missing, 8)} as well"
-        raise UsageError(message, suggestion(module))
+        meant = {near.removeprefix("did you mean "): given[strange]} if near else {}
+        raise UsageError(f"{message}; it has {some(own, 12)}", suggestion(module, specs=given | meant))
+    _refuse_missing(module, parameters, given, suggestion(module, specs=given))
     return given
 
 
@@ -56,50 +55,61 @@ def check_call(module: nn.Module, args: Arguments, file: str | None = None) -> N
         file: the image that they were made from, for the hint.
 
     Raises:
-        UsageError: it needs more arguments, or some by name, or its first takes integers and is given an image (2).
+        UsageError: it takes fewer arguments, needs more, some by name, or text where it is given an image (exit 2).
     """
     parameters = _parameters(module)
     # A hook that runs before may bring what is missing.
     if isinstance(args, dict) or parameters is None or module._forward_pre_hooks:
         return
-    ordered = [
-        p.name for p in parameters.values() if p.kind is not p.KEYWORD_ONLY and p.kind not in _VARIADIC
-    ]
-    is_open = any(p.kind is p.VAR_POSITIONAL for p in parameters.values())
-    missing = [name for name in _required(parameters) if name not in ordered[: len(args)]]
+    ordered = _ordered(parameters)
+    hint = suggestion(module, file)
+    _refuse_missing(module, parameters, ordered[: len(args)], hint)
     what = f"the forward of {type(module).__name__}"
-    if missing:
-        raise UsageError(f"{what} needs {some(missing, 8)} as well", suggestion(module, file))
+    is_open = any(p.kind is Parameter.VAR_POSITIONAL for p in parameters.values())
     if len(args) > len(ordered) and not is_open:
-        message = f"{what} takes {len(ordered)} arguments in order, not {len(args)}"
-        raise UsageError(message, suggestion(module, file))
-    for name, arg in zip(ordered, args, strict=False):
-        floats = [tensor for _, tensor in tensors_in(arg) if tensor.is_floating_point()]
-        if floats and name == "input_ids":
-            message = f"the first argument of {what} is '{name}', which takes integers, not an image"
-            raise UsageError(message, suggestion(module, file))
+        raise UsageError(f"{what} takes {counted(len(ordered), 'argument')} in order, not {len(args)}", hint)
+    text = next((arg for name, arg in zip(ordered, args, strict=False) if name == _TEXT), None)
+    if any(tensor.is_floating_point() for _, tensor in tensors_in(text)):
+        raise UsageError(f"{what} takes integers as '{_TEXT}', not an image", hint)
 
 
-def suggestion(module: nn.Module | None, file: str | None = None) -> str:
-    """Return a line of `--input` that this forward takes, with an image where it takes one."""
+def needed_beside_an_image(module: nn.Module) -> list[str]:
+    """Return what a forward cannot do without that is not its first argument, or is text."""
     parameters = _parameters(module) or {}
-    names = [name for name, p in parameters.items() if p.kind not in _VARIADIC and _is_needed(p)]
-    names = names or [name for name, p in parameters.items() if p.kind not in _VARIADIC][:1] or ["NAME"]
+    first = next(iter(_ordered(parameters)), None)
+    return [first] if first == _TEXT else [name for name in _required(parameters) if name != first]
+
+
+def suggestion(
+    module: nn.Module | None, file: str | None = None, specs: Mapping[str, Any] | None = None
+) -> str:
+    """Return a line of `--input` that this forward takes.
+
+    Args:
+        file: an image, for the first argument that is not text.
+        specs: what was given to a name, where it was typed.
+    """
+    parameters = {name: p for name, p in (_parameters(module) or {}).items() if p.kind not in _VARIADIC}
+    names = [name for name in parameters if name in (*_required(parameters), _TEXT, _IMAGE)]
     shape = ",".join(map(str, (1, *(stated_shape(module) or (3, 224, 224)))))
     words = []
-    for name in names:
-        spec = shape
-        if name in parameters and _is_text(parameters[name]):
-            spec = _TEXT
-        elif file is not None:
-            spec, file = file, None
+    for name in names or [*parameters, "NAME"][:1]:
+        typed = (specs or {}).get(name)
+        spec = typed[0] if isinstance(typed, list) and typed else typed
+        if not isinstance(spec, str):
+            spec = "int64:1,16" if name in parameters and _is_text(parameters[name]) else file or shape
+            file = None if spec == file else file
         words.append(f"--input {shlex.quote(f'{name}={spec}')}")
     return " ".join(words)
 
 
-def _is_needed(parameter: inspect.Parameter) -> bool:
-    # transformers gives every argument a default, also those that no forward does without.
-    return parameter.default is parameter.empty or parameter.name in ("input_ids", "pixel_values")
+def _refuse_missing(
+    module: nn.Module | None, parameters: Parameters, given: Container[str], hint: str
+) -> None:
+    missing = [name for name in _required(parameters) if name not in given]
+    if missing:
+        message = f"the forward of {type(module).__name__} needs what it was not given: {some(missing, 8)}"
+        raise UsageError(message, hint)
 
 
 def _parameters(module: nn.Module | None) -> Parameters | None:
@@ -110,43 +120,42 @@ def _parameters(module: nn.Module | None) -> Parameters | None:
         return None
 
 
+def _ordered(parameters: Parameters) -> list[str]:
+    """Return the arguments that can be given in order."""
+    return [n for n, p in parameters.items() if p.kind not in (*_VARIADIC, Parameter.KEYWORD_ONLY)]
+
+
 def _required(parameters: Parameters) -> list[str]:
-    return [name for name, p in parameters.items() if p.default is p.empty and p.kind not in _VARIADIC]
+    return [n for n, p in parameters.items() if p.default is Parameter.empty and p.kind not in _VARIADIC]
 
 
 def _known(parameters: Parameters) -> list[str] | None:
     """Return every name that may be given; None where any may."""
-    names = [
-        name
-        for name, p in parameters.items()
-        if p.kind not in (*_VARIADIC, inspect.Parameter.POSITIONAL_ONLY)
-    ]
+    names = [n for n, p in parameters.items() if p.kind not in (*_VARIADIC, Parameter.POSITIONAL_ONLY)]
     for parameter in parameters.values():
-        if parameter.kind is parameter.VAR_KEYWORD:
+        if parameter.kind is Parameter.VAR_KEYWORD:
             kinds = typing.get_args(parameter.annotation)  # of `**kwargs: Unpack[SomeTypedDict]`
             if not kinds or not typing.is_typeddict(kinds[0]):
                 return None
-            names += kinds[0].__annotations__
+            names += [name for name in kinds[0].__annotations__ if name not in names]
     return names
 
 
 def _takes_a_dict(parameters: Parameters, names: Iterable[str]) -> bool:
     """Tell a forward that takes one argument, which is not called like any of the inputs and is not a tensor."""
-    ordered = [p for p in parameters.values() if p.kind not in (*_VARIADIC, inspect.Parameter.KEYWORD_ONLY)]
-    required = [p for p in ordered if p.default is p.empty]
-    only = required or ordered
+    ordered = _ordered(parameters)
+    only = [name for name in _required(parameters) if name in ordered] or ordered
     if len(only) != 1 or any(name in parameters for name in names):
         return False
-    text = _annotation(only[0])
+    text = _annotation(parameters[only[0]])
     return "Tensor" not in text or re.search("dict|mapping", text, re.IGNORECASE) is not None
 
 
-def _is_text(parameter: inspect.Parameter) -> bool:
+def _is_text(parameter: Parameter) -> bool:
     is_called_so = re.search("(^|_)(ids|tokens?|text|words)$", parameter.name) is not None
     return is_called_so or re.search("(Long|Int)Tensor", _annotation(parameter)) is not None
 
 
-def _annotation(parameter: inspect.Parameter) -> str:
-    if parameter.annotation is parameter.empty:
-        return ""
-    return inspect.formatannotation(parameter.annotation)
+def _annotation(parameter: Parameter) -> str:
+    given = parameter.annotation
+    return "" if given is Parameter.empty else inspect.formatannotation(given)

@@ -1,7 +1,6 @@
 """Batches from named inputs: images, tensors and noise under the names that the forward gives its arguments."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from modelscope_cli.inputs.batch import (
     shapes_of,
 )
 from modelscope_cli.inputs.calling import arrange_named, suggestion
-from modelscope_cli.inputs.collate import collate, group_pictures
+from modelscope_cli.inputs.collate import Group, collate, group_pictures
 from modelscope_cli.inputs.files import PictureFile, find_pictures
 from modelscope_cli.inputs.from_noise import describe
 from modelscope_cli.inputs.from_pictures import preparation_notes, prepare
@@ -65,41 +64,36 @@ def open_named(
     content = _Content(read, target, count_codes(module))
     for name, pictures in files.items():
         content.take_pictures(name, pictures, plan)
-    n_images, cuts = _cuts(content.outline(request.seed), request.batch)
+    outline = content.draw(request.seed, torch.device("meta"))
+    cuts = content.cuts(outline, request.batch)
 
     def batches() -> Iterator[Batch]:
         for number in range(request.repeat):
-            whole = content.draw((request.seed + number) % 2**64)
+            whole = content.draw((request.seed + number) % 2**64, target.device)
             for cut in cuts:
-                part = _cut(whole, cut)
-                pictures = content.pictures[cut] if len(content.pictures) == n_images else content.pictures
+                part, shown = _cut(whole, cut), content.shown[cut]
                 yield Batch(
                     target.place(arrange_named(module, part)),
-                    n_images=count_images(part),
-                    names=tuple(file.name for file, _ in pictures),
-                    make_pictures=_remade(plan, [tensor for _, tensor in pictures]),
+                    n_images=content.count(part),
+                    names=tuple(file.name for file, _ in shown),
+                    make_pictures=_pictures(plan, shown),
                 )
 
-    first = _cut(content.outline(request.seed), cuts[0])
-    source = "image" if files else "tensor" if content.has_tensors else "noise"
+    first = _cut(outline, cuts[0])
+    words = [f"{name} {_words(value, content)}" for name, value in read.items()]
+    notes = [f"input: {'; '.join(words)} (seed {request.seed})", *content.notes]
+    is_tensor = any(not isinstance(value, ShapeSpec) for value in content.values.values())
     info = InputInfo(
-        source,
+        "image" if files else "tensor" if is_tensor else "noise",
         shapes_of(first),
-        tuple(content.file_names),
+        tuple(file.name for pictures in files.values() for file in pictures),
         plan.words if plan is not None else None,
         names_of(first),
     )
-    notes = [f"input: {content.words()}", *content.notes]
     if plan is not None:
         notes += preparation_notes(plan, transforms)
-    return Inputs(
-        info,
-        n_images * request.repeat,
-        len(cuts) * request.repeat,
-        batches,
-        tuple(notes),
-        preprocessing=plan,
-    )
+    n_images, n_batches = content.count(outline) * request.repeat, len(cuts) * request.repeat
+    return Inputs(info, n_images, n_batches, batches, tuple(notes), preprocessing=plan)
 
 
 def refuse_other_inputs(request: InputRequest, names: Sequence[str], module: nn.Module | None) -> None:
@@ -122,84 +116,86 @@ def is_shape(name: str, value: Any) -> bool:
     return isinstance(specs[0], str) and shape_in(name, specs[0]) is not None
 
 
-@dataclass(slots=True)
 class _Content:
     """What every name is given.
 
     Attributes:
-        read: a `ShapeSpec` for noise, a tuple of files for images, and otherwise the value itself.
-        pictures: the images of the first name that has any, with what the model sees of them.
+        values: a `ShapeSpec` for noise, the stacked images, and otherwise the value itself.
+        shown: the images of the first name that has any, and what the model receives of each.
     """
 
-    read: dict[str, Any]
-    target: ModelSide
-    n_codes: int
-    pictures: list[tuple[PictureFile, Tensor]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    stacked: dict[str, Any] = field(default_factory=dict)
+    def __init__(self, read: Mapping[str, Any], target: ModelSide, n_codes: int) -> None:
+        self.values = dict(read)
+        self.target = target
+        self.n_codes = n_codes
+        self.shown: list[tuple[PictureFile, Tensor]] = []
+        self.notes: list[str] = []
+        self._counted: str | None = None  # the name whose images are counted
+
+    @property
+    def is_picture(self) -> bool:
+        """Whether noise is to be as pictures are, in 0..1."""
+        return self.target.family == "detection"
 
     def take_pictures(self, name: str, files: Pictures, plan: Preprocessing | None) -> None:
         """Prepare the images of one name and stack them as the model's family has them."""
-        assert plan is not None
-        family, group = self.target.family, files
+        assert plan is not None  # there are pictures
+        family = self.target.family
+        group: Group = files
         if family == "video":
             groups, notes = group_pictures(family, files, None, plan.is_fixed_size)
-            group = tuple(groups[0])
+            group = groups[0]
             self.notes += notes
         prepared = prepare(plan, group)
-        stacking = "custom" if family == "optical_flow" else family  # one frame a name
-        (self.stacked[name],) = collate(stacking, [file.name for file in group], [prepared[f] for f in group])
-        shown = list(files[:1] if family == "video" else files)
-        self.pictures = self.pictures or [(file, prepared[file]) for file in shown if file in prepared]
+        stacking = "custom" if family == "optical_flow" else family  # which has one frame a name
+        (self.values[name],) = collate(stacking, [f.name for f in group], [prepared[f] for f in group])
+        if self._counted is None:
+            self._counted = name
+            self.shown = [(file, prepared[file]) for file in (group[:1] if family == "video" else group)]
 
-    @property
-    def specs(self) -> dict[str, ShapeSpec]:
-        return {name: value for name, value in self.read.items() if isinstance(value, ShapeSpec)}
+    def count(self, values: Mapping[str, Any]) -> int:
+        """Return how many images there are among drawn values; without any, see `count_images`."""
+        return count_images(dict(values)) if self._counted is None else len(values[self._counted])
 
-    @property
-    def has_tensors(self) -> bool:
-        return any(not isinstance(v, ShapeSpec | tuple) and tensors_in(v) for v in self.read.values())
+    def cuts(self, outline: Mapping[str, Any], batch: int | None) -> list[slice]:
+        """Return which images go into each forward.
 
-    @property
-    def file_names(self) -> list[str]:
-        return [file.name for value in self.read.values() if isinstance(value, tuple) for file in value]
+        Raises:
+            UsageError: there is no tensor, or they cannot be cut so (exit 2).
+        """
+        if not tensors_in(outline):
+            raise UsageError("no tensor is among the named inputs", "--input NAME=1,3,224,224")
+        n_images = self.count(outline)
+        if batch is None or batch >= n_images:
+            return [slice(None)]
+        lengths = {name: lengths_of(value) for name, value in outline.items()}
+        if any(length != n_images for found in lengths.values() for length in found):
+            firsts = ", ".join(f"{name} {found[0]}" for name, found in lengths.items() if found)
+            message = f"'--batch {batch}' cannot cut the inputs: their first dimensions are {firsts}"
+            raise UsageError(message, "leave out --batch")
+        return [slice(start, start + batch) for start in range(0, n_images, batch)]
 
-    def draw(self, seed: int, device: torch.device | None = None) -> dict[str, Any]:
-        """Return all values, under the names in their order; noise of this seed, tensors not those of last time."""
-        specs = self.specs
-        is_picture = self.target.family == "detection"
+    def draw(self, seed: int, device: torch.device) -> dict[str, Any]:
+        """Return all values under their names; noise of this seed on `device`, and tensors nobody else holds."""
+        specs = {name: value for name, value in self.values.items() if isinstance(value, ShapeSpec)}
         noise = make_noise(
-            list(specs.values()),
-            seed,
-            self.target.dtype,
-            device or self.target.device,
-            self.n_codes,
-            is_picture,
+            list(specs.values()), seed, self.target.dtype, device, self.n_codes, self.is_picture
         )
         drawn = dict(zip(specs, noise, strict=True))
+        # A model may write into its input; the next time round it must be the same.
         return {
-            # A model may write into its input; the next time round it must be the same.
-            name: drawn[name] if name in drawn else _cloned(self.stacked.get(name, value))
-            for name, value in self.read.items()
+            name: drawn[name] if name in drawn else map_tensors(value, lambda _, tensor: tensor.clone())
+            for name, value in self.values.items()
         }
 
-    def outline(self, seed: int) -> dict[str, Any]:
-        """Return all values, with noise that has a shape and nothing else."""
-        return self.draw(seed, torch.device("meta"))
 
-    def words(self) -> str:
-        is_picture = self.target.family == "detection"
-        return "; ".join(f"{name} {self._words_of(value, is_picture)}" for name, value in self.read.items())
-
-    def _words_of(self, value: Any, is_picture: bool) -> str:
-        if isinstance(value, ShapeSpec):
-            return describe([value], self.n_codes, is_picture)
-        if isinstance(value, tuple):
-            return some([f"'{file.name}'" for file in value])
-        tensors = tensors_in(value)
-        return some([f"{by(t.shape)} ({str(t.dtype).removeprefix('torch.')})" for _, t in tensors]) or str(
-            value
-        )
+def _words(value: Any, content: _Content) -> str:
+    if isinstance(value, ShapeSpec):
+        return describe([value], content.n_codes, content.is_picture)
+    if isinstance(value, tuple):
+        return some([f"'{file.name}'" for file in value])
+    tensors = [f"{by(t.shape)} ({str(t.dtype).removeprefix('torch.')})" for _, t in tensors_in(value)]
+    return some(tensors) or type(value).__name__
 
 
 def _read(name: str, value: Any) -> Any:
@@ -230,27 +226,6 @@ def _read_specs(name: str, specs: list[str]) -> Any:
     return tensors[0]
 
 
-def _cuts(outline: dict[str, Any], batch: int | None) -> tuple[int, list[slice]]:
-    """Return how many images there are, and how they are cut into forwards.
-
-    Raises:
-        UsageError: the inputs cannot be cut so (exit 2).
-    """
-    if not tensors_in(outline):
-        raise UsageError("no tensor is among the named inputs", "--input NAME=1,3,224,224")
-    n_images = count_images(outline)
-    if batch is None or batch >= n_images:
-        return n_images, [slice(None)]
-    lengths = {name: lengths_of(value) for name, value in outline.items()}
-    if any(length != n_images for found in lengths.values() for length in found):
-        firsts = ", ".join(f"{name} {found[0]}" for name, found in lengths.items() if found)
-        raise UsageError(
-            f"'--batch {batch}' cannot cut the inputs: their first dimensions are {firsts}",
-            "leave out --batch",
-        )
-    return n_images, [slice(start, start + batch) for start in range(0, n_images, batch)]
-
-
 def _cut(whole: dict[str, Any], cut: slice) -> dict[str, Any]:
     if cut == slice(None):
         return whole
@@ -262,9 +237,7 @@ def _cut(whole: dict[str, Any], cut: slice) -> dict[str, Any]:
     }
 
 
-def _cloned(value: Any) -> Any:
-    return map_tensors(value, lambda _, tensor: tensor.clone())
-
-
-def _remade(plan: Preprocessing | None, prepared: list[Tensor]) -> Callable[[], tuple[Tensor, ...]]:
-    return lambda: () if plan is None else tuple(plan.picture(tensor) for tensor in prepared)
+def _pictures(
+    plan: Preprocessing | None, shown: Sequence[tuple[PictureFile, Tensor]]
+) -> Callable[[], tuple[Tensor, ...]]:
+    return lambda: () if plan is None else tuple(plan.picture(tensor) for _, tensor in shown)

@@ -15,6 +15,8 @@ from modelscope_cli.inputs.preset import Preset, preset_of
 from modelscope_cli.records.run import Shape
 
 _TEXT_LENGTH = 16
+# Where a config of several parts has the one for images.
+_IMAGE_CONFIGS = ("vision_config", "image_config", "backbone_config")
 
 
 def stated_shape(module: nn.Module | None) -> Shape | None:
@@ -119,7 +121,7 @@ def _config(module: nn.Module | None) -> Any:
 
 
 def _shape_in(config: Any) -> Shape | None:
-    for part in (config, getattr(config, "vision_config", None), getattr(config, "backbone_config", None)):
+    for part in (config, *(getattr(config, name, None) for name in _IMAGE_CONFIGS)):
         size = getattr(part, "image_size", None)
         if size:
             height, width = (size, size) if isinstance(size, int) else (size[0], size[-1])
