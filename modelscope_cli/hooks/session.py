@@ -325,7 +325,7 @@ class HookSession:
         except _StopForward as stop:
             observer_error = stop.__cause__
         except Exception as error:
-            raise self._explained(self._forward_error(error), args) from error
+            raise self._forward_error(error, args) from error
         finally:
             self._open.clear()  # these hold tensors
             self._failed = None
@@ -333,18 +333,15 @@ class HookSession:
             raise observer_error
         return None
 
-    def _explained(self, error: ForwardError, args: Arguments) -> ForwardError:
-        """Say of a forward that was given named inputs as one dict that it was, for it may want something else."""
-        if isinstance(args, tuple) and len(args) == 1 and isinstance(args[0], dict):
+    def _forward_error(self, error: Exception, args: Arguments) -> ForwardError:
+        raised = ForwardError(error, None, ())
+        if self._failed is not None and self._failed[0] is error:
+            _, innermost = self._failed
+            shapes = tuple(tuple(tensor.shape) for _, tensor in tensors_in(innermost.inputs))
+            raised = ForwardError(error, innermost.call, shapes)
+        is_one_dict = isinstance(args, tuple) and len(args) == 1 and isinstance(args[0], dict)
+        if is_one_dict and isinstance(error, TypeError | KeyError | AttributeError):
             name = next(iter(inspect.signature(self.model.forward).parameters))
-            error.hint = (
-                f"--input {name}=SPEC   ('{name}', the only argument, was given all inputs as a dict)"
-            )
-        return error
-
-    def _forward_error(self, error: Exception) -> ForwardError:
-        if self._failed is None or self._failed[0] is not error:
-            return ForwardError(error, None, ())
-        _, innermost = self._failed
-        shapes = tuple(tuple(tensor.shape) for _, tensor in tensors_in(innermost.inputs))
-        return ForwardError(error, innermost.call, shapes)
+            way = f"the forward was given them all as one dict, '{name}'; to give it one tensor: "
+            raised.hint = f"{way}--input {name}=1,3,224,224"
+        return raised

@@ -1,6 +1,7 @@
 """Batches from named inputs: images, tensors and noise under the names that the forward gives its arguments."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,12 @@ from modelscope_cli.inputs.tensorfile import TENSOR_SUFFIXES, read_tensors
 from modelscope_cli.records.naming import some
 from modelscope_cli.records.run import InputInfo
 
-Pictures = tuple[PictureFile, ...]
+
+@dataclass(frozen=True, slots=True)
+class _Pictures:
+    """The image files that one name is given."""
+
+    files: tuple[PictureFile, ...]
 
 
 def open_named(
@@ -57,7 +63,7 @@ def open_named(
     """
     arrange_named(module, named)  # wrong names are told before anything is read
     read = {name: _read(name, value) for name, value in named.items()}
-    files = {name: value for name, value in read.items() if isinstance(value, tuple)}
+    files = {name: value.files for name, value in read.items() if isinstance(value, _Pictures)}
     plan = plan_preprocessing(request, target.family, transforms, module) if files else None
     if plan is None:
         refuse(request.size_options() + request.value_options(), "tensors and noise")
@@ -137,11 +143,11 @@ class _Content:
         """Whether noise is to be as pictures are, in 0..1."""
         return self.target.family == "detection"
 
-    def take_pictures(self, name: str, files: Pictures, plan: Preprocessing | None) -> None:
+    def take_pictures(self, name: str, files: Group, plan: Preprocessing | None) -> None:
         """Prepare the images of one name and stack them as the model's family has them."""
         assert plan is not None  # there are pictures
         family = self.target.family
-        group: Group = files
+        group = files
         if family == "video":
             groups, notes = group_pictures(family, files, None, plan.is_fixed_size)
             group = groups[0]
@@ -192,17 +198,17 @@ class _Content:
 def _words(value: Any, content: _Content) -> str:
     if isinstance(value, ShapeSpec):
         return describe([value], content.n_codes, content.is_picture)
-    if isinstance(value, tuple):
-        return some([f"'{file.name}'" for file in value])
+    if isinstance(value, _Pictures):
+        return some([f"'{file.name}'" for file in value.files])
     tensors = [f"{by(t.shape)} ({str(t.dtype).removeprefix('torch.')})" for _, t in tensors_in(value)]
     return some(tensors) or type(value).__name__
 
 
 def _read(name: str, value: Any) -> Any:
-    """Return a `ShapeSpec`, a tuple of files, or the value for the forward."""
+    """Return a `ShapeSpec`, images, or the value for the forward."""
     several = list(value) if isinstance(value, list | tuple) else [value]
     if several and all(isinstance(one, Image.Image) for one in several):
-        return tuple(PictureFile(f"{name} {n}", image=image) for n, image in enumerate(several, 1))
+        return _Pictures(tuple(PictureFile(f"{name} {n}", image=image) for n, image in enumerate(several, 1)))
     if several and all(isinstance(one, str | PathLike) for one in several):
         return _read_specs(name, [fspath(one) for one in several])
     return torch.as_tensor(value) if is_array(value) else value
@@ -218,7 +224,7 @@ def _read_specs(name: str, specs: list[str]) -> Any:
         return shapes[0]
     if not any(is_tensor):
         pictures, _ = find_pictures(specs)
-        return tuple(pictures)
+        return _Pictures(tuple(pictures))
     tensors = read_tensors(specs[0])
     if len(tensors) != 1:
         message = f"'{specs[0]}' holds {len(tensors)} tensors, and '{name}' is one"
