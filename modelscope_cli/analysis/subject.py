@@ -1,5 +1,6 @@
 """What every analysis begins with: a model, what it is run on, and the hooks in it; and the header it ends with."""
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -206,7 +207,7 @@ def first_of(inputs: Inputs, loaded: LoadedModel) -> Batch:
         UsageError: it needs other arguments (exit 2).
     """
     first = next(iter(inputs))
-    check_call(loaded.module, first.args, next(iter(inputs.info.files), None))
+    check_call(loaded.module, first.args, next(filter(os.path.exists, inputs.info.files), None))
     return first
 
 

@@ -322,9 +322,8 @@ def test_a_model_of_text_and_images_takes_both_by_name(image: Image.Image, tmp_p
     transformers.CLIPImageProcessor(size=size, crop_size=32).save_pretrained(tmp_path)
     clip = transformers.CLIPModel.from_pretrained(tmp_path).eval()
     ids = torch.randint(3, 60, (4, 16))
-    pixels = transformers.AutoImageProcessor.from_pretrained(tmp_path)(image, return_tensors="pt")[
-        "pixel_values"
-    ]
+    prepare = transformers.AutoImageProcessor.from_pretrained(tmp_path, backend="pil")
+    pixels = prepare(image, return_tensors="pt")["pixel_values"]
     means: list[float] = []
     look = clip.visual_projection.register_forward_hook(
         lambda module, args, out: means.append(float(out.mean()))
