@@ -97,13 +97,11 @@ class ForwardError(CannotRunError):
     Attributes:
         call: the innermost layer that was running, None where it happened outside of any.
         input_shapes: shapes of the tensors that layer was given.
-        needs_more_images: a batch norm in train mode had a single value a channel.
     """
 
     def __init__(self, error: Exception, call: Call | None, input_shapes: tuple[Shape, ...]) -> None:
         self.call = call
         self.input_shapes = input_shapes
-        self.needs_more_images = False
         reason = " ".join(str(error).split()) or "no message"
         where = f"{call.label or 'the model itself'} ({call.type})" if call else "the model"
         shapes = " and ".join(str(list(shape)) for shape in input_shapes)
@@ -112,7 +110,6 @@ class ForwardError(CannotRunError):
         if is_out_of_memory(error):
             reason, hint = OUT_OF_MEMORY, LESS_MEMORY
         elif reason.startswith("Expected more than 1 value per channel when training"):
-            self.needs_more_images = True
             hint = (
                 "--mode eval, or two images   (batch norm in train mode needs more than one value a channel)"
             )

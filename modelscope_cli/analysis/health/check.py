@@ -149,7 +149,6 @@ def _examine(
     from modelscope_cli.analysis.health.checkup import gather
     from modelscope_cli.analysis.health.sources import Sources
     from modelscope_cli.analysis.subject import Subject
-    from modelscope_cli.hooks.session import ForwardError
 
     subject = Subject("check", model, inputs, keywords, progress=progress)
     is_training = mode == "train"
@@ -157,28 +156,15 @@ def _examine(
         subject.progress.note("mode: train (auto; no batch norm has seen a batch yet)")
         is_training = True
     subject.open(is_training=True)
-
-    def look(is_training: bool) -> Evidence:
-        return gather(
-            subject.loaded,
-            subject.inputs,
-            needs,
-            is_training=is_training,
-            is_real=subject.inputs.info.source != "noise",
-            seed=subject.seed,
-            track=subject.track,
-        )
-
-    try:
-        evidence = look(is_training)
-    except ForwardError as error:
-        if mode != "auto" or not error.needs_more_images:
-            raise
-        is_training = False
-        subject.progress.note(
-            "mode: eval after all (auto; one image is too few for a batch norm in train mode)"
-        )
-        evidence = look(is_training)
+    evidence = gather(
+        subject.loaded,
+        subject.inputs,
+        needs,
+        is_training=is_training,
+        is_real=subject.inputs.info.source != "noise",
+        seed=subject.seed,
+        track=subject.track,
+    )
     sources = Sources(subject.loaded.module, subject.loaded.info.name)
     return _Examined(subject.run(), evidence, subject.inputs.n_images, is_training, sources.find)
 
