@@ -111,7 +111,8 @@ class ForwardError(CannotRunError):
             reason, hint = OUT_OF_MEMORY, LESS_MEMORY
         elif reason.startswith("Expected more than 1 value per channel when training"):
             hint = (
-                "--mode eval, or two images   (batch norm in train mode needs more than one value a channel)"
+                "--mode eval, or two images   (batch norm in train mode needs more than one value a channel; "
+                "--input-shape 2,3,224,224 is noise of two)"
             )
         super().__init__(f"forward raised in {where}{given}: {type(error).__name__}: {reason[:300]}", hint)
 

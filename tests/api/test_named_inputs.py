@@ -71,7 +71,7 @@ COMMANDS = {
     "predict": {"top": 2},
     "ablate": {"layer": "conv"},
     "prune": {"amount": 0.5},
-    "check": {},
+    "check": {"mode": "eval"},
 }
 
 
@@ -223,17 +223,24 @@ def test_an_attack_is_of_a_lone_image(both, model):
         ms.attack(nn.Sequential(nn.Flatten(), nn.LazyLinear(3)), {"input": torch.rand(1, 3, 4, 4)})
 
 
-def test_one_image_is_enough_for_a_check_that_chose_its_mode_itself(both, towers):
-    x = given(1)
+def test_train_mode_needs_two_images_and_says_so(towers):
     fresh = towers["Towers"]()
-    with pytest.raises(CannotRunError, match="more than 1 value per channel") as raised:
-        ms.check(fresh, x, mode="train")
-    assert raised.value.hint.startswith(("--mode eval", "on the command line: --mode eval"))
-    assert ms.check(fresh, x).mode == "eval"
-    assert ms.check(fresh, given(2)).mode == "train"
-    assert (
-        both.typed("check towers.py:Towers --input pixels=1,3,8,8 --input tokens=int64:1,6")["mode"] == "eval"
-    )
+    for run in (ms.check, lambda model, x: ms.grads(model, x, mode="train")):
+        with pytest.raises(CannotRunError, match="more than 1 value per channel") as raised:
+            run(fresh, given(1))
+        assert "--mode eval, or two images" in raised.value.hint
+        assert run(fresh, given(2)).mode == "train"
+    assert ms.check(fresh, given(1), mode="eval").mode == "eval"
+
+
+class BatchNormOfOne(nn.Sequential):
+    def __init__(self) -> None:
+        super().__init__(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.BatchNorm1d(4))
+
+
+def test_noise_is_two_images_where_the_mode_is_train_and_nobody_said_how_many():
+    assert ms.check(BatchNormOfOne(), size=8).run.input.shape == ((2, 3, 8, 8),)
+    assert ms.grads(BatchNormOfOne(), mode="train", size=8).run.input.shape == ((2, 3, 8, 8),)
 
 
 class Pair(NamedTuple):
