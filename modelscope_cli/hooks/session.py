@@ -110,10 +110,8 @@ class ForwardError(CannotRunError):
         if is_out_of_memory(error):
             reason, hint = OUT_OF_MEMORY, LESS_MEMORY
         elif reason.startswith("Expected more than 1 value per channel when training"):
-            hint = (
-                "--mode eval, or two images   (batch norm in train mode needs more than one value a channel; "
-                "--input-shape 2,3,224,224 is noise of two)"
-            )
+            hint = "--batch 2 of noise, else two images, or --mode eval   "
+            hint += "(batch norm in train mode needs more than one value a channel)"
         super().__init__(f"forward raised in {where}{given}: {type(error).__name__}: {reason[:300]}", hint)
 
 

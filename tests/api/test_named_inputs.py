@@ -228,7 +228,7 @@ def test_train_mode_needs_two_images_and_says_so(towers):
     for run in (ms.check, lambda model, x: ms.grads(model, x, mode="train")):
         with pytest.raises(CannotRunError, match="more than 1 value per channel") as raised:
             run(fresh, given(1))
-        assert "--mode eval, or two images" in raised.value.hint
+        assert "two images, or --mode eval" in raised.value.hint
         assert run(fresh, given(2)).mode == "train"
     assert ms.check(fresh, given(1), mode="eval").mode == "eval"
 
