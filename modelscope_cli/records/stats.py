@@ -112,7 +112,7 @@ class ActivationStats:
 @dataclass(frozen=True, slots=True)
 class InputStats:
     """What one argument of the model held, over all images. Figures are of the finite values; None where there are
-    none. `shape`: of the first batch."""
+    none. `shape`: of the first batch. `name`: empty where the arguments were given in order."""
 
     shape: Shape
     dtype: str
@@ -124,6 +124,7 @@ class InputStats:
     rms: float | None = None
     nan_count: int = 0
     inf_count: int = 0
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

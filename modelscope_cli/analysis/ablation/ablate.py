@@ -47,7 +47,8 @@ def ablate(
 
     Args:
         model: a name or file as on the command line, a module of yours, or what `load` returned.
-        inputs: paths, PIL images, tensors, a `DataLoader`; None for seeded noise of the model's own size.
+        inputs: paths, PIL images, tensors, a dict of arguments by name, a `DataLoader`; None for seeded noise of
+            the model's own size.
         layer, exclude: layer patterns.
         by_channel: take out the channels of each `layer` one by one.
         method: what stands in: `zero`; `mean`, of each channel over its positions; or `shuffle`, the same values at

@@ -13,6 +13,7 @@ from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
 from modelscope_cli.records.featuremaps import FeatureMap
+from modelscope_cli.records.run import Arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ def _rows_of(n_places: int, image_size: tuple[int, int] | None) -> int:
 
 def capture_maps(
     model: nn.Module,
-    args: tuple[Any, ...],
+    args: Arguments,
     selection: Selection,
     *,
     image_size: tuple[int, int] | None = None,

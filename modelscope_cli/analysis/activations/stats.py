@@ -48,7 +48,8 @@ def stats(
 
     Args:
         model: a name or file as on the command line, a module of yours, or what `load` returned.
-        inputs: paths, PIL images, tensors, a `DataLoader`; None for seeded noise of the model's own size.
+        inputs: paths, PIL images, tensors, a dict of arguments by name, a `DataLoader`; None for seeded noise of
+            the model's own size.
         layer, exclude: layer patterns.
         near_zero: |x| below this counts as near zero.
         plot: save one figure of all the distributions here (`.png`, `.svg`, `.pdf`).

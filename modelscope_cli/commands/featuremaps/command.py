@@ -59,6 +59,7 @@ def featuremaps(
     hook: opt.HookOpt = None,
     model: groups.ModelOptions = groups.MODEL,
     input_shape: opt.InputShapeOpt = None,
+    input: opt.NamedInputsOpt = None,
     prepared: groups.ImageOptions = groups.IMAGES,
     folder: groups.FolderOptions = groups.FOLDER,
     output: groups.OutputOptions = groups.OUTPUT,
@@ -81,7 +82,7 @@ def featuremaps(
 
     where = output.begin()
     named, images = model.take("featuremaps", first, images)
-    asked = model.request(named), prepared.request(images, model.seed, input_shape)
+    asked = model.request(named), prepared.request(images, model.seed, input_shape, named=input)
     choose_columns(COLUMNS, output.columns)
     make_palette(cmap)
     asked[1].check_one("featuremaps")
