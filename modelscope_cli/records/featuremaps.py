@@ -16,6 +16,7 @@ class FeatureMap:
         file: name inside `out_dir`; None where nothing was drawn. `problem`: why it cannot be.
         scale: `channel` or `layer`: over what the colours span.
         min, max: range of the finite values.
+        note: what was left out or put together to get maps, such as extra tokens or windows; empty where nothing was.
     """
 
     name: str
@@ -31,6 +32,7 @@ class FeatureMap:
     min: float | None = None
     max: float | None = None
     problem: str | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

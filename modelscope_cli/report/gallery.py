@@ -43,8 +43,6 @@ class Exhibit(Protocol):
     def record(self) -> FeatureMap: ...
     @property
     def maps(self) -> Tensor | None: ...
-    @property
-    def part(self) -> str: ...
 
 
 def save_gallery(exhibits: Sequence[Exhibit], look: Look, folder: Path) -> tuple[FeatureMap, ...]:
@@ -90,7 +88,7 @@ def _title(exhibit: Exhibit) -> str:
     which = f"{n_shown} of {record.channels} channels" if n_shown < record.channels else f"{n_shown} channels"
     low, high = numbers.number(record.min) or "none", numbers.number(record.max) or "none"
     parts = [label_of(record), record.type, numbers.shape(record.shape), which, f"{low} .. {high}"]
-    return "   ".join(filter(None, [*parts, exhibit.part]))
+    return "   ".join(filter(None, [*parts, record.note]))
 
 
 def tile(maps: Tensor, look: Look) -> Tensor:

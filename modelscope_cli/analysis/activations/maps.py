@@ -1,13 +1,14 @@
 """`featuremaps`: keep the outputs of the selected calls for one image, as maps that can be looked at."""
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from modelscope_cli.analysis.places.arrange import by_cells, by_shape
+from modelscope_cli.analysis.places.tracker import Tracker
 from modelscope_cli.hooks.channels import ChannelFinder
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.selection import Selection
@@ -23,17 +24,16 @@ class Exhibit:
         record: everything but the file, which whoever draws it adds.
         maps: a copy, on the device it was made on: `(C, H, W)` maps or a `(C,)` vector; None where neither
             fits, and then `record.problem` says why.
-        part: what had to be chosen to get a picture: which frame, or that the class token was left out.
     """
 
     record: FeatureMap
     maps: Tensor | None
-    part: str = ""
 
 
 class _Capturer(Observer):
-    def __init__(self, image_size: tuple[int, int] | None, is_innermost_only: bool) -> None:
-        self.captured: list[tuple[FeatureMap, Tensor | None, str]] = []
+    def __init__(self, tracker: Tracker, image_size: tuple[int, int] | None, is_innermost_only: bool) -> None:
+        self.captured: list[Exhibit] = []
+        self._tracker = tracker
         self._image_size = image_size
         self._is_innermost_only = is_innermost_only
         self._channels = ChannelFinder()
@@ -49,25 +49,39 @@ class _Capturer(Observer):
     def pass_by(self, module: nn.Module, output: Any) -> None:
         self._channels.see(module, output)
 
-    def _capture(
-        self, call: Call, path: str, tensor: Tensor, channel_dim: int | None
-    ) -> tuple[FeatureMap, Tensor | None, str]:
+    def _capture(self, call: Call, path: str, tensor: Tensor, channel_dim: int | None) -> Exhibit:
+        places = self._tracker.of(tensor)
         if tensor.is_quantized:
             tensor = tensor.dequantize()
         record = FeatureMap(call.name, call.type, call.order, call.index, path, tuple(tensor.shape))
-        problem = _why_not(tensor, channel_dim)
-        if problem or channel_dim is None:
-            return replace(record, problem=problem), None, ""
-        image = tensor.detach()[0]
-        maps, part = as_maps(image, channel_dim - 1, self._image_size)
-        # A copy, because the next layer may work in place; still on the device, because a copy to the CPU
-        # would wait for it.
-        return replace(record, shape=tuple(image.shape), channels=len(maps)), maps.clone(), part
+        if tensor.layout is not torch.strided or tensor.is_complex():
+            return Exhibit(replace(record, problem="complex and sparse tensors have no picture"), None)
+        tensor = tensor.detach()
+        n_images = self._tracker.n_images
+        found = None
+        if places is not None:
+            found = by_cells(tensor, places.sides[0], n_images)
+            if found is not None and (tensor.shape[0] == n_images):
+                record = replace(record, shape=tuple(tensor.shape[1:]))
+        if found is None:
+            problem = _why_not(tensor, channel_dim)
+            if problem or channel_dim is None:
+                return Exhibit(replace(record, problem=problem), None)
+            image = tensor[0]
+            record = replace(record, shape=tuple(image.shape))
+            found = by_shape(image, channel_dim - 1, list(self._tracker.grids), self._image_size)
+            if found.maps is not None:
+                # The next layer may work in place; still on the device, because a copy to the CPU would wait for it.
+                found = replace(found, maps=found.maps.clone())
+            if places is not None and tensor.shape[0] > n_images and found.maps is not None:
+                pieces = f"the first of {tensor.shape[0] // n_images} pieces, which could not be put together"
+                found = replace(found, note=", ".join(filter(None, (pieces, found.note))))
+        if found.maps is None:
+            return Exhibit(replace(record, problem=found.note), None)
+        return Exhibit(replace(record, channels=len(found.maps), note=found.note), found.maps)
 
 
 def _why_not(tensor: Tensor, channel_dim: int | None) -> str | None:
-    if tensor.layout is not torch.strided or tensor.is_complex():
-        return "complex and sparse tensors have no picture"
     if channel_dim is None:
         return "a single number or a bare list has no picture"
     if channel_dim == 0:
@@ -75,48 +89,6 @@ def _why_not(tensor: Tensor, channel_dim: int | None) -> str | None:
     if not tensor.numel():
         return "it is empty"
     return None
-
-
-def as_maps(image: Tensor, channel_dim: int, image_size: tuple[int, int] | None) -> tuple[Tensor, str]:
-    """Arrange one image's output as `(C, H, W)` maps, or as a `(C,)` vector where it has no places.
-
-    Tokens `(L, C)` become a map where L, with or without one class token, is a whole number of rows in the
-    proportions of the picture, `image_size = (height, width)`, or else a square.
-
-    Returns:
-        The maps, and in words what had to be left out.
-    """
-    channels_first = image.movedim(channel_dim, 0)
-    places = channels_first.shape[1:]
-    if not places or math.prod(places) == 1:
-        return channels_first.reshape(-1), ""
-    if len(places) == 2:
-        return channels_first, ""
-    if len(places) == 1:
-        return _tokens_as_maps(channels_first, image_size)
-    if len(places) == 3:
-        frame = places[0] // 2
-        return channels_first[:, frame], f"frame {frame + 1} of {places[0]}"
-    return channels_first.flatten(2), "further dimensions side by side"
-
-
-def _tokens_as_maps(tokens: Tensor, image_size: tuple[int, int] | None) -> tuple[Tensor, str]:
-    n_tokens = tokens.shape[1]
-    for n_extra in (0, 1):
-        rows = _rows_of(n_tokens - n_extra, image_size)
-        if rows:
-            maps = tokens[:, n_extra:].unflatten(1, (rows, -1))
-            return maps, "without the class token" if n_extra else ""
-    return tokens[:, None, :], "tokens in a row"
-
-
-def _rows_of(n_places: int, image_size: tuple[int, int] | None) -> int:
-    """Return the number of rows into which `n_places` fall in the picture's proportions; 0 for none."""
-    for height, width in filter(None, (image_size, (1, 1))):
-        rows = math.isqrt(n_places * height // width)
-        if rows and n_places % rows == 0 and rows * width == n_places // rows * height:
-            return rows
-    return 0
 
 
 def capture_maps(
@@ -139,20 +111,27 @@ def capture_maps(
     Raises:
         ForwardError: the model raised (exit 4).
     """
-    capturer = _Capturer(image_size, is_innermost_only=selection.is_innermost_only)
-    with HookSession(
+    tracker = Tracker()
+    capturer = _Capturer(tracker, image_size, is_innermost_only=selection.is_innermost_only)
+    session = HookSession(
         model, [capturer], wanted=selection.wanted, names=selection.names, interventions=interventions
-    ) as session:
+    )
+    with session, tracker.follow(args):
         session.run(args)
-    exhibits = []
-    for record, maps, part in sorted(capturer.captured, key=lambda captured: captured[0].order):
+    return finished(capturer.captured, n_channels, is_top)
+
+
+def finished(exhibits: Iterable[Exhibit], n_channels: int, is_top: bool) -> list[Exhibit]:
+    """Return exhibits in the order of their calls, with the channels that are shown of each."""
+    done = []
+    for exhibit in sorted(exhibits, key=lambda exhibit: exhibit.record.order):
+        record, maps = exhibit.record, exhibit.maps
         if maps is not None:
             low, high = value_range(maps)
             shown = choose_channels(maps, n_channels, is_top)
-            exhibits.append(Exhibit(replace(record, shown=shown, min=low, max=high), maps, part))
-        else:
-            exhibits.append(Exhibit(record, None))
-    return exhibits
+            record = replace(record, shown=shown, min=low, max=high)
+        done.append(Exhibit(record, maps))
+    return done
 
 
 def choose_channels(maps: Tensor, n: int, is_top: bool) -> tuple[int, ...]:

@@ -75,14 +75,14 @@ def featuremaps(
 
       modelscope featuremaps photo.jpg -m vit_b_16 -l 'encoder.layers.*.mlp' --cmap magma
     """
-    from modelscope_cli.commands.featuremaps.table import COLUMNS, featuremaps_sheet
+    from modelscope_cli.commands.featuremaps.table import featuremaps_columns, featuremaps_sheet
     from modelscope_cli.report.palette import make_palette
     from modelscope_cli.report.sheet import choose_columns
 
     where = output.begin()
     named, images = model.take("featuremaps", first, images)
     asked = model.request(named), prepared.request(images, model.seed, input_shape)
-    choose_columns(COLUMNS, output.columns)
+    choose_columns(featuremaps_columns(True), output.columns)
     make_palette(cmap)
     asked[1].check_one("featuremaps")
     record = ms.featuremaps(
