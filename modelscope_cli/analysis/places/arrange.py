@@ -64,7 +64,7 @@ def by_cells(tensor: Tensor, cells: Cells, n_images: int) -> Arranged | None:
         notes.append(f"without {'padding' if is_cut else counted(n_left, 'extra token')}")
     if n_inside < n_cells:
         notes.append(f"{n_inside} of {n_cells} places")
-    return _one_frame(laid.unflatten(1, grid), notes)
+    return one_frame(laid.unflatten(1, grid), notes)
 
 
 def _varies(ids: Tensor, dim: int) -> bool:
@@ -73,7 +73,7 @@ def _varies(ids: Tensor, dim: int) -> bool:
     return not torch.equal(ids, ids.narrow(dim, 0, 1).expand_as(ids))
 
 
-def _one_frame(maps: Tensor, notes: list[str]) -> Arranged:
+def one_frame(maps: Tensor, notes: list[str]) -> Arranged:
     """Take the frame in the middle of a video's maps `(C, T, H, W)`."""
     if maps.ndim == 4:
         frame = maps.shape[1] // 2
@@ -101,7 +101,7 @@ def by_shape(
     if len(places) == 2:
         return Arranged(channels_first)
     if len(places) == 3:
-        return _one_frame(channels_first, [])
+        return one_frame(channels_first, [])
     return Arranged(channels_first.flatten(2), "further dimensions side by side")
 
 
@@ -129,7 +129,7 @@ def _tokens(
         grid, n_extra = fitting[0]
         notes = [f"without {counted(n_extra, 'extra token')}"] if n_extra else []
         notes.append("arranged by number")
-        return _one_frame(tokens[:, n_extra:].unflatten(1, grid), notes)
+        return one_frame(tokens[:, n_extra:].unflatten(1, grid), notes)
     if not grids and image_size is None:
         return Arranged(tokens[:, None, :], "tokens in a row")
     return Arranged(None, f"{n_tokens} tokens are not places of the image")

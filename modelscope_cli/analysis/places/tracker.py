@@ -88,7 +88,7 @@ class Tracker:
         self.read_alone: dict[int, None] = {}
         self._weigh = weigh
         self._take = take
-        self._taken: set[int] = set()
+        self._taken: dict[int, Any] = {}  # by identity, kept so that none gets the identity of another
         self._known: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
     @contextmanager
@@ -217,7 +217,7 @@ class Tracker:
         if left and right:
             for one in (left, right):
                 if one.weights is not None and id(one.weights) not in self._taken:
-                    self._taken.add(id(one.weights))
+                    self._taken[id(one.weights)] = one.weights
                     self._take(one.weights)
         if right is None and left is not None:
             return self._rows(left, result)
@@ -230,6 +230,10 @@ class Tracker:
 
     def _rows(self, left: Places, result: Tensor) -> Places | None:
         """Each row is multiplied by weights of the model: it stays where it is, or several cells become one."""
+        both = [one.one_along(-1) for one in (left.cells, left.columns) if one is not None]
+        if len(both) == 2 and None not in both:  # scores of several heads that are mixed
+            rows, columns = (one.images(result.shape) for one in both if one is not None)
+            return Places(rows, columns, left.weights)
         rows = _settled(left, -1)
         if rows is None and left.cells.grid is not None:
             coarse = merged(left.cells.moved(lambda ids: ids.flatten(0, -2)))
