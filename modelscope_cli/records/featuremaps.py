@@ -16,6 +16,7 @@ class FeatureMap:
         file: name inside `out_dir`; None where nothing was drawn. `problem`: why it cannot be.
         scale: `channel` or `layer`: over what the colours span.
         min, max: range of the finite values.
+        kind: `output`, what the layer put out, or `attention`: of an attention inside it, a map a head.
         note: what was left out or put together to get maps, such as extra tokens or windows; empty where nothing was.
     """
 
@@ -32,6 +33,7 @@ class FeatureMap:
     min: float | None = None
     max: float | None = None
     problem: str | None = None
+    kind: str = "output"
     note: str = ""
 
 

@@ -18,6 +18,8 @@ from modelscope_cli.analysis.places.tracker import Tracker
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, HookSession, Intervention
 
+NO_ATTENTION = "no selected layer attends: no softmax in it weighs values that are made of the input"
+
 
 @dataclass(frozen=True, slots=True)
 class Heads:
@@ -147,7 +149,9 @@ class AttentionWatch:
         heads = by_head(values, dim, queries, keys, self.tracker.n_images)
         if heads is None:
             return None
-        call = next((call for call, module in running[::-1] if not isinstance(module, nn.Softmax)), running[0][0])
+        call = next(
+            (call for call, module in running[::-1] if not isinstance(module, nn.Softmax)), running[0][0]
+        )
         return Seen(call, 0, self._keep(heads))
 
     def _take(self, seen: Seen) -> None:

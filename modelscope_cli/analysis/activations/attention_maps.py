@@ -16,6 +16,8 @@ from modelscope_cli.hooks.session import Intervention
 from modelscope_cli.records.featuremaps import FeatureMap
 from modelscope_cli.records.naming import counted
 
+KIND = "attention"
+
 
 @dataclass(frozen=True, slots=True)
 class _Look:
@@ -105,16 +107,16 @@ def _laid(weights: Tensor, keys: Tensor, n_cells: int) -> Tensor:
 
 def _exhibit(seen: Seen, class_tokens: Sequence[int]) -> Exhibit:
     call, look = seen.call, seen.kept
-    record = FeatureMap(call.name, call.type, call.order, call.index, seen.output, look.shape)
+    record = FeatureMap(call.name, call.type, call.order, call.index, seen.output, look.shape, kind=KIND)
     if look.problem is not None:
         return Exhibit(replace(record, problem=look.problem), None)
     token = next((token for token in class_tokens if token in look.positions), None)
     if token is not None:
-        of, weights = f"of the class token (token {token})", look.rows[look.positions.index(token)]
+        of, weights = f"attention of the class token (token {token})", look.rows[look.positions.index(token)]
     elif look.received is not None:
-        of, weights = "received, mean over the queries", look.received
+        of, weights = "attention received, mean over the queries", look.received
     else:
-        of, weights = f"received, mean over {counted(len(look.rows), 'query')}", look.rows.mean(0)
+        of, weights = f"attention received, mean over {counted(len(look.rows), 'query')}", look.rows.mean(0)
         of = of.replace("querys", "queries")
     found = one_frame(weights.unflatten(1, look.grid), [of, *look.notes])
     assert found.maps is not None

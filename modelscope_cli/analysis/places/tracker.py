@@ -20,10 +20,30 @@ from modelscope_cli.analysis.places.cells import Cells, is_seeded, joined, merge
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.torch_private import arguments_of, base_of, operators_shown_to
 
-_KEEPS = {"clone", "_to_copy", "detach", "alias", "lift_fresh", "contiguous", "dequantize", "quantize_per_tensor"}
+_KEEPS = {
+    "clone",
+    "_to_copy",
+    "detach",
+    "alias",
+    "lift_fresh",
+    "contiguous",
+    "dequantize",
+    "quantize_per_tensor",
+}
 _RESHAPES = {"view", "_unsafe_view", "reshape", "_reshape_alias"}
 _MOVES = {
-    *("permute", "transpose", "t", "unsqueeze", "squeeze", "slice", "select", "split", "split_with_sizes", "unbind"),
+    *(
+        "permute",
+        "transpose",
+        "t",
+        "unsqueeze",
+        "squeeze",
+        "slice",
+        "select",
+        "split",
+        "split_with_sizes",
+        "unbind",
+    ),
     *("expand", "repeat", "roll", "flip", "rot90", "diagonal", "unfold", "index_select", "gather", "index"),
     *("cat", "stack", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "constant_pad_nd", "im2col"),
 }
