@@ -91,8 +91,8 @@ def operators_shown_to(
     see: Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None],
 ) -> AbstractContextManager[Any]:
     """While open, every operator that runs in this thread is shown to `see(operator, args, kwargs, result)`, below
-    autograd, where functions and modules have become the few kinds of operators they are made of. What `see` computes
-    itself is not shown. Where torch has no such door, nothing is."""
+    autograd, where functions and modules have become the few kinds of operators they are made of. What `see`
+    computes itself is not shown. Where torch has no such door, nothing is."""
     dispatch = getattr(torch.utils, "_python_dispatch", None)
     if dispatch is None:
         return nullcontext()

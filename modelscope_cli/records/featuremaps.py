@@ -17,7 +17,8 @@ class FeatureMap:
         scale: `channel` or `layer`: over what the colours span.
         min, max: range of the finite values.
         kind: `output`, what the layer put out, or `attention`: of an attention inside it, a map a head.
-        note: what was left out or put together to get maps, such as extra tokens or windows; empty where nothing was.
+        note: what was left out or put together to get maps, such as extra tokens or windows; empty where nothing
+            was.
     """
 
     name: str

@@ -117,8 +117,8 @@ class AttentionStats:
         output: `attention`, and `attention.1` for the second in the same call.
         head: counted from 0; `heads`: how many there are.
         queries, keys: of one image, or of one window; `windows`: of one image.
-        entropy: of the weights of a query, in nats, the mean over queries and images: 0 where each looks at one key,
-            `ceiling`, the logarithm of `keys`, where it looks at all alike. Padding does not count as a query.
+        entropy: of the weights of a query, in nats, the mean over queries and images: 0 where each looks at one
+            key, `ceiling`, the logarithm of `keys`, where it looks at all alike. Padding does not count as a query.
         entropy_min, entropy_max: of the queries.
     """
 

@@ -64,7 +64,7 @@ def observe_attention(
 
 def _entropies(heads: Heads) -> _Entropies:
     entropy = torch.special.entr(heads.weights.float()).sum(-1)  # sum of -w log w; 0 where w is 0
-    n_groups, n_heads, n_queries, n_keys = heads.weights.shape
+    n_groups, _, n_queries, n_keys = heads.weights.shape
     # In windows, what lies nowhere is padding; elsewhere it is a class token or the like.
     is_real = (heads.queries >= 0) if heads.is_windowed else torch.ones_like(heads.queries, dtype=torch.bool)
     by_head = entropy.movedim(1, 0)[:, is_real.to(entropy.device)]

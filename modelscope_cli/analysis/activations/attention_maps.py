@@ -25,9 +25,10 @@ class _Look:
 
     Attributes:
         shape: of the weights: heads, queries, keys; windows before them.
-        received: `(heads, cells)` the mean weight each place gets from the queries that lie in the image; None where
-            none of them does.
-        rows: `(queries that lie nowhere, heads, cells)` theirs, and `positions`: where these stand among the queries.
+        received: `(heads, cells)` the mean weight each place gets from the queries that lie in the image; None
+            where none of them does.
+        rows: `(queries that lie nowhere, heads, cells)` theirs, and `positions`: where these stand among the
+            queries.
         notes: what was left out or put together.
         problem: why there is none of it.
     """
@@ -50,11 +51,11 @@ def capture_attention(
     is_top: bool = False,
     interventions: Iterable[Intervention] = (),
 ) -> tuple[list[Exhibit], tuple[str, ...]]:
-    """Run the model once; return a map a head of every attention inside the selected calls, in execution order, and the
-    selected layers that were never called.
+    """Run the model once; return a map a head of every attention inside the selected calls, in execution order, and
+    the selected layers that were never called.
 
-    For a class token, which the model reads alone at its end, a map is the row of this token: how much it takes from
-    each place. Otherwise it is the mean over the queries: how much each place gives.
+    For a class token, which the model reads alone at its end, a map is the row of this token: how much it takes
+    from each place. Otherwise it is the mean over the queries: how much each place gives.
 
     Raises:
         ForwardError: the model raised (exit 4).
@@ -97,7 +98,8 @@ def _look(heads: Heads) -> _Look:
 
 
 def _laid(weights: Tensor, keys: Tensor, n_cells: int) -> Tensor:
-    """Lay `(groups, heads, keys)` weights where the keys lie, `(heads, cells)`; the mean where several lie in one."""
+    """Lay `(groups, heads, keys)` weights where the keys lie, `(heads, cells)`; the mean where several lie in
+    one."""
     is_placed = keys >= 0
     cells = keys[is_placed].to(weights.device)
     flat = weights.movedim(1, -1)[is_placed.to(weights.device)].T

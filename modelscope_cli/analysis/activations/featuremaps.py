@@ -63,8 +63,8 @@ def featuremaps(
         scale: whether colours span each `channel`'s own range, or the whole `layer`'s.
         cmap: any matplotlib colour map. `cell`: pixels of a map's long side; None enlarges small ones.
         overlay: blend the maps over the image.
-        attention: of the attention inside the layers, a map a head, in the place of what they put out: what the class
-            token takes from each place of the image, or, without one, what each place gives on average.
+        attention: of the attention inside the layers, a map a head, in the place of what they put out: what the
+            class token takes from each place of the image, or, without one, what each place gives on average.
         save_tensors: save the whole outputs here, as `.safetensors`.
         hook: what changes on the way, as `--hook` takes it.
         out: folder for the pictures and `report.json`; `force`: it need not be empty.

@@ -56,26 +56,21 @@ class _Capturer(Observer):
         record = FeatureMap(call.name, call.type, call.order, call.index, path, tuple(tensor.shape))
         if tensor.layout is not torch.strided or tensor.is_complex():
             return Exhibit(replace(record, problem="complex and sparse tensors have no picture"), None)
-        tensor = tensor.detach()
-        n_images = self._tracker.n_images
-        found = None
-        if places is not None:
-            found = by_cells(tensor, places.sides[0], n_images)
-            if found is not None and (tensor.shape[0] == n_images):
-                record = replace(record, shape=tuple(tensor.shape[1:]))
+        tensor, n_images = tensor.detach(), self._tracker.n_images
+        found = by_cells(tensor, places.sides[0], n_images) if places is not None else None
         if found is None:
             problem = _why_not(tensor, channel_dim)
             if problem or channel_dim is None:
                 return Exhibit(replace(record, problem=problem), None)
-            image = tensor[0]
-            record = replace(record, shape=tuple(image.shape))
-            found = by_shape(image, channel_dim - 1, list(self._tracker.grids), self._image_size)
-            if found.maps is not None:
-                # The next layer may work in place; still on the device, because a copy to the CPU would wait for it.
-                found = replace(found, maps=found.maps.clone())
-            if places is not None and tensor.shape[0] > n_images and found.maps is not None:
-                pieces = f"the first of {tensor.shape[0] // n_images} pieces, which could not be put together"
-                found = replace(found, note=", ".join(filter(None, (pieces, found.note))))
+            found = by_shape(tensor[0], channel_dim - 1, list(self._tracker.grids), self._image_size)
+            if places is not None and len(tensor) > n_images:
+                found = found.noting(f"the first of {len(tensor) // n_images} pieces that could not be put
+                together")
+            # The next layer may work in place. A copy to the CPU would wait for the device.
+            found = replace(found, maps=found.maps.clone() if found.maps is not None else None)
+            record = replace(record, shape=tuple(tensor.shape[1:]))
+        elif len(tensor) == n_images:
+            record = replace(record, shape=tuple(tensor.shape[1:]))
         if found.maps is None:
             return Exhibit(replace(record, problem=found.note), None)
         return Exhibit(replace(record, channels=len(found.maps), note=found.note), found.maps)

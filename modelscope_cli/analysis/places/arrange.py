@@ -24,6 +24,10 @@ class Arranged:
     maps: Tensor | None
     note: str = ""
 
+    def noting(self, note: str) -> "Arranged":
+        """Return the same with something else said first."""
+        return Arranged(self.maps, ", ".join(filter(None, (note, self.note))))
+
 
 def by_cells(tensor: Tensor, cells: Cells, n_images: int) -> Arranged | None:
     """Lay every element where it lies; what does not lie in the image is left out.
@@ -108,15 +112,15 @@ def by_shape(
 def _tokens(
     image: Tensor, channel_dim: int, grids: list[tuple[int, ...]], image_size: tuple[int, int] | None
 ) -> Arranged:
-    """Arrange `(L, C)` or `(C, L)`: as many tokens as a grid of the run has cells, a few more, or else tokens in the
-    proportions of the image."""
+    """Arrange `(L, C)` or `(C, L)`: as many tokens as a grid of the run has cells, a few more, or else tokens in
+    the proportions of the image."""
     if image.shape[1 - channel_dim] == 1:
         return Arranged(image.reshape(-1))
     token_dim = 1 - channel_dim
     exact = [dim for dim in (0, 1) if any(math.prod(grid) == image.shape[dim] for grid in grids)]
     if len(exact) == 2:
         which = " and ".join(map(str, image.shape))
-        return Arranged(None, f"{which} could both be places: its channels cannot be told")
+        return Arranged(None, f"{which} could both be the places, so its channels cannot be told")
     if exact:
         token_dim = exact[0]
     tokens = image if token_dim == 1 else image.T
@@ -132,7 +136,9 @@ def _tokens(
         return one_frame(tokens[:, n_extra:].unflatten(1, grid), notes)
     if not grids and image_size is None:
         return Arranged(tokens[:, None, :], "tokens in a row")
-    return Arranged(None, f"{n_tokens} tokens are not places of the image")
+    return Arranged(
+        None, f"{' x '.join(map(str, image.shape))} values that do not lie in places of the image"
+    )
 
 
 def _fitting(

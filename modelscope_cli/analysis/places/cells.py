@@ -15,8 +15,8 @@ class Cells:
     """The cell of each element.
 
     Attributes:
-        ids: int64 of the tensor's shape, mostly expanded from few numbers: `image * cells of the grid + cell`, cells
-            row by row; `NOWHERE` for what lies in none, such as a class token or padding.
+        ids: int64 of the tensor's shape, mostly expanded from few numbers: `image * cells of the grid + cell`,
+            cells row by row; `NOWHERE` for what lies in none, such as a class token or padding.
         grid: height and width of the grid in cells, in a video frames before them; None where all are nowhere.
     """
 
@@ -62,7 +62,8 @@ def is_seeded(cells: Cells) -> bool:
 
 
 def joined(cells: Sequence[Cells], shape: Sequence[int]) -> Cells:
-    """Return the cells of what is computed element by element; nowhere where the operands do not lie in the same."""
+    """Return the cells of what is computed element by element; nowhere where the operands do not lie in the
+    same."""
     placed = [one for one in cells if one.grid is not None]
     if not placed:
         return nowhere(shape)
@@ -78,8 +79,8 @@ def joined(cells: Sequence[Cells], shape: Sequence[int]) -> Cells:
 
 
 def merged(cells: Cells) -> Cells | None:
-    """Return the cells of a coarser grid for `(rows, K)` elements, where each row holds some cells that no other holds
-    and the rows make up a grid again, as in patches of pixels or the merging of patches; else None."""
+    """Return the cells of a coarser grid for `(rows, K)` elements, where each row holds some cells that no other
+    holds and the rows make up a grid again, as in patches of pixels or the merging of patches; else None."""
     ids, grid = cells.ids, cells.grid
     if grid is None or len(ids) < 2 or torch.equal(ids[0], ids[1]):
         return None

@@ -1,8 +1,8 @@
 """Follow through a run where in the image the elements of every tensor lie, and which of them weigh others.
 
-Everything a model is made of becomes a few kinds of operators: those that move elements, those that compute element by
-element, products, and what slides over a map. For each kind there is one rule here, and none for a model: windows,
-shifts, padding, class tokens and registers are found by where their elements came from.
+Everything a model is made of becomes a few kinds of operators: those that move elements, those that compute element
+by element, products, and what slides over a map. For each kind there is one rule here, and none for a model:
+windows, shifts, padding, class tokens and registers are found by where their elements came from.
 """
 
 import math
@@ -87,15 +87,16 @@ class Tracker:
     """Knows of every tensor in a run that is made of the model's inputs where its elements lie.
 
     Args:
-        weigh: given what each softmax gives, the dimension along which it sums to 1, and the cells of what weighs and
-            of what is weighed; returns what to keep of it, None for nothing.
-        take: given what was kept, once, where the weights were multiplied with values of the input: it was attention.
+        weigh: given what each softmax gives, the dimension along which it sums to 1, and the cells of what weighs
+            and of what is weighed; returns what to keep of it, None for nothing.
+        take: given what was kept, once, where the weights were multiplied with values of the input: it was
+            attention.
 
     Attributes:
         n_images: in a batch.
         grids: all that were seen, the latest last.
-        read_alone: positions along their dimension of tokens without a cell that were picked alone from among tokens
-            with cells, the earliest first: class tokens.
+        read_alone: positions, along their dimension, of tokens without a cell that were picked alone from among
+            tokens with cells, the earliest first: class tokens.
     """
 
     def __init__(
@@ -250,10 +251,9 @@ class Tracker:
 
     def _rows(self, left: Places, result: Tensor) -> Places | None:
         """Each row is multiplied by weights of the model: it stays where it is, or several cells become one."""
-        both = [one.one_along(-1) for one in (left.cells, left.columns) if one is not None]
-        if len(both) == 2 and None not in both:  # scores of several heads that are mixed
-            rows, columns = (one.images(result.shape) for one in both if one is not None)
-            return Places(rows, columns, left.weights)
+        scores = (left.cells.one_along(-1), left.columns.one_along(-1)) if left.columns else (None, None)
+        if scores[0] is not None and scores[1] is not None:  # of several heads, which are mixed
+            return Places(scores[0].images(result.shape), scores[1].images(result.shape), left.weights)
         rows = _settled(left, -1)
         if rows is None and left.cells.grid is not None:
             coarse = merged(left.cells.moved(lambda ids: ids.flatten(0, -2)))
@@ -261,8 +261,8 @@ class Tracker:
         return Places(rows.images(result.shape)) if rows else None
 
     def _slide(self, first: Places, result: Tensor) -> Places | None:
-        """What slides over a map gives a map; over what is not a map of the image, it moves nothing while it keeps the
-        size."""
+        """What slides over a map gives a map; over what is not a map of the image, it moves nothing while it keeps
+        the size."""
         sides = result.shape[2:]
         if not sides or math.prod(sides) == 1:
             return None
