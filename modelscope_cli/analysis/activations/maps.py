@@ -64,8 +64,8 @@ class _Capturer(Observer):
                 return Exhibit(replace(record, problem=problem), None)
             found = by_shape(tensor[0], channel_dim - 1, list(self._tracker.grids), self._image_size)
             if places is not None and len(tensor) > n_images:
-                found = found.noting(f"the first of {len(tensor) // n_images} pieces that could not be put
-                together")
+                n_pieces = len(tensor) // n_images
+                found = found.noting(f"the first of {n_pieces} pieces that could not be put together")
             # The next layer may work in place. A copy to the CPU would wait for the device.
             found = replace(found, maps=found.maps.clone() if found.maps is not None else None)
             record = replace(record, shape=tuple(tensor.shape[1:]))
