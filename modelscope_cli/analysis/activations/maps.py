@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.places.arrange import by_cells, by_shape
+from modelscope_cli.analysis.places.cells import Cells
 from modelscope_cli.analysis.places.tracker import Tracker
 from modelscope_cli.hooks.channels import ChannelFinder
 from modelscope_cli.hooks.layers import tensors_in
@@ -30,11 +31,48 @@ class Exhibit:
     maps: Tensor | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Caught:
+    """One output, copied, and what the run has shown of it; drawn when the run is over.
+
+    Attributes:
+        cells: where its elements lie; None where that is not known.
+        grids: of the image, as far as the run had come.
+        n_images: in `tensor`; 0 where its first dimension is not that of images.
+    """
+
+    record: FeatureMap
+    tensor: Tensor
+    channel_dim: int | None
+    cells: Cells | None
+    grids: tuple[tuple[int, ...], ...]
+    n_images: int
+
+    def exhibit(self, image_size: tuple[int, int] | None) -> Exhibit:
+        """Arrange it for the first image."""
+        tensor, record = self.tensor, self.record
+        if tensor.layout is not torch.strided or tensor.is_complex():
+            return Exhibit(replace(record, problem="complex and sparse tensors have no picture"), None)
+        found = by_cells(tensor, self.cells, max(self.n_images, 1)) if self.cells is not None else None
+        if found is None:
+            problem = _why_not(tensor, self.channel_dim)
+            if problem or self.channel_dim is None:
+                return Exhibit(replace(record, problem=problem), None)
+            found = by_shape(tensor[0], self.channel_dim - 1, self.grids, image_size)
+            if self.cells is not None and not self.n_images:
+                found = found.noting(f"the first of {len(tensor)} pieces that could not be put together")
+            record = replace(record, shape=tuple(tensor.shape[1:]))
+        elif self.n_images:
+            record = replace(record, shape=tuple(tensor.shape[1:]))
+        if found.maps is None:
+            return Exhibit(replace(record, problem=found.note), None)
+        return Exhibit(replace(record, channels=len(found.maps), note=found.note), found.maps)
+
+
 class _Capturer(Observer):
-    def __init__(self, tracker: Tracker, image_size: tuple[int, int] | None, is_innermost_only: bool) -> None:
-        self.captured: list[Exhibit] = []
+    def __init__(self, tracker: Tracker, is_innermost_only: bool) -> None:
+        self.caught: list[_Caught] = []
         self._tracker = tracker
-        self._image_size = image_size
         self._is_innermost_only = is_innermost_only
         self._channels = ChannelFinder()
 
@@ -44,36 +82,25 @@ class _Capturer(Observer):
         if self._is_innermost_only and not is_innermost:
             return
         for (path, tensor), channel_dim in zip(outputs, channel_dims, strict=True):
-            self.captured.append(self._capture(call, path, tensor, channel_dim))
+            self.caught.append(self._catch(call, path, tensor, channel_dim))
 
     def pass_by(self, module: nn.Module, output: Any) -> None:
         self._channels.see(module, output)
 
-    def _capture(self, call: Call, path: str, tensor: Tensor, channel_dim: int | None) -> Exhibit:
+    def _catch(self, call: Call, path: str, tensor: Tensor, channel_dim: int | None) -> _Caught:
+        record = FeatureMap(call.name, call.type, call.order, call.index, path, tuple(tensor.shape))
         places = self._tracker.of(tensor)
+        cells = places.sides[0] if places is not None else None
+        is_of_images = tensor.ndim > 0 and len(tensor) == self._tracker.n_images
         if tensor.is_quantized:
             tensor = tensor.dequantize()
-        record = FeatureMap(call.name, call.type, call.order, call.index, path, tuple(tensor.shape))
-        if tensor.layout is not torch.strided or tensor.is_complex():
-            return Exhibit(replace(record, problem="complex and sparse tensors have no picture"), None)
-        tensor, n_images = tensor.detach(), self._tracker.n_images
-        found = by_cells(tensor, places.sides[0], n_images) if places is not None else None
-        if found is None:
-            problem = _why_not(tensor, channel_dim)
-            if problem or channel_dim is None:
-                return Exhibit(replace(record, problem=problem), None)
-            found = by_shape(tensor[0], channel_dim - 1, list(self._tracker.grids), self._image_size)
-            if places is not None and len(tensor) > n_images:
-                n_pieces = len(tensor) // n_images
-                found = found.noting(f"the first of {n_pieces} pieces that could not be put together")
-            # The next layer may work in place. A copy to the CPU would wait for the device.
-            found = replace(found, maps=found.maps.clone() if found.maps is not None else None)
-            record = replace(record, shape=tuple(tensor.shape[1:]))
-        elif len(tensor) == n_images:
-            record = replace(record, shape=tuple(tensor.shape[1:]))
-        if found.maps is None:
-            return Exhibit(replace(record, problem=found.note), None)
-        return Exhibit(replace(record, channels=len(found.maps), note=found.note), found.maps)
+        tensor = tensor.detach()
+        if is_of_images and tensor.layout is torch.strided:
+            tensor, cells = tensor[:1], cells.moved(lambda ids: ids[:1]) if cells is not None else None
+        n_images = int(is_of_images) if places is not None else 1
+        # A copy, because the next layer may work in place; still on the device, because a copy to the CPU would
+        # wait for it.
+        return _Caught(record, tensor.clone(), channel_dim, cells, tuple(self._tracker.grids), n_images)
 
 
 def _why_not(tensor: Tensor, channel_dim: int | None) -> str | None:
@@ -107,13 +134,13 @@ def capture_maps(
         ForwardError: the model raised (exit 4).
     """
     tracker = Tracker()
-    capturer = _Capturer(tracker, image_size, is_innermost_only=selection.is_innermost_only)
+    capturer = _Capturer(tracker, selection.is_innermost_only)
     session = HookSession(
         model, [capturer], wanted=selection.wanted, names=selection.names, interventions=interventions
     )
     with session, tracker.follow(args):
         session.run(args)
-    return finished(capturer.captured, n_channels, is_top)
+    return finished([caught.exhibit(image_size) for caught in capturer.caught], n_channels, is_top)
 
 
 def finished(exhibits: Iterable[Exhibit], n_channels: int, is_top: bool) -> list[Exhibit]:

@@ -1,6 +1,7 @@
 """A tensor as maps over the image: from where its elements lie, or failing that from how many there are."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -38,43 +39,52 @@ def by_cells(tensor: Tensor, cells: Cells, n_images: int) -> Arranged | None:
     ids, grid = cells.ids, cells.grid
     if grid is None or not tensor.numel():
         return None
-    places = [dim for dim in range(ids.ndim) if _varies(ids, dim)]
+    places = [dim for dim in range(ids.ndim) if cells.varies_along(dim)]
     if not places or (places == [0] and ids.shape[0] == n_images):
         return None
     channels = [dim for dim in range(ids.ndim) if dim not in places and (dim or ids.shape[0] > n_images)]
     first = [dim for dim in range(ids.ndim) if dim not in (*places, *channels)]  # images in a batch of one
     order = (*first, *channels, *places)
     values = tensor.permute(order).reshape(-1, math.prod(tensor.shape[dim] for dim in places))
-    where = ids.permute(order).reshape(values.shape)[0]
-    n_cells = math.prod(grid)
-    mine = (where >= 0) & (where < n_cells)
-    inside = where[mine]
-    n_inside = len(torch.unique(inside))
-    if n_inside < len(inside):
-        return Arranged(None, f"each place of the image is in it {len(inside) / n_inside:.3g} times")
-    values = values[:, mine.to(values.device)]
-    if n_inside < n_cells and not values.is_floating_point():
-        values = values.float()
-    blank = math.nan if n_inside < n_cells else 0
-    laid = values.new_full((len(values), n_cells), blank)
-    laid[:, inside.to(values.device)] = values
-    is_cut = len(places) > 1 and bool((inside.diff() < 0).any())
+    for dim in channels:
+        ids = ids.narrow(dim, 0, 1)
+    where = ids.permute(order).reshape(-1)
+    is_mine = (where >= 0) & (where < math.prod(grid))
+    inside = where[is_mine]
+    kept, sides = _smallest_grid(inside, grid)
+    if len(kept) < len(inside):
+        return Arranged(None, f"each place of the image is in it {len(inside) / len(kept):.3g} times")
     notes = []
+    is_cut = len(places) > 1 and bool((inside.diff() < 0).any())
     if is_cut:
         n_images_in = n_images if places[0] == 0 else 1
-        notes.append(f"put together from {counted(ids.shape[places[0]] // n_images_in, 'window')}")
+        notes.append(f"put together from {counted(cells.ids.shape[places[0]] // n_images_in, 'window')}")
     n_left = int((where < 0).sum()) // n_images
     if n_left:
         notes.append(f"without {'padding' if is_cut else counted(n_left, 'extra token')}")
-    if n_inside < n_cells:
-        notes.append(f"{n_inside} of {n_cells} places")
-    return one_frame(laid.unflatten(1, grid), notes)
+    if len(inside) < math.prod(grid):
+        notes.append(f"{len(inside)} of {math.prod(grid)} places")
+    # Where each cell of the grid is found among the columns of `values`; behind them stands what is not there.
+    column = torch.full((math.prod(sides),), len(where))
+    column[torch.searchsorted(kept, inside) if len(kept) == len(column) else inside] = torch.nonzero(is_mine)[
+        :, 0
+    ]
+    if len(inside) < len(column):
+        values = values if values.is_floating_point() else values.float()
+        values = torch.cat([values, values.new_full((len(values), 1), math.nan)], 1)
+    if len(where) == len(column) and torch.equal(column, torch.arange(len(column))):
+        laid = values.clone()
+    else:
+        laid = values.index_select(1, column.to(values.device))
+    return one_frame(laid.unflatten(1, sides), notes)
 
 
-def _varies(ids: Tensor, dim: int) -> bool:
-    if ids.shape[dim] < 2 or ids.stride(dim) == 0:
-        return False
-    return not torch.equal(ids, ids.narrow(dim, 0, 1).expand_as(ids))
+def _smallest_grid(inside: Tensor, grid: tuple[int, ...]) -> tuple[Tensor, tuple[int, ...]]:
+    """Return the cells without repetition, in order, and the grid they fill: that of the rows and columns they
+    have, as when every second one was taken, or the whole where these are not full."""
+    kept = torch.unique(inside)
+    sides = tuple(len(torch.unique(axis)) for axis in torch.unravel_index(kept, grid))
+    return kept, sides if math.prod(sides) == len(kept) else grid
 
 
 def one_frame(maps: Tensor, notes: list[str]) -> Arranged:
@@ -87,7 +97,7 @@ def one_frame(maps: Tensor, notes: list[str]) -> Arranged:
 
 
 def by_shape(
-    image: Tensor, channel_dim: int, grids: list[tuple[int, ...]], image_size: tuple[int, int] | None
+    image: Tensor, channel_dim: int, grids: Sequence[tuple[int, ...]], image_size: tuple[int, int] | None
 ) -> Arranged:
     """Arrange one image's output whose elements lie nowhere that is known, by its shape alone.
 
@@ -110,11 +120,11 @@ def by_shape(
 
 
 def _tokens(
-    image: Tensor, channel_dim: int, grids: list[tuple[int, ...]], image_size: tuple[int, int] | None
+    image: Tensor, channel_dim: int, grids: Sequence[tuple[int, ...]], image_size: tuple[int, int] | None
 ) -> Arranged:
     """Arrange `(L, C)` or `(C, L)`: as many tokens as a grid of the run has cells, a few more, or else tokens in
     the proportions of the image."""
-    if image.shape[1 - channel_dim] == 1:
+    if min(image.shape) == 1:
         return Arranged(image.reshape(-1))
     token_dim = 1 - channel_dim
     exact = [dim for dim in (0, 1) if any(math.prod(grid) == image.shape[dim] for grid in grids)]
@@ -142,7 +152,7 @@ def _tokens(
 
 
 def _fitting(
-    n_tokens: int, grids: list[tuple[int, ...]], image_size: tuple[int, int] | None
+    n_tokens: int, grids: Sequence[tuple[int, ...]], image_size: tuple[int, int] | None
 ) -> list[tuple[tuple[int, ...], int]]:
     """Return the grids that so many tokens can be, each with how many are left over, the fewest first."""
     most = min(MOST_EXTRA, n_tokens // 2)

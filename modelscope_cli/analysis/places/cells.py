@@ -34,14 +34,37 @@ class Cells:
             return None
         if ids.shape[dim] == 1 or ids.stride(dim) == 0:
             return self.moved(lambda ids: ids.narrow(dim, 0, 1))
-        high = ids.amax(dim, keepdim=True)
-        if torch.equal(torch.where(ids < 0, high, ids).amin(dim, keepdim=True), high):
-            return replace(self, ids=high)
+        few = distinct(ids)
+        high = few.amax(dim, keepdim=True)
+        if torch.equal(torch.where(few < 0, high, few).amin(dim, keepdim=True), high):
+            shape = list(ids.shape)
+            shape[dim] = 1
+            return replace(self, ids=high.expand(shape))
         return None
+
+    def varies_along(self, dim: int) -> bool:
+        """Tell whether not all that lie along `dim` lie in the same cell, or all in none."""
+        if self.ids.shape[dim] < 2 or self.ids.stride(dim) == 0:
+            return False
+        few = distinct(self.ids)
+        return not torch.equal(few, few.narrow(dim, 0, 1).expand_as(few))
+
+    def is_anywhere(self) -> bool:
+        """Tell whether any element lies in a cell."""
+        return self.grid is not None and bool((distinct(self.ids) >= 0).any())
 
     def images(self, shape: Sequence[int]) -> "Cells":
         """Return the cells repeated along dimensions of size 1 to a shape."""
         return self.moved(lambda ids: ids.expand(tuple(shape)))
+
+
+def distinct(ids: Tensor) -> Tensor:
+    """Return ids with one entry along every dimension they are expanded along: the same cells, and few to
+    compare."""
+    for dim in range(ids.ndim):
+        if ids.stride(dim) == 0 and ids.shape[dim] > 1:
+            ids = ids.narrow(dim, 0, 1)
+    return ids
 
 
 def nowhere(shape: Sequence[int]) -> Cells:
@@ -67,15 +90,16 @@ def joined(cells: Sequence[Cells], shape: Sequence[int]) -> Cells:
     placed = [one for one in cells if one.grid is not None]
     if not placed:
         return nowhere(shape)
-    first, *others = [one.images(shape) for one in placed]
+    first, *others = placed
     for other in others:
-        if other.ids.data_ptr() == first.ids.data_ptr() and other.ids.stride() == first.ids.stride():
+        mine, its = distinct(first.ids), distinct(other.ids)
+        if first.grid == other.grid and mine.shape == its.shape and torch.equal(mine, its):
             continue
-        is_odd = (first.ids != other.ids) & (first.ids >= 0) & (other.ids >= 0)
+        is_odd = (mine != its) & (mine >= 0) & (its >= 0)
         if other.grid != first.grid or bool(is_odd.any()):
             return nowhere(shape)
-        first = replace(first, ids=torch.maximum(first.ids, other.ids))
-    return first
+        first = replace(first, ids=torch.maximum(mine, its))
+    return first.images(shape)
 
 
 def merged(cells: Cells) -> Cells | None:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from modelscope_cli.analysis.places.cells import Cells, is_seeded, joined, merged, nowhere, seeded
+from modelscope_cli.analysis.places.cells import Cells, distinct, is_seeded, joined, merged, nowhere, seeded
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.torch_private import arguments_of, base_of, operators_shown_to
 
@@ -49,7 +49,7 @@ _MOVES = {
 }
 _PICKS = {"select", "slice", "index", "gather", "index_select"}  # which may leave nothing that lies anywhere
 _SLIDES = re.compile(r"conv|pool|upsample|pad\dd")
-_SAME_PLACES = re.compile(r"norm|softmax|dropout|cumsum|masked_fill|where|lerp")
+_SAME_PLACES = re.compile(r"norm|softmax|dropout|hardswish|prelu|log_sigmoid|rsub|floor_divide|bernoulli")
 _PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}  # where the first factor stands
 _SOFTMAX = {"_softmax", "_safe_softmax", "softmax"}
 
@@ -74,8 +74,7 @@ class Places:
 
     def forgotten(self) -> "Places":
         """Return the same without the grid of cells where no element lies any more."""
-        is_somewhere = self.cells.grid is None or bool((self.cells.ids >= 0).any())
-        return self if is_somewhere else replace(self, cells=nowhere(self.cells.ids.shape))
+        return self if self.cells.is_anywhere() else replace(self, cells=nowhere(self.cells.ids.shape))
 
     @property
     def sides(self) -> list[Cells]:
@@ -96,7 +95,7 @@ class Tracker:
         n_images: in a batch.
         grids: all that were seen, the latest last.
         read_alone: positions, along their dimension, of tokens without a cell that were picked alone from among
-            tokens with cells, the earliest first: class tokens.
+            tokens with cells behind the last attention, the earliest first: class tokens.
     """
 
     def __init__(
@@ -187,8 +186,8 @@ class Tracker:
         first = self.of(args[0])
         if first is None:
             return None
-        if name == "select" and first.cells.grid is not None:
-            self._note_reading(first.cells, args[1], args[2])
+        if first.cells.grid is not None:
+            self._note_reading(name, args, first.cells, result)
 
         def move(ids: Tensor, part: int | None = None) -> Tensor:
             if name == "constant_pad_nd":
@@ -217,10 +216,16 @@ class Tracker:
         ids = operator([cells.ids for cells in parts], *args[1:], **kwargs)
         return Places(Cells(ids, next(iter(grids), None)))
 
-    def _note_reading(self, cells: Cells, dim: int, index: int) -> None:
-        along = cells.ids.shape[dim]
-        if cells.one_along(dim) is None and bool((cells.ids.select(dim, index) < 0).all()):
-            self.read_alone.setdefault(index % along)
+    def _note_reading(self, name: str, args: tuple[Any, ...], cells: Cells, result: Any) -> None:
+        """Remember which token without a cell is picked from among tokens with cells."""
+        if name == "select":
+            dim, index = args[1:]
+        elif name == "slice" and len(args) > 3 and result.shape[args[1]] == 1 < cells.ids.shape[args[1]]:
+            dim, index = args[1], args[2] or 0
+        else:
+            return
+        if bool((distinct(cells.ids.select(dim, index)) < 0).all()) and cells.varies_along(dim):
+            self.read_alone.setdefault(index % cells.ids.shape[dim])
 
     def _copy(self, into: Tensor, source: Any) -> Places | None:
         known = self.of(source)
@@ -239,6 +244,7 @@ class Tracker:
             for one in (left, right):
                 if one.weights is not None and id(one.weights) not in self._taken:
                     self._taken[id(one.weights)] = one.weights
+                    self.read_alone.clear()
                     self._take(one.weights)
         if right is None and left is not None:
             return self._rows(left, result)
