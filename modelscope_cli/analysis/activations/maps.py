@@ -25,10 +25,12 @@ class Exhibit:
         record: everything but the file, which whoever draws it adds.
         maps: a copy, on the device it was made on: `(C, H, W)` maps or a `(C,)` vector; None where neither
             fits, and then `record.problem` says why.
+        has_channels: the maps are of the channels that hooks and masks count.
     """
 
     record: FeatureMap
     maps: Tensor | None
+    has_channels: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,9 @@ class _Caught:
             record = replace(record, shape=tuple(tensor.shape[1:]))
         if found.maps is None:
             return Exhibit(replace(record, problem=found.note), None)
-        return Exhibit(replace(record, channels=len(found.maps), note=found.note), found.maps)
+        n_channels = tensor.shape[self.channel_dim] if self.channel_dim is not None else 0
+        record = replace(record, channels=len(found.maps), note=found.note)
+        return Exhibit(record, found.maps, has_channels=n_channels == len(found.maps))
 
 
 class _Capturer(Observer):
@@ -152,7 +156,7 @@ def finished(exhibits: Iterable[Exhibit], n_channels: int, is_top: bool) -> list
             low, high = value_range(maps)
             shown = choose_channels(maps, n_channels, is_top)
             record = replace(record, shown=shown, min=low, max=high)
-        done.append(Exhibit(record, maps))
+        done.append(replace(exhibit, record=record))
     return done
 
 
