@@ -25,8 +25,8 @@ class _Look:
 
     Attributes:
         shape: of the weights: heads, queries, keys; windows before them.
-        received: `(heads, cells)` the mean weight each place gets from the queries that lie in the image; None
-            where none of them does.
+        received: `(heads, cells)` the mean weight each place gets from the queries that lie in the image, or where
+            none of them does from all, which are `n_queries` then.
         rows: `(queries that lie nowhere, heads, cells)` theirs, and `positions`: where these stand among the
             queries.
         notes: what was left out or put together.
@@ -36,6 +36,7 @@ class _Look:
     shape: tuple[int, ...]
     grid: tuple[int, ...] = ()
     received: Tensor | None = None
+    n_queries: int = 0
     rows: Tensor | None = None
     positions: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
@@ -78,7 +79,9 @@ def _look(heads: Heads) -> _Look:
     weights, keys = heads.weights[is_mine.to(heads.weights.device)].float(), heads.keys[is_mine]
     queries = heads.queries[is_mine]
     is_placed = queries >= 0
-    share = is_placed.float() / is_placed.sum(1, keepdim=True).clamp_min(1)
+    is_anywhere = bool(is_placed.any())
+    is_counted = is_placed if is_anywhere else torch.ones_like(is_placed)
+    share = is_counted.float() / is_counted.sum(1, keepdim=True).clamp_min(1)
     received = torch.einsum("gq,ghqk->ghk", share.to(weights.device), weights)
     n_left = int((keys < 0).sum())
     notes = []
@@ -90,7 +93,8 @@ def _look(heads: Heads) -> _Look:
     return _Look(
         shape,
         heads.key_grid,
-        _laid(received, keys, n_cells) if bool(is_placed.any()) else None,
+        _laid(received, keys, n_cells),
+        0 if is_anywhere else queries.shape[1],
         torch.stack([_laid(weights[:, :, at], keys, n_cells) for at in positions]) if positions else None,
         positions,
         tuple(notes),
@@ -115,11 +119,10 @@ def _exhibit(seen: Seen, class_tokens: Sequence[int]) -> Exhibit:
     token = next((token for token in class_tokens if token in look.positions), None)
     if token is not None:
         of, weights = f"attention of the class token (token {token})", look.rows[look.positions.index(token)]
-    elif look.received is not None:
-        of, weights = "attention received, mean over the queries", look.received
     else:
-        of, weights = f"attention received, mean over {counted(len(look.rows), 'query')}", look.rows.mean(0)
-        of = of.replace("querys", "queries")
+        which = f"{look.n_queries} queries" if look.n_queries else "the queries"
+        of = "attention of the one query" if look.n_queries == 1 else f"attention received, mean over {which}"
+        weights = look.received
     found = one_frame(weights.unflatten(1, look.grid), [of, *look.notes])
     assert found.maps is not None
     return Exhibit(replace(record, channels=len(found.maps), note=found.note), found.maps)

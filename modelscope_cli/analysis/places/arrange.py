@@ -126,14 +126,7 @@ def _tokens(
     the proportions of the image."""
     if min(image.shape) == 1:
         return Arranged(image.reshape(-1))
-    token_dim = 1 - channel_dim
-    exact = [dim for dim in (0, 1) if any(math.prod(grid) == image.shape[dim] for grid in grids)]
-    if len(exact) == 2:
-        which = " and ".join(map(str, image.shape))
-        return Arranged(None, f"{which} could both be the places, so its channels cannot be told")
-    if exact:
-        token_dim = exact[0]
-    tokens = image if token_dim == 1 else image.T
+    tokens = image if channel_dim == 0 else image.T
     n_tokens = tokens.shape[1]
     fitting = _fitting(n_tokens, grids, image_size)
     if len(fitting) > 1 and fitting[0][1]:

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from modelscope_cli.analysis.places.cells import Cells, distinct, is_seeded, joined, merged, nowhere, seeded
+from modelscope_cli.analysis.places.places import Places, each, first_of, reduced, settled
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.torch_private import arguments_of, base_of, operators_shown_to
 
@@ -52,34 +53,6 @@ _SLIDES = re.compile(r"conv|pool|upsample|pad\dd")
 _SAME_PLACES = re.compile(r"norm|softmax|dropout|hardswish|prelu|log_sigmoid|rsub|floor_divide|bernoulli")
 _PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}  # where the first factor stands
 _SOFTMAX = {"_softmax", "_safe_softmax", "softmax"}
-
-
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Where the elements of a tensor lie.
-
-    Attributes:
-        cells: of the tensor itself; of a product of two tensors, of the rows of the first.
-        columns: of a product of two, of the columns of the second.
-        weights: these are the weights that a softmax gave; what the `weigh` of the tracker made of them.
-    """
-
-    cells: Cells
-    columns: Cells | None = None
-    weights: Any = None
-
-    def moved(self, move: Callable[[Tensor], Tensor]) -> "Places":
-        columns = self.columns.moved(move) if self.columns else None
-        return replace(self, cells=self.cells.moved(move), columns=columns)
-
-    def forgotten(self) -> "Places":
-        """Return the same without the grid of cells where no element lies any more."""
-        return self if self.cells.is_anywhere() else replace(self, cells=nowhere(self.cells.ids.shape))
-
-    @property
-    def sides(self) -> list[Cells]:
-        """Rows and columns, those that lie anywhere first."""
-        return sorted(filter(None, (self.cells, self.columns)), key=lambda one: one.grid is None)
 
 
 class Tracker:
@@ -132,7 +105,7 @@ class Tracker:
         return self._known.get(tensor) if isinstance(tensor, Tensor) else None
 
     def _see(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        if not any(self.of(one) is not None for arg in (*args, *kwargs.values()) for one in _each(arg)):
+        if not any(self.of(one) is not None for arg in (*args, *kwargs.values()) for one in each(arg)):
             return
         name = operator.name().partition("::")[2].partition(".")[0]
         name = name[:-1] if name.endswith("_") and not name.endswith("__") else name
@@ -140,7 +113,7 @@ class Tracker:
             found = self._rule(name, operator, args, kwargs, result)
         except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
             found = None  # an operator of a kind nobody here thought of: what it gives lies nowhere
-        for n, tensor in enumerate(_each(result)):
+        for n, tensor in enumerate(each(result)):
             if isinstance(tensor, Tensor):
                 known = found[n] if isinstance(found, list) else found if n == 0 else None
                 if known is None or known.cells.ids.shape != tensor.shape:
@@ -160,23 +133,22 @@ class Tracker:
             start = _PRODUCTS[name]
             return self._product(args[start], args[start + 1], result)
         if name in _KEEPS or (name in _RESHAPES and first is not None):
-            shape = result.shape
-            return first.moved(lambda ids: ids.reshape(shape)) if first else None
+            return first.reshaped(result.shape) if first else None
         if name in _MOVES:
             return self._move(name, operator, args, kwargs, result)
         if name == "copy":
             return self._copy(args[0], args[1])
         if name.startswith("_scaled_dot_product") and first is not None:
             one = first.cells.one_along(-1)
-            return Places(one.images(_first(result).shape)) if one else None
+            return Places(one.images(first_of(result).shape)) if one else None
         if name == "linear" and first is not None:
             return self._rows(first, result)
         if _SLIDES.search(name) and first is not None:
-            return self._slide(first, _first(result))
+            return self._slide(first, first_of(result))
         if torch.Tag.pointwise in operator.tags or _SAME_PLACES.search(name):
-            return self._pointwise(name, args, kwargs, _first(result))
+            return self._pointwise(name, args, kwargs, first_of(result))
         dims = arguments_of(operator, args, kwargs).get("dim")
-        return _reduced(first, dims, result) if first is not None and dims is not None else None
+        return reduced(first, dims, result) if first is not None and dims is not None else None
 
     def _move(
         self, name: str, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
@@ -248,23 +220,32 @@ class Tracker:
                     self._take(one.weights)
         if right is None and left is not None:
             return self._rows(left, result)
-        rows = _settled(left, -1)
-        columns = _settled(right, -2)
+        rows = settled(left, -1)
+        columns = settled(right, -2)
         return Places(
             rows.images(result.shape) if rows else nowhere(result.shape),
             columns.images(result.shape) if columns else nowhere(result.shape),
         )
 
-    def _rows(self, left: Places, result: Tensor) -> Places | None:
+    def _rows(self, left: Places, result: Tensor) -> Places:
         """Each row is multiplied by weights of the model: it stays where it is, or several cells become one."""
         scores = (left.cells.one_along(-1), left.columns.one_along(-1)) if left.columns else (None, None)
         if scores[0] is not None and scores[1] is not None:  # of several heads, which are mixed
             return Places(scores[0].images(result.shape), scores[1].images(result.shape), left.weights)
-        rows = _settled(left, -1)
-        if rows is None and left.cells.grid is not None:
-            coarse = merged(left.cells.moved(lambda ids: ids.flatten(0, -2)))
-            rows = coarse.moved(lambda ids: ids.view(*result.shape[:-1], 1)) if coarse else None
-        return Places(rows.images(result.shape)) if rows else None
+        rows = settled(left, -1)
+        if rows is not None and rows.grid is not None:
+            return Places(rows.images(result.shape))
+        if left.cells.grid is None:
+            mixed = left.mixed
+        else:
+            flat = left.cells.moved(lambda ids: ids.flatten(0, -2))
+            coarse = merged(flat)
+            if coarse is not None:
+                return Places(coarse.moved(lambda ids: ids.view(*result.shape[:-1], 1)).images(result.shape))
+            mixed = left.cells if len(flat.ids) > 1 and torch.equal(flat.ids[0], flat.ids[1]) else None
+        if mixed is not None and mixed.ids.shape == result.shape:
+            return Places(mixed)
+        return Places(nowhere(result.shape), mixed=mixed)
 
     def _slide(self, first: Places, result: Tensor) -> Places | None:
         """What slides over a map gives a map; over what is not a map of the image, it moves nothing while it keeps
@@ -295,33 +276,7 @@ class Tracker:
         return found
 
 
-def _each(value: Any) -> Any:
-    return value if isinstance(value, list | tuple) else (value,)
-
-
-def _first(result: Any) -> Tensor:
-    tensor: Tensor = _each(result)[0]
-    return tensor
-
-
 def _on_cpu(value: Any) -> Any:
     if isinstance(value, list):
         return [_on_cpu(one) for one in value]
     return value.cpu() if isinstance(value, Tensor) else value
-
-
-def _settled(places: Places | None, dim: int) -> Cells | None:
-    """Return where a factor lies whose elements along `dim` are summed: what varies there is lost."""
-    if places is None:
-        return None
-    return next((one for side in places.sides if (one := side.one_along(dim)) is not None), None)
-
-
-def _reduced(first: Places, dims: Any, result: Any) -> Places | None:
-    cells: Cells | None = first.cells
-    n_dims = first.cells.ids.ndim
-    wanted = sorted({dim % n_dims for dim in _each(dims)}) or range(n_dims)
-    for dim in wanted:
-        cells = cells.one_along(dim) if cells else None
-    shape = _first(result).shape
-    return Places(cells.moved(lambda ids: ids.reshape(shape))) if cells else None
