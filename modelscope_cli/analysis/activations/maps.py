@@ -40,7 +40,7 @@ class _Caught:
     Attributes:
         cells: where its elements lie; None where that is not known.
         grids: of the image, as far as the run had come.
-        n_images: in `tensor`; 0 where its first dimension is not that of images.
+        n_images: in `tensor`; its first dimension is that of images only where `is_of_images`.
     """
 
     record: FeatureMap
@@ -49,22 +49,24 @@ class _Caught:
     cells: Cells | None
     grids: tuple[tuple[int, ...], ...]
     n_images: int
+    is_of_images: bool
 
     def exhibit(self, image_size: tuple[int, int] | None) -> Exhibit:
         """Arrange it for the first image."""
         tensor, record = self.tensor, self.record
         if tensor.layout is not torch.strided or tensor.is_complex():
             return Exhibit(replace(record, problem="complex and sparse tensors have no picture"), None)
-        found = by_cells(tensor, self.cells, max(self.n_images, 1)) if self.cells is not None else None
+        found = by_cells(tensor, self.cells, self.n_images) if self.cells is not None else None
         if found is None:
             problem = _why_not(tensor, self.channel_dim)
             if problem or self.channel_dim is None:
                 return Exhibit(replace(record, problem=problem), None)
             found = by_shape(tensor[0], self.channel_dim - 1, self.grids, image_size)
-            if self.cells is not None and not self.n_images:
-                found = found.noting(f"the first of {len(tensor)} pieces that could not be put together")
+            if not self.is_of_images and len(tensor) > self.n_images:
+                n_pieces = len(tensor) // self.n_images
+                found = found.noting(f"the first of {n_pieces} pieces that could not be put together")
             record = replace(record, shape=tuple(tensor.shape[1:]))
-        elif self.n_images:
+        elif self.is_of_images:
             record = replace(record, shape=tuple(tensor.shape[1:]))
         if found.maps is None:
             return Exhibit(replace(record, problem=found.note), None)
@@ -95,16 +97,18 @@ class _Capturer(Observer):
         record = FeatureMap(call.name, call.type, call.order, call.index, path, tuple(tensor.shape))
         places = self._tracker.of(tensor)
         cells = places.sides[0] if places is not None else None
-        is_of_images = tensor.ndim > 0 and len(tensor) == self._tracker.n_images
+        n_images, is_of_images = self._tracker.n_images, True
+        if places is not None:
+            is_of_images = tensor.ndim > 0 and len(tensor) == n_images
         if tensor.is_quantized:
             tensor = tensor.dequantize()
         tensor = tensor.detach()
-        if is_of_images and tensor.layout is torch.strided:
-            tensor, cells = tensor[:1], cells.moved(lambda ids: ids[:1]) if cells is not None else None
-        n_images = int(is_of_images) if places is not None else 1
+        if is_of_images and cells is not None and tensor.layout is torch.strided:
+            tensor, cells, n_images = tensor[:1], cells.moved(lambda ids: ids[:1]), 1
         # A copy, because the next layer may work in place; still on the device, because a copy to the CPU would
         # wait for it.
-        return _Caught(record, tensor.clone(), channel_dim, cells, tuple(self._tracker.grids), n_images)
+        tensor = tensor.clone()
+        return _Caught(record, tensor, channel_dim, cells, tuple(self._tracker.grids), n_images, is_of_images)
 
 
 def _why_not(tensor: Tensor, channel_dim: int | None) -> str | None:

@@ -76,7 +76,6 @@ def each(value: Any) -> Any:
     return value if isinstance(value, list | tuple) else (value,)
 
 
-def first_of(result: Any) -> Tensor:
-    """Return the tensor that an operator gives, or the first of several."""
-    tensor: Tensor = each(result)[0]
-    return tensor
+def first_of(result: Any) -> Any:
+    """Return what an operator gives, or the first of several; None of none."""
+    return next(iter(each(result)), None)

@@ -105,14 +105,15 @@ class Tracker:
         return self._known.get(tensor) if isinstance(tensor, Tensor) else None
 
     def _see(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        if not any(self.of(one) is not None for arg in (*args, *kwargs.values()) for one in each(arg)):
+        given = (one for arg in (*args, *kwargs.values()) for one in each(arg))
+        if not isinstance(first_of(result), Tensor) or all(self.of(one) is None for one in given):
             return
         name = operator.name().partition("::")[2].partition(".")[0]
         name = name[:-1] if name.endswith("_") and not name.endswith("__") else name
         try:
             found = self._rule(name, operator, args, kwargs, result)
-        except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
-            found = None  # an operator of a kind nobody here thought of: what it gives lies nowhere
+        except Exception:  # an operator used in a way nobody here thought of: what it gives lies nowhere
+            found = None
         for n, tensor in enumerate(each(result)):
             if isinstance(tensor, Tensor):
                 known = found[n] if isinstance(found, list) else found if n == 0 else None
