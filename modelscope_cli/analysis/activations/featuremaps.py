@@ -148,7 +148,7 @@ def _nothing_to_draw(
     if exhibits:
         first = exhibits[0].record
         message = f"no selected layer gave anything that can be drawn; {label_of(first)}: {first.problem}"
-    elif never:
+    elif any(never):  # the model itself has no name
         message = f"no selected layer ran: {some(never)}"
     elif is_attention:
         message = NO_ATTENTION

@@ -41,3 +41,11 @@ _FACTS = (
 def attention_sheet(title: str, rows: Sequence[AttentionStats], columns: str | None = None) -> Sheet:
     """Lay out how widely each head looks, in execution order."""
     return Sheet(title, choose_columns(COLUMNS, columns), tuple(rows), _FACTS)
+
+
+def narrowest_head(rows: Sequence[AttentionStats]) -> tuple[str, str]:
+    """Return the line that stands under the other tables."""
+    least = min(rows, key=lambda row: _share(row) or 0.0)
+    share = numbers.percent(_share(least))
+    what = f"narrowest: {_label(least)} head {least.head}, entropy {share} of log(keys)"
+    return "attention", f"{len(rows)} heads; {what}  (--table attention)"

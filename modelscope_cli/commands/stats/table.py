@@ -1,7 +1,7 @@
 """The columns of `stats`."""
 
 from modelscope_cli.commands.stats.attention_table import COLUMNS as ATTENTION_COLUMNS
-from modelscope_cli.commands.stats.attention_table import attention_sheet
+from modelscope_cli.commands.stats.attention_table import attention_sheet, narrowest_head
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.records.stats import ActivationStats, StatsRecord
 from modelscope_cli.report import numbers
@@ -117,5 +117,7 @@ def _facts(record: StatsRecord) -> tuple[tuple[str, str], ...]:
     facts += hook_facts(record.hooks)
     if record.batch_norm:
         facts.append(worst_drift(record.batch_norm))
+    if record.attention:
+        facts.append(narrowest_head(record.attention))
     facts += not_called_facts(record.not_called)
     return tuple(facts)
