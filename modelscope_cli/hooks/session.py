@@ -202,6 +202,11 @@ class HookSession:
         self._uncompiled = ExitStack()
         self._begin_pass()
 
+    @property
+    def running(self) -> tuple[tuple[Call, nn.Module], ...]:
+        """The calls that are open at this moment, the outermost first."""
+        return tuple((frame.call, frame.module) for frame in self._open)
+
     def _begin_pass(self) -> None:
         self._n_calls = 0
         self.first_calls: dict[str, Call] = {}
