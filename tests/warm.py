@@ -192,6 +192,8 @@ def _tell_who_ended(waiting: dict[int, int]) -> None:
 
 def _become(argv: list[str], cwd: str, env: dict[str, str]) -> None:
     """Do what `python ARGV...` does."""
+    if interrupts := sys.modules.get("modelscope_cli.interrupts"):
+        interrupts._State.process = os.getpid()  # as if it had been imported here; a fork is not to clean up
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
