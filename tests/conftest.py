@@ -1,5 +1,6 @@
 """Settings for the whole suite, and seeing everything about a model that a command might change."""
 
+import gc
 import os
 import signal
 from collections.abc import Callable
@@ -28,6 +29,15 @@ def pytest_configure() -> None:
     """Let Ctrl-C work in what the tests start: a shell that runs us in the background has it ignored, for all."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what is imported by now to itself: `watch` looks through all objects there are, and so does `gc`."""
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -162,7 +162,7 @@ def _serve(requests: socket.socket) -> dict[str, Any]:
                 continue
             data, descriptors, *_ = socket.recv_fds(requests, 1 << 20, 3)
             if not data:  # whoever asked has gone
-                sys.exit()
+                os._exit(0)
             out, err, status = descriptors
             pid = os.fork()
             if not pid:

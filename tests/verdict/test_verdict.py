@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import warm
 from bench import Answer, Finding, run_all
 from programs.registry import Program, load
 from table import shares, table
@@ -56,9 +57,9 @@ def test_every_kind_is_in_both_halves_by_other_programs() -> None:
     """The final half is asked for its kinds in another process: nobody sees it here."""
     kinds = "from programs.registry import load; print(*sorted({one.kind for one in load(%r)}), sep='\\n')"
     first, second = (
-        subprocess.run([sys.executable, "-c", kinds % half], cwd=RUN.parent, capture_output=True, check=True)
-        for half in ("dev", "final")
+        warm.run("-c", kinds % half, cwd=RUN.parent) for half in ("dev", "final")
     )
+    assert first.returncode == second.returncode == 0, second.stderr
     assert first.stdout == second.stdout
 
 
