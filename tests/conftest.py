@@ -93,3 +93,18 @@ def unchanged() -> Callable[["nn.Module"], Callable[[], None]]:
         return check
 
     return take
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write an empty figure for each of matplotlib's: most of a short command is drawing.
+
+    For tests that look at something else. `cli/test_hostile_text.py` and the README's commands draw what all write.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    save, empty = Figure.savefig, Figure(figsize=(0.1, 0.1))
+    FigureCanvasAgg(empty)
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *where, **how: save(empty, *where, **how))
+    monkeypatch.setattr("modelscope_cli.report.canvas._use_plain_words", lambda figure: None)

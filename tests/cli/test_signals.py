@@ -107,9 +107,7 @@ def test_at_any_moment(cwd):
     command = [sys.executable, "-m", "modelscope_cli", "rules", "-o", "rules.json", "--force"]
 
     def start():
-        return subprocess.Popen(
-            command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        return subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     began = time.monotonic()
     first = start()

@@ -15,10 +15,7 @@ def family(name):
 # Detection models have to run for real, but not on large images: what they count is the same.
 SMALL = "--input-shape 1,3,96,96 --model-arg min_size=96"
 FEW = "--model-arg rpn_post_nms_top_n_test=20"
-NAMES = [
-    pytest.param(name, marks=pytest.mark.slow if family(name) == "detection" else ())
-    for name in KINDS
-]
+NAMES = [pytest.param(name, marks=pytest.mark.slow if family(name) == "detection" else ()) for name in KINDS]
 
 NESTED = """
 from torch import nn

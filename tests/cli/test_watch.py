@@ -10,6 +10,8 @@ import pytest
 import torch
 import warm
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 LOOP = """
 import sys, time, pathlib, torch
 from torch import nn

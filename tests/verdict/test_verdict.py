@@ -56,9 +56,7 @@ def test_the_table_counts_by_kind(dev: dict[str, Program]) -> None:
 def test_every_kind_is_in_both_halves_by_other_programs() -> None:
     """The final half is asked for its kinds in another process: nobody sees it here."""
     kinds = "from programs.registry import load; print(*sorted({one.kind for one in load(%r)}), sep='\\n')"
-    first, second = (
-        warm.run("-c", kinds % half, cwd=RUN.parent) for half in ("dev", "final")
-    )
+    first, second = (warm.run("-c", kinds % half, cwd=RUN.parent) for half in ("dev", "final"))
     assert first.returncode == second.returncode == 0, second.stderr
     assert first.stdout == second.stdout
 
