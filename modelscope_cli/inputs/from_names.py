@@ -61,7 +61,7 @@ def open_named(
         UsageError: a name the forward does not have, or that it misses; what cannot be read (exit 2).
         CannotRunError: a file that cannot be used (exit 4).
     """
-    arrange_named(module, named)  # wrong names are told before anything is read
+    outlined = arrange_named(module, named)  # wrong names are told before anything is read
     read = {name: _read(name, value) for name, value in named.items()}
     files = {name: value.files for name, value in read.items() if isinstance(value, _Pictures)}
     plan = plan_preprocessing(request, target.family, transforms, module) if files else None
@@ -86,16 +86,18 @@ def open_named(
                 )
 
     first = _cut(outline, cuts[0])
-    words = [f"{name} {_words(value, content)}" for name, value in read.items()]
-    notes = [f"input: {'; '.join(words)} (seed {request.seed})", *content.notes]
-    is_tensor = any(not isinstance(value, ShapeSpec) for value in content.values.values())
     info = InputInfo(
-        "image" if files else "tensor" if is_tensor else "noise",
+        "image" if files else "tensor" if tensors_in(content.values) else "noise",
         shapes_of(first),
-        tuple(file.name for pictures in files.values() for file in pictures),
+        tuple(file for name, value in read.items() for file in _files(value, named[name])),
         plan.words if plan is not None else None,
         names_of(first),
     )
+    words = [f"{name} {_words(value, content)}" for name, value in read.items()]
+    seed = f" (seed {request.seed})" if any(isinstance(value, ShapeSpec) for value in read.values()) else ""
+    notes = [f"input: {'; '.join(words)}{seed}", *content.notes]
+    if isinstance(outlined, tuple):
+        notes.append("the forward takes one argument, and is given all of them as a dict")
     if plan is not None:
         notes += preparation_notes(plan, transforms)
     n_images, n_batches = content.count(outline) * request.repeat, len(cuts) * request.repeat
@@ -193,6 +195,14 @@ class _Content:
             name: drawn[name] if name in drawn else map_tensors(value, lambda _, tensor: tensor.clone())
             for name, value in self.values.items()
         }
+
+
+def _files(read: Any, given: Any) -> list[str]:
+    """Return the files that were read for one name."""
+    if isinstance(read, _Pictures):
+        return [file.name for file in read.files]
+    specs = given if isinstance(given, list) else [given]
+    return [fspath(one) for one in specs if isinstance(read, Tensor) and isinstance(one, str | PathLike)]
 
 
 def _words(value: Any, content: _Content) -> str:

@@ -163,6 +163,31 @@ def test_a_loader_of_dicts_gives_named_inputs(model):
     assert record.run.input.names == ("pixels", "tokens")
 
 
+def test_files_of_tensors_are_read_and_told(both, model):
+    x = given(2)
+    torch.save(x["pixels"], "pixels.pt")
+    torch.save(x["tokens"], "tokens.pt")
+    document = both.typed(
+        "stats -m towers.py:Towers --input pixels=pixels.pt --input tokens=tokens.pt --quiet"
+    )
+    assert document["input"]["source"] == "tensor"
+    assert document["input"]["files"] == ["pixels.pt", "tokens.pt"]
+    record = ms.stats(model, {"pixels": Path("pixels.pt"), "tokens": x["tokens"]})
+    assert record["head"].mean == pytest.approx(float(model(**x).detach().mean()), rel=1e-5)
+    torch.save(list(x.values()), "both.pt")
+    error, _ = both.failed(
+        "stats -m towers.py:Towers --input pixels=both.pt --input tokens=tokens.pt", code=4
+    )
+    assert "'both.pt' holds 2 tensors, and 'pixels' is one" in error
+
+
+def test_a_hook_at_a_position_finds_it_with_named_inputs(model):
+    x = given()
+    with ms.hook(model, "zero@linear@1", args=x) as hooks:
+        assert not model(**x).any()
+    assert hooks.reports[0].fired == 1
+
+
 def test_images_of_one_name_are_stacked_and_batch_cuts_all_alike(both, model):
     words = (
         f"predict -m towers.py:Towers --input pixels={STAR} --input pixels={STAR} --top 1 --quiet --size 16"

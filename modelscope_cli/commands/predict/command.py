@@ -28,8 +28,7 @@ def predict(
         list[str] | None,
         typer.Argument(
             metavar="IMAGE",
-            help="Image files, folders, globs, '-' for standard input, or one tensor file (.pt, .npy, "
-            ".safetensors).",
+            help="Image files, folders, globs, '-' for standard input, or one .pt, .npy or .safetensors file.",
         ),
     ] = None,
     top: Annotated[int, whole("--top", min=1, metavar="K", help="How many classes or boxes an image.")] = TOP,
