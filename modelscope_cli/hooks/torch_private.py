@@ -109,6 +109,11 @@ def operators_shown_to(
         def __torch_dispatch__(
             self, operator: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
         ) -> Any:
+            if torch.is_inference_mode_enabled():  # where functions come as they are
+                with self:
+                    result = operator.decompose(*args, **(kwargs or {}))
+                if result is not NotImplemented:
+                    return result
             result = operator(*args, **(kwargs or {}))
             see(operator, args, kwargs or {}, result)
             return result

@@ -247,6 +247,22 @@ def test_heads_without_places_are_told_from_images():
     assert isinstance(turned, Heads)
 
 
+def test_a_model_in_inference_mode_is_seen_alike():
+    class Inference(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = vit()
+
+        @torch.inference_mode()
+        def forward(self, x: Tensor) -> Tensor:
+            return self.model(x)
+
+    model, x = Inference(), torch.randn(1, 3, 32, 32)
+    for one, plain in zip(seen_in(model, x), seen_in(model.model, x), strict=True):
+        assert_close(one.kept.weights.clone(), plain.kept.weights, A_NETWORK)
+        assert one.kept.key_grid == plain.kept.key_grid == (4, 4)
+
+
 def test_a_softmax_that_weighs_nothing_is_no_attention():
     class Gate(nn.Module):
         def __init__(self) -> None:

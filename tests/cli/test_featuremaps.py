@@ -255,19 +255,13 @@ def test_attention_is_a_map_a_head(run, cwd):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (
-            "{tiny} --attention",
-            "no selected layer attends: no softmax in it weighs values that are made of the input",
-        ),
-        ("-m own.py:vit -w none --size 64 --attention -l conv_proj", "no selected layer attends"),
+        ("{tiny} --attention", "no attention was seen in the selected layers: no softmax"),
+        ("-m own.py:vit -w none --size 64 --attention -l conv_proj", "no attention was seen"),
         (
             "-m own.py:vit -w none --size 64 -l *.out_proj",
             "no selected layer ran: encoder.layers.encoder_layer_0.",
         ),
-        (
-            "-m own.py:Nothing -w none --size 3",
-            "no layer of the model was seen to run, so there is nothing to draw",
-        ),
+        ("-m own.py:Nothing -w none --size 3", "no layer of the model was seen to run"),
     ],
 )
 def test_where_nothing_can_be_drawn_a_sentence_says_why(run, cwd, line, said):

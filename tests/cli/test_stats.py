@@ -273,4 +273,4 @@ def test_the_table_of_attention_has_a_row_a_head(run, cwd):
     refused = run("stats {star} -m own.py:vit -w none --size 64 --table attention --columns mean", expect=2)
     assert "mean" in refused.err
     refused = run("stats {star} -m own.py:vit -w none --size 64 --table attention -l conv_proj", expect=4)
-    assert "error: no selected layer attends" in refused.err
+    assert "error: no attention was seen in the selected layers" in refused.err

@@ -19,7 +19,10 @@ from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, HookSession, Intervention
 from modelscope_cli.records.run import Arguments
 
-NO_ATTENTION = "no selected layer attends: no softmax in it weighs values that are made of the input"
+NO_ATTENTION = (
+    "no attention was seen in the selected layers: "
+    "no softmax whose weights are multiplied with values made of the input"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ def stats(
 
     Raises:
         UsageError: a keyword, a pattern or a combination that means nothing (exit 2 on the command line).
-        CannotRunError: the model cannot be loaded or raised, no layer attends, or a file cannot be read or
+        CannotRunError: the model cannot be loaded or raised, no attention was seen, or a file cannot be read or
             written (exit 4).
     """
     if correlation and not as_patterns(layer):
@@ -139,7 +139,7 @@ def _attention(subject: Subject, selection: Selection, is_training: bool) -> tup
     """Run all batches once more.
 
     Raises:
-        CannotRunError: nothing in the selected layers attends (exit 4).
+        CannotRunError: no attention was seen in the selected layers (exit 4).
     """
     loaded = subject.loaded
     for intervention in subject.bound.interventions:
