@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as F
 import torchvision
 from tolerance import A_NETWORK, assert_close
 from torch import Tensor, nn
@@ -80,7 +81,7 @@ def by_linear(x: Tensor) -> Tensor:
 
 
 def by_unfold(x: Tensor) -> Tensor:
-    return nn.functional.unfold(x, PATCH, stride=PATCH).transpose(1, 2)
+    return F.unfold(x, PATCH, stride=PATCH).transpose(1, 2)
 
 
 @pytest.mark.parametrize("cut", [by_linear, by_unfold])
@@ -114,7 +115,7 @@ class Windows(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.patches(x).permute(0, 2, 3, 1)
         size = self.size
-        x = nn.functional.pad(x, (0, 0, 0, -x.shape[2] % size, 0, -x.shape[1] % size))
+        x = F.pad(x, (0, 0, 0, -x.shape[2] % size, 0, -x.shape[1] % size))
         x = torch.roll(x, (-self.shift, -self.shift), (1, 2))
         n, h, w, c = x.shape
         x = x.view(n, h // size, size, w // size, size, c).permute(0, 1, 3, 2, 4, 5)
@@ -183,6 +184,70 @@ def test_windows_and_grids_of_maxvit_show_what_went_into_them():
     assert "windows" in grid.record.note
 
 
+class Merging(nn.Module):
+    """Four neighbours become one, as between the stages of Swin."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches, self.look, self.reduce = Patches(), nn.Identity(), nn.Linear(8, 2, bias=False)
+        nn.init.constant_(self.reduce.weight, 0.25)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.patches(x).abs().permute(0, 2, 3, 1)
+        n, h, w, c = x.shape
+        x = x.view(n, h // 2, 2, w // 2, 2, c).transpose(2, 3).flatten(3)
+        return self.reduce(self.look(x).flatten(1, 2))
+
+
+def test_neighbours_that_are_merged_make_a_coarser_map():
+    x, numbers = numbered(4, 6)
+    look, reduced = maps_of(Merging(), x, "look", "reduce")
+    assert look.maps.shape == (8, 2, 3)
+    assert_close(look.maps[:2], torch.stack([numbers[0, ::2, ::2], 2 * numbers[0, ::2, ::2]]))
+    means = F.avg_pool2d(numbers, 2)
+    assert_close(reduced.maps, (3 * means).expand(2, -1, -1))
+
+
+class Pooled(nn.Module):
+    """Tokens of several heads, padded and pooled as maps, with what is written into a part of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches, self.look = Patches(), nn.Identity()
+        self.pool = nn.Conv2d(1, 1, 1, 2, bias=False)
+        nn.init.ones_(self.pool.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        maps = self.patches(x)
+        padded = F.pad(maps.flatten(0, 1)[:, None], (0, 1, 0, 1))
+        tokens = self.pool(padded).unflatten(0, (len(x), 2)).flatten(2).mT.clone()
+        tokens[:, :2] = tokens[:, :2] * 1.0
+        return self.look(tokens + maps.mean() * 0)
+
+
+def test_tokens_that_are_pooled_as_maps_have_the_places_of_the_smaller_map():
+    x, numbers = numbered(3, 5, n=2)
+    (exhibit,) = maps_of(Pooled(), x, "look")
+    assert_close(exhibit.maps[0], numbers[0, ::2, ::2])
+    assert exhibit.record.note == ""
+
+
+def test_what_comes_from_a_coarser_grid_lies_where_the_finer_one_does():
+    class Context(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.patches, self.look = Patches(), nn.Identity()
+
+        def forward(self, x: Tensor) -> Tensor:
+            maps = self.patches(x)
+            coarse = F.avg_pool2d(maps, 2).repeat_interleave(2, 2).repeat_interleave(2, 3)
+            return self.look((maps + 0 * coarse).flatten(2).mT)
+
+    x, numbers = numbered(4, 6)
+    (exhibit,) = maps_of(Context(), x, "look")
+    assert_close(exhibit.maps[:1], numbers)
+
+
 class Mixing(nn.Module):
     """Mixes tokens as MLP-Mixer does, by weights that change nothing."""
 
@@ -235,7 +300,7 @@ def test_tokens_of_an_unknown_operator_go_by_their_number_and_say_so():
 
     class Two(Tokens):
         def forward(self, x: Tensor) -> Tensor:
-            coarse = nn.functional.avg_pool2d(self.patches(x), 2)
+            coarse = F.avg_pool2d(self.patches(x), 2)
             return super().forward(x) + coarse.mean()
 
     x, _ = numbered(4, 4)

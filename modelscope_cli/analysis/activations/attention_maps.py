@@ -88,7 +88,8 @@ def _look(heads: Heads) -> _Look:
     if n_groups > 1:
         notes.append(f"put together from {counted(n_groups, 'window')}")
     if n_left:
-        notes.append("without padding" if n_groups > 1 else f"without {counted(n_left, 'extra token')}")
+        is_padding = n_groups > 1 or bool(is_placed.all())
+        notes.append("without padding" if is_padding else f"without {counted(n_left, 'extra token')}")
     positions = tuple(torch.nonzero(~is_placed[0]).flatten().tolist()) if len(queries) == 1 else ()
     return _Look(
         shape,

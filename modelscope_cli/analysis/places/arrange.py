@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.places.cells import Cells
+from modelscope_cli.analysis.places.cells import Cells, merged
 from modelscope_cli.records.naming import counted
 
 MOST_EXTRA = 16  # tokens beside those of the image, where only their number can tell
@@ -53,7 +53,8 @@ def by_cells(tensor: Tensor, cells: Cells, n_images: int) -> Arranged | None:
     inside = where[is_mine]
     kept, sides = _smallest_grid(inside, grid)
     if len(kept) < len(inside):
-        return Arranged(None, f"each place of the image is in it {len(inside) / len(kept):.3g} times")
+        times = f"{len(inside) / len(kept):.3g}"
+        return _of_several_cells(tensor, cells, n_images, times)
     notes = []
     is_cut = len(places) > 1 and bool((inside.diff() < 0).any())
     if is_cut:
@@ -77,6 +78,20 @@ def by_cells(tensor: Tensor, cells: Cells, n_images: int) -> Arranged | None:
     else:
         laid = values.index_select(1, column.to(values.device))
     return one_frame(laid.unflatten(1, sides), notes)
+
+
+def _of_several_cells(tensor: Tensor, cells: Cells, n_images: int, times: str) -> Arranged | None:
+    """Arrange what has each place of the image several times: channels of several cells that are about to be merged
+    make a coarser grid; of four dimensions the shape can tell; others are not a map."""
+    for dim in (tensor.ndim - 1, 1):
+        moved = cells.ids.movedim(dim, -1)
+        coarse = merged(Cells(moved.flatten(0, -2), cells.grid))
+        if coarse is not None:
+            ids = coarse.ids.view(*moved.shape[:-1], 1).expand(moved.shape).movedim(-1, dim)
+            return by_cells(tensor, Cells(ids, coarse.grid), n_images)
+    if tensor.ndim == 4 and len(tensor) == n_images:
+        return None
+    return Arranged(None, f"each place of the image is in it {times} times")
 
 
 def _smallest_grid(inside: Tensor, grid: tuple[int, ...]) -> tuple[Tensor, tuple[int, ...]]:

@@ -79,15 +79,38 @@ def seeded(shape: Sequence[int]) -> Cells:
     return Cells(ids.expand(tuple(shape)), tuple(grid))
 
 
-def is_seeded(cells: Cells) -> bool:
-    """Tell whether `(N, 1, ...)` cells are those of whole maps, in order."""
-    return cells.grid == tuple(cells.ids.shape[2:]) and torch.equal(cells.ids, seeded(cells.ids.shape).ids)
+def reseeded(cells: Cells, shape: Sequence[int]) -> Cells | None:
+    """Return the cells of `(N, C, ...)` maps that were made of whole maps of other sizes, each of one image.
+
+    Args:
+        cells: of the maps before, `(N, 1, ...)`; padding around them does not matter.
+
+    Returns:
+        None where they are not whole maps, in order.
+    """
+    ids, grid = cells.ids, cells.grid
+    if grid is None:
+        return None
+    for dim in range(2, ids.ndim):
+        is_placed = (ids >= 0).movedim(dim, 0).flatten(1).any(1)
+        ids = ids.index_select(dim, torch.nonzero(is_placed).flatten())
+    n_cells = math.prod(grid)
+    inside = torch.arange(n_cells).view(1, 1, *grid)
+    if not ids.numel():
+        return None
+    first = torch.div(ids.flatten(1)[:, 0], n_cells, rounding_mode="floor")
+    first = first.view(-1, *[1] * (ids.ndim - 1))
+    if tuple(ids.shape[2:]) != grid or not torch.equal(ids, first * n_cells + inside):
+        return None
+    made = seeded((1, 1, *shape[2:]))
+    return Cells(made.ids + first * made.ids.numel(), made.grid).images(shape)
 
 
 def joined(cells: Sequence[Cells], shape: Sequence[int]) -> Cells:
-    """Return the cells of what is computed element by element; nowhere where the operands do not lie in the
-    same."""
-    placed = [one for one in cells if one.grid is not None]
+    """Return the cells of what is computed element by element: those of the finest grid; nowhere where two operands
+    lie in different cells of it."""
+    finest = max((math.prod(one.grid) for one in cells if one.grid is not None), default=0)
+    placed = [one for one in cells if one.grid is not None and math.prod(one.grid) == finest]
     if not placed:
         return nowhere(shape)
     first, *others = placed

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from modelscope_cli.analysis.places.cells import Cells, distinct, merged, nowhere
@@ -40,6 +41,14 @@ class Places:
     def forgotten(self) -> "Places":
         """Return the same without the grid of cells where no element lies any more."""
         return self if self.cells.is_anywhere() else replace(self, cells=nowhere(self.cells.ids.shape))
+
+    def is_where(self, other: "Places") -> bool:
+        """Tell whether elements lie in the same cells."""
+        mine, its = (self.cells, self.columns), (other.cells, other.columns)
+        return all(
+            one is two or (one is not None and two is not None and torch.equal(one.ids, two.ids))
+            for one, two in zip(mine, its, strict=True)
+        )
 
     @property
     def sides(self) -> list[Cells]:

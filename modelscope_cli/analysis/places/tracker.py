@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from modelscope_cli.analysis.places.cells import Cells, distinct, is_seeded, joined, merged, nowhere, seeded
+from modelscope_cli.analysis.places.cells import Cells, distinct, joined, merged, nowhere, reseeded, seeded
 from modelscope_cli.analysis.places.places import Places, each, first_of, reduced, settled
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.torch_private import arguments_of, base_of, operators_shown_to
@@ -202,14 +202,10 @@ class Tracker:
             self.read_alone.setdefault(index % cells.ids.shape[dim])
 
     def _copy(self, into: Tensor, source: Any) -> Places | None:
-        known = self.of(source)
-        found = Places(known.cells.images(into.shape)) if known else None
-        base = base_of(into)
-        if base is not None:
-            before = self.of(into)
-            is_same = before is not None and found is not None
-            if not (is_same and before and found and torch.equal(before.cells.ids, found.cells.ids)):
-                self._known[base] = Places(nowhere(base.shape))
+        known, before, base = self.of(source), self.of(into), base_of(into)
+        found = known.moved(lambda ids: ids.expand(into.shape)) if known else None
+        if base is not None and not (before and found and before.is_where(found)):
+            self._known[base] = Places(nowhere(base.shape))
         return found
 
     def _product(self, a: Any, b: Any, result: Tensor) -> Places | None:
@@ -259,7 +255,8 @@ class Tracker:
         if one is not None and one.grid is not None:
             if one.ids.shape[2:] == sides:
                 return Places(one.images(result.shape))
-            return Places(seeded(result.shape)) if is_seeded(one) else None
+            again = reseeded(one, result.shape)
+            return Places(again) if again is not None else None
         is_of_images = result.shape[0] == self.n_images and len(sides) > 1 and min(sides) > 1
         return Places(seeded(result.shape)) if is_of_images else None
 
