@@ -51,25 +51,19 @@ def by_cells(tensor: Tensor, cells: Cells, n_images: int) -> Arranged | None:
     where = ids.permute(order).reshape(-1)
     is_mine = (where >= 0) & (where < math.prod(grid))
     inside = where[is_mine]
+    if not len(inside):
+        return None
     kept, sides = _smallest_grid(inside, grid)
     if len(kept) < len(inside):
         times = f"{len(inside) / len(kept):.3g}"
         return _of_several_cells(tensor, cells, n_images, times)
-    notes = []
     is_cut = len(places) > 1 and bool((inside.diff() < 0).any())
-    if is_cut:
-        n_images_in = n_images if places[0] == 0 else 1
-        notes.append(f"put together from {counted(cells.ids.shape[places[0]] // n_images_in, 'window')}")
-    n_left = int((where < 0).sum()) // n_images
-    if n_left:
-        notes.append(f"without {'padding' if is_cut else counted(n_left, 'extra token')}")
-    if len(inside) < math.prod(grid):
-        notes.append(f"{len(inside)} of {math.prod(grid)} places")
+    n_cut = ids.shape[places[0]] // (n_images if places[0] == 0 else 1) if is_cut else 0
+    notes = _notes(n_cut, int((where < 0).sum()) // n_images, len(inside), math.prod(grid))
     # Where each cell of the grid is found among the columns of `values`; behind them stands what is not there.
     column = torch.full((math.prod(sides),), len(where))
-    column[torch.searchsorted(kept, inside) if len(kept) == len(column) else inside] = torch.nonzero(is_mine)[
-        :, 0
-    ]
+    spots = torch.searchsorted(kept, inside) if len(kept) == len(column) else inside
+    column[spots] = torch.nonzero(is_mine).flatten()
     if len(inside) < len(column):
         values = values if values.is_floating_point() else values.float()
         values = torch.cat([values, values.new_full((len(values), 1), math.nan)], 1)
@@ -78,6 +72,15 @@ def by_cells(tensor: Tensor, cells: Cells, n_images: int) -> Arranged | None:
     else:
         laid = values.index_select(1, column.to(values.device))
     return one_frame(laid.unflatten(1, sides), notes)
+
+
+def _notes(n_windows: int, n_left: int, n_inside: int, n_cells: int) -> list[str]:
+    notes = [f"put together from {counted(n_windows, 'window')}"] if n_windows else []
+    if n_left:
+        notes.append(f"without {'padding' if n_windows else counted(n_left, 'extra token')}")
+    if n_inside < n_cells:
+        notes.append(f"{n_inside} of {n_cells} places")
+    return notes
 
 
 def _of_several_cells(tensor: Tensor, cells: Cells, n_images: int, times: str) -> Arranged | None:
