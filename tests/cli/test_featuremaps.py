@@ -210,12 +210,9 @@ class Registers(nn.Module):
 """
 
 NOTHING = """
-def Nothing():
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return torch.jit.script(nn.Linear(3, 3))
+class Nothing(nn.Module):
+    def forward(self, x):
+        return "a word"
 """
 
 
@@ -261,7 +258,7 @@ def test_attention_is_a_map_a_head(run, cwd):
             "-m own.py:vit -w none --size 64 -l *.out_proj",
             "no selected layer ran: encoder.layers.encoder_layer_0.",
         ),
-        ("-m own.py:Nothing -w none --size 3", "no layer of the model was seen to run"),
+        ("-m own.py:Nothing -w none", "no layer of the model gave a tensor, so there is nothing to draw"),
     ],
 )
 def test_where_nothing_can_be_drawn_a_sentence_says_why(run, cwd, line, said):

@@ -152,5 +152,5 @@ def _nothing_to_draw(
     elif is_attention:
         message = NO_ATTENTION
     else:
-        message = "no layer of the model was seen to run, so there is nothing to draw"
+        message = "no layer of the model gave a tensor, so there is nothing to draw"
     return CannotRunError(message, f"modelscope summary {model}")
