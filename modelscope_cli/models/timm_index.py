@@ -12,7 +12,7 @@ from pathlib import Path
 from modelscope_cli.records.run import Shape
 
 _INDEX = Path(__file__).with_name("timm_architectures.txt.xz")
-# Hexadecimal digits of SHA-256: of 2e11 files of others one is taken for one of timm's, and refused when it is loaded.
+# Hexadecimal digits of SHA-256: of 2e11 files of others one is taken for timm's, and refused when it is loaded.
 _LENGTH = 12
 
 
