@@ -1,5 +1,6 @@
 """Settings for the whole suite, and seeing everything about a model that a command might change."""
 
+import gc
 import os
 import signal
 from collections.abc import Callable
@@ -28,6 +29,15 @@ def pytest_configure() -> None:
     """Let Ctrl-C work in what the tests start: a shell that runs us in the background has it ignored, for all."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what is imported by now to itself: `watch` looks through all objects there are, and so does `gc`."""
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -83,3 +93,18 @@ def unchanged() -> Callable[["nn.Module"], Callable[[], None]]:
         return check
 
     return take
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write an empty figure for each of matplotlib's: most of a short command is drawing.
+
+    For tests that look at something else. `cli/test_hostile_text.py` and the README's commands draw what all write.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    save, empty = Figure.savefig, Figure(figsize=(0.1, 0.1))
+    FigureCanvasAgg(empty)
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *where, **how: save(empty, *where, **how))
+    monkeypatch.setattr("modelscope_cli.report.canvas._use_plain_words", lambda figure: None)

@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "hooks": PLAIN,
     "rules": PLAIN,
     "report": PLAIN,
-    "inputs": {*PLAIN, "lean"},
+    "inputs": {*PLAIN, "hooks", "lean"},  # for the tensors in nested arguments
     "models": {*PLAIN, "checkpoints", "inputs", "lean"},
     "analysis": {*CORE, "rules"},
     "training": {*CORE, "analysis", "rules"},
@@ -182,6 +182,7 @@ OF_THE_SHELL = {
     "save",
     "fail_on",
     "images",
+    "input",  # by name, which is a dict for the function
     "first",  # by position: a model, or else an image or a folder
     "folder",
     "model",  # None where nobody named one: the function's default then

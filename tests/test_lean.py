@@ -5,13 +5,15 @@ import sys
 
 import pytest
 import torch
+import warm
 
 from modelscope_cli.lean import lean_imports, without_dynamo
 from modelscope_cli.models.on_meta import on_meta, skip_random_fills
 
 PREAMBLE = """
-import sys
+import sys, warnings
 import torch
+warnings.simplefilter("error")
 heavy = {"torch._dynamo", "torch._dynamo.utils", "sympy", "torch.fx.experimental.symbolic_shapes"}
 if heavy & set(sys.modules):
     print("torch imports them itself"), sys.exit(0)
@@ -23,13 +25,7 @@ shell.__enter__()
 
 
 def run(script: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PREAMBLE + script],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = warm.run("-c", PREAMBLE + script, imported=warm.TORCH)
     assert done.returncode == 0, done.stderr
 
 
@@ -49,7 +45,7 @@ assert round(counter.get_total_flops() / 2e9, 3) == torchvision.models.ResNet34_
 """)
 
 
-def test_the_real_modules_work_afterwards() -> None:
+def test_the_real_modules_work_afterwards_and_are_not_replaced() -> None:
     run("""
 with without_dynamo():
     import torchvision
@@ -59,7 +55,11 @@ with without_dynamo():
 boxes = [torch.tensor([[0.0, 0.0, 4.0, 4.0]])]
 assert torchvision.ops.roi_align(torch.ones(1, 1, 8, 8), boxes, 2).sum() == 4
 import torch._dynamo
-assert torch._dynamo.__file__
+real = torch._dynamo
+assert real.__file__
+with without_dynamo():
+    assert sys.modules["torch._dynamo"] is real
+assert torch._dynamo is real
 compiled = torch.compile(lambda x: x.sin() + 1, backend="eager")
 assert torch.equal(compiled(torch.zeros(3)), torch.ones(3))
 with FlopCounterMode(display=False) as counter:
@@ -78,16 +78,6 @@ with without_dynamo():
     import torch._dynamo.config
     assert sys.modules["sympy"].__file__ and sys.modules["torch._dynamo"].__file__
     assert sys.modules["torch.fx.experimental.symbolic_shapes"].ShapeEnv
-""")
-
-
-def test_no_stub_replaces_a_module_that_is_loaded() -> None:
-    run("""
-import torch._dynamo
-real = torch._dynamo
-with without_dynamo():
-    assert sys.modules["torch._dynamo"] is real
-assert torch._dynamo is real
 """)
 
 
@@ -141,8 +131,7 @@ def test_without_dynamo_nests() -> None:
 def test_no_command_on_a_torchvision_model_imports_dynamo(line: str) -> None:
     code = "import sys; from modelscope_cli.shell.app import run; run(sys.argv[1:])"
     code += "; sys.exit('torch._dynamo' in sys.modules)"
-    command = [sys.executable, "-c", code, *line.split(), "--quiet"]
-    assert subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode == 0
+    assert warm.run("-c", code, *line.split(), "--quiet", imported=warm.TORCH).returncode == 0
 
 
 def test_the_stand_ins_are_for_the_shell_alone() -> None:
@@ -165,27 +154,27 @@ with without_dynamo():  # switched off within only
 """)
 
 
-@pytest.mark.parametrize(
-    "call", ["summary('squeezenet1_1')", "load('squeezenet1_1', weights='none')", "stats(model, x)"]
-)
-def test_public_functions_never_install_a_stand_in(call: str) -> None:
+# Whoever opened the stand-ins would call this, whatever is loaded by then.
+NO_STAND_IN = """
+from modelscope_cli import lean
+lean._StandIn, lean._SERVED = None, {"a module that nobody loads": {}}
+"""
+
+
+def test_public_functions_never_install_a_stand_in() -> None:
     run(f"""
 shell.__exit__(None, None, None)
 import modelscope_cli as ms
-from modelscope_cli import lean
-lean._StandIn = None  # calling it would raise
-model, x = torch.nn.Conv2d(3, 4, 3), torch.ones(1, 3, 8, 8)
-ms.{call}
+{NO_STAND_IN}
+ms.summary("squeezenet1_1")
+ms.load("squeezenet1_1", weights="none")
+ms.stats(torch.nn.Conv2d(3, 4, 3), torch.ones(1, 3, 8, 8))
 """)
 
 
 def test_the_test_for_stand_ins_can_fail() -> None:
     with pytest.raises(AssertionError, match="not callable"):
-        run("""
-from modelscope_cli import lean
-lean._StandIn = None
-from modelscope_cli.models import zoo
-""")
+        run(f"{NO_STAND_IN}\nfrom modelscope_cli.models import zoo")
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,16 @@
 
 `start` and `run` stand for `subprocess.Popen` and `subprocess.run` of `[sys.executable, *arguments]`, both outputs
 captured as text. The interpreter itself is not fresh: tests of what is imported, of how Python starts or of the
-traceback it prints start one of their own.
+traceback it prints start one of their own, or ask for one that has imported torch alone.
 """
 
 import atexit
 import contextlib
 import gc
+import importlib
 import json
 import os
+import pkgutil
 import runpy
 import select
 import signal
@@ -22,17 +24,23 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+# What a Python has imported before it is forked; `.*` stands for every module of a package.
+EVERYTHING = ("torch._dynamo", "matplotlib.figure", "matplotlib.backends.backend_agg", "modelscope_cli.*")
+TORCH = ("torch",)
+
 
 class Process:
     """The part of `subprocess.Popen` that tests need."""
 
-    def __init__(self, arguments: list[str], cwd: Path | None, env: Mapping[str, str] | None) -> None:
+    def __init__(
+        self, arguments: list[str], cwd: Path | None, env: Mapping[str, str] | None, imported: tuple[str, ...]
+    ) -> None:
         self.args = arguments
         self.returncode: int | None = None
         out, err, self._status = os.pipe(), os.pipe(), os.pipe()
         request = {"argv": arguments, "cwd": str(cwd or Path.cwd()), "env": dict(env or os.environ)}
         given = [out[1], err[1], self._status[1]]
-        server = _server()
+        server = _server(imported)
         socket.send_fds(server, [json.dumps(request).encode()], given)
         for descriptor in given:
             os.close(descriptor)
@@ -91,26 +99,34 @@ class Process:
         self.wait()
 
 
-def start(*arguments: object, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Process:
+def start(
+    *arguments: object,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    imported: tuple[str, ...] = EVERYTHING,
+) -> Process:
     """Start `python ARGUMENTS...`; the arguments are `-m MODULE`, `-c CODE` or a file, and what follows."""
-    return Process([str(one) for one in arguments], cwd, env)
+    return Process([str(one) for one in arguments], cwd, env, imported)
 
 
 def run(
-    *arguments: object, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    *arguments: object,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    imported: tuple[str, ...] = EVERYTHING,
 ) -> subprocess.CompletedProcess[str]:
     """Run `python ARGUMENTS...` to its end."""
-    process = start(*arguments, cwd=cwd, env=env)
+    process = start(*arguments, cwd=cwd, env=env, imported=imported)
     out, err = process.communicate()
     return subprocess.CompletedProcess(process.args, process.wait(), out, err)
 
 
 @cache
-def _server() -> socket.socket:
+def _server(imported: tuple[str, ...]) -> socket.socket:
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with there:
         process = subprocess.Popen(
-            [sys.executable, __file__, str(there.fileno())],
+            [sys.executable, __file__, str(there.fileno()), *imported],
             pass_fds=[there.fileno()],
             stdin=subprocess.DEVNULL,
         )
@@ -121,6 +137,14 @@ def _server() -> socket.socket:
 
     atexit.register(dismiss)
     return here
+
+
+def _import(name: str) -> None:
+    package, dot, _ = name.partition(".*")
+    module = importlib.import_module(package)
+    for found in pkgutil.walk_packages(module.__path__, f"{package}.") if dot else ():
+        if not found.name.endswith(".__main__"):  # that is to be run
+            importlib.import_module(found.name)
 
 
 def _serve(requests: socket.socket) -> dict[str, Any]:
@@ -138,7 +162,7 @@ def _serve(requests: socket.socket) -> dict[str, Any]:
                 continue
             data, descriptors, *_ = socket.recv_fds(requests, 1 << 20, 3)
             if not data:  # whoever asked has gone
-                sys.exit()
+                os._exit(0)
             out, err, status = descriptors
             pid = os.fork()
             if not pid:
@@ -168,6 +192,8 @@ def _tell_who_ended(waiting: dict[int, int]) -> None:
 
 def _become(argv: list[str], cwd: str, env: dict[str, str]) -> None:
     """Do what `python ARGV...` does."""
+    if interrupts := sys.modules.get("modelscope_cli.interrupts"):
+        interrupts._State.process = os.getpid()  # as if it had been imported here; a fork is not to clean up
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
@@ -211,6 +237,8 @@ def _leave(code: int) -> None:
 
 
 if __name__ == "__main__":
+    for name in sys.argv[2:]:
+        _import(name)
     gc.freeze()  # what all processes share is not to be looked through, and so copied, by each
     request = _serve(socket.socket(fileno=int(sys.argv[1])))
     _leave(_code_of(request))

@@ -1,6 +1,6 @@
 """`hook`: what `--hook` does, in a model that the caller runs himself, forward and backward."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from modelscope_cli.errors import ModelscopeError, UsageError
 from modelscope_cli.hooks.binding import BoundHooks, ParametersKept, bind_hooks
 from modelscope_cli.hooks.patterns import parse_pattern
 from modelscope_cli.hooks.session import HookSession
+from modelscope_cli.inputs.calling import arrange_named
 from modelscope_cli.records.hooks import HookReport
 from modelscope_cli.records.progress import SILENT
 from modelscope_cli.records.run import Notice
@@ -51,8 +52,8 @@ def hook(
     Args:
         hooks: as `--hook` takes them, `"zero@layer3"` or `"grad:clamp=-1,1@conv"`; or a function of yours as
             `(kind, pattern, function)`: `("forward", "conv", fn)`, called as PyTorch calls hooks of that kind.
-        args: example inputs, a tensor or a tuple of them. Only patterns with a position (`relu#1`, `conv@3`) need
-            them: which call is meant is found out in a run beforehand.
+        args: example inputs: a tensor, a tuple of them, or a dict of them by name. Only patterns with a position
+            (`relu#1`, `conv@3`) need them: which call is meant is found out in a run beforehand.
         seed: of noise and shuffling.
         say: is given the lines of `print`; they go to stderr otherwise.
 
@@ -72,7 +73,8 @@ def hook(
                 message = f"hook '{spec}' means certain calls, and their order is not known beforehand"
                 raise UsageError(message, "give example inputs: args=x")
         given = args if isinstance(args, tuple) else (args,)
-        bound = bind_hooks(read, module, given, seed=seed, say=say or SILENT.say)
+        example = arrange_named(module, args) if isinstance(args, Mapping) else given
+        bound = bind_hooks(read, module, example, seed=seed, say=say or SILENT.say)
         active = ActiveHooks(bound)
         # The parameters are the caller's, who may be training them.
         acting = [one for one in bound.interventions if not isinstance(one, ParametersKept)]

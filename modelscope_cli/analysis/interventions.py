@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from modelscope_cli.errors import ModelscopeError, UsageError
 from modelscope_cli.records.naming import some
 from modelscope_cli.records.progress import Progress
-from modelscope_cli.records.run import invocation
+from modelscope_cli.records.run import Arguments, invocation
 from modelscope_cli.report.folder import check_file
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def _explained(spec: "HookSpec", function: Callable[..., Any]) -> Callable[..., 
 
 
 def bind(
-    hooks: Sequence[ReadHook], loaded: "LoadedModel", args: tuple[Any, ...], seed: int, progress: Progress
+    hooks: Sequence[ReadHook], loaded: "LoadedModel", args: Arguments, seed: int, progress: Progress
 ) -> "BoundHooks":
     """Bind the hooks to a model; `args` is what it will be called with.
 

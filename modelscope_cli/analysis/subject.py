@@ -1,6 +1,7 @@
 """What every analysis begins with: a model, what it is run on, and the hooks in it; and the header it ends with."""
 
 import copy
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,7 +15,8 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import not_looked_into
 from modelscope_cli.hooks.selection import Selection, select, uncalled
 from modelscope_cli.hooks.session import ForwardError
-from modelscope_cli.inputs.batch import Batch, Inputs
+from modelscope_cli.inputs.batch import Batch, Inputs, shapes_of
+from modelscope_cli.inputs.calling import check_call
 from modelscope_cli.inputs.given import Given, as_given, open_given
 from modelscope_cli.inputs.stated import stated_labels, stated_preset
 from modelscope_cli.models.load import LoadedModel, load_model
@@ -24,7 +26,7 @@ from modelscope_cli.models.uncompiled import compiled_notes, uncompiled
 from modelscope_cli.records.hooks import HookReport
 from modelscope_cli.records.keywords import DEFAULTS, Keywords, ModelKeywords
 from modelscope_cli.records.progress import SILENT, Progress
-from modelscope_cli.records.run import ModelInfo, Notice, Run, WeightsInfo, invocation
+from modelscope_cli.records.run import Arguments, ModelInfo, Notice, Run, WeightsInfo, invocation
 
 if TYPE_CHECKING:
     from modelscope_cli.hooks.binding import BoundHooks
@@ -87,21 +89,22 @@ class Subject:
 
         Args:
             is_training: noise is two images then, as batch norm needs more than one value a channel.
-            batch: images in one forward where nobody said how many.
+            batch: images in one forward where nobody said how many; named inputs are one forward then.
             repeat: how often to go through all of them; noise is new each time.
 
         Raises:
             UsageError, CannotRunError: an input that cannot be read, or is none for this model (exit 2, 4).
         """
         request = self._given.request
-        if request.batch is None and self._given.is_noise and not request.shapes and is_training:
-            request = replace(request, batch=2)
-        elif request.batch is None and batch is not None and not self._given.is_noise:
-            request = replace(request, batch=batch)
+        if request.batch is None and self._given.named is None:
+            if self._given.is_noise and not request.shapes and is_training:
+                request = replace(request, batch=2)
+            elif batch is not None and not self._given.is_noise:
+                request = replace(request, batch=batch)
         request = replace(request, repeat=repeat)
         self.inputs = open_for(replace(self._given, request=request), self.loaded, self.progress)
         self.warnings += self.inputs.warnings
-        self.first = next(iter(self.inputs))
+        self.first = first_of(self.inputs, self.loaded)
         self.loaded = with_shapes(self.loaded, self.first.args, self.seed, self.progress)
 
     def select(self, layer: str | Sequence[str], exclude: str | Sequence[str] = ()) -> Selection:
@@ -212,6 +215,17 @@ def open_for(given: Given, loaded: LoadedModel, progress: Progress) -> Inputs:
     return inputs
 
 
+def first_of(inputs: Inputs, loaded: LoadedModel) -> Batch:
+    """Return the first batch, which the forward can be called with as far as its signature tells.
+
+    Raises:
+        UsageError: it needs other arguments (exit 2).
+    """
+    first = next(iter(inputs))
+    check_call(loaded.module, first.args, next(filter(os.path.exists, inputs.info.files), None))
+    return first
+
+
 def refuse_idle(keywords: ModelKeywords | Keywords) -> None:
     """Refuse what says how to build a model where one was handed over: what is asked for is done or an error."""
     for name in ("weights", "checkpoint", "key", "num_classes", "model_arg", "device", "dtype"):
@@ -238,7 +252,7 @@ def describe_module(module: nn.Module) -> LoadedModel:
     )
 
 
-def with_shapes(loaded: LoadedModel, args: tuple[Any, ...], seed: int, progress: Progress) -> LoadedModel:
+def with_shapes(loaded: LoadedModel, args: Arguments, seed: int, progress: Progress) -> LoadedModel:
     """Run a model with lazy layers once, so that they have shapes; any other comes back as it is.
 
     One that was handed over is copied first: a first run cannot be undone.
@@ -253,11 +267,9 @@ def with_shapes(loaded: LoadedModel, args: tuple[Any, ...], seed: int, progress:
     module = _copied(module) if is_theirs else module
     try:
         with torch.no_grad(), seeded(seed):
-            module.eval()(*args)
+            module.eval()(**args) if isinstance(args, dict) else module.eval()(*args)
     except Exception as error:
-        raise ForwardError(
-            error, None, tuple(tuple(arg.shape) for arg in args if torch.is_tensor(arg))
-        ) from error
+        raise ForwardError(error, None, shapes_of(args)) from error
     module.train(loaded.module.training)
     progress.note(
         f"lazy layers: their shapes are those of one first run{', of a copy' * is_theirs} (seed {seed})"

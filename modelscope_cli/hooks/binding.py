@@ -20,6 +20,7 @@ from modelscope_cli.hooks.spec import HookSpec, about_pattern
 from modelscope_cli.hooks.tally import differs
 from modelscope_cli.records.hooks import HookReport
 from modelscope_cli.records.naming import label
+from modelscope_cli.records.run import Arguments
 
 _KINDS: dict[str, type[Hooked]] = {
     "forward": ForwardHook,
@@ -81,7 +82,7 @@ class BoundHooks:
 def bind_hooks(
     typed: Sequence[tuple[HookSpec, Callable[..., Any] | None]],
     model: nn.Module,
-    args: tuple[Any, ...],
+    args: Arguments,
     *,
     seed: int = 0,
     say: Callable[[str], None],
@@ -112,7 +113,7 @@ def bind_hooks(
 
 
 def _meant(
-    model: nn.Module, pattern: str, args: tuple[Any, ...]
+    model: nn.Module, pattern: str, args: Arguments
 ) -> tuple[tuple[str, ...], tuple[tuple[str, int], ...] | None]:
     """Return the layers a pattern means and, where it speaks of calls, those; both in the order of the model."""
     order = [layer.name for layer, _ in list_layers(model)]

@@ -23,6 +23,7 @@ from modelscope_cli.hooks.patterns import (
 )
 from modelscope_cli.hooks.session import Call, HookSession, Observer
 from modelscope_cli.hooks.tensor_use import TensorUse, UseMode
+from modelscope_cli.records.run import Arguments
 
 T = TypeVar("T")
 
@@ -57,7 +58,7 @@ def select(
     model: nn.Module,
     layers: Sequence[str],
     exclude: Sequence[str],
-    args: tuple[Any, ...],
+    args: Arguments,
     *,
     is_feedforward: bool = False,
 ) -> Selection:
@@ -145,9 +146,7 @@ def _has_own_parameters(module: nn.Module) -> bool:
     return next(module.parameters(recurse=False), None) is not None
 
 
-def uncalled(
-    model: nn.Module, selection: Selection, seen: Iterable[str], args: tuple[Any, ...]
-) -> tuple[str, ...]:
+def uncalled(model: nn.Module, selection: Selection, seen: Iterable[str], args: Arguments) -> tuple[str, ...]:
     """Return the names of the layers that were meant and are not among `seen`.
 
     Where nobody asked for particular layers, of all leaf layers that take no part in a forward with `args`:
@@ -171,7 +170,7 @@ def _has_own_tensors(module: nn.Module) -> bool:
     return any(True for _ in (*module.parameters(recurse=False), *module.buffers(recurse=False)))
 
 
-def _used_directly(model: nn.Module, args: tuple[Any, ...]) -> set[str]:
+def _used_directly(model: nn.Module, args: Arguments) -> set[str]:
     """Return the layers of whose own tensors a forward uses one; none where it cannot be run another time."""
     with suppress(Exception):  # what a forward raises has been told already
         return _on_twin(model, args, _watch_use)
@@ -180,7 +179,7 @@ def _used_directly(model: nn.Module, args: tuple[Any, ...]) -> set[str]:
     return set()
 
 
-def _watch_use(model: nn.Module, args: tuple[Any, ...]) -> set[str]:
+def _watch_use(model: nn.Module, args: Arguments) -> set[str]:
     use = TensorUse(model)
     with HookSession(model) as session, UseMode(use):
         session.run(args)
@@ -195,7 +194,7 @@ class _CallRecorder(Observer):
         self.calls.append(call)
 
 
-def trace_calls(model: nn.Module, args: tuple[Any, ...], *, may_run: bool = True) -> list[Call] | None:
+def trace_calls(model: nn.Module, args: Arguments, *, may_run: bool = True) -> list[Call] | None:
     """Return the calls of one pass in the order they begin.
 
     Tried first on a copy of the model whose tensors hold no data (the meta device), so that nothing of the
@@ -210,14 +209,14 @@ def trace_calls(model: nn.Module, args: tuple[Any, ...], *, may_run: bool = True
         return _watch_calls(model, args) if may_run else None
 
 
-def _watch_calls(model: nn.Module, args: tuple[Any, ...]) -> list[Call]:
+def _watch_calls(model: nn.Module, args: Arguments) -> list[Call]:
     recorder = _CallRecorder()
     with HookSession(model, [recorder]) as session:
         session.run(args)
     return recorder.calls
 
 
-def _on_twin(model: nn.Module, args: tuple[Any, ...], watch: Callable[[nn.Module, tuple[Any, ...]], T]) -> T:
+def _on_twin(model: nn.Module, args: Arguments, watch: Callable[[nn.Module, Arguments], T]) -> T:
     return watch(_meta_twin(model), map_tensors(args, lambda _, tensor: tensor.to("meta")))
 
 

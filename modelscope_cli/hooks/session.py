@@ -1,5 +1,6 @@
 """The hook session: attach to a model's layers, run it, look at every call, and leave it as it was found."""
 
+import inspect
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -21,7 +22,7 @@ from modelscope_cli.hooks.patterns import Layer
 from modelscope_cli.hooks.snapshot import Snapshot
 from modelscope_cli.hooks.torch_private import in_backward, run_uncompiled
 from modelscope_cli.records.naming import label
-from modelscope_cli.records.run import Shape
+from modelscope_cli.records.run import Arguments, Shape
 
 # So many are taken of what a model gives by and by.
 _MOST_OUTPUTS = 1000
@@ -111,13 +112,12 @@ class ForwardError(CannotRunError):
         where = f"{call.label or 'the model itself'} ({call.type})" if call else "the model"
         shapes = " and ".join(str(list(shape)) for shape in input_shapes)
         given = f", given {shapes}" if shapes else ""
-        hint = "modelscope summary --help   shows how to give another input (--input-shape, --size, --batch)"
+        hint = "modelscope summary --help   shows how to give another input (--input, --input-shape, --batch)"
         if is_out_of_memory(error):
             reason, hint = OUT_OF_MEMORY, LESS_MEMORY
         elif reason.startswith("Expected more than 1 value per channel when training"):
-            hint = (
-                "--batch 2, or --mode eval   (batch norm in train mode needs more than one value a channel)"
-            )
+            hint = "--batch 2 of noise, else two images, or --mode eval   "
+            hint += "(batch norm in train mode needs more than one value a channel)"
         super().__init__(f"forward raised in {where}{given}: {type(error).__name__}: {reason[:300]}", hint)
 
 
@@ -201,6 +201,11 @@ class HookSession:
         self._snapshot: Snapshot | None = None
         self._uncompiled = ExitStack()
         self._begin_pass()
+
+    @property
+    def running(self) -> tuple[tuple[Call, nn.Module], ...]:
+        """The calls that are open at this moment, the outermost first."""
+        return tuple((frame.call, frame.module) for frame in self._open)
 
     def _begin_pass(self) -> None:
         self._n_calls = 0
@@ -341,8 +346,8 @@ class HookSession:
             return (call.name, call.index) in self._wanted
         return self._names is None or call.name in self._names
 
-    def run(self, args: tuple[Any, ...]) -> Any:
-        """Run one forward pass and return the output, None where it was cut short.
+    def run(self, args: Arguments) -> Any:
+        """Run one forward pass with arguments in order or by name; return the output, None where it was cut short.
 
         Raises:
             ForwardError: the model raised; names the layer and the shapes it was given (exit 4). What an
@@ -351,11 +356,11 @@ class HookSession:
         observer_error = None
         try:
             with torch.set_grad_enabled(self._with_gradients):
-                return self.model(*args)
+                return self.model(**args) if isinstance(args, dict) else self.model(*args)
         except _StopForward as stop:
             observer_error = stop.__cause__
         except Exception as error:
-            raise self._forward_error(error) from error
+            raise self._forward_error(error, args) from error
         finally:
             self._open.clear()  # these hold tensors
             self._failed = None
@@ -363,9 +368,15 @@ class HookSession:
             raise observer_error
         return None
 
-    def _forward_error(self, error: Exception) -> ForwardError:
-        if self._failed is None or self._failed[0] is not error:
-            return ForwardError(error, None, ())
-        _, innermost = self._failed
-        shapes = tuple(tuple(tensor.shape) for _, tensor in tensors_in(innermost.inputs))
-        return ForwardError(error, innermost.call, shapes)
+    def _forward_error(self, error: Exception, args: Arguments) -> ForwardError:
+        raised = ForwardError(error, None, ())
+        if self._failed is not None and self._failed[0] is error:
+            _, innermost = self._failed
+            shapes = tuple(tuple(tensor.shape) for _, tensor in tensors_in(innermost.inputs))
+            raised = ForwardError(error, innermost.call, shapes)
+        is_one_dict = isinstance(args, tuple) and len(args) == 1 and isinstance(args[0], dict)
+        if is_one_dict and isinstance(error, TypeError | KeyError | AttributeError):
+            name = next(iter(inspect.signature(self.model.forward).parameters))
+            way = f"the forward was given them all as one dict, '{name}'; to give it one tensor: "
+            raised.hint = f"{way}--input {name}=1,3,224,224"
+        return raised

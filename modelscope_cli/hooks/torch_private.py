@@ -17,6 +17,8 @@ from torch.overrides import TorchFunctionMode
 
 with contextlib.suppress(ImportError):
     import torch.utils._pytree
+with contextlib.suppress(ImportError):
+    import torch.utils._python_dispatch
 
 # One level of a container: its children by name, and what makes a container of the same kind of others.
 Children = tuple[list[tuple[str, Any]], Callable[[list[Any]], Any]]
@@ -91,6 +93,44 @@ def remove_mode(mode: TorchFunctionMode) -> int:
     for one in reversed(above):
         overrides._push_mode(one)
     return len(above)
+
+
+def operators_shown_to(
+    see: Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None],
+) -> AbstractContextManager[Any]:
+    """While open, every operator that runs in this thread is shown to `see(operator, args, kwargs, result)`, below
+    autograd, where functions and modules have become the few kinds of operators they are made of. What `see`
+    computes itself is not shown. Where torch has no such door, nothing is."""
+    dispatch = getattr(torch.utils, "_python_dispatch", None)
+    if dispatch is None:
+        return nullcontext()
+
+    class _Mode(dispatch.TorchDispatchMode):  # type: ignore[name-defined,misc]
+        def __torch_dispatch__(
+            self, operator: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        ) -> Any:
+            if torch.is_inference_mode_enabled():  # where functions come as they are
+                with self:
+                    result = operator.decompose(*args, **(kwargs or {}))
+                if result is not NotImplemented:
+                    return result
+            result = operator(*args, **(kwargs or {}))
+            see(operator, args, kwargs or {}, result)
+            return result
+
+    return _Mode()
+
+
+def arguments_of(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of an operator by name; empty where it does not tell."""
+    known = getattr(getattr(operator, "_schema", None), "arguments", ())
+    return {**{one.name: value for one, value in zip(known, args, strict=False)}, **kwargs}
+
+
+def base_of(tensor: Tensor) -> Tensor | None:
+    """Return the tensor that this one is a view of; None where it is not one, or torch does not tell."""
+    base = getattr(tensor, "_base", None)
+    return base if isinstance(base, Tensor) else None
 
 
 def version_of(tensor: Tensor) -> int:

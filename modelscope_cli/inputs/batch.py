@@ -1,5 +1,6 @@
 """What a model is called with, and how a tensor gets there."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -7,13 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from modelscope_cli.hooks.layers import map_tensors, tensors_in
 from modelscope_cli.inputs.preprocess import Preprocessing
-from modelscope_cli.records.run import InputInfo, Notice, Shape
+from modelscope_cli.records.run import Arguments, InputInfo, Notice, Shape
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The arguments of one forward: `model(*args)`.
+    """The arguments of one forward: `model(*args)`, or `model(**args)` where they are a dict.
 
     Attributes:
         args: on the device; floats in the model's dtype, integers as they are.
@@ -23,7 +25,7 @@ class Batch:
             None where there are no images to prepare.
     """
 
-    args: tuple[Any, ...]
+    args: Arguments
     n_images: int
     names: tuple[str, ...] = ()
     make_pictures: Callable[[], tuple[Tensor, ...]] = field(default=tuple, repr=False)
@@ -77,22 +79,44 @@ class ModelSide:
             return tuple(tensors)
         return ([image for tensor in tensors for image in (tensor if tensor.ndim == 4 else [tensor])],)
 
-    def place(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Move arguments to the device; floats in the model's dtype."""
-        return tuple(
-            [self._move(x) for x in arg] if isinstance(arg, list) else self._move(arg) for arg in args
-        )
+    def place(self, args: Arguments) -> Any:
+        """Move the tensors in arguments to the device; floats in the model's dtype."""
+        return map_tensors(args, self._move)
 
-    def _move(self, tensor: Tensor) -> Tensor:
+    def _move(self, path: str, tensor: Tensor) -> Tensor:
         return tensor.to(self.device, self.dtype if tensor.is_floating_point() else tensor.dtype)
 
 
-def shapes_of(args: tuple[Any, ...]) -> tuple[Shape, ...]:
+def map_arguments(args: Arguments, change: Callable[[Any], Any]) -> Arguments:
+    """Return every argument changed, also those that a forward takes as one dict."""
+    if isinstance(args, dict):
+        return {name: change(value) for name, value in args.items()}
+    return tuple(map_arguments(arg, change) if isinstance(arg, dict) else change(arg) for arg in args)
+
+
+def shapes_of(args: Arguments) -> tuple[Shape, ...]:
     """Return one shape an argument, one an image where the argument is a list."""
-    tensors = (tensor for arg in args for tensor in (arg if isinstance(arg, list) else [arg]))
-    return tuple(tuple(tensor.shape) for tensor in tensors)
+    return tuple(tuple(tensor.shape) for _, tensor in tensors_in(args))
 
 
-def count_images(args: tuple[Any, ...]) -> int:
-    """Return the length of the batch, or of the list of images."""
-    return len(args[0])
+def names_of(args: Arguments) -> tuple[str, ...]:
+    """Return the name of each of those shapes; empty where the arguments are given in order."""
+    given = args[0] if isinstance(args, tuple) else args
+    return tuple(path for path, _ in tensors_in(given)) if isinstance(given, dict) else ()
+
+
+def count_images(args: Arguments) -> int:
+    """Return the length of the batch, or of the list of images.
+
+    Of named inputs, it is the length that most of them have, and of a tie that of the first.
+    """
+    given = args[0] if isinstance(args, tuple) else args
+    if not isinstance(given, dict):
+        return len(given)
+    lengths = Counter(length for value in given.values() for length in lengths_of(value))
+    return lengths.most_common(1)[0][0] if lengths else 1
+
+
+def lengths_of(value: Any) -> list[int]:
+    """Return the first dimension of every tensor in a value; of a list, how long it is."""
+    return [len(value)] if isinstance(value, list) else [len(t) for _, t in tensors_in(value) if t.ndim]

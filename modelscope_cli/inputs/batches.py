@@ -10,10 +10,12 @@ from torch import nn
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.batch import Batch, Inputs, ModelSide
+from modelscope_cli.inputs.default_shape import natural_named
+from modelscope_cli.inputs.from_names import open_named
 from modelscope_cli.inputs.from_noise import open_noise
 from modelscope_cli.inputs.from_pictures import open_pictures
 from modelscope_cli.inputs.from_tensors import open_tensors
-from modelscope_cli.inputs.request import InputRequest
+from modelscope_cli.inputs.request import InputRequest, refuse
 from modelscope_cli.inputs.tensorfile import TENSOR_SUFFIXES
 
 __all__ = ["Batch", "Inputs", "open_inputs"]
@@ -43,13 +45,16 @@ def open_inputs(
             f"leave out --input-shape {request.shapes[0]}",
         )
     if any(Path(file).suffix.lower() in TENSOR_SUFFIXES for file in request.files):
-        _refuse(request.size_options() + request.value_options(), "a tensor file")
+        refuse(request.size_options() + request.value_options(), "a tensor file")
         return repeated(open_tensors(request, target), request.repeat)
     if request.files:
         return repeated(open_pictures(request, target, transforms, module), request.repeat)
     if request.shapes:
-        _refuse(request.size_options(), "'--input-shape'")
-    _refuse(request.value_options(), "noise")
+        refuse(request.size_options(), "'--input-shape'")
+    refuse(request.value_options(), "noise")
+    named = None if request.shapes else natural_named(module, request.batch or 1)
+    if named is not None:
+        return open_named(named, request, target, transforms, module)
     return open_noise(request, target, transforms, module)
 
 
@@ -66,9 +71,3 @@ def repeated(inputs: Inputs, times: int) -> Inputs:
         n_batches=inputs.n_batches * times,
         make_batches=batches,
     )
-
-
-def _refuse(given: list[str], what: str) -> None:
-    """Refuse an option that would be ignored: what is typed is obeyed or an error."""
-    if given:
-        raise UsageError(f"'{given[0]}' prepares images, but the input is {what}", f"leave out {given[0]}")

@@ -5,7 +5,8 @@ from typing import Any
 from torch import nn
 from torch.nn.modules.lazy import LazyModuleMixin
 
-from modelscope_cli.inputs.stated import stated_shape
+from modelscope_cli.inputs.grammar import ShapeSpec
+from modelscope_cli.inputs.stated import stated_shape, stated_text_length
 from modelscope_cli.records.run import Shape
 
 # Every published figure of torchvision's video and flow models was computed at these.
@@ -40,6 +41,14 @@ def natural_shapes(
     if isinstance(first, nn.Conv3d):
         return ((batch, first.in_channels, CLIP_FRAMES, *_DEFAULT_SIZE["video"]),)
     return ((batch, first.in_channels if first else 3, *size),)
+
+
+def natural_named(module: nn.Module | None, batch: int) -> dict[str, ShapeSpec] | None:
+    """Return the inputs of a model of transformers for text and images, which it takes by name; None for others."""
+    shape, length = stated_shape(module), stated_text_length(module)
+    if shape is None or length is None:
+        return None
+    return {"input_ids": ShapeSpec((batch, length), "int64"), "pixel_values": ShapeSpec((batch, *shape))}
 
 
 def first_layer(module: nn.Module | None) -> nn.Conv2d | nn.Conv3d | nn.Linear | None:

@@ -1,14 +1,14 @@
 """What a detection model needs beside its pictures in train mode: something to find in each of them."""
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
+
+from modelscope_cli.records.run import Arguments
 
 IN_WORDS = "one object in every image, its box the middle half"
 
 
-def training_args(model: nn.Module, family: str, args: tuple[Any, ...], label: int = 1) -> tuple[Any, ...]:
+def training_args(model: nn.Module, family: str, args: Arguments, label: int = 1) -> Arguments:
     """Return the arguments of a forward in train mode: for detection, the pictures and a synthetic target each.
 
     A target has one box over the middle half of each side, with `label`; the mask fills it, and the keypoints
@@ -16,9 +16,10 @@ def training_args(model: nn.Module, family: str, args: tuple[Any, ...], label: i
     """
     if family != "detection" or len(args) != 1:
         return args
-    (images,) = args
+    (images,) = args.values() if isinstance(args, dict) else args
     n_keypoints = _count_keypoints(model)
-    return images, [_target(image, label, n_keypoints) for image in images]
+    targets = [_target(image, label, n_keypoints) for image in images]
+    return {**args, "targets": targets} if isinstance(args, dict) else (images, targets)
 
 
 def _target(image: Tensor, label: int, n_keypoints: int) -> dict[str, Tensor]:

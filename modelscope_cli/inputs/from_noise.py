@@ -44,7 +44,7 @@ def open_noise(
             yield Batch(arguments(target.device, seed), n_images)
 
     several = f" to {seeds[-1]}" if len(seeds) > 1 else ""
-    note = f"input: {_describe(specs, n_codes, is_picture)} (seed {request.seed}{several})"
+    note = f"input: {describe(specs, n_codes, is_picture)} (seed {request.seed}{several})"
     info = InputInfo("noise", shapes_of(outline))
     return Inputs(info, n_images * len(seeds), len(seeds), batches, (note,))
 
@@ -73,7 +73,8 @@ def _resized(shapes: Sequence[Shape], typed: str | None) -> Sequence[Shape]:
     return [(*shape[:-2], size[0], size[-1]) for shape in shapes]
 
 
-def _describe(specs: Sequence[ShapeSpec], n_codes: int, is_picture: bool) -> str:
+def describe(specs: Sequence[ShapeSpec], n_codes: int, is_picture: bool) -> str:
+    """Say what noise of these shapes holds."""
     floats = "uniform noise in 0..1" if is_picture else "normal noise"
     return "; ".join(
         f"integers in 0..{count_values(spec, n_codes) - 1}, {by(spec.shape)} ({spec.dtype})"

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from PIL import Image
-from torch import nn
+from torch import Tensor, nn
 
 from modelscope_cli.inputs.batch import Batch, Inputs, ModelSide, shapes_of
 from modelscope_cli.inputs.collate import Group, collate, group_pictures
@@ -37,7 +37,7 @@ def open_pictures(
     is_one_sample = target.family in {"video", "optical_flow"}
 
     def build(group: Group) -> Batch:
-        prepared = {file: plan.apply(decode(file, plan.mode), file.name) for file in dict.fromkeys(group)}
+        prepared = prepare(plan, group)
         args = collate(target.family, [file.name for file in group], [prepared[file] for file in group])
         seen = group[:1] if is_one_sample else group
         return Batch(
@@ -56,11 +56,7 @@ def open_pictures(
         yield ready.pop() if ready else build(groups[0])
         yield from map(build, groups[1:])
 
-    notes = [*skipped, *several, *decided]
-    if transforms is None:
-        notes.append(f"preprocessing: the model states none, so the usual one: {plan.words}")
-    elif isinstance(transforms, Preset):
-        notes.append(f"preprocessing: {plan.words}")
+    notes = [*skipped, *several, *decided, *preparation_notes(plan, transforms)]
     n_images = 1 if is_one_sample else len(files)
     return Inputs(info, n_images, len(groups), batches, tuple(notes), preprocessing=plan)
 
@@ -78,6 +74,18 @@ def _prepared_again(
                 images[file, is_as_stored] = decode(file, plan.mode, is_turned=not is_as_stored)
             tensors.append(plan.apply(images[file, is_as_stored], file.name))
         yield target.place(collate(target.family, [file.name for file in group], tensors))
+
+
+def prepare(plan: Preprocessing, files: Group) -> dict[PictureFile, Tensor]:
+    """Return what the model receives of every picture, `(C, H, W)` float32 on the CPU; a repeated one once."""
+    return {file: plan.apply(decode(file, plan.mode), file.name) for file in dict.fromkeys(files)}
+
+
+def preparation_notes(plan: Preprocessing, transforms: Any | None) -> list[str]:
+    """Say how pictures are prepared, where the weights of torchvision do not go without saying."""
+    if transforms is None:
+        return [f"preprocessing: the model states none, so the usual one: {plan.words}"]
+    return [f"preprocessing: {plan.words}"] if isinstance(transforms, Preset) else []
 
 
 def _several(files: Sequence[PictureFile]) -> list[str]:

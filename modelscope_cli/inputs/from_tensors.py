@@ -1,6 +1,7 @@
 """Batches from one file of tensors."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -52,6 +53,11 @@ def open_batch(
     notes = tuple(f"{name}: {dtype} read as {target.dtype}" for dtype in sorted(others, key=str))
     info = InputInfo("tensor", shapes_of(target.arrange(chunks[0])), files)
     return Inputs(info, sum(counts), len(chunks), batches, notes)
+
+
+def is_array(value: Any) -> bool:
+    """Tell a tensor or an array of NumPy, which need not be imported."""
+    return isinstance(value, Tensor) or type(value).__module__ == "numpy"
 
 
 def _split(tensors: list[Tensor], batch: int | None, target: ModelSide, name: str) -> list[Sequence[Tensor]]:

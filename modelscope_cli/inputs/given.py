@@ -1,6 +1,6 @@
 """What a caller in Python gives as input: paths, images, tensors, a loader, or nothing, which is noise."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Any
@@ -10,14 +10,18 @@ from PIL import Image
 from torch import Tensor, nn
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.inputs.batch import Batch, Inputs, ModelSide, count_images, shapes_of
+from modelscope_cli.inputs.batch import Batch, Inputs, ModelSide, count_images, names_of, shapes_of
 from modelscope_cli.inputs.batches import open_inputs, repeated
+from modelscope_cli.inputs.calling import arrange_named
 from modelscope_cli.inputs.files import PictureFile
+from modelscope_cli.inputs.from_names import is_shape, open_named, refuse_other_inputs
 from modelscope_cli.inputs.from_pictures import open_pictures
-from modelscope_cli.inputs.from_tensors import open_batch
+from modelscope_cli.inputs.from_tensors import is_array, open_batch
+from modelscope_cli.inputs.grammar import parse_named
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.records.keywords import Keywords, texts
-from modelscope_cli.records.run import InputInfo
+from modelscope_cli.records.naming import some
+from modelscope_cli.records.run import Arguments, InputInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +33,19 @@ class Given:
         images: decoded images.
         tensors: the arguments of one forward.
         loader: gives batches, and can be gone through several times.
+        named: what the forward gets by name, as `open_named` takes it.
     """
 
     request: InputRequest
     images: tuple[Image.Image, ...] = ()
     tensors: tuple[Tensor, ...] = ()
     loader: Iterable[Any] | None = None
+    named: Mapping[str, Any] | None = None
 
     @property
     def is_noise(self) -> bool:
+        if self.named is not None:
+            return all(is_shape(name, value) for name, value in self.named.items())
         return not self.request.files and not self.images and not self.tensors and self.loader is None
 
     @property
@@ -47,6 +55,8 @@ class Given:
             return f"'{self.request.files[0]}'"
         if self.images:
             return "the list of images"
+        if self.named is not None:
+            return f"'{some(self.named)}'"
         return "the tensor" if self.tensors else "noise" if self.loader is None else "the loader"
 
 
@@ -55,18 +65,21 @@ def as_given(inputs: Any, keywords: Keywords) -> Given:
 
     Args:
         inputs: a path, a glob, `-`, a PIL image, a tensor or array (the argument of one forward), a list of any of
-            these, a tuple of tensors (several arguments), or a loader such as a `DataLoader`; None for noise.
+            these, a tuple of tensors (several arguments), a dict of what the forward gets by name (see
+            `open_named`), or a loader such as a `DataLoader`; None for noise.
 
     Raises:
         UsageError: none of these, or an iterator that can be gone through only once (exit 2).
     """
     if isinstance(inputs, InputRequest):
-        return Given(inputs)
+        return Given(inputs, named=parse_named(inputs.named) if inputs.named else None)
     if isinstance(inputs, Given):
         return inputs
     request = _request(keywords)
     if inputs is None:
         return Given(request)
+    if isinstance(inputs, Mapping):
+        return Given(request, named=_checked_names(inputs))
     if isinstance(inputs, tuple) and inputs and all(isinstance(item, Tensor) for item in inputs):
         return Given(request, tensors=inputs)
     several = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
@@ -75,13 +88,9 @@ def as_given(inputs: Any, keywords: Keywords) -> Given:
         return Given(_request(keywords, files))
     if several and all(isinstance(item, Image.Image) for item in several):
         return Given(request, images=tuple(several))
-    if several and all(_is_array(item) for item in several):
+    if several and all(is_array(item) for item in several):
         return Given(request, tensors=_as_arguments([torch.as_tensor(item) for item in several]))
-    if (
-        hasattr(inputs, "__iter__")
-        and hasattr(inputs, "__len__")
-        and not isinstance(inputs, list | tuple | dict)
-    ):
+    if hasattr(inputs, "__iter__") and hasattr(inputs, "__len__") and not isinstance(inputs, list | tuple):
         return Given(request, loader=inputs)
     what = (
         f"inputs of type {type(inputs).__name__} are neither paths, images, tensors nor a loader of batches"
@@ -91,8 +100,12 @@ def as_given(inputs: Any, keywords: Keywords) -> Given:
     raise UsageError(what, "give a list of paths or images, a tensor, or a DataLoader")
 
 
-def _is_array(item: Any) -> bool:
-    return isinstance(item, Tensor) or type(item).__module__ == "numpy"
+def _checked_names(inputs: Mapping[Any, Any]) -> dict[str, Any]:
+    strange = next((name for name in inputs if not isinstance(name, str)), None)
+    if not inputs or strange is not None:
+        what = "an empty dict" if not inputs else f"a dict with {strange!r} in the place of a name"
+        raise UsageError(f"{what} is not an input", "give {'name of the argument': tensor}")
+    return dict(inputs)
 
 
 def _as_arguments(tensors: list[Tensor]) -> tuple[Tensor, ...]:
@@ -138,32 +151,41 @@ def open_given(
     """
     target = ModelSide(family, device, dtype)
     request = given.request
+    if given.named is not None:
+        refuse_other_inputs(request, list(given.named), module)
+        return open_named(given.named, request, target, transforms, module)
     if given.images:
         pictures = [PictureFile(f"image {n}", image=image) for n, image in enumerate(given.images, 1)]
         return repeated(open_pictures(request, target, transforms, module, pictures), request.repeat)
     if given.tensors:
         return repeated(open_batch(list(given.tensors), request.batch, target, "the tensor"), request.repeat)
     if given.loader is not None:
-        return repeated(_open_loader(given.loader, target, request.seed), request.repeat)
+        return repeated(_open_loader(given.loader, target, module, request.seed), request.repeat)
     return open_inputs(
         given.request, family=family, transforms=transforms, module=module, device=device, dtype=dtype
     )
 
 
-def _open_loader(loader: Iterable[Any], target: ModelSide, seed: int) -> Inputs:
+def _open_loader(loader: Iterable[Any], target: ModelSide, module: nn.Module | None, seed: int) -> Inputs:
     """Go through a loader under a seed of its own, so that each time it gives the same."""
-    counts = [len(_without_labels(item)[0]) for item in _repeatable(loader, seed)]
+
+    def arguments() -> Iterator[Arguments]:
+        for item in _repeatable(loader, seed):
+            is_named = isinstance(item, Mapping)
+            yield arrange_named(module, item) if is_named else target.arrange(_without_labels(item))
+
+    counts = [count_images(args) for args in arguments()]
     if not counts:
         raise UsageError("the loader gives no batch", "give a loader with at least one batch")
-    first = next(iter(_repeatable(loader, seed)))
 
     def batches() -> Iterator[Batch]:
-        for item in _repeatable(loader, seed):
-            args = target.arrange(_without_labels(item))
+        for args in arguments():
             yield Batch(target.place(args), count_images(args))
 
-    info = InputInfo("tensor", shapes_of(target.arrange(_without_labels(first))))
-    return Inputs(info, sum(counts), len(counts), batches)
+    first = next(arguments())
+    return Inputs(
+        InputInfo("tensor", shapes_of(first), names=names_of(first)), sum(counts), len(counts), batches
+    )
 
 
 def _repeatable(loader: Iterable[Any], seed: int) -> Iterator[Any]:

@@ -1,6 +1,9 @@
 """The small languages of the input options: shapes, sizes and channel values. Pure, standard library only."""
 
 import math
+import os
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from modelscope_cli.errors import UsageError, nearest
@@ -28,21 +31,64 @@ class ShapeSpec:
         return self.dtype in INTEGERS
 
 
-def parse_shape(text: str) -> ShapeSpec:
+def parse_shape(text: str, option: str = "--input-shape ", hint: str = _SHAPE_HINT) -> ShapeSpec:
     """Read `[dtype:]N,C,H,W`.
+
+    Args:
+        option: what stands before it on the command line, for messages.
 
     Raises:
         UsageError: exit code 2; quotes the part that cannot be read.
     """
+    typed = f"{option}{text}"
     prefix, colon, sizes = text.rpartition(":")
     dtype = prefix.strip() if colon else None
     if dtype is not None and dtype not in FLOATS + INTEGERS:
-        hint = nearest(dtype, FLOATS + INTEGERS) or "one of " + ", ".join(FLOATS + INTEGERS)
-        raise UsageError(f"'{prefix}' in '--input-shape {text}' is not a dtype", hint)
-    shape = tuple(_whole_number(part, f"--input-shape {text}", _SHAPE_HINT) for part in sizes.split(","))
+        near = nearest(dtype, FLOATS + INTEGERS) or "one of " + ", ".join(FLOATS + INTEGERS)
+        raise UsageError(f"'{prefix}' in '{typed}' is not a dtype", near)
+    shape = tuple(_whole_number(part, typed, hint) for part in sizes.split(","))
     if math.prod(shape) > MAX_ELEMENTS:
-        raise UsageError(f"'--input-shape {text}' asks for more than {MAX_ELEMENTS:,} elements", _SHAPE_HINT)
+        raise UsageError(f"'{typed}' asks for more than {MAX_ELEMENTS:,} elements", hint)
     return ShapeSpec(shape, dtype)
+
+
+def parse_named(typed: Iterable[str]) -> dict[str, list[str]]:
+    """Read every `NAME=SPEC`; a name that is given several times has several specs, in order.
+
+    Raises:
+        UsageError: exit code 2; no name, or nothing behind it.
+    """
+    named: dict[str, list[str]] = {}
+    for text in typed:
+        name, _, spec = (part.strip() for part in text.partition("="))
+        if not name or not spec:
+            hint = "--input pixel_values=photo.jpg --input input_ids=int64:1,16"
+            raise UsageError(f"'--input {text}' is not NAME=SPEC", hint)
+        named.setdefault(name, []).append(spec)
+    return named
+
+
+def files_of(typed: Iterable[str]) -> list[str]:
+    """Return the files that `NAME=SPEC` speak of.
+
+    Raises:
+        UsageError: exit code 2; see `parse_named` and `shape_in`.
+    """
+    named = parse_named(typed)
+    return [spec for name, specs in named.items() for spec in specs if shape_in(name, spec) is None]
+
+
+def shape_in(name: str, spec: str) -> ShapeSpec | None:
+    """Return the shape that a spec of `--input` asks for; None where it names a file.
+
+    Raises:
+        UsageError: exit code 2; a shape that cannot be read.
+    """
+    is_shape = re.fullmatch(r"(\w+:)?[\d\s]+(,[\d\s]*)*", spec) is not None
+    is_nearly = not os.path.exists(spec) and re.fullmatch(r"(\w*:)?[\w\s-]+(,[\w\s-]*)+", spec) is not None
+    if not is_shape and not is_nearly:
+        return None
+    return parse_shape(spec, f"--input {name}=", f"--input {name}=1,3,224,224")
 
 
 def parse_size(text: str) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ class InputRequest:
 
     Attributes:
         files: image files, folders, globs, `-` for standard input, or one tensor file.
+        named: each `--input`, such as `pixel_values=photo.jpg` or `input_ids=int64:1,16`.
         shapes: each `--input-shape`, such as `1,3,224,224` or `int64:1,128`; several are several inputs.
         size: `--size`, `224` or `224,320` (height, width).
         mean, std: one number for all channels or one a channel, on the scale 0..1.
@@ -22,6 +23,7 @@ class InputRequest:
 
     files: tuple[str, ...] = ()
     shapes: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
     size: str | None = None
     mean: str | None = None
     std: str | None = None
@@ -49,3 +51,13 @@ class InputRequest:
     def size_options(self) -> list[str]:
         """Return `--size` as typed, if it was."""
         return [] if self.size is None else [f"--size {self.size}"]
+
+
+def refuse(given: list[str], what: str) -> None:
+    """Refuse an option that would be ignored: what is typed is obeyed or an error.
+
+    Raises:
+        UsageError: exit code 2.
+    """
+    if given:
+        raise UsageError(f"'{given[0]}' prepares images, but the input is {what}", f"leave out {given[0]}")

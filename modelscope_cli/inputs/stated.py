@@ -3,6 +3,7 @@
 timm leaves a `pretrained_cfg` on its models, transformers a `config`; whoever made the module, it is read.
 """
 
+import inspect
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +14,10 @@ from torch import nn
 from modelscope_cli.inputs.preset import Preset, preset_of
 from modelscope_cli.records.run import Shape
 
+_TEXT_LENGTH = 16
+# Where a config of several parts has the one for images.
+_IMAGE_CONFIGS = ("vision_config", "image_config", "backbone_config")
+
 
 def stated_shape(module: nn.Module | None) -> Shape | None:
     """Return the shape of one input without its batch; None where the module says nothing.
@@ -21,6 +26,22 @@ def stated_shape(module: nn.Module | None) -> Shape | None:
     """
     cfg = _cfg(module)
     return _shape_in(_config(module)) if cfg is None else tuple(cfg["input_size"])
+
+
+def stated_text_length(module: nn.Module | None) -> int | None:
+    """Return how many tokens of text a model of transformers is tried with that cannot do with an image alone."""
+    config = _config(module)
+    if config is None:
+        return None
+    parameters = inspect.signature(module.forward).parameters  # type: ignore[union-attr]
+    text, image = parameters.get("input_ids"), parameters.get("pixel_values")
+    is_optional = (
+        text is not None and text.default is not text.empty and next(iter(parameters)) != "input_ids"
+    )
+    if text is None or image is None or is_optional:
+        return None
+    most = getattr(getattr(config, "text_config", config), "max_position_embeddings", _TEXT_LENGTH)
+    return min(_TEXT_LENGTH, most)
 
 
 def stated_preset(module: nn.Module | None) -> Preset | None:
@@ -118,7 +139,7 @@ def _config(module: nn.Module | None) -> Any:
 
 
 def _shape_in(config: Any) -> Shape | None:
-    for part in (config, getattr(config, "vision_config", None), getattr(config, "backbone_config", None)):
+    for part in (config, *(getattr(config, name, None) for name in _IMAGE_CONFIGS)):
         size = getattr(part, "image_size", None)
         if size:
             height, width = (size, size) if isinstance(size, int) else (size[0], size[-1])

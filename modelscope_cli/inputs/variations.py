@@ -1,5 +1,6 @@
 """The usual mistakes in preparing an image: each is a plan like the one that is meant, but for one thing."""
 
+import copy
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -145,8 +146,6 @@ def _changed(plan: Preprocessing, name: str, kind: str, what: str, **changes: An
 
 def _with(preset: Any, changes: dict[str, Any]) -> Any:
     """Return a copy of a preset, torchvision's too, which are modules."""
-    import copy
-
     preset = copy.copy(preset)
     for name, value in changes.items():
         setattr(preset, name, value)

@@ -77,7 +77,7 @@ def _of_timm(path: Path, candidates: tuple[str, ...]) -> Described:
     if len(candidates) > 1:
         others = ", ".join(name for name in candidates if name != model)
         by += " and what it is called" if called else ""
-        by += f"; the same fit {others}: --model NAME --checkpoint {shlex.quote(str(path))} takes another"
+        by += f"; they fit {others}, too: --model NAME --checkpoint {shlex.quote(str(path))} takes another"
     return Described(model, by)
 
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from modelscope_cli.records.run import Shape
 
 _INDEX = Path(__file__).with_name("timm_architectures.txt.xz")
-# Of SHA-256, in hexadecimal digits: of two million files one in a thousand would be taken for what it is not, and
-# is refused when the model is built.
+# Hexadecimal digits of SHA-256: of 2e11 files of others one is taken for timm's, and refused when it is loaded.
 _LENGTH = 12
 
 

@@ -16,6 +16,9 @@ class FeatureMap:
         file: name inside `out_dir`; None where nothing was drawn. `problem`: why it cannot be.
         scale: `channel` or `layer`: over what the colours span.
         min, max: range of the finite values.
+        kind: `output`, what the layer put out, or `attention`: of an attention inside it, a map a head.
+        note: what was left out or put together to get maps, such as extra tokens or windows; empty where nothing
+            was.
     """
 
     name: str
@@ -31,6 +34,8 @@ class FeatureMap:
     min: float | None = None
     max: float | None = None
     problem: str | None = None
+    kind: str = "output"
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ from modelscope_cli import __version__
 from modelscope_cli.records.shown import Shown
 
 Shape = tuple[int, ...]
+Arguments = tuple[Any, ...] | dict[str, Any]
+"""What a model is called with: a tuple in order, `model(*args)`; a dict by name, `model(**args)`."""
 
 # Python keywords cannot be field names; these keys differ from their field.
 _KEYS = {"class_name": "class"}
@@ -149,12 +151,14 @@ class InputInfo:
         shape: shape of one batch as the model received it, one entry per input.
         files: the files read, in order.
         preprocessing: in words and numbers; None for tensors and noise.
+        names: of the inputs, as many as there are shapes; empty where they were given in order.
     """
 
     source: str
     shape: tuple[Shape, ...]
     files: tuple[str, ...] = ()
     preprocessing: str | None = None
+    names: tuple[str, ...] = ()
 
 
 def first_keys(command: str, versions: dict[str, str], argv: tuple[str, ...]) -> dict[str, Any]:

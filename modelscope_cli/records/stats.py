@@ -110,9 +110,38 @@ class ActivationStats:
 
 
 @dataclass(frozen=True, slots=True)
+class AttentionStats:
+    """One head of one attention, over all images: how widely its queries look.
+
+    Attributes:
+        output: `attention`, and `attention.1` for the second in the same call.
+        head: counted from 0; `heads`: how many there are.
+        queries, keys: of one image, or of one window; `windows`: of one image.
+        entropy: of the weights of a query, in nats, the mean over queries and images: 0 where each looks at one
+            key, `ceiling`, the logarithm of `keys`, where it looks at all alike. Padding does not count as a query.
+        entropy_min, entropy_max: of the queries.
+    """
+
+    name: str
+    type: str
+    order: int
+    call: int
+    output: str
+    head: int
+    heads: int
+    queries: int
+    keys: int
+    windows: int
+    entropy: float
+    entropy_min: float
+    entropy_max: float
+    ceiling: float
+
+
+@dataclass(frozen=True, slots=True)
 class InputStats:
     """What one argument of the model held, over all images. Figures are of the finite values; None where there are
-    none. `shape`: of the first batch."""
+    none. `shape`: of the first batch. `name`: empty where the arguments were given in order."""
 
     shape: Shape
     dtype: str
@@ -124,6 +153,7 @@ class InputStats:
     rms: float | None = None
     nan_count: int = 0
     inf_count: int = 0
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +164,7 @@ class StatsRecord(Record):
         layers: in execution order.
         inputs: what entered the model, one an argument.
         near_zero: the threshold, in the unit of the values.
+        attention: a row a head, where it was asked for.
         mode: `eval` or `train`; in train mode `batch_norm` has the drift of every batch norm.
     """
 
@@ -145,3 +176,4 @@ class StatsRecord(Record):
     batch_norm: tuple[BatchNormDrift, ...] = ()
     hooks: tuple[HookReport, ...] = ()
     inputs: tuple[InputStats, ...] = ()
+    attention: tuple[AttentionStats, ...] = ()

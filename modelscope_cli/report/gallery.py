@@ -43,8 +43,6 @@ class Exhibit(Protocol):
     def record(self) -> FeatureMap: ...
     @property
     def maps(self) -> Tensor | None: ...
-    @property
-    def part(self) -> str: ...
 
 
 def save_gallery(exhibits: Sequence[Exhibit], look: Look, folder: Path) -> tuple[FeatureMap, ...]:
@@ -87,10 +85,18 @@ def vector_colours(vector: Tensor) -> Tensor:
 def _title(exhibit: Exhibit) -> str:
     record = exhibit.record
     n_shown = len(record.shown)
-    which = f"{n_shown} of {record.channels} channels" if n_shown < record.channels else f"{n_shown} channels"
+    noun = "heads" if record.kind == "attention" else "channels"
+    which = f"{n_shown} of {record.channels} {noun}" if n_shown < record.channels else f"{n_shown} {noun}"
     low, high = numbers.number(record.min) or "none", numbers.number(record.max) or "none"
-    parts = [label_of(record), record.type, numbers.shape(record.shape), which, f"{low} .. {high}"]
-    return "   ".join(filter(None, [*parts, exhibit.part]))
+    parts = [
+        label_of(record),
+        record.type,
+        numbers.shape(record.shape),
+        which,
+        record.note,
+        f"{low} .. {high}",
+    ]
+    return "   ".join(filter(None, parts))
 
 
 def tile(maps: Tensor, look: Look) -> Tensor:

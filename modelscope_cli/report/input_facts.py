@@ -8,7 +8,12 @@ from modelscope_cli.report import numbers
 
 def input_facts(inputs: Sequence[InputStats]) -> list[tuple[str, str]]:
     """Return `("input", "2x3x64x64 float32, mean 0.01, std 1, from -4 to 4")` for every argument."""
-    return [("input" if len(inputs) == 1 else f"input {i}", _words(one)) for i, one in enumerate(inputs)]
+    is_alone = len(inputs) == 1
+    names = [
+        f"input {one.name}" if one.name else "input" if is_alone else f"input {i}"
+        for i, one in enumerate(inputs)
+    ]
+    return [(name, _words(one)) for name, one in zip(names, inputs, strict=True)]
 
 
 def _words(one: InputStats) -> str:

@@ -88,18 +88,22 @@ class ImageOptions:
         seed: int,
         input_shape: list[str] | None = None,
         batch: int | None = None,
+        named: list[str] | None = None,
     ) -> "InputRequest":
         """Return what was asked for; the files are there.
 
         Raises:
-            UsageError, CannotRunError: a glob that matches nothing, a file that is missing (exit 2, 4).
+            UsageError, CannotRunError: a glob that matches nothing, a file that is missing, an `--input` that is
+                not NAME=SPEC (exit 2, 4).
         """
         from modelscope_cli.inputs.files import find_pictures
+        from modelscope_cli.inputs.grammar import files_of
         from modelscope_cli.inputs.request import InputRequest
 
-        find_pictures(file for file in images or () if file != "-")
+        find_pictures(file for file in (*(images or ()), *files_of(named or ())) if file != "-")
         return InputRequest(
             files=tuple(images or ()),
+            named=tuple(named or ()),
             shapes=tuple(input_shape or ()),
             size=self.size,
             mean=self.mean,
@@ -115,6 +119,7 @@ class InputOptions:
     """What a model is run on, beside the images themselves."""
 
     input_shape: opt.InputShapeOpt = None
+    input: opt.NamedInputsOpt = None
     size: opt.SizeOpt = None
     mean: opt.MeanOpt = None
     std: opt.StdOpt = None
@@ -124,7 +129,7 @@ class InputOptions:
     def request(self, images: list[str] | None, seed: int) -> "InputRequest":
         """Return what was asked for; see `ImageOptions.request`."""
         prepared = ImageOptions(self.size, self.mean, self.std, self.normalize)
-        return prepared.request(images, seed, self.input_shape, self.batch)
+        return prepared.request(images, seed, self.input_shape, self.batch, self.input)
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,6 +133,16 @@ InputShapeOpt = Annotated[
         rich_help_panel=_INPUT,
     ),
 ]
+NamedInputsOpt = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        metavar="NAME=SPEC",
+        help="What the forward takes by name, or in one dict (repeatable): an image, a file of one tensor, or "
+        "a shape of noise: pixel_values=photo.jpg, input_ids=int64:1,16. Images of one name are stacked.",
+        rich_help_panel=_INPUT,
+    ),
+]
 SizeOpt = Annotated[
     str | None,
     typer.Option("--size", metavar="H[,W]", help="Resize and crop to this instead.", rich_help_panel=_INPUT),

@@ -11,6 +11,7 @@ from tolerance import A_NETWORK, close
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.ablation.ablating import AblationRequest, Ablations, ablate
+from modelscope_cli.analysis.outputs.aim import parse_aim
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.selection import Selection, select
 from modelscope_cli.hooks.session import Call, Intervention
@@ -34,6 +35,8 @@ def ablations(model: nn.Module, *batches: Tensor, layers: Any = (), **request: A
         return (Batch((x,), len(x)) for x in batches)
 
     inputs = Inputs(InputInfo("noise", ()), sum(map(len, batches)), len(batches), make)
+    if "target" in request:
+        request["target"] = parse_aim(request["target"])
     return ablate(
         loaded, inputs, select(model, layers, (), (batches[0],)), AblationRequest(**request), **options
     )
@@ -318,9 +321,7 @@ def test_no_such_target(residual: nn.Module, target: str, quoted: str) -> None:
 @pytest.mark.parametrize(
     ("model", "x", "quoted"),
     [
-        (nn.Conv2d(3, 4, 3), noise(1, 3, 8, 8), "1x4x6x6"),
-        (nn.Sequential(nn.Flatten(), nn.Linear(3, 1)), noise(2, 3), "2x1"),
-        (nn.LSTM(3, 4), noise(2, 2, 3), "2x2x4"),
+        (nn.Sequential(nn.Linear(3, 4), nn.Flatten(0)), noise(2, 3), "is 8, and it was given 2 images"),
         (nn.Linear(3, 4), torch.full((1, 3), torch.inf), "NaN or infinite"),
     ],
 )

@@ -20,6 +20,7 @@ from modelscope_cli.analysis.ablation.ablating import AblationRequest, ablate
 from modelscope_cli.analysis.attack.norm_balls import BALLS
 from modelscope_cli.analysis.attack.request import AttackRequest
 from modelscope_cli.analysis.attack.search import Found, Goal, search
+from modelscope_cli.analysis.outputs.aim import parse_aim
 from modelscope_cli.hooks.selection import select
 from modelscope_cli.inputs.batch import Batch, Inputs
 from modelscope_cli.models.load import LoadedModel
@@ -151,7 +152,7 @@ def test_taking_out_a_channel_changes_the_logit_as_captum_says(
     loaded = LoadedModel(net, info, torch.device("cpu"), torch.float64, "custom", None, None)
     inputs = Inputs(InputInfo("noise", ()), 1, 1, lambda: iter([Batch((pixels,), 1)]))
     target = 2
-    request = AblationRequest(is_by_channel=True, target=str(target))
+    request = AblationRequest(is_by_channel=True, target=parse_aim(str(target)))
     ours = {
         row.channel: row.target_logit_change
         for row in ablate(loaded, inputs, select(net, [name], (), (pixels,)), request).rows

@@ -46,6 +46,14 @@ class Both:
         document: dict[str, Any] = json.loads(self._capsys.readouterr().out)
         return document
 
+    def failed(self, line: str, code: int | None = None) -> tuple[str, str]:
+        """Return the error and the hint of a command that fails, with `code` where one is given."""
+        self.said()
+        found = contextvars.copy_context().run(run, shlex.split(line))
+        assert found == code if code is not None else found in (2, 4)
+        said = self._capsys.readouterr().err
+        return said.partition("error: ")[2].partition("\n")[0], said.partition("hint: ")[2].strip()
+
     def said(self) -> str:
         """Return everything written to stdout and stderr since."""
         return "".join(self._capsys.readouterr())

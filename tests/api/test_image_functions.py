@@ -14,6 +14,8 @@ from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.records.progress import Silent
 from modelscope_cli.shell.app import run
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 SAMPLES = Path(__file__).parents[2] / "samples"
 TINY = f"{SAMPLES}/tiny_resnet.py:TinyResNet"
 CHECKPOINT = SAMPLES / "tiny_resnet.safetensors"

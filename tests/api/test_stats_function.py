@@ -64,7 +64,7 @@ def test_what_no_model_takes_is_refused():
     model = tiny_resnet()
     with pytest.raises(UsageError, match="can be gone through only once"):
         ms.stats(model, iter([torch.rand(1, 3, 32, 32)]))
-    with pytest.raises(UsageError, match="of type dict are neither"):
+    with pytest.raises(UsageError, match="no tensor is among the named inputs"):
         ms.stats(model, {"x": 1})
     with pytest.raises(UsageError, match="'device' is for a model that is named"):
         ms.stats(model, device="cuda")

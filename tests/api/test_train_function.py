@@ -14,6 +14,8 @@ from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.models.importspec import import_object
 from modelscope_cli.shell.app import run
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 SAMPLES = Path(__file__).parents[2] / "samples"
 TINY = f"{SAMPLES}/tiny_resnet.py:TinyResNet"
 OF_THE_CALL = {"argv", "elapsed_ms", "out_dir", "files"}

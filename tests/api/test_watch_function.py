@@ -15,6 +15,8 @@ from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.shell.app import run
 from modelscope_cli.watching.log import VERSION, log_file
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 OF_THE_CALL = {"argv", "elapsed_ms", "step_ms"}
 LOOP = """
 import sys, torch

@@ -18,6 +18,8 @@ from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.load import load_model
 from modelscope_cli.models.request import ModelRequest
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 # The keys of the JSON contract. Keys may be added; none of these may go.
 CONTRACT = {
     *("before", "after", "method", "epsilon", "steps", "step_size", "targeted", "target", "linf", "l2"),
@@ -105,7 +107,7 @@ def test_the_saved_picture_fools_the_network_from_inside_the_ball(
 
 
 def test_document_folder_and_streams(run, cwd):
-    outcome = run("attack {star} {squeezenet} --json")
+    outcome = run("attack {star} {squeezenet} --steps 3 --json")
     document = outcome.json
     folder = cwd / "runs" / "attack-squeezenet1_1"
     assert document["schema"] == "modelscope/attack/1"
@@ -118,20 +120,20 @@ def test_document_folder_and_streams(run, cwd):
     for name in FILES[:-1]:
         with Image.open(folder / name) as image:
             image.load()
-    assert run("attack {star} {squeezenet} -q").err == ""
+    assert run("attack {star} {squeezenet} --steps 1 -q").err == ""
     assert (cwd / "runs" / "attack-squeezenet1_1-2").is_dir()
 
 
 def test_the_same_seed_finds_the_same_picture(run, cwd):
     for out, seed in [("a", 1), ("b", 1), ("c", 2)]:
-        run(f"attack {{star}} {{healthy}} --steps 1 --seed {seed} --out {out}")
+        run(f"attack {{star}} {{healthy}} --size 64 --steps 1 --seed {seed} --out {out}")
     a, b, c = ((cwd / name / "adversarial.png").read_bytes() for name in "abc")
     assert a == b
     assert a != c
 
 
 def test_epsilon_0_saves_the_picture_itself_and_failure_is_no_error(run, cwd, samples):
-    outcome = run("attack {star} {squeezenet} --epsilon 0 --out out --format table")
+    outcome = run("attack {star} {squeezenet} --steps 3 --epsilon 0 --out out --format table")
     assert (levels(cwd / "out" / "adversarial.png") == seen_by_the_model(samples / "star.png")).all()
     assert (levels(cwd / "out" / "perturbation.png") == 128).all()
     assert "no, the model still says star (exit code 0 all the same: an attack is not a check)" in outcome.out
@@ -139,7 +141,7 @@ def test_epsilon_0_saves_the_picture_itself_and_failure_is_no_error(run, cwd, sa
 
 
 def test_a_change_too_small_for_8_bits_is_called_lost(run):
-    document = run("attack {star} {squeezenet} --epsilon 0.4/255 --out out --json").json
+    document = run("attack {star} {squeezenet} --steps 5 --epsilon 0.4/255 --out out --json").json
     assert [notice["code"] for notice in document["warnings"]] == ["lost_in_8_bits"]
     assert 0 < document["linf"] <= 0.4 / 255 + 1e-7
     assert document["linf_saved"] == 0
@@ -167,10 +169,11 @@ def test_the_table_says_what_came_of_it(run):
 
 
 def test_with_the_files_own_size_the_file_is_taken_as_it_is(run):
-    first = run("attack {star} {squeezenet} --out out --json").json
-    again = run("attack out/adversarial.png {squeezenet} --size 224,224 --epsilon 0 --out again --json").json
+    first = run("attack {star} {squeezenet} --steps 5 --out out --json").json
+    same = "attack out/adversarial.png {squeezenet} --steps 1 --epsilon 0"
+    again = run(f"{same} --size 224,224 --out again --json").json
     assert again["before"] == first["after_saved"]
-    resized = run("attack out/adversarial.png {squeezenet} --epsilon 0 --out resized --json").json
+    resized = run(f"{same} --out resized --json").json
     assert resized["before"] == first["after_prepared"]
 
 

@@ -190,6 +190,84 @@ def test_tokens_become_maps(run, cwd, model, layer, shape):
     assert 2 * 100 <= height < 2 * 100 + 60
 
 
+OWN_TRANSFORMER = """
+import torch
+from torch import nn
+from torchvision.models import VisionTransformer
+
+def vit():
+    return VisionTransformer(64, 16, 2, 2, 16, 32, num_classes=3)
+
+class Registers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.patches, self.registers = nn.Conv2d(3, 8, 16, 16), nn.Parameter(torch.randn(1, 4, 8))
+        self.norm = nn.LayerNorm(8)
+
+    def forward(self, x):
+        tokens = self.patches(x).flatten(2).mT
+        return self.norm(torch.cat([self.registers.expand(len(x), -1, -1), tokens], 1))[:, 4:].mean(1)
+"""
+
+NOTHING = """
+class Nothing(nn.Module):
+    def forward(self, x):
+        return "a word"
+"""
+
+
+def test_extra_tokens_are_left_out_and_counted_in_every_format(run, cwd):
+    (cwd / "own.py").write_text(OWN_TRANSFORMER)
+    line = (
+        "featuremaps {harbour} -m own.py:Registers -w none --size 64,96 -l norm --out here --force --cell 60"
+    )
+    (row,) = run(f"{line} --json").json["maps"]
+    assert row["note"] == "without 4 extra tokens"
+    assert (row["kind"], row["shape"], row["channels"]) == ("output", [28, 8], 8)
+    width, height = size(cwd / "here" / row["file"])
+    assert (width - 2 * 8, height - 2 * 8 - 25) == (max(3 * 60 + 4, 320), 3 * 40 + 4)
+    written = json.loads((cwd / "here" / "report.json").read_text())
+    assert written["maps"][0]["note"] == row["note"]
+    assert run(line).column("note") == [row["note"]]
+    assert "note" not in run("featuremaps {star} {tiny} -l bn --out there --format table").out
+
+
+def test_attention_is_a_map_a_head(run, cwd):
+    (cwd / "own.py").write_text(OWN_TRANSFORMER)
+    line = "featuremaps {star} -m own.py:vit -w none --size 64 --attention --overlay"
+    rows = run(f"{line} --out here --save-tensors all.safetensors --json").json["maps"]
+    names = [f"encoder.layers.encoder_layer_{n}.self_attention" for n in (0, 1)]
+    assert [row["name"] for row in rows] == names
+    assert {(row["kind"], row["output"], row["channels"]) for row in rows} == {("attention", "attention", 2)}
+    assert rows[0]["note"] == "attention of the class token (token 0), without 1 extra token"
+    assert files(cwd / "here") == sorted([*(row["file"] for row in rows), "contact_sheet.png", "report.json"])
+    saved = load_file(cwd / "all.safetensors")[f"{names[0]}.attention"]
+    assert saved.shape == (2, 4, 4)
+    assert (saved >= 0).all()
+    assert (saved.sum((1, 2)) < 1).all()  # the class token takes from itself too
+    (row,) = run(f"{line} -l encoder.layers.encoder_layer_1 --json").json["maps"]
+    assert row["name"] == names[1]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{tiny} --attention", "no attention was seen in the selected layers: no softmax"),
+        ("-m own.py:vit -w none --size 64 --attention -l conv_proj", "no attention was seen"),
+        (
+            "-m own.py:vit -w none --size 64 -l *.out_proj",
+            "no selected layer ran: encoder.layers.encoder_layer_0.",
+        ),
+        ("-m own.py:Nothing -w none", "no layer of the model gave a tensor, so there is nothing to draw"),
+    ],
+)
+def test_where_nothing_can_be_drawn_a_sentence_says_why(run, cwd, line, said):
+    (cwd / "own.py").write_text(OWN_TRANSFORMER + NOTHING)
+    outcome = run(f"featuremaps {{star}} {line} --out here", expect=4)
+    assert f"error: {said}" in outcome.err
+    assert not (cwd / "here").exists()
+
+
 def test_vectors_become_a_strip(run, cwd):
     (row,) = run("featuremaps {star} {healthy} -l head --out here --json").json["maps"]
     assert (row["shape"], row["channels"], row["scale"]) == ([10], 10, "layer")

@@ -9,6 +9,8 @@ from typer.main import get_command
 from modelscope_cli.shell.app import make_app
 from modelscope_cli.shell.named_model import names_learner, names_model
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 _TRAINED = "--size 8 --pictures 20 --steps 4 --batch 4"
 # What is typed beside the model; everything else is noise.
 REST = {

@@ -8,6 +8,8 @@ from typer.main import get_command
 from modelscope_cli.shell.app import make_app
 from modelscope_cli.shell.old_names import OLD_NAMES, renewed
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 TRAINED = "{TINY} --size 8 --pictures 20 --steps 4 --batch 4"
 # (command, what is typed the old way, the new way)
 CASES = [

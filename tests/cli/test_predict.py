@@ -3,11 +3,10 @@
 import csv
 import io
 import json
-import subprocess
-import sys
 
 import pytest
 import torch
+import warm
 from PIL import Image
 from tolerance import A_NETWORK, assert_close, close
 
@@ -167,15 +166,10 @@ def test_a_reader_that_leaves_early_is_no_error(cwd, samples):
     for i in range(6):
         Image.new("RGB", (64, 64), (40 * i, 90, 30)).save(cwd / f"{i}.png")
     model = ["-m", f"{samples}/tiny_resnet.py:TinyResNet", "--batch", "1"]
-    process = subprocess.Popen(
-        [sys.executable, __main__.__file__, "predict", ".", *model],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=cwd,
-    )
-    assert process.stdout.readline().startswith(b"image\t")
+    process = warm.start(__main__.__file__, "predict", ".", *model, cwd=cwd)
+    assert process.stdout.readline().startswith("image\t")
     process.stdout.close()
     err = process.stderr.read()
     process.stderr.close()
     assert process.wait(60) == 0, err
-    assert b"Error" not in err
+    assert "Error" not in err

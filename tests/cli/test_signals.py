@@ -7,6 +7,7 @@ import sys
 import time
 
 import pytest
+import warm
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 
@@ -57,12 +58,6 @@ def leftovers(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-def start(command, cwd):
-    return subprocess.Popen(
-        [sys.executable, *command], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
 def wait_for(process, path):
     deadline = time.monotonic() + 120
     while not path.exists():
@@ -78,7 +73,7 @@ def test_a_result_half_written_goes_with_the_run(cwd, samples, name):
     where, line = MOMENTS[name]
     module, _, function = where.rpartition(".")
     line = line.format(samples=samples, star=samples / "star.png")
-    process = start(["-c", WAITING.format(module=module, name=function), *line.split()], cwd)
+    process = warm.start("-c", WAITING.format(module=module, name=function), *line.split(), cwd=cwd)
     wait_for(process, cwd.parent / "reached")
     process.send_signal(number)
     process.send_signal(number)  # an impatient second one does not interrupt the clean-up
@@ -91,7 +86,7 @@ def test_a_result_half_written_goes_with_the_run(cwd, samples, name):
 @pytest.mark.parametrize("number", [*CODES, signal.SIGKILL], ids=lambda number: number.name)
 def test_what_save_every_saved_stays(cwd, samples, number):
     line = f"train {SMALL} --steps 100000 --save-every 2 --out kept".format(samples=samples)
-    process = start(["-m", "modelscope_cli", *line.split()], cwd)
+    process = warm.start("-m", "modelscope_cli", *line.split(), cwd=cwd)
     wait_for(process, cwd / "kept" / "step-000004.safetensors")
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
@@ -109,16 +104,20 @@ def test_what_save_every_saved_stays(cwd, samples, number):
 
 def test_at_any_moment(cwd):
     """From the first line of ours on; before it Python itself is still starting, and answers in its own way."""
-    command = ["-m", "modelscope_cli", "rules", "-o", "rules.json", "--force"]
+    command = [sys.executable, "-m", "modelscope_cli", "rules", "-o", "rules.json", "--force"]
+
+    def start():
+        return subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
     began = time.monotonic()
-    first = start(command, cwd)
+    first = start()
     first.communicate(timeout=60)
     assert first.returncode == 0
     whole = time.monotonic() - began
     (cwd / "rules.json").unlink()
     for number, codes in CODES.items():
         for share in range(3, 11):
-            process = start(command, cwd)
+            process = start()
             time.sleep(whole * share / 10)
             process.send_signal(number)
             _, err = process.communicate(timeout=60)

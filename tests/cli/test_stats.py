@@ -253,3 +253,24 @@ def test_the_random_generator_is_left_as_it_was(run):
     before = torch.get_rng_state()
     run("stats {tiny} -l bn --seed 3")
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_table_of_attention_has_a_row_a_head(run, cwd):
+    (cwd / "own.py").write_text(
+        "from torchvision.models import VisionTransformer\n"
+        "def vit():\n"
+        "    return VisionTransformer(64, 16, 2, 2, 16, 32, num_classes=3)\n"
+    )
+    line = "stats {star} {harbour} -m own.py:vit -w none --size 64 --table attention"
+    rows = run(f"{line} --json").json["attention"]
+    assert [(row["call"], row["head"]) for row in rows] == [(0, 0), (0, 1)] * 2
+    assert [row["ceiling"] for row in rows] == close([float(np.log(17))] * 4)
+    assert all(0 < row["entropy_min"] <= row["entropy"] <= row["entropy_max"] < np.log(17) for row in rows)
+    table = run(line)
+    assert table.column("name") == [row["name"] for row in rows]
+    assert table.column("share") == [str(row["entropy"] / row["ceiling"]) for row in rows]
+    assert run("stats {star} -m own.py:vit -w none --size 64 --json").json["attention"] == []
+    refused = run("stats {star} -m own.py:vit -w none --size 64 --table attention --columns mean", expect=2)
+    assert "mean" in refused.err
+    refused = run("stats {star} -m own.py:vit -w none --size 64 --table attention -l conv_proj", expect=4)
+    assert "error: no attention was seen in the selected layers" in refused.err

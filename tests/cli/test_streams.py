@@ -7,17 +7,19 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 # Each ends with 0 where all streams work. Where two stand for one command, the first writes no folder.
 COMMANDS = {
     "watch": "watch --report {log}",
     "summary": "summary {TINY}",
-    "stats": "stats {star} {tiny} -l head",
-    "featuremaps": "featuremaps {star} {tiny} -l head",
-    "grads": "grads {star} {tiny} -l head --no-save",
+    "stats": "stats {star} {tiny} -l head --size 32",
+    "featuremaps": "featuremaps {star} {tiny} -l head --size 32",
+    "grads": "grads {star} {tiny} -l head --size 32 --no-save",
     "predict": "predict {star} {tiny}",
-    "ablate": "ablate {star} {tiny} -l head --no-save",
-    "prune": "prune {star} {tiny} -l head --sweep 0.5",
-    "attack": "attack {star} {healthy} --steps 1",
+    "ablate": "ablate {star} {tiny} -l head --size 32 --no-save",
+    "prune": "prune {star} {tiny} -l head --size 32 --sweep 0.5",
+    "attack": "attack {star} {healthy} --size 32 --steps 1",
     "train": "train -m {TINY} --pictures 20 --size 16 --steps 1 --batch 4",
     "lrfind": "lrfind -m {TINY} --pictures 20 --size 16 --steps 3 --batch 4",
     "check": "check {TINY} -c {samples}/tiny_resnet.safetensors --select MS1",

@@ -1,6 +1,7 @@
-"""`modelscope summary`: every torchvision model, against what torchvision publishes, and every option."""
+"""`modelscope summary`: every kind of torchvision model, against what torchvision publishes, and every option."""
 
 import pytest
+from kinds import KINDS
 from torchvision import models
 
 import modelscope_cli as ms
@@ -14,10 +15,7 @@ def family(name):
 # Detection models have to run for real, but not on large images: what they count is the same.
 SMALL = "--input-shape 1,3,96,96 --model-arg min_size=96"
 FEW = "--model-arg rpn_post_nms_top_n_test=20"
-NAMES = [
-    pytest.param(name, marks=pytest.mark.slow if family(name) == "detection" else ())
-    for name in models.list_models()
-]
+NAMES = [pytest.param(name, marks=pytest.mark.slow if family(name) == "detection" else ()) for name in KINDS]
 
 NESTED = """
 from torch import nn
@@ -43,7 +41,7 @@ def document(run):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_torchvision_model(document, name):
+def test_every_kind_of_torchvision_model(document, name):
     is_large = family(name) == "detection" and not name.startswith("ssd")
     options = f"{SMALL} {FEW if 'rcnn' in name else ''}" if is_large else ""
     found = document(f"{name} {options}")

@@ -10,6 +10,8 @@ import pytest
 import torch
 import warm
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 LOOP = """
 import sys, time, pathlib, torch
 from torch import nn
@@ -108,8 +110,7 @@ def test_nothing_is_wrong_with_the_healthy_sample_and_its_weights_are_the_same(r
     outcome = run("watch --out healthy --fail-on warning {samples}/train.py --save watched.pt")
     assert "verdict: nothing wrong found" in outcome.err
     assert report_of(cwd / "healthy")["findings"] == []
-    command = [sys.executable, str(samples / "train.py"), "--save", "bare.pt"]
-    subprocess.run(command, check=True, capture_output=True)
+    assert warm.run(samples / "train.py", "--save", "bare.pt").returncode == 0
     bare, watched = torch.load("bare.pt"), torch.load("watched.pt")
     assert all(torch.equal(bare[key], watched[key]) for key in bare)
 
@@ -337,8 +338,7 @@ if __name__ == "__main__":
 
 def test_workers_that_are_forked_or_spawned(cwd):
     (cwd / "loop.py").write_text(WORKERS)
-    ours = [sys.executable, "-m", "modelscope_cli", "watch", "--out", "o", "-o", "t.tsv", "loop.py"]
-    done = subprocess.run(ours, capture_output=True, text=True, check=False)
+    done = warm.run("-m", "modelscope_cli", "watch", "--out", "o", "-o", "t.tsv", "loop.py")
     assert (done.returncode, done.stdout) == (0, "[2, 4]\n"), done.stderr
     report = report_of(cwd / "o")
     assert report["steps"] == 2

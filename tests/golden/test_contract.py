@@ -21,6 +21,8 @@ from modelscope_cli.report.sheet import Value
 from modelscope_cli.report.views import pictures_of, sheet_of
 from modelscope_cli.shell.app import make_app, run
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 HERE = Path(__file__).parent / "contract"
 SAMPLES = Path(__file__).parents[2] / "samples"
 TINY = f"-m {SAMPLES}/tiny_resnet.py:TinyResNet -c {SAMPLES}/tiny_resnet.safetensors"

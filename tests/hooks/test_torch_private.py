@@ -22,6 +22,7 @@ DOORS = {
         *("_pytree", "_C", "_current_graph_task_id", "_version"),
         *("_functorch", "_pop_mode", "_push_mode"),
         *("_input_metadata", "_saved_other"),
+        *("_python_dispatch", "_schema", "_base"),
     },
     "hooks/channels.py": {
         *("_ConvNd", "_NormBase", "_MaxPoolNd", "_AvgPoolNd", "_AdaptiveAvgPoolNd", "_AdaptiveMaxPoolNd"),

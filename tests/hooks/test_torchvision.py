@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from kinds import KINDS
 from torch import nn
 
 from modelscope_cli.hooks.channels import ChannelFinder
@@ -14,7 +15,6 @@ from modelscope_cli.hooks.session import Call, HookSession, Observer
 from modelscope_cli.inputs.batches import open_inputs
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.load import LoadedModel, load_model, load_skeleton
-from modelscope_cli.models.names import model_names
 from modelscope_cli.models.request import ModelRequest
 
 FAMILIES = (
@@ -142,16 +142,13 @@ def test_channels_of_a_layer_by_itself(module: nn.Module, shape: tuple[int, ...]
     assert ChannelFinder().find(module, torch.empty(shape)) == dim
 
 
-def feedforward_names() -> list[str]:
-    return [name for name in model_names() if not name.startswith(("quantized", "raft"))]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(4))
-def test_layers_with_parameters_run_at_most_once(part: int) -> None:
+def test_layers_with_parameters_run_at_most_once() -> None:
     """`LoadedModel.is_feedforward` promises this, and selections stop early because of it."""
     n_checked = 0
-    for name in feedforward_names()[part::4]:
+    for name in KINDS:
+        if name.startswith(("quantized", "raft")):
+            continue
         loaded, args = prepare(name)
         if not loaded.is_feedforward:
             continue

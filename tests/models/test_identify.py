@@ -57,8 +57,9 @@ def test_the_index_is_that_of_this_torchvision_and_every_name_is_recognised(
         assert (found.score, found.missing, found.unexpected, found.prefix) == (1.0, (), (), prefix)
         assert found.num_classes == num_classes
         assert found.name == (name if len(expected) == 1 else None)
-        path = half_precision_file(tmp_path / "half.safetensors", module)
-        assert identify(read_contents(path).shapes()).candidates == expected
+        if at % 10 == 0:
+            path = half_precision_file(tmp_path / "half.safetensors", module)
+            assert identify(read_contents(path).shapes()).candidates == expected
 
 
 def half_precision_file(path: Path, module: nn.Module) -> Path:

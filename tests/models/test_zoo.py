@@ -5,6 +5,7 @@ import warnings
 
 import pytest
 import torch
+from kinds import KINDS, kind_of
 from torch import nn
 from torchvision import models
 
@@ -15,19 +16,27 @@ from modelscope_cli.models.pretrained import weights_of
 from modelscope_cli.models.request import ModelRequest
 
 
-@pytest.mark.parametrize("name", model_names())
-def test_every_name_and_its_weights_build_on_meta_with_the_published_parameters(name: str) -> None:
-    for weights in set(weights_of(name).values()):
-        skeleton = load_skeleton(ModelRequest(name, weights.name))
-        assert not skeleton.warnings
-        assert skeleton.device.type == "meta"
-        assert all(tensor.is_meta for tensor in skeleton.module.state_dict().values())
-        assert not skeleton.module.training
-        assert skeleton.transforms is not None
-        # googlenet's published count leaves out its auxiliary heads, detection's the frozen layers.
-        if skeleton.family not in ("detection", "quantization") and name != "googlenet":
-            n_parameters = sum(parameter.numel() for parameter in skeleton.module.parameters())
-            assert n_parameters == weights.meta["num_params"], weights
+def test_every_model_is_of_one_kind() -> None:
+    assert sorted(name for least, others in KINDS.items() for name in (least, *others)) == list(model_names())
+
+
+@pytest.mark.parametrize("least", KINDS)
+def test_every_name_and_its_weights_build_on_meta_with_the_published_parameters(least: str) -> None:
+    kinds = set()
+    for name in (least, *KINDS[least]):
+        for weights in set(weights_of(name).values()):
+            skeleton = load_skeleton(ModelRequest(name, weights.name))
+            assert not skeleton.warnings, weights
+            assert skeleton.device.type == "meta"
+            assert all(tensor.is_meta for tensor in skeleton.module.state_dict().values()), weights
+            assert not skeleton.module.training
+            assert skeleton.transforms is not None
+            kinds.add(kind_of(skeleton.module))
+            # googlenet's published count leaves out its auxiliary heads, detection's the frozen layers.
+            if skeleton.family not in ("detection", "quantization") and name != "googlenet":
+                n_parameters = sum(parameter.numel() for parameter in skeleton.module.parameters())
+                assert n_parameters == weights.meta["num_params"], weights
+    assert len(kinds) == 1
 
 
 @pytest.mark.parametrize(

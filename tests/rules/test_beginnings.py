@@ -213,10 +213,12 @@ def test_neighbours_that_are_next_to_nothing_are_one_finding():
 
 
 @pytest.mark.parametrize(
-    "name", ["ssdlite320_mobilenet_v3_large", pytest.param("ssd300_vgg16", marks=pytest.mark.slow)]
+    ("name", "model_arg"),
+    [("ssdlite320_mobilenet_v3_large", ()), ("retinanet_resnet50_fpn", ("min_size=128",))],
 )
-def test_heads_that_see_no_object_are_not_called_dead(name):
-    record = ms.check(name, weights="none", device="cpu", input_shape=(2, 3, 128, 128), select="MS3")
+def test_heads_that_see_no_object_are_not_called_dead(name, model_arg):
+    keywords = {"weights": "none", "model_arg": model_arg, "device": "cpu"}
+    record = ms.check(name, input_shape=(2, 3, 128, 128), select="MS3", **keywords)
     record.assert_passed()
     reasons = {rule.code: rule.reason for rule in record.rules}
     assert reasons["MS301"] is reasons["MS303"] is None

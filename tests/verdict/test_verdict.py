@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import warm
 from bench import Answer, Finding, run_all
 from programs.registry import Program, load
 from table import shares, table
@@ -55,10 +56,8 @@ def test_the_table_counts_by_kind(dev: dict[str, Program]) -> None:
 def test_every_kind_is_in_both_halves_by_other_programs() -> None:
     """The final half is asked for its kinds in another process: nobody sees it here."""
     kinds = "from programs.registry import load; print(*sorted({one.kind for one in load(%r)}), sep='\\n')"
-    first, second = (
-        subprocess.run([sys.executable, "-c", kinds % half], cwd=RUN.parent, capture_output=True, check=True)
-        for half in ("dev", "final")
-    )
+    first, second = (warm.run("-c", kinds % half, cwd=RUN.parent) for half in ("dev", "final"))
+    assert first.returncode == second.returncode == 0, second.stderr
     assert first.stdout == second.stdout
 
 

@@ -2,8 +2,6 @@
 
 import os
 import socket
-import subprocess
-import sys
 
 import pytest
 import warm
@@ -100,9 +98,9 @@ def test_no_rank_aborts_where_the_threads_of_gloo_are_behind(tmp_path):
 
 def test_a_rank_that_disagrees_is_named(tmp_path):
     (tmp_path / "loop.py").write_text(SCRIPT)
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     watch = ["-m", "modelscope_cli", "watch", "--out", "odd", "--json", "loop.py", "--drift"]
-    done = subprocess.run([*torchrun, *watch], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = warm.run(*torchrun, *watch, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (event,) = read_series(tmp_path / "odd").events
     assert (event.kind, event.step) == ("rank", 4)

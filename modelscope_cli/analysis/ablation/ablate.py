@@ -47,7 +47,8 @@ def ablate(
 
     Args:
         model: a name or file as on the command line, a module of yours, or what `load` returned.
-        inputs: paths, PIL images, tensors, a `DataLoader`; None for seeded noise of the model's own size.
+        inputs: paths, PIL images, tensors, a dict of arguments by name, a `DataLoader`; None for seeded noise of
+            the model's own size.
         layer, exclude: layer patterns.
         by_channel: take out the channels of each `layer` one by one.
         method: what stands in: `zero`; `mean`, of each channel over its positions; or `shuffle`, the same values at
@@ -113,5 +114,10 @@ def _maps(subject: Subject, rows: Sequence[Ablation], image: Tensor) -> dict[tup
     calls = Selection(wanted=frozenset((row.name, row.call) for row in rows))
     size = (image.shape[1], image.shape[2])
     exhibits = capture_maps(subject.loaded.module, subject.first.args, calls, image_size=size)
+    is_by_channel = any(row.channel is not None for row in rows)
     # Of several outputs of a call the first, which is the one whose channels were taken out.
-    return {(e.record.name, e.record.call): e.maps.to("cpu") for e in exhibits[::-1] if e.maps is not None}
+    return {
+        (e.record.name, e.record.call): e.maps.to("cpu")
+        for e in exhibits[::-1]
+        if e.maps is not None and (e.has_channels or not is_by_channel)
+    }

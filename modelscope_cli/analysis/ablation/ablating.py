@@ -25,7 +25,7 @@ from modelscope_cli.inputs.batch import Batch, Inputs
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.records.ablate import Ablation, Baseline
 from modelscope_cli.records.predict import Prediction
-from modelscope_cli.records.run import Notice
+from modelscope_cli.records.run import Arguments, Notice
 
 _TOP = 5  # guesses kept of the whole model's answer
 Track = Callable[[Iterator[None], str, int], Iterable[None]]
@@ -246,6 +246,6 @@ def _mean(parts: Sequence[Tensor]) -> float:
     return float(torch.cat(list(parts)).double().mean())
 
 
-def _fresh(args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _fresh(args: Arguments) -> Any:
     """Copy the input: a model may write into it."""
     return map_tensors(args, lambda _, tensor: tensor.clone())

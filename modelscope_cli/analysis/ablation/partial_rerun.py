@@ -13,6 +13,7 @@ from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import map_tensors
 from modelscope_cli.hooks.session import Call, HookSession, Intervention
 from modelscope_cli.hooks.torch_private import leaves_of, version_of
+from modelscope_cli.records.run import Arguments
 
 Change = Callable[[Any], Any]
 
@@ -65,7 +66,7 @@ class Replay(Intervention):
         self._is_due = False
         self._is_called = False
 
-    def rerun(self, session: HookSession, args: tuple[Any, ...], place: int, change: Change) -> Any:
+    def rerun(self, session: HookSession, args: Arguments, place: int, change: Change) -> Any:
         """Run the model once more with the output of one call changed, and return what it gives.
 
         Args:

@@ -1,6 +1,7 @@
 """What enters a model, before any layer of it."""
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from modelscope_cli.analysis.statistics.moments import Moments, Wanted
 from modelscope_cli.analysis.statistics.reduce import reduce_tensor
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import Call, HookSession, Observer
+from modelscope_cli.records.run import Arguments
 from modelscope_cli.records.stats import InputStats
 
 _RANGE = Wanted(mad=False, zero=False, near_zero=False, channels=False, histogram=False)
@@ -20,7 +22,7 @@ class Entering:
     """Statistics of every argument of a model, over all batches; none of them is kept."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, tuple[Tensor, Moments]] = {}
+        self._seen: dict[str | int, tuple[Tensor, Moments]] = {}
 
     def track(
         self, passes: Callable[[Iterable[Batch], str], Iterator[Batch]]
@@ -36,17 +38,21 @@ class Entering:
 
         return through
 
-    def add(self, args: tuple[Any, ...]) -> None:
+    def add(self, args: Arguments) -> None:
         """Take the arguments of one forward; a list of images of several sizes is one input."""
-        for i, arg in enumerate(args):
+        given = args[0] if isinstance(args, tuple) and isinstance(args[0], dict) else args
+        for name, arg in given.items() if isinstance(given, dict) else enumerate(given):
             for _, tensor in tensors_in(arg):
                 moments = reduce_tensor(tensor, None, _RANGE)()
-                first, before = self._seen.get(str(i), (tensor.new_empty(tensor.shape, device="meta"), None))
-                self._seen[str(i)] = first, before.merge(moments) if before else moments
+                first, before = self._seen.get(name, (tensor.new_empty(tensor.shape, device="meta"), None))
+                self._seen[name] = first, before.merge(moments) if before else moments
 
     def rows(self) -> tuple[InputStats, ...]:
         """Return one row an argument."""
-        return tuple(_to_row(*seen) for seen in self._seen.values())
+        return tuple(
+            replace(_to_row(*seen), name=name if isinstance(name, str) else "")
+            for name, seen in self._seen.items()
+        )
 
 
 def _to_row(first: Tensor, moments: Moments) -> InputStats:
@@ -67,7 +73,7 @@ def _to_row(first: Tensor, moments: Moments) -> InputStats:
     )
 
 
-def rms_at_first_weights(model: nn.Module, args: tuple[Any, ...]) -> float | None:
+def rms_at_first_weights(model: nn.Module, args: Arguments) -> float | None:
     """Return the root mean square of what enters the first layer with parameters, for a model may prepare its input
     by itself; None where that layer is a norm, or is not called with floats."""
     first = _FirstWeights()

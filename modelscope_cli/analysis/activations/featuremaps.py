@@ -6,13 +6,16 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from modelscope_cli.analysis.activations.maps import capture_maps
+from modelscope_cli.analysis.activations.attention import NO_ATTENTION
+from modelscope_cli.analysis.activations.attention_maps import capture_attention
+from modelscope_cli.analysis.activations.maps import Exhibit, capture_maps
 from modelscope_cli.analysis.results import Results
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.given import as_given
 from modelscope_cli.records.featuremaps import FeatureMapsRecord
 from modelscope_cli.records.keywords import Keywords, check_choice, check_number, spelled_out
+from modelscope_cli.records.naming import label_of, some
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.report import gallery
 from modelscope_cli.report.folder import check_file, write_text
@@ -38,6 +41,7 @@ def featuremaps(
     cmap: str = "viridis",
     cell: int | None = None,
     overlay: bool = False,
+    attention: bool = False,
     save_tensors: str | PathLike[str] | None = None,
     hook: str | Sequence[str] = (),
     out: str | PathLike[str] | None = None,
@@ -58,6 +62,8 @@ def featuremaps(
         scale: whether colours span each `channel`'s own range, or the whole `layer`'s.
         cmap: any matplotlib colour map. `cell`: pixels of a map's long side; None enlarges small ones.
         overlay: blend the maps over the image.
+        attention: of the attention inside the layers, a map a head, in the place of what they put out: what the
+            class token takes from each place of the image, or, without one, what each place gives on average.
         save_tensors: save the whole outputs here, as `.safetensors`.
         hook: what changes on the way, as `--hook` takes it.
         out: folder for the pictures and `report.json`; `force`: it need not be empty.
@@ -85,26 +91,38 @@ def featuremaps(
     if overlay and image is None:
         raise UsageError("--overlay needs an image to lie over", "leave out --overlay")
     selection = subject.select(layer, exclude)
-    exhibits = capture_maps(
-        subject.loaded.module,
-        subject.first.args,
-        selection,
-        image_size=(image.shape[1], image.shape[2]) if image is not None else None,
-        n_channels=max_channels,
-        is_top=strongest,
-        interventions=subject.bind().interventions,
-    )
+    module, args = subject.loaded.module, subject.first.args
+    interventions = subject.bind().interventions
+    if attention:
+        exhibits, never = capture_attention(
+            module,
+            args,
+            selection,
+            n_channels=max_channels,
+            is_top=strongest,
+            interventions=interventions,
+        )
+    else:
+        exhibits = capture_maps(
+            module,
+            args,
+            selection,
+            image_size=(image.shape[1], image.shape[2]) if image is not None else None,
+            n_channels=max_channels,
+            is_top=strongest,
+            interventions=interventions,
+        )
+        never = subject.uncalled(selection, [exhibit.record.name for exhibit in exhibits])
     hooks = subject.conclude()
     if not any(exhibit.maps is not None for exhibit in exhibits):
-        message = "no selected layer gave anything that can be drawn"
-        raise CannotRunError(message, f"modelscope summary {subject.loaded.info.name}")
+        raise _nothing_to_draw(exhibits, never, attention, subject.loaded.info.name)
     record = FeatureMapsRecord(
         run=subject.run(),
         maps=tuple(exhibit.record for exhibit in exhibits),
         contact_sheet=None,
         out_dir=results.path,
         tensors=str(save_tensors) if save_tensors is not None else None,
-        not_called=subject.uncalled(selection, [exhibit.record.name for exhibit in exhibits]),
+        not_called=never,
         hooks=hooks,
     )
     with results.open() as stage:
@@ -120,3 +138,19 @@ def featuremaps(
     if out is not None:
         subject.progress.note(f"wrote {out} ({sum(row.file is not None for row in record.maps)} grids)")
     return record
+
+
+def _nothing_to_draw(
+    exhibits: Sequence[Exhibit], never: Sequence[str], is_attention: bool, model: str
+) -> CannotRunError:
+    """Say why there is no picture: what was seen cannot be one, or nothing was seen."""
+    if exhibits:
+        first = exhibits[0].record
+        message = f"no selected layer gave anything that can be drawn; {label_of(first)}: {first.problem}"
+    elif any(never):  # the model itself has no name
+        message = f"no selected layer ran: {some(never)}"
+    elif is_attention:
+        message = NO_ATTENTION
+    else:
+        message = "no layer of the model gave a tensor, so there is nothing to draw"
+    return CannotRunError(message, f"modelscope summary {model}")

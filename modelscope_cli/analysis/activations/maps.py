@@ -1,18 +1,21 @@
 """`featuremaps`: keep the outputs of the selected calls for one image, as maps that can be looked at."""
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from modelscope_cli.analysis.places.arrange import by_cells, by_shape
+from modelscope_cli.analysis.places.cells import Cells
+from modelscope_cli.analysis.places.tracker import Tracker
 from modelscope_cli.hooks.channels import ChannelFinder
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
 from modelscope_cli.records.featuremaps import FeatureMap
+from modelscope_cli.records.run import Arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,18 +26,60 @@ class Exhibit:
         record: everything but the file, which whoever draws it adds.
         maps: a copy, on the device it was made on: `(C, H, W)` maps or a `(C,)` vector; None where neither
             fits, and then `record.problem` says why.
-        part: what had to be chosen to get a picture: which frame, or that the class token was left out.
+        has_channels: the maps are of the channels that hooks and masks count.
     """
 
     record: FeatureMap
     maps: Tensor | None
-    part: str = ""
+    has_channels: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Caught:
+    """One output, copied, and what the run has shown of it; drawn when the run is over.
+
+    Attributes:
+        cells: where its elements lie; None where that is not known.
+        grids: of the image, as far as the run had come.
+        n_images: in `tensor`; its first dimension is that of images only where `is_of_images`.
+    """
+
+    record: FeatureMap
+    tensor: Tensor
+    channel_dim: int | None
+    cells: Cells | None
+    grids: tuple[tuple[int, ...], ...]
+    n_images: int
+    is_of_images: bool
+
+    def exhibit(self, image_size: tuple[int, int] | None) -> Exhibit:
+        """Arrange it for the first image."""
+        tensor, record = self.tensor, self.record
+        if tensor.layout is not torch.strided or tensor.is_complex():
+            return Exhibit(replace(record, problem="complex and sparse tensors have no picture"), None)
+        found = by_cells(tensor, self.cells, self.n_images) if self.cells is not None else None
+        if found is None:
+            problem = _why_not(tensor, self.channel_dim)
+            if problem or self.channel_dim is None:
+                return Exhibit(replace(record, problem=problem), None)
+            found = by_shape(tensor[0], self.channel_dim - 1, self.grids, image_size)
+            if not self.is_of_images and len(tensor) > self.n_images:
+                n_pieces = len(tensor) // self.n_images
+                found = found.noting(f"the first of {n_pieces} pieces that could not be put together")
+            record = replace(record, shape=tuple(tensor.shape[1:]))
+        elif self.is_of_images:
+            record = replace(record, shape=tuple(tensor.shape[1:]))
+        if found.maps is None:
+            return Exhibit(replace(record, problem=found.note), None)
+        n_channels = tensor.shape[self.channel_dim] if self.channel_dim is not None else 0
+        record = replace(record, channels=len(found.maps), note=found.note)
+        return Exhibit(record, found.maps, has_channels=n_channels == len(found.maps))
 
 
 class _Capturer(Observer):
-    def __init__(self, image_size: tuple[int, int] | None, is_innermost_only: bool) -> None:
-        self.captured: list[tuple[FeatureMap, Tensor | None, str]] = []
-        self._image_size = image_size
+    def __init__(self, tracker: Tracker, is_innermost_only: bool) -> None:
+        self.caught: list[_Caught] = []
+        self._tracker = tracker
         self._is_innermost_only = is_innermost_only
         self._channels = ChannelFinder()
 
@@ -44,30 +89,30 @@ class _Capturer(Observer):
         if self._is_innermost_only and not is_innermost:
             return
         for (path, tensor), channel_dim in zip(outputs, channel_dims, strict=True):
-            self.captured.append(self._capture(call, path, tensor, channel_dim))
+            self.caught.append(self._catch(call, path, tensor, channel_dim))
 
     def pass_by(self, module: nn.Module, output: Any) -> None:
         self._channels.see(module, output)
 
-    def _capture(
-        self, call: Call, path: str, tensor: Tensor, channel_dim: int | None
-    ) -> tuple[FeatureMap, Tensor | None, str]:
+    def _catch(self, call: Call, path: str, tensor: Tensor, channel_dim: int | None) -> _Caught:
+        record = FeatureMap(call.name, call.type, call.order, call.index, path, tuple(tensor.shape))
+        places = self._tracker.of(tensor)
+        cells = places.sides[0] if places is not None else None
+        n_images, is_of_images = self._tracker.n_images, True
+        if places is not None:
+            is_of_images = tensor.ndim > 0 and len(tensor) == n_images
         if tensor.is_quantized:
             tensor = tensor.dequantize()
-        record = FeatureMap(call.name, call.type, call.order, call.index, path, tuple(tensor.shape))
-        problem = _why_not(tensor, channel_dim)
-        if problem or channel_dim is None:
-            return replace(record, problem=problem), None, ""
-        image = tensor.detach()[0]
-        maps, part = as_maps(image, channel_dim - 1, self._image_size)
-        # A copy, because the next layer may work in place; still on the device, because a copy to the CPU
-        # would wait for it.
-        return replace(record, shape=tuple(image.shape), channels=len(maps)), maps.clone(), part
+        tensor = tensor.detach()
+        if is_of_images and cells is not None and tensor.layout is torch.strided:
+            tensor, cells, n_images = tensor[:1], cells.moved(lambda ids: ids[:1]), 1
+        # A copy, because the next layer may work in place; still on the device, because a copy to the CPU would
+        # wait for it.
+        tensor = tensor.clone()
+        return _Caught(record, tensor, channel_dim, cells, tuple(self._tracker.grids), n_images, is_of_images)
 
 
 def _why_not(tensor: Tensor, channel_dim: int | None) -> str | None:
-    if tensor.layout is not torch.strided or tensor.is_complex():
-        return "complex and sparse tensors have no picture"
     if channel_dim is None:
         return "a single number or a bare list has no picture"
     if channel_dim == 0:
@@ -77,51 +122,9 @@ def _why_not(tensor: Tensor, channel_dim: int | None) -> str | None:
     return None
 
 
-def as_maps(image: Tensor, channel_dim: int, image_size: tuple[int, int] | None) -> tuple[Tensor, str]:
-    """Arrange one image's output as `(C, H, W)` maps, or as a `(C,)` vector where it has no places.
-
-    Tokens `(L, C)` become a map where L, with or without one class token, is a whole number of rows in the
-    proportions of the picture, `image_size = (height, width)`, or else a square.
-
-    Returns:
-        The maps, and in words what had to be left out.
-    """
-    channels_first = image.movedim(channel_dim, 0)
-    places = channels_first.shape[1:]
-    if not places or math.prod(places) == 1:
-        return channels_first.reshape(-1), ""
-    if len(places) == 2:
-        return channels_first, ""
-    if len(places) == 1:
-        return _tokens_as_maps(channels_first, image_size)
-    if len(places) == 3:
-        frame = places[0] // 2
-        return channels_first[:, frame], f"frame {frame + 1} of {places[0]}"
-    return channels_first.flatten(2), "further dimensions side by side"
-
-
-def _tokens_as_maps(tokens: Tensor, image_size: tuple[int, int] | None) -> tuple[Tensor, str]:
-    n_tokens = tokens.shape[1]
-    for n_extra in (0, 1):
-        rows = _rows_of(n_tokens - n_extra, image_size)
-        if rows:
-            maps = tokens[:, n_extra:].unflatten(1, (rows, -1))
-            return maps, "without the class token" if n_extra else ""
-    return tokens[:, None, :], "tokens in a row"
-
-
-def _rows_of(n_places: int, image_size: tuple[int, int] | None) -> int:
-    """Return the number of rows into which `n_places` fall in the picture's proportions; 0 for none."""
-    for height, width in filter(None, (image_size, (1, 1))):
-        rows = math.isqrt(n_places * height // width)
-        if rows and n_places % rows == 0 and rows * width == n_places // rows * height:
-            return rows
-    return 0
-
-
 def capture_maps(
     model: nn.Module,
-    args: tuple[Any, ...],
+    args: Arguments,
     selection: Selection,
     *,
     image_size: tuple[int, int] | None = None,
@@ -139,20 +142,27 @@ def capture_maps(
     Raises:
         ForwardError: the model raised (exit 4).
     """
-    capturer = _Capturer(image_size, is_innermost_only=selection.is_innermost_only)
-    with HookSession(
+    tracker = Tracker()
+    capturer = _Capturer(tracker, selection.is_innermost_only)
+    session = HookSession(
         model, [capturer], wanted=selection.wanted, names=selection.names, interventions=interventions
-    ) as session:
+    )
+    with session, tracker.follow(args):
         session.run(args)
-    exhibits = []
-    for record, maps, part in sorted(capturer.captured, key=lambda captured: captured[0].order):
+    return finished([caught.exhibit(image_size) for caught in capturer.caught], n_channels, is_top)
+
+
+def finished(exhibits: Iterable[Exhibit], n_channels: int, is_top: bool) -> list[Exhibit]:
+    """Return exhibits in the order of their calls, with the channels that are shown of each."""
+    done = []
+    for exhibit in sorted(exhibits, key=lambda exhibit: exhibit.record.order):
+        record, maps = exhibit.record, exhibit.maps
         if maps is not None:
             low, high = value_range(maps)
             shown = choose_channels(maps, n_channels, is_top)
-            exhibits.append(Exhibit(replace(record, shown=shown, min=low, max=high), maps, part))
-        else:
-            exhibits.append(Exhibit(record, None))
-    return exhibits
+            record = replace(record, shown=shown, min=low, max=high)
+        done.append(replace(exhibit, record=record))
+    return done
 
 
 def choose_channels(maps: Tensor, n: int, is_top: bool) -> tuple[int, ...]:

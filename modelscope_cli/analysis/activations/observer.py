@@ -16,6 +16,7 @@ from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
 from modelscope_cli.inputs.detection_targets import training_args
+from modelscope_cli.records.run import Arguments
 from modelscope_cli.records.stats import ActivationStats, Counts, Redundancy
 
 
@@ -23,7 +24,7 @@ class Batch(Protocol):
     """What a pass needs: the arguments of the model."""
 
     @property
-    def args(self) -> tuple[Any, ...]: ...
+    def args(self) -> Arguments: ...
 
 
 Key = tuple[str, int, str]  # layer name, call, path of the output
@@ -172,7 +173,7 @@ def observe_activations(
             interventions=interventions,
         )
 
-    def arguments(batch: Batch) -> tuple[Any, ...]:
+    def arguments(batch: Batch) -> Arguments:
         return training_args(model, family, batch.args) if is_training else batch.args
 
     n_batches = 0

@@ -6,6 +6,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from modelscope_cli.analysis.activations.attention import NO_ATTENTION
+from modelscope_cli.analysis.activations.attention_entropy import observe_attention
 from modelscope_cli.analysis.activations.batch_norm import BatchNormObserver
 from modelscope_cli.analysis.activations.entering import Entering
 from modelscope_cli.analysis.activations.observer import observe_activations, to_row
@@ -13,10 +15,11 @@ from modelscope_cli.analysis.statistics.moments import Wanted
 from modelscope_cli.analysis.subject import Subject, as_patterns
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.selection import Selection
+from modelscope_cli.inputs.detection_targets import training_args
 from modelscope_cli.records.keywords import MODES, Keywords, check_choice, spelled_out
 from modelscope_cli.records.naming import NEAR_ZERO, some
 from modelscope_cli.records.progress import Progress
-from modelscope_cli.records.stats import COLUMN_OF_FIGURE, StatsRecord
+from modelscope_cli.records.stats import COLUMN_OF_FIGURE, AttentionStats, StatsRecord
 from modelscope_cli.report.canvas import check_figure, save_figure
 from modelscope_cli.report.folder import OutputFolder, write_text
 from modelscope_cli.report.json import render_json
@@ -36,6 +39,7 @@ def stats(
     near_zero: float = NEAR_ZERO,
     plot: str | PathLike[str] | None = None,
     correlation: bool = False,
+    attention: bool = False,
     hook: str | Sequence[str] = (),
     mode: str = "auto",
     columns: Sequence[str] | None = None,
@@ -48,11 +52,13 @@ def stats(
 
     Args:
         model: a name or file as on the command line, a module of yours, or what `load` returned.
-        inputs: paths, PIL images, tensors, a `DataLoader`; None for seeded noise of the model's own size.
+        inputs: paths, PIL images, tensors, a dict of arguments by name, a `DataLoader`; None for seeded noise of
+            the model's own size.
         layer, exclude: layer patterns.
         near_zero: |x| below this counts as near zero.
         plot: save one figure of all the distributions here (`.png`, `.svg`, `.pdf`).
         correlation: correlate the channels of each `layer`; with `out`, a picture of each matrix.
+        attention: also look at each head of the attention in the layers, in a pass of its own.
         hook: what changes on the way, as `--hook` takes it.
         mode: `eval`, `train` (the record then has the drift of every batch norm), or `auto`, which is eval.
         columns: compute only what these columns of the table need; None for all.
@@ -60,7 +66,8 @@ def stats(
 
     Raises:
         UsageError: a keyword, a pattern or a combination that means nothing (exit 2 on the command line).
-        CannotRunError: the model cannot be loaded or raised, or a file cannot be read or written (exit 4).
+        CannotRunError: the model cannot be loaded or raised, no attention was seen, or a file cannot be read or
+            written (exit 4).
     """
     if correlation and not as_patterns(layer):
         raise UsageError("--correlation needs to know which layers", "--correlation --layer conv")
@@ -90,6 +97,7 @@ def stats(
         track=entering.track(subject.track),
     )
     rows = tuple(map(to_row, activations))
+    heads = _attention(subject, selection, is_training) if attention else ()
     hooks = subject.conclude()
     if not rows:
         raise _nothing_to_show(subject, selection)
@@ -103,6 +111,7 @@ def stats(
         mode="train" if is_training else "eval",
         batch_norm=batch_norms.rows() if batch_norms else (),
         inputs=entering.rows(),
+        attention=heads,
     )
     if out is not None:
         with OutputFolder(Path(out), force).open() as stage:
@@ -124,3 +133,27 @@ def _nothing_to_show(subject: Subject, selection: Selection) -> CannotRunError:
     else:
         message = f"no layer of '{name}' gives a tensor"
     return CannotRunError(message, f"modelscope summary {name}   shows what runs")
+
+
+def _attention(subject: Subject, selection: Selection, is_training: bool) -> tuple[AttentionStats, ...]:
+    """Run all batches once more.
+
+    Raises:
+        CannotRunError: no attention was seen in the selected layers (exit 4).
+    """
+    loaded = subject.loaded
+    for intervention in subject.bound.interventions:
+        intervention.repeat()
+    rows = observe_attention(
+        loaded.module,
+        (
+            training_args(loaded.module, loaded.family, batch.args) if is_training else batch.args
+            for batch in subject.track(subject.inputs, "attention")
+        ),
+        selection,
+        is_training=is_training,
+        interventions=subject.bound.interventions,
+    )
+    if not rows:
+        raise CannotRunError(NO_ATTENTION, f"modelscope summary {loaded.info.name}")
+    return rows

@@ -21,6 +21,7 @@ from modelscope_cli.analysis.outputs.said import Scoring
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.session import HookSession, Intervention
 from modelscope_cli.inputs.batch import Inputs, ModelSide
+from modelscope_cli.inputs.calling import needed_beside_an_image
 from modelscope_cli.inputs.files import PictureFile
 from modelscope_cli.inputs.picture import decode
 from modelscope_cli.inputs.preprocess import Preprocessing
@@ -28,6 +29,7 @@ from modelscope_cli.lean import without_dynamo
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.records.attack import Answer as Said
 from modelscope_cli.records.attack import ClassShift
+from modelscope_cli.records.naming import some
 from modelscope_cli.records.run import Notice
 
 with without_dynamo():
@@ -109,6 +111,10 @@ def check_family(loaded: LoadedModel) -> None:
             f"'{loaded.info.name}' is a model for {kind}: an attack changes one image, and it looks at several",
             "modelscope models   lists models of single images",
         )
+    more = needed_beside_an_image(loaded.module)
+    if more:
+        message = f"the forward of {loaded.info.class_name} needs more than an image: {some(more)}"
+        raise CannotRunError(f"{message}, and an attack changes one image", "modelscope grads --help")
 
 
 def check_inputs(inputs: Inputs, name: str) -> None:
@@ -120,6 +126,11 @@ def check_inputs(inputs: Inputs, name: str) -> None:
     Raises:
         UsageError: exit code 2.
     """
+    if inputs.info.names:
+        message = (
+            f"{name} are named inputs, and an attack changes the pixels of an image that is the only input"
+        )
+        raise UsageError(message, "modelscope attack photo.jpg")
     if inputs.preprocessing is None:
         what = "holds tensors" if inputs.info.files else "is not an image"
         raise UsageError(

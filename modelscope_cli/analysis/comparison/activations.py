@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Set
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
@@ -20,7 +19,7 @@ from modelscope_cli.inputs.batch import Batch, ModelSide
 from modelscope_cli.inputs.detection_targets import training_args
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.records.diff import LayerDifference
-from modelscope_cli.records.run import Notice
+from modelscope_cli.records.run import Arguments, Notice
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class Side:
     seed: int = 0
     interventions: tuple[Intervention, ...] = ()
 
-    def place(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def place(self, args: Arguments) -> Arguments:
         """Move the arguments of a forward to this side's device and dtype."""
         loaded = self.loaded
         placed = ModelSide(loaded.family, loaded.device, loaded.dtype).place(args)
@@ -122,7 +121,7 @@ def diff_activations(
 
 def _open(
     side: Side, wanted: frozenset[str] | None, hooked: Set[str], stack: ExitStack
-) -> Callable[[tuple[Any, ...]], Generator[Output]]:
+) -> Callable[[Arguments], Generator[Output]]:
     """Open a session, to be closed by `stack`, and return what runs a pass of it."""
     module = side.loaded.module
     stream = OutputStream(module, seed=side.seed, blocks={"", *hooked} if wanted is None else None)
@@ -136,7 +135,7 @@ def _open(
         )
     )
 
-    def run(args: tuple[Any, ...]) -> Generator[Output]:
+    def run(args: Arguments) -> Generator[Output]:
         placed = side.place(args)
         try:
             yield from stream.follow(lambda: session.run(placed))

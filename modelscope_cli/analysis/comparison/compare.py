@@ -8,7 +8,7 @@ from modelscope_cli.analysis.comparison.request import Patterns, choose_toleranc
 from modelscope_cli.analysis.comparison.sides import Source, describe, load_both, open_shared, open_weights
 from modelscope_cli.analysis.comparison.tensors import diff_tensors
 from modelscope_cli.analysis.interventions import ReadHook, bind, conclude, read_hooks
-from modelscope_cli.analysis.subject import as_patterns
+from modelscope_cli.analysis.subject import as_patterns, first_of
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.given import Given
 from modelscope_cli.records.diff import DiffRecord, DiffSide, count_up, first_divergence
@@ -73,7 +73,7 @@ class Comparison:
             Side(label, model, is_training=mode == "train", seed=seed)
             for label, model, mode, seed in zip("AB", loaded, modes, self.seeds, strict=True)
         ]
-        first = next(iter(inputs)).args
+        first = first_of(inputs, loaded[0]).args
         bound = [
             bind(read, side.loaded, side.place(first), side.seed, self.progress)
             for side, read in zip(sides, hooks, strict=True)

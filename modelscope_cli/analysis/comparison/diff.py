@@ -92,7 +92,7 @@ def diff(
             raise UsageError(f"'{b}' and inputs= are two different inputs", "leave out one of them")
         files, b = (b, *files), None
     inputs = _with_files(inputs, files)
-    shapes = inputs.shapes if isinstance(inputs, InputRequest) else keywords.get("input_shape")
+    shapes = inputs.shapes + inputs.named if isinstance(inputs, InputRequest) else keywords.get("input_shape")
     is_run = files is None or bool(files) or bool(shapes)
     if not is_run:
         given = inputs if isinstance(inputs, InputRequest) else _preparation(keywords)

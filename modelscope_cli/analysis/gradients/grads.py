@@ -56,8 +56,9 @@ def grads(
 
     Args:
         model: a name or file as on the command line, a module of yours, or what `load` returned.
-        inputs: paths, PIL images, tensors, a `DataLoader`; None for seeded noise of the model's own size. Each
-            image is a pass of its own unless `batch` says otherwise; a loader's batches stay as they are.
+        inputs: paths, PIL images, tensors, a dict of arguments by name, a `DataLoader`; None for seeded noise of
+            the model's own size. Each image is a pass of its own unless `batch` says otherwise; a loader's batches
+            stay as they are, and a dict is one pass.
         layer, exclude: layer patterns.
         hook: what changes on the way, forward and backward, as `--hook` takes it.
         loss: `auto`, `cross-entropy`, `nll`, `bce`, `mse`, `mean`, `logit`, `path/to/file.py:fn`, or a function

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -38,7 +37,7 @@ from modelscope_cli.records.grads import (
     ParameterGradient,
     Saving,
 )
-from modelscope_cli.records.run import Notice
+from modelscope_cli.records.run import Arguments, Notice
 from modelscope_cli.records.stats import BatchNormDrift
 
 _UNSCALED = Notice(
@@ -160,7 +159,7 @@ class _Measurement:
             interventions=interventions,
         )
 
-    def _measure_saving(self, args: tuple[Any, ...], was_trainable: list[bool]) -> Saving | None:
+    def _measure_saving(self, args: Arguments, was_trainable: list[bool]) -> Saving | None:
         try:
             with self._session([]) as session:
                 return measure_saving(
@@ -174,7 +173,7 @@ class _Measurement:
             self._warnings.append(Notice("saving_not_measured", message))
             return None
 
-    def _run_pass(self, session: HookSession, args: tuple[Any, ...], gathered: ParameterGradients) -> Loss:
+    def _run_pass(self, session: HookSession, args: Arguments, gathered: ParameterGradients) -> Loss:
         self._model.zero_grad(set_to_none=True)
         loss = self._forward(session, args)
         starts = [tensor.register_hook(self._see_start) for tensor in loss.outputs]
@@ -193,7 +192,7 @@ class _Measurement:
         self._activations.settle()
         return loss
 
-    def _forward(self, session: HookSession, args: tuple[Any, ...]) -> Loss:
+    def _forward(self, session: HookSession, args: Arguments) -> Loss:
         is_searching = self._request.is_training and self._loaded.family == "detection"
         label = self._criterion.detection_label() if is_searching else 1
         if is_searching:

@@ -48,7 +48,8 @@ def check(
 
     Args:
         model: a name or file as on the command line, a module of yours, or what `load` returned.
-        inputs: paths, PIL images, tensors, a `DataLoader`; None for seeded noise, of which less can be said.
+        inputs: paths, PIL images, tensors, a dict of arguments by name, a `DataLoader`; None for seeded noise, of
+            which less can be said.
         select, ignore: codes, names or beginnings of codes: `MS2`; nothing selected is all of them.
         set: thresholds by code or name: `{"MS202": 0.5}`, or `["MS202=0.5"]`.
         fail_on: the least severity that fails: `error` or `warning`.

@@ -25,15 +25,16 @@ from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.statistics.moments import Wanted
 from modelscope_cli.analysis.summary.shapes import measure_shapes
 from modelscope_cli.errors import ModelscopeError
-from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.hooks.layers import map_tensors, tensors_in
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import HookSession, Intervention
-from modelscope_cli.inputs.batch import Batch
+from modelscope_cli.inputs.batch import Batch, map_arguments
 from modelscope_cli.inputs.detection_targets import training_args
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.models.seeding import seeded
 from modelscope_cli.records.evidence import Backward, Evidence, Forward, Structure, TrainMode
 from modelscope_cli.records.grads import ParameterGradient
+from modelscope_cli.records.run import Arguments
 from modelscope_cli.records.stats import InputStats
 
 # Below this an activation counts as near zero: rule MS205.
@@ -137,7 +138,7 @@ class _Checkup:
         except ModelscopeError as error:
             self._missing[field] = error.message
 
-    def _arguments(self, batch: Batch, is_training: bool) -> tuple[Any, ...]:
+    def _arguments(self, batch: Batch, is_training: bool) -> Arguments:
         return training_args(self._model, self._loaded.family, batch.args) if is_training else batch.args
 
     def _inputs(self) -> tuple[InputStats, ...]:
@@ -151,10 +152,9 @@ class _Checkup:
 
     def _structure(self) -> Structure:
         batch = next(iter(self._batches))
-        measured, n_images = measure_shapes(self._model, _of_one_image(batch.args)), 1
-        if (
-            measured.error is not None and batch.n_images > 1
-        ):  # a program of so many images as it was exported for
+        measured, n_images = measure_shapes(self._model, _of_one_image(batch)), 1
+        if measured.error is not None and batch.n_images > 1:
+            # A program takes as many images as it was exported for.
             measured, n_images = measure_shapes(self._model, batch.args), batch.n_images
         if measured.error is not None:
             raise measured.error
@@ -278,9 +278,16 @@ def _of_another_output(row: ParameterGradient, other: ParameterGradient | None) 
     return replace(row, mark="") if is_used else row
 
 
-def _of_one_image(args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _of_one_image(batch: Batch) -> Any:
     """Keep the first image of a batch, so that budgets mean the same whatever the batch."""
-    return tuple(arg[:1] if isinstance(arg, list) or arg.ndim else arg for arg in args)
+
+    def one(path: str, tensor: Tensor) -> Tensor:
+        return tensor[:1] if tensor.ndim and len(tensor) == batch.n_images else tensor
+
+    def first(arg: Any) -> Any:
+        return arg[:1] if isinstance(arg, list) else map_tensors(arg, one)
+
+    return map_arguments(batch.args, first)
 
 
 def _main_output(output: Any) -> Tensor | None:

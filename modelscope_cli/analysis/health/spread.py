@@ -1,12 +1,11 @@
 """How far the outputs for different images lie apart."""
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.hooks.layers import map_tensors, tensors_in
 from modelscope_cli.inputs.batch import Batch
 
 
@@ -44,11 +43,9 @@ def _differ(image: list[Tensor], other: list[Tensor]) -> bool:
 def noise_like(batch: Batch) -> Batch:
     """Return a batch of noise of the same shapes, mean and standard deviation; integers are as they were."""
 
-    def noise(value: Any) -> Any:
-        if isinstance(value, list):
-            return [noise(one) for one in value]
-        if not value.is_floating_point() or not value.numel():
-            return value
-        return torch.randn_like(value) * value.std(correction=0) + value.mean()
+    def noise(path: str, tensor: Tensor) -> Tensor:
+        if not tensor.is_floating_point() or not tensor.numel():
+            return tensor
+        return torch.randn_like(tensor) * tensor.std(correction=0) + tensor.mean()
 
-    return replace(batch, args=tuple(noise(value) for value in batch.args))
+    return replace(batch, args=map_tensors(batch.args, noise))

@@ -107,6 +107,10 @@ def _open(subject: Subject) -> Preprocessing:
         CannotRunError: not a model that classifies images, or a file that cannot be read (exit 4).
     """
     given, family = subject.given, subject.loaded.family
+    if given.named is not None:
+        raise UsageError(
+            f"{given.name} is an input by name, which the doctor does not vary", "give images alone"
+        )
     if not (given.request.files or given.images):
         raise UsageError(f"{given.name} is not prepared, and so not varied", "give images")
     if family not in _FAMILIES:

@@ -45,7 +45,8 @@ def predict(
 
     Args:
         model: a name or file as on the command line, a module of yours, or what `load` returned.
-        inputs: paths, PIL images, tensors, a `DataLoader`; None for seeded noise of the model's own size.
+        inputs: paths, PIL images, tensors, a dict of arguments by name, a `DataLoader`; None for seeded noise of
+            the model's own size.
         top: how many classes or boxes an image.
         labels: names of the classes, or a file of them, instead of those of the weights.
         scores: `softmax`, exactly one class an image; `sigmoid`, several classes or none; `auto`, the second where

@@ -1,15 +1,13 @@
 """What a classifier says: scores of its classes, the best of them, and how far two answers lie apart."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from modelscope_cli.analysis.outputs.leaves import leaves_of, main_leaf
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.hooks.session import HookSession, Intervention
-from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.records.predict import Guess
 
 
@@ -73,22 +71,6 @@ def top_guesses(
         )
         for row in zip(indices.tolist(), scores.tolist(), chosen.tolist(), strict=True)
     )
-
-
-def stream_logits(
-    model: nn.Module, batches: Iterable[Batch], interventions: Sequence[Intervention] = ()
-) -> Iterator[tuple[Batch, Tensor]]:
-    """Run every batch and give its logits, `(N, classes)`; nothing is kept from one batch to the next.
-
-    Args:
-        interventions: change what flows.
-
-    Raises:
-        CannotRunError: the model raised, or is not a classifier (exit 4).
-    """
-    with HookSession(model, interventions=interventions) as session:
-        for batch in batches:
-            yield batch, class_scores(session.run(batch.args), batch.n_images)
 
 
 def kl_divergence(before: Tensor, after: Tensor) -> Tensor:

@@ -49,7 +49,8 @@ def prune(
 
     Args:
         model: a name or file as on the command line, a module of yours, or what `load` returned.
-        inputs: paths, PIL images, tensors, a `DataLoader`; None for seeded noise of the model's own size.
+        inputs: paths, PIL images, tensors, a dict of arguments by name, a `DataLoader`; None for seeded noise of
+            the model's own size.
         layer, exclude: layer patterns; a layer that is named means everything below it.
         amount: share that is cut, from 0 to below 1. `sweep`: also measure the drift at these.
         method: what goes first: the smallest by `l1` or `l2` norm, `random` ones, or with `by_channel` those of

@@ -12,7 +12,7 @@ from modelscope_cli.hooks.layers import list_layers, tensors_in
 from modelscope_cli.hooks.patterns import Layer
 from modelscope_cli.hooks.session import Call, ForwardError, HookSession, Observer
 from modelscope_cli.hooks.tensor_use import TensorUse, storages_in
-from modelscope_cli.records.run import Shape
+from modelscope_cli.records.run import Arguments, Shape
 from modelscope_cli.records.summary import INSIDE, USED, LayerShape, SummaryTotals
 
 
@@ -82,8 +82,8 @@ def _shapes(value: Any) -> tuple[Shape, ...]:
     return tuple(tuple(tensor.shape) for _, tensor in tensors_in(value))
 
 
-def measure_shapes(model: nn.Module, args: tuple[Any, ...]) -> Structure:
-    """Run `model(*args)` once, on whichever device it is, and return its structure.
+def measure_shapes(model: nn.Module, args: Arguments) -> Structure:
+    """Run the model once, on whichever device it is, and return its structure.
 
     A forward that raises is not an error here: the rows up to it are returned with the error beside them.
     """

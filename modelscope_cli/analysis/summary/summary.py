@@ -12,6 +12,7 @@ from modelscope_cli.analysis.gradients.freezing import flags_kept, set_trainable
 from modelscope_cli.analysis.subject import (
     as_patterns,
     describe_module,
+    first_of,
     header,
     open_for,
     refuse_idle,
@@ -164,7 +165,7 @@ def _measure(loaded: LoadedModel, given: Given, freeze: Sequence[str], progress:
     # Nothing of the user's own runs under the stand-ins.
     with without_dynamo() if loaded.info.source == "zoo" else nullcontext():
         inputs = open_for(given, loaded, SILENT)
-        args = next(iter(inputs)).args
+        args = first_of(inputs, loaded).args
         loaded = with_shapes(loaded, args, given.request.seed, progress)
         with flags_kept(loaded.module):
             set_trainable(loaded.module, freeze)

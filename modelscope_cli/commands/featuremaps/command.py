@@ -52,6 +52,9 @@ def featuremaps(
         ),
     ] = None,
     overlay: Annotated[bool, typer.Option("--overlay", help="Blend the maps over the image.")] = False,
+    attention: Annotated[
+        bool, typer.Option("--attention", help="Draw where each head of the attention in the layers looks.")
+    ] = False,
     save_tensors: Annotated[
         Path | None,
         typer.Option("--save-tensors", metavar="FILE", help="Save the whole outputs as .safetensors."),
@@ -59,13 +62,15 @@ def featuremaps(
     hook: opt.HookOpt = None,
     model: groups.ModelOptions = groups.MODEL,
     input_shape: opt.InputShapeOpt = None,
+    input: opt.NamedInputsOpt = None,
     prepared: groups.ImageOptions = groups.IMAGES,
     folder: groups.FolderOptions = groups.FOLDER,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> None:
     """Save what the layers see in an image: one grid a layer, a contact sheet, report.json.
 
-    The forward stops after the last layer that was asked for. Gray cells are channels of a single value.
+    The forward stops after the last layer that was asked for. Gray cells are channels of a single value. Tokens and
+    windows are laid where they lie in the image; what is left out, such as class tokens, is said.
 
     Examples:
 
@@ -74,15 +79,17 @@ def featuremaps(
       modelscope featuremaps photo.jpg -l conv@16 --strongest --max-channels 16 --overlay
 
       modelscope featuremaps photo.jpg -m vit_b_16 -l 'encoder.layers.*.mlp' --cmap magma
+
+      modelscope featuremaps photo.jpg -m vit_b_16 --attention --overlay
     """
-    from modelscope_cli.commands.featuremaps.table import COLUMNS, featuremaps_sheet
+    from modelscope_cli.commands.featuremaps.table import featuremaps_columns, featuremaps_sheet
     from modelscope_cli.report.palette import make_palette
     from modelscope_cli.report.sheet import choose_columns
 
     where = output.begin()
     named, images = model.take("featuremaps", first, images)
-    asked = model.request(named), prepared.request(images, model.seed, input_shape)
-    choose_columns(COLUMNS, output.columns)
+    asked = model.request(named), prepared.request(images, model.seed, input_shape, named=input)
+    choose_columns(featuremaps_columns(True), output.columns)
     make_palette(cmap)
     asked[1].check_one("featuremaps")
     record = ms.featuremaps(
@@ -94,6 +101,7 @@ def featuremaps(
         cmap=cmap,
         cell=cell,
         overlay=overlay,
+        attention=attention,
         save_tensors=save_tensors,
         hook=hook or (),
         out=folder.choose("featuremaps", named),

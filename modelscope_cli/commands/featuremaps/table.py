@@ -6,7 +6,7 @@ from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import hook_facts, not_called_facts
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
-COLUMNS = (
+_COLUMNS = (
     Column("name", "layer", label_of, is_number=False, rank=0),
     Column("type", "type", lambda r: r.type, is_number=False, rank=3),
     Column("shape", "shape", lambda r: numbers.shape(r.shape), is_number=False, rank=1),
@@ -18,6 +18,11 @@ COLUMNS = (
 )
 
 
+def featuremaps_columns(has_notes: bool) -> tuple[Column, ...]:
+    """All columns of `featuremaps`; the notes are left out of a person's table where there are none."""
+    return (*_COLUMNS, Column("note", "note", lambda r: r.note, is_number=False, rank=4, is_shown=has_notes))
+
+
 def featuremaps_sheet(record: FeatureMapsRecord, columns: str | None = None) -> Sheet:
     """List the pictures that were written, in execution order."""
     facts = [*hook_facts(record.hooks)]
@@ -27,7 +32,7 @@ def featuremaps_sheet(record: FeatureMapsRecord, columns: str | None = None) -> 
     facts += not_called_facts(record.not_called)
     return Sheet(
         title=_title(record),
-        columns=choose_columns(COLUMNS, columns),
+        columns=choose_columns(featuremaps_columns(any(row.note for row in record.maps)), columns),
         rows=record.maps,
         facts=tuple(facts),
         is_dim=_is_missing,

@@ -28,8 +28,7 @@ def predict(
         list[str] | None,
         typer.Argument(
             metavar="IMAGE",
-            help="Image files, folders, globs, '-' for standard input, or one tensor file (.pt, .npy, "
-            ".safetensors).",
+            help="Image files, folders, globs, '-' for standard input, or one .pt, .npy or .safetensors file.",
         ),
     ] = None,
     top: Annotated[int, whole("--top", min=1, metavar="K", help="How many classes or boxes an image.")] = TOP,
@@ -38,6 +37,7 @@ def predict(
     hook: opt.HookOpt = None,
     model: groups.ModelOptions = groups.MODEL,
     prepared: groups.ImageOptions = groups.IMAGES,
+    input: opt.NamedInputsOpt = None,
     batch: opt.BatchOpt = None,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> None:
@@ -64,8 +64,8 @@ def predict(
 
     where = output.begin()
     named, images = model.take("predict", first, images)
-    need_images("predict", images)
-    asked = model.request(named), prepared.request(images, model.seed, batch=batch)
+    need_images("predict", images or input or ())
+    asked = model.request(named), prepared.request(images, model.seed, batch=batch, named=input)
     if doctor:
         given.refuse_idle(top, hook)
         _doctor(asked, given.labels, where, output.columns)

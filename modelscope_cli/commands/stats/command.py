@@ -23,6 +23,7 @@ class Table(StrEnum):
 
     layers = "layers"
     batch_norm = "batch-norm"
+    attention = "attention"
 
 
 @spread
@@ -54,7 +55,9 @@ def stats(
     table: Annotated[
         Table,
         typer.Option(
-            "--table", help="Which table to print; batch-norm needs --mode train.", rich_help_panel="Output"
+            "--table",
+            help="Which table to print; batch-norm needs --mode train, attention a model with attention.",
+            rich_help_panel="Output",
         ),
     ] = Table.layers,
     output: groups.OutputOptions = groups.OUTPUT,
@@ -63,7 +66,7 @@ def stats(
 
     Only finite values count; NaN and infinite ones are counted apart. A dead channel is zero at every position
     of every image. Nothing is kept in memory but the sums. In train mode the drift of every batch norm is shown:
-    its batch's statistics beside the running ones.
+    its batch's statistics beside the running ones. The table attention has the entropy of each head's weights.
 
     Examples:
 
@@ -72,6 +75,8 @@ def stats(
       modelscope stats 'photos/*.jpg' --layer type:ReLU --columns name,mean,std,zero,dead
 
       modelscope stats samples/star.png -m samples/tiny_resnet.py:TinyResNet -c samples/sick.safetensors
+
+      modelscope stats samples/harbour.jpg -m vit_b_32 -w none --table attention
 
       modelscope stats samples/harbour.jpg -m resnet34 -w none --hook 'zero[3,7]@conv1' --hook print@fc
     """
@@ -97,6 +102,7 @@ def stats(
         near_zero=near_zero,
         plot=plot,
         correlation=correlation,
+        attention=table == Table.attention,
         hook=hook or (),
         mode=mode,
         columns=columns,

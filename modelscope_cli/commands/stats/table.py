@@ -1,5 +1,7 @@
 """The columns of `stats`."""
 
+from modelscope_cli.commands.stats.attention_table import COLUMNS as ATTENTION_COLUMNS
+from modelscope_cli.commands.stats.attention_table import attention_sheet, narrowest_head
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.records.stats import ActivationStats, StatsRecord
 from modelscope_cli.report import numbers
@@ -17,8 +19,8 @@ def columns_of(table: str, wanted: str | None) -> tuple[str, ...] | None:
     Raises:
         UsageError: an unknown column (exit 2).
     """
-    if table == "batch-norm":
-        choose_columns(BATCH_NORM_COLUMNS, wanted)
+    if table != "layers":
+        choose_columns(BATCH_NORM_COLUMNS if table == "batch-norm" else ATTENTION_COLUMNS, wanted)
         return ()
     if wanted is None:
         return None
@@ -26,10 +28,12 @@ def columns_of(table: str, wanted: str | None) -> tuple[str, ...] | None:
 
 
 def stats_sheet(record: StatsRecord, columns: str | None = None, table: str = "layers") -> Sheet:
-    """Lay out the statistics, one row per output of each call in execution order; or the table `batch-norm`."""
+    """Lay out the statistics, one row per output of each call in execution order; or another table."""
     title = headline(record.run, record.images, "train mode" if record.mode == "train" else "")
     if table == "batch-norm":
         return batch_norm_sheet(title, record.batch_norm, columns)
+    if table == "attention":
+        return attention_sheet(title, record.attention, columns)
     rows = record.layers
     has_non_finite = any(row.nan_count or row.inf_count for row in rows)
     has_dead = any(row.dead_channels for row in rows)
@@ -113,5 +117,7 @@ def _facts(record: StatsRecord) -> tuple[tuple[str, str], ...]:
     facts += hook_facts(record.hooks)
     if record.batch_norm:
         facts.append(worst_drift(record.batch_norm))
+    if record.attention:
+        facts.append(narrowest_head(record.attention))
     facts += not_called_facts(record.not_called)
     return tuple(facts)

@@ -22,6 +22,7 @@ class Built:
 
     model: SameModelOpt = None
     input_shape: opt.InputShapeOpt = None
+    input: opt.NamedInputsOpt = None
     batch: opt.BatchOpt = None
     num_classes: opt.NumClassesOpt = None
     checkpoint: opt.CheckpointOpt = None
@@ -75,13 +76,13 @@ def summary(
         dtype=built.dtype,
         seed=built.seed,
     ).request(model)
-    given = groups.InputOptions(input_shape=built.input_shape, batch=built.batch).request(None, built.seed)
+    given = groups.InputOptions(input_shape=built.input_shape, input=built.input, batch=built.batch)
     choose_columns(summary_columns(), output.columns)
     raised = None
     try:
         record = ms.summary(
             request,
-            given,
+            given.request(None, built.seed),
             depth=depth,
             freeze=freeze or (),
             **said(layers),

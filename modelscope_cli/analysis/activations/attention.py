@@ -1,0 +1,164 @@
+"""Attention: who weighs whom in a run, by layer and head, whatever the model calls it.
+
+Attention is a softmax whose weights are multiplied with values made of the input. Fused kernels do not show theirs,
+so torch computes `scaled_dot_product_attention` in steps here, which gives the same but for rounding.
+"""
+
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from modelscope_cli.analysis.places.cells import Cells
+from modelscope_cli.analysis.places.tracker import Tracker
+from modelscope_cli.hooks.selection import Selection
+from modelscope_cli.hooks.session import Call, HookSession, Intervention
+from modelscope_cli.records.run import Arguments
+
+NO_ATTENTION = (
+    "no attention was seen in the selected layers: "
+    "no softmax whose weights are multiplied with values made of the input"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """The weights of one softmax, arranged.
+
+    Attributes:
+        weights: `(groups, heads, queries, keys)`, each row summing to 1; a group is an image, or a window of one.
+        queries: `(groups, queries)` cells of those that weigh; `keys`: `(groups, keys)` of what is weighed.
+        query_grid, key_grid: the grids of these cells; None where they lie nowhere.
+        n_images: in the batch.
+    """
+
+    weights: Tensor
+    queries: Tensor
+    keys: Tensor
+    query_grid: tuple[int, ...] | None
+    key_grid: tuple[int, ...] | None
+    n_images: int
+
+    @property
+    def is_windowed(self) -> bool:
+        return len(self.weights) > self.n_images
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One attention of a pass.
+
+    Attributes:
+        call: the innermost layer that was running, a layer that does nothing but softmax left out.
+        index: 0 for the first attention in this call.
+        kept: what was made of its heads.
+    """
+
+    call: Call
+    index: int
+    kept: Any
+
+    @property
+    def output(self) -> str:
+        """What stands for it where a record names an output."""
+        return f"attention.{self.index}" if self.index else "attention"
+
+
+def by_head(values: Tensor, dim: int, queries: Cells, keys: Cells, n_images: int) -> Heads | None:
+    """Tell heads from images and windows: heads have the same queries and keys, the others have not.
+
+    Args:
+        values: the weights, of any shape; `dim`: along which they sum to 1, one of the last two.
+
+    Returns:
+        None where the weights are not a matrix for each head.
+    """
+    if values.ndim < 2 or dim % values.ndim < values.ndim - 2 or not values.numel():
+        return None
+    row_ids, column_ids = queries.ids, keys.ids
+    if dim % values.ndim == values.ndim - 2:  # what is weighed stands in the rows
+        values, queries, keys = values.mT, keys, queries
+        row_ids, column_ids = queries.ids.mT, keys.ids.mT
+    weights = values.detach().flatten(0, -3) if values.ndim > 2 else values.detach()[None]
+    of_queries = row_ids[..., 0].reshape(len(weights), -1)
+    of_keys = column_ids[..., 0, :].reshape(len(weights), -1)
+    n_heads, order = len(weights) // n_images, torch.arange(len(weights))
+    if queries.grid is not None or keys.grid is not None:
+        _, group, sizes = torch.unique(
+            torch.cat([of_queries, of_keys], 1), dim=0, return_inverse=True, return_counts=True
+        )
+        if len(torch.unique(sizes)) > 1:
+            return None
+        n_heads, order = int(sizes[0]), group.argsort(stable=True)
+    if not n_heads or len(weights) % n_heads:
+        return None
+    return Heads(
+        weights[order.to(weights.device)].unflatten(0, (-1, n_heads)),
+        of_queries[order][::n_heads],
+        of_keys[order][::n_heads],
+        queries.grid,
+        keys.grid,
+        n_images,
+    )
+
+
+class AttentionWatch:
+    """Runs a model and looks at the attention in it.
+
+    Args:
+        keep: what to make of the heads of an attention, at once: the weights are not kept.
+    """
+
+    def __init__(self, selection: Selection, keep: Callable[[Heads], Any]) -> None:
+        self.seen: list[Seen] = []
+        self.called: set[str] = set()
+        self.tracker = Tracker(self._weigh, self._take)
+        self._selection = selection
+        self._keep = keep
+        self._session: HookSession | None = None
+        self._n_of_call: dict[Call, int] = {}
+
+    def run(
+        self,
+        model: nn.Module,
+        passes: Iterable[Arguments],
+        *,
+        is_training: bool = False,
+        interventions: Iterable[Intervention] = (),
+    ) -> None:
+        """Run a model over the arguments of some passes; `seen` has the attention of all of them.
+
+        Raises:
+            ForwardError: the model raised (exit 4).
+        """
+        with HookSession(model, is_training=is_training, interventions=interventions) as session:
+            self._session = session
+            for args in passes:
+                self._n_of_call.clear()
+                with ExitStack() as stack:
+                    stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+                    stack.enter_context(self.tracker.follow(args))
+                    session.run(args)
+                self.called |= session.first_calls.keys()
+            self._session = None
+
+    def _weigh(self, values: Tensor, dim: int, queries: Cells, keys: Cells) -> Seen | None:
+        running = self._session.running if self._session else ()
+        if not any(self._selection.means(call.name, call.index, True) for call, _ in running):
+            return None
+        heads = by_head(values, dim, queries, keys, self.tracker.n_images)
+        if heads is None:
+            return None
+        call = next(
+            (call for call, module in running[::-1] if not isinstance(module, nn.Softmax)), running[0][0]
+        )
+        return Seen(call, 0, self._keep(heads))
+
+    def _take(self, seen: Seen) -> None:
+        index = self._n_of_call.get(seen.call, 0)
+        self._n_of_call[seen.call] = index + 1
+        self.seen.append(Seen(seen.call, index, seen.kept))

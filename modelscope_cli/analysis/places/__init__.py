@@ -1,0 +1,1 @@
+"""Where in the image the elements of a tensor lie, followed through a run."""

@@ -1,0 +1,281 @@
+"""Follow through a run where in the image the elements of every tensor lie, and which of them weigh others.
+
+Everything a model is made of becomes a few kinds of operators: those that move elements, those that compute element
+by element, products, and what slides over a map. For each kind there is one rule here, and none for a model:
+windows, shifts, padding, class tokens and registers are found by where their elements came from.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from modelscope_cli.analysis.places.cells import Cells, distinct, joined, merged, nowhere, reseeded, seeded
+from modelscope_cli.analysis.places.places import Places, each, first_of, reduced, settled
+from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.hooks.torch_private import arguments_of, base_of, operators_shown_to
+from modelscope_cli.records.run import Arguments
+
+_KEEPS = {
+    "clone",
+    "_to_copy",
+    "detach",
+    "alias",
+    "lift_fresh",
+    "contiguous",
+    "dequantize",
+    "quantize_per_tensor",
+}
+_RESHAPES = {"view", "_unsafe_view", "reshape", "_reshape_alias"}
+_MOVES = {
+    *(
+        "permute",
+        "transpose",
+        "t",
+        "unsqueeze",
+        "squeeze",
+        "slice",
+        "select",
+        "split",
+        "split_with_sizes",
+        "unbind",
+    ),
+    *("expand", "repeat", "roll", "flip", "rot90", "diagonal", "unfold", "index_select", "gather", "index"),
+    *("cat", "stack", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "constant_pad_nd", "im2col"),
+}
+_PICKS = {"select", "slice", "index", "gather", "index_select"}  # which may leave nothing that lies anywhere
+_SLIDES = re.compile(r"conv|pool|upsample|pad\dd")
+_SAME_PLACES = re.compile(r"norm|softmax|dropout|hardswish|prelu|log_sigmoid|rsub|floor_divide|bernoulli")
+_PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}  # where the first factor stands
+_SOFTMAX = {"_softmax", "_safe_softmax", "softmax"}
+
+
+class Tracker:
+    """Knows of every tensor in a run that is made of the model's inputs where its elements lie.
+
+    Args:
+        weigh: given what each softmax gives, the dimension along which it sums to 1, and the cells of what weighs
+            and of what is weighed; returns what to keep of it, None for nothing.
+        take: given what was kept, once, where the weights were multiplied with values of the input: it was
+            attention.
+
+    Attributes:
+        n_images: in a batch.
+        grids: all that were seen, the latest last.
+        read_alone: positions, along their dimension, of tokens without a cell that were picked alone from among
+            tokens with cells behind the last attention, the earliest first: class tokens.
+    """
+
+    def __init__(
+        self,
+        weigh: Callable[[Tensor, int, Cells, Cells], Any] = lambda values, dim, queries, keys: None,
+        take: Callable[[Any], None] = lambda weights: None,
+    ) -> None:
+        self.n_images = 1
+        self.grids: dict[tuple[int, ...], None] = {}
+        self.read_alone: dict[int, None] = {}
+        self._weigh = weigh
+        self._take = take
+        self._taken: dict[int, Any] = {}  # by identity, kept so that none gets the identity of another
+        self._known: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+
+    @contextmanager
+    def follow(self, args: Arguments) -> Iterator[None]:
+        """Follow what is computed from the arguments of a model while the block is open."""
+        self._known.clear()
+        self._taken.clear()
+        given = [tensor for _, tensor in tensors_in(args)]
+        images = [tensor for tensor in given if tensor.ndim >= 4]
+        self.n_images = images[0].shape[0] if images else 1
+        for tensor in given:
+            self._known[tensor] = Places(seeded(tensor.shape) if tensor.ndim >= 4 else nowhere(tensor.shape))
+        try:
+            with operators_shown_to(self._see):
+                yield
+        finally:
+            self._known.clear()
+
+    def of(self, tensor: Any) -> Places | None:
+        """Return where the elements of a tensor lie; None for what is not made of the input."""
+        return self._known.get(tensor) if isinstance(tensor, Tensor) else None
+
+    def _see(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        given = (one for arg in (*args, *kwargs.values()) for one in each(arg))
+        if not isinstance(first_of(result), Tensor) or all(self.of(one) is None for one in given):
+            return
+        name = operator.name().partition("::")[2].partition(".")[0]
+        name = name[:-1] if name.endswith("_") and not name.endswith("__") else name
+        try:
+            found = self._rule(name, operator, args, kwargs, result)
+        except Exception:  # an operator used in a way nobody here thought of: what it gives lies nowhere
+            found = None
+        for n, tensor in enumerate(each(result)):
+            if isinstance(tensor, Tensor):
+                known = found[n] if isinstance(found, list) else found if n == 0 else None
+                if known is None or known.cells.ids.shape != tensor.shape:
+                    known = Places(nowhere(tensor.shape))
+                self._known[tensor] = known
+                if len(known.cells.grid or ()) > 1:
+                    grid = known.cells.grid
+                    assert grid is not None
+                    self.grids.pop(grid, None)
+                    self.grids[grid] = None
+
+    def _rule(
+        self, name: str, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> "Places | list[Places | None] | None":
+        first = self.of(args[0])
+        if name in _PRODUCTS:
+            start = _PRODUCTS[name]
+            return self._product(args[start], args[start + 1], result)
+        if name in _KEEPS or (name in _RESHAPES and first is not None):
+            return first.reshaped(result.shape) if first else None
+        if name in _MOVES:
+            return self._move(name, operator, args, kwargs, result)
+        if name == "copy":
+            return self._copy(args[0], args[1])
+        if name.startswith("_scaled_dot_product") and first is not None:
+            one = first.cells.one_along(-1)
+            return Places(one.images(first_of(result).shape)) if one else None
+        if name == "linear" and first is not None:
+            return self._rows(first, result)
+        if _SLIDES.search(name) and first is not None:
+            return self._slide(first, first_of(result))
+        if torch.Tag.pointwise in operator.tags or _SAME_PLACES.search(name):
+            return self._pointwise(name, args, kwargs, first_of(result))
+        dims = arguments_of(operator, args, kwargs).get("dim")
+        return reduced(first, dims, result) if first is not None and dims is not None else None
+
+    def _move(
+        self, name: str, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> "Places | list[Places | None] | None":
+        if name in ("cat", "stack"):
+            return self._put_together(operator, args, kwargs)
+        first = self.of(args[0])
+        if first is None:
+            return None
+        if first.cells.grid is not None:
+            self._note_reading(name, args, first.cells, result)
+
+        def move(ids: Tensor, part: int | None = None) -> Tensor:
+            if name == "constant_pad_nd":
+                moved = operator(ids, args[1], -1)
+            elif name == "im2col":
+                moved = operator((ids + 1).double(), *args[1:], **kwargs).long() - 1
+            else:
+                others = [_on_cpu(arg) for arg in args[1:]]
+                moved = operator(ids, *others, **{key: _on_cpu(value) for key, value in kwargs.items()})
+            return moved if part is None else moved[part]
+
+        if name in _PICKS:
+            return first.moved(move).forgotten()
+        if isinstance(result, Tensor):
+            return first.moved(move)
+        return [first.moved(lambda ids, n=n: move(ids, n)) for n in range(len(result))]  # type: ignore[misc]
+
+    def _put_together(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Places | None:
+        known = [self.of(tensor) for tensor in args[0]]
+        parts = [
+            one.cells if one else nowhere(tensor.shape) for one, tensor in zip(known, args[0], strict=True)
+        ]
+        grids = {cells.grid for cells in parts if cells.grid is not None}
+        if len(grids) > 1:
+            return None
+        ids = operator([cells.ids for cells in parts], *args[1:], **kwargs)
+        return Places(Cells(ids, next(iter(grids), None)))
+
+    def _note_reading(self, name: str, args: tuple[Any, ...], cells: Cells, result: Any) -> None:
+        """Remember which token without a cell is picked from among tokens with cells."""
+        if name == "select":
+            dim, index = args[1:]
+        elif name == "slice" and len(args) > 3 and result.shape[args[1]] == 1 < cells.ids.shape[args[1]]:
+            dim, index = args[1], args[2] or 0
+        else:
+            return
+        if bool((distinct(cells.ids.select(dim, index)) < 0).all()) and cells.varies_along(dim):
+            self.read_alone.setdefault(index % cells.ids.shape[dim])
+
+    def _copy(self, into: Tensor, source: Any) -> Places | None:
+        known, before, base = self.of(source), self.of(into), base_of(into)
+        found = known.moved(lambda ids: ids.expand(into.shape)) if known else None
+        if base is not None and not (before and found and before.is_where(found)):
+            self._known[base] = Places(nowhere(base.shape))
+        return found
+
+    def _product(self, a: Any, b: Any, result: Tensor) -> Places | None:
+        left, right = self.of(a), self.of(b)
+        if left and right:
+            for one in (left, right):
+                if one.weights is not None and id(one.weights) not in self._taken:
+                    self._taken[id(one.weights)] = one.weights
+                    self.read_alone.clear()
+                    self._take(one.weights)
+        if right is None and left is not None:
+            return self._rows(left, result)
+        rows = settled(left, -1)
+        columns = settled(right, -2)
+        return Places(
+            rows.images(result.shape) if rows else nowhere(result.shape),
+            columns.images(result.shape) if columns else nowhere(result.shape),
+        )
+
+    def _rows(self, left: Places, result: Tensor) -> Places:
+        """Each row is multiplied by weights of the model: it stays where it is, or several cells become one."""
+        scores = (left.cells.one_along(-1), left.columns.one_along(-1)) if left.columns else (None, None)
+        if scores[0] is not None and scores[1] is not None:  # of several heads, which are mixed
+            return Places(scores[0].images(result.shape), scores[1].images(result.shape), left.weights)
+        rows = settled(left, -1)
+        if rows is not None and rows.grid is not None:
+            return Places(rows.images(result.shape))
+        if left.cells.grid is None:
+            mixed = left.mixed
+        else:
+            flat = left.cells.moved(lambda ids: ids.flatten(0, -2))
+            coarse = merged(flat)
+            if coarse is not None:
+                return Places(coarse.moved(lambda ids: ids.view(*result.shape[:-1], 1)).images(result.shape))
+            mixed = left.cells if len(flat.ids) > 1 and torch.equal(flat.ids[0], flat.ids[1]) else None
+        if mixed is not None and mixed.ids.shape == result.shape:
+            return Places(mixed)
+        return Places(nowhere(result.shape), mixed=mixed)
+
+    def _slide(self, first: Places, result: Tensor) -> Places | None:
+        """What slides over a map gives a map; over what is not a map of the image, it moves nothing while it keeps
+        the size."""
+        sides = result.shape[2:]
+        if not sides or math.prod(sides) == 1:
+            return None
+        one = first.cells.one_along(1)
+        if one is not None and one.grid is not None:
+            if one.ids.shape[2:] == sides:
+                return Places(one.images(result.shape))
+            again = reseeded(one, result.shape)
+            return Places(again) if again is not None else None
+        is_of_images = result.shape[0] == self.n_images and len(sides) > 1 and min(sides) > 1
+        return Places(seeded(result.shape)) if is_of_images else None
+
+    def _pointwise(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor) -> Places:
+        known = [one for one in map(self.of, (*args, *kwargs.values())) if one is not None]
+        if len(known) == 1 and known[0].cells.ids.shape == result.shape:
+            found = known[0]
+        else:
+            cells = joined([one.cells for one in known], result.shape)
+            columns = [one.columns for one in known if one.columns is not None]
+            weights = next((one.weights for one in known if one.weights is not None), None)
+            found = Places(cells, joined(columns, result.shape) if columns else None, weights)
+        if name in _SOFTMAX:
+            keys = found.columns or nowhere(result.shape)
+            found = replace(found, weights=self._weigh(result, args[1], found.cells, keys))
+        return found
+
+
+def _on_cpu(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_on_cpu(one) for one in value]
+    return value.cpu() if isinstance(value, Tensor) else value

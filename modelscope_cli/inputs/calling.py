@@ -1,0 +1,161 @@
+"""How a forward wants to be called, read from its signature: in order, by name, or with one dict."""
+
+import inspect
+import re
+import shlex
+import typing
+from collections.abc import Container, Iterable, Mapping
+from inspect import Parameter
+from typing import Any
+
+from torch import nn
+
+from modelscope_cli.errors import UsageError, nearest
+from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.inputs.stated import stated_shape
+from modelscope_cli.records.naming import counted, some
+from modelscope_cli.records.run import Arguments
+
+_VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+# What all models of transformers call them; they have a default even where no forward does without.
+_TEXT, _IMAGE = "input_ids", "pixel_values"
+Parameters = dict[str, Parameter]
+
+
+def arrange_named(module: nn.Module | None, named: Mapping[str, Any]) -> Arguments:
+    """Return named inputs as what the forward takes: keywords, or the dict itself as the only argument of one that
+    takes a single one of another name.
+
+    Raises:
+        UsageError: a name that the forward does not have, or one that it needs and was not given (exit 2).
+    """
+    given = dict(named)
+    parameters = _parameters(module)
+    if parameters is None:
+        return given
+    if _takes_a_dict(parameters, given):
+        return (given,)
+    known = _known(parameters)
+    strange = next((name for name in given if known is not None and name not in known), None)
+    if strange is not None:
+        own = [name for name in parameters if name in (known or ())]
+        near = nearest(strange, own, n=1)
+        message = f"the forward of {type(module).__name__} has no argument '{strange}'"
+        message += f" ({near})" if near else ""
+        meant = {near.removeprefix("did you mean "): given[strange]} if near else {}
+        raise UsageError(f"{message}; it has {some(own, 12)}", suggestion(module, specs=given | meant))
+    _refuse_missing(module, parameters, given, suggestion(module, specs=given))
+    return given
+
+
+def check_call(module: nn.Module, args: Arguments, file: str | None = None) -> None:
+    """Refuse arguments in order that cannot be meant for this forward, before it raises a TypeError of Python's.
+
+    Args:
+        file: the image that they were made from, for the hint.
+
+    Raises:
+        UsageError: it takes fewer arguments, needs more, some by name, or text where it is given an image (exit 2).
+    """
+    parameters = _parameters(module)
+    # A hook that runs before may bring what is missing.
+    if isinstance(args, dict) or parameters is None or module._forward_pre_hooks:
+        return
+    ordered = _ordered(parameters)
+    hint = suggestion(module, file)
+    _refuse_missing(module, parameters, ordered[: len(args)], hint)
+    what = f"the forward of {type(module).__name__}"
+    is_open = any(p.kind is Parameter.VAR_POSITIONAL for p in parameters.values())
+    if len(args) > len(ordered) and not is_open:
+        raise UsageError(f"{what} takes {counted(len(ordered), 'argument')} in order, not {len(args)}", hint)
+    text = next((arg for name, arg in zip(ordered, args, strict=False) if name == _TEXT), None)
+    if any(tensor.is_floating_point() for _, tensor in tensors_in(text)):
+        raise UsageError(f"{what} takes integers as '{_TEXT}', not an image", hint)
+
+
+def needed_beside_an_image(module: nn.Module) -> list[str]:
+    """Return what a forward cannot do without that is not its first argument, or is text."""
+    parameters = _parameters(module) or {}
+    first = next(iter(_ordered(parameters)), None)
+    return [first] if first == _TEXT else [name for name in _required(parameters) if name != first]
+
+
+def suggestion(
+    module: nn.Module | None, file: str | None = None, specs: Mapping[str, Any] | None = None
+) -> str:
+    """Return a line of `--input` that this forward takes.
+
+    Args:
+        file: an image, for the first argument that is not text.
+        specs: what was given to a name, where it was typed.
+    """
+    parameters = {name: p for name, p in (_parameters(module) or {}).items() if p.kind not in _VARIADIC}
+    names = [name for name in parameters if name in (*_required(parameters), _TEXT, _IMAGE)]
+    shape = ",".join(map(str, (1, *(stated_shape(module) or (3, 224, 224)))))
+    words = []
+    for name in names or [*parameters, "NAME"][:1]:
+        typed = (specs or {}).get(name)
+        spec = typed[0] if isinstance(typed, list) and typed else typed
+        if not isinstance(spec, str):
+            spec = "int64:1,16" if name in parameters and _is_text(parameters[name]) else file or shape
+            file = None if spec == file else file
+        words.append(f"--input {shlex.quote(f'{name}={spec}')}")
+    return " ".join(words)
+
+
+def _refuse_missing(
+    module: nn.Module | None, parameters: Parameters, given: Container[str], hint: str
+) -> None:
+    missing = [name for name in _required(parameters) if name not in given]
+    if missing:
+        message = f"the forward of {type(module).__name__} needs what it was not given: {some(missing, 8)}"
+        raise UsageError(message, hint)
+
+
+def _parameters(module: nn.Module | None) -> Parameters | None:
+    """Return the parameters of the forward; None where they cannot be known."""
+    try:
+        return None if module is None else dict(inspect.signature(module.forward).parameters)
+    except (TypeError, ValueError):  # compiled or written in C
+        return None
+
+
+def _ordered(parameters: Parameters) -> list[str]:
+    """Return the arguments that can be given in order."""
+    return [n for n, p in parameters.items() if p.kind not in (*_VARIADIC, Parameter.KEYWORD_ONLY)]
+
+
+def _required(parameters: Parameters) -> list[str]:
+    return [n for n, p in parameters.items() if p.default is Parameter.empty and p.kind not in _VARIADIC]
+
+
+def _known(parameters: Parameters) -> list[str] | None:
+    """Return every name that may be given; None where any may."""
+    names = [n for n, p in parameters.items() if p.kind not in (*_VARIADIC, Parameter.POSITIONAL_ONLY)]
+    for parameter in parameters.values():
+        if parameter.kind is Parameter.VAR_KEYWORD:
+            kinds = typing.get_args(parameter.annotation)  # of `**kwargs: Unpack[SomeTypedDict]`
+            if not kinds or not typing.is_typeddict(kinds[0]):
+                return None
+            names += [name for name in kinds[0].__annotations__ if name not in names]
+    return names
+
+
+def _takes_a_dict(parameters: Parameters, names: Iterable[str]) -> bool:
+    """Tell a forward that takes one argument, which is not called like any of the inputs and is not a tensor."""
+    ordered = _ordered(parameters)
+    only = [name for name in _required(parameters) if name in ordered] or ordered
+    if len(only) != 1 or any(name in parameters for name in names):
+        return False
+    text = _annotation(parameters[only[0]])
+    return "Tensor" not in text or re.search("dict|mapping", text, re.IGNORECASE) is not None
+
+
+def _is_text(parameter: Parameter) -> bool:
+    is_called_so = re.search("(^|_)(ids|tokens?|text|words)$", parameter.name) is not None
+    return is_called_so or re.search("(Long|Int)Tensor", _annotation(parameter)) is not None
+
+
+def _annotation(parameter: Parameter) -> str:
+    given = parameter.annotation
+    return "" if given is Parameter.empty else inspect.formatannotation(given)

@@ -1,0 +1,259 @@
+"""Batches from named inputs: images, tensors and noise under the names that the forward gives its arguments."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.hooks.layers import map_tensors, tensors_in
+from modelscope_cli.inputs.batch import (
+    Batch,
+    Inputs,
+    ModelSide,
+    count_images,
+    lengths_of,
+    names_of,
+    shapes_of,
+)
+from modelscope_cli.inputs.calling import arrange_named, suggestion
+from modelscope_cli.inputs.collate import Group, collate, group_pictures
+from modelscope_cli.inputs.files import PictureFile, find_pictures
+from modelscope_cli.inputs.from_noise import describe
+from modelscope_cli.inputs.from_pictures import preparation_notes, prepare
+from modelscope_cli.inputs.from_tensors import is_array
+from modelscope_cli.inputs.grammar import ShapeSpec, by, shape_in
+from modelscope_cli.inputs.noise import count_codes, make_noise
+from modelscope_cli.inputs.plan import plan_preprocessing
+from modelscope_cli.inputs.preprocess import Preprocessing
+from modelscope_cli.inputs.request import InputRequest, refuse
+from modelscope_cli.inputs.tensorfile import TENSOR_SUFFIXES, read_tensors
+from modelscope_cli.records.naming import some
+from modelscope_cli.records.run import InputInfo
+
+
+@dataclass(frozen=True, slots=True)
+class _Pictures:
+    """The image files that one name is given."""
+
+    files: tuple[PictureFile, ...]
+
+
+def open_named(
+    named: Mapping[str, Any],
+    request: InputRequest,
+    target: ModelSide,
+    transforms: Any | None,
+    module: nn.Module | None,
+) -> Inputs:
+    """Open named inputs as one forward, or with `--batch` as as many as their first dimension needs.
+
+    Args:
+        named: what each name is given: a spec as of `--input`, images, a tensor, or anything else, which goes to
+            the forward as it is. Several images are stacked.
+
+    Raises:
+        UsageError: a name the forward does not have, or that it misses; what cannot be read (exit 2).
+        CannotRunError: a file that cannot be used (exit 4).
+    """
+    outlined = arrange_named(module, named)  # wrong names are told before anything is read
+    read = {name: _read(name, value) for name, value in named.items()}
+    files = {name: value.files for name, value in read.items() if isinstance(value, _Pictures)}
+    plan = plan_preprocessing(request, target.family, transforms, module) if files else None
+    if plan is None:
+        refuse(request.size_options() + request.value_options(), "tensors and noise")
+    content = _Content(read, target, count_codes(module))
+    for name, pictures in files.items():
+        content.take_pictures(name, pictures, plan)
+    outline = content.draw(request.seed, torch.device("meta"))
+    cuts = content.cuts(outline, request.batch)
+
+    def batches() -> Iterator[Batch]:
+        for number in range(request.repeat):
+            whole = content.draw((request.seed + number) % 2**64, target.device)
+            for cut in cuts:
+                part, shown = _cut(whole, cut), content.shown[cut]
+                yield Batch(
+                    target.place(arrange_named(module, part)),
+                    n_images=content.count(part),
+                    names=tuple(file.name for file, _ in shown),
+                    make_pictures=_pictures(plan, shown),
+                )
+
+    first = _cut(outline, cuts[0])
+    info = InputInfo(
+        "image" if files else "tensor" if tensors_in(content.values) else "noise",
+        shapes_of(first),
+        tuple(file for name, value in read.items() for file in _files(value, named[name])),
+        plan.words if plan is not None else None,
+        names_of(first),
+    )
+    words = [f"{name} {_words(value, content)}" for name, value in read.items()]
+    seed = f" (seed {request.seed})" if any(isinstance(value, ShapeSpec) for value in read.values()) else ""
+    notes = [f"input: {'; '.join(words)}{seed}", *content.notes]
+    if isinstance(outlined, tuple):
+        notes.append("the forward takes one argument, and is given all of them as a dict")
+    if plan is not None:
+        notes += preparation_notes(plan, transforms)
+    n_images, n_batches = content.count(outline) * request.repeat, len(cuts) * request.repeat
+    return Inputs(info, n_images, n_batches, batches, tuple(notes), preprocessing=plan)
+
+
+def refuse_other_inputs(request: InputRequest, names: Sequence[str], module: nn.Module | None) -> None:
+    """Refuse what is given by position or as a shape beside named inputs.
+
+    Raises:
+        UsageError: two different inputs (exit 2).
+    """
+    other = f"'{request.files[0]}'" if request.files else None
+    if request.shapes:
+        other = f"'--input-shape {request.shapes[0]}'"
+    if other is not None:
+        message = f"{other} and '--input {names[0]}=...' are two different inputs: name them all"
+        raise UsageError(message, suggestion(module, next(iter(request.files), None)))
+
+
+def is_shape(name: str, value: Any) -> bool:
+    """Tell whether a named input is noise."""
+    specs = value if isinstance(value, list) and len(value) == 1 else [value]
+    return isinstance(specs[0], str) and shape_in(name, specs[0]) is not None
+
+
+class _Content:
+    """What every name is given.
+
+    Attributes:
+        values: a `ShapeSpec` for noise, the stacked images, and otherwise the value itself.
+        shown: the images of the first name that has any, and what the model receives of each.
+    """
+
+    def __init__(self, read: Mapping[str, Any], target: ModelSide, n_codes: int) -> None:
+        self.values = dict(read)
+        self.target = target
+        self.n_codes = n_codes
+        self.shown: list[tuple[PictureFile, Tensor]] = []
+        self.notes: list[str] = []
+        self._counted: str | None = None  # the name whose images are counted
+
+    @property
+    def is_picture(self) -> bool:
+        """Whether noise is to be as pictures are, in 0..1."""
+        return self.target.family == "detection"
+
+    def take_pictures(self, name: str, files: Group, plan: Preprocessing | None) -> None:
+        """Prepare the images of one name and stack them as the model's family has them."""
+        assert plan is not None  # there are pictures
+        family = self.target.family
+        group = files
+        if family == "video":
+            groups, notes = group_pictures(family, files, None, plan.is_fixed_size)
+            group = groups[0]
+            self.notes += notes
+        prepared = prepare(plan, group)
+        stacking = "custom" if family == "optical_flow" else family  # which has one frame a name
+        (self.values[name],) = collate(stacking, [f.name for f in group], [prepared[f] for f in group])
+        if self._counted is None:
+            self._counted = name
+            self.shown = [(file, prepared[file]) for file in (group[:1] if family == "video" else group)]
+
+    def count(self, values: Mapping[str, Any]) -> int:
+        """Return how many images there are among drawn values; without any, see `count_images`."""
+        return count_images(dict(values)) if self._counted is None else len(values[self._counted])
+
+    def cuts(self, outline: Mapping[str, Any], batch: int | None) -> list[slice]:
+        """Return which images go into each forward.
+
+        Raises:
+            UsageError: there is no tensor, or they cannot be cut so (exit 2).
+        """
+        if not tensors_in(outline):
+            raise UsageError("no tensor is among the named inputs", "--input NAME=1,3,224,224")
+        n_images = self.count(outline)
+        if batch is None or batch >= n_images:
+            return [slice(None)]
+        lengths = {name: lengths_of(value) for name, value in outline.items()}
+        if any(length != n_images for found in lengths.values() for length in found):
+            firsts = ", ".join(f"{name} {found[0]}" for name, found in lengths.items() if found)
+            message = f"'--batch {batch}' cannot cut the inputs: their first dimensions are {firsts}"
+            raise UsageError(message, "leave out --batch")
+        return [slice(start, start + batch) for start in range(0, n_images, batch)]
+
+    def draw(self, seed: int, device: torch.device) -> dict[str, Any]:
+        """Return all values under their names; noise of this seed on `device`, and tensors nobody else holds."""
+        specs = {name: value for name, value in self.values.items() if isinstance(value, ShapeSpec)}
+        noise = make_noise(
+            list(specs.values()), seed, self.target.dtype, device, self.n_codes, self.is_picture
+        )
+        drawn = dict(zip(specs, noise, strict=True))
+        # A model may write into its input; the next time round it must be the same.
+        return {
+            name: drawn[name] if name in drawn else map_tensors(value, lambda _, tensor: tensor.clone())
+            for name, value in self.values.items()
+        }
+
+
+def _files(read: Any, given: Any) -> list[str]:
+    """Return the files that were read for one name."""
+    if isinstance(read, _Pictures):
+        return [file.name for file in read.files]
+    specs = given if isinstance(given, list) else [given]
+    return [fspath(one) for one in specs if isinstance(read, Tensor) and isinstance(one, str | PathLike)]
+
+
+def _words(value: Any, content: _Content) -> str:
+    if isinstance(value, ShapeSpec):
+        return describe([value], content.n_codes, content.is_picture)
+    if isinstance(value, _Pictures):
+        return some([f"'{file.name}'" for file in value.files])
+    tensors = [f"{by(t.shape)} ({str(t.dtype).removeprefix('torch.')})" for _, t in tensors_in(value)]
+    return some(tensors) or type(value).__name__
+
+
+def _read(name: str, value: Any) -> Any:
+    """Return a `ShapeSpec`, images, or the value for the forward."""
+    several = list(value) if isinstance(value, list | tuple) else [value]
+    if several and all(isinstance(one, Image.Image) for one in several):
+        return _Pictures(tuple(PictureFile(f"{name} {n}", image=image) for n, image in enumerate(several, 1)))
+    if several and all(isinstance(one, str | PathLike) for one in several):
+        return _read_specs(name, [fspath(one) for one in several])
+    return torch.as_tensor(value) if is_array(value) else value
+
+
+def _read_specs(name: str, specs: list[str]) -> Any:
+    shapes = [shape for spec in specs if (shape := shape_in(name, spec)) is not None]
+    is_tensor = [Path(spec).suffix.lower() in TENSOR_SUFFIXES for spec in specs]
+    if len(specs) > 1 and (shapes or any(is_tensor)):
+        message = f"'{name}' is given {len(specs)} times, and only images are put into one batch"
+        raise UsageError(message, f"--input {name}={specs[0]}")
+    if shapes:
+        return shapes[0]
+    if not any(is_tensor):
+        pictures, _ = find_pictures(specs)
+        return _Pictures(tuple(pictures))
+    tensors = read_tensors(specs[0])
+    if len(tensors) != 1:
+        message = f"'{specs[0]}' holds {len(tensors)} tensors, and '{name}' is one"
+        raise CannotRunError(message, "store one tensor a file")
+    return tensors[0]
+
+
+def _cut(whole: dict[str, Any], cut: slice) -> dict[str, Any]:
+    if cut == slice(None):
+        return whole
+    return {
+        name: value[cut]
+        if isinstance(value, list)
+        else map_tensors(value, lambda _, t: t[cut] if t.ndim else t)
+        for name, value in whole.items()
+    }
+
+
+def _pictures(
+    plan: Preprocessing | None, shown: Sequence[tuple[PictureFile, Tensor]]
+) -> Callable[[], tuple[Tensor, ...]]:
+    return lambda: () if plan is None else tuple(plan.picture(tensor) for _, tensor in shown)

@@ -1,0 +1,311 @@
+"""Inputs by name: the same from Python and on the command line, for every command that runs a model."""
+
+import copy
+import shlex
+from collections import UserDict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from function_and_command import STAR, plain, without
+from PIL import Image
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+import modelscope_cli as ms
+from modelscope_cli.errors import CannotRunError, UsageError
+
+TOWERS = '''
+import torch
+from torch import nn
+
+class Towers(nn.Module):
+    """An image and words, by name only."""
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(50, 8)
+        self.conv = nn.Conv2d(3, 8, 3)
+        self.norm = nn.BatchNorm1d(8)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, *, pixels, tokens):
+        image = self.conv(pixels).relu().mean((2, 3))
+        return self.head(self.norm(image) + self.words(tokens).mean(1))
+
+class OneDict(Towers):
+    def forward(self, batch):
+        return super().forward(pixels=batch["image"], tokens=batch["caption"])
+'''
+
+
+@pytest.fixture(autouse=True)
+def towers_file(cwd: Path) -> None:
+    Path("towers.py").write_text(TOWERS)
+
+
+@pytest.fixture
+def towers() -> dict[str, type[nn.Module]]:
+    namespace: dict[str, Any] = {"__name__": "towers_of_the_caller"}
+    exec(TOWERS, namespace)
+    return namespace
+
+
+@pytest.fixture
+def model(towers) -> nn.Module:
+    torch.manual_seed(0)
+    return towers["Towers"]().eval()
+
+
+def given(n: int = 3) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    pixels = torch.rand(n, 3, 12, 12, generator=generator)
+    return {"pixels": pixels, "tokens": torch.randint(50, (n, 5), generator=generator)}
+
+
+COMMANDS = {
+    "stats": {},
+    "featuremaps": {"layer": "type:Conv2d"},
+    "grads": {},
+    "predict": {"top": 2},
+    "ablate": {"layer": "conv"},
+    "prune": {"amount": 0.5},
+    "check": {"mode": "eval"},
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_function_and_command_give_the_same_document(both, name, monkeypatch):
+    words = " ".join(f"--{key} {value}" for key, value in COMMANDS[name].items())
+    inputs = f"--input pixels={shlex.quote(STAR)} --input tokens=int64:1,6 --size 16"
+    typed = both.typed(f"{name} {inputs} -m towers.py:Towers {words} --quiet")
+    named = {"pixels": STAR, "tokens": "int64:1,6"}
+    record = getattr(ms, name)("towers.py:Towers", named, size=16, **COMMANDS[name])
+    mine = plain(record.to_dict())
+    left_out = ("out_dir", "files", "contact_sheet", "maps") if "out_dir" in typed else ()
+    assert without(mine, *left_out, "file") == without(typed, *left_out, "file")
+    assert mine["input"]["names"] == ["pixels", "tokens"]
+    assert mine["input"]["shape"] == [[1, 3, 16, 16], [1, 6]]
+    assert mine["input"]["files"] == [STAR]
+
+
+def test_summary_and_diff_do_as_well(both):
+    inputs = "--input pixels=1,3,16,16 --input tokens=int64:1,6"
+    named = {"pixels": "1,3,16,16", "tokens": "int64:1,6"}
+    typed = both.typed(f"summary towers.py:Towers {inputs} --quiet")
+    assert without(plain(ms.summary("towers.py:Towers", named).to_dict())) == without(typed)
+    assert typed["device"] == "meta"
+    typed = both.typed(f"diff towers.py:Towers {inputs} --b-seed 1 --quiet", code=1)
+    record = ms.diff("towers.py:Towers", None, named, b_seed=1)
+    assert without(plain(record.to_dict())) == without(typed)
+
+
+def test_what_is_measured_is_what_the_forward_gives(model):
+    x = given()
+    output = model(**x).detach()
+    for inputs in (x, UserDict(x)):
+        record = ms.stats(model, inputs)
+        assert record.images == 3
+        assert record["head"].mean == pytest.approx(float(output.mean()), rel=1e-5)
+    assert [one.name for one in record.inputs] == ["pixels", "tokens"]
+    predictions = ms.predict(model, x, top=1).predictions
+    assert [one.top[0].index for one in predictions] == output.argmax(1).tolist()
+    assert ms.summary(model, x)["conv"].output_shapes == ((3, 8, 10, 10),)
+
+
+def test_gradients_are_those_of_autograd(model):
+    x = given()
+    loss = nn.functional.cross_entropy(model(**x), torch.tensor([2, 2, 2]))
+    wanted = torch.autograd.grad(loss, list(model.parameters()))
+    record = ms.grads(model, x, target=2)
+    assert record.passes == 1
+    norms = {row.name: row.grad_norm for row in record.parameters}
+    for (name, _), grad in zip(model.named_parameters(), wanted, strict=True):
+        assert norms[name] == pytest.approx(float(grad.norm()), rel=1e-4)
+
+
+def test_what_is_ablated_is_run_again_with_the_names(model):
+    x = given()
+    whole = model(**x)
+    with torch.no_grad():
+        for name in ("words", "conv"):
+            handle = getattr(model, name).register_forward_hook(
+                lambda module, args, out: torch.zeros_like(out)
+            )
+            after = model(**x)
+            handle.remove()
+            (row,) = ms.ablate(model, x, layer=name, target=1).rows
+            assert row.target_logit_change == pytest.approx(float((after - whole)[:, 1].mean()), abs=1e-5)
+
+
+def test_a_forward_of_one_dict_is_given_the_dict(towers, model):
+    other = towers["OneDict"]().eval()
+    other.load_state_dict(model.state_dict())
+    x = given()
+    renamed = {"image": x["pixels"], "caption": x["tokens"]}
+    assert ms.stats(other, renamed)["head"].mean == ms.stats(model, x)["head"].mean
+    assert ms.stats(other, renamed).run.input.names == ("image", "caption")
+    record = ms.check(other, renamed)
+    assert [one.name for one in record.inputs] == ["image", "caption"]
+    assert not record.findings
+    with pytest.raises(CannotRunError) as raised:
+        ms.stats(other, {"picture": x["pixels"], "caption": x["tokens"]})
+    assert "--input batch=" in raised.value.hint
+
+
+def test_a_loader_of_dicts_gives_named_inputs(model):
+    x = given(4)
+    rows = [{name: tensor[i] for name, tensor in x.items()} for i in range(4)]
+    record = ms.stats(model, DataLoader(rows, batch_size=2))
+    assert record.images == 4
+    assert record["head"].mean == pytest.approx(float(model(**x).detach().mean()), rel=1e-5)
+    assert record.run.input.names == ("pixels", "tokens")
+
+
+def test_files_of_tensors_are_read_and_told(both, model):
+    x = given(2)
+    torch.save(x["pixels"], "pixels.pt")
+    torch.save(x["tokens"], "tokens.pt")
+    document = both.typed(
+        "stats -m towers.py:Towers --input pixels=pixels.pt --input tokens=tokens.pt --quiet"
+    )
+    assert document["input"]["source"] == "tensor"
+    assert document["input"]["files"] == ["pixels.pt", "tokens.pt"]
+    record = ms.stats(model, {"pixels": Path("pixels.pt"), "tokens": x["tokens"]})
+    assert record["head"].mean == pytest.approx(float(model(**x).detach().mean()), rel=1e-5)
+    torch.save(list(x.values()), "both.pt")
+    error, _ = both.failed(
+        "stats -m towers.py:Towers --input pixels=both.pt --input tokens=tokens.pt", code=4
+    )
+    assert "'both.pt' holds 2 tensors, and 'pixels' is one" in error
+
+
+def test_a_hook_at_a_position_finds_it_with_named_inputs(model):
+    x = given()
+    with ms.hook(model, "zero@linear@1", args=x) as hooks:
+        assert not model(**x).any()
+    assert hooks.reports[0].fired == 1
+
+
+def test_images_of_one_name_are_stacked_and_batch_cuts_all_alike(both, model):
+    words = (
+        f"predict -m towers.py:Towers --input pixels={STAR} --input pixels={STAR} --top 1 --quiet --size 16"
+    )
+    document = both.typed(f"{words} --input tokens=int64:2,6")
+    assert document["input"]["shape"] == [[2, 3, 16, 16], [2, 6]]
+    assert [one["image"] for one in document["predictions"]] == [STAR, STAR]
+    images = {"pixels": [Image.open(STAR)] * 2, "tokens": torch.zeros(2, 6, dtype=torch.int64)}
+    assert ms.predict(model, images, size=16).run.input.shape == ((2, 3, 16, 16), (2, 6))
+    x = given(5)
+    cut, whole = (ms.stats(model, x, batch=batch)["head"].mean for batch in (2, None))
+    assert cut == pytest.approx(whole, rel=1e-5)
+    with pytest.raises(
+        UsageError, match=r"cannot cut the inputs: their first dimensions are pixels 5, tokens 1"
+    ):
+        ms.stats(model, {**x, "tokens": x["tokens"][:1]}, batch=2)
+
+
+def test_a_name_that_is_wrong_or_missing_is_told_with_a_line_that_works(both):
+    line = f"stats -m towers.py:Towers --quiet --input pixel={shlex.quote(STAR)} --input tokens=int64:1,6"
+    both.said()
+    for typed, message in (
+        (line, "has no argument 'pixel' (did you mean pixels); it has pixels, tokens"),
+        (line.replace("pixel=", "pixels=").partition(" --input tokens")[0], "was not given: tokens"),
+        (f"stats {STAR} -m towers.py:Towers --quiet", "was not given: pixels, tokens"),
+    ):
+        error, hint = both.failed(typed, code=2)
+        assert message in error
+        assert STAR in hint
+        assert both.typed(f"stats -m towers.py:Towers --quiet {hint}")["input"]["names"] == [
+            "pixels",
+            "tokens",
+        ]
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        ("--input pixels", "'--input pixels' is not NAME=SPEC"),
+        ("--input =1,3", "'--input =1,3' is not NAME=SPEC"),
+        ("--input pixels=1,a,3", "'a' in '--input pixels=1,a,3' is not a whole number above 0"),
+        ("--input pixels=in64:1,3", "'in64' in '--input pixels=in64:1,3' is not a dtype"),
+        ("--input pixels=1,3,8,8 --input pixels=1,3,8,8 --input tokens=int64:1,2", "is given 2 times"),
+        ("--input pixels=1,3,8,8 --input tokens=int64:1,2 --size 3", "'--size 3' prepares images"),
+        ("--input pixels=1,3,8,8 --input tokens=int64:1,2 --input-shape 1,3", "two different inputs"),
+        ("--input pixels=nowhere.jpg --input tokens=int64:1,2", "'nowhere.jpg' does not exist"),
+    ],
+)
+def test_what_is_typed_wrong_is_quoted(both, typed, message):
+    error, _ = both.failed(f"stats -m towers.py:Towers --quiet {typed}")
+    assert message in error
+
+
+def test_an_attack_is_of_a_lone_image(both, model):
+    error, _ = both.failed(f"attack {STAR} -m towers.py:Towers --quiet", code=4)
+    assert "needs more than an image: pixels, tokens" in error
+    with pytest.raises(UsageError, match="are named inputs"):
+        ms.attack(nn.Sequential(nn.Flatten(), nn.LazyLinear(3)), {"input": torch.rand(1, 3, 4, 4)})
+
+
+def test_train_mode_needs_two_images_and_says_so(towers):
+    fresh = towers["Towers"]()
+    for run in (ms.check, lambda model, x: ms.grads(model, x, mode="train")):
+        with pytest.raises(CannotRunError, match="more than 1 value per channel") as raised:
+            run(fresh, given(1))
+        assert "two images, or --mode eval" in raised.value.hint
+        assert run(fresh, given(2)).mode == "train"
+    assert ms.check(fresh, given(1), mode="eval").mode == "eval"
+
+
+class BatchNormOfOne(nn.Sequential):
+    def __init__(self) -> None:
+        super().__init__(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.BatchNorm1d(4))
+
+
+def test_noise_is_two_images_where_the_mode_is_train_and_nobody_said_how_many():
+    assert ms.check(BatchNormOfOne(), size=8).run.input.shape == ((2, 3, 8, 8),)
+    assert ms.grads(BatchNormOfOne(), mode="train", size=8).run.input.shape == ((2, 3, 8, 8),)
+
+
+class Pair(NamedTuple):
+    image: Tensor
+    mask: Tensor
+
+
+@dataclass
+class Scene:
+    image: Tensor
+    scale: float
+
+
+class Nested(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 2, 3)
+
+    def forward(self, scene, views=(), is_loud=False):
+        image, mask = scene if isinstance(scene, tuple) else (scene.image * scene.scale, 1)
+        assert is_loud
+        return self.conv(image * mask) + sum(self.conv(view).mean() for view in views)
+
+
+@pytest.mark.parametrize("kind", ["tuple", "dataclass"])
+def test_nested_values_go_in_as_they_are(kind):
+    x = torch.rand(2, 1, 6, 6)
+    model = Nested()
+    scene = Pair(x, torch.ones(2, 1, 6, 6)) if kind == "tuple" else Scene(x, 2.0)
+    inputs = {"scene": scene, "views": [x, x + 1], "is_loud": True}
+    record = ms.stats(model, inputs)
+    image = x if kind == "tuple" else 2 * x
+    assert record["conv"].mean == pytest.approx(float(model.conv(image).detach().mean()), rel=1e-5)
+    assert len(record) == 3
+    assert record.run.input.names[-2:] == ("views.0", "views.1")
+    ms.grads(model, inputs, loss="mean")
+    assert ms.diff(model, copy.deepcopy(model), inputs).is_same
+
+
+@pytest.mark.parametrize("inputs", [{}, {3: torch.rand(1, 3)}, {"flag": True}])
+def test_a_dict_without_names_or_tensors_is_not_an_input(inputs):
+    with pytest.raises(UsageError):
+        ms.stats(nn.Identity(), inputs)
