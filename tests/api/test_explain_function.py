@@ -60,6 +60,14 @@ def test_the_model_is_left_as_it_was(unchanged):
     assert str(record)
 
 
+def test_it_is_left_as_it_was_by_a_method_that_does_not_fit(unchanged):
+    model = tiny_resnet().train()
+    check = unchanged(model)
+    with pytest.raises(CannotRunError, match="no attention"):
+        ms.explain(model, STAR, method="rollout", **QUICK)
+    check()
+
+
 def test_a_requirement_that_is_not_met_leaves_with_1(both):
     line = f"explain {STAR} -m {TINY} -c {HEALTHY} --method hirescam --size 32 --batch 64 --no-save"
     document = both.typed(f"{line} --require 'border>2' --require 'border>=0'", code=1)
@@ -138,8 +146,6 @@ def test_what_means_nothing_is_refused(how, message):
         ms.explain(TINY, STAR, checkpoint=HEALTHY, **QUICK, **{"method": "hirescam", **how})
 
 
-def test_what_does_not_fit_is_an_error_where_it_was_asked_for():
-    with pytest.raises(CannotRunError, match="no attention"):
-        ms.explain(TINY, STAR, checkpoint=HEALTHY, method="rollout", **QUICK)
+def test_a_model_that_takes_no_images_is_refused():
     with pytest.raises(CannotRunError, match="single images"):
         ms.explain(nn.Linear(8, 3), torch.randn(1, 8), method="saliency")

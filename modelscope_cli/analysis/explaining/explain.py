@@ -1,6 +1,7 @@
 """`explain`: from a classifier and images to where the evidence lies, and how far each map of it can be trusted."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
@@ -31,6 +32,7 @@ from modelscope_cli.records.explain import ExplainRecord
 from modelscope_cli.records.keywords import Keywords, spelled_out, texts
 from modelscope_cli.records.naming import label
 from modelscope_cli.records.progress import Progress
+from modelscope_cli.records.run import Arguments
 from modelscope_cli.report.folder import check_file
 from modelscope_cli.report.tensor_file import write_tensors
 from modelscope_cli.report.views import folder_of
@@ -113,13 +115,12 @@ def explain(
         given.request.batch or BATCH,
     )
     is_asked_for = method not in (AUTO, ALL)
-    for question in subject.progress.track(_questions(subject, asked), "images", subject.inputs.n_images):
-        totals.add(
-            question,
-            *explain_image(
+    with closing(_questions(subject, asked)) as questions:  # and the model, whatever happens to a question
+        for question in subject.progress.track(questions, "images", subject.inputs.n_images):
+            answered = explain_image(
                 question, names, subject.loaded.module, has_receipt=receipt, is_asked_for=is_asked_for
-            ),
-        )
+            )
+            totals.add(question, *answered)
     hooks = subject.conclude()
     rows = totals.rows()
     met = tuple(one.check(rows[0].method, rows[0].receipt) for one in requirements)
@@ -194,7 +195,7 @@ def _calls(subject: Subject, layer: str | None) -> tuple[str, ...]:
     return labels
 
 
-def _questions(subject: Subject, asked: _Asked) -> Iterator[Question]:
+def _questions(subject: Subject, asked: _Asked) -> Generator[Question]:
     """Give every image of the inputs, with its target, in a model that is open and left as it was."""
     loaded, names = subject.loaded, Names()
     reader, side = OutputReader.of(loaded), ModelSide(loaded.family, loaded.device, loaded.dtype)
@@ -208,7 +209,13 @@ def _questions(subject: Subject, asked: _Asked) -> Iterator[Question]:
 
     interventions = subject.bind().interventions
     preprocessing = subject.inputs.preprocessing
-    with opened(loaded.module, lambda images: side.arrange([images]), interventions, [names]) as run:
+    keywords = list(subject.first.args) if isinstance(subject.first.args, dict) else []
+
+    def arrange(images: Tensor) -> Arguments:
+        arguments = side.arrange([images])
+        return dict(zip(keywords, arguments, strict=False)) if keywords else arguments
+
+    with opened(loaded.module, arrange, interventions, [names]) as run:
         for batch in subject.inputs:
             pictures = batch.pictures
             for n, image in enumerate(_images(batch.args)):
@@ -238,13 +245,14 @@ def _questions(subject: Subject, asked: _Asked) -> Iterator[Question]:
                 )
 
 
-def _images(args: tuple[Any, ...]) -> Iterator[Tensor]:
+def _images(args: Arguments) -> Iterator[Tensor]:
     """Give the images of a batch, `(1, C, H, W)`.
 
     Raises:
         CannotRunError: the model is not called with images (exit 4).
     """
-    images = args[0] if len(args) == 1 else None
+    given = list(args.values()) if isinstance(args, dict) else list(args)
+    images = given[0] if len(given) == 1 else None
     each = list(images.split(1)) if isinstance(images, Tensor) else [one[None] for one in images or ()]
     if not each or each[0].ndim != 4 or not each[0].is_floating_point():
         raise CannotRunError(

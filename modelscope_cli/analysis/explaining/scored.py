@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from modelscope_cli.analysis.explaining.followed import Cut
 from modelscope_cli.hooks.session import HookSession, Intervention, Observer
+from modelscope_cli.records.run import Arguments
 
 if TYPE_CHECKING:
     from modelscope_cli.analysis.explaining.layer import Layer
@@ -103,7 +104,7 @@ class Scored:
 @contextmanager
 def opened(
     model: nn.Module,
-    arrange: Callable[[Tensor], tuple[Any, ...]],
+    arrange: Callable[[Tensor], Arguments],
     interventions: Sequence[Intervention] = (),
     observers: Sequence[Observer] = (),
 ) -> Iterator[Run]:
