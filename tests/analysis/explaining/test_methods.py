@@ -315,6 +315,22 @@ def test_rollout_is_the_product_of_the_attention_and_knows_no_class():
     assert torch.equal(found, explained("rollout", model, x, 2).cells)
 
 
+class Windows(TinyViT):
+    """Attention within each row of patches alone."""
+
+    def forward(self, x):
+        x = self.patches(x).permute(0, 2, 3, 1)
+        for block in self.blocks:
+            x = block(x.flatten(0, 1)).unflatten(0, (len(x), -1))
+        return self.head(self.norm(x).mean((1, 2)))
+
+
+@pytest.mark.parametrize("model", [Windows(), Pooled()], ids=["windows", "none"])
+def test_rollout_refuses_what_is_not_attention_among_all_patches(model):
+    with pytest.raises(UnfitError, match="attention"):
+        explained("rollout", drawn(model), image())
+
+
 def test_finercam_is_gradcam_of_the_lead_over_another_class():
     model, x = drawn(Pooled(2)), image()
     own, other = (explained("gradcam", model, x, index).cells for index in (0, 1))

@@ -17,7 +17,7 @@ from modelscope_cli.analysis.explaining.scored import Scored
 
 
 class _Attention(Followed):
-    """Notes the attention of every layer, `(tokens, tokens)`, where a pass computes it by any function of torch."""
+    """Notes the attention of every layer, `(1, [heads,] tokens, tokens)`, whatever function computes it."""
 
     def __init__(self, image: Tensor) -> None:
         super().__init__(image)
@@ -38,9 +38,7 @@ class _Attention(Followed):
         return output
 
     def _note(self, shares: Tensor) -> None:
-        heads = shares.detach().float().flatten(0, -3).mean(0) if shares.ndim > 2 else shares
-        if heads.shape[0] == heads.shape[1]:
-            self.found.append(heads)
+        self.found.append(shares.detach().float())
 
 
 def _shares(query: Tensor, key: Tensor, *_: Any, **kwargs: Any) -> Tensor:
@@ -62,21 +60,19 @@ def rollout(scored: Scored, image: Tensor) -> Map:
     """
     with torch.no_grad(), _Attention(image) as attention:
         scored.run(image)
-    shapes = {shares.shape for shares in attention.found}
     layer = scored.find(scored, image)
     n_patches = math.prod(layer.layout.grid)
-    if len(shapes) != 1 or (n_tokens := next(iter(shapes))[0]) < n_patches:
-        what = (
-            "no attention among all patches"
-            if not shapes
-            else "attention within windows or among other tokens"
-        )
+    # Windows stand in the place of images; keys that are pooled, or of other tokens, are another number.
+    sizes = {(shares.shape[0], *shares.shape[-2:]) for shares in attention.found}
+    n_tokens = attention.found[0].shape[-1] if attention.found else 0
+    if sizes != {(1, n_tokens, n_tokens)} or n_tokens < n_patches:
+        what = "attention within windows or among other tokens" if sizes else "no attention among all patches"
         raise UnfitError(
             f"rollout needs the same tokens in every layer, and this model has {what}", "--method hirescam"
         )
     flow = torch.eye(n_tokens, device=image.device)
     for shares in attention.found:
-        mixed = shares + torch.eye(n_tokens, device=image.device)
+        mixed = shares.flatten(0, -3).mean(0) + torch.eye(n_tokens, device=image.device)
         flow = (mixed / mixed.sum(1, keepdim=True)) @ flow
     prefix = n_tokens - n_patches
     row = flow[0] if layer.is_behind_token else flow[prefix:].mean(0)
