@@ -146,6 +146,14 @@ def test_what_means_nothing_is_refused(how, message):
         ms.explain(TINY, STAR, checkpoint=HEALTHY, **QUICK, **{"method": "hirescam", **how})
 
 
+@pytest.mark.parametrize("method", ["auto", "saliency", "integrated-gradients", "hirescam"])
+def test_a_map_of_zeros_is_an_error(method):
+    model = tiny_resnet()
+    nn.init.zeros_(list(model.parameters())[-2])
+    with pytest.raises(CannotRunError, match="exactly zero everywhere"):
+        ms.explain(model, STAR, method=method, receipt=False, **QUICK)
+
+
 def test_a_model_that_takes_no_images_is_refused():
     with pytest.raises(CannotRunError, match="single images"):
         ms.explain(nn.Linear(8, 3), torch.randn(1, 8), method="saliency")

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.explaining.layer import UnfitError
+from modelscope_cli.analysis.explaining.layer import UnfitError, no_gradient
 from modelscope_cli.analysis.explaining.map import Map
 from modelscope_cli.analysis.explaining.methods import LAYER, METHODS, PIXELS, Method
 from modelscope_cli.analysis.explaining.receipt.agreement import agreement
@@ -84,6 +84,8 @@ def explain_image(
         started = time.perf_counter()
         try:
             found = METHODS[name].explain(scored, image)
+            if not found.cells.any():
+                raise no_gradient("the image")
         except UnfitError as error:
             if is_asked_for:
                 raise
