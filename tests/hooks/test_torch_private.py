@@ -21,9 +21,10 @@ DOORS = {
     "hooks/torch_private.py": {
         *("_pytree", "_C", "_current_graph_task_id", "_version"),
         *("_functorch", "_pop_mode", "_push_mode"),
-        *("_input_metadata", "_saved_other"),
+        *("_input_metadata", "_saved_other", "_compiled_call_impl"),
         *("_python_dispatch", "_schema", "_base"),
     },
+    "hooks/tensor_use.py": {"_python_dispatch"},
     "hooks/channels.py": {
         *("_ConvNd", "_NormBase", "_MaxPoolNd", "_AvgPoolNd", "_AdaptiveAvgPoolNd", "_AdaptiveMaxPoolNd"),
     },
