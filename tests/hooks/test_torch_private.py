@@ -24,7 +24,6 @@ DOORS = {
         *("_input_metadata", "_saved_other", "_compiled_call_impl"),
         *("_python_dispatch", "_schema", "_base"),
     },
-    "hooks/tensor_use.py": {"_python_dispatch"},
     "hooks/channels.py": {
         *("_ConvNd", "_NormBase", "_MaxPoolNd", "_AvgPoolNd", "_AdaptiveAvgPoolNd", "_AdaptiveMaxPoolNd"),
     },
