@@ -21,7 +21,7 @@ DOORS = {
     "hooks/torch_private.py": {
         *("_pytree", "_C", "_current_graph_task_id", "_version"),
         *("_functorch", "_pop_mode", "_push_mode"),
-        *("_input_metadata", "_saved_other"),
+        *("_input_metadata", "_saved_other", "_compiled_call_impl"),
         *("_python_dispatch", "_schema", "_base"),
     },
     "hooks/channels.py": {
