@@ -31,6 +31,8 @@ DOORS = {
     "analysis/pruning/masks.py": {"_ConvTransposeNd"},
     "analysis/activations/batch_norm.py": {"_BatchNorm"},
     "analysis/health/weights.py": {"_BatchNorm"},
+    "analysis/predictions/tally.py": {"_BatchNorm"},
+    "inputs/calling.py": {"_forward_pre_hooks"},
     "analysis/summary/shapes.py": {"_count_flops"},
     "models/unwrap.py": {"_metadata"},
     "watching/passes.py": {"_is_replica", "_BatchNorm"},
