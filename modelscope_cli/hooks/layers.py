@@ -11,7 +11,7 @@ from torch.nn.utils import parametrize
 
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.patterns import Layer
-from modelscope_cli.hooks.torch_private import children_of
+from modelscope_cli.hooks.torch_private import children_of, is_compiled
 
 
 def list_layers(model: nn.Module, *, with_parts: bool = False) -> list[tuple[Layer, nn.Module]]:
@@ -79,7 +79,7 @@ def not_looked_into(model: nn.Module) -> Iterator[str]:
             yield f"TorchScript: no hook reaches inside {name} ({layer.type}), which counts as one layer"
         elif isinstance(module, torch.fx.GraphModule) and "train" in vars(module):
             yield f"torch.export: {name} is an exported program, which calls operators and not layers"
-        elif "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None:
+        elif is_compiled(module):
             yield f"torch.compile: {name} is looked at uncompiled"
 
 

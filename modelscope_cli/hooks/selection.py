@@ -22,7 +22,8 @@ from modelscope_cli.hooks.patterns import (
     pick_calls,
 )
 from modelscope_cli.hooks.session import Call, HookSession, Observer
-from modelscope_cli.hooks.tensor_use import TensorUse, UseMode
+from modelscope_cli.hooks.tensor_use import TensorUse, storages_in
+from modelscope_cli.hooks.torch_private import operators_shown_to
 from modelscope_cli.records.run import Arguments
 
 T = TypeVar("T")
@@ -181,7 +182,11 @@ def _used_directly(model: nn.Module, args: Arguments) -> set[str]:
 
 def _watch_use(model: nn.Module, args: Arguments) -> set[str]:
     use = TensorUse(model)
-    with HookSession(model) as session, UseMode(use):
+
+    def see(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        use.see(storages_in((*args, *kwargs.values())))
+
+    with HookSession(model) as session, operators_shown_to(see):
         session.run(args)
     return use.layers
 

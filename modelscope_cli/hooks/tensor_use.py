@@ -4,7 +4,6 @@ from typing import Any
 
 from torch import Tensor, UntypedStorage, nn, strided
 from torch.nn.parameter import is_lazy
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from modelscope_cli.records.naming import layer_of
 
@@ -53,16 +52,3 @@ class TensorUse:
         for storage in given:
             if id(storage) in self._owners:
                 self.layers |= self._owners[id(storage)][1]
-
-
-class UseMode(TorchDispatchMode):
-    """Shows every operator's arguments to a `TensorUse` while it is on."""
-
-    def __init__(self, use: TensorUse) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._use = use
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        self._use.see(storages_in((*args, *kwargs.values())))
-        return func(*args, **kwargs)

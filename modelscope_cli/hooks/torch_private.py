@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch import Tensor, overrides
+from torch import Tensor, nn, overrides
 from torch.overrides import TorchFunctionMode
 
 with contextlib.suppress(ImportError):
@@ -65,6 +65,12 @@ def run_uncompiled() -> AbstractContextManager[Any]:
     if stance is None or "torch._dynamo.eval_frame" not in sys.modules:
         return nullcontext()
     return stance("force_eager")
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Tell what `torch.compile(module)` made, and what `module.compile()` was called on."""
+    has_inner = any(name == "_orig_mod" for name, _ in module.named_children())
+    return has_inner or getattr(module, "_compiled_call_impl", None) is not None
 
 
 def unseen_by_modes() -> AbstractContextManager[Any]:

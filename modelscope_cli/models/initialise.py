@@ -182,9 +182,13 @@ def _classes_in(
 
 def _is_headless(state: dict[str, torch.Tensor], trial: nn.Module, architecture: Architecture) -> bool:
     """Tell whether the head is all that a checkpoint lacks: timm builds without one for 0 classes."""
-    if not trial.state_dict().keys() - state.keys():
+
+    def weights_of(tensors: dict[str, torch.Tensor]) -> set[str]:
+        return {name for name in tensors if not name.endswith("num_batches_tracked")}
+
+    if not weights_of(trial.state_dict()) - weights_of(state):
         return False
-    return architecture.build(0).state_dict().keys() == state.keys()
+    return weights_of(architecture.build(0).state_dict()) == weights_of(state)
 
 
 def _read_weights(path: Path) -> tuple[Any, str]:

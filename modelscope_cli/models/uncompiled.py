@@ -5,10 +5,8 @@ from torch import nn
 
 def uncompiled(module: nn.Module) -> nn.Module:
     """Return the module that was given to `torch.compile`; any other module as it is."""
-    if type(module).__name__ != "OptimizedModule":
-        return module
-    original = getattr(module, "_orig_mod", None)
-    return original if isinstance(original, nn.Module) else module
+    is_compiled = type(module).__name__ == "OptimizedModule"
+    return module.get_submodule("_orig_mod") if is_compiled else module
 
 
 def compiled_notes(module: nn.Module) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ DOORS = {
     "hooks/torch_private.py": {
         *("_pytree", "_C", "_current_graph_task_id", "_version"),
         *("_functorch", "_pop_mode", "_push_mode"),
-        *("_input_metadata", "_saved_other"),
+        *("_input_metadata", "_saved_other", "_compiled_call_impl"),
         *("_python_dispatch", "_schema", "_base"),
     },
     "hooks/channels.py": {
@@ -31,6 +31,8 @@ DOORS = {
     "analysis/pruning/masks.py": {"_ConvTransposeNd"},
     "analysis/activations/batch_norm.py": {"_BatchNorm"},
     "analysis/health/weights.py": {"_BatchNorm"},
+    "analysis/predictions/tally.py": {"_BatchNorm"},
+    "inputs/calling.py": {"_forward_pre_hooks"},
     "analysis/summary/shapes.py": {"_count_flops"},
     "models/unwrap.py": {"_metadata"},
     "watching/passes.py": {"_is_replica", "_BatchNorm"},

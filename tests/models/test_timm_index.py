@@ -135,9 +135,11 @@ def test_a_checkpoint_does_not_say_how_its_images_were_prepared(timm: Any, tmp_p
     assert ms.doctor(tmp_path / "hub", image, device="cpu").stated_by is not None
 
 
-def test_a_checkpoint_without_its_head(timm: Any, tmp_path: Path) -> None:
-    model = timm.create_model("test_vit", num_classes=0)
-    torch.save(model.state_dict(), tmp_path / "net.pth")
+@pytest.mark.parametrize("name", ["test_vit", "test_resnet"])
+def test_a_checkpoint_without_its_head(timm: Any, tmp_path: Path, name: str) -> None:
+    state = timm.create_model(name, num_classes=0).state_dict()
+    state = {key: tensor for key, tensor in state.items() if not key.endswith("num_batches_tracked")}
+    torch.save(state, tmp_path / "net.pth")
     loaded = load_model(ModelRequest(str(tmp_path / "net.pth"), device="cpu"))
     assert loaded.module.num_classes == 0
     assert identify(read_contents(tmp_path / "net.pth").shapes()).num_classes is None

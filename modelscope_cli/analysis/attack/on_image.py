@@ -294,7 +294,7 @@ def _as_said(answer: Answer, before: Answer, categories: tuple[str, ...] | None)
     guesses = answer.main.guesses(N_TOP, categories, Scoring())
     if guesses is None:
         own = before.follow(THE_PREDICTED, categories)
-        return Said((), f"an output of cosine similarity {float(own.score(answer)):.3f} to the image's own")
+        return Said((), f"a cosine similarity of {float(own.score(answer)):.3f}")
     (top,) = guesses
     if not top:
         return Said((), "no box")

@@ -1,6 +1,6 @@
 """The best guesses for images by name, as every command that changes a model or an image lists them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from modelscope_cli.analysis.outputs.answer import Answer
 from modelscope_cli.analysis.outputs.said import Scoring
@@ -34,9 +34,9 @@ def predictions_of(
     )
 
 
-def undecided(predictions: Iterable[Prediction]) -> tuple[Notice, ...]:
+def undecided(predictions: Sequence[Prediction]) -> tuple[Notice, ...]:
     """Warn of a model whose best classes have the same logit for every image, as a head of zeros makes it."""
-    if any(_has_favourite(prediction) for prediction in predictions):
+    if not predictions or any(_has_favourite(prediction) for prediction in predictions):
         return ()
     message = (
         "the model gives its best classes the same logit, so its prediction means nothing: is it trained?"

@@ -141,7 +141,7 @@ def measure_pruning(
         before=tuple(before),
         after=tuple(after),
         masks=plans[request.amount],
-        warnings=undecided(before) if before else (),
+        warnings=undecided(before),
     )
 
 

@@ -87,7 +87,7 @@ def signed(value: float | None) -> str:
 
 def answer_of(row: Ablation) -> str:
     """Return the most frequent prediction after an ablation."""
-    return row.answer_label or ("none" if row.answer_index is None else str(row.answer_index))
+    return row.answer_label or ("" if row.answer_index is None else str(row.answer_index))
 
 
 def ablate_sheet(record: AblateRecord, columns: str | None = None, top: int | None = None) -> Sheet:
