@@ -9,7 +9,7 @@ from torch import Tensor
 
 from modelscope_cli.records.receipt import Receipt, Whereabouts
 from modelscope_cli.report import numbers
-from modelscope_cli.report.canvas import ACCENT, GREEN, INK, new_figure
+from modelscope_cli.report.canvas import ACCENT, INK, LINE, new_figure
 from modelscope_cli.report.labels import shortened
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def _overlay(axes: Any, image: Tensor, scores: Tensor) -> tuple[Any, bool]:
 def _draw_curves(axes: Any, receipt: Receipt) -> None:
     """What the model still says while the image is uncovered and covered in the map's order, a line a baseline."""
     for curve, style in zip(receipt.curves, ("-", "--"), strict=False):
-        ways = ((curve.inserted, GREEN, "insertion"), (curve.deleted, ACCENT, "deletion"))
+        ways = ((curve.inserted, LINE, "insertion"), (curve.deleted, ACCENT, "deletion"))
         for values, colour, way in ways:
             if values:
                 axes.plot(curve.shares, values, style, color=colour, lw=1.6, label=f"{way}, {curve.baseline}")
