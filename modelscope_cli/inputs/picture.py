@@ -9,7 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
+from torch import Tensor
 
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.files import PictureFile
@@ -64,6 +67,33 @@ def decode(file: PictureFile, mode: Mode, *, is_turned: bool = True) -> Image.Im
         raise CannotRunError(
             f"'{file.name}' cannot be decoded: {reason}", f"file {shlex.quote(file.name)}"
         ) from error
+
+
+def decode_mask(path: Path) -> Tensor:
+    """Return the class of every pixel of a mask, `(H, W)` int64: its values as they are stored, the indices where it
+    has a palette.
+
+    Raises:
+        CannotRunError: exit code 4; not a readable picture, or one of colours.
+    """
+    file = PictureFile(str(path))
+    if not path.exists():
+        raise CannotRunError(f"mask '{path}' does not exist", f"ls {shlex.quote(str(path.parent))}")
+    refuse_endless(path)
+    try:
+        with _strict_pillow(), Image.open(_stream(file), formats=_FORMATS) as image:
+            mode, stored = image.mode, torch.from_numpy(np.array(image))
+    except Exception as error:  # whatever the damage trips, see `decode`
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise CannotRunError(
+            f"mask '{path}' cannot be decoded: {reason}", f"file {shlex.quote(str(path))}"
+        ) from error
+    if stored.ndim != 2 or stored.is_floating_point():
+        raise CannotRunError(
+            f"mask '{path}' holds colours (mode {mode}), and a mask holds the index of a class in every pixel",
+            "store it as a PNG with one channel, or with a palette",
+        )
+    return stored.long()
 
 
 def count_frames(file: PictureFile) -> int:
