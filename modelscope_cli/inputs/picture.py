@@ -70,8 +70,8 @@ def decode(file: PictureFile, mode: Mode, *, is_turned: bool = True) -> Image.Im
 
 
 def decode_mask(path: Path) -> Tensor:
-    """Return the class of every pixel of a mask, `(H, W)` int64: its values as they are stored, the indices where it
-    has a palette.
+    """Return the class of every pixel of a mask, `(H, W)` int64: its values as they are stored, where it has a
+    palette the indices.
 
     Raises:
         CannotRunError: exit code 4; not a readable picture, or one of colours.

@@ -133,7 +133,7 @@ def _read_file(path: Path) -> GivenTruth:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         message = f"truth file '{path}' cannot be read: {error.strerror}"
-        hint = "--truth folders" if not path.exists() else f"ls -l {shlex.quote(str(path))}"
+        hint = f"ls -l {shlex.quote(str(path))}" if path.is_file() else "--truth folders"
         raise CannotRunError(message, hint) from error
     except UnicodeDecodeError as error:
         raise _misread(path, "it is not text") from error

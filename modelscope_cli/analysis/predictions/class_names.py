@@ -28,8 +28,8 @@ class ClassNames:
         """Return the classes with this label; in another case where none is written so."""
         return self._exact.get(word) or self._folded.get(word.casefold()) or []
 
-    def find(self, words: Iterable[Word]) -> dict[Word, int]:
-        """Return the index of every class that is named.
+    def find(self, words: Iterable[Word], who: str) -> dict[Word, int]:
+        """Return the index of every class that is named. `who`: names them, for a message.
 
         Raises:
             CannotRunError: a word is not a class of this model, or several have that label (exit 4).
@@ -41,21 +41,21 @@ class ClassNames:
             if not indices and str(word).isdecimal():
                 indices = [int(word)]
             if len(indices) > 1:
-                message = f"'{word}' is the label of the classes {', '.join(map(str, indices))} of the model"
+                message = f"{who}: '{word}' is the label of the classes {', '.join(map(str, indices))}"
                 raise CannotRunError(message, f"call them by their index: {indices[0]}")
             if indices and 0 <= indices[0] < self.n_classes:
                 found[word] = indices[0]
             else:
                 unknown.append(word)
         if unknown:
-            raise self._unknown(unknown)
+            raise self._unknown(unknown, who)
         return found
 
-    def _unknown(self, words: Sequence[Word]) -> CannotRunError:
+    def _unknown(self, words: Sequence[Word], who: str) -> CannotRunError:
         named = some([f"'{word}'" for word in words])
         near = nearest(str(words[0]), self.labels)
         verb = "is" if len(words) == 1 else "are"
-        message = f"{named} {verb} not among the {self.n_classes} classes of the model"
+        message = f"{who}: {named} {verb} not among the {self.n_classes} classes of the model"
         if not self.labels:
             message += ", which have no labels"
         return CannotRunError(

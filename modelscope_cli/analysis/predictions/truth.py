@@ -93,7 +93,7 @@ class Judge:
         names = ClassNames(self._categories, n_classes)
         if isinstance(main, PixelScores):
             return OfPixels(names, Masks(self._truth, self._plan, n_classes))
-        indices = names.find(word for words in self._words for word in words)
+        indices = names.find((word for words in self._words for word in words), self._truth.name)
         if self._scoring.activation == "sigmoid":
             return OfLabels(names, indices, self._scoring, self._threshold)
         strange = [

@@ -18,7 +18,7 @@ _COLUMNS = 6
 
 
 def draw_reliability(record: PredictRecord) -> Any:
-    """Draw the accuracy of every bin of confidence, the gap to the confidence in red, and how many images it has.
+    """Draw the accuracy of every bin of confidence, the mean confidence in red, and how many images it has.
 
     Raises:
         UsageError: nobody gave the truth, or not one class of each image (exit 2).
@@ -27,28 +27,20 @@ def draw_reliability(record: PredictRecord) -> Any:
     if truth is None or truth.ece is None:
         message = "predict draws no figure of a record without a truth of one class an image"
         raise UsageError(message, "--truth folders")
-    title = f"{record.run.model.heading}: calibration error {numbers.percent(truth.ece)}"
-    figure = new_figure(6.4, 7.0, title)
+    figure = new_figure(6.4, 7.0, record.run.model.heading)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
     seen = [one for one in truth.bins if one.n]
     middles = [(one.low + one.high) / 2 for one in seen]
-    look: dict[str, Any] = {"width": 0.92 / BINS}
-    upper.bar(middles, [one.accuracy for one in seen], color=LINE, label="accuracy", **look)
-    gaps = [one.confidence - one.accuracy for one in seen]
-    upper.bar(
-        middles,
-        gaps,
-        bottom=[one.accuracy for one in seen],
-        color=ACCENT,
-        alpha=0.45,
-        label="to the mean confidence",
-        **look,
-    )
+    width = 0.92 / BINS
+    upper.bar(middles, [one.accuracy for one in seen], width, color=LINE, label="accuracy")
+    confidences = [one.confidence for one in seen]
+    upper.plot(middles, confidences, "o", ms=5, color=ACCENT, label="mean confidence", clip_on=False)
     upper.plot([0, 1], [0, 1], color=INK, lw=0.8, ls="--", label="as sure as right")
+    upper.set_title(f"calibration error {numbers.percent(truth.ece)}", loc="left", fontsize=9, color=INK)
     upper.set_ylim(0, 1)
     upper.set_ylabel("share of the images")
     upper.legend(**ABOVE, ncols=3)
-    lower.bar(middles, [one.n for one in seen], color=LINE, **look)
+    lower.bar(middles, [one.n for one in seen], width, color=LINE)
     lower.set_ylabel("images")
     lower.set_xlabel("confidence: score of the predicted class")
     lower.set_xlim(0, 1)

@@ -131,13 +131,13 @@ def tables_of(report: TruthReport) -> dict[str, tuple[Any, ...]]:
 
 def _facts(report: TruthReport, table: str, n_rows: int) -> Facts:
     facts = []
-    if report.accuracy is not None:
+    if report.accuracy is not None and table != MEASURES:  # where they are rows
         share = report.accuracy
         interval = f"{numbers.percent(share.low)} .. {numbers.percent(share.high)} in 95 of 100 such samples"
         facts.append(
             ("accuracy", f"{numbers.percent(share.value)} of {counted(report.images, 'image')}; {interval}")
         )
-    if report.ece is not None:
+    if report.ece is not None and table == "calibration":
         said = f"mean |accuracy - confidence| {numbers.percent(report.ece)}, in {BINS} bins of equal width"
         facts.append(("calibration", said))
     missing = sum(row.n == 0 for row in report.classes)
