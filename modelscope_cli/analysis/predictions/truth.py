@@ -92,6 +92,9 @@ class Judge:
             raise CannotRunError(message, "leave out --truth")
         names = ClassNames(self._categories, n_classes)
         if isinstance(main, PixelScores):
+            if self._scoring.activation == "sigmoid":
+                message = "'--truth' is for one class a pixel, and sigmoid gives several or none"
+                raise CannotRunError(message, "--scores softmax")
             return OfPixels(names, Masks(self._truth, self._plan, n_classes))
         indices = names.find((word for words in self._words for word in words), self._truth.name)
         if self._scoring.activation == "sigmoid":

@@ -45,9 +45,8 @@ class Masks:
         path = self._root / words[0]
         mask = decode_mask(path)
         self._check(mask, path, image)
-        best = F.interpolate(logits[None], tuple(mask.shape), mode="bilinear", align_corners=False)[0].argmax(
-            0
-        )
+        resized = F.interpolate(logits[None], tuple(mask.shape), mode="bilinear", align_corners=False)
+        best = resized[0].argmax(0)
         is_known = mask < self._n_classes
         return mask[is_known], best[is_known]
 
@@ -65,9 +64,9 @@ class Masks:
             raise CannotRunError(message, f"use 0..{self._n_classes - 1}, and {UNKNOWN} where nobody knows")
         if not self._is_whole(height, width):
             message = (
-                f"the model sees a part of '{image}' only, or more than it, so no mask fits its prediction"
+                f"the model does not see all of '{image}' and nothing else, so no mask fits its prediction"
             )
-            raise CannotRunError(message, f"prepared: {self._plan.words}")
+            raise CannotRunError(message, f"--size {height},{width}   keeps the whole image")
 
     def _sees_all(self, height: int, width: int) -> bool:
         """Tell whether the borders of an image of this size are the borders of what the model sees.

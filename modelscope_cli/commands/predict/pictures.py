@@ -25,7 +25,7 @@ def draw_reliability(record: PredictRecord) -> Any:
     """
     truth = getattr(record, "truth", None)
     if truth is None or truth.ece is None:
-        message = "predict draws no figure of a record without a truth of one class an image"
+        message = "predict draws no figure of its record without a truth of one class an image"
         raise UsageError(message, "--truth folders")
     figure = new_figure(6.4, 7.0, record.run.model.heading)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
