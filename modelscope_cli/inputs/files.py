@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from modelscope_cli.errors import CannotRunError, UsageError, nearest
 from modelscope_cli.paths import refuse_endless
+from modelscope_cli.records.naming import counted
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -61,7 +62,7 @@ def _find(word: str, notes: list[str]) -> list[PictureFile]:
         return [_standard_input()]
     # Unlike those of Path, these answer False for an empty name and for one that is too long.
     if os.path.isdir(word):
-        return _only_pictures(word, _inside(Path(word)), f"ls {shlex.quote(word)}", notes)
+        return _only_pictures(word, _inside(Path(word), notes), f"ls {shlex.quote(word)}", notes)
     if os.path.exists(word):
         refuse_endless(word)
         return [PictureFile(word)]
@@ -73,13 +74,16 @@ def _find(word: str, notes: list[str]) -> list[PictureFile]:
     return _only_pictures(word, map(Path, matches), f"ls {parent}", notes)
 
 
-def _inside(folder: Path) -> list[Path]:
+def _inside(folder: Path, notes: list[str]) -> list[Path]:
     """Return what is in a folder, or in its folders where it holds no picture of its own."""
     inside = list(folder.iterdir())
     if any(_is_picture(path) and path.is_file() for path in inside):
         return inside
     below = [path for path in inside if path.is_dir() and not path.name.startswith(".")]
-    return [path for one in below for path in one.iterdir()] or inside
+    found = [path for one in below for path in one.iterdir()]
+    if found:
+        notes.append(f"'{folder}': the images in its {counted(len(below), 'folder')}")
+    return found or inside
 
 
 def _is_picture(path: Path) -> bool:

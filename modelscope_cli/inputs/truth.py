@@ -109,6 +109,8 @@ def read_truth(truth: Any) -> GivenTruth:
     if isinstance(truth, Mapping):
         words = {fspath(name): _words(value) for name, value in truth.items()}
         return GivenTruth("the truth", by_name=words)
+    if getattr(truth, "ndim", 1) > 1:
+        raise UsageError("a truth of two dimensions is not a list of classes", "give lists of classes")
     listed = truth.tolist() if hasattr(truth, "tolist") else truth
     if isinstance(listed, Iterable):
         return GivenTruth("the truth", in_order=[_words(value) for value in listed])
@@ -119,7 +121,12 @@ def read_truth(truth: Any) -> GivenTruth:
 def _words(value: Any) -> Words:
     """Raises: UsageError, ValueError: neither a class nor a list of classes."""
     if isinstance(value, list | tuple | set | frozenset):
-        return tuple(word for item in value for word in _words(item))
+        words = tuple(word for item in value for word in _words(item))
+        if len(set(words)) < len(words):  # a row of zeros and ones would be read as classes 0 and 1
+            raise UsageError(
+                "a list names a class twice", "list the classes that are true, not a row of 0 and 1"
+            )
+        return words
     if hasattr(value, "__index__") and not isinstance(value, bool):
         return (int(value),)
     if isinstance(value, str | PathLike):

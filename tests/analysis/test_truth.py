@@ -201,6 +201,8 @@ def test_folders_a_file_a_mapping_and_a_list_say_the_same(shapes: Path, tmp_path
         ("folders", UsageError, "lies in no folder"),
         (7, UsageError, "type int says nothing of images"),
         ([0, 1, 2.5], UsageError, "2.5 is not a class"),
+        ([[0, 1, 0], [1, 1, 0], [0, 0, 0]], UsageError, "names a class twice"),
+        (torch.eye(3), UsageError, "two dimensions"),
         ("no such file.csv", CannotRunError, "cannot be read"),
     ],
 )
@@ -238,6 +240,28 @@ def test_no_truth_no_folder_and_no_truth_of_noise_or_other_outputs(logits: Tenso
         ms.predict(Says(), logits[:2, :1], truth=[0, 0], scores="sigmoid")
     with pytest.raises(UsageError, match="draws no figure"):
         ms.predict(Says(), logits[:1]).plot()
+
+
+class Other(nn.Module):
+    """Gives outputs that are not one row of scores."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x: Tensor) -> Any:
+        rows = x.flatten(1)
+        boxes = [
+            {"boxes": torch.rand(2, 4), "scores": torch.rand(2), "labels": torch.ones(2).long()} for _ in x
+        ]
+        return {"boxes": boxes, "vectors": x, "heads": {"colour": rows, "shape": rows + 1}}[self.kind]
+
+
+@pytest.mark.parametrize("kind", ["boxes", "vectors", "heads"])
+def test_other_outputs_are_refused_in_a_sentence(logits: Tensor, kind: str) -> None:
+    with pytest.raises(CannotRunError, match="the model gives") as caught:
+        ms.predict(Other(kind), logits[:2], truth=[0, 1])
+    assert caught.value.hint
 
 
 class Brightness(nn.Module):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from function_and_command import HEALTHY, SAMPLES, STAR, TINY, plain, without
+from PIL import Image
 
 import modelscope_cli as ms
 from modelscope_cli.errors import UsageError
@@ -66,6 +67,4 @@ def test_a_folder_that_is_called_after_no_class_is_named(both):
     assert "the names of the folders: 'samples' is not among the 10 classes" in error
     assert "--labels" in hint
     with pytest.raises(UsageError, match="lies in no folder"):
-        from PIL import Image
-
         ms.predict(TINY, Image.open(STAR), checkpoint=HEALTHY, truth="folders")
