@@ -113,6 +113,14 @@ def is_stored_turned(file: PictureFile) -> bool:
         return bool(image.getexif().get(_ORIENTATION, 1) != 1)
 
 
+def upright_size(file: PictureFile) -> tuple[int, int]:
+    """Return width and height of a picture that was decoded before, as it is turned by `decode`."""
+    with _strict_pillow(), Image.open(_stream(file), formats=_FORMATS) as image:
+        width, height = image.size
+        is_on_its_side = image.getexif().get(_ORIENTATION, 1) >= 5
+        return (height, width) if is_on_its_side else (width, height)
+
+
 def _to_mode(image: Image.Image, mode: Mode) -> Image.Image:
     # Some 16-bit files open as 32-bit ones.
     if image.mode.startswith("I;16") or (image.mode == "I" and _highest(image) <= 65535):

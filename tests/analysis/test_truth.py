@@ -315,6 +315,17 @@ def test_pixels_are_held_against_masks(masked: Masked) -> None:
     assert judged_masks(folder, size="16,24").pixel_accuracy == pytest.approx(report.pixel_accuracy, abs=0.08)
 
 
+def test_an_image_that_is_stored_on_its_side_has_a_mask_that_stands(masked: Masked) -> None:
+    folder, _, _ = masked
+    upright = judged_masks(folder)
+    for n in range(2):
+        image = Image.open(folder / f"{n}.png")
+        exif = image.getexif()
+        exif[0x0112] = 6  # to be turned by 90 degrees to the right
+        image.transpose(Image.Transpose.ROTATE_90).save(folder / f"{n}.png", exif=exif)
+    assert judged_masks(folder) == upright
+
+
 def test_masks_that_do_not_fit_are_refused(masked: Masked) -> None:
     folder, _, _ = masked
     with pytest.raises(CannotRunError, match="of folders no masks are known"):

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.files import PictureFile
-from modelscope_cli.inputs.picture import decode, decode_mask
+from modelscope_cli.inputs.picture import decode_mask, upright_size
 from modelscope_cli.inputs.preprocess import Preprocessing
 from modelscope_cli.inputs.truth import GivenTruth, Words
 
@@ -52,7 +52,7 @@ class Masks:
 
     def _check(self, mask: Tensor, path: Path, image: str) -> None:
         height, width = mask.shape
-        size = decode(PictureFile(image), "L").size if Path(image).is_file() else (width, height)
+        size = upright_size(PictureFile(image)) if Path(image).is_file() else (width, height)
         if size != (width, height):
             message = f"mask '{path}' is {width} x {height}, its image '{image}' {size[0]} x {size[1]}"
             raise CannotRunError(message, "give a mask of the size of its image")
