@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from modelscope_cli.errors import CannotRunError, UsageError, nearest
 from modelscope_cli.paths import refuse_endless
+from modelscope_cli.records.naming import counted
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -35,7 +36,8 @@ class PictureFile:
 def find_pictures(typed: Iterable[str]) -> tuple[list[PictureFile], list[str]]:
     """Return the pictures in the order typed, sorted inside a folder or glob, and notes on what was skipped.
 
-    A folder is not searched further down. A glob may say `**`.
+    A folder is not searched further down, but for one without pictures of its own: it may be a data set, a folder
+    for each class. A glob may say `**`.
 
     Raises:
         UsageError: exit code 2; a glob matched nothing.
@@ -60,7 +62,7 @@ def _find(word: str, notes: list[str]) -> list[PictureFile]:
         return [_standard_input()]
     # Unlike those of Path, these answer False for an empty name and for one that is too long.
     if os.path.isdir(word):
-        return _only_pictures(word, Path(word).iterdir(), f"ls {shlex.quote(word)}", notes)
+        return _only_pictures(word, _inside(Path(word), notes), f"ls {shlex.quote(word)}", notes)
     if os.path.exists(word):
         refuse_endless(word)
         return [PictureFile(word)]
@@ -72,9 +74,26 @@ def _find(word: str, notes: list[str]) -> list[PictureFile]:
     return _only_pictures(word, map(Path, matches), f"ls {parent}", notes)
 
 
+def _inside(folder: Path, notes: list[str]) -> list[Path]:
+    """Return what is in a folder, or in its folders where it holds no picture of its own."""
+    inside = list(folder.iterdir())
+    if any(_is_picture(path) and path.is_file() for path in inside):
+        return inside
+    below = [path for path in inside if path.is_dir() and not path.name.startswith(".")]
+    found = [path for one in below for path in one.iterdir()]
+    if found:
+        notes.append(f"'{folder}': the images in its {counted(len(below), 'folder')}")
+    return found or inside
+
+
+def _is_picture(path: Path) -> bool:
+    """Whether it has the name of a picture."""
+    return path.suffix.lower() in PICTURE_SUFFIXES
+
+
 def _only_pictures(word: str, paths: Iterable[Path], hint: str, notes: list[str]) -> list[PictureFile]:
     files = sorted(path for path in paths if path.is_file())
-    pictures = [path for path in files if path.suffix.lower() in PICTURE_SUFFIXES]
+    pictures = [path for path in files if _is_picture(path)]
     if not pictures:
         raise CannotRunError(f"'{word}' holds no image ({', '.join(sorted(PICTURE_SUFFIXES))})", hint)
     if len(pictures) < len(files):

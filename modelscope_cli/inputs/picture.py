@@ -9,7 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
+from torch import Tensor
 
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.files import PictureFile
@@ -66,6 +69,33 @@ def decode(file: PictureFile, mode: Mode, *, is_turned: bool = True) -> Image.Im
         ) from error
 
 
+def decode_mask(path: Path) -> Tensor:
+    """Return the class of every pixel of a mask, `(H, W)` int64: its values as they are stored, where it has a
+    palette the indices.
+
+    Raises:
+        CannotRunError: exit code 4; not a readable picture, or one of colours.
+    """
+    file = PictureFile(str(path))
+    if not path.exists():
+        raise CannotRunError(f"mask '{path}' does not exist", f"ls {shlex.quote(str(path.parent))}")
+    refuse_endless(path)
+    try:
+        with _strict_pillow(), Image.open(_stream(file), formats=_FORMATS) as image:
+            mode, stored = image.mode, torch.from_numpy(np.array(image))
+    except Exception as error:  # whatever the damage trips, see `decode`
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise CannotRunError(
+            f"mask '{path}' cannot be decoded: {reason}", f"file {shlex.quote(str(path))}"
+        ) from error
+    if stored.ndim != 2 or stored.is_floating_point():
+        raise CannotRunError(
+            f"mask '{path}' holds colours (mode {mode}), and a mask holds the index of a class in every pixel",
+            "store it as a PNG with one channel, or with a palette",
+        )
+    return stored.long()
+
+
 def count_frames(file: PictureFile) -> int:
     """Return how many pictures a file holds, an animation or pages; 1 where `decode` will refuse it."""
     try:
@@ -81,6 +111,14 @@ def is_stored_turned(file: PictureFile) -> bool:
         return file.image.getexif().get(_ORIENTATION, 1) != 1
     with _strict_pillow(), Image.open(_stream(file), formats=_FORMATS) as image:  # of PNG it reads more
         return bool(image.getexif().get(_ORIENTATION, 1) != 1)
+
+
+def upright_size(file: PictureFile) -> tuple[int, int]:
+    """Return width and height of a picture that was decoded before, as it is turned by `decode`."""
+    with _strict_pillow(), Image.open(_stream(file), formats=_FORMATS) as image:
+        width, height = image.size
+        is_on_its_side = image.getexif().get(_ORIENTATION, 1) >= 5
+        return (height, width) if is_on_its_side else (width, height)
 
 
 def _to_mode(image: Image.Image, mode: Mode) -> Image.Image:

@@ -1,9 +1,11 @@
 """What `predict` returns; its guesses are also what other commands say of a prediction."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from modelscope_cli.records.hooks import HookReport
 from modelscope_cli.records.run import Record
+from modelscope_cli.records.truth import TruthReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,8 @@ class PredictRecord(Record):
         activation: `softmax` or `sigmoid`. `threshold`: from this score on a class is on; None with softmax.
         classes: how many the model knows; 0 of boxes whose labels nobody knows.
         output: what the model gives: `classes`, `pixels`, `boxes`, or `heads`, several of the first two.
+        truth: how far the predictions are right; None where nobody gave the truth. Where somebody did, no
+            prediction is kept. `out_dir`, `files`: the folder that was written of it, and what is in it.
     """
 
     predictions: tuple[Prediction, ...]
@@ -56,7 +60,12 @@ class PredictRecord(Record):
     threshold: float | None = None
     output: str = "classes"
     hooks: tuple[HookReport, ...] = ()
+    truth: TruthReport | None = None
+    out_dir: str | None = None
+    files: tuple[str, ...] = ()
 
-    def labelled(self) -> list[tuple[str, Prediction]]:
-        """Return the predictions by image; the table has a row a guess."""
+    def labelled(self) -> list[tuple[str, Any]]:
+        """Return the predictions by image, as the table has a row a guess; of a truth its figures by key."""
+        if self.truth is not None:
+            return [(measure.key, measure) for measure in self.truth.measures()]
         return [(prediction.image, prediction) for prediction in self.predictions]

@@ -32,6 +32,19 @@ def test_a_folder_is_its_pictures_sorted_and_the_rest_is_counted(folder):
     assert find_pictures([str(folder)])[1] == [f"'{folder}': 3 images, 1 other files skipped"]
 
 
+def test_a_folder_without_pictures_of_its_own_is_those_of_its_folders(folder, tmp_path):
+    above = tmp_path / "data"
+    above.mkdir()
+    (above / "labels.csv").touch()
+    (above / ".hidden").mkdir()
+    folder.rename(above / "class")
+    found, notes = find_pictures([str(above)])
+    assert [Path(picture.name).name for picture in found] == ["a.jpg", "b.PNG", "c.webp"]
+    assert notes[0] == f"'{above}': the images in its 1 folder"
+    (above / "class" / "a.jpg").rename(above / "own.jpg")
+    assert names(above) == [str(above / "own.jpg")]
+
+
 def test_a_glob_is_its_pictures_sorted(folder):
     assert names(folder / "*.[jw]*") == [str(folder / "a.jpg"), str(folder / "c.webp")]
     assert len(names(folder.parent / "**" / "*")) == 4

@@ -4,11 +4,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from torch import Tensor
 
+from modelscope_cli.analysis.predictions.class_names import ClassNames
 from modelscope_cli.analysis.predictions.predict import named_labels
 from modelscope_cli.analysis.predictions.scores import check_labels, class_scores
 from modelscope_cli.analysis.predictions.tally import FirstBatchNorm, Tally, evidence
@@ -22,6 +22,7 @@ from modelscope_cli.inputs.preset import Preset
 from modelscope_cli.inputs.processor import ProcessorPreset
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.inputs.stated import is_published, stated_outputs
+from modelscope_cli.inputs.truth import class_folder
 from modelscope_cli.inputs.variations import Varied, plain, variations
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.records.doctor import DoctorRecord, Variation
@@ -75,7 +76,8 @@ def doctor(
         first.append(Varied(AS_GIVEN, "given", " ".join(options), used))
     norm = FirstBatchNorm(loaded.module)
     tallies = [Tally(one) for one in (*first, *varied)]
-    categories = names or loaded.categories
+    categories = names or loaded.categories or ()
+    classes = ClassNames(categories, len(categories))
     n_classes = 0
     with HookSession(loaded.module, [norm], names=norm.names) as session:
         for batch in subject.track(subject.inputs, "images"):
@@ -83,7 +85,7 @@ def doctor(
                 if names is not None:
                     check_labels(names, logits.shape[1], of_labels)
                 n_classes = logits.shape[1]
-                tally.add(logits, as_meant, _truth(batch.names, categories))
+                tally.add(logits, as_meant, _truth(batch.names, classes))
     rows = [tally.row(norm.module) for tally in tallies]
     return DoctorRecord(
         run=replace(subject.run(), command="predict-doctor"),
@@ -164,12 +166,10 @@ def _own_plan(loaded: LoadedModel) -> Preprocessing:
     return plan_preprocessing(InputRequest(), loaded.family, loaded.transforms, loaded.module)
 
 
-def _truth(files: Sequence[str], categories: Sequence[str] | None) -> list[int] | None:
+def _truth(files: Sequence[str], classes: ClassNames) -> list[int] | None:
     """Return the class of each image by the name of its folder; None where one is not in the folder of a class."""
-    folders = [Path(file).parent.name for file in files]
-    if categories is None or not all(folder in categories for folder in folders):
-        return None
-    return [list(categories).index(folder) for folder in folders]
+    found = [classes.labelled(class_folder(file)) for file in files]
+    return [indices[0] for indices in found] if all(len(indices) == 1 for indices in found) else None
 
 
 def _stated(loaded: LoadedModel) -> tuple[str | None, str | None]:

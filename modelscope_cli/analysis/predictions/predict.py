@@ -14,13 +14,17 @@ from modelscope_cli.analysis.outputs.vectors import Vectors
 from modelscope_cli.analysis.predictions.guesses import predictions_of
 from modelscope_cli.analysis.predictions.request import check_scoring, choose_activation
 from modelscope_cli.analysis.predictions.scores import check_labels
+from modelscope_cli.analysis.predictions.truth import Judge
+from modelscope_cli.analysis.results import Results
 from modelscope_cli.analysis.subject import Subject
-from modelscope_cli.errors import CannotRunError
+from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.labels import read_labels
+from modelscope_cli.inputs.truth import read_truth
 from modelscope_cli.records.keywords import Keywords, check_number, spelled_out
 from modelscope_cli.records.predict import Prediction, PredictRecord
 from modelscope_cli.records.progress import Progress
+from modelscope_cli.report.views import folder_of
 
 if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
@@ -36,8 +40,11 @@ def predict(
     scores: str = "auto",
     threshold: float | None = None,
     temperature: float = 1.0,
+    truth: Any = None,
     hook: str | Sequence[str] = (),
     each: Callable[[PredictRecord], object] | None = None,
+    out: str | PathLike[str] | None = None,
+    force: bool = False,
     progress: Progress | None = None,
     **keywords: Unpack[Keywords],
 ) -> PredictRecord:
@@ -53,9 +60,14 @@ def predict(
             the model states it, else the first.
         threshold: with `sigmoid`, a class is on from this score; None for 0.5.
         temperature: the logits are divided by this.
+        truth: what the images show, to hold the predictions against: `folders`, each called after the class of
+            the images in it; a file of lines `image,class` or JSON `{image: class}`; such a mapping; a list of
+            classes in the order of the images. A class is a label, in any case, or an index. Of several labels
+            (sigmoid) it is a list of them, of pixels the path of a mask. No prediction is kept then.
         hook: what changes on the way, as `--hook` takes it.
         each: called with a record of every batch as soon as it is known. Nothing of it is kept then, for any
             number of images, and the record that is returned has no predictions.
+        out: folder for the report of a truth and its pictures; `force`: it need not be empty.
 
     Raises:
         UsageError: a keyword or a combination that means nothing (exit 2 on the command line).
@@ -65,6 +77,10 @@ def predict(
     check_number("top", top, 1)
     check_scoring(scores, threshold, temperature)
     names, of_labels = named_labels(labels)
+    if out is not None and truth is None:
+        raise UsageError(f"'--out {out}' is the folder of what '--truth' finds", "--truth folders")
+    results = Results(out, force)
+    given_truth = read_truth(truth) if truth is not None else None
     subject = Subject("predict", model, inputs, keywords, hook=hook, progress=progress)
     activation = choose_activation(scores, threshold, subject.loaded.module)
     subject.open()
@@ -79,6 +95,11 @@ def predict(
     )
     reader = OutputReader.of(subject.loaded)
     categories = names or subject.loaded.categories
+    scoring = Scoring(activation, temperature)
+    judge = None
+    if given_truth is not None:
+        on_from, has_pictures = record.threshold or 0.0, out is not None
+        judge = Judge(given_truth, subject, categories, scoring, on_from, has_pictures=has_pictures)
     predictions: list[Prediction] = []
     n_done = 0
     with HookSession(subject.loaded.module, interventions=interventions) as session:
@@ -89,17 +110,36 @@ def predict(
                 subject.progress.note(answer.note)
             if names is not None and answer.main.n_classes is not None:
                 check_labels(names, answer.main.n_classes, of_labels)
-            found = predictions_of(answer, top, categories, batch, n_done, Scoring(activation, temperature))
-            n_done += len(answer)
             record = replace(
                 record, output=answer.kind, classes=answer.main.n_classes or len(categories or ())
             )
-            if each is None:
-                predictions += found
-            else:
-                each(replace(record, predictions=found))
+            if judge is not None:
+                judge.add(answer, batch, n_done)
+            if judge is None or each is not None:
+                found = predictions_of(answer, top, categories, batch, n_done, scoring)
+                if each is None:
+                    predictions += found
+                else:
+                    each(replace(record, predictions=found))
+            n_done += len(answer)
     hooks = subject.conclude()
-    return replace(record, run=subject.run(), predictions=tuple(predictions), hooks=hooks)
+    record = replace(record, run=subject.run(), predictions=tuple(predictions), hooks=hooks)
+    return record if judge is None else _with_truth(record, judge, results, subject.progress)
+
+
+def _with_truth(record: PredictRecord, judge: Judge, results: Results, progress: Progress) -> PredictRecord:
+    """Return the record with what the judge found; write the folder, if one is asked for."""
+    report, worst = judge.report()
+    record = replace(record, truth=report, out_dir=results.path)
+    with results.open() as stage:
+        if stage is not None:
+            folder = folder_of("predict")
+            pictures = [picture for _, picture in worst if picture is not None]
+            record = replace(record, files=folder.files_for(report, pictures))
+            folder.save_report(record, stage, pictures)
+    if results.path is not None:
+        progress.note(f"wrote {results.path}")
+    return record
 
 
 def _as_predictions(answer: Answer, activation: str) -> Answer:

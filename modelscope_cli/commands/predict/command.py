@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import modelscope_cli as ms
-from modelscope_cli.commands.predict.options import SCORES, TOP, DoctorOpt, ScoreOptions
+from modelscope_cli.commands.predict import options as own
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
@@ -31,9 +31,12 @@ def predict(
             help="Image files, folders, globs, '-' for standard input, or one .pt, .npy or .safetensors file.",
         ),
     ] = None,
-    top: Annotated[int, whole("--top", min=1, metavar="K", help="How many classes or boxes an image.")] = TOP,
-    given: ScoreOptions = SCORES,
-    doctor: DoctorOpt = False,
+    top: Annotated[
+        int, whole("--top", min=1, metavar="K", help="How many classes or boxes an image.")
+    ] = own.TOP,
+    given: own.ScoreOptions = own.SCORES,
+    doctor: own.DoctorOpt = False,
+    against: own.TruthOptions = own.TRUTH,
     hook: opt.HookOpt = None,
     model: groups.ModelOptions = groups.MODEL,
     prepared: groups.ImageOptions = groups.IMAGES,
@@ -45,8 +48,9 @@ def predict(
 
     Of a segmentation model these are the classes that cover most of the image, of a detection model its best
     boxes; of several heads each has its rows. Any number of images goes through in batches; tsv and csv are written
-    row by row as the predictions come. With --doctor, one row a mistake: what preparing the images in the usual
-    wrong ways does to the predictions.
+    row by row as the predictions come. With --truth, how far the predictions are right instead: accuracy, classes,
+    confusions, calibration, the worst images. With --doctor, one row a mistake: what preparing the images in the
+    usual wrong ways does to the predictions.
 
     Examples:
 
@@ -56,10 +60,13 @@ def predict(
 
       modelscope predict samples/composition.jpg -m samples/tiny_resnet.py:TinyResNet --scores sigmoid
 
+      modelscope predict dataset --truth folders --table worst --out judged
+
       modelscope predict --doctor samples/star.png -m squeezenet1_1 -c samples/shapes_squeezenet1_1.safetensors
     """
     from modelscope_cli.analysis.predictions.request import check_scoring
     from modelscope_cli.commands.predict.table import predict_columns, predict_sheet
+    from modelscope_cli.commands.predict.truth_table import truth_columns
     from modelscope_cli.report.sheet import choose_columns
 
     where = output.begin()
@@ -67,15 +74,18 @@ def predict(
     need_images("predict", images or input or ())
     asked = model.request(named), prepared.request(images, model.seed, batch=batch, named=input)
     if doctor:
-        given.refuse_idle(top, hook)
+        own.refuse_idle(given, against, top, hook)
         _doctor(asked, given.labels, where, output.columns)
         return
-    choose_columns(predict_columns(), output.columns)
+    against.check(top)
+    columns = predict_columns() if against.truth is None else truth_columns(against.table)
+    choose_columns(columns, output.columns)
     check_scoring(given.scores, given.threshold, given.temperature)
 
     def lay_out(record: "PredictRecord") -> "Sheet":
-        return predict_sheet(record, output.columns)
+        return predict_sheet(record, output.columns, against.table)
 
+    is_by_row = is_streamed(where) and against.truth is None
     record = ms.predict(
         *asked,
         top=top,
@@ -83,11 +93,14 @@ def predict(
         scores=given.scores,
         threshold=given.threshold,
         temperature=given.temperature,
+        truth=against.truth,
         hook=hook or (),
-        each=row_writer(where, lay_out) if is_streamed(where) else None,
+        each=row_writer(where, lay_out) if is_by_row else None,
+        out=against.out,
+        force=output.force,
         progress=PROGRESS,
     )
-    if not is_streamed(where):
+    if not is_by_row:
         emit(where, lay_out(record), record.to_dict())
 
 

@@ -12,6 +12,7 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.shell.numbers import real
 
 TOP = 5
+_TRUTH = "Against the truth"
 
 
 class Scores(StrEnum):
@@ -67,21 +68,87 @@ class ScoreOptions:
         real("--temperature", metavar="T", help="Divide the logits by this; above 1 is less sure."),
     ] = 1.0
 
-    def refuse_idle(self, top: int, hook: Sequence[str] | None) -> None:
-        """Refuse what `--doctor` has no use for.
+
+class Table(StrEnum):
+    """Which of the tables of `--truth` is printed."""
+
+    measures = "measures"
+    classes = "classes"
+    confusions = "confusions"
+    calibration = "calibration"
+    worst = "worst"
+
+
+@dataclass(frozen=True, slots=True)
+class TruthOptions:
+    """What the images show, and what is made of it."""
+
+    truth: Annotated[
+        str | None,
+        typer.Option(
+            "--truth",
+            metavar="folders|FILE",
+            help="Hold the predictions against what the images show. folders: each is called after the class, a "
+            "label or an index, of the images in it. FILE: lines of image,class or JSON {image: class}; with "
+            "several labels image,class,class; of pixels image,mask.png.",
+            rich_help_panel=_TRUTH,
+        ),
+    ] = None
+    table: Annotated[
+        Table | None,
+        typer.Option(
+            "--table",
+            help="Which table of --truth to print; measures unless you say so.",
+            show_default=False,
+            rich_help_panel=_TRUTH,
+        ),
+    ] = None
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="Folder for the tables of --truth, the reliability diagram and the worst images.",
+            rich_help_panel=_TRUTH,
+        ),
+    ] = None
+
+    def check(self, top: int) -> None:
+        """Refuse what means nothing with or without `--truth`.
 
         Raises:
             UsageError: exit code 2.
         """
-        typed = {
-            f"--top {top}": top != TOP,
-            f"--scores {self.scores}": self.scores is not Scores.auto,
-            f"--threshold {self.threshold}": self.threshold is not None,
-            f"--temperature {self.temperature:g}": self.temperature != 1,
-            f"--hook {(hook or ('',))[0]}": bool(hook),
-        }
-        for option in (text for text, is_typed in typed.items() if is_typed):
-            raise UsageError(f"'{option}' and '--doctor' exclude each other", f"leave out {option}")
+        if self.truth is None:
+            for option in self.typed():
+                raise UsageError(f"'{option}' is for '--truth'", f"--truth folders {option}")
+        elif top != TOP:
+            message = f"'--top {top}' and '--truth' exclude each other: no image has a row of its own"
+            raise UsageError(message, f"leave out --top {top}")
+
+    def typed(self) -> list[str]:
+        """Return the options that were given."""
+        typed = {"--truth": self.truth, "--table": self.table, "--out": self.out}
+        return [f"{option} {value}" for option, value in typed.items() if value is not None]
+
+
+def refuse_idle(given: ScoreOptions, against: TruthOptions, top: int, hook: Sequence[str] | None) -> None:
+    """Refuse what `--doctor` has no use for.
+
+    Raises:
+        UsageError: exit code 2.
+    """
+    typed = {
+        f"--top {top}": top != TOP,
+        f"--scores {given.scores}": given.scores is not Scores.auto,
+        f"--threshold {given.threshold}": given.threshold is not None,
+        f"--temperature {given.temperature:g}": given.temperature != 1,
+        f"--hook {(hook or ('',))[0]}": bool(hook),
+        **dict.fromkeys(against.typed(), True),
+    }
+    for option in (text for text, is_typed in typed.items() if is_typed):
+        raise UsageError(f"'{option}' and '--doctor' exclude each other", f"leave out {option}")
 
 
 SCORES = ScoreOptions()
+TRUTH = TruthOptions()

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 
 from modelscope_cli.commands.predict.doctor_table import doctor_sheet
+from modelscope_cli.commands.predict.truth_table import truth_sheet
 from modelscope_cli.records.doctor import DoctorRecord
 from modelscope_cli.records.predict import Guess, PredictRecord
 from modelscope_cli.report import numbers
-from modelscope_cli.report.facts import hook_facts
+from modelscope_cli.report.facts import hook_facts, report_facts
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
 
@@ -60,10 +61,15 @@ def _box(row: _Row, n_decimals: int = 0) -> str:
     return " ".join(f"{side:.{n_decimals}f}" for side in row.guess.box or ())
 
 
-def predict_sheet(record: PredictRecord | DoctorRecord, columns: str | None = None) -> Sheet:
-    """Lay out the guesses, image by image, likeliest first; or what the doctor found."""
+def predict_sheet(
+    record: PredictRecord | DoctorRecord, columns: str | None = None, table: str | None = None
+) -> Sheet:
+    """Lay out the guesses, image by image, likeliest first; or what the doctor found, or one `table` of a truth."""
     if isinstance(record, DoctorRecord):
         return doctor_sheet(record, columns)
+    if record.truth is not None:
+        facts = (*_facts(record), *report_facts(record.out_dir, record.files))
+        return truth_sheet(record.run, record.truth, facts, columns, table)
     threshold = record.threshold
     return Sheet(
         title=_title(record),

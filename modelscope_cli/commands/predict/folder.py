@@ -1,0 +1,42 @@
+"""The folder `predict --truth --out` leaves behind."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from modelscope_cli.commands.predict.pictures import draw_reliability, draw_worst
+from modelscope_cli.commands.predict.table import predict_sheet
+from modelscope_cli.commands.predict.truth_table import tables_of
+from modelscope_cli.records.predict import PredictRecord
+from modelscope_cli.records.truth import TruthReport
+from modelscope_cli.report.canvas import save_figure
+from modelscope_cli.report.delimited import render_csv
+from modelscope_cli.report.folder import write_text
+from modelscope_cli.report.json import render_json
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+RELIABILITY, WORST, REPORT = "reliability.png", "worst.png", "report.json"
+
+
+def files_for(truth: TruthReport, pictures: "Sequence[Tensor]") -> tuple[str, ...]:
+    """Name what `save_report` writes; the worst images only where there are some."""
+    drawn = [RELIABILITY] * (truth.ece is not None) + [WORST] * bool(pictures)
+    return (*drawn, *(f"{table}.csv" for table in tables_of(truth)), REPORT)
+
+
+def save_report(record: PredictRecord, stage: Path, pictures: "Sequence[Tensor]") -> None:
+    """Write the tables, the pictures and the record.
+
+    Raises:
+        CannotRunError: a file cannot be written (exit 4).
+    """
+    assert record.truth is not None
+    if record.truth.ece is not None:
+        save_figure(draw_reliability(record), stage / RELIABILITY)
+    if pictures:
+        save_figure(draw_worst(record, pictures), stage / WORST)
+    for table in tables_of(record.truth):
+        write_text(stage / f"{table}.csv", render_csv(predict_sheet(record, None, table)))
+    write_text(stage / REPORT, render_json(record.to_dict()))

@@ -1,0 +1,183 @@
+"""What is true of images, as somebody handed it over: their folders, a file, a mapping or a list."""
+
+import csv
+import io
+import json
+import os
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.paths import refuse_endless
+from modelscope_cli.records.naming import some
+
+FOLDERS = "folders"
+_HINT = "lines of 'image,class', or JSON {image: class}"
+_HEADER = {"image", "file", "filename", "path"}
+Word = str | int
+"""A class, by its label or index; of pixels the path of a mask."""
+Words = tuple[Word, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GivenTruth:
+    """What is true of every image.
+
+    Attributes:
+        name: what to call it in a message.
+        by_name: the classes of each image, by its name.
+        in_order: the classes of each image, in the order of the images. Without both the folder of an image is its
+            class.
+        root: the folder that the names in a file start from.
+    """
+
+    name: str
+    by_name: Mapping[str, Words] | None = None
+    in_order: Sequence[Words] | None = None
+    root: Path = Path()
+
+    @property
+    def is_folders(self) -> bool:
+        """Whether the folder of an image is its class."""
+        return self.by_name is None and self.in_order is None
+
+    def of_images(self, names: Sequence[str]) -> list[Words]:
+        """Return the classes of all images, one entry an image.
+
+        Raises:
+            CannotRunError: one of them has none, or nobody can tell which of two it is (exit 4).
+        """
+        if self.in_order is not None:
+            if len(self.in_order) != len(names):
+                message = f"{self.name} is of {len(self.in_order)} images, and there are {len(names)}"
+                raise CannotRunError(message, "give one class an image, in their order")
+            return list(self.in_order)
+        if self.by_name is None:  # folders
+            shared: dict[str, Words] = {}  # one tuple a class, not one an image
+            folders = map(class_folder, names)
+            return [shared.setdefault(folder, (folder,)) for folder in folders]
+        return self._look_up(names, self.by_name)
+
+    def _look_up(self, names: Sequence[str], by_name: Mapping[str, Words]) -> list[Words]:
+        """An image is called as it was given, by its path from the folder of the file, or by its file name."""
+        by_path = {os.path.abspath(self.root / name): words for name, words in by_name.items()}
+        times = Counter(os.path.basename(name) for name in dict.fromkeys(names))
+        found, unknown, unclear = [], [], []
+        for name in names:
+            alone = os.path.basename(name)
+            words = by_name.get(name, by_path.get(os.path.abspath(name)))
+            if words is None and alone in by_name:
+                words = by_name[alone]
+                unclear += [name] * (times[alone] > 1)
+            if words is None:
+                unknown.append(f"'{name}'")
+            else:
+                found.append(words)
+        if unknown:
+            message = f"{self.name} says nothing of {some(unknown)}"
+            raise CannotRunError(message, f"give only images that it names, or add {_HINT}")
+        if unclear:
+            alone = os.path.basename(unclear[0])
+            message = f"{self.name} names '{alone}', and {times[alone]} images have that name"
+            raise CannotRunError(message, f"call them by their paths, such as '{unclear[0]}'")
+        return found
+
+
+def class_folder(file: str) -> str:
+    """Return the name of the folder that an image lies in, which may be its class."""
+    return os.path.basename(os.path.dirname(os.path.abspath(file)))
+
+
+def read_truth(truth: Any) -> GivenTruth:
+    """Sort out what was handed over.
+
+    Args:
+        truth: `folders`, a file, `{image: class}`, or a list of classes in the order of the images. A class is a
+            label or an index; of several labels a list of them, and of pixels the path of a mask.
+
+    Raises:
+        UsageError: none of these (exit 2).
+        CannotRunError: a file that cannot be read, or does not hold that (exit 4).
+    """
+    if isinstance(truth, str | PathLike):
+        return GivenTruth("the names of the folders") if truth == FOLDERS else _read_file(Path(truth))
+    if isinstance(truth, Mapping):
+        words = {fspath(name): _words(value) for name, value in truth.items()}
+        return GivenTruth("the truth", by_name=words)
+    if getattr(truth, "ndim", 1) > 1:
+        raise UsageError("a truth of two dimensions is not a list of classes", "give lists of classes")
+    listed = truth.tolist() if hasattr(truth, "tolist") else truth
+    if isinstance(listed, Iterable):
+        return GivenTruth("the truth", in_order=[_words(value) for value in listed])
+    message = f"a truth of type {type(truth).__name__} says nothing of images"
+    raise UsageError(message, "truth='folders', a file, {image: class}, or a list of classes")
+
+
+def _words(value: Any) -> Words:
+    """Raises: UsageError, ValueError: neither a class nor a list of classes."""
+    if isinstance(value, list | tuple | set | frozenset):
+        words = tuple(word for item in value for word in _words(item))
+        if len(set(words)) < len(words):  # a row of zeros and ones would be read as classes 0 and 1
+            raise UsageError(
+                "a list names a class twice", "list the classes that are true, not a row of 0 and 1"
+            )
+        return words
+    if hasattr(value, "__index__") and not isinstance(value, bool):
+        return (int(value),)
+    if isinstance(value, str | PathLike):
+        return (fspath(value),)
+    raise UsageError(f"{value!r} is not a class", "give a label, an index, or a list of them")
+
+
+def _read_file(path: Path) -> GivenTruth:
+    refuse_endless(path, "truth file ")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        message = f"truth file '{path}' cannot be read: {error.strerror}"
+        hint = f"ls -l {shlex.quote(str(path))}" if path.is_file() else "--truth folders"
+        raise CannotRunError(message, hint) from error
+    except UnicodeDecodeError as error:
+        raise _misread(path, "it is not text") from error
+    is_json = path.suffix.lower() == ".json" or text.lstrip().startswith("{")
+    try:
+        found = _from_json(text) if is_json else _from_lines(text)
+    except (ValueError, RecursionError, csv.Error) as error:
+        raise _misread(path, " ".join(str(error).split())) from error
+    except UsageError as error:
+        raise _misread(path, error.message) from error
+    if not found:
+        raise _misread(path, "it names no image")
+    return GivenTruth(f"truth file '{path}'", by_name=found, root=path.parent)
+
+
+def _from_json(text: str) -> dict[str, Words]:
+    content = json.loads(text)
+    if not isinstance(content, dict):
+        raise ValueError(f"it holds a {type(content).__name__}, not {{image: class}}")
+    return {name: _words(value) for name, value in content.items()}
+
+
+def _from_lines(text: str) -> dict[str, Words]:
+    """Read lines of an image and its classes; an image with several lines has the classes of all of them."""
+    first = text.partition("\n")[0]
+    rows = csv.reader(io.StringIO(text), delimiter="\t" if "\t" in first else ",", skipinitialspace=True)
+    found: dict[str, Words] = {}
+    for number, row in enumerate(rows):
+        cells = [cell.strip() for cell in row]
+        if not any(cells) or (number == 0 and cells[0].lower() in _HEADER):
+            continue
+        if len(cells) < 2 or not cells[0]:
+            raise ValueError(f"line {rows.line_num} is not 'image,class'")
+        words = tuple(cell for cell in cells[1:] if cell)
+        found[cells[0]] = tuple(dict.fromkeys((*found.get(cells[0], ()), *words)))
+    return found
+
+
+def _misread(path: Path, reason: str) -> CannotRunError:
+    return CannotRunError(f"truth file '{path}' is not understood: {reason}", _HINT)

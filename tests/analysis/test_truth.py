@@ -1,0 +1,348 @@
+"""`predict --truth` against figures computed by NumPy, laws, and a network whose accuracy is known."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tolerance import close
+from torch import Tensor, nn
+
+import modelscope_cli as ms
+from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.inputs.truth import read_truth
+from modelscope_cli.records.truth import Share, TruthReport
+from modelscope_cli.training.shapes import CLASSES, Shapes
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+N, C = 211, 12
+
+
+class Says(nn.Module):
+    """Gives as scores what it is given as an image."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(1)
+
+
+@pytest.fixture(scope="module")
+def logits() -> Tensor:
+    return 2 * torch.randn(N, C, 1, 1, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(scope="module")
+def truth(logits: Tensor) -> list[int]:
+    """Half of it right, and no image of the last class."""
+    drawn = torch.randint(0, C - 1, (N,), generator=torch.Generator().manual_seed(1))
+    best = logits.flatten(1).argmax(1)
+    return torch.where((torch.arange(N) % 2 == 0) & (best < C - 1), best, drawn).tolist()
+
+
+def judged(logits: Tensor, truth: Any, **keywords: Any) -> TruthReport:
+    report = ms.predict(Says(), logits, truth=truth, **keywords).truth
+    assert report is not None
+    return report
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    e = np.exp(logits - logits.max(1, keepdims=True))
+    return e / e.sum(1, keepdims=True)
+
+
+def test_accuracy_classes_and_confusions_are_those_of_a_confusion_matrix(
+    logits: Tensor, truth: list[int]
+) -> None:
+    found = judged(logits, truth, batch=50)
+    scores, wanted = logits.flatten(1).numpy(), np.array(truth)
+    predicted = scores.argmax(1)
+    matrix = np.zeros((C, C), int)
+    np.add.at(matrix, (wanted, predicted), 1)
+    right = matrix.diagonal()
+    assert found.accuracy is not None
+    assert found.top5_accuracy is not None
+    assert found.accuracy.value == close(right.sum() / N)
+    above = (scores > scores[np.arange(N), wanted][:, None]).sum(1)
+    assert found.top5_accuracy.value == close((above < 5).mean())
+    rows = [(row.n, row.predicted, row.correct) for row in found.classes]
+    assert rows == list(zip(matrix.sum(1).tolist(), matrix.sum(0).tolist(), right.tolist(), strict=True))
+    assert found.classes[-1].recall is None
+    assert found.classes[0].precision == close(right[0] / matrix[:, 0].sum())
+    seen = matrix.sum(1) > 0
+    assert found.macro_recall == close((right[seen] / matrix.sum(1)[seen]).mean())
+    assert found.macro_precision == close((right[seen] / matrix.sum(0)[seen]).mean())
+    np.fill_diagonal(matrix, 0)
+    pairs = {(row.truth, row.predicted): row.count for row in found.confusions}
+    most = sorted(matrix[matrix > 0], reverse=True)[:100]
+    assert [row.count for row in found.confusions] == most
+    assert all(matrix[pair] == count for pair, count in pairs.items())
+
+
+@pytest.mark.parametrize("temperature", [1.0, 3.0])
+def test_the_calibration_error_is_that_of_its_definition(
+    logits: Tensor, truth: list[int], temperature: float
+) -> None:
+    found = judged(logits, truth, batch=64, temperature=temperature)
+    scores = softmax(logits.flatten(1).double().numpy() / temperature)
+    confidence, right = scores.max(1), scores.argmax(1) == truth
+    edges = np.linspace(0, 1, 16)
+    error = 0.0
+    for low, high, row in zip(edges[:-1], edges[1:], found.bins, strict=True):
+        inside = (confidence > low) & (confidence <= high)
+        assert row.n == inside.sum()
+        if row.n:
+            error += row.n / N * abs(right[inside].mean() - confidence[inside].mean())
+            assert row.accuracy == close(right[inside].mean())
+    assert found.ece == close(error)
+
+
+def test_the_worst_are_those_of_a_full_sort_whatever_the_batch(logits: Tensor, truth: list[int]) -> None:
+    scores = softmax(logits.flatten(1).double().numpy())
+    wrong = np.flatnonzero(scores.argmax(1) != truth)
+    order = sorted(wrong, key=lambda n: -scores[n].max())[:24]
+    for batch in (7, N):
+        found = judged(logits, truth, batch=batch)
+        assert [row.image for row in found.worst] == [str(n) for n in order]
+        assert [row.truth for row in found.worst] == [(truth[n],) for n in order]
+    assert found.worst[0].confidence == close(scores[order[0]].max())
+
+
+def test_perfect_predictions_miss_by_how_unsure_they_are(logits: Tensor) -> None:
+    """Law: with every prediction right, a bin's gap is 1 - confidence, whatever the bins."""
+    found = judged(logits, logits.flatten(1).argmax(1))
+    assert found.accuracy is not None
+    assert (found.accuracy.value, found.accuracy.high) == (1, 1)
+    assert found.accuracy.low < 1
+    confidence = softmax(logits.flatten(1).double().numpy()).max(1)
+    assert found.ece == close((1 - confidence).mean())
+    assert found.worst == found.confusions == ()
+
+
+def test_wilsons_interval_holds_the_roots_of_its_equation() -> None:
+    """Its ends are where |share - p| is z standard errors of p itself."""
+    for count, n in ((3, 10), (0, 5), (40, 40), (923, 1000)):
+        found, z = Share.of(count, n), 1.959963984540054
+        for p in (found.low, found.high):
+            if 0 < p < 1:
+                assert abs(count / n - p) == close(z * (p * (1 - p) / n) ** 0.5)
+    assert Share.of(0, 5).low == 0
+    assert Share.of(40, 40).high == 1
+
+
+def test_several_labels_have_no_accuracy_and_count_every_decision(logits: Tensor) -> None:
+    on = torch.rand(N, C, generator=torch.Generator().manual_seed(2)) < 0.2
+    labels = [row.nonzero()[:, 0].tolist() for row in on]
+    found = judged(logits, labels, scores="sigmoid", threshold=0.3, batch=60)
+    said, right = 1 / (1 + np.exp(-logits.flatten(1).double().numpy())) >= 0.3, on.numpy()
+    both = said & right
+    assert (found.kind, found.accuracy, found.ece, found.confusions) == ("labels", None, None, ())
+    assert found.micro_precision == close(both.sum() / said.sum())
+    assert found.micro_recall == close(both.sum() / right.sum())
+    assert found.macro_precision == close((both.sum(0) / said.sum(0)).mean())
+    assert found.macro_recall == close((both.sum(0) / right.sum(0)).mean())
+    assert all(set(row.truth) == set(labels[int(row.image)]) for row in found.worst)
+    assert all(row.predicted not in row.truth for row in found.worst)
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("shapes")
+    for n, (image, label) in enumerate(Shapes(12, seed=9, size=64)):
+        name = CLASSES[label].upper() if label % 2 else str(label)  # a label in another case, or an index
+        (folder / name).mkdir(exist_ok=True)
+        image.save(folder / name / f"{n}.png")
+    (folder / "README.txt").touch()
+    (folder / ".cache").mkdir()
+    return folder
+
+
+def squeezenet() -> Any:
+    return ms.load("squeezenet1_1", checkpoint=SAMPLES / "shapes_squeezenet1_1.safetensors", device="cpu")
+
+
+def test_folders_a_file_a_mapping_and_a_list_say_the_same(shapes: Path, tmp_path: Path) -> None:
+    model = squeezenet()
+    files = sorted(shapes.glob("*/*.png"))
+    classes = [label for file in files for label in [Shapes(12, seed=9, size=64)[int(file.stem)][1]]]
+    by_label = [CLASSES[label] for label in classes]
+    (shapes / "truth.csv").write_text(
+        "image,class\n"
+        + "".join(f"{file.name},{label}\n" for file, label in zip(files, by_label, strict=True))
+    )
+    named = {str(file): label for file, label in zip(files, by_label, strict=True)}
+    (tmp_path / "truth.json").write_text(json.dumps(named))
+    lines = [f"{file.relative_to(shapes)}\t{label}" for file, label in zip(files, classes, strict=True)]
+    (shapes / "truth.tsv").write_text("\n".join(lines))
+    out = tmp_path / "judged"
+    record = ms.predict(model, shapes, truth="folders", size=64, batch=5, out=out)
+    assert record.truth is not None
+    guesses = ms.predict(model, shapes, size=64, batch=5, top=1).predictions
+    right = [guess.top[0].index == label for guess, label in zip(guesses, classes, strict=True)]
+    assert record.truth.accuracy == Share.of(sum(right), 12)
+    for given in (shapes / "truth.csv", tmp_path / "truth.json", shapes / "truth.tsv", named, classes):
+        assert ms.predict(model, shapes, truth=given, size=64, batch=5).truth == record.truth
+    assert sorted(path.name for path in out.iterdir()) == sorted(record.files)
+    assert ("worst.png" in record.files) == (sum(right) < 12)
+    assert record.predictions == ()
+    assert record["accuracy"].value == record.truth.accuracy.value
+    assert record.plot().axes
+
+
+@pytest.mark.parametrize(
+    ("truth", "error", "message"),
+    [
+        ([0, 1], CannotRunError, "of 2 images, and there are 3"),
+        (["0", "1", "99"], CannotRunError, "'99' is not among the 12 classes"),
+        ([0, 1, -1], CannotRunError, "'-1' is not among"),
+        ([0, 1, [2, 3]], CannotRunError, "does not say one class of '2'"),
+        ({"0": 1, "2": 1}, CannotRunError, "says nothing of '1'"),
+        ("folders", UsageError, "lies in no folder"),
+        (7, UsageError, "type int says nothing of images"),
+        ([0, 1, 2.5], UsageError, "2.5 is not a class"),
+        ([[0, 1, 0], [1, 1, 0], [0, 0, 0]], UsageError, "names a class twice"),
+        (torch.eye(3), UsageError, "two dimensions"),
+        ("no such file.csv", CannotRunError, "cannot be read"),
+    ],
+)
+def test_what_is_unknown_is_named(logits: Tensor, truth: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        ms.predict(Says(), logits[:3], truth=truth)
+
+
+def test_scores_that_are_not_numbers_are_neither_right_nor_wrong(logits: Tensor) -> None:
+    broken = logits[:3].clone()
+    broken[1, 4] = torch.nan
+    with pytest.raises(CannotRunError, match="scores of '1' are NaN"):
+        ms.predict(Says(), broken, truth=[0, 1, 2])
+
+
+def test_a_label_of_two_classes_and_a_file_name_of_two_images_are_refused(
+    logits: Tensor, tmp_path: Path
+) -> None:
+    labels = ["crane", "Crane", "crane", *map(str, range(C - 3))]
+    with pytest.raises(CannotRunError, match="'crane' is the label of the classes 0, 2"):
+        ms.predict(Says(), logits[:1], truth=["crane"], labels=labels)
+    assert judged(logits[:1], ["Crane"], labels=labels).classes[1].n == 1
+    given = read_truth({"1.png": 0})
+    assert given.of_images(["a/1.png"]) == [(0,)]
+    with pytest.raises(CannotRunError, match="2 images have that name"):
+        given.of_images(["a/1.png", "b/1.png"])
+
+
+def test_no_truth_no_folder_and_no_truth_of_noise_or_other_outputs(logits: Tensor, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is the folder of what '--truth' finds"):
+        ms.predict(Says(), logits[:1], out=tmp_path)
+    with pytest.raises(UsageError, match="nothing is true of noise"):
+        ms.predict("squeezenet1_1", truth=[0], weights="none")
+    with pytest.raises(CannotRunError, match="two classes or more"):
+        ms.predict(Says(), logits[:2, :1], truth=[0, 0], scores="sigmoid")
+    with pytest.raises(UsageError, match="draws no figure"):
+        ms.predict(Says(), logits[:1]).plot()
+
+
+class Other(nn.Module):
+    """Gives outputs that are not one row of scores."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x: Tensor) -> Any:
+        rows = x.flatten(1)
+        boxes = [
+            {"boxes": torch.rand(2, 4), "scores": torch.rand(2), "labels": torch.ones(2).long()} for _ in x
+        ]
+        return {"boxes": boxes, "vectors": x, "heads": {"colour": rows, "shape": rows + 1}}[self.kind]
+
+
+@pytest.mark.parametrize("kind", ["boxes", "vectors", "heads"])
+def test_other_outputs_are_refused_in_a_sentence(logits: Tensor, kind: str) -> None:
+    with pytest.raises(CannotRunError, match="the model gives") as caught:
+        ms.predict(Other(kind), logits[:2], truth=[0, 1])
+    assert caught.value.hint
+
+
+class Brightness(nn.Module):
+    """Three classes of pixels: dark, gray, bright; and one that never is."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        level = x.mean(1, keepdim=True)
+        return torch.cat([-(level + 1).abs(), -level.abs(), -(level - 1).abs(), level - 9], 1)
+
+
+Masked = tuple[Path, np.ndarray, np.ndarray]
+
+
+@pytest.fixture
+def masked(tmp_path: Path) -> Masked:
+    """Images of three stripes; masks that are mostly right and partly unknown, and the file that names them."""
+    stripes = np.repeat(np.arange(3), 16)[None].repeat(32, 0)
+    rng, masks = np.random.default_rng(3), []
+    (tmp_path / "masks").mkdir()
+    for n in range(2):
+        Image.fromarray((stripes * 127.5).astype(np.uint8)).save(tmp_path / f"{n}.png")
+        mask = np.where(rng.random((32, 48)) < 0.2, rng.integers(0, 3, (32, 48)), stripes)
+        mask[:4] = 255
+        image = Image.fromarray(mask.astype(np.uint8))
+        if n:
+            image.putpalette([255 - n // 3 for n in range(768)])  # colours say nothing
+        image.save(tmp_path / f"masks/{n}.png")
+        masks.append(mask)
+    (tmp_path / "truth.csv").write_text("0.png,masks/0.png\n1.png,masks/1.png\n")
+    return tmp_path, stripes, np.stack(masks)
+
+
+def judged_masks(folder: Path, **keywords: Any) -> TruthReport:
+    keywords = {"truth": folder / "truth.csv", "size": "32,48", "mean": 0.5, "std": 0.5, **keywords}
+    report = ms.predict(Brightness(), folder, **keywords).truth
+    assert report is not None
+    return report
+
+
+def test_pixels_are_held_against_masks(masked: Masked) -> None:
+    folder, stripes, masks = masked
+    report = judged_masks(folder, out=folder / "out")
+    known = masks != 255
+    truth, said = masks[known], np.stack([stripes, stripes])[known]
+    assert report.pixel_accuracy == close((truth == said).mean())
+    ious = [((truth == c) & (said == c)).sum() / ((truth == c) | (said == c)).sum() for c in range(3)]
+    assert [row.iou for row in report.classes] == [*map(close, ious), None]
+    assert report.mean_iou == close(np.mean(ious))
+    assert [row.n for row in report.classes] == np.bincount(truth, minlength=4).tolist()
+    # A model that sees them at half their size says the same but along the edges of the stripes.
+    assert judged_masks(folder, size="16,24").pixel_accuracy == pytest.approx(report.pixel_accuracy, abs=0.08)
+
+
+def test_an_image_that_is_stored_on_its_side_has_a_mask_that_stands(masked: Masked) -> None:
+    folder, _, _ = masked
+    upright = judged_masks(folder)
+    for n in range(2):
+        image = Image.open(folder / f"{n}.png")
+        exif = image.getexif()
+        exif[0x0112] = 6  # to be turned by 90 degrees to the right
+        image.transpose(Image.Transpose.ROTATE_90).save(folder / f"{n}.png", exif=exif)
+    assert judged_masks(folder) == upright
+
+
+def test_masks_that_do_not_fit_are_refused(masked: Masked) -> None:
+    folder, _, _ = masked
+    with pytest.raises(CannotRunError, match="of folders no masks are known"):
+        judged_masks(folder, truth="folders")
+    for crop in ("32", "24"):  # a square of the middle
+        with pytest.raises(CannotRunError, match="does not see all of"):
+            judged_masks(folder, size=crop)
+    with pytest.raises(CannotRunError, match="one class a pixel"):
+        judged_masks(folder, scores="sigmoid")
+    for mask, message in (
+        (np.full((32, 48), 7), "holds the value 7, and the model has 4 classes"),
+        (np.zeros((32, 47)), "is 47 x 32, its image"),
+        (np.zeros((32, 48, 3)), "holds colours"),
+    ):
+        Image.fromarray(mask.astype(np.uint8)).save(folder / "masks/1.png")
+        with pytest.raises(CannotRunError, match=message):
+            judged_masks(folder)
+    (folder / "masks/1.png").unlink()
+    with pytest.raises(CannotRunError, match="does not exist"):
+        judged_masks(folder)
