@@ -151,6 +151,8 @@ def _package_of(file: Path) -> tuple[Path, str | None]:
 
 def _relative_level(file: Path) -> int:
     """Return the most dots that stand before a name in the imports of a file; 0 where there are none."""
+    if not file.is_file():  # a pipe would never end
+        return 0
     try:
         tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError):  # what is wrong with it, the import will tell
