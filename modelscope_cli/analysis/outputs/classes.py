@@ -16,22 +16,10 @@ from modelscope_cli.records.predict import Guess
 
 
 @dataclass(frozen=True, slots=True)
-class ClassScores(Said):
-    """One row of logits an image, `(N, C)`.
-
-    Attributes:
-        has_several: each class is decided on its own, from a logit above 0, and not the best of all.
-    """
+class _Logits(Said):
+    """Logits, `(N, C, ...)`."""
 
     logits: Tensor
-    has_several: bool = False
-    kind: ClassVar[str] = "classes"
-    score_name: ClassVar[str] = "logit"
-
-    @property
-    def words(self) -> str:
-        each = ", each on its own" if self.has_several else ""
-        return f"scores of {self.logits.shape[1]} classes{each}"
 
     @property
     def n_classes(self) -> int:
@@ -45,6 +33,24 @@ class ClassScores(Said):
 
     def tensor(self) -> Tensor:
         return self.logits
+
+
+@dataclass(frozen=True, slots=True)
+class ClassScores(_Logits):
+    """One row of logits an image, `(N, C)`.
+
+    Attributes:
+        has_several: each class is decided on its own, from a logit above 0, and not the best of all.
+    """
+
+    has_several: bool = False
+    kind: ClassVar[str] = "classes"
+    score_name: ClassVar[str] = "logit"
+
+    @property
+    def words(self) -> str:
+        each = ", each on its own" if self.has_several else ""
+        return f"scores of {self.logits.shape[1]} classes{each}"
 
     def follow(self, aim: Aim, categories: Sequence[str] | None) -> Followed:
         if aim.kind not in (PREDICTED, "class"):
@@ -85,10 +91,9 @@ class ClassScores(Said):
 
 
 @dataclass(frozen=True, slots=True)
-class PixelScores(Said):
+class PixelScores(_Logits):
     """Logits of every pixel, `(N, C, H, W)`."""
 
-    logits: Tensor
     kind: ClassVar[str] = "pixels"
     score_name: ClassVar[str] = "mean logit"
 
@@ -96,19 +101,6 @@ class PixelScores(Said):
     def words(self) -> str:
         _, classes, height, width = self.logits.shape
         return f"scores of {classes} classes for each of {height}x{width} pixels"
-
-    @property
-    def n_classes(self) -> int:
-        return self.logits.shape[1]
-
-    def __len__(self) -> int:
-        return len(self.logits)
-
-    def settled(self) -> Self:
-        return replace(self, logits=settle(self.logits))
-
-    def tensor(self) -> Tensor:
-        return self.logits
 
     def follow(self, aim: Aim, categories: Sequence[str] | None) -> Followed:
         predicted = self.logits.detach().argmax(1)
