@@ -116,7 +116,10 @@ class _Ablating:
         self.session = HookSession(
             loaded.module, [self._finder], interventions=[*interventions, self._replay]
         )
-        self._followed: list[tuple[FollowedAnswer, Answer]] = []  # in the answers of the whole model
+        # What is followed, for every batch of the whole model: numbers, as answers may be as large as images.
+        self._scores: list[Tensor] = []
+        self._probabilities: list[Tensor] = []
+        self._classes: set[int] = set()
         self._predictions: list[Prediction] = []
         self._warnings: list[Notice] = []
         self._why_whole: str | None = None
@@ -131,7 +134,8 @@ class _Ablating:
             message = "no selected layer has an output that can be taken out"
             raise UsageError(message, "modelscope stats   lists the layers' outputs")
         self._calls = [candidate.call for candidate in candidates]
-        self._trial.follow(self._request.target, self._categories)  # a target that means nothing is told now
+        followed = self._trial.follow(self._request.target, self._categories)  # or it means nothing
+        self._target_words, self._score_name = followed.words, followed.name
         self._effects = [
             Effect(candidate, channel)
             for candidate in candidates
@@ -198,9 +202,12 @@ class _Ablating:
             self._warnings.append(Notice("unsteady", message))
 
     def _remember(self, batch: Batch, answer: Answer, followed: FollowedAnswer) -> None:
-        n_before = sum(len(one) for _, one in self._followed)
+        n_before = sum(map(len, self._scores))
         self._predictions += predictions_of(answer, _TOP, self._categories, batch, n_before)
-        self._followed.append((followed, answer))
+        self._scores.append(followed.score(answer).cpu())
+        if followed.probability is not None:
+            self._probabilities.append(followed.probability(answer).cpu())
+        self._classes.update(followed.classes or ())
 
     def result(self) -> Ablations:
         rows = [effect.to_row(self._request.how, self._categories) for effect in self._effects]
@@ -209,7 +216,7 @@ class _Ablating:
             rows=by_effect(rows),
             classes=self._trial.main.n_classes or len(self._categories or ()),
             output=self._trial.kind,
-            score_name=self._followed[0][0].name,
+            score_name=self._score_name,
             output_note=self._trial.note,
             why_whole=self._why_whole,
             called=self._called,
@@ -217,24 +224,19 @@ class _Ablating:
         )
 
     def _baseline(self) -> Baseline:
-        classes = {index for followed, _ in self._followed for index in followed.classes or ()}
-        one = next(iter(classes)) if len(classes) == 1 else None
-        probabilities = [
-            followed.probability(answer) for followed, answer in self._followed if followed.probability
-        ]
+        one = next(iter(self._classes)) if len(self._classes) == 1 else None
         return Baseline(
             target=self._words(one),
             target_index=one,
             target_label=None if one is None else label_of_class(one, self._categories),
-            target_logit=_mean([followed.score(answer) for followed, answer in self._followed]),
-            target_probability=_mean(probabilities) if probabilities else None,
+            target_logit=_mean(self._scores),
+            target_probability=_mean(self._probabilities) if self._probabilities else None,
             predictions=tuple(self._predictions),
         )
 
     def _words(self, one: int | None) -> str:
-        words, is_own = self._followed[0][0].words, self._request.target.kind == PREDICTED
-        if self._trial.main.kind != "classes" or not is_own:
-            return words
+        if self._trial.main.kind != "classes" or self._request.target.kind != PREDICTED:
+            return self._target_words
         return (
             f"predicted: {name_class(one, self._categories)}"
             if one is not None
