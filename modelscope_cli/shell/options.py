@@ -176,6 +176,10 @@ ExcludeOpt = Annotated[
     list[str] | None,
     typer.Option("--exclude", metavar="PATTERN", help="Take layers away again.", rich_help_panel=_LAYERS),
 ]
+SaveOpt = Annotated[
+    bool,
+    typer.Option("--save/--no-save", help="Write the report, or only print.", rich_help_panel=_OUTPUT),
+]
 TARGET_HELP = (
     "Which number of the output to follow: a class index or label, predicted, box:N, mask:CLASS, "
     "logit:PATH[I,J], or similar:FILE."

@@ -8,10 +8,7 @@ from dataclasses import dataclass, field
 from modelscope_cli.analysis.ablation.candidates import Candidate
 from modelscope_cli.analysis.outputs.aim import label_of_class
 from modelscope_cli.analysis.outputs.answer import Answer, FollowedAnswer
-from modelscope_cli.analysis.outputs.said import Scoring
 from modelscope_cli.records.ablate import Ablation
-
-_SOFTMAX = Scoring()
 
 
 @dataclass(slots=True)
@@ -44,7 +41,7 @@ class Effect:
             if figure is not None:
                 self._sums[name] = self._sums.get(name, 0.0) + float(figure.double().sum())
         self._has_changed |= changed is not None and bool(changed.any())
-        self._answers.update(best_classes(after))
+        self._answers.update(after.main.best_classes())
         self.n_images += len(after)
 
     def to_row(self, mode: str, categories: Sequence[str] | None) -> Ablation:
@@ -68,12 +65,6 @@ class Effect:
             answer_index=answer,
             answer_label=None if answer is None else label_of_class(answer, categories),
         )
-
-
-def best_classes(answer: Answer) -> list[int]:
-    """Return the class of the best guess for every image that has one."""
-    guesses = answer.main.guesses(1, None, _SOFTMAX) or ()
-    return [of_image[0].index for of_image in guesses if of_image]
 
 
 def _finite(value: float | None) -> float | None:

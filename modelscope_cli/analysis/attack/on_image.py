@@ -1,14 +1,12 @@
 """`attack`: one picture, one model, and what came of it."""
 
 import io
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from modelscope_cli.analysis.attack.goals import AnswerGoal, choose_goal
@@ -19,7 +17,8 @@ from modelscope_cli.analysis.outputs.answer import Answer
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.said import Scoring
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.hooks.session import HookSession, Intervention
+from modelscope_cli.hooks.differentiable import opened
+from modelscope_cli.hooks.session import Intervention
 from modelscope_cli.inputs.batch import Inputs, ModelSide
 from modelscope_cli.inputs.calling import needed_beside_an_image
 from modelscope_cli.inputs.files import PictureFile
@@ -30,13 +29,12 @@ from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.records.attack import Answer as Said
 from modelscope_cli.records.attack import ClassShift
 from modelscope_cli.records.naming import some
-from modelscope_cli.records.run import Notice
+from modelscope_cli.records.run import Arguments, Notice
 
 with without_dynamo():
     from torchvision.transforms.functional import pil_to_tensor, to_pil_image
 
 N_TOP = 5
-_ALL = 1_000_000  # more than any model has classes or boxes
 _OF_SEVERAL = ("video", "optical_flow")
 
 
@@ -76,27 +74,15 @@ def function_of_pixels(
 ) -> Iterator[Callable[[Tensor], Answer]]:
     """Give the model as a function from pixels of 0..1 to what it says, with the normalisation inside.
 
-    Only the pixels are differentiated, whatever the caller has switched off: no parameter asks for a gradient while
-    this is open. `interventions` change every pass alike.
+    Only the pixels are differentiated. `interventions` change every pass alike.
     """
-    reader, target = OutputReader.of(loaded), ModelSide(loaded.family, loaded.device, loaded.dtype)
-    with (
-        torch.inference_mode(False),
-        torch.enable_grad(),
-        HookSession(loaded.module, with_gradients=True, interventions=interventions) as session,
-    ):
-        is_again = itertools.chain([False], itertools.repeat(True))
-        for parameter in loaded.module.parameters():
-            parameter.requires_grad_(False)
+    reader, side = OutputReader.of(loaded), ModelSide(loaded.family, loaded.device, loaded.dtype)
 
-        def says_of(pixels: Tensor) -> Answer:
-            repeats = next(is_again)
-            for intervention in interventions:
-                intervention.begin(is_again=repeats)
-            args = target.arrange([preprocessing.normalize(pixels).to(loaded.dtype)])
-            return reader.read(session.run(args), args, len(pixels))
+    def arrange(pixels: Tensor) -> Arguments:
+        return side.arrange([preprocessing.normalize(pixels).to(loaded.dtype)])
 
-        yield says_of
+    with opened(loaded.module, arrange, interventions) as run:
+        yield lambda pixels: reader.read(run(pixels), (pixels,), len(pixels))
 
 
 def check_family(loaded: LoadedModel) -> None:
@@ -282,7 +268,7 @@ def _shifts(
 
 def _scores(answer: Answer) -> dict[int, float]:
     """Return of every class its probability, its share of the pixels, or the score of its best box."""
-    every = answer.main.guesses(_ALL, None, Scoring()) or ((),)
+    every = answer.main.guesses(None, None, Scoring()) or ((),)
     found: dict[int, float] = {}
     for guess in every[0]:
         found.setdefault(guess.index, guess.score if guess.share is None else guess.share)

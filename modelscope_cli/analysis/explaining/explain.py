@@ -15,7 +15,7 @@ from modelscope_cli.analysis.explaining.one_image import Question, explain_image
 from modelscope_cli.analysis.explaining.receipt.region import Region
 from modelscope_cli.analysis.explaining.receipt.verdict import read_requirements
 from modelscope_cli.analysis.explaining.request import ALL, AUTO, choose_methods
-from modelscope_cli.analysis.explaining.scored import Scored, opened
+from modelscope_cli.analysis.explaining.scored import Scored
 from modelscope_cli.analysis.explaining.target import ClassTarget, choose_target
 from modelscope_cli.analysis.explaining.totals import Totals
 from modelscope_cli.analysis.outputs.aim import PREDICTED, Aim
@@ -24,6 +24,7 @@ from modelscope_cli.analysis.outputs.resolve import resolve_aim
 from modelscope_cli.analysis.results import Results
 from modelscope_cli.analysis.subject import Subject, as_patterns
 from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.hooks.differentiable import opened
 from modelscope_cli.inputs.batch import ModelSide
 from modelscope_cli.inputs.files import PictureFile
 from modelscope_cli.inputs.given import as_given

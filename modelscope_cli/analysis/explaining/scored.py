@@ -1,22 +1,17 @@
 """A model and what is explained of it, as a function from prepared images to one number each."""
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from modelscope_cli.analysis.explaining.followed import Cut
-from modelscope_cli.hooks.session import HookSession, Intervention, Observer
-from modelscope_cli.records.run import Arguments
+from modelscope_cli.hooks.differentiable import Run
 
 if TYPE_CHECKING:
     from modelscope_cli.analysis.explaining.layer import Layer
-
-Run = Callable[[Tensor], Any]
 
 
 class Target(Protocol):
@@ -99,36 +94,3 @@ class Scored:
             (found,) = torch.autograd.grad(score.sum(), leaf, allow_unused=True)
             gradient = gradient if found is None else found
         return Seen(leaf.detach().float(), gradient.float(), score.detach())
-
-
-@contextmanager
-def opened(
-    model: nn.Module,
-    arrange: Callable[[Tensor], Arguments],
-    interventions: Sequence[Intervention] = (),
-    observers: Sequence[Observer] = (),
-) -> Iterator[Run]:
-    """Give the model as a function of images, in eval mode; it is left as it was found.
-
-    No parameter asks for a gradient while this is open, so that a graph begins where something else does.
-
-    Args:
-        arrange: makes the arguments of one forward of images.
-        interventions: change every pass alike, and count the first.
-    """
-    with (
-        torch.inference_mode(False),
-        torch.enable_grad(),
-        HookSession(model, observers, with_gradients=True, interventions=interventions) as session,
-    ):
-        for parameter in model.parameters():
-            parameter.requires_grad_(False)
-        is_again = itertools.chain([False], itertools.repeat(True))
-
-        def run(images: Tensor) -> Any:
-            repeats = next(is_again)
-            for intervention in interventions:
-                intervention.begin(is_again=repeats)
-            return session.run(arrange(images))
-
-        yield run

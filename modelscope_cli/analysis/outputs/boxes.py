@@ -100,7 +100,7 @@ class Boxes(Said):
         return Followed(words, score, score, labels)
 
     def guesses(
-        self, n: int, categories: Sequence[str] | None, scoring: Scoring
+        self, n: int | None, categories: Sequence[str] | None, scoring: Scoring
     ) -> tuple[tuple[Guess, ...], ...]:
         """The best boxes; a class is known by its score alone, so there is no logit."""
         return tuple(
@@ -112,6 +112,9 @@ class Boxes(Said):
             )
             for one in self.images
         )
+
+    def best_classes(self) -> list[int]:
+        return [int(one.labels[0]) for one in self.images if len(one.labels)]
 
     def changed(self, after: Self) -> Tensor:
         """Return which share of the boxes found before or after has no partner on the other side.

@@ -71,9 +71,12 @@ class ClassScores(_Logits):
         return Followed(words, score, probability, classes)
 
     def guesses(
-        self, n: int, categories: Sequence[str] | None, scoring: Scoring
+        self, n: int | None, categories: Sequence[str] | None, scoring: Scoring
     ) -> tuple[tuple[Guess, ...], ...]:
         return top_guesses(self.logits.float(), n, categories, scoring.activation, scoring.temperature)
+
+    def best_classes(self) -> list[int]:
+        return self.logits.argmax(1).tolist()
 
     def changed(self, after: Self) -> Tensor:
         if self.has_several:
@@ -123,13 +126,16 @@ class PixelScores(_Logits):
         return _follow_pixels(words, targets, pixels, (index,) * len(self))
 
     def guesses(
-        self, n: int, categories: Sequence[str] | None, scoring: Scoring
+        self, n: int | None, categories: Sequence[str] | None, scoring: Scoring
     ) -> tuple[tuple[Guess, ...], ...]:
         """The classes that cover most of the image; `score` is the mean over the pixels that are the class."""
         logits = self.logits.float()
         classes = logits.argmax(1)
         scores = probabilities(logits, scoring.activation, scoring.temperature)
         return tuple(_cover(*image, n, categories) for image in zip(classes, scores, logits, strict=True))
+
+    def best_classes(self) -> list[int]:
+        return [int(classes.flatten().bincount().argmax()) for classes in self.logits.argmax(1)]
 
     def changed(self, after: Self) -> Tensor:
         is_answer = ~(self.logits.isnan() | after.logits.isnan()).any(1)
@@ -161,7 +167,7 @@ def _follow_pixels(
 
 
 def _cover(
-    classes: Tensor, scores: Tensor, logits: Tensor, n: int, categories: Sequence[str] | None
+    classes: Tensor, scores: Tensor, logits: Tensor, n: int | None, categories: Sequence[str] | None
 ) -> tuple[Guess, ...]:
     found, counts = classes.unique(return_counts=True)
     order = counts.argsort(descending=True, stable=True)[:n]

@@ -5,7 +5,7 @@ say it, then from names, then from shapes. See `leaves.main_leaf` for the first.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
@@ -25,7 +25,7 @@ from modelscope_cli.analysis.outputs.said import Said
 from modelscope_cli.analysis.outputs.vectors import Vectors
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
-from modelscope_cli.inputs.stated import stated_outputs
+from modelscope_cli.inputs.stated import StatedOutputs, stated_outputs
 from modelscope_cli.models.load import LoadedModel
 
 _IN_A_BOX = {"boxes", "scores", "labels"}
@@ -44,6 +44,10 @@ class OutputReader:
     family: str
     categories: Sequence[str] | None
     module: nn.Module
+    _stated: StatedOutputs = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_stated", stated_outputs(self.module))  # once, and not for every pass
 
     @classmethod
     def of(cls, loaded: LoadedModel) -> "OutputReader":
@@ -85,7 +89,7 @@ class OutputReader:
         return self._one(path, tensor, args).kind
 
     def _one(self, path: str, tensor: Tensor, args: Any) -> Said:
-        stated = stated_outputs(self.module)
+        stated = self._stated
         if tensor.ndim == 2 and tensor.shape[1] > 1 and not is_features(path) and not stated.has_no_classes:
             return ClassScores(tensor, stated.has_several_labels)
         if tensor.ndim == 4 and tensor.shape[1] > 1 and self._is_per_pixel(path, tensor, args):
@@ -113,7 +117,7 @@ class OutputReader:
             or last_name(path) not in ("logits", "pred_logits")
         ):
             return None
-        n_classes = stated_outputs(self.module).n_classes
+        n_classes = self._stated.n_classes
         height, width = image.shape[-2:]
         return boxes_of_queries(logits, centres, (height, width), has_nothing=n_classes != logits.shape[2])
 

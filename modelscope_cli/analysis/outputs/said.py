@@ -79,10 +79,14 @@ class Said(ABC):
         """
 
     def guesses(
-        self, n: int, categories: Sequence[str] | None, scoring: Scoring
+        self, n: int | None, categories: Sequence[str] | None, scoring: Scoring
     ) -> tuple[tuple[Guess, ...], ...] | None:
-        """Return the `n` best guesses for each image, best first; None for what is not a prediction."""
+        """Return the `n` best guesses for each image, or all, best first; None for what is not a prediction."""
         return None
+
+    def best_classes(self) -> list[int]:
+        """Return the class that `guesses` names first, of every image that has one."""
+        return []
 
     def changed(self, after: Self) -> Tensor | None:
         """Return the share of decisions that another answer makes otherwise, 0..1."""

@@ -55,7 +55,7 @@ def probabilities(logits: Tensor, activation: str = "softmax", temperature: floa
 
 def top_guesses(
     logits: Tensor,
-    n: int,
+    n: int | None,
     categories: Sequence[str] | None,
     activation: str = "softmax",
     temperature: float = 1.0,

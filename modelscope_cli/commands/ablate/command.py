@@ -56,10 +56,7 @@ def ablate(
     model: groups.ModelOptions = groups.MODEL,
     inputs: groups.InputOptions = groups.INPUT,
     folder: groups.FolderOptions = groups.FOLDER,
-    save: Annotated[
-        bool,
-        typer.Option("--save/--no-save", help="Write the report, or only print.", rich_help_panel="Output"),
-    ] = True,
+    save: opt.SaveOpt = True,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> None:
     """Take out the layers of a model one by one, and say which of them carry the decision.

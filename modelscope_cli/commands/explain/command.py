@@ -1,9 +1,5 @@
 """`modelscope explain`."""
 
-from typing import Annotated
-
-import typer
-
 import modelscope_cli as ms
 from modelscope_cli.commands.explain.options import EXPLAIN, ExplainOptions
 from modelscope_cli.errors import UsageError
@@ -26,10 +22,7 @@ def explain(
     model: groups.ModelOptions = groups.MODEL,
     inputs: groups.InputOptions = groups.INPUT,
     folder: groups.FolderOptions = groups.FOLDER,
-    save: Annotated[
-        bool,
-        typer.Option("--save/--no-save", help="Write the report, or only print.", rich_help_panel="Output"),
-    ] = True,
+    save: opt.SaveOpt = True,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> int:
     """Show where in an image the evidence for a class lies, and print for each map how far it can be trusted.

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from modelscope_cli.shell.numbers import real
-from modelscope_cli.shell.options import OutDirOpt
+from modelscope_cli.shell.options import OutDirOpt, SaveOpt
 
 _LOSS, _CLIP, _TRAIN = "Loss", "Clipping", "What is trained"
 
@@ -116,10 +116,7 @@ class ReportOptions:
     """The folder with the report, and the table that is printed."""
 
     out: OutDirOpt = None
-    save: Annotated[
-        bool,
-        typer.Option("--save/--no-save", help="Write the report, or only print.", rich_help_panel="Output"),
-    ] = True
+    save: SaveOpt = True
     table: Annotated[
         Table, typer.Option("--table", help="Which table to print.", rich_help_panel="Output")
     ] = Table.parameters
