@@ -23,6 +23,7 @@ class Batch:
         names: the file of each (the first of a clip or pair). Empty for noise and tensors.
         prepared: the arguments for the same images, prepared in each of several other ways; none of them is kept.
             None where there are no images to prepare.
+        block: its number among the batches of `Inputs.make_blocks`; the same images whoever asks for it.
     """
 
     args: Arguments
@@ -32,6 +33,7 @@ class Batch:
     prepared: Callable[[Iterable[Preprocessing]], Iterator[tuple[Any, ...]]] | None = field(
         default=None, repr=False
     )
+    block: int = 0
 
     @property
     def pictures(self) -> tuple[Tensor, ...]:
@@ -51,6 +53,8 @@ class Inputs:
         n_images: in all batches together.
         notes: what was decided for the person, one line each.
         preprocessing: how the pictures were prepared; None for noise and tensors.
+        make_blocks: gives the batches with these numbers, 0 to `n_batches - 1`, in the order asked for; None where
+            the inputs are not image files, which alone can be shared out among processes.
     """
 
     info: InputInfo
@@ -60,6 +64,7 @@ class Inputs:
     notes: tuple[str, ...] = ()
     warnings: tuple[Notice, ...] = ()
     preprocessing: Preprocessing | None = None
+    make_blocks: Callable[[Iterable[int]], Iterator[Batch]] | None = field(default=None, repr=False)
 
     def __iter__(self) -> Iterator[Batch]:
         return self.make_batches()

@@ -60,6 +60,8 @@ def open_inputs(
 
 def repeated(inputs: Inputs, times: int) -> Inputs:
     """Return inputs that are gone through several times."""
+    if times == 1:
+        return inputs
 
     def batches() -> Iterator[Batch]:
         for _ in range(times):
@@ -70,4 +72,5 @@ def repeated(inputs: Inputs, times: int) -> Inputs:
         n_images=inputs.n_images * times,
         n_batches=inputs.n_batches * times,
         make_batches=batches,
+        make_blocks=None,
     )

@@ -36,7 +36,8 @@ def open_pictures(
     groups, decided = group_pictures(target.family, files, request.batch, plan.is_fixed_size)
     is_one_sample = target.family in {"video", "optical_flow"}
 
-    def build(group: Group) -> Batch:
+    def build(block: int) -> Batch:
+        group = groups[block]
         prepared = prepare(plan, group)
         args = collate(target.family, [file.name for file in group], [prepared[file] for file in group])
         seen = group[:1] if is_one_sample else group
@@ -46,19 +47,28 @@ def open_pictures(
             names=tuple(file.name for file in seen),
             make_pictures=lambda: tuple(plan.picture(prepared[file]) for file in seen),
             prepared=lambda plans: _prepared_again(group, target, plans),
+            block=block,
         )
 
     # The first batch is built now, for its shape and so that a bad picture is told before the model runs.
-    ready = [build(groups[0])]
+    ready = [build(0)]
     info = InputInfo("image", shapes_of(ready[0].args), tuple(file.name for file in files), plan.words)
 
-    def batches() -> Iterator[Batch]:
-        yield ready.pop() if ready else build(groups[0])
-        yield from map(build, groups[1:])
+    def batches(blocks: Iterable[int]) -> Iterator[Batch]:
+        for block in blocks:
+            yield ready.pop() if ready and block == 0 else build(block)
 
     notes = [*skipped, *several, *decided, *preparation_notes(plan, transforms)]
     n_images = 1 if is_one_sample else len(files)
-    return Inputs(info, n_images, len(groups), batches, tuple(notes), preprocessing=plan)
+    return Inputs(
+        info,
+        n_images,
+        len(groups),
+        lambda: batches(range(len(groups))),
+        tuple(notes),
+        preprocessing=plan,
+        make_blocks=batches,
+    )
 
 
 def _prepared_again(
