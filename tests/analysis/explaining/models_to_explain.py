@@ -8,9 +8,10 @@ from torch import Tensor, nn
 
 from modelscope_cli.analysis.explaining.layer import Names, find_layer
 from modelscope_cli.analysis.explaining.methods import METHODS
-from modelscope_cli.analysis.explaining.scored import Scored, opened
+from modelscope_cli.analysis.explaining.scored import Scored
 from modelscope_cli.analysis.explaining.target import ClassTarget
 from modelscope_cli.analysis.outputs.read import OutputReader
+from modelscope_cli.hooks.differentiable import opened
 
 
 @contextmanager
