@@ -1,9 +1,9 @@
 """Which pixels each element of a tensor can depend on: the box of its receptive field, followed through a run.
 
-Every tensor that is made of the image is given four bounds an element, mostly expanded from few numbers. Each kind of
-operator has one rule: what moves elements moves their bounds, what computes of several takes the union, and what is not
-known sees the whole image. So a residual block is the union of its branches, and global pooling, attention and
-squeeze-excitation come out as the whole image because they are computed from all of it, not because of their names.
+Every tensor that is made of the image is given four bounds an element, mostly expanded from few numbers. Each kind
+of operator has one rule: what moves elements moves their bounds, what computes of several takes the union, and what
+is not known sees the whole image. So a residual block is the union of its branches, and global pooling, attention
+and squeeze-excitation come out as the whole image because they are computed from all of it, not by their names.
 """
 
 import re
@@ -118,7 +118,7 @@ class ReceptiveFields:
         images = [tensor for _, tensor in tensors_in(args) if tensor.ndim > 2]
         for tensor in images:
             self._known[tensor] = _seeded(tensor)
-        self._size = tuple(images[0].shape[-2:]) if images else (0, 0)
+        self._size = (images[0].shape[-2], images[0].shape[-1]) if images else (0, 0)
         try:
             with operators_shown_to(self._see):
                 yield
@@ -159,7 +159,8 @@ class ReceptiveFields:
     ) -> "Field | list[Field] | None":
         first, shape = self._of(args[0]), first_of(result).shape
         if name in _PRODUCTS:
-            return self._product(*args[_PRODUCTS[name] :][:2], shape)
+            start = _PRODUCTS[name]
+            return self._product(args[start], args[start + 1], shape)
         if name == "copy":
             source = self._of(args[1])
             return source.changed(lambda bound: bound.expand(shape)) if source is not None else None
@@ -209,10 +210,8 @@ class ReceptiveFields:
 
     def _put_together(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Field:
         """Tensors that are not made of the image, such as a class token before attention, see nothing."""
-        blank = Field((torch.tensor(_NOTHING, dtype=torch.int32),) * 4, self._size)
-        parts = [
-            self._of(one) or blank.changed(lambda bound, one=one: bound.expand(one.shape)) for one in args[0]
-        ]  # type: ignore[misc]
+        blank = torch.tensor(_NOTHING, dtype=torch.int32)
+        parts = [self._of(one) or Field((blank.expand(one.shape),) * 4, self._size) for one in args[0]]
         bounds = zip(*(part.bounds for part in parts), strict=True)
         return Field(tuple(operator(list(bound), *args[1:], **kwargs) for bound in bounds), self._size)
 
