@@ -23,7 +23,8 @@ from modelscope_cli.inputs.batch import (
 )
 from modelscope_cli.inputs.calling import arrange_named, suggestion
 from modelscope_cli.inputs.collate import Group, collate, group_pictures
-from modelscope_cli.inputs.files import PictureFile, find_pictures
+from modelscope_cli.inputs.files import find_pictures
+from modelscope_cli.inputs.listing import PictureFile
 from modelscope_cli.inputs.from_noise import describe
 from modelscope_cli.inputs.from_pictures import preparation_notes, prepare
 from modelscope_cli.inputs.from_tensors import is_array
@@ -233,8 +234,7 @@ def _read_specs(name: str, specs: list[str]) -> Any:
     if shapes:
         return shapes[0]
     if not any(is_tensor):
-        pictures, _ = find_pictures(specs)
-        return _Pictures(tuple(pictures))
+        return _Pictures(tuple(find_pictures(specs).files))
     tensors = read_tensors(specs[0])
     if len(tensors) != 1:
         message = f"'{specs[0]}' holds {len(tensors)} tensors, and '{name}' is one"

@@ -96,11 +96,11 @@ class ImageOptions:
             UsageError, CannotRunError: a glob that matches nothing, a file that is missing, an `--input` that is
                 not NAME=SPEC (exit 2, 4).
         """
-        from modelscope_cli.inputs.files import find_pictures
+        from modelscope_cli.inputs.files import check_pictures
         from modelscope_cli.inputs.grammar import files_of
         from modelscope_cli.inputs.request import InputRequest
 
-        find_pictures(file for file in (*(images or ()), *files_of(named or ())) if file != "-")
+        check_pictures(file for file in (*(images or ()), *files_of(named or ())) if file != "-")
         return InputRequest(
             files=tuple(images or ()),
             named=tuple(named or ()),

@@ -26,7 +26,7 @@ from modelscope_cli.analysis.subject import Subject, as_patterns
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.differentiable import opened
 from modelscope_cli.inputs.batch import ModelSide
-from modelscope_cli.inputs.files import PictureFile
+from modelscope_cli.inputs.listing import PictureFile
 from modelscope_cli.inputs.given import as_given
 from modelscope_cli.inputs.picture import decode
 from modelscope_cli.records.explain import ExplainRecord
