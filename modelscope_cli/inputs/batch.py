@@ -11,7 +11,7 @@ from torch import Tensor
 from modelscope_cli.hooks.layers import map_tensors, tensors_in
 from modelscope_cli.inputs.broken import Broken
 from modelscope_cli.inputs.feed import Feed
-from modelscope_cli.inputs.listing import PictureFile
+from modelscope_cli.inputs.listing import FileList
 from modelscope_cli.inputs.preprocess import Preprocessing
 from modelscope_cli.records.run import Arguments, InputInfo, Notice, Shape
 
@@ -77,7 +77,7 @@ class Inputs:
     warnings: tuple[Notice, ...] = ()
     preprocessing: Preprocessing | None = None
     make_blocks: Callable[[Iterable[int]], Iterator[Batch]] | None = field(default=None, repr=False)
-    files: Sequence[PictureFile] = field(default=(), repr=False)
+    files: FileList = field(default_factory=lambda: FileList(()), repr=False)
     feed: Feed = field(default_factory=Feed, repr=False)
     times: int = 1
 
@@ -87,7 +87,7 @@ class Inputs:
 
     @property
     def n_images(self) -> int:
-        """How many images the model has seen or will see, as far as is known: the broken ones found are left out."""
+        """How many images the model has seen or will see: those found broken so far are left out."""
         return self.n_listed - len(self.feed.broken) * self.times
 
     @property

@@ -56,7 +56,8 @@ class BlockSource:
     def _decoded(self, numbers: Iterator[int]) -> Iterator[tuple[int, Decoded]]:
         # Whoever wants but one block should not have to wait until processes are there.
         for block in numbers:
-            yield block, self._ready.pop(block, None) or self._decoder.decode(block)
+            is_ready = block in self._ready
+            yield block, self._ready.pop(block) if is_ready else self._decoder.decode(block)
             break
         else:
             return

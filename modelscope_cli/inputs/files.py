@@ -51,8 +51,9 @@ class _Said:
 def find_pictures(typed: Iterable[str]) -> Found:
     """Return the images that words name.
 
-    A folder is not searched further down, but for one without images of its own: it may be a data set, a folder
-    for each class, or hold shards. A glob may say `**`. `@FILE` is a list, one path a line, from the working folder.
+    A folder is not searched further down, but for one without images of its own: it may be a data set, with a
+    folder for each class, or hold shards. A glob may say `**`. `@FILE` is a list, one
+    path a line, from the working folder.
 
     Raises:
         UsageError: exit code 2; a glob matched nothing.

@@ -34,8 +34,8 @@ def open_pictures(
 ) -> Inputs:
     """Open image files, or `images`. Nothing is decoded beforehand but the first batch that has an image.
 
-    A broken image is left out of its batch, and counted; it is an error where it is the only one, a frame of a clip,
-    or `is_strict` is asked for.
+    A broken image is left out of its batch, and counted; it is an error where it is the only one or a frame of a
+    clip, or `is_strict` is asked for.
 
     Raises:
         UsageError, CannotRunError: exit codes 2 and 4; see the parts.

@@ -64,8 +64,8 @@ class PictureFile:
 class FileList(Sequence[PictureFile]):
     """Image files by number, made when asked for: of each only the bytes of its name are kept.
 
-    The names are one piece of anonymous shared memory, and where each ends another, so that a process that is forked
-    off shares them: a list of Python strings would be copied page by page as their references are counted.
+    The names are one piece of anonymous shared memory, and where each ends another, so that a process that is
+    forked off shares them: a list of Python strings would be copied page by page as their references are counted.
     """
 
     def __init__(self, files: Iterable[PictureFile]) -> None:
@@ -138,7 +138,7 @@ class Groups(Sequence[Sequence[PictureFile]]):
         self._files, self.size = files, size
 
     def __len__(self) -> int:
-        return -(-len(self._files) // self.size)
+        return (len(self._files) + self.size - 1) // self.size
 
     @overload
     def __getitem__(self, at: int) -> Sequence[PictureFile]: ...

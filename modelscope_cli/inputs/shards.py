@@ -72,7 +72,7 @@ class ShardReader:
         try:
             with tarfile.open(path, "r:") as archive:
                 while (info := archive.next()) is not None:
-                    archive.members = []  # it would keep them all
+                    archive.members = []  # type: ignore[attr-defined]  # it would keep them all
                     if self._is_image(info):
                         n_images += 1
                         yield PictureFile(
@@ -113,7 +113,7 @@ def _is_cut(path: str, end: int) -> bool:
 
 
 def find_member(word: str, suffixes: frozenset[str]) -> PictureFile | None:
-    """Return the image of a shard that is called by its name in a result, `shard.tar/cat/1.jpg`; None if there is none."""
+    """Return the image of a shard that is called as in a result, `shard.tar/cat/1.jpg`; None if there is none."""
     at = word.lower().find(SHARD_SUFFIX + "/")
     path = word[: at + len(SHARD_SUFFIX)]
     if at < 0 or not os.path.isfile(path):

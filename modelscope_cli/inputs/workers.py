@@ -1,9 +1,9 @@
 """Decoding in other processes while the model runs: two blocks a process ahead, handed over in the order asked.
 
-Processes are forked, so that nothing has to be pickled and the list of files is shared; that is safe on Linux alone,
-where a fork is quick and the child, which runs no parallel region and never touches an accelerator, needs none of the
-threads it loses. The images come back through memory shared from before the fork, and everything else through a pipe.
-A worker whose pipe closes ends: nobody is left behind however this process ends.
+Processes are forked, so that nothing has to be pickled and the list of files is shared; that is safe on Linux
+alone. A fork is quick there, and the child, which runs no parallel region and never touches an accelerator, needs
+none of the threads it loses. Images come back through memory shared since the fork, and all else through a pipe. A
+worker whose pipe closes ends: nobody is left behind however this process ends.
 """
 
 import mmap
@@ -184,8 +184,8 @@ def _put(
         return None, None
     tensors = decoded.tensors
     if any(t.dtype != torch.float32 for t in tensors) or sum(t.nbytes for t in tensors) > slot:
-        # As arrays, as torch would send a file descriptor for each tensor.
-        return replace(decoded, tensors=tuple(tensor.numpy() for tensor in tensors)), None
+        arrays: Any = tuple(tensor.numpy() for tensor in tensors)  # of a tensor torch sends a file descriptor
+        return replace(decoded, tensors=arrays), None
     shapes = [tuple(tensor.shape) for tensor in tensors]
     for place, tensor in zip(_laid_out(memory, start, shapes), tensors, strict=True):
         place.copy_(tensor)
