@@ -61,10 +61,11 @@ KeyOpt = Annotated[
     ),
 ]
 StrictOpt = Annotated[
-    bool,
+    bool | None,
     typer.Option(
         "--strict/--no-strict",
-        help="Whether a checkpoint that does not fit exactly is an error or a warning.",
+        help="A checkpoint that does not fit exactly is an error unless --no-strict; of many images, one that "
+        "cannot be read is an error only with --strict.",
         rich_help_panel=_MODEL,
     ),
 ]
@@ -120,8 +121,8 @@ ImagesArg = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="IMAGE",
-        help="Image files, folders, globs, '-' for standard input, or one tensor file (.pt, .npy, "
-        ".safetensors). Nothing: seeded noise of the model's own size.",
+        help="Image files, folders, globs, @list.txt, .tar shards, '-' for standard input, or one tensor file "
+        "(.pt, .npy, .safetensors). Nothing: seeded noise of the model's own size.",
     ),
 ]
 InputShapeOpt = Annotated[
@@ -159,6 +160,16 @@ NormalizeOpt = Annotated[
 BatchOpt = Annotated[
     int | None,
     whole("--batch", "-b", metavar="N", help="Images in one forward.", rich_help_panel=_INPUT),
+]
+WorkersOpt = Annotated[
+    int | None,
+    whole(
+        "--workers",
+        min=0,
+        metavar="N",
+        help="Processes that decode many images beside the model; by default by the cores, 4 at most.",
+        rich_help_panel=_INPUT,
+    ),
 ]
 
 LayersOpt = Annotated[
