@@ -6,7 +6,6 @@ from PIL import Image
 from torch import Tensor
 
 from modelscope_cli.analysis.top_images.find import LayerImages
-from modelscope_cli.analysis.top_images.observer import block_of
 from modelscope_cli.inputs.batch import Inputs
 from modelscope_cli.records.featuremaps import ChannelImage
 
@@ -23,14 +22,14 @@ def cut_crops(inputs: Inputs, layer: LayerImages, side: int) -> Crops:
     for row in layer.channels:
         for _, images in row.groups:
             for image in images:
-                block, position = block_of(layer.numbers[image.image])
-                wanted[block].append((position, image))
+                seen = layer.seen[image.image]
+                wanted[seen.block].append((seen.number, image))
     crops: Crops = {}
     for batch in inputs.make_blocks(sorted(wanted)):
-        pictures = batch.pictures
-        for position, image in wanted[batch.block]:
+        pictures = dict(zip(batch.numbers, batch.pictures, strict=True))
+        for number, image in wanted[batch.block]:
             if image not in crops:
-                crops[image] = _cut(pictures[position], image.box, side)
+                crops[image] = _cut(pictures[number], image.box, side)
     return crops
 
 

@@ -12,6 +12,7 @@ from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.analysis.top_images.observer import (
     FieldsOfOutputs,
     Output,
+    Seen,
     TopImages,
     Watched,
 )
@@ -31,12 +32,12 @@ class LayerImages:
     """One output of one call: the row about it, and a row for each of its channels.
 
     Attributes:
-        numbers: of the images that are shown, by file.
+        seen: the images that are shown, by file.
     """
 
     layer: FeatureMap
     channels: tuple[ChannelImages, ...] = ()
-    numbers: dict[str, int] = field(default_factory=dict)
+    seen: dict[str, Seen] = field(default_factory=dict)
 
 
 def find_top_images(
@@ -112,7 +113,7 @@ class _Reader:
         self._seen = seen
         self._fields = fields
         self._watched = watched
-        self._numbers: dict[str, int] = {}
+        self._shown: dict[str, Seen] = {}
 
     def read(self, n_channels: int, is_strongest: bool) -> LayerImages:
         watched, ranking = self._watched, self._watched.ranking
@@ -142,7 +143,7 @@ class _Reader:
             problem=None if drawn else "no channel of those that are shown ever fires",
             note=self._note(rows),
         )
-        return LayerImages(layer, tuple(rows), self._numbers)
+        return LayerImages(layer, tuple(rows), self._shown)
 
     def _row(self, ranking: Ranking, channel: int) -> ChannelImages:
         call = self._watched.call
@@ -170,7 +171,7 @@ class _Reader:
             seen = self._fields.of(self._watched.key, image.shapes)
             place = self._watched.place(index, tuple(seen.bounds[0].shape[1:]))
             box = seen.box(self._watched.element(channel, place))
-            self._numbers[image.name] = number
+            self._shown[image.name] = image
             yield ChannelImage(image.name, value, place, box)
 
     def _note(self, rows: Sequence[ChannelImages]) -> str:

@@ -17,15 +17,16 @@ from modelscope_cli.records.run import Shape
 
 Output = tuple[str, int, str]
 """Which output: the layer's name, which of its calls, and the path of the tensor in what it puts out."""
-_MOST_IN_BLOCK = 2**20
 _MOST_SEEN = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """An image: its file, and the shapes of the inputs it came in."""
+    """An image: its number in the list, its file, the block it lies in, and the shapes of that block's inputs."""
 
+    number: int
     name: str
+    block: int
     shapes: tuple[Shape, ...]
 
 
@@ -86,10 +87,11 @@ class TopImages(Observer):
 
     def begin(self, batch: Batch) -> None:
         """Take note of whose images the next forward is over."""
-        self._numbers = [batch.block * _MOST_IN_BLOCK + n for n in range(batch.n_images)]
+        self._numbers = list(batch.numbers)
         self._keys = [key_of(name, self._seed) for name in batch.names]
         shapes = shapes_of(batch.args)
-        self._seen.update((n, Seen(name, shapes)) for n, name in zip(self._numbers, batch.names, strict=True))
+        for number, name in zip(batch.numbers, batch.names, strict=True):
+            self._seen[number] = Seen(number, name, batch.block, shapes)
         self.n_images += batch.n_images
         self._forget()
 
@@ -130,11 +132,6 @@ class TopImages(Observer):
         kept.update(self._numbers)
         self._seen = {number: image for number, image in self._seen.items() if number in kept}
         self._most_seen = 2 * len(self._seen) + _MOST_SEEN
-
-
-def block_of(number: int) -> tuple[int, int]:
-    """Return in which block an image lies, and where in it."""
-    return divmod(number, _MOST_IN_BLOCK)
 
 
 def largest(tensor: Tensor, dim: int | None) -> tuple[Tensor, Tensor]:
