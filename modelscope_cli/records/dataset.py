@@ -43,7 +43,8 @@ class DatasetReport:
         images: listed in both; `against_images`: how many of them in the latter.
         broken: those that cannot be decoded, by kind.
         identical: groups of images with the same bytes or pixels on one side; `alike`: of images that only look it.
-        leaks: groups with images on both sides, the first of the one before those of the other. `conflicts`: groups in the folders of different classes.
+        leaks: groups with images on both sides, the first of the one before those of the other.
+        conflicts: groups in the folders of different classes.
         width, height: in pixels, of those that can be decoded.
         images_per_second: read, decoded and measured.
     """

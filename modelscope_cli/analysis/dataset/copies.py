@@ -56,6 +56,8 @@ def find_alike(table: ImageTable, numbers: Numbers, least: float) -> Iterator[Pa
     """
     coarse, fine = table.rows("coarse")[numbers], table.rows("fine")[numbers]
     hashes = np.concatenate([coarse, fine], 1)
+    if len(numbers) < 2:
+        return
     for group in equal_rows(hashes, np.arange(len(numbers))):
         for other in group[1:]:
             if _POPCOUNT[fine[other].view(np.uint16)].sum() >= _FEWEST_EDGES:

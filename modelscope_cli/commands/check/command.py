@@ -71,10 +71,11 @@ def check(
         **{"fail_on": settings.fail_on, "baseline": settings.baseline, "progress": PROGRESS},
         "update_baseline": rules.update_baseline,
     }
-    folders = dataset.take(first, images, loading, settings)
+    folders = dataset.take(first, images, settings, loading, inputs)
     refused = None
     try:
         if folders:
+            own.refuse_mode(mode)
             record = ms.check_images(folders, against=dataset.against or (), **judged)
         else:
             model, images = loading.take(first, images, settings)

@@ -168,7 +168,12 @@ class DatasetOptions:
     ] = None
 
     def take(
-        self, first: str | None, images: list[str] | None, loading: LoadingOptions, settings: "Settings"
+        self,
+        first: str | None,
+        images: list[str] | None,
+        settings: "Settings",
+        loading: LoadingOptions,
+        inputs: groups.InputOptions,
     ) -> list[str]:
         """Return the words that name a data set; none where a model is to be judged.
 
@@ -185,14 +190,28 @@ class DatasetOptions:
         has_model = loading.model is not None or settings.model is not None
         if not (self.against or is_selected or (words and not has_model and is_data_set(words[0]))):
             return []
-        for field in fields(loading):
-            if getattr(loading, field.name) != getattr(LOADING, field.name):
-                option = f"--{field.name.replace('_', '-')}"
-                message = f"'{option}' is about a model, and a data set is judged by the rules MS8"
-                raise UsageError(message, f"leave out {option}, or --against and --select")
+        for typed, default in ((loading, LOADING), (inputs, groups.INPUT)):
+            for field in fields(typed):
+                is_typed = getattr(typed, field.name) != getattr(default, field.name)
+                if is_typed and field.name != "offline":  # which may be set for every command
+                    option = f"--{field.name.replace('_', '-')}"
+                    message = f"'{option}' is about a model, and a data set is judged here"
+                    raise UsageError(message, f"leave out {option}")
         if not words:
             raise UsageError("missing argument: the folder of images", "modelscope check photos/")
         return words
+
+
+def refuse_mode(mode: str) -> None:
+    """Refuse to run a data set in a mode.
+
+    Raises:
+        UsageError: one was typed (exit 2).
+    """
+    if mode != "auto":
+        raise UsageError(
+            f"'--mode {mode}' is about a model, and a data set is judged here", "leave out --mode"
+        )
 
 
 def is_data_set(word: str) -> bool:
