@@ -15,6 +15,6 @@ def list_rules(*which: str) -> RuleList:
     Raises:
         UsageError: one of them means nothing; names the nearest (exit 2 on the command line).
     """
-    every = (*EVERY_RULE, *training.RULES)
+    every = tuple(sorted((*EVERY_RULE, *training.RULES), key=lambda rule: rule.code))
     chosen = match_rules(which, every) if which else every
     return RuleList(versions(), invocation().argv, tuple(rule.info(rule.threshold) for rule in chosen))

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import time
+from array import array
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -40,18 +41,19 @@ class _Listed:
 
     Attributes:
         n_first: so many are of the first side.
-        roots: what was typed for each run of images, with the number of the image behind its last.
+        roots: the folder that was typed for each run of images, None of lists and the like, and the number of the
+            image behind its last.
     """
 
     files: FileList
     n_first: int
-    roots: tuple[tuple[str, int], ...]
+    roots: tuple[tuple[Path | None, int], ...]
 
     def label(self, number: int) -> str | None:
         """Return the folder that an image lies in below the one that was typed; None where it lies in that."""
         root = next(root for root, end in self.roots if number < end)
         parent = Path(self.files[number].name).parent
-        return parent.name if os.path.isdir(root) and parent != Path(root) else None
+        return parent.name if root is not None and parent != root else None
 
 
 def examine_images(
@@ -94,11 +96,7 @@ def examine_images(
     return DatasetEvidence(
         report=report,
         names=_Names(listed.files, good),
-        width=[table.width[n] for n in good],
-        height=[table.height[n] for n in good],
-        light=[table.light[n] for n in good],
-        contrast=[table.contrast[n] for n in good],
-        sharpness=[table.sharpness[n] for n in good],
+        **{name: array(column.typecode, (column[n] for n in good)) for name, column in table.figures()},
         has_labels=any(listed.label(n) is not None for n in range(len(table))),
     )
 
@@ -120,7 +118,7 @@ class _Names(Sequence[str]):
 
 def _list(folders: Sequence[str], against: Sequence[str], progress: Progress) -> _Listed:
     files: list[PictureFile] = []
-    roots: list[tuple[str, int]] = []
+    roots: list[tuple[Path | None, int]] = []
     n_first = 0
     for n, word in enumerate((*folders, *against)):
         found = find_pictures([word])
@@ -129,7 +127,7 @@ def _list(folders: Sequence[str], against: Sequence[str], progress: Progress) ->
         for warning in found.warnings:
             progress.warn(warning.message)
         files += found.files
-        roots.append((word, len(files)))
+        roots.append((Path(word) if os.path.isdir(word) else None, len(files)))
         n_first = len(files) if n < len(folders) else n_first
     return _Listed(FileList(files), n_first, tuple(roots))
 

@@ -59,9 +59,9 @@ class ImageTable:
         """Return a column of bytes as `(images, bytes)` uint8."""
         return np.frombuffer(bytes(getattr(self, name)), dtype=np.uint8).reshape(-1, _BYTES[name])
 
-    def measured(self) -> Iterator[int]:
-        """Give the number of every image that can be decoded."""
-        return (n for n in range(len(self)) if n not in self.kinds)
+    def figures(self) -> Iterator[tuple[str, Any]]:
+        """Give the columns of numbers by name."""
+        return ((name, getattr(self, name)) for name in (*_WHOLE, *_REAL))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers and strings, exactly."""
