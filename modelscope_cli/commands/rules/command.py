@@ -20,7 +20,7 @@ def rules(
     ] = None,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> None:
-    """List the rules, of `check` and of `watch` and `train`, with their thresholds and where those come from.
+    """List the rules of check, watch and train, with their thresholds and where those come from.
 
     One rule is explained: what it says, why that matters, where its threshold comes from, how to mend what it finds
     and how to silence it.
