@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import sys
 from collections.abc import Callable
 
 from modelscope_cli import __version__
@@ -25,6 +26,16 @@ def _typed(argv: list[str]) -> list[str]:
     """Return the one command that is run, or whose words the shell wants completed, if there is one."""
     words = os.environ.get("_TYPER_COMPLETE_ARGS", os.environ.get("COMP_WORDS", "")).split()
     return [name for name in (argv or words[1:])[:1] if name in COMMANDS]
+
+
+def _program(argv: list[str]) -> str:
+    """Return the name that help and hints have; a shell completes either of the two that we are called by."""
+    is_completed = "_MSCOPE_COMPLETE" in os.environ or argv[:1] in (
+        ["--install-completion"],
+        ["--show-completion"],
+    )
+    called = os.path.basename(sys.argv[0])
+    return "mscope" if is_completed and called.startswith("mscope") else "modelscope"
 
 
 def run(argv: list[str]) -> int:
@@ -51,7 +62,7 @@ def _run(argv: list[str]) -> int:
 
         app = make_app(_typed(argv))
         with lean_imports():
-            code = app(args=renewed(argv), prog_name="modelscope", standalone_mode=False)
+            code = app(args=renewed(argv), prog_name=_program(argv), standalone_mode=False)
         _console.flush()
         return code if isinstance(code, int) else 0
     except ModelscopeError as error:

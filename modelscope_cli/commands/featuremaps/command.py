@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 import modelscope_cli as ms
+from modelscope_cli.shell import completion
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
@@ -38,7 +39,13 @@ def featuremaps(
         Scale, typer.Option("--scale", help="Colours span each channel's own range, or the layer's.")
     ] = Scale.channel,
     cmap: Annotated[
-        str, typer.Option("--cmap", metavar="NAME", help="Any matplotlib colour map.")
+        str,
+        typer.Option(
+            "--cmap",
+            metavar="NAME",
+            help="A colour map of matplotlib.",
+            autocompletion=completion.one_of(*completion.COLOUR_MAPS),
+        ),
     ] = "viridis",
     cell: Annotated[
         int | None,
