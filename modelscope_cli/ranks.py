@@ -1,18 +1,16 @@
 """Which of several processes this is, as torchrun starts them, and what they tell one another. Standard library.
 
-They meet in one `TCPStore`, which torchrun keeps for them: counters and short words. No process group is made and no
-collective is called, so that nobody waits for anybody who has gone.
+They meet in one `TCPStore`, which torchrun keeps for them: counters and short words. No process group is made and
+no collective is called, so that nobody waits for anybody who has gone.
 """
 
 import os
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import Any
 
-if TYPE_CHECKING:
-    from torch.distributed import Store
-
+Store = Any  # of torch.distributed, which says nothing of types
 _PATIENCE = timedelta(seconds=60)
 
 
@@ -45,31 +43,34 @@ def find_ranks() -> Ranks:
     """Return what torchrun says; one process of one where it did not start us."""
     try:
         rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        of_machine = (int(os.environ.get(f"LOCAL_{n}", d)) for n, d in (("RANK", rank), ("WORLD_SIZE", world)))
-        return Ranks(rank, world, *of_machine, attempt=int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")))
+        local_rank = int(os.environ.get("LOCAL_RANK", rank))
+        local_world = int(os.environ.get("LOCAL_WORLD_SIZE", world))
+        attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+        return Ranks(rank, world, local_rank, local_world, attempt)
     except (KeyError, ValueError):
         return Ranks()
 
 
 @cache
-def meeting_place() -> "Store":
+def meeting_place() -> Store:
     """Return the store that all processes of this run write to and read from; each start has words of its own.
 
     Raises:
         Exception: of torch, where nobody answers.
     """
-    from torch.distributed import PrefixStore, TCPStore
+    from torch import distributed
 
     ranks = find_ranks()
     is_kept_for_us = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    store = TCPStore(
+    store = distributed.TCPStore(  # type: ignore[attr-defined]
         os.environ["MASTER_ADDR"],
         int(os.environ["MASTER_PORT"]),
         is_master=ranks.is_first and not is_kept_for_us,
         timeout=_PATIENCE,
         wait_for_workers=False,
     )
-    return PrefixStore(f"modelscope/{os.environ.get('TORCHELASTIC_RUN_ID', '')}/{ranks.attempt}", store)
+    words_of = f"modelscope/{os.environ.get('TORCHELASTIC_RUN_ID', '')}/{ranks.attempt}"
+    return distributed.PrefixStore(words_of, store)  # type: ignore[attr-defined]
 
 
 def is_first_to_fail() -> bool:

@@ -12,8 +12,8 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 def resolve_device(requested: str) -> tuple[torch.device, str | None]:
     """Return the device meant by `requested`, and a note on what `auto` became (None where it was explicit).
 
-    `auto` is the first of cuda, mps, xpu that is there, else cpu; of several processes that torchrun has started each
-    takes a GPU of its own. `0` means `cuda:0`.
+    `auto` is the first of cuda, mps, xpu that is there, else cpu; of several processes that torchrun has started
+    each takes a GPU of its own. `0` means `cuda:0`.
 
     Raises:
         UsageError: `requested` is not a device at all (exit 2).

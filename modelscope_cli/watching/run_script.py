@@ -7,11 +7,11 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from modelscope_cli.errors import UsageError
+from modelscope_cli.ranks import Ranks, find_ranks
 from modelscope_cli.records.progress import SILENT, LiveProgress, Progress
 from modelscope_cli.records.run import Invocation
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.report.folder import OutputFolder, make_folder
-from modelscope_cli.ranks import Ranks, find_ranks
 from modelscope_cli.watching.conclude import conclude
 from modelscope_cli.watching.judge import Judge
 from modelscope_cli.watching.log import VERSION, Log, log_file

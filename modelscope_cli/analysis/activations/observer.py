@@ -21,7 +21,6 @@ from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.detection_targets import training_args
 from modelscope_cli.records.stats import ActivationStats, Counts, Redundancy
 
-
 Key = tuple[str, int, str]  # layer name, call, path of the output
 
 

@@ -166,7 +166,9 @@ class Blocks:
         if certificate is None or len(certificate.machines) == 1:
             return ()
         machines = "; ".join(machine.words for machine in certificate.machines)
-        message = f"the blocks were computed in {len(certificate.machines)} ways, which differ in the last bits: "
+        message = (
+            f"the blocks were computed in {len(certificate.machines)} ways, which differ in the last bits: "
+        )
         return (Notice("several_machines", message + machines),)
 
     @contextmanager

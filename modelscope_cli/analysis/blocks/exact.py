@@ -24,7 +24,7 @@ def to_text(value: Any) -> str:
 
 def from_plain(kind: type[T], value: Any) -> T:
     """Return what `to_text` was given, from what `json.loads` makes of it; `kind` is its annotation."""
-    return _reader(kind)(value)
+    return _reader(kind)(value)  # type: ignore[arg-type]
 
 
 def _plain(value: Any) -> Any:
@@ -34,7 +34,7 @@ def _plain(value: Any) -> Any:
     if kind is float:
         return value if math.isfinite(value) else str(value)
     if dataclasses.is_dataclass(value):
-        return {name: _plain(getattr(value, name)) for name in _names(kind)}
+        return {name: _plain(getattr(value, name)) for name in _names(kind)}  # type: ignore[arg-type]
     if isinstance(value, dict):
         return [[_plain(key), _plain(item)] for key, item in value.items()]
     if isinstance(value, (tuple, list)):

@@ -74,7 +74,7 @@ def _values(model: nn.Module) -> list[tuple[str, Tensor]]:
 def _bytes(value: Tensor) -> Any:
     whole = value.detach()
     whole = (whole.int_repr() if whole.is_quantized else whole).cpu().contiguous()
-    return memoryview(whole.view(-1).view(torch.uint8).numpy()) if whole.numel() else b""
+    return whole.view(-1).view(torch.uint8).numpy().data if whole.numel() else b""
 
 
 def this_machine(loaded: LoadedModel) -> Machine:

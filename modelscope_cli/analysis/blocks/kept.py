@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from modelscope_cli.analysis.blocks.exact import from_plain, to_text
 from modelscope_cli.analysis.blocks.folder import Block, BlockFolder
@@ -11,10 +11,8 @@ from modelscope_cli.analysis.blocks.in_order import compute_block
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.batch import Batch
+from modelscope_cli.ranks import Store
 from modelscope_cli.records.certificate import Certificate, Machine
-
-if TYPE_CHECKING:
-    from torch.distributed import Store
 
 T = TypeVar("T")
 # A process that finishes no block for so long has gone, and nobody has told.
@@ -29,7 +27,7 @@ class Kept:
     """
 
     def __init__(
-        self, folder: BlockFolder, subject: Subject, machine: Machine, meeting_place: "Store | None"
+        self, folder: BlockFolder, subject: Subject, machine: Machine, meeting_place: Store | None
     ) -> None:
         self._folder = folder
         self._subject = subject

@@ -61,7 +61,9 @@ def differences(here: Mapping[str, Any], there: Mapping[str, Any]) -> list[str]:
         return [f"the command ('{there.get('command')}' there)"]
     found = []
     if here["list_sha256"] != there["list_sha256"]:
-        found.append(f"the list of files ({there['files']:,} there, {here['files']:,} here, with their sizes)")
+        found.append(
+            f"the list of files ({there['files']:,} there, {here['files']:,} here, with their sizes)"
+        )
     if here["model_sha256"] != there["model_sha256"]:
         found.append("the model")
     options = {**there["options"], **here["options"]}

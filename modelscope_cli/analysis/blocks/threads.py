@@ -6,7 +6,9 @@ from contextlib import contextmanager
 
 import torch
 
-_SAID = "OMP_NUM_THREADS"  # torchrun sets it to 1 where it starts several processes and nobody has said otherwise
+_SAID = (
+    "OMP_NUM_THREADS"  # torchrun sets it to 1 where it starts several processes and nobody has said otherwise
+)
 
 
 def threads_of_blocks(device: torch.device) -> int:

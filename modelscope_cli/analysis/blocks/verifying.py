@@ -91,7 +91,9 @@ class Verifying:
     def _refuse_unfinished(self, phase: str, n_blocks: int) -> None:
         missing = [number for number in range(n_blocks) if not self._folder.has(phase, number)]
         if missing:
-            message = f"'{self._folder.path}' is not finished: {len(missing):,} of {n_blocks:,} blocks are missing"
+            message = (
+                f"'{self._folder.path}' is not finished: {len(missing):,} of {n_blocks:,} blocks are missing"
+            )
             raise CannotRunError(message, "the command that began it goes on with --resume")
 
     def _compare(self, phase: str, batch: Batch, text: str) -> None:

@@ -67,9 +67,9 @@ def stats(
     of every image. Nothing is kept in memory but the sums. In train mode the drift of every batch norm is shown:
     its batch's statistics beside the running ones. The table attention has the entropy of each head's weights.
 
-    Image files are cut into blocks of --batch. Under torchrun all processes work on them, and --out keeps them: the
-    bits are the same for any number of processes, after a break too. In train mode, with --correlation, --hook or the
-    table attention one process does it in one go.
+    Image files are cut into blocks of --batch. Under torchrun all processes work on them, and --out keeps them:
+    the bits are the same for any number of processes, after a break too. In train mode, with --correlation, --hook
+    or the table attention one process does it in one go.
 
     Examples:
 
