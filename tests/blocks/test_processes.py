@@ -72,7 +72,9 @@ def test_a_killed_run_goes_on_with_another_number_of_processes(place, alone):
         time.sleep(0.001)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
-    (folder / "blocks" / "activations-000002.json").unlink(missing_ok=True)  # if it was too quick to be killed
+    (folder / "blocks" / "activations-000002.json").unlink(
+        missing_ok=True
+    )  # if it was too quick to be killed
     out, _ = run(2, *STATS, "--out", "killed", "--resume", cwd=place)
     assert document(out) == alone[0]
     assert content(folder) == alone[1]

@@ -73,21 +73,21 @@ def stats(
 
     Examples:
 
-      modelscope stats samples/harbour.jpg --model resnet34 --weights none
+      modelscope stats resnet34 demo/harbour.jpg --weights none
 
-      modelscope stats 'photos/*.jpg' --layer type:ReLU --columns name,mean,std,zero,dead
+      modelscope stats demo/tiny_resnet.py:TinyResNet 'demo/shapes/*/*.jpg' -c demo/tiny_resnet.safetensors
+        --layer type:ReLU --columns name,mean,std,zero,dead
 
-      modelscope stats samples/star.png -m samples/tiny_resnet.py:TinyResNet -c samples/sick.safetensors
+      modelscope stats demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/sick.safetensors
 
-      modelscope stats samples/harbour.jpg -m vit_b_32 -w none --table attention
+      modelscope stats vit_b_32 demo/harbour.jpg -w none --table attention
 
-      torchrun --nproc-per-node 8 -m modelscope_cli stats imagenet/val -m resnet50 --batch 256 --out activations
+      modelscope stats resnet34 demo/harbour.jpg -w none --hook 'zero[3,7]@conv1' --hook print@fc
 
-      modelscope stats samples/harbour.jpg -m resnet34 -w none --hook 'zero[3,7]@conv1' --hook print@fc
+      torchrun --nproc-per-node 8 -m modelscope_cli stats resnet50 imagenet/val --batch 256 --out activations
     """
     from modelscope_cli.commands.stats.table import columns_of, stats_sheet
     from modelscope_cli.report.batch_norm_table import check_drift
-    from modelscope_cli.report.canvas import check_figure
 
     where = output.begin(is_shared=True)
     named, images = model.take("stats", first, images)
@@ -95,8 +95,6 @@ def stats(
     if table == Table.batch_norm:
         check_drift(mode == opt.Mode.train)
     columns = columns_of(table, output.columns)
-    if plot is not None:
-        check_figure(plot, output.force)
     record = ms.stats(
         *asked,
         **said(layers),
