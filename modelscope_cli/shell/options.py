@@ -61,10 +61,11 @@ KeyOpt = Annotated[
     ),
 ]
 StrictOpt = Annotated[
-    bool,
+    bool | None,
     typer.Option(
         "--strict/--no-strict",
-        help="Whether a checkpoint that does not fit exactly is an error or a warning.",
+        help="A checkpoint that does not fit exactly is an error unless --no-strict; of many images, one that "
+        "cannot be read is an error only with --strict.",
         rich_help_panel=_MODEL,
     ),
 ]
@@ -120,8 +121,8 @@ ImagesArg = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="IMAGE",
-        help="Images: files, folders, globs, '-'. One tensor file (.pt, .npy, .safetensors) stands for all; "
-        "without any the model runs on seeded noise of its own size.",
+        help="Images: files, folders, globs, @list.txt, .tar shards, '-'. One tensor file (.pt, .npy, .safetensors) "
+        "stands for all; without any the model runs on seeded noise of its own size.",
     ),
 ]
 InputShapeOpt = Annotated[
@@ -159,6 +160,16 @@ NormalizeOpt = Annotated[
 BatchOpt = Annotated[
     int | None,
     whole("--batch", "-b", metavar="N", help="Images in one forward.", rich_help_panel=_INPUT),
+]
+WorkersOpt = Annotated[
+    int | None,
+    whole(
+        "--workers",
+        min=0,
+        metavar="N",
+        help="Processes that decode many images beside the model; by default by the cores, 4 at most.",
+        rich_help_panel=_INPUT,
+    ),
 ]
 
 LayersOpt = Annotated[

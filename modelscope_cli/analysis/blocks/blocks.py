@@ -244,8 +244,8 @@ def _why_alone(subject: Subject) -> str:
     inputs, given = subject.inputs, subject.given
     if inputs.make_blocks is None:
         return f"{given.name} is not a list of image files"
-    if given.images or "-" in inputs.info.files:
+    if inputs.files.has_given:
         return f"{given.name} is not in a file"
-    if inputs.n_images == 1 and len(inputs.info.files) > 1:
+    if inputs.n_listed != len(inputs.files):
         return "the images are one sample"
     return ""
