@@ -121,8 +121,8 @@ ImagesArg = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="IMAGE",
-        help="Images: files, folders, globs, @list.txt, .tar shards, '-'. One tensor file (.pt, .npy, .safetensors) "
-        "stands for all; without any the model runs on seeded noise of its own size.",
+        help="Images: files, folders, globs, @list.txt, .tar shards, '-'. One tensor file (.pt, .npy, "
+        ".safetensors) stands for all; without any the model runs on seeded noise of its own size.",
     ),
 ]
 InputShapeOpt = Annotated[

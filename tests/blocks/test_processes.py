@@ -10,16 +10,18 @@ import time
 
 import pytest
 import warm
-from block_runs import N_IMAGES, TINY, content, document, draw_images, run
+from block_runs import BROKEN, N_IMAGES, TINY, content, document, draw_images, run
 
 STATS = ("stats", "images", *TINY, "--size", "32", "--json")
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A folder in which there is `images`, a folder of all of them."""
+    """A folder in which there is `images`, a folder of all of them; some cannot be read."""
     place = tmp_path_factory.mktemp("blocks")
-    draw_images(place / "images", N_IMAGES)
+    folder = draw_images(place / "images", N_IMAGES)
+    for number in BROKEN:
+        (folder / f"{number:03d}.png").write_bytes(b"")
     return place
 
 
@@ -52,10 +54,15 @@ def test_several_processes_need_no_folder(place, alone):
 
 def test_every_image_is_in_one_block(alone):
     blocks = [json.loads(data) for name, data in alone[1].items() if name.startswith("activations")]
-    images = [image for block in blocks for image in block["images"]]
-    assert images == [f"images/{number:03d}.png" for number in range(N_IMAGES)]
-    assert alone[0]["certificate"]["images"] == N_IMAGES
-    assert alone[0]["certificate"]["blocks"] == len(blocks) == 13
+    images = [image for block in blocks for image in block["block"]["images"]]
+    broken = [one["name"] for block in blocks for one in block["block"]["broken"]]
+    assert sorted(images + broken) == [f"images/{number:03d}.png" for number in range(N_IMAGES)]
+    assert broken == [f"images/{number:03d}.png" for number in BROKEN]
+    certificate = alone[0]["certificate"]
+    assert (certificate["images"], certificate["broken"], certificate["blocks"]) == (N_IMAGES, 9, 13)
+    assert alone[0]["images"] == N_IMAGES - 9
+    (kind,) = alone[0]["input"]["broken"]
+    assert (kind["kind"], kind["count"], kind["names"]) == ("empty", 9, broken)
 
 
 def test_processes_that_get_no_block_are_no_trouble(place):

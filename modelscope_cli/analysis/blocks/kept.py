@@ -118,4 +118,3 @@ class Kept:
             machines=tuple(self._machines),
             dtype=document["options"]["dtype"],
         )
-

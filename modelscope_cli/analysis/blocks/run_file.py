@@ -15,8 +15,8 @@ from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.request import ModelRequest
 
 SCHEMA = "modelscope/blocks/1"
-# Of a request for a model: how much is said on the way, and what has been read of a file.
-_NOT_ASKED = ("progress", "headers")
+# How much is said on the way, what has been read of a file, and who decodes.
+_NOT_ASKED = ("progress", "headers", "workers")
 
 
 def describe_run(subject: Subject, options: Mapping[str, Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
