@@ -13,6 +13,7 @@ _HOMES = {
     "attack": "analysis.attack.attack",
     "check": "analysis.health.check",
     "check_images": "analysis.dataset.check_images",
+    "demo": "examples",
     "diff": "analysis.comparison.diff",
     "doctor": "analysis.predictions.doctor",
     "explain": "analysis.explaining.explain",
@@ -30,6 +31,7 @@ _HOMES = {
     "stats": "analysis.activations.stats",
     "summary": "analysis.summary.summary",
     "train": "training.train",
+    "verify": "analysis.blocks.verify",
     "watch": "watching.watch",
     "weights": "analysis.weights.weights",
 }
@@ -39,6 +41,7 @@ __all__ = [
     "attack",
     "check",
     "check_images",
+    "demo",
     "diff",
     "doctor",
     "explain",
@@ -57,6 +60,7 @@ __all__ = [
     "summary",
     "testing",
     "train",
+    "verify",
     "watch",
     "weights",
 ]
@@ -68,6 +72,7 @@ if TYPE_CHECKING:
     from modelscope_cli.analysis.activations.observe import observe
     from modelscope_cli.analysis.activations.stats import stats
     from modelscope_cli.analysis.attack.attack import attack
+    from modelscope_cli.analysis.blocks.verify import verify
     from modelscope_cli.analysis.comparison.diff import diff
     from modelscope_cli.analysis.dataset.check_images import check_images
     from modelscope_cli.analysis.explaining.explain import explain
@@ -80,6 +85,7 @@ if TYPE_CHECKING:
     from modelscope_cli.analysis.pruning.prune import prune
     from modelscope_cli.analysis.summary.summary import summary
     from modelscope_cli.analysis.weights.weights import scan, weights
+    from modelscope_cli.examples import demo
     from modelscope_cli.models.catalogue import list_models
     from modelscope_cli.rules.listing import list_rules
     from modelscope_cli.training.lrfind import lrfind

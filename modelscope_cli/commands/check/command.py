@@ -36,7 +36,7 @@ def check(
     dataset: own.DatasetOptions = own.DATASET,
     output: own.CheckOutputOptions = own.OUTPUT,
 ) -> int:
-    """Judge a model, or a data set, by rules, and exit with 1 where one is broken; `modelscope rules` lists them.
+    """Judge a model, or a data set, by rules, and exit with 1 if one is broken; see `modelscope rules`.
 
     Weights, activations, gradients, structure, budgets and predictions: each rule has a code, a threshold with its
     source, and a hint. Images are better than the noise that is taken without them. A folder without a model is
@@ -46,13 +46,13 @@ def check(
 
     Examples:
 
-      modelscope check samples/tiny_resnet.py:TinyResNet samples/star.png -c samples/sick.safetensors
+      modelscope check demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/sick.safetensors
 
       modelscope check resnet18 --weights none --max-params 25M --max-macs 5G --expect-output 1,1000
 
       modelscope check resnet18 --weights none --select MS1,MS4 --format github
 
-      modelscope check data/train --against data/val --fail-on warning
+      modelscope check demo/shapes --against demo --fail-on warning
     """
     from modelscope_cli.commands.check.github import append_summary, render_github
     from modelscope_cli.commands.check.junit import render_junit

@@ -33,7 +33,7 @@ def featuremaps(
     folder: groups.FolderOptions = groups.FOLDER,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> None:
-    """Save what the layers see in an image: one grid a layer, a contact sheet, report.json.
+    """Save what the layers see in an image: a grid for each layer, and a contact sheet.
 
     The forward stops after the last layer that was asked for. Gray cells are channels of a single value. Tokens and
     windows are laid where they lie in the image; what is left out, such as class tokens, is said. With --top-images
@@ -41,15 +41,16 @@ def featuremaps(
 
     Examples:
 
-      modelscope featuremaps samples/harbour.jpg --layer conv
+      modelscope featuremaps resnet34 demo/harbour.jpg --weights none --layer conv@1..4
 
-      modelscope featuremaps photo.jpg -l conv@16 --strongest --max-channels 16 --overlay
+      modelscope featuremaps demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors -l
+        block3 --strongest --max-channels 16 --overlay
 
-      modelscope featuremaps photo.jpg -m vit_b_16 -l 'encoder.layers.*.mlp' --cmap magma
+      modelscope featuremaps vit_b_32 demo/harbour.jpg --weights none -l 'encoder.layers.*.mlp' --cmap magma
 
-      modelscope featuremaps photo.jpg -m vit_b_16 --attention --overlay
+      modelscope featuremaps vit_b_32 demo/harbour.jpg --weights none --attention --overlay
 
-      modelscope featuremaps photos/ -m resnet18 -l layer3.1.conv2 --top-images 9 --max-channels 16
+      modelscope featuremaps demo/shapes -m resnet18 --weights none -l layer2.1.conv2 --top-images 9
     """
     from modelscope_cli.commands.featuremaps.table import featuremaps_columns, featuremaps_sheet
     from modelscope_cli.report.palette import make_palette
