@@ -112,7 +112,9 @@ def diff(
     )
     if is_run:
         modes = (mode, b_mode or mode)
-        record = comparison.run(as_given(inputs, keywords), modes, hook, hooks, layer, exclude)
+        given = as_given(inputs, keywords)
+        given = replace(given, request=replace(given.request, is_strict=settings.strict is True))
+        record = comparison.run(given, modes, hook, hooks, layer, exclude)
     else:
         record = comparison.of_weights()
     if plot is not None:
