@@ -67,6 +67,7 @@ class Inputs:
         files: the images by number; empty for noise and tensors.
         feed: what was noticed of the images so far.
         times: how often all of it is gone through.
+        block_size: images in each of these batches, but for the last; 0 of noise and tensors.
     """
 
     opened: InputInfo
@@ -77,6 +78,7 @@ class Inputs:
     warnings: tuple[Notice, ...] = ()
     preprocessing: Preprocessing | None = None
     make_blocks: Callable[[Iterable[int]], Iterator[Batch]] | None = field(default=None, repr=False)
+    block_size: int = 0
     files: FileList = field(default_factory=lambda: FileList(()), repr=False)
     feed: Feed = field(default_factory=Feed, repr=False)
     times: int = 1

@@ -88,6 +88,7 @@ def open_pictures(
         make_blocks=blocks,
         files=files,
         feed=feed,
+        block_size=len(groups[0]),
     )
 
 
