@@ -78,17 +78,17 @@ def groups_of(names: Sequence[Name]) -> list[Group]:
 def room_for(figure: "Figure", names: Sequence[Name]) -> float:
     """Return how many inches `write_names` needs on the left."""
     texts, blocks = _written(names)
-    return _widest(figure, texts) + (_widest(figure, blocks) + GAP if blocks else 0.0) + 2 * GAP
+    return _widest(figure, texts) + (_widest(figure, blocks) + GAP if blocks else 0.0) + 2.5 * GAP
 
 
 def write_names(axes: Any, names: Sequence[Name]) -> None:
     """Write a name to the left of every row 0, 1, 2, ... of axes, and the blocks of a deep network before them."""
     texts, _ = _written(names)
     axes.set_yticks(range(len(names)), texts, fontsize=POINTS)
-    axes.tick_params(axis="y", length=0, pad=72 * GAP / 2)
+    axes.tick_params(axis="y", length=0, pad=72 * GAP)
     if len(names) <= MOST_ACROSS:
         return
-    away = _widest(axes.figure, texts) + 1.5 * GAP
+    away = _widest(axes.figure, texts) + 2 * GAP
     for group in groups_of(names):
         axes.annotate(
             shortened(group.block),

@@ -6,7 +6,7 @@ What draws them says what stands at which place and how high; a `Panel` knows wh
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from modelscope_cli.report.canvas import ABOVE, INK, new_figure
+from modelscope_cli.report.canvas import ABOVE, INK, axes_at, new_figure
 from modelscope_cli.report.labels import shortened
 from modelscope_cli.report.layer_names import (
     MOST_ACROSS,
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 WIDTH = 15.0  # inches of a deep figure: 1,950 pixels at 130 dots
 _LEAST, _SIDE = 8.0, 2.5  # inches of a figure from left to right, and of what is beside its layers
 # Inches around the panels of a deep one, and from a panel up to what stands above it.
-_TITLE, _FOOT, _RIGHT, _BETWEEN = 0.4, 0.95, 0.25, 0.3
+_TITLE, _FOOT, _RIGHT, _BETWEEN = 0.4, 0.95, 0.35, 0.7
 _WORDS, _LEGEND, _LINE = 0.32, 0.56, 0.19
+_BOTH_ENDS: dict[str, Any] = {"axis": "x", "top": True, "labeltop": True}
 
 
 class Panel:
@@ -96,6 +97,7 @@ class Panel:
             other.spines["bottom"].set_position(("outward", 36))
             other.set_xlim(low, high)
             other.set_xlabel(words)
+            self.axes.tick_params(**_BOTH_ENDS)  # another axis takes the upper end away
         else:
             other = self.axes.twinx()
             other.set_ylim(low, high)
@@ -172,9 +174,8 @@ def _downwards(
     for some, room, ratio in zip(written, rooms, ratios, strict=True):
         rows = len(some or names[0])
         width = free * ratio / sum(ratios)
-        high = ROW * rows
         left += room
-        axes = figure.add_axes((left / WIDTH, 1 - (head + high) / whole, width / WIDTH, high / whole))
+        axes = axes_at(figure, left, head, width, ROW * rows)
         left += width
         _prepare(axes, some, rows)
         band_blocks(axes, some or names[0])
@@ -189,4 +190,4 @@ def _prepare(axes: Any, names: Sequence[Name], rows: int) -> None:
     else:
         axes.set_yticks([])
     axes.set_ylim(rows - 0.4, -0.6)
-    axes.tick_params(axis="x", top=True, labeltop=True)
+    axes.tick_params(**_BOTH_ENDS)

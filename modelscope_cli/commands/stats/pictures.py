@@ -87,17 +87,11 @@ def _draw_zeros(panel: Panel, rows: list[ActivationStats], near_zero: float) -> 
     zero = [100 * (row.zero_fraction or 0) for row in rows]
     panel.bars(places, near, width=0.9, color="#b8c4d6", label=f"|x| < {near_zero:g}")
     panel.bars(places, zero, width=0.9, color=LINE, label="exactly zero")
-    dead = [
-        (x, 100 * row.dead_channels / (row.channels or 1)) for x, row in enumerate(rows) if row.dead_channels
-    ]
+    dead = {
+        x: 100 * row.dead_channels / (row.channels or 1) for x, row in enumerate(rows) if row.dead_channels
+    }
     if dead:
-        panel.plot(
-            [place for place, _ in dead],
-            [share for _, share in dead],
-            "x",
-            color=ACCENT,
-            label="dead channels",
-        )
+        panel.plot(list(dead), list(dead.values()), "x", color=ACCENT, label="dead channels")
     panel.limits(0, 100)
     panel.say("percent")
     panel.legend(ncols=3)
