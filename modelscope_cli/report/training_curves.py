@@ -6,7 +6,7 @@ from typing import Any
 
 from modelscope_cli.records.naming import is_rectifier
 from modelscope_cli.records.watch import ScalarSeries, WatchedLayer, WatchedParameter
-from modelscope_cli.report.canvas import AMBER, MISSING
+from modelscope_cli.report.canvas import ACCENT, AMBER, MISSING
 
 Row = WatchedLayer | WatchedParameter
 Read = Callable[[Any], Sequence[float | None]]
@@ -81,6 +81,19 @@ def whole_steps(axes: Any) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(nbins="auto", integer=True))
 
 
+def smoothed(values: Sequence[float | None]) -> list[float | None]:
+    """Average exponentially with weight 0.9, corrected for the beginning."""
+    averages: list[float | None] = []
+    total = weight = 0.0
+    for value in values:
+        if value is None:
+            averages.append(None)
+            continue
+        total, weight = 0.9 * total + 0.1 * value, 0.9 * weight + 0.1
+        averages.append(total / weight)
+    return averages
+
+
 def draw_rates(axes: Any, rates: Sequence[ScalarSeries]) -> list[Any]:
     """Draw the learning rate of the first group of every optimizer on a scale of its own, at the right.
 
@@ -106,20 +119,27 @@ def draw_rates(axes: Any, rates: Sequence[ScalarSeries]) -> list[Any]:
     return lines
 
 
-def cut_off(axes: Any, values: Sequence[float], *, least: float = 0.0) -> None:
-    """Keep one enormous value from flattening everything else, and say what is cut off."""
-    if not values:
+def cut_off(axes: Any, values: Sequence[float | None], also: Sequence[float | None] = ()) -> None:
+    """Keep one enormous value from flattening everything else, and say what is cut off.
+
+    Args:
+        values: that say what is usual; `also`: that are drawn beside them.
+    """
+    known, others = _finite(values), _finite(also)
+    if not known:
         return
-    usual = sorted(values)[int(0.95 * (len(values) - 1))]
-    if max(values) <= 8 * usual or usual <= 0:
-        return
-    axes.set_ylim(least, 3 * usual)
-    say_cut(axes, max(values))
+    usual = known[int(0.95 * (len(known) - 1))]
+    highest = max([*known, *others])
+    if highest > 8 * usual > 0:
+        axes.set_ylim(min(0.0, known[0]), 3 * usual)
+        say_cut(axes, highest)
+
+
+def _finite(values: Sequence[float | None]) -> list[float]:
+    return sorted(value for value in values if value is not None and math.isfinite(value))
 
 
 def say_cut(axes: Any, highest: float) -> None:
     """Say that values lie above the upper edge, and how high."""
-    words = f"cut off here: up to {highest:.3g}"
-    axes.annotate(
-        words, (0.99, 0.985), xycoords="axes fraction", ha="right", va="top", fontsize=7.5, color="#8a5a00"
-    )
+    look: dict[str, Any] = {"xycoords": "axes fraction", "ha": "right", "va": "top", "color": ACCENT}
+    axes.annotate(f"cut off here: up to {highest:.3g}", (0.99, 0.985), fontsize=7.5, **look)

@@ -6,17 +6,18 @@ from typing import Any
 
 from modelscope_cli.commands.watch.heat import HeatPage, figure_title
 from modelscope_cli.records.watch import WatchedLayer, WatchRecord, labelling
+from modelscope_cli.report import heat_map
 from modelscope_cli.report import training_curves as curves
 from modelscope_cli.report.canvas import ACCENT, INK, axes_at, new_figure
+from modelscope_cli.report.depth_key import depth_colour, draw_depth_key, room_for_key
 from modelscope_cli.report.finding_marks import mark_steps, n_levels
-from modelscope_cli.report.labels import shortened
-from modelscope_cli.report.layer_names import MOST_ACROSS, POINTS, layer_names
+from modelscope_cli.report.layer_names import MOST_ACROSS, layer_names
 
 _WHAT = "means and standard deviations of the layers' outputs"
 # Inches of the lines: what is left free, the panels, what lies between, the key of colours.
 _LEFT, _TOP, _LEVEL, _BOTTOM, _WIDTH, _GAP = 0.85, 0.5, 0.15, 0.75, 7.6, 0.12
 _PANELS, _LOSS = (2.9, 2.9), 1.7
-_KEY_NAMES = 28
+_UNDER_LOSS = 0.4
 
 
 def draw_activations(record: WatchRecord) -> Any:
@@ -26,20 +27,17 @@ def draw_activations(record: WatchRecord) -> Any:
 
 def _draw_lines(record: WatchRecord) -> Any:
     rows = record.layers
-    steps = sorted({*curves.all_steps(rows), *(step for one in record.loss for step in one.step)})
-    labels = [shortened(label) for label in map(labelling(record.layers, record.parameters), rows)]
-    names = max(map(len, labels)) * POINTS * 0.62 / 72
+    labels = list(map(labelling(record.layers, record.parameters), rows))
     head = _TOP + _LEVEL * n_levels(record.findings)
     height = head + sum(_PANELS) + _LOSS + 2 * _GAP + _BOTTOM
     title = figure_title(record, _WHAT)
-    figure = new_figure(_LEFT + _WIDTH + 1.2 + names, height, title, is_laid_out=False)
+    figure = new_figure(_LEFT + _WIDTH + 0.8 + room_for_key(labels), height, title, is_laid_out=False)
     panels, top = [], head
     for high in (*_PANELS, _LOSS):
         panels.append(axes_at(figure, _LEFT, top, _WIDTH, high))
         top += high + _GAP
-    colours = _depth_colours()
-    for row in rows:
-        look: dict[str, Any] = {"color": colours(row.order / max(len(rows) - 1, 1)), "lw": 1.1}
+    for number, row in enumerate(rows):
+        look: dict[str, Any] = {"color": depth_colour(number, len(rows)), "lw": 1.1}
         panels[0].plot(row.series.step, curves.floats(row.series.mean), **look)
         positive = [v if v > 0 else math.nan for v in curves.floats(row.series.std)]
         panels[1].plot(row.series.step, positive, **look)
@@ -49,7 +47,7 @@ def _draw_lines(record: WatchRecord) -> Any:
     panels[1].set_ylabel("standard deviation")
     for axes in panels:
         axes.grid(lw=0.4, alpha=0.5)
-        axes.set_xlim(*curves.step_limits(steps))
+        axes.set_xlim(*_limits(record))
         curves.whole_steps(axes)
         if axes.get_yscale() != "linear":
             axes.yaxis.set_major_formatter("{x:g}")
@@ -59,33 +57,41 @@ def _draw_lines(record: WatchRecord) -> Any:
         axes.tick_params(labelbottom=False)
     line = mark_steps(panels, record.findings, _WIDTH)
     _draw_loss(panels[2], record, [line] if line else [])
-    _name_depths(figure, axes_at(figure, _LEFT + _WIDTH + 0.75, head, 0.14, sum(_PANELS) + _GAP), labels)
+    draw_depth_key(figure, (_LEFT + _WIDTH + 0.75, head, sum(_PANELS) + _GAP), labels)
     return figure
 
 
+def _limits(record: WatchRecord) -> tuple[float, float]:
+    """Return the first and the last step there is anything of."""
+    steps = {*curves.all_steps(record.layers), *(step for one in record.loss for step in one.step)}
+    validated = (step for one in record.facts.criteria if not one.is_training for step in one.series.step)
+    return curves.step_limits(sorted(steps | set(validated)))
+
+
 def _draw_heats(record: WatchRecord) -> Any:
-    from matplotlib.colors import LogNorm, SymLogNorm
+    from matplotlib.colors import LogNorm, Normalize, SymLogNorm
 
     rows, steps = record.layers, curves.all_steps(record.layers)
     labels = list(map(labelling(record.layers, record.parameters), rows))
-    levels = _LEVEL * n_levels(record.findings)
-    names = layer_names(labels)
-    above = levels + _LOSS + 0.6
-    page = HeatPage(record, _WHAT, names, labels, steps, n_heats=2, width=15.0, above=above)
-    grid = curves.grid_of(rows, steps, lambda series: series.mean)
+    above = _LEVEL * n_levels(record.findings) + _LEVEL + _LOSS + _UNDER_LOSS
+    page = HeatPage(record, _WHAT, layer_names(labels), labels, steps, n_maps=2, width=15.0, above=above)
     low, usual, high = _sizes(rows)
+    grid = curves.grid_of(rows, steps, lambda series: series.mean)
     far = max(_largest(grid), 2 * usual)
-    norm: Any = SymLogNorm(usual, vmin=-far, vmax=far) if far > 10 * usual else None
-    limits = {"norm": norm} if norm else {"vmin": -far, "vmax": far}
-    mean, image = page.heat(grid, "mean", cmap="RdBu_r", **limits)
+    norm: Any = SymLogNorm(usual, vmin=-far, vmax=far) if far > 10 * usual else Normalize(-far, far)
+    mean, image = page.draw(grid, "mean", cmap="RdBu_r", norm=norm)
     page.key(image)
     grid = curves.grid_of(rows, steps, lambda series: series.std)
     grid[grid <= 0] = math.nan
-    std, image = page.heat(grid, "standard deviation", cmap="viridis", norm=LogNorm(low, max(high, 2 * low)))
+    std, image = page.draw(grid, "standard deviation", cmap="viridis", norm=LogNorm(low, max(high, 2 * low)))
     page.key(image)
-    loss = axes_at(page.figure, page.place(0), page.top - 0.6 - _LOSS, page.width, _LOSS, sharex=mean)
+    top = page.top - heat_map.ABOVE - _UNDER_LOSS - _LOSS
+    loss = axes_at(page.figure, page.left(0), top, page.width, _LOSS)
+    for axes in (loss, mean, std):
+        axes.set_xlim(*_limits(record))
+    curves.whole_steps(loss)
     line = mark_steps([loss, mean, std], record.findings, page.width)
-    _draw_loss(loss, record, [line] if line else [])
+    _draw_loss(loss, record, [line] if line else [], is_beside=True)
     return page.finish("not recorded, not finite, or no deviation")
 
 
@@ -104,30 +110,31 @@ def _largest(grid: Any) -> float:
     return float(finite.max()) if finite.size else 1.0
 
 
-def _draw_loss(axes: Any, record: WatchRecord, more: list[Any]) -> None:
-    """Draw the losses of training and validation and the learning rate over the same steps, with a legend."""
+def _draw_loss(axes: Any, record: WatchRecord, more: list[Any], *, is_beside: bool = False) -> None:
+    """Draw the losses of training and validation and the learning rate over the same steps.
+
+    Args:
+        more: lines for the legend, which stands below, or where there is room beside.
+    """
     lines: list[Any] = []
+    losses = [value for one in record.loss for value in one.value]
+    validated: list[float | None] = []
     for number, series in enumerate(record.loss):
         label = "loss" + (f" of {series.optimizer}" if len(record.loss) > 1 else "")
-        style = ("-", "-.", ":")[number % 3]
-        lines += axes.plot(series.step, curves.floats(series.value), color=INK, lw=1.1, ls=style, label=label)
+        look: dict[str, Any] = {"color": INK, "lw": 1.1, "ls": ("-", "-.", ":")[number % 3], "label": label}
+        lines += axes.plot(series.step, curves.floats(series.value), **look)
     for one in record.facts.criteria:
         if not one.is_training and one.series.step:
-            values = curves.floats(one.series.value)
-            lines += axes.plot(one.series.step, values, "o-", ms=3, lw=1.0, color=ACCENT, label="validation")
-    curves.cut_off(axes, [v for one in record.loss for v in one.value if v is not None and math.isfinite(v)])
+            look = {"ms": 3, "lw": 1.0, "color": ACCENT, "label": "validation"}
+            lines += axes.plot(one.series.step, curves.floats(one.series.value), "o-", **look)
+            validated += one.series.value
+    curves.cut_off(axes, losses, validated)
     axes.set_ylabel("loss")
     axes.set_xlabel("step")
     lines += [*curves.draw_rates(axes, record.lr), *more]
-    axes.legend(
-        handles=lines,
-        loc="upper left",
-        bbox_to_anchor=(0.0, -0.24),
-        ncols=len(lines),
-        frameon=False,
-        fontsize=8,
-        borderaxespad=0.0,
-    )
+    corner, n_columns = ((1.14, 1.0), 1) if is_beside else ((0.0, -0.24), len(lines))
+    look = {"ncols": n_columns, "frameon": False, "fontsize": 8, "borderaxespad": 0.0}
+    axes.legend(handles=lines, loc="upper left", bbox_to_anchor=corner, **look)
 
 
 def _scale_means(axes: Any, rows: Sequence[WatchedLayer]) -> None:
@@ -145,21 +152,3 @@ def _few(axes: Any, format: str) -> str:
     """Return the format of the numbers between powers of ten: none where there are powers enough."""
     low, high = axes.get_ylim()
     return format if low > 0 and high < 1000 * low else ""
-
-
-def _depth_colours() -> Any:
-    """Colours from the first layer to the last; the palest would be lost on white."""
-    from matplotlib import colormaps
-    from matplotlib.colors import ListedColormap
-
-    return ListedColormap([colormaps["viridis"](i / 280) for i in range(256)])
-
-
-def _name_depths(figure: Any, axes: Any, labels: list[str]) -> None:
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Normalize
-
-    key = figure.colorbar(ScalarMappable(Normalize(0, max(len(labels) - 1, 1)), _depth_colours()), cax=axes)
-    stride = -(-len(labels) // _KEY_NAMES)
-    key.set_ticks(list(range(0, len(labels), stride)), labels=labels[::stride], fontsize=POINTS)
-    key.ax.invert_yaxis()

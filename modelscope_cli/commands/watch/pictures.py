@@ -10,6 +10,7 @@ from modelscope_cli.commands.watch.histograms import draw_histograms
 from modelscope_cli.records.watch import WatchRecord, labelling
 from modelscope_cli.report import training_curves as curves
 from modelscope_cli.report.canvas import SHARES, save_figure
+from modelscope_cli.report.heat_map import name_powers
 from modelscope_cli.report.layer_names import layer_names, parameter_names
 
 _MOSTLY = 0.9  # share of zeros that is marked
@@ -34,8 +35,8 @@ def draw_dead(record: WatchRecord) -> Any:
     labels = list(map(labelling(record.layers, record.parameters), rows))
     steps = curves.all_steps(rows)
     grid = curves.grid_of(rows, steps, lambda series: series.zero_fraction)
-    page = HeatPage(record, what, layer_names(labels), labels, steps, n_heats=1, width=10.0)
-    axes, image = page.heat(100 * grid, "", cmap=SHARES, vmin=0, vmax=100)
+    page = HeatPage(record, what, layer_names(labels), labels, steps, n_maps=1, width=10.0)
+    axes, image = page.draw(100 * grid, "", cmap=SHARES, vmin=0, vmax=100)
     page.key(image, "percent zero")
     mostly = [
         (step, line)
@@ -59,7 +60,7 @@ def draw_updates(record: WatchRecord) -> Any:
     names = parameter_names(row.name for row in rows)
     labels = list(map(labelling(record.layers, record.parameters), rows))
     page = HeatPage(
-        record, "gradients and updates of the weights", names, labels, steps, n_heats=2, width=15.0
+        record, "gradients and updates of the weights", names, labels, steps, n_maps=2, width=15.0
     )
     with np.errstate(all="ignore"):
         norms = np.log10(curves.grid_of(rows, steps, lambda series: series.grad_norm))
@@ -69,11 +70,11 @@ def draw_updates(record: WatchRecord) -> Any:
     usual = norms[np.isfinite(norms)]
     low, high = (math.floor(usual.min()), math.ceil(usual.max())) if usual.size else (-3, 1)
     high = max(high, low + 1)
-    _, image = page.heat(norms, "norm of the gradient", cmap="viridis", vmin=low, vmax=high)
-    page.key(image, powers=range(low, high + 1))
+    _, image = page.draw(norms, "norm of the gradient", cmap="viridis", vmin=low, vmax=high)
+    name_powers(page.key(image), low, high)
     words = "update / weight: about 0.001 is usual, 0.1 is far too much"
-    _, image = page.heat(ratios, words, cmap="RdBu_r", vmin=-6, vmax=0)
-    page.key(image, powers=range(-6, 1), extend="both")
+    _, image = page.draw(ratios, words, cmap="RdBu_r", vmin=-6, vmax=0)
+    name_powers(page.key(image, extend="both"), -6, 0)
     return page.finish("zero, or none")
 
 
