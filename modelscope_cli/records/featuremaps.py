@@ -44,6 +44,7 @@ class FeatureMapsRecord(Record):
 
     Attributes:
         contact_sheet: its name inside `out_dir`; both are None where nothing was drawn.
+        outputs: how many the layers gave; of a deep network `maps` has one a stage where nobody asked for layers.
         tensors: the file of the whole outputs; None without `--save-tensors`.
     """
 
@@ -53,3 +54,4 @@ class FeatureMapsRecord(Record):
     tensors: str | None = None
     not_called: tuple[str, ...] = ()
     hooks: tuple[HookReport, ...] = ()
+    outputs: int = 0

@@ -6,7 +6,7 @@ What draws them says what stands at which place and how high; a `Panel` knows wh
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from modelscope_cli.report.canvas import ABOVE, INK, axes_at, new_figure
+from modelscope_cli.report.canvas import ABOVE, INK, axes_at, fitted, new_figure
 from modelscope_cli.report.labels import shortened
 from modelscope_cli.report.layer_names import (
     MOST_ACROSS,
@@ -163,6 +163,7 @@ def _downwards(
     title: str, names: Sequence[Sequence[Name]], ratios: Sequence[float], legend_lines: int
 ) -> tuple["Figure", list[Panel]]:
     longest = max(len(some) for some in names)
+    title = fitted(title, WIDTH)
     head = _TITLE + _LINE * (title.count("\n") + legend_lines) + _LEGEND
     whole = head + ROW * longest + _FOOT
     figure = new_figure(WIDTH, whole, title, is_laid_out=False)

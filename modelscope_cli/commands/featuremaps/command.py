@@ -28,8 +28,23 @@ def featuremaps(
     first: FirstArg = None,
     images: opt.ImagesArg = None,
     layers: groups.LayerOptions = groups.LAYERS,
+    channels: Annotated[
+        str,
+        typer.Option(
+            "--channels",
+            metavar="LIST",
+            help="These, by number: 3,7,10..20; one number is that channel, not how many.",
+            show_default=False,
+        ),
+    ] = "",
     max_channels: Annotated[
-        int, whole("--max-channels", min=1, metavar="N", help="At most this many, evenly chosen.")
+        int,
+        whole(
+            "--max-channels",
+            min=1,
+            metavar="N",
+            help="At most this many, evenly chosen, where they are not named.",
+        ),
     ] = 64,
     strongest: Annotated[
         bool, typer.Option("--strongest", help="Choose the channels with the largest mean |activation|.")
@@ -70,13 +85,16 @@ def featuremaps(
     """Save what the layers see in an image: one grid a layer, a contact sheet, report.json.
 
     The forward stops after the last layer that was asked for. Gray cells are channels of a single value. Tokens and
-    windows are laid where they lie in the image; what is left out, such as class tokens, is said.
+    windows are laid where they lie in the image; what is left out, such as class tokens, is said. Without --layer a
+    deep network gives one grid a stage: the last output of each size of maps.
 
     Examples:
 
       modelscope featuremaps samples/harbour.jpg --layer conv
 
       modelscope featuremaps photo.jpg -l conv@16 --strongest --max-channels 16 --overlay
+
+      modelscope featuremaps samples/harbour.jpg -m resnet34 -w none -l layer1.0.conv1 --channels 3,7,10..20
 
       modelscope featuremaps photo.jpg -m vit_b_16 -l 'encoder.layers.*.mlp' --cmap magma
 
@@ -95,6 +113,7 @@ def featuremaps(
     record = ms.featuremaps(
         *asked,
         **said(layers),
+        channels=channels,
         max_channels=max_channels,
         strongest=strongest,
         scale=scale,

@@ -6,7 +6,7 @@ from typing import Any
 
 from modelscope_cli.commands.prune.table import prune_columns, weight_label
 from modelscope_cli.records.prune import PruneRecord
-from modelscope_cli.report.canvas import ACCENT, INK, LINE, axes_at, new_figure, tidy
+from modelscope_cli.report.canvas import ACCENT, INK, LINE, axes_at, fitted, new_figure, tidy
 from modelscope_cli.report.headline import given
 from modelscope_cli.report.layer_names import (
     MOST_ACROSS,
@@ -36,7 +36,7 @@ def draw_pruning(record: PruneRecord) -> Any:
     is_swept = len(record.sweep) > 1
     curves = _curves_of(record)
     said = "" if is_swept else "".join(f"\n{label}: {number(values[0])}" for values, _, label in curves)
-    title = _title(record) + said
+    title = fitted(_title(record) + said, _WIDTH)
     top = _TOP + _LINE * title.count("\n")
     rows = ROW * len(names)
     figure = new_figure(
@@ -93,7 +93,8 @@ def _curve(axes: Any, record: PruneRecord, values: list[float], at_zero: float, 
     axes.axvline(asked, color=ACCENT, lw=0.8, ls=":", zorder=0)
     if asked in finite:
         axes.plot([asked], [finite[asked]], "o", ms=7, color=ACCENT, clip_on=False, zorder=3)
-    axes.set_xlim(-2, 102)
+    most = max(points)
+    axes.set_xlim(-0.02 * most, 1.02 * most)
     axes.set_ylim(bottom=0)
     axes.set_ylabel(label)
     tidy(axes)

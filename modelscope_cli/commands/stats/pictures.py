@@ -1,25 +1,16 @@
-"""The pictures of `stats`: all distributions in one figure, and a correlation matrix a layer."""
+"""The picture of `stats`: all distributions in one figure; those of `--correlation` are in `correlation.py`."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import torch
-from PIL import Image
-from torch import Tensor
-
+from modelscope_cli.commands.stats.correlation import save_correlations
 from modelscope_cli.records.naming import counted, label_of
 from modelscope_cli.records.stats import ActivationStats, StatsRecord
-from modelscope_cli.report import grids, numbers, palette
 from modelscope_cli.report.canvas import ACCENT, INK, LINE
-from modelscope_cli.report.labels import file_stems
 from modelscope_cli.report.layer_names import layer_names
 from modelscope_cli.report.layer_panels import Panel, layer_panels
 
-CMAP = "RdBu_r"  # blue -1, white 0, red 1
-SIDE = 640  # pixels; small matrices are enlarged to about this
+__all__ = ["PICTURES", "draw_distributions", "save_correlations"]
 
 
 def draw_distributions(record: StatsRecord) -> Any:
@@ -95,35 +86,6 @@ def _draw_zeros(panel: Panel, rows: list[ActivationStats], near_zero: float) -> 
     panel.limits(0, 100)
     panel.say("percent")
     panel.legend(ncols=3)
-
-
-def save_correlations(
-    rows: Sequence[ActivationStats], matrices: Sequence[Tensor | None], folder: Path
-) -> tuple[ActivationStats, ...]:
-    """Write the `(C, C)` matrix of every row that has one, and return the rows with the names of the files."""
-    named = []
-    for row, matrix, stem in zip(rows, matrices, file_stems(rows), strict=True):
-        if matrix is None or row.correlation is None:
-            named.append(row)
-            continue
-        file = f"{stem}.png"
-        grids.save_png(grids.with_title(draw_matrix(matrix), _matrix_title(row), CMAP), folder / file)
-        named.append(replace(row, correlation=replace(row.correlation, file=file)))
-    return tuple(named)
-
-
-def draw_matrix(matrix: Tensor) -> Image.Image:
-    """Draw a `(C, C)` matrix of -1..1; rows of channels that never varied are gray."""
-    share = (torch.nan_to_num(matrix) + 1) / 2
-    colours = (share * (palette.N_COLOURS - 1)).round().to(torch.uint8)
-    colours[matrix.isnan()] = palette.FLAT
-    return grids.to_image(grids.enlarge(colours[None], max(SIDE, len(matrix)))[0], CMAP)
-
-
-def _matrix_title(row: ActivationStats) -> str:
-    correlation = row.correlation
-    mean_abs = numbers.number(correlation.mean_abs) if correlation else ""
-    return f"{label_of(row)}   {row.channels} channels   mean |correlation| {mean_abs or 'none'}"
 
 
 # What `record.plot()` draws; the first where no other is asked for.
