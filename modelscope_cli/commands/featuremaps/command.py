@@ -1,26 +1,13 @@
 """`modelscope featuremaps`."""
 
-from enum import StrEnum
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
 import modelscope_cli as ms
+from modelscope_cli.commands.featuremaps.options import CHANNELS, LOOK, ChannelOptions, LookOptions
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.groups import said, spread
 from modelscope_cli.shell.named_model import FirstArg
-from modelscope_cli.shell.numbers import whole
 from modelscope_cli.shell.output import emit
-
-
-class Scale(StrEnum):
-    """Over what the colours span."""
-
-    channel = "channel"
-    layer = "layer"
 
 
 @spread
@@ -28,52 +15,8 @@ def featuremaps(
     first: FirstArg = None,
     images: opt.ImagesArg = None,
     layers: groups.LayerOptions = groups.LAYERS,
-    channels: Annotated[
-        str,
-        typer.Option(
-            "--channels",
-            metavar="LIST",
-            help="These, by number: 3,7,10..20; one number is that channel, not how many.",
-            show_default=False,
-        ),
-    ] = "",
-    max_channels: Annotated[
-        int,
-        whole(
-            "--max-channels",
-            min=1,
-            metavar="N",
-            help="At most this many, evenly chosen, where they are not named.",
-        ),
-    ] = 64,
-    strongest: Annotated[
-        bool, typer.Option("--strongest", help="Choose the channels with the largest mean |activation|.")
-    ] = False,
-    scale: Annotated[
-        Scale, typer.Option("--scale", help="Colours span each channel's own range, or the layer's.")
-    ] = Scale.channel,
-    cmap: Annotated[
-        str, typer.Option("--cmap", metavar="NAME", help="Any matplotlib colour map.")
-    ] = "viridis",
-    cell: Annotated[
-        int | None,
-        whole(
-            "--cell",
-            min=1,
-            max=2048,
-            metavar="PIXELS",
-            help="Long side of a map.",
-            show_default="at least 96",
-        ),
-    ] = None,
-    overlay: Annotated[bool, typer.Option("--overlay", help="Blend the maps over the image.")] = False,
-    attention: Annotated[
-        bool, typer.Option("--attention", help="Draw where each head of the attention in the layers looks.")
-    ] = False,
-    save_tensors: Annotated[
-        Path | None,
-        typer.Option("--save-tensors", metavar="FILE", help="Save the whole outputs as .safetensors."),
-    ] = None,
+    channels: ChannelOptions = CHANNELS,
+    look: LookOptions = LOOK,
     hook: opt.HookOpt = None,
     model: groups.ModelOptions = groups.MODEL,
     input_shape: opt.InputShapeOpt = None,
@@ -109,20 +52,11 @@ def featuremaps(
     named, images = model.take("featuremaps", first, images)
     asked = model.request(named), prepared.request(images, model.seed, input_shape, named=input)
     choose_columns(featuremaps_columns(True), output.columns)
-    make_palette(cmap)
+    make_palette(look.cmap)
     asked[1].check_one("featuremaps")
     record = ms.featuremaps(
         *asked,
-        **said(layers),
-        channels=channels,
-        max_channels=max_channels,
-        strongest=strongest,
-        scale=scale,
-        cmap=cmap,
-        cell=cell,
-        overlay=overlay,
-        attention=attention,
-        save_tensors=save_tensors,
+        **said(layers, channels, look),
         hook=hook or (),
         out=folder.choose("featuremaps", named),
         force=output.force,
