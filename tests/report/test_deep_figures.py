@@ -128,10 +128,7 @@ def texts_of(figure: Any) -> list[Any]:
 
 def is_apart(one: Any, other: Any) -> bool:
     return (
-        one.x1 <= other.x0 + 1
-        or other.x1 <= one.x0 + 1
-        or one.y1 <= other.y0 + 2.5
-        or other.y1 <= one.y0 + 2.5
+        one.x1 <= other.x0 + 1 or other.x1 <= one.x0 + 1 or one.y1 <= other.y0 + 1 or other.y1 <= one.y0 + 1
     )
 
 
