@@ -25,7 +25,7 @@ def featuremaps(
     folder: groups.FolderOptions = groups.FOLDER,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> None:
-    """Save what the layers see in an image: one grid a layer, a contact sheet, report.json.
+    """Save what the layers see in an image: a grid for each layer, and a contact sheet.
 
     The forward stops after the last layer that was asked for. Gray cells are channels of a single value. Tokens and
     windows are laid where they lie in the image; what is left out, such as class tokens, is said. Without --layer a

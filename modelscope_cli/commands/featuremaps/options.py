@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from modelscope_cli.shell import completion
 from modelscope_cli.shell.numbers import whole
 
 
@@ -51,9 +52,15 @@ class LookOptions:
     scale: Annotated[
         Scale, typer.Option("--scale", help="Colours span each channel's own range, or the layer's.")
     ] = Scale.channel
-    cmap: Annotated[str, typer.Option("--cmap", metavar="NAME", help="Any matplotlib colour map.")] = (
-        "viridis"
-    )
+    cmap: Annotated[
+        str,
+        typer.Option(
+            "--cmap",
+            metavar="NAME",
+            help="A colour map of matplotlib.",
+            autocompletion=completion.one_of(*completion.COLOUR_MAPS),
+        ),
+    ] = "viridis"
     cell: Annotated[
         int | None,
         whole(
