@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.analysis.statistics.histogram import N_BINS, Histogram, grid
+from modelscope_cli.analysis.statistics.kernels import BlockKernels
 from modelscope_cli.analysis.statistics.moments import Moments, Wanted
 from modelscope_cli.analysis.statistics.sampling import even_sample, in_memory_order
 
@@ -19,7 +20,7 @@ ROW = 1 << 12
 # Rows shorter than this cost more to begin than to sum.
 MIN_ROW = 256
 # A tensor of more elements than this gives its histogram from an even sample of at least SAMPLE of them.
-HISTOGRAM_EXACT = 1_000_000
+HISTOGRAM_EXACT = 1 << 18
 HISTOGRAM_SAMPLE = 1 << 15
 _LANES = 4
 # Above this ratio of mean square to variance, E[x^2] - E[x]^2 in float32 would lose more than 1e-5.
@@ -107,16 +108,10 @@ def _add_up(sums: list[Tensor]) -> float:
 
 
 def _sum_of(flat: Tensor, change: Callable[[Tensor, Tensor], Tensor]) -> float:
-    """Sum `change(block, buffer)` over the blocks; `buffer` has the shape of the block and may take the result."""
+    """Sum `change(block, room)` over the blocks; `room` has the shape of the block and may take the result."""
     blocks = _blocks(flat)
-    buffer = torch.empty_like(blocks[0]) if blocks else flat
-    return _add_up([change(block, _part(buffer, block)).sum(1) for block in blocks])
-
-
-def _part(buffer: Tensor, block: Tensor) -> Tensor:
-    return (
-        buffer[: len(block)] if buffer.shape[1] == block.shape[1] else buffer.view(-1)[None, : block.shape[1]]
-    )
+    kernels = BlockKernels(blocks[0]) if blocks else None
+    return _add_up([change(block, kernels.room(block)).sum(1) for block in blocks if kernels])
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,31 +132,27 @@ def _scan(flat: Tensor, wanted: Wanted, row: int = ROW) -> _Scan:
     if not flat.numel():
         return _Scan()
     blocks = _blocks(flat, row)
-    buffer = torch.empty_like(blocks[0])
+    kernels = BlockKernels(blocks[0])
     edges, sums, norms = [], [], []
-    # Flags are written as float ones and zeros: exact up to 2**24 a row, and far quicker to count than booleans.
-    zeros: list[Tensor] = []
-    near_zeros: list[Tensor] = []
+    n_zero = n_near_zero = 0
     for block in blocks:
-        low, high = (edge.item() for edge in torch.aminmax(block))
-        edges.append((low, high))
         sums.append(block.sum(1))
         norms.append(torch.linalg.vector_norm(block, dim=1))
-        out = _part(buffer, block)
+        low, high = kernels.extremes(block)
+        edges.append((low, high))
         if (wanted.zero or wanted.channels) and low <= 0 <= high:
-            zeros.append(torch.eq(block, 0, out=out).sum(1))
+            n_zero += kernels.count_zeros(block)
         if wanted.near_zero and low < wanted.threshold and high > -wanted.threshold:
-            magnitude = block if low >= 0 else torch.abs(block, out=out)
-            near_zeros.append(torch.lt(magnitude, wanted.threshold, out=out).sum(1))
+            n_near_zero += kernels.count_below(block, wanted.threshold, is_negative=low < 0)
     all_norms = torch.cat(norms)
-    is_number = not any(math.isnan(low) for low, _ in edges)  # aminmax of a NaN is NaN twice
+    is_number = not any(math.isnan(low) for low, _ in edges)  # the extremes of a NaN are NaN twice
     return _Scan(
         low=min(low for low, _ in edges) if is_number else math.nan,
         high=max(high for _, high in edges) if is_number else math.nan,
         total=_add_up(sums),
         squares=all_norms.to(torch.float64).square().sum().item(),
-        n_zero=round(_add_up(zeros)),
-        n_near_zero=round(_add_up(near_zeros)),
+        n_zero=n_zero,
+        n_near_zero=n_near_zero,
         norms=all_norms,
     )
 

@@ -109,9 +109,7 @@ def _facts(record: StatsRecord) -> tuple[tuple[str, str], ...]:
         dead = sum(row.dead_channels or 0 for row in record.layers)
         facts.append(("dead channels", f"{numbers.count(dead)} (zero at every position of every image)"))
     if any(row.histogram and row.histogram.sampled for row in record.layers):
-        facts.append(
-            ("histogram", "log counts; of an even sample where the tensor has over a million elements")
-        )
+        facts.append(("histogram", "log counts; of an even sample where a batch has over 262,144 values"))
     else:
         facts.append(("histogram", "log counts"))
     facts += hook_facts(record.hooks)
