@@ -41,6 +41,7 @@ class Subject:
 
     Attributes:
         loaded: the model; a module that was handed over is where it was and as it was.
+        request: what was asked for as the model; None of one that was handed over.
         inputs: after `open`.
         first: the first batch of them.
         bound: after `bind`; no hooks before.
@@ -71,6 +72,8 @@ class Subject:
         self.progress = progress or SILENT
         self._invocation = invocation()
         self._given = as_given(inputs, keywords)
+        is_theirs = isinstance(model, (LoadedModel, nn.Module))
+        self.request = None if is_theirs else as_request(model, keywords)
         self.seed = seed_of(model, keywords)
         self._hooks = read_hooks(as_patterns(hook), command, has_backward=has_backward)
         self.loaded = load(model, keywords, self.progress)

@@ -55,6 +55,7 @@ class Inputs:
         preprocessing: how the pictures were prepared; None for noise and tensors.
         make_blocks: gives the batches with these numbers, 0 to `n_batches - 1`, in the order asked for; None where
             the inputs are not image files, which alone can be shared out among processes.
+        block_size: images in each of these, but for the last.
     """
 
     info: InputInfo
@@ -65,6 +66,7 @@ class Inputs:
     warnings: tuple[Notice, ...] = ()
     preprocessing: Preprocessing | None = None
     make_blocks: Callable[[Iterable[int]], Iterator[Batch]] | None = field(default=None, repr=False)
+    block_size: int = 0
 
     def __iter__(self) -> Iterator[Batch]:
         return self.make_batches()

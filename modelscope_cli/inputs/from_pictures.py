@@ -68,6 +68,7 @@ def open_pictures(
         tuple(notes),
         preprocessing=plan,
         make_blocks=batches,
+        block_size=len(groups[0]),
     )
 
 

@@ -64,6 +64,19 @@ class Keywords(ModelKeywords, InputKeywords, total=False):
     """What every function that runs a model takes beside its own keywords."""
 
 
+class BlockKeywords(Keywords, total=False):
+    """What every function takes beside that cuts a list of image files into blocks of `batch`.
+
+    Attributes:
+        resume: go on with the finished blocks of a run that was given the same `out` and did not end.
+        share: whether the other processes that torchrun has started call the same function with the same arguments;
+            each of them returns the whole record, the first alone writes files. On the command line always so.
+    """
+
+    resume: bool
+    share: bool
+
+
 class LearningKeywords(TypedDict, total=False):
     """What can be said of a training, however long it is and whatever for.
 
@@ -115,6 +128,7 @@ DEFAULTS: dict[str, Any] = {
     },
     **{"device": "auto", "dtype": "float32", "seed": 0, "offline": False},
     **{"input_shape": (), "size": None, "mean": None, "std": None, "normalize": True, "batch": None},
+    **{"resume": False, "share": False},
 }
 
 
@@ -146,6 +160,11 @@ def spelled_out(function: Callable[P, R]) -> Callable[P, R]:
 
     call.__signature__ = own.replace(parameters=[*parameters, *shared])  # type: ignore[attr-defined]
     return call
+
+
+def block_keywords(keywords: BlockKeywords) -> dict[str, bool]:
+    """Return those that say how blocks are gone through."""
+    return {"resume": keywords.get("resume", False), "share": keywords.get("share", False)}
 
 
 def _accepted(function: Callable[..., Any]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from modelscope_cli.shell.old_names import renewed
 
 USAGE, BUG = 2, 3
 
+<<<<<<< HEAD
 # As --help lists them; each is the function of its name in the module of its name.
 GROUPS = {
     "Look at a model": ("summary", "stats", "featuremaps", "predict", "explain"),
@@ -31,6 +32,15 @@ GROUPS = {
     "Files and names": ("weights", "models", "demo", "help"),
 }
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)
+=======
+# In the order in which --help lists them; each is the function of its name in the module of its name.
+COMMANDS = (
+    *("watch", "summary", "stats", "featuremaps", "grads"),
+    *("predict", "explain", "ablate", "prune", "attack"),
+    *("train", "lrfind"),
+    *("check", "rules", "verify", "diff", "weights", "models"),
+)
+>>>>>>> blocks
 # What follows the script belongs to the script.
 _SETTINGS: dict[str, dict[str, Any]] = {"watch": {"allow_interspersed_args": False}}
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from modelscope_cli.ranks import find_ranks
 from modelscope_cli.records.run import invocation, invoked_as
 from modelscope_cli.shell import console
 from modelscope_cli.shell import options as opt
@@ -160,6 +161,14 @@ class FolderOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockOptions:
+    """The folder of a command that goes through image files in blocks, alone or with others."""
+
+    out: opt.BlocksDirOpt = None
+    resume: opt.ResumeOpt = False
+
+
+@dataclass(frozen=True, slots=True)
 class OutputOptions:
     """How a result is shown, and how much is said on the way."""
 
@@ -171,19 +180,27 @@ class OutputOptions:
     quiet: opt.QuietOpt = False
     debug: opt.DebugOpt = False
 
-    def begin(self, more: tuple[str, ...] = ()) -> Destination:
-        """Remember how much to say and what may be overwritten; decide where the result goes. Comes first."""
+    def begin(self, more: tuple[str, ...] = (), *, is_shared: bool = False) -> Destination:
+        """Remember how much to say and what may be overwritten; decide where the result goes. Comes first.
+
+        Args:
+            is_shared: whether the processes that torchrun starts do it together; then one speaks for all.
+        """
         console.settings.is_quiet = self.quiet
         console.settings.is_debug = self.debug
-        invoked_as(console.settings.argv, console.settings.started, self.force)
+        console.settings.is_silent = is_shared and not find_ranks().is_first
+        # What a silent process finds written was written by the first.
+        is_forced = self.force or console.settings.is_silent
+        invoked_as(console.settings.argv, console.settings.started, is_forced)
         return destination(self.format, self.json, self.output, more)
 
 
-MODEL, INPUT, IMAGES, LAYERS, FOLDER, OUTPUT = (
+MODEL, INPUT, IMAGES, LAYERS, FOLDER, BLOCKS, OUTPUT = (
     ModelOptions(),
     InputOptions(),
     ImageOptions(),
     LayerOptions(),
     FolderOptions(),
+    BlockOptions(),
     OutputOptions(),
 )

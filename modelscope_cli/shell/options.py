@@ -232,6 +232,24 @@ OutDirOpt = Annotated[
         rich_help_panel=_OUTPUT,
     ),
 ]
+BlocksDirOpt = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        metavar="DIR",
+        help="Folder for the report and, over several batches of image files, every finished block: what --resume "
+        "and modelscope verify take. Blocks are computed with one thread; torchrun uses all cores.",
+        rich_help_panel=_OUTPUT,
+    ),
+]
+ResumeOpt = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        help="Go on with the blocks in --out, with any number of processes: the same bits as without a break.",
+        rich_help_panel=_OUTPUT,
+    ),
+]
 ForceOpt = Annotated[
     bool,
     typer.Option(
