@@ -82,13 +82,10 @@ def stats(
 
       modelscope stats vit_b_32 demo/harbour.jpg -w none --table attention
 
-<<<<<<< HEAD
-      modelscope stats resnet34 demo/harbour.jpg -w none --hook 'zero[3,7]@conv1' --hook print@fc
-=======
-      torchrun --nproc-per-node 8 -m modelscope_cli stats imagenet/val -m resnet50 --batch 256 --out activations
+      torchrun --nproc-per-node 2 -m modelscope_cli stats demo/tiny_resnet.py:TinyResNet demo/shapes
+        -c demo/tiny_resnet.safetensors --out activations
 
-      modelscope stats samples/harbour.jpg -m resnet34 -w none --hook 'zero[3,7]@conv1' --hook print@fc
->>>>>>> blocks
+      modelscope stats resnet34 demo/harbour.jpg -w none --hook 'zero[3,7]@conv1' --hook print@fc
     """
     from modelscope_cli.commands.stats.table import columns_of, stats_sheet
     from modelscope_cli.report.batch_norm_table import check_drift
