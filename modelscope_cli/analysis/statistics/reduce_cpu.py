@@ -11,7 +11,9 @@ from torch import Tensor
 from modelscope_cli.analysis.statistics.histogram import N_BINS, Histogram, grid
 from modelscope_cli.analysis.statistics.kernels import BlockKernels
 from modelscope_cli.analysis.statistics.moments import Moments, Wanted
+from modelscope_cli.analysis.statistics.quantiles import leading_digits
 from modelscope_cli.analysis.statistics.sampling import even_sample, in_memory_order
+from modelscope_cli.analysis.statistics.tally import Tally
 
 # Elements a chunk holds: 1 MB of float32 stays in cache, and a call is still long beside its overhead.
 CHUNK = 1 << 18
@@ -29,6 +31,7 @@ CANCELLATION = 20.0
 
 def reduce_on_cpu(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Moments:
     """Return the moments of a dense tensor of any dtype; see `reduce.reduce_tensor`."""
+    leading = Tally.of(leading_digits(x)) if wanted.quantiles else None
     x = x.to(_exact(x))
     flat = in_memory_order(x)
     n_nan = n_inf = 0
@@ -62,7 +65,14 @@ def reduce_on_cpu(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Moments
         n_near_zero=scan.n_near_zero if wanted.near_zero else None,
         alive=_alive(x, channel_dim, scan, is_by_channel) if wanted.channels else None,
         histogram=_histogram(flat, scan.low, scan.high) if wanted.histogram and n else None,
+        channel_zeros=_channel_zeros(x, channel_dim) if wanted.channel_zeros else None,
+        leading=leading,
     )
+
+
+def zeros_by_channel(x: Tensor, channel_dim: int) -> Tensor:
+    """Return how many values of each channel are zero, int64, on its device."""
+    return (x == 0).transpose(0, channel_dim).flatten(1).sum(1)
 
 
 def deviation_on_cpu(x: Tensor, centre: float) -> float:
@@ -189,6 +199,10 @@ def _sum_of_deviations(flat: Tensor, centre: float) -> float:
     # What float32 rounds off the centre would count once an element, so it is taken off by itself.
     near = rounded(centre, flat)
     return _sum_of(flat, lambda chunk, out: torch.sub(chunk, near, out=out).sub_(centre - near).abs_())
+
+
+def _channel_zeros(x: Tensor, channel_dim: int | None) -> tuple[int, ...] | None:
+    return tuple(zeros_by_channel(x, channel_dim).tolist()) if channel_dim is not None else None
 
 
 def _alive(x: Tensor, channel_dim: int | None, scan: _Scan, is_by_channel: bool) -> tuple[bool, ...] | None:

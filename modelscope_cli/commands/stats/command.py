@@ -23,6 +23,7 @@ class Table(StrEnum):
     layers = "layers"
     batch_norm = "batch-norm"
     attention = "attention"
+    channels = "channels"
 
 
 @spread
@@ -55,7 +56,8 @@ def stats(
         Table,
         typer.Option(
             "--table",
-            help="Which table to print; batch-norm needs --mode train, attention a model with attention.",
+            help="Which table to print: channels lists the dead ones by index, batch-norm needs --mode train, "
+            "attention a model with attention.",
             rich_help_panel="Output",
         ),
     ] = Table.layers,
@@ -66,6 +68,9 @@ def stats(
     Only finite values count; NaN and infinite ones are counted apart. A dead channel is zero at every position
     of every image. Nothing is kept in memory but the sums. In train mode the drift of every batch norm is shown:
     its batch's statistics beside the running ones. The table attention has the entropy of each head's weights.
+
+    A column p50, p01 or p99.9 is a quantile by its percentage, exact: a value of the data that at least so many
+    percent are not above. For quantiles, and with several batches for mad, the images are read twice.
 
     Image files are cut into blocks of --batch. Under torchrun all processes work on them, and --out keeps them:
     the bits are the same for any number of processes, after a break too. In train mode, with --correlation, --hook
