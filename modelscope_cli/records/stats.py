@@ -99,9 +99,9 @@ class ActivationStats:
         quantiles: by the name asked for, `p50`; the p-th is the smallest value that at least p % of the values are
             not above. None where none was asked for.
         channels, dead_channels: None where the output has no channels; dead is zero over all images.
-        dead_indices: which channels these are, counted from 0; `dead_inherited`: how many of them were dead already in
-            the output of the layer before, whose channels a pool, an activation, an identity or a batch norm passes on.
-        channel_zeros: of each channel, how many of its `numel / channels` values were zero; None where not asked for.
+        dead_indices: which channels these are, counted from 0; `dead_inherited`: how many of them were dead already
+            in the output of the layer before, whose channels a pool, an activation or a batch norm passes on.
+        channel_zeros: how many of the `numel / channels` values of each channel were zero; None where not asked for.
         problem: why there are no figures; then they are None.
     """
 

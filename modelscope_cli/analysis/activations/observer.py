@@ -130,11 +130,9 @@ def observe_activations(
     Raises:
         ForwardError: the model raised (exit 4).
     """
-    is_alone = n_batches in (None, 1)
+    at_first = replace(wanted, mad=wanted.mad and n_batches in (None, 1))
     observer = ActivationObserver(
-        replace(wanted, mad=wanted.mad and is_alone),
-        is_innermost_only=selection.is_innermost_only,
-        with_correlation=with_correlation,
+        at_first, is_innermost_only=selection.is_innermost_only, with_correlation=with_correlation
     )
     is_training = batch_norms is not None
 

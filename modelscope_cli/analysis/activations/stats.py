@@ -63,8 +63,8 @@ def stats(
         hook: what changes on the way, as `--hook` takes it.
         mode: `eval`, `train` (the record then has the drift of every batch norm), or `auto`, which is eval.
         columns: compute only what these columns of the table need; None for all but quantiles, which are named by
-            their percentage: `p01`, `p50`, `p99.9`. They are exact, and every image is read twice for them. `channel_zeros`
-            counts the zeros of each channel.
+            their percentage: `p01`, `p50`, `p99.9`. They are exact, and every image is read twice for them.
+            `channel_zeros` counts the zeros of each channel, and is left out as well.
         out: folder for `report.json`, the pictures of `correlation`, and over image files every finished block;
             `force`: it need not be empty.
 
@@ -85,7 +85,7 @@ def stats(
     selection = subject.select(layer, exclude)
     module = subject.loaded.module
     batch_norms = BatchNormObserver() if is_training else None
-    figures = {
+    figures: dict[str, Any] = {
         figure: plot is not None or columns is None or key in columns
         for figure, key in COLUMN_OF_FIGURE.items()
     }

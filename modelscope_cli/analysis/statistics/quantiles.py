@@ -1,13 +1,13 @@
 """Quantiles that are values of the data, exactly, over any number of batches and without keeping one of them.
 
-The 32 bits of a float, in an order that is that of the numbers, are two digits of 16 bits. The first time through the
-data the leading digit is counted, which tells in which of 65,536 buckets a quantile lies: its value to one step of
-bfloat16. The second time the trailing digit is counted, in those buckets only, which tells the value. Counts merge
-by addition.
+The 32 bits of a float, in an order that is that of the numbers, are two digits of 16 bits. The first time through
+the data the leading digit is counted, which tells in which of 65,536 buckets a quantile lies: its value to one step
+of bfloat16. The second time the trailing digit is counted, in those buckets only, which tells the value. Counts
+merge by addition.
 
 The p-th percentile is the smallest value that at least p % of the finite values are not above: an order statistic,
-`numpy.quantile(..., method="inverted_cdf")`. Numbers with more than 24 significant bits (float64, large integers) are
-rounded to float32 first, and those beyond its range count as its largest number.
+`numpy.quantile(..., method="inverted_cdf")`. Numbers with more than 24 significant bits (float64, large integers)
+are rounded to float32 first, and those beyond its range count as its largest number.
 """
 
 import math

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from modelscope_cli.records.naming import counted, index_ranges, label_of
+from modelscope_cli.records.naming import index_ranges, label_of
 from modelscope_cli.records.stats import ActivationStats
 from modelscope_cli.report import numbers
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
@@ -68,7 +68,7 @@ def dead_fact(rows: Sequence[ActivationStats], images: int) -> tuple[str, str]:
     inherited = sum(row.dead_inherited or 0 for row in rows)
     text = f"{numbers.count(dead)} (zero at every position of every image)"
     if inherited:
-        text += f", not counted again in the layers behind, which pass {numbers.count(inherited)} on"
+        text += f"; the {numbers.count(inherited)} that layers behind pass on are not counted again"
     if dead and images == 1:
-        text += f"; seen on {counted(images, 'image')} only: others may wake them"
+        text += f"; this is one image, and others may wake them"
     return "dead channels", text

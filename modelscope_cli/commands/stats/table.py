@@ -67,7 +67,7 @@ def _named(columns: str | None) -> tuple[str, ...]:
 def stats_columns(
     has_non_finite: bool, has_dead: bool, has_correlation: bool, quantiles: Sequence[str] = ()
 ) -> tuple[Column, ...]:
-    """All columns of `stats`, and the quantiles of these names; those with nothing to tell are left out of a person's table."""
+    """All columns of `stats`, with these quantiles; those with nothing to tell are left out of a person's table."""
     return (
         Column("name", "layer", _label, is_number=False, rank=0),
         Column("type", "type", lambda r: r.type, is_number=False, rank=7),
