@@ -101,7 +101,7 @@ class ActivationStats:
         channels, dead_channels: None where the output has no channels; dead is zero over all images.
         dead_indices: which channels these are, counted from 0; `dead_inherited`: how many of them were dead already
             in the output of the layer before, whose channels a pool, an activation or a batch norm passes on.
-        channel_zeros: how many of the `numel / channels` values of each channel were zero; None where not asked for.
+        channel_zeros: how many of the `numel / channels` values of each channel were zero; None where not asked.
         problem: why there are no figures; then they are None.
     """
 

@@ -47,7 +47,7 @@ def trailing_digits(x: Tensor, bucket: int) -> Tensor:
     leading = bucket - _HALF if bucket >= _HALF else -(bucket + 1)
     for bits in _bits_of(x):
         is_inside = (bits >> 16) == leading
-        if x.device.type == "cpu":
+        if _is_on_cpu(x):
             counts += _count(bits[is_inside] & 0xFFFF)
         else:  # without asking the device how many there are
             counts.scatter_add_(0, (bits & 0xFFFF).long(), is_inside.long())
@@ -93,7 +93,7 @@ def _value(bucket: int, digit: int | None) -> float:
 
 
 def _count(patterns: Tensor) -> Tensor:
-    if patterns.device.type == "cpu":
+    if _is_on_cpu(patterns):
         return torch.bincount(patterns, minlength=N_PATTERNS)
     counts = torch.zeros(N_PATTERNS, dtype=torch.int64, device=patterns.device)  # bincount would wait for it
     return counts.scatter_add_(0, patterns.long(), torch.ones_like(patterns, dtype=torch.int64))
@@ -102,9 +102,13 @@ def _count(patterns: Tensor) -> Tensor:
 def _bits_of(x: Tensor) -> Iterable[Tensor]:
     """Return the bits of all values as float32, in chunks that stay in cache on a CPU."""
     flat = in_memory_order(x)
-    if x.device.type != "cpu":
+    if not _is_on_cpu(x):
         return (_as_float32(flat).view(torch.int32),)
     return (_as_float32(chunk).view(torch.int32) for chunk in torch.split(flat, _CHUNK))
+
+
+def _is_on_cpu(x: Tensor) -> bool:
+    return x.device.type == "cpu"
 
 
 def _as_float32(flat: Tensor) -> Tensor:

@@ -70,5 +70,5 @@ def dead_fact(rows: Sequence[ActivationStats], images: int) -> tuple[str, str]:
     if inherited:
         text += f"; the {numbers.count(inherited)} that layers behind pass on are not counted again"
     if dead and images == 1:
-        text += f"; this is one image, and others may wake them"
+        text += "; this is one image, and others may wake them"
     return "dead channels", text
