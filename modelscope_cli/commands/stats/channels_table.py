@@ -68,7 +68,7 @@ def dead_fact(rows: Sequence[ActivationStats], images: int) -> tuple[str, str]:
     inherited = sum(row.dead_inherited or 0 for row in rows)
     text = f"{numbers.count(dead)} (zero at every position of every image)"
     if inherited:
-        text += f"; the {numbers.count(inherited)} that layers behind pass on are not counted again"
+        text += f", not counting {numbers.count(inherited)} that later layers pass on"
     if dead and images == 1:
-        text += "; this is one image, and others may wake them"
+        text += "; this is one image, others may wake them"
     return "dead channels", text
