@@ -27,7 +27,7 @@ class LoadOptions:
     weights: opt.WeightsOpt = "auto"
     checkpoint: opt.CheckpointOpt = None
     key: opt.KeyOpt = None
-    strict: opt.StrictOpt = True
+    strict: opt.StrictOpt = None
     num_classes: opt.NumClassesOpt = None
     model_arg: opt.ModelArgsOpt = None
     device: opt.DeviceOpt = "auto"
@@ -90,6 +90,7 @@ class ImageOptions:
         input_shape: list[str] | None = None,
         batch: int | None = None,
         named: list[str] | None = None,
+        workers: int | None = None,
     ) -> "InputRequest":
         """Return what was asked for; the files are there.
 
@@ -97,11 +98,11 @@ class ImageOptions:
             UsageError, CannotRunError: a glob that matches nothing, a file that is missing, an `--input` that is
                 not NAME=SPEC (exit 2, 4).
         """
-        from modelscope_cli.inputs.files import find_pictures
+        from modelscope_cli.inputs.files import check_pictures
         from modelscope_cli.inputs.grammar import files_of
         from modelscope_cli.inputs.request import InputRequest
 
-        find_pictures(file for file in (*(images or ()), *files_of(named or ())) if file != "-")
+        check_pictures(file for file in (*(images or ()), *files_of(named or ())) if file != "-")
         return InputRequest(
             files=tuple(images or ()),
             named=tuple(named or ()),
@@ -112,6 +113,7 @@ class ImageOptions:
             normalize=self.normalize,
             batch=batch,
             seed=seed,
+            workers=workers,
         )
 
 
@@ -126,11 +128,12 @@ class InputOptions:
     std: opt.StdOpt = None
     normalize: opt.NormalizeOpt = True
     batch: opt.BatchOpt = None
+    workers: opt.WorkersOpt = None
 
     def request(self, images: list[str] | None, seed: int) -> "InputRequest":
         """Return what was asked for; see `ImageOptions.request`."""
         prepared = ImageOptions(self.size, self.mean, self.std, self.normalize)
-        return prepared.request(images, seed, self.input_shape, self.batch, self.input)
+        return prepared.request(images, seed, self.input_shape, self.batch, self.input, self.workers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,6 +137,7 @@ class Blocks:
             self._agree(folder)
             place = meeting_place() if self._ranks.world > 1 else None
             yield Kept(folder, subject, this_machine(subject.loaded), place)
+            self._wait_for_others()
 
     def _refuse_alone(self, alone: str) -> None:
         if alone and self._is_shared:
@@ -190,7 +191,6 @@ class Blocks:
             if self.is_first and self._ranks.world > 1:
                 meeting_place().set(_FOLDER, str(path))
             yield BlockFolder(path)
-            self._wait_for_readers()
         finally:
             if self.is_first:
                 rmtree(path, ignore_errors=True)
@@ -227,8 +227,8 @@ class Blocks:
         except Exception as error:  # of torch, which has several
             raise CannotRunError("the first process has gone", "start the command again") from error
 
-    def _wait_for_readers(self) -> None:
-        """Let the first process be the last to leave a folder that goes with it."""
+    def _wait_for_others(self) -> None:
+        """Let the first process be the last to leave: the folder, or the store they meet in, may go with it."""
         if self._ranks.world == 1:
             return
         with suppress(Exception):  # those who were killed read no more
@@ -244,8 +244,8 @@ def _why_alone(subject: Subject) -> str:
     inputs, given = subject.inputs, subject.given
     if inputs.make_blocks is None:
         return f"{given.name} is not a list of image files"
-    if given.images or "-" in inputs.info.files:
+    if inputs.files.has_given:
         return f"{given.name} is not in a file"
-    if inputs.n_images == 1 and len(inputs.info.files) > 1:
+    if inputs.n_listed != len(inputs.files):
         return "the images are one sample"
     return ""

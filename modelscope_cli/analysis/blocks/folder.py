@@ -1,14 +1,16 @@
 """The folder in which finished blocks lie, a file each, and `run.json`, which says what they are blocks of."""
 
+import hashlib
 import json
 import os
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from modelscope_cli.analysis.blocks.exact import from_plain, to_text
 from modelscope_cli.errors import CannotRunError
+from modelscope_cli.inputs.broken import Broken
 from modelscope_cli.records.certificate import Machine
 from modelscope_cli.report.folder import make_folder, write_bytes, write_with
 
@@ -22,14 +24,23 @@ class Block:
     Attributes:
         images: the files that went through the model, in order; `broken`: those that cannot be read.
         machine: that computed it.
-        result: what the analysis made of it, as `exact.to_text` writes it.
+        result: what the analysis made of it, as plain values; None of a block without images.
     """
 
     number: int
     images: tuple[str, ...]
-    broken: tuple[str, ...]
+    broken: tuple[Broken, ...]
     machine: Machine
-    result: str
+    result: Any = field(default=None, repr=False)
+
+    @property
+    def n_images(self) -> int:
+        return len(self.images)
+
+    @property
+    def names(self) -> list[str]:
+        """All files it is made of."""
+        return sorted([*self.images, *(one.name for one in self.broken)])
 
 
 class BlockFolder:
@@ -67,17 +78,13 @@ class BlockFolder:
         """Return when the last block was finished, in nanoseconds of the file system's clock."""
         return (self.path / BLOCKS).stat().st_mtime_ns
 
-    def write(self, phase: str, block: Block) -> None:
-        """Write a finished block.
+    def write(self, phase: str, block: Block, result: str) -> None:
+        """Write a finished block; `result` is the text of what it holds.
 
         Raises:
             CannotRunError: it cannot be written (exit 4).
         """
-        text = (
-            f'{{"block":{block.number},"images":{to_text(block.images)},"broken":{to_text(block.broken)},'
-            f'"machine":{to_text(block.machine)},\n"result":{block.result}}}\n'
-        )
-        data = text.encode()
+        data = f'{{"block":{to_text(block)},\n"result":{result}}}\n'.encode()
 
         def write_through(beside: Path) -> None:
             with beside.open("wb") as file:
@@ -87,8 +94,8 @@ class BlockFolder:
 
         write_with(self._file(phase, block.number), write_through)
 
-    def read(self, phase: str, number: int) -> tuple[Block, Any, bytes]:
-        """Return a block, its result as plain values, and the bytes of its file.
+    def read(self, phase: str, number: int) -> tuple[Block, bytes]:
+        """Return a block and the hash of its file.
 
         Raises:
             CannotRunError: it is not there, or damaged (exit 4).
@@ -97,17 +104,11 @@ class BlockFolder:
         try:
             data = path.read_bytes()
             found = json.loads(data)
-            block = Block(
-                found["block"],
-                tuple(found["images"]),
-                tuple(found["broken"]),
-                from_plain(Machine, found["machine"]),
-                "",
-            )
-            return block, found["result"], data
+            block = replace(from_plain(Block, found["block"]), result=found["result"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             message = f"block '{path}' cannot be read: {error}"
             raise CannotRunError(message, f"rm {path}   and --resume computes it again") from error
+        return block, hashlib.sha256(data).digest()
 
     def _file(self, phase: str, number: int) -> Path:
         return self.path / BLOCKS / f"{phase.replace(' ', '-')}-{number:06d}.json"

@@ -3,10 +3,9 @@
 import hashlib
 import inspect
 import json
-import os
 import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +18,6 @@ from modelscope_cli.records.certificate import Machine
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 # Whose source goes with the version of torch, which the blocks note anyway.
 _PUBLISHED = ("torch.", "torchvision.", "timm.", "transformers.")
-
-
-def list_sha256(files: Sequence[str]) -> str:
-    """Return the hash of a list of files: their names as typed and their sizes, in order."""
-    digest = hashlib.sha256()
-    for name in files:
-        try:
-            size = os.stat(name).st_size
-        except OSError:
-            size = -1
-        digest.update(f"{name}\0{size}\n".encode(errors="surrogateescape"))
-    return digest.hexdigest()
 
 
 def options_sha256(options: Mapping[str, Any]) -> str:

@@ -36,15 +36,14 @@ class Kept:
         self._meeting_place = meeting_place
         self._digest = hashlib.sha256()
         self._machines: dict[Machine, None] = {}
-        self._broken: dict[int, int] = {}
 
     def over(self, phase: str, compute: Callable[[Batch], T], kind: type[T]) -> Iterator[T]:
         """Compute blocks of a phase until none is left, and give the partial results of all, in order."""
-        for partial in self._subject.track(self._all(phase, compute), phase):
-            if partial is not None:  # none of its images can be read
-                yield from_plain(kind, partial)
+        for block in self._subject.track(self._all(phase, compute), phase):
+            if block.result is not None:
+                yield from_plain(kind, block.result)
 
-    def _all(self, phase: str, compute: Callable[[Batch], Any]) -> Iterator[Any]:
+    def _all(self, phase: str, compute: Callable[[Batch], Any]) -> Iterator[Block]:
         assert self._inputs.make_blocks is not None
         n_taken = 0
         for batch in self._inputs.make_blocks(self._claimed(phase)):
@@ -70,8 +69,8 @@ class Kept:
 
     def _finish(self, phase: str, batch: Batch, compute: Callable[[Batch], Any]) -> None:
         partial = compute_block(batch, compute, self._subject.seed) if batch.n_images else None
-        images, broken = names_in(batch)
-        self._folder.write(phase, Block(batch.block, images, broken, self._machine, to_text(partial)))
+        block = Block(batch.block, batch.names, batch.broken, self._machine)
+        self._folder.write(phase, block, to_text(partial))
 
     def _wait_for(self, phase: str, number: int) -> None:
         """Wait for a block that another process computes.
@@ -88,28 +87,28 @@ class Kept:
                 raise CannotRunError(message, "the same command with --resume goes on")
             time.sleep(_POLL_S)
 
-    def take(self, phase: str, number: int) -> Any:
-        """Return the partial result of a block as plain values, and remember what the certificate has to say of it.
+    def take(self, phase: str, number: int) -> Block:
+        """Return a finished block, and remember what the certificate has to say of it.
 
         Raises:
-            CannotRunError: it holds other images than it should (exit 4).
+            CannotRunError: it is not there, damaged, or holds other images than it should (exit 4).
         """
-        block, result, data = self._folder.read(phase, number)
+        block, sha256 = self._folder.read(phase, number)
         size = self._inputs.block_size
-        expected = self._inputs.info.files[number * size : (number + 1) * size]
-        if block.number != number or sorted(block.images + block.broken) != sorted(expected):
+        expected = sorted(file.name for file in self._inputs.files[number * size : (number + 1) * size])
+        if block.number != number or block.names != expected:
             message = f"block {number} of '{self._folder.path}' does not hold the images it should"
             raise CannotRunError(message, "leave out --resume, and give another --out")
-        self._digest.update(hashlib.sha256(data).digest())
+        self._digest.update(sha256)
         self._machines[block.machine] = None
-        self._broken[number] = len(block.broken)
-        return result
+        self._inputs.feed.broken.take(number, block.broken)
+        return block
 
     def certificate(self, document: dict[str, Any]) -> Certificate:
         """Return what all blocks together vouch for."""
         return Certificate(
-            images=len(self._inputs.info.files),
-            broken=sum(self._broken.values()),
+            images=len(self._inputs.files),
+            broken=len(self._inputs.feed.broken),
             blocks=self._inputs.n_batches,
             block_size=self._inputs.block_size,
             list_sha256=document["list_sha256"],
@@ -119,8 +118,3 @@ class Kept:
             machines=tuple(self._machines),
             dtype=document["options"]["dtype"],
         )
-
-
-def names_in(batch: Batch) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the files of a batch that went through the model, and those that cannot be read."""
-    return batch.names, tuple(one.name for one in getattr(batch, "broken", ()))

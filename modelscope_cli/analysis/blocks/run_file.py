@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 
-from modelscope_cli.analysis.blocks.identity import list_sha256, model_sha256, options_sha256
+from modelscope_cli.analysis.blocks.identity import model_sha256, options_sha256
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.request import ModelRequest
 
 SCHEMA = "modelscope/blocks/1"
-# Of a request for a model: how much is said on the way, and what has been read of a file.
-_NOT_ASKED = ("progress", "headers")
+# How much is said on the way, what has been read of a file, and who decodes.
+_NOT_ASKED = ("progress", "headers", "workers")
 
 
 def describe_run(subject: Subject, options: Mapping[str, Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
@@ -40,10 +40,10 @@ def describe_run(subject: Subject, options: Mapping[str, Any], keywords: Mapping
     return {
         "schema": SCHEMA,
         "command": subject.command,
-        "files": len(inputs.info.files),
+        "files": len(inputs.files),
         "blocks": inputs.n_batches,
         "threads": torch.get_num_threads(),
-        "list_sha256": list_sha256(inputs.info.files),
+        "list_sha256": inputs.files.sha256(),
         "model_sha256": model_sha256(subject.loaded.module),
         "options_sha256": options_sha256(every),
         "options": every,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SAMPLE = 8
 REPORT = "report.json"
 # What a report says of how it was made, and not of what was found.
-_CIRCUMSTANCES = {"tool", "argv", "elapsed_ms", "warnings", "out_dir", "files", TIMING}
+_CIRCUMSTANCES = {"tool", "argv", "elapsed_ms", "warnings", "out_dir", "files", "feeding", TIMING}
 
 
 @spelled_out

@@ -80,9 +80,9 @@ class Verifying:
             partial = compute_block(batch, compute, self._subject.seed) if batch.n_images else None
             self._compare(phase, batch, to_text(partial))
         for number in range(inputs.n_batches):
-            result = self._kept.take(phase, number)
-            if result is not None:
-                yield from_plain(kind, result)
+            block = self._kept.take(phase, number)
+            if block.result is not None:
+                yield from_plain(kind, block.result)
 
     def certificate(self, document: dict[str, Any]) -> Certificate:
         """Return what the blocks vouch for as they lie in the folder."""
@@ -97,10 +97,9 @@ class Verifying:
             raise CannotRunError(message, "the command that began it goes on with --resume")
 
     def _compare(self, phase: str, batch: Batch, text: str) -> None:
-        block, result, _ = self._folder.read(phase, batch.block)
-        again = json.loads(text)
+        block, _ = self._folder.read(phase, batch.block)
         is_same_machine = block.machine == self.machine
-        gap = gap_between(result, again)
+        gap = gap_between(block.result, json.loads(text))
         is_equal = gap == 0.0
         passed = is_equal if is_same_machine else gap is not None and gap <= TOLERANCE
         self.checked.append(

@@ -84,14 +84,12 @@ def stats(
 
       modelscope stats vit_b_32 demo/harbour.jpg -w none --table attention
 
-      torchrun --nproc-per-node 2 -m modelscope_cli stats demo/tiny_resnet.py:TinyResNet demo/shapes
-        -c demo/tiny_resnet.safetensors --out activations
-
       modelscope stats resnet34 demo/harbour.jpg -w none --hook 'zero[3,7]@conv1' --hook print@fc
+
+      torchrun --nproc-per-node 2 -m modelscope_cli stats resnet18 'demo/shapes/*/*.jpg' -w none --batch 8
     """
     from modelscope_cli.commands.stats.table import columns_of, stats_sheet
     from modelscope_cli.report.batch_norm_table import check_drift
-    from modelscope_cli.report.canvas import check_figure
 
     where = output.begin(is_shared=True)
     named, images = model.take("stats", first, images)
@@ -99,8 +97,6 @@ def stats(
     if table == Table.batch_norm:
         check_drift(mode == opt.Mode.train)
     columns = columns_of(table, output.columns)
-    if plot is not None:
-        check_figure(plot, output.force)
     record = ms.stats(
         *asked,
         **said(layers),
