@@ -69,7 +69,7 @@ class Forward:
         answers: the predicted class of every image; None where the model is not a classifier.
         is_input_finite: whether what the model was given is.
         output_spread: the largest difference between the outputs for two images that differ; None where none do,
-            or where the output is not a row an image.
+            or where the output is not one row per image.
     """
 
     activations: tuple[ActivationStats, ...]

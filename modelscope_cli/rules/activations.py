@@ -110,7 +110,7 @@ def _near_zero(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
             first, *others = run
             share = max(row.near_zero_fraction or 0.0 for row in (first, *others))
             seen = f"{first.near_zero_fraction:.1%} of |x| lie below {evidence.forward.near_zero:g}"
-            more = f"; {len(others)} after it likewise" if others else ""
+            more = f"; the same in {counted(len(others), 'layer')} after it" if others else ""
             yield Sighting(label_of(first), share, seen + more)
 
 
@@ -130,7 +130,7 @@ def _variance_ratio(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         f"the standard deviation is {typical[0]:.3g} in the layers up to {label_of(before[-1][1])} and "
         f"{typical[1]:.3g} from {label_of(after[0][1])} on"
     )
-    yield Sighting(label_of(odd[0][1]), ratio, f"{words}: variances {ratio:.2g} apart")
+    yield Sighting(label_of(odd[0][1]), ratio, f"{words}: the variances differ by a factor of {ratio:.2g}")
 
 
 def _level_shifts(values: Sequence[float]) -> Iterator[tuple[float, int]]:
@@ -154,14 +154,14 @@ def _drift(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         spread = abs(math.log(row.var_ratio)) if row.var_ratio > 0 else math.inf
         value = max(row.mean_gap, spread)
         if not value <= threshold:
-            off = f"lies {row.mean_gap:.2g} running standard deviations off"
+            off = f"lies {row.mean_gap:.2g} running standard deviations away"
             varies = f"varies {row.var_ratio:.2g} times as much"
             yield Sighting(label_of(row), value, f"the batch {off} and {varies}")
 
 
 def _no_drift_to_judge(evidence: Evidence, threshold: float) -> str | None:
     if not evidence.is_real:
-        return "noise is not what the statistics were taken from: give images"
+        return "noise says nothing about the running statistics: give images"
     return "its batch norms have not seen a batch yet" if evidence.is_fresh else None
 
 
@@ -185,7 +185,7 @@ RULES = (
         severity=WARNING,
         sentence="most channels of a ReLU are zero at every position of every image",
         threshold=0.5,
-        measure="share of channels, where each had 1000 values or 100 images to fire",
+        measure="share of channels, if each had 1000 values or 100 images to fire",
         source=_DEBUGGER.format(rule="DeadRelu", default="threshold_layer = 50 %"),
         hint="lower the learning rate, look at the biases before it, or use a leaky activation",
         needs=_FORWARD,
@@ -222,7 +222,7 @@ RULES = (
         code="MS205",
         name="near-zero-activations",
         severity=WARNING,
-        sentence="the output of a convolution, linear layer or norm is next to nothing",
+        sentence="the output of a convolution, linear layer or norm is almost zero",
         threshold=0.95,
         measure="share of |x| < 1e-6",
         source="float32 has a resolution of 1.2e-7: such values all but vanish beside a signal near 1",
@@ -235,11 +235,12 @@ RULES = (
         code="MS206",
         name="poor-initialisation",
         severity=WARNING,
-        sentence="the variance of the outputs of convolutions and linear layers changes by orders along the depth",
+        sentence="the variance of the outputs of convolutions and linear layers changes by orders of magnitude "
+        "with depth",
         threshold=1e6,
-        measure="ratio of the median variances before and behind the place where they differ most",
+        measure="ratio of the median variances before and after the place where they differ most",
         source="Glorot & Bengio 2010, section 4.2: keep it; own measurement: 1 to 466 in 8 untrained networks",
-        hint="torch.nn.init.kaiming_normal_(weight, nonlinearity='relu'), or a norm behind each layer",
+        hint="torch.nn.init.kaiming_normal_(weight, nonlinearity='relu'), or a norm after each layer",
         needs=_FORWARD,
         judge=_variance_ratio,
         excuse=_nothing_seen,
@@ -248,7 +249,7 @@ RULES = (
         code="MS207",
         name="batch-norm-drift",
         severity=WARNING,
-        sentence="the running statistics of a batch norm are not those of these images",
+        sentence="the running statistics of a batch norm do not match these images",
         threshold=3,
         measure="the larger of |batch mean - running mean| in running standard deviations and |ln(variance ratio)|",
         source="own measurement: at most 1.1 for a trained network on 1 to 10 of its images; 3: 20-fold variance",

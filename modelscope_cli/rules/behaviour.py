@@ -34,7 +34,7 @@ def _too_few(evidence: Evidence, threshold: float) -> str | None:
 def _repeat(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     gap = evidence.repeat_gap
     if gap is not None and gap > threshold:
-        words = f"two runs on the same input in eval mode lie {gap:.2g} of the output apart"
+        words = f"two runs on the same input in eval mode differ by {gap:.2g} of the output"
         is_meant = bool(evidence.draws) and not any("dropout" in draw for draw in evidence.draws)
         source = f"; it draws {some(evidence.draws)}" if evidence.draws else ""
         yield Sighting(None, gap, words + source, WARNING if is_meant else None)
@@ -51,14 +51,14 @@ def _no_output_to_judge(evidence: Evidence, threshold: float) -> str | None:
     assert evidence.settled is not None
     if not evidence.settled.is_finite:
         return "the forward pass is not finite"
-    return "the output is not a row an image" if evidence.settled.output_spread is None else None
+    return "the output is not one row per image" if evidence.settled.output_spread is None else None
 
 
 def _disagreement(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     gap = evidence.train.output_gap if evidence.train else None
     if gap is not None and gap > threshold:
         yield Sighting(
-            None, gap, f"the output in train mode is {gap:.2g} times the size of the eval output away from it"
+            None, gap, f"the output in train mode differs from the eval output by {gap:.2g} times its size"
         )
 
 
@@ -76,8 +76,9 @@ RULES = (
         severity=WARNING,
         sentence="the prediction is the same class for every image",
         threshold=8,
-        measure="images it takes to say so",
-        source="own reasoning: ten classes seen evenly agree by chance on 8 images once in 10 million (10^-7)",
+        measure="images needed to tell",
+        source="own reasoning: with ten equally likely classes, 8 images agree by chance once in 10 million "
+        "(10^-7)",
         hint="modelscope predict MODEL IMAGE...   shows the scores; check labels, loss and preprocessing",
         needs=frozenset({"forward"}),
         judge=_collapse,
@@ -104,7 +105,7 @@ RULES = (
         threshold=2,
         measure="|train - eval| / |eval| of the output",
         source="own measurement: at most 0.7 for trained samples, 1.7 for torchvision networks with dropout",
-        hint="look at what reads self.training, and at batch norm: modelscope stats MODEL --mode train "
+        hint="look at the code that reads self.training, and at batch norm: modelscope stats MODEL --mode train "
         "--table batch-norm",
         needs=frozenset({"train", "batch_norms"}),
         judge=_disagreement,
@@ -117,8 +118,9 @@ RULES = (
         sentence="the output does not depend on the input",
         threshold=0,
         measure="largest difference between the outputs for different images",
-        source="own reasoning: where the input has any effect, rounding alone makes two outputs differ",
-        hint="modelscope stats MODEL   shows from where on nothing varies; look for dead layers and zero weights",
+        source="own reasoning: if the input has any effect, rounding alone makes two outputs differ",
+        hint="modelscope stats MODEL   shows the layer after which nothing varies; look for dead layers and zero "
+        "weights",
         needs=frozenset({"forward"}),
         judge=_constant,
         excuse=_no_output_to_judge,

@@ -8,7 +8,7 @@ from modelscope_cli.records.evidence import Evidence, Structure
 from modelscope_cli.rules.rule import Rule, Sighting, always
 from modelscope_cli.rules.thresholds import write
 
-_SUMMARY = "set by you; counted as `modelscope summary` counts"
+_SUMMARY = "set by you; counted as in `modelscope summary`"
 
 
 def _over(
@@ -39,7 +39,7 @@ def _output(evidence: Evidence, expected: str) -> Iterator[Sighting]:
 def _not_of_one_image(evidence: Evidence, threshold: float | str) -> str | None:
     assert evidence.structure is not None
     n = evidence.structure.images
-    return None if n == 1 else f"a budget is of one image, and the model runs on {n} only"
+    return None if n == 1 else f"a budget is for one image, and the model runs only on {n}"
 
 
 def _budget(
@@ -76,11 +76,11 @@ RULES = (
         code="MS504",
         name="expect-output",
         severity=ERROR,
-        sentence="the output of the model for one image has another shape than expected",
+        sentence="the output of the model for one image does not have the expected shape",
         threshold=None,
-        measure="shape, the batch counted as 1",
+        measure="shape, with a batch of 1",
         source=_SUMMARY,
-        hint="--num-classes N, or --expect-output with the shape you mean",
+        hint="--num-classes N, or --expect-output with the shape you expect",
         needs=frozenset({"structure"}),
         judge=_output,
         excuse=_not_of_one_image,

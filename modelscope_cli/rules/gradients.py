@@ -37,7 +37,7 @@ def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         n = last.nan_count + last.inf_count
         words = f"{n} NaN or infinite values arrive at its output, and at no later one"
         if n > threshold:
-            yield Sighting(label_of(last), n, f"{words}; spoilt: {counted(len(broken), 'parameter')}")
+            yield Sighting(label_of(last), n, f"{words}; affected: {counted(len(broken), 'parameter')}")
         return
     for row in broken:
         n = row.nan_count + row.inf_count
@@ -77,20 +77,20 @@ def _runs(backward: Backward, is_wrong: Callable[[float], bool]) -> Iterator[lis
 def _describe(run: list[Weight], worst: float) -> Sighting:
     first, ratio = run[0]
     words = f"is {ratio:.2g} times the one at the output" if ratio else "is exactly zero"
-    more = f"; {len(run) - 1} before it likewise, as far as {worst:.2g}" if len(run) > 1 else ""
+    more = f"; the same in {len(run) - 1} before it, up to {worst:.2g} times" if len(run) > 1 else ""
     return Sighting(first.layer or None, worst, f"the gradient of {first.name} {words}{more}")
 
 
 def _no_gradient_at_all(evidence: Evidence, threshold: float) -> str | None:
     is_there = _backward(evidence).output_grad_norm > 0
     return (
-        None if is_there else "the loss sends no gradient into the model: its prediction could not be surer"
+        None if is_there else "the loss sends no gradient into the model: its prediction is already certain"
     )
 
 
 def _no_vanishing_to_judge(evidence: Evidence, threshold: float) -> str | None:
     if _backward(evidence).is_partial:
-        return "one synthetic object reaches few of the heads of a detection model"
+        return "one synthetic object reaches only a few of the heads of a detection model"
     return _no_gradient_at_all(evidence, threshold)
 
 
@@ -111,11 +111,11 @@ RULES = (
         code="MS302",
         name="vanishing-gradients",
         severity=WARNING,
-        sentence="next to no gradient arrives at a weight",
+        sentence="almost no gradient arrives at a weight",
         threshold=VANISHING,
         measure=SCALE,
         source=VANISHING_SOURCE,
-        hint="modelscope grads MODEL   draws the way back; normalise, shorten the way, or initialise anew",
+        hint="modelscope grads MODEL   draws the backward pass; normalise, add shortcuts, or initialise again",
         needs=_BACKWARD,
         judge=_vanishing,
         excuse=_no_vanishing_to_judge,

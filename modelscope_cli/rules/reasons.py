@@ -2,21 +2,21 @@
 
 # By code; what follows from the fault, where the rule's own sentence says what the fault is.
 WHY = {
-    "MS001": "a pickle is a program: torch.load in full runs what it names, with your rights and on your files",
-    "MS002": "what is not known to be harmless may do anything once the file is loaded in full",
+    "MS001": "a pickle is a program: torch.load with weights_only=False runs what it names, with your rights and "
+    "on your files",
+    "MS002": "what is not known to be harmless may do anything once the file is loaded with weights_only=False",
     "MS101": "every value that is computed from it is NaN or infinite too, up to the prediction",
-    "MS102": "the layer divides by next to nothing, or takes the root of a negative number: its channel explodes "
+    "MS102": "the layer divides by almost zero, or takes the root of a negative number: its channel explodes "
     "or is NaN",
     "MS103": "a network is initialised for inputs near mean 0 and standard deviation 1; others saturate what comes "
     "first, kill its ReLUs, and make one learning rate too high for one layer and too low for another",
-    "MS201": "NaN spreads to everything behind it; the first layer that makes it is where to look",
-    "MS202": "a channel that never fires gets no gradient, so it never comes back, and its parameters are carried "
-    "for nothing",
+    "MS201": "NaN spreads to everything after it; look at the first layer that produces it",
+    "MS202": "a channel that never fires gets no gradient, so it never comes back, and its parameters are wasted",
     "MS203": "a unit that hardly ever fires hardly ever learns; the layer has far less capacity than it costs",
-    "MS204": "where the curve is flat the derivative is next to nothing, and the layers before it do not learn",
-    "MS205": "a signal this small drowns in rounding, and what is behind it sees a constant",
+    "MS204": "where the curve is flat the derivative is almost zero, and the layers before it do not learn",
+    "MS205": "a signal this small drowns in rounding, and the layers after it see a constant",
     "MS206": "signals that shrink or grow with depth make gradients do the same, and training slow or impossible",
-    "MS207": "in eval mode the layer normalises by statistics that are not those of this data, so predictions fail",
+    "MS207": "in eval mode the layer normalises by statistics that do not match this data, so predictions fail",
     "MS301": "one step of any optimizer with such a gradient makes the weights NaN for good",
     "MS302": "the weights before that place hardly change, however long the training lasts",
     "MS303": "one step throws these weights far off; the loss jumps or becomes NaN",
@@ -27,36 +27,40 @@ WHY = {
     "MS502": "it is your limit: a model that outgrows it is too slow where it is meant to run",
     "MS503": "it is your limit: a model that outgrows it runs out of memory where it is meant to run",
     "MS504": "what reads the output expects this shape, and fails or silently means something else",
-    "MS601": "a model that says the same of everything has not learnt, or is shown what it does not know",
+    "MS601": "a model that predicts the same for everything has not learnt, or is given inputs unlike its "
+    "training data",
     "MS602": "a result that changes from run to run cannot be compared, debugged or tested",
     "MS603": "what was trained is not what is used: the validation in eval mode measures another function",
     "MS604": "such a model predicts the same whatever it is shown; nothing of what it was trained for is left",
     "MS801": "each run meets them anew: it ends there, or goes on with fewer images than you think",
     "MS802": "they count twice in training and in every figure, and one of them may have another label",
     "MS803": "they count twice as identical ones do, and a random split puts them on both sides",
-    "MS804": "the figure for images that were trained on says nothing about images that were not",
+    "MS804": "accuracy on images that were trained on says nothing about new images",
     "MS805": "the model is taught two things about one image, and at least one of them is wrong",
-    "MS806": "what is small is enlarged until nothing of its detail is true; what is huge slows every run",
+    "MS806": "a small image is enlarged until its detail is invented; a huge one slows every run",
     "MS807": "resizing squeezes it and cropping loses most of it, so the model sees something else than you do",
     "MS808": "the model sees hardly more than noise, and learns its label by heart",
     "MS809": "there is nothing to see in it, so that nothing but its label can be learnt",
-    "MS810": "the model sees shapes without texture or edges; where one class is blurred more it learns the blur",
+    "MS810": "the model sees shapes without texture or edges; if one class is blurred more, the model learns the "
+    "blur",
     "MS701": "from then on every weight is NaN, and the rest of the run is wasted",
-    "MS702": "NaN spreads to everything behind the layer, and by the gradients to everything before it",
+    "MS702": "NaN spreads to everything after the layer, and through the gradients to everything before it",
     "MS703": "one step with such a gradient makes the weights NaN for good",
     "MS704": "the model is worse than it was; what it has learnt is being lost",
     "MS705": "a ReLU that outputs only zeros gets no gradient, so it does not come back by itself",
-    "MS706": "values that keep growing end in overflow, and make every layer behind them less stable",
+    "MS706": "values that keep growing end in overflow, and make every layer after them less stable",
     "MS707": "these weights do not learn, however long the run lasts",
     "MS708": "one step throws these weights far off; the loss jumps or becomes NaN",
     "MS709": "each step overwrites what the ones before it have learnt",
     "MS710": "the run ends with the weights it began with: its time is wasted",
     "MS711": "the run ends with the very weights it began with",
     "MS712": "these parameters stay as they were initialised, and the rest has to make up for it",
-    "MS713": "each step goes by the sum of all gradients so far, which points ever less where the loss falls",
-    "MS714": "the step finds nothing to go by, and changes nothing",
-    "MS715": "the layers behind the cut stay as they were initialised, while everything looks trained",
-    "MS716": "what is never used is stored, moved and stepped for nothing, and often a layer forgotten in forward",
+    "MS713": "each step follows the sum of all gradients so far, which points less and less to where the loss "
+    "falls",
+    "MS714": "the step finds no gradients, and changes nothing",
+    "MS715": "the layers that no gradient reaches stay as they were initialised, while everything looks trained",
+    "MS716": "what is never used is stored, moved and stepped for nothing, and is often a layer forgotten in "
+    "forward",
     "MS717": "scales and biases alone can hardly learn a new task",
     "MS718": "dropout does nothing, and batch norm uses statistics that never follow the weights",
     "MS719": "most of the run changes nothing: its time is wasted",
@@ -65,22 +69,22 @@ WHY = {
     "MS722": "each step makes the model worse on purpose",
     "MS723": "the step grows with the size of the batch, and a learning rate that was right is far too high",
     "MS724": "every prediction is pulled towards the mean of all targets",
-    "MS725": "a model that always says the same has a perfect loss",
+    "MS725": "a model that always predicts the same has a perfect loss",
     "MS726": "the first layer's gradients are as large as its input, and one step throws its weights far off",
     "MS727": "the best it can learn is how often each label occurs",
     "MS728": "from then on every weight is NaN, and the rest of the run is wasted",
     "MS729": "units that compute the same get the same gradient: the layer is as good as one unit",
-    "MS730": "the layers in front of it get next to no gradient and do not learn",
+    "MS730": "the layers before it get almost no gradient and do not learn",
     "MS731": "the layer has far less capacity than it costs",
-    "MS732": "what is normalised by itself is the same for every input, and evaluation sees another function",
+    "MS732": "a sample normalised by itself is the same for every input, and evaluation sees another function",
     "MS733": "one such step makes the weights NaN for good",
     "MS734": "several devices do the work of one",
     "MS735": "whatever the reason, this run does not learn",
     "MS736": "the rare classes are never found, while the accuracy looks high",
     "MS737": "the steps change a model that nobody uses",
-    "MS738": "such a loss falls for ever while the predictions do not get better",
+    "MS738": "such a loss falls forever while the predictions do not improve",
     "MS739": "activations saturate or explode, and the first steps only undo what the start has done",
-    "MS740": "by the first layers the gradient has shrunk to nothing",
+    "MS740": "by the time it reaches the first layers, the gradient has shrunk to nothing",
 }
 _BUDGETS, _TRAINING = "MS5", "MS7"
 
@@ -93,5 +97,5 @@ def how_to_silence(code: str, name: str) -> str:
         return f"leave out --{name}: a budget that nobody has set is not judged"
     return (
         f'--ignore {code}, or ignore = ["{code}"] in [tool.modelscope] of pyproject.toml; '
-        "--baseline known.json --update-baseline makes only today's findings known"
+        "--baseline known.json --update-baseline accepts today's findings as known"
     )

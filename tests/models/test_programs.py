@@ -144,7 +144,7 @@ def test_budgets_of_a_program_that_runs_on_two_images_only_are_not_judged() -> N
     record = ms.check(program().module(), X, max_params=1, max_macs=1, select="MS5")
     assert [finding.code for finding in record.findings] == ["MS501"]
     reasons = {rule.code: rule.reason for rule in record.rules if rule.code == "MS502"}
-    assert reasons["MS502"] == "a budget is of one image, and the model runs on 2 only"
+    assert reasons["MS502"] == "a budget is for one image, and the model runs only on 2"
 
 
 @pytest.mark.parametrize("kind", ["script", "export"])
