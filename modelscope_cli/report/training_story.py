@@ -25,7 +25,7 @@ def story(
         lines.append((f"{cause.severity} {cause.code}", f"{at}{where}{cause.message}{place}"))
         lines.append(("", f"try: {cause.hint}"))
         if followed := [one for one in findings if one.follows == cause.code]:
-            lines.append(("", f"from this follow: {', '.join(map(_briefly, followed))}"))
+            lines.append(("", f"consequences: {', '.join(map(_briefly, followed))}"))
     return lines
 
 

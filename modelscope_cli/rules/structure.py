@@ -74,7 +74,8 @@ RULES = (
         threshold=0,
         measure="parameters of one layer whose .grad stays None",
         source="torch.nn.parallel.DistributedDataParallel, find_unused_parameters: any at all is an error there",
-        hint="look for detach(), no_grad(), argmax or .item() behind it; freeze it (requires_grad=False) if meant",
+        hint="look for detach(), no_grad(), argmax or .item() after it; freeze it (requires_grad=False) if "
+        "intended",
         needs=frozenset({"structure", "backward"}),
         judge=_never_trained,
     ),

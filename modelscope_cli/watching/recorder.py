@@ -293,7 +293,7 @@ class Recorder:
         if not isinstance(tensors, Tensor) or tensors.numel() != 1 or not self._is_looking():
             return
         if (n := summed_over(tensors)) > 1:
-            what = f"the loss is a sum over {n:,} values, so its gradients are as many times larger"
+            what = f"the loss is a sum over {n:,} values, so its gradients are that many times larger"
             self._guard.tell_once(SUMMED, f"{what}{self._at()}")
         if has_wrong_sign(tensors):
             self._guard.tell_once(WRONG_SIGN, f"the steps make larger what is to be small{self._at()}")

@@ -88,7 +88,7 @@ def test_the_sick_sample_is_found_out(run, cwd, samples):
         f"{cause['severity']} {cause['code']}: {cause['layer']}: {cause['message']}\ntry: {cause['hint']}\n"
     )
     assert outcome.err.count(words) == 1
-    assert outcome.err.count("from this follow: ") == 1
+    assert outcome.err.count("consequences: ") == 1
     for finding in report["findings"][1:]:
         assert f"{finding['code']} {finding['rule']} (" in outcome.err
     assert found["MS705"]["layer"].startswith("block")
@@ -125,7 +125,7 @@ ANSWERS = [
         "",
         0,
         "cannot tell",
-        "verdict: cannot tell yet: too short to judge: 5 steps, 20 at least are needed",
+        "verdict: cannot tell yet: too short to judge: 5 steps, at least 20 are needed",
     ),
     (LOOP, 5, "--fail-on warning", 0, "cannot tell", "cannot tell yet"),
     (LOOP, 5, "--fail-on error --strict", 1, "cannot tell", "cannot tell yet"),

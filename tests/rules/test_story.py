@@ -166,7 +166,7 @@ def test_a_loss_that_falls_is_sound() -> None:
 def test_a_short_run_cannot_be_judged() -> None:
     judgement = judged(short(MIN_STEPS - 1))
     assert judgement.verdict == UNKNOWN
-    assert judgement.reason == f"too short to judge: {MIN_STEPS - 1} steps, {MIN_STEPS} at least are needed"
+    assert judgement.reason == f"too short to judge: {MIN_STEPS - 1} steps, at least {MIN_STEPS} are needed"
     assert judged(short(MIN_STEPS)).verdict == SOUND
 
 
@@ -181,7 +181,7 @@ CANNOT_TELL = {
     "no step": ({"steps": 0, "loss": (), "lr": (), "optimizers": ()}, "no step was seen"),
     "no loss": ({"loss": (), "criteria": ()}, "no loss was seen"),
     "no layer": ({"layers": ()}, "no layer could be seen"),
-    "a loss within its noise": ({"loss": (loss(NOISY),), "criteria": ()}, "does not tell apart from no fall"),
+    "a loss within its noise": ({"loss": (loss(NOISY),), "criteria": ()}, "could be noise alone"),
     "a falling loss of which the predictions are no better than a guess": (
         {"criteria": (criterion(accuracy=(0.1,) * N),)},
         "the loss was",

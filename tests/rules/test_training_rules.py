@@ -211,7 +211,7 @@ HEALTHY: dict[str, WatchRecord] = {
     # What counts only while the loss fails.
     "ReLUs that are mostly zero": with_layer(False, zero_fraction=(0.98,) * N),
     "values that grow": with_layer(False, std=from_step(1.0, 200.0)),
-    "next to no gradient": with_weight(False, grad_norm=from_step(0.1, 0.0)),
+    "almost no gradient": with_weight(False, grad_norm=from_step(0.1, 0.0)),
     "a large gradient": with_weight(False, grad_norm=from_step(0.1, 1e12)),
     "large updates": with_weight(False, update_ratio=from_step(1e-3, 0.3)),
     "small updates": with_weight(False, update_ratio=(1e-7,) * N),

@@ -55,8 +55,8 @@ def _explained(rule: RuleInfo) -> tuple[tuple[str, str], ...]:
         ("what", rule.sentence),
         ("why", rule.why),
         ("threshold", f"{_threshold(rule)}: {rule.measure}"),
-        ("its source", rule.source),
-        ("to mend it", rule.hint),
+        ("source of the threshold", rule.source),
+        ("to fix it", rule.hint),
         ("to silence it", rule.silence),
     )
     return tuple((label, text) for label, text in facts if text)

@@ -74,12 +74,12 @@ def _why_unknown(case: Case) -> str | None:
     if not steps:
         return "no step was seen"
     if steps < MIN_STEPS:
-        return f"too short to judge: {counted(steps, 'step')}, {MIN_STEPS} at least are needed"
+        return f"too short to judge: {counted(steps, 'step')}, at least {MIN_STEPS} are needed"
     if main is None:
-        return "no loss was seen, so it is not known whether anything is learnt"
+        return "no loss was seen, so it is not known whether the model learns"
     if not case.course.layers:
         return "no layer could be seen"
     if case.progress.is_adversarial or case.progress.learns:
         return None
     what = f"the loss was {main.start:.3g} at first and is {main.end:.3g} at the end"
-    return f"{what}, which its noise does not tell apart from no fall" if main.n else what
+    return f"{what}, which could be noise alone" if main.n else what

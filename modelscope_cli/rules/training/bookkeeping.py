@@ -60,12 +60,12 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     others = [one for one in left if one is not first]
     share = _size(left) / max(_size([p for p in case.course.parameters if p.facts is not None]), 1)
     words = (
-        f"it gets gradients, and no optimizer holds it{case.beside(others)} ({share:.0%} of the parameters)"
+        f"it gets gradients, but no optimizer holds it{case.beside(others)} ({share:.0%} of the parameters)"
     )
     if strangers is not None:
         words += (
             f"; {strangers.optimizer} holds {counted(strangers.strangers, 'parameter')} that no model has that "
-            "runs: they were replaced after it was made, or are another model's"
+            "runs: they were replaced after it was made, or belong to another model"
         )
         place, severity = strangers.made, ERROR
     else:
@@ -80,7 +80,7 @@ def holds_strangers(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         is_all = one.strangers and one.strangers >= _MOSTLY * one.held
         if is_all and case.course.steps >= threshold and not any(not_held(case, threshold)):
             what = counted(one.strangers, "parameter")
-            words = f"no model that runs has any of the {what} that {one.optimizer} holds"
+            words = f"{one.optimizer} holds {what}, none of which belongs to a model that runs"
             yield TrainingSighting(None, 0, one.strangers, words, one.made)
 
 
@@ -89,7 +89,7 @@ def never_cleared(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         if one.cycles >= threshold and one.uncleared >= _MOSTLY * one.cycles:
             words = (
                 f"the gradients that {one.optimizer} steps by are never cleared: each step adds those of all steps "
-                f"before ({one.uncleared} of {counted(one.cycles, 'step')} looked at)"
+                f"before ({one.uncleared} of {counted(one.cycles, 'recorded step')})"
             )
             yield TrainingSighting(None, 1, one.uncleared, words, one.made)
 
@@ -98,8 +98,8 @@ def cleared_early(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     for one in case.facts.optimizers:
         if one.cycles >= threshold and one.emptied >= _MOSTLY * one.cycles:
             words = (
-                f"the gradients are cleared between backward and {one.optimizer}'s step, in {one.emptied} of "
-                f"{counted(one.cycles, 'step')} looked at: nothing is learnt"
+                f"the gradients are cleared between backward() and the step of {one.optimizer}, in {one.emptied} "
+                f"of {counted(one.cycles, 'recorded step')}: nothing is learnt"
             )
             yield TrainingSighting(None, 1, one.emptied, words, one.made)
 
@@ -181,9 +181,7 @@ def trained_in_evaluation(case: Case, threshold: float) -> Iterator[TrainingSigh
         ):
             continue
         when = "never in training mode" if since == 0 else f"in evaluation mode since step {since}"
-        words = (
-            f"{one.model} is trained {when}: its {' and '.join(one.frozen_modes)} layers act as in evaluation"
-        )
+        words = f"{one.model} is trained {when}: its {' and '.join(one.frozen_modes)} layers behave as in evaluation"
         yield TrainingSighting(None, since, case.course.steps - since, words, one.called)
 
 
@@ -237,12 +235,12 @@ RULES = (
         code="MS712",
         name="not-in-the-optimizer",
         severity=WARNING,
-        sentence="parameters get gradients, and no optimizer holds them",
+        sentence="parameters get gradients, but no optimizer holds them",
         threshold=FEW_STEPS,
         measure="steps without a change",
         source="certain: their values are those of the first step",
-        hint="give the optimizer model.parameters(), after the last layer was put in its place; freeze what is "
-        "meant to stay as it is by requires_grad_(False)",
+        hint="give the optimizer model.parameters() after the last layer is in place; freeze what should not "
+        "change with requires_grad_(False)",
         link=Link.BOOKKEEPING,
         judge=not_held,
     ),
@@ -250,11 +248,11 @@ RULES = (
         code="MS737",
         name="optimizer-of-another-model",
         severity=ERROR,
-        sentence="an optimizer holds parameters of nothing that runs",
+        sentence="an optimizer holds parameters of a model that is never run",
         threshold=FEW_STEPS,
         measure="steps without a gradient",
         source="certain: no module that runs has these parameters",
-        hint="make the optimizer from the parameters of the model that is trained, after it is complete",
+        hint="make the optimizer from the parameters of the model that is trained, once it is complete",
         link=Link.BOOKKEEPING,
         judge=holds_strangers,
     ),
@@ -265,7 +263,7 @@ RULES = (
         sentence="gradients are never cleared between the steps",
         threshold=3,
         measure="steps in a row whose gradients hold those of the step before",
-        source="certain: the gradients that one step has used are still there when the next backward pass begins",
+        source="certain: the gradients used by one step are still there when the next backward pass begins",
         hint="call optimizer.zero_grad() before loss.backward()",
         link=Link.BOOKKEEPING,
         judge=never_cleared,
@@ -276,8 +274,8 @@ RULES = (
         severity=ERROR,
         sentence="gradients are cleared between backward and step",
         threshold=3,
-        measure="steps without any of the gradients that backward gave",
-        source="certain: they were there behind the backward pass, and gone at the step",
+        measure="steps without any of the gradients that backward computed",
+        source="certain: they were there after the backward pass, and gone at the step",
         hint="call optimizer.zero_grad() before loss.backward(), not between it and optimizer.step()",
         link=Link.BOOKKEEPING,
         judge=cleared_early,
@@ -286,10 +284,10 @@ RULES = (
         code="MS715",
         name="cut-off-from-the-loss",
         severity=WARNING,
-        sentence="a layer runs, and no gradient ever reaches its parameters",
+        sentence="a layer runs, but no gradient ever reaches its parameters",
         threshold=FEW_STEPS,
         measure="steps without a gradient",
-        source="certain: no backward pass has given them one",
+        source="certain: no backward pass has produced one",
         hint="look for .detach(), .data, .item(), NumPy or torch.no_grad() between this layer and the loss",
         link=Link.BOOKKEEPING,
         judge=severed,
@@ -310,10 +308,10 @@ RULES = (
         code="MS717",
         name="every-weight-is-frozen",
         severity=WARNING,
-        sentence="every weight has requires_grad=False, and the norms or biases that can learn do not suffice",
+        sentence="every weight has requires_grad=False, and the norms or biases that can learn are not enough",
         threshold=0.5,
         measure="share of the parameters that are frozen",
-        source="certain that they are; a head, at least, is trained where that is meant",
+        source="certain; even deliberate freezing leaves at least a head to train",
         hint="set requires_grad_(True) for the layers that are to be trained",
         link=Link.BOOKKEEPING,
         judge=mostly_frozen,
@@ -334,11 +332,11 @@ RULES = (
         code="MS719",
         name="learning-rate-is-gone",
         severity=WARNING,
-        sentence="the learning rate is next to nothing for most of the run, which has not learnt yet",
+        sentence="the learning rate is almost zero for most of the run, which has not learnt yet",
         threshold=0.4,
         measure="share of the steps at less than a thousandth of the highest learning rate",
         source="own measurement: a cosine that ends at zero is below a thousandth of its peak for 2 % of its steps",
-        hint="look at what the scheduler counts, steps or epochs, and at its gamma",
+        hint="check whether the scheduler counts steps or epochs, and check its gamma",
         link=Link.BOOKKEEPING,
         judge=rate_is_gone,
     ),

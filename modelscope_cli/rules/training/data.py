@@ -56,10 +56,10 @@ def constant_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         if one.is_computed or is_short or any(one.series.non_finite):
             continue  # it is another model's affair, too little, or another finding
         if max(stds) == 0:
-            size, words = 0.0, f"every value that enters {model} is {known(one.series.mean)[0]:.3g}"
+            size, words = 0.0, f"every input value of {model} is {known(one.series.mean)[0]:.3g}"
         elif case.fails and max(stds) < max(_FLAT, _SPARSE * _range(one)):
             size = max(stds)
-            words = f"what enters {model} hardly differs: its standard deviation is {size:.2g}"
+            words = f"the input of {model} hardly varies: its standard deviation is {size:.2g}"
         elif all(one.series.is_alike):
             size, words = 0.0, f"all samples of a batch that enters {model} are the same"
         else:
@@ -103,7 +103,7 @@ RULES = (
         severity=WARNING,
         sentence="the first layer is given values that are far from a standard deviation of 1",
         threshold=10,
-        measure="mean or standard deviation, of any input in a training that fails; largest value, of images",
+        measure="mean or standard deviation of any input in a training that fails; largest value of images",
         source="LeCun, Bottou, Orr, Müller 1998, Efficient BackProp, section 4.3: mean near 0, variance near 1",
         hint="divide images by 255, subtract the mean and divide by the standard deviation of the data",
         link=Link.DATA,
@@ -113,10 +113,10 @@ RULES = (
         code="MS727",
         name="input-is-constant",
         severity=ERROR,
-        sentence="what enters the model is always the same",
+        sentence="the input of the model never changes",
         threshold=3,
         measure="recorded steps without any difference",
-        source="certain: a model cannot tell apart what is the same",
+        source="certain: a model cannot tell identical inputs apart",
         hint="look at what the data set returns",
         link=Link.DATA,
         judge=constant_input,
@@ -137,11 +137,11 @@ RULES = (
         code="MS732",
         name="batch-norm-of-one",
         severity=WARNING,
-        sentence="batch norm in training mode is given batches of one",
+        sentence="batch norm in training mode is given batches of one sample",
         threshold=1,
         measure="samples of a batch",
         source="Wu and He 2018, Group Normalization: the error rises steeply below 8 samples a batch",
-        hint="use larger batches, or GroupNorm, or freeze the statistics by .eval() of these layers",
+        hint="use larger batches, or GroupNorm, or freeze the statistics with .eval() on these layers",
         link=Link.DATA,
         judge=batch_of_one,
     ),
@@ -151,9 +151,9 @@ RULES = (
         severity=WARNING,
         sentence="every rank is given the same batches",
         threshold=3,
-        measure="recorded steps with the same figures of the input in every rank",
-        source="certain to within nine digits of mean, deviation and range",
-        hint="use DistributedSampler, or seed the shuffling of each rank by itself",
+        measure="recorded steps with the same input statistics in every rank",
+        source="certain to nine digits of mean, standard deviation and range",
+        hint="use DistributedSampler, or seed the shuffling of each rank differently",
         link=Link.DATA,
         judge=same_data,
     ),

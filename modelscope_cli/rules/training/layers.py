@@ -68,7 +68,7 @@ def _fed_nothing(case: Case) -> Iterator[TrainingSighting]:
     for one in case.facts.inputs:
         highs, lows = known(one.series.max), known(one.series.min)
         if one.is_computed and not one.type and len(highs) >= FEW_STEPS and not any((*highs, *lows)):
-            words = f"every value that enters {one.model} is 0: what is computed in front of it is dead"
+            words = f"every input value of {one.model} is 0: whatever computes it is dead"
             yield TrainingSighting(None, one.series.step[0], 1.0, words, severity=ERROR)
             return
 
@@ -162,7 +162,7 @@ def exploding(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             grown.append((layer.series.step[start], layer.order, layer, (sizes[-1] or 0.0) / first))
     if grown:
         step, _, layer, factor = min(grown, key=lambda one: one[:2])
-        more = f"; {counted(len(grown) - 1, 'more layer')} likewise" if len(grown) > 1 else ""
+        more = f"; the same in {counted(len(grown) - 1, 'more layer')}" if len(grown) > 1 else ""
         words = f"its values have grown {_times(factor)}, over {_times(threshold)} since step {step}{more}"
         yield TrainingSighting(layer, step, factor, words)
 
@@ -210,7 +210,7 @@ def starts_huge(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     if huge:
         gain, one = huge[0]
         words = (
-            f"its first values are {gain:.2g} / sqrt(fan in) in size, where 1 to 1.4 keeps a signal's size"
+            f"its first values are {gain:.2g} / sqrt(fan in) in size, whereas 1 to 1.4 keeps the size of a signal"
             + case.beside([other for _, other in huge[1:]])
         )
         yield TrainingSighting(one, 0, gain, words)
@@ -240,7 +240,7 @@ RULES = (
         code="MS705",
         name="dying-units",
         severity=WARNING,
-        sentence="a ReLU outputs next to nothing but zeros, and keeps doing so",
+        sentence="a ReLU outputs almost nothing but zeros, and keeps doing so",
         threshold=0.9,
         measure="share of zeros in the output of a ReLU, to the end of a training that fails; 99.99 % of any",
         source="a ReLU of a symmetric input is zero half of the time; own choice: nine tenths",
@@ -254,9 +254,9 @@ RULES = (
         severity=WARNING,
         sentence="the values of a layer keep growing, and the training fails",
         threshold=100,
-        measure="times the size of its first values, or of 1 where those are smaller, to the end",
+        measure="times the size of its first values, or of 1 if those are smaller, to the end",
         source="own measurement: 7 times, at the scores, over a healthy run of samples/train.py",
-        hint="lower the learning rate, add a norm behind the layer, or weight decay",
+        hint="lower the learning rate, add a norm after the layer, or use weight decay",
         link=Link.LAYERS,
         judge=exploding,
     ),
@@ -264,11 +264,11 @@ RULES = (
         code="MS729",
         name="weights-start-alike",
         severity=ERROR,
-        sentence="all rows of a weight start alike and stay so: its units compute the same",
+        sentence="all rows of a weight start alike and stay alike: its units compute the same",
         threshold=FEW_STEPS,
         measure="steps after which no row differs from another",
         source="Goodfellow, Bengio, Courville 2016, section 8.4: the initial values need to break the symmetry",
-        hint="initialise by kaiming_normal_ or xavier_uniform_; zeros are for biases and ends of branches",
+        hint="initialise by kaiming_normal_ or xavier_uniform_; zeros are for biases and the ends of branches",
         link=Link.INITIALISATION,
         judge=symmetric,
     ),
@@ -279,7 +279,7 @@ RULES = (
         sentence="a weight starts far too large, and the training fails",
         threshold=10,
         measure="root mean square of the first values, times the root of the fan in",
-        source="He et al. 2015: sqrt(2) keeps the size of a signal behind ReLUs; own choice: seven times that",
+        source="He et al. 2015: sqrt(2) keeps the size of a signal after ReLUs; own choice: seven times that",
         hint="initialise by kaiming_normal_ or xavier_uniform_",
         link=Link.INITIALISATION,
         judge=starts_huge,
@@ -291,8 +291,8 @@ RULES = (
         sentence="the output of a tanh or sigmoid lies at the ends of its range, and the training fails",
         threshold=0.5,
         measure="share of the output, to the end",
-        source="Glorot and Bengio 2010, section 3: a saturated unit passes next to no gradient",
-        hint="initialise by xavier_uniform_, add a norm in front of it, or use ReLU or GELU",
+        source="Glorot and Bengio 2010, section 3: a saturated unit passes almost no gradient",
+        hint="initialise by xavier_uniform_, add a norm before it, or use ReLU or GELU",
         link=Link.LAYERS,
         judge=saturated,
     ),

@@ -55,9 +55,9 @@ def _origin(case: Case, step: int) -> str:
     if birth is None:
         return ""
     if birth.what == LOSS:
-        return "; the output of every layer is finite, so it begins in the loss itself"
+        return "; the output of every layer is finite, so it starts in the loss itself"
     since = f" at step {birth.step}" if birth.step != step and birth.what != PARAMETER else ""
-    return f"; what comes first: {birth.words}{since}"
+    return f"; the first cause: {birth.words}{since}"
 
 
 def diverging(case: Case, threshold: float) -> Iterator[TrainingSighting]:
@@ -125,7 +125,7 @@ def not_fallen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         words += f"; guessing costs {chance:.3g}"
     accuracy, guessed = case.progress.accuracy, case.progress.guessed
     if accuracy is not None and guessed is not None:
-        words += f"; {accuracy:.1%} of the predictions are right, {guessed:.1%} by guessing"
+        words += f"; {accuracy:.1%} of the predictions are right; guessing gets {guessed:.1%}"
     yield TrainingSighting(None, 0, course.end, words, _place(case))
 
 
@@ -146,9 +146,7 @@ def collapsed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         is_no_better = right < most + _BETTER * (1 - most) + 1 / rows**0.5
         is_lazy = most > _IMBALANCED and guessed > _LAZY and case.progress.learns is not True
         if is_no_better and (guessed > threshold or is_lazy) and n_others >= _ENOUGH_OTHERS:
-            words = (
-                f"{guessed:.1%} of the predictions are of one class, and {most:.1%} of the labels of a batch"
-            )
+            words = f"{guessed:.1%} of the predictions are the same class, and {most:.1%} of the labels of a batch"
             yield TrainingSighting(None, series.step[-n], max(guesses), words, one.place)
             return
 
@@ -172,7 +170,7 @@ RULES = (
         severity=WARNING,
         sentence="the loss is far above what it had been",
         threshold=_DIVERGED,
-        measure="times the least loss over a quarter of the run; an error where it ends above its start",
+        measure="times the lowest loss over a quarter of the run; an error if it ends above its start",
         source="own choice: a loss twice as high as it had been for a quarter of the run",
         hint="lower the learning rate, warm it up, or clip the gradients (clip_grad_norm_)",
         link=Link.LOSS,
@@ -182,7 +180,7 @@ RULES = (
         code="MS733",
         name="overflow-without-a-scaler",
         severity=ERROR,
-        sentence="gradients overflow in float16, and no scaler leaves such steps out",
+        sentence="gradients overflow in float16, and no scaler skips such steps",
         threshold=0,
         measure="gradients that are not finite",
         source="IEEE 754 binary16: the largest value is 65504",
@@ -194,11 +192,12 @@ RULES = (
         code="MS735",
         name="loss-has-not-fallen",
         severity=ERROR,
-        sentence="the loss has not fallen, or no further than guessing",
+        sentence="the loss has not fallen, or is no better than guessing",
         threshold=_ENOUGH,
         measure="steps of which the loss is known",
-        source="own choice of 50; a fall is held against the noise of the loss, and accuracy against guessing",
-        hint="look at a few images beside their labels; overfit one batch; try the learning rate that lrfind gives",
+        source="own choice of 50; a fall is compared with the noise of the loss, and accuracy with guessing",
+        hint="look at a few images beside their labels; overfit one batch; try the learning rate that lrfind "
+        "suggests",
         link=Link.LOSS,
         judge=not_fallen,
     ),
@@ -206,11 +205,11 @@ RULES = (
         code="MS736",
         name="one-class-predicted",
         severity=WARNING,
-        sentence="nearly every prediction is of one class, while the labels are of several",
+        sentence="nearly every prediction is the same class, while the labels are of several classes",
         threshold=_COLLAPSED,
-        measure="share of the predictions that are of the commonest class, to the end",
+        measure="share of the predictions that are the most common class, to the end",
         source="own choice: 995 of 1,000",
-        hint="weight the classes in the loss, or sample them evenly; look whether the labels belong to the images",
+        hint="weight the classes in the loss, or sample them evenly; check that the labels belong to the images",
         link=Link.STANDSTILL,
         judge=collapsed,
     ),

@@ -139,7 +139,7 @@ def small_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     if rows and (case.fails or len(rows) >= _NEARLY_ALL * len(weights)):
         most, one = min(rows, key=lambda row: row[0])
         others = [other for _, other in rows if other is not one]
-        words = f"no step changes it by more than {most:.1g} of its size, {threshold:g} at least is usual"
+        words = f"no step changes it by more than {most:.1g} of its size; at least {threshold:g} is usual"
         if most == 0:
             words = "it gets gradients, and yet no step changes it: the steps are lost in rounding"
         yield TrainingSighting(one, one.series.step[0], most, words + case.beside(others))
@@ -189,7 +189,7 @@ RULES = (
         code="MS710",
         name="small-updates",
         severity=WARNING,
-        sentence="no step of the whole run changes a weight to speak of",
+        sentence="no step of the whole run changes a weight noticeably",
         threshold=1e-5,
         measure="|change| / |weight|, in every step",
         source="A. Karpathy, CS231n, Ratio of weights:updates: about 1e-3; 1e-5 is a hundredth of that",
@@ -205,7 +205,8 @@ RULES = (
         threshold=VANISHING,
         measure=f"norm of a weight's gradient to the end, {SCALE}",
         source=VANISHING_SOURCE,
-        hint="add shortcuts or norms, look for dead or saturated activations behind it, or freeze it if meant",
+        hint="add shortcuts or norms, look for dead or saturated activations after it, or freeze it if that is "
+        "intended",
         link=Link.LAYERS,
         judge=vanishing,
     ),

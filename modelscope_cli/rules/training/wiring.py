@@ -37,7 +37,7 @@ def applied_twice(case: Case, threshold: float) -> Iterator[TrainingSighting]:
                 f"{one.name} is given what {one.made_by} made of the logits, and it applies sigmoid itself"
             )
         elif one.name == "nll_loss" and one.made_by not in ("log_softmax",):
-            words = "nll_loss is given probabilities, and wants their logarithms"
+            words = "nll_loss is given probabilities, but expects their logarithms"
         else:
             continue
         yield TrainingSighting(None, one.series.step[0], n, words, one.place)
@@ -55,7 +55,7 @@ def logits_not_logarithms(case: Case, threshold: float) -> Iterator[TrainingSigh
         values = known(one.series.value)
         is_bare = one.name == "nll_loss" and one.made_by != "log_softmax" and len(values) >= threshold
         if is_bare and min(values) < 0 and not all(one.series.is_probability):
-            words = "nll_loss is negative: it is given scores, and wants logarithms of probabilities"
+            words = "nll_loss is negative: it is given scores, but expects logarithms of probabilities"
             yield TrainingSighting(None, one.series.step[0], min(values), words, one.place)
 
 
@@ -81,7 +81,7 @@ def wrong_sign(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         rise = f"which rises from {pairs[0][0]:.3g} to {pairs[-1][0]:.3g}"
         maximizer = next((each for each in case.facts.optimizers if each.maximizes), None)
         if all(value > 0 and loss < 0 for value, loss in pairs):
-            words, place = f"what is minimised is minus {one.name}, {rise}", one.place
+            words, place = f"the loss is minus {one.name}, {rise}", one.place
         elif maximizer is not None:
             words, place = f"{maximizer.optimizer} maximises the loss, {rise}", maximizer.made
         else:
@@ -128,9 +128,7 @@ def summed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         if scale is None or rows <= threshold:
             continue
         if case.fails and one.is_summed and scale > _MORE:
-            words = (
-                f"{one.name} is a sum over {counted(rows, 'row')}, so its gradients are as many times larger"
-            )
+            words = f"{one.name} is a sum over {counted(rows, 'row')}, so its gradients are that many times larger"
         elif 0 < scale < _LESS:
             words = (
                 f"the loss is only {scale:.2g} times the mean of {one.name}: it was divided once too often"
@@ -149,7 +147,7 @@ def broadcast(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         if one.shapes is not None:
             given, wanted = (str(tuple(shape)) for shape in one.shapes)
             words = f"{one.name} compares a prediction of shape {given} with a target of shape {wanted}: both are "
-            words += "broadcast, so that every prediction is held against every target"
+            words += "broadcast, so every prediction is compared with every target"
             yield TrainingSighting(None, one.series.step[0], None, words, one.place)
             return
     yield from case.told(BROADCAST)
@@ -179,11 +177,11 @@ RULES = (
         code="MS720",
         name="softmax-before-the-loss",
         severity=ERROR,
-        sentence="a loss that wants logits is given probabilities",
+        sentence="a loss that expects logits is given probabilities",
         threshold=3,
-        measure="recorded steps, in all of which every row is one of probabilities",
+        measure="recorded steps, in all of which every row holds probabilities",
         source="torch.nn.CrossEntropyLoss: the input is expected to contain the unnormalized logits",
-        hint="leave out the softmax or sigmoid in front of the loss; for nll_loss use log_softmax",
+        hint="leave out the softmax or sigmoid before the loss; for nll_loss use log_softmax",
         link=Link.WIRING,
         judge=applied_twice,
     ),
@@ -195,7 +193,7 @@ RULES = (
         threshold=3,
         measure="recorded steps; the logarithm of a probability is never above zero, so this loss never below",
         source="torch.nn.NLLLoss: the input is expected to contain log-probabilities",
-        hint="use cross_entropy, or log_softmax in front of nll_loss",
+        hint="use cross_entropy, or log_softmax before nll_loss",
         link=Link.WIRING,
         judge=logits_not_logarithms,
     ),
@@ -207,7 +205,7 @@ RULES = (
         threshold=3,
         measure="recorded steps",
         source="certain: the loss is computed from the activation's output; logits need both signs and any size",
-        hint="take the activation behind the last layer out",
+        hint="remove the activation after the last layer",
         link=Link.WIRING,
         judge=squashed_logits,
     ),
@@ -219,7 +217,7 @@ RULES = (
         threshold=3,
         measure="recorded steps, in all of which the loss is below zero and its criterion above",
         source="certain: the criterion rises as the loss falls",
-        hint="leave out the minus in front of the loss, or maximize=True",
+        hint="leave out the minus before the loss, or maximize=True",
         link=Link.WIRING,
         judge=wrong_sign,
     ),
@@ -231,7 +229,7 @@ RULES = (
         threshold=1,
         measure="rows of a batch",
         source="the gradient of a sum over n rows is n times that of their mean, and so is the step",
-        hint="use reduction='mean' and divide no further, or change the learning rate accordingly",
+        hint="use reduction='mean' without dividing again, or change the learning rate accordingly",
         link=Link.WIRING,
         judge=summed,
     ),
@@ -254,8 +252,8 @@ RULES = (
         sentence="every label is the same, so there is nothing to learn",
         threshold=32,
         measure="labels, all of one class",
-        source="own choice: 32 labels of at least 2 classes are all the same by chance once in 2 billion times",
-        hint="look at how the labels are read, and at whether the data is shuffled",
+        source="own choice: 32 labels of 2 or more classes are all the same by chance once in 2 billion times",
+        hint="check how the labels are read, and whether the data is shuffled",
         link=Link.DATA,
         judge=one_label,
     ),
