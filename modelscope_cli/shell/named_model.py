@@ -55,7 +55,7 @@ FirstArg = Annotated[
     str | None,
     typer.Argument(
         metavar="MODEL",
-        help="Which model; `modelscope help model` tells how to name one.",
+        help="The model, as `modelscope help model` explains.",
         autocompletion=_complete_name_or_file,
         show_default=False,
     ),

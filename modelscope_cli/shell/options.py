@@ -28,7 +28,8 @@ WeightsOpt = Annotated[
         "--weights",
         "-w",
         metavar="WEIGHTS",
-        help="auto (pretrained: from torch's cache, else downloaded, else random with a warning), none "
+        help="Which weights: auto (pretrained: from torch's cache, else downloaded, else random with a warning), "
+        "none "
         "(random, seeded), DEFAULT, or a name such as IMAGENET1K_V1.",
         autocompletion=completion.one_of("auto", "none", "DEFAULT", "IMAGENET1K_V1"),
         rich_help_panel=_MODEL,
@@ -49,7 +50,7 @@ KeyOpt = Annotated[
     typer.Option(
         "--key",
         metavar="NAME",
-        help="Take this out of a checkpoint instead of its state dict: state_dict_ema, model.generator.",
+        help="Load this entry of a checkpoint instead of its state dict: state_dict_ema, model.generator.",
         rich_help_panel=_MODEL,
     ),
 ]
@@ -64,7 +65,7 @@ StrictOpt = Annotated[
 ]
 NumClassesOpt = Annotated[
     int | None,
-    whole("--num-classes", metavar="N", help="Classes of the head.", rich_help_panel=_MODEL),
+    whole("--num-classes", metavar="N", help="How many classes the head has.", rich_help_panel=_MODEL),
 ]
 ModelArgsOpt = Annotated[
     list[str] | None,
@@ -81,7 +82,7 @@ DeviceOpt = Annotated[
         "--device",
         "-d",
         metavar="DEVICE",
-        help="auto (cuda, mps, xpu, cpu: the first that is there), a name, or a CUDA number.",
+        help="The device: auto (the first of cuda, mps, xpu and cpu that is there), a name, or a CUDA number.",
         autocompletion=completion.one_of("auto", "cpu", "cuda", "mps", "xpu"),
         rich_help_panel=_MODEL,
     ),
@@ -91,14 +92,16 @@ DtypeOpt = Annotated[
     typer.Option(
         "--dtype",
         metavar="DTYPE",
-        help="float32, bfloat16 or float16.",
+        help="The dtype to run in: float32, bfloat16 or float16.",
         autocompletion=completion.one_of("float32", "bfloat16", "float16"),
         rich_help_panel=_MODEL,
     ),
 ]
 SeedOpt = Annotated[
     int,
-    whole("--seed", most=LAST_SEED, min=0, help="Seed of random weights and noise.", rich_help_panel=_MODEL),
+    whole(
+        "--seed", most=LAST_SEED, min=0, help="The seed of random weights and noise.", rich_help_panel=_MODEL
+    ),
 ]
 OfflineOpt = Annotated[
     bool,
@@ -110,7 +113,8 @@ ModeOpt = Annotated[
     Mode,
     typer.Option(
         "--mode",
-        help="eval; or train, where batch norm uses the batch and dropout drops. auto: eval, but train for "
+        help="The mode: eval, or train, in which batch norm uses the batch and dropout is active. auto: eval, but "
+        "train for "
         "the loss of a detection model.",
         rich_help_panel=_MODEL,
     ),
@@ -121,7 +125,7 @@ ImagesArg = Annotated[
     typer.Argument(
         metavar="IMAGE",
         help="Images: files, folders, globs, @list.txt, .tar shards, '-'. One tensor file (.pt, .npy, "
-        ".safetensors) stands for all; without any the model runs on seeded noise of its own size.",
+        ".safetensors) replaces them; without images the model runs on seeded noise of its own size.",
     ),
 ]
 InputShapeOpt = Annotated[
@@ -138,27 +142,40 @@ NamedInputsOpt = Annotated[
     typer.Option(
         "--input",
         metavar="NAME=SPEC",
-        help="What the forward takes by name, or in one dict (repeatable): an image, a file of one tensor, or "
+        help="An input that the forward takes by name, or in one dict (repeatable): an image, a file of one "
+        "tensor, or "
         "a shape of noise: pixel_values=photo.jpg, input_ids=int64:1,16. Images of one name are stacked.",
         rich_help_panel=_INPUT,
     ),
 ]
 SizeOpt = Annotated[
     str | None,
-    typer.Option("--size", metavar="H[,W]", help="Resize and crop to this instead.", rich_help_panel=_INPUT),
+    typer.Option(
+        "--size", metavar="H[,W]", help="Resize and crop to this size instead.", rich_help_panel=_INPUT
+    ),
 ]
 MeanOpt = Annotated[
-    str | None, typer.Option("--mean", metavar="R,G,B", help="Normalise by this.", rich_help_panel=_INPUT)
+    str | None,
+    typer.Option("--mean", metavar="R,G,B", help="The mean to normalise with.", rich_help_panel=_INPUT),
 ]
 StdOpt = Annotated[
-    str | None, typer.Option("--std", metavar="R,G,B", help="Normalise by this.", rich_help_panel=_INPUT)
+    str | None,
+    typer.Option(
+        "--std", metavar="R,G,B", help="The standard deviation to normalise with.", rich_help_panel=_INPUT
+    ),
 ]
 NormalizeOpt = Annotated[
     bool, typer.Option("--normalize/--no-normalize", help="Whether to normalise.", rich_help_panel=_INPUT)
 ]
 BatchOpt = Annotated[
     int | None,
-    whole("--batch", "-b", metavar="N", help="Images in one forward.", rich_help_panel=_INPUT),
+    whole(
+        "--batch",
+        "-b",
+        metavar="N",
+        help="How many images go through the model at once.",
+        rich_help_panel=_INPUT,
+    ),
 ]
 WorkersOpt = Annotated[
     int | None,
@@ -166,7 +183,8 @@ WorkersOpt = Annotated[
         "--workers",
         min=0,
         metavar="N",
-        help="Processes that decode many images beside the model; by default by the cores, 4 at most.",
+        help="How many processes decode images beside the model; by default one less than there are cores, at "
+        "most 4.",
         rich_help_panel=_INPUT,
     ),
 ]
@@ -184,7 +202,7 @@ LayersOpt = Annotated[
 ]
 ExcludeOpt = Annotated[
     list[str] | None,
-    typer.Option("--exclude", metavar="PATTERN", help="Take layers away again.", rich_help_panel=_LAYERS),
+    typer.Option("--exclude", metavar="PATTERN", help="Leave out these layers.", rich_help_panel=_LAYERS),
 ]
 SaveOpt = Annotated[
     bool,
@@ -199,7 +217,8 @@ HookOpt = Annotated[
     typer.Option(
         "--hook",
         metavar="HOOK",
-        help="Change what flows, as `modelscope help hooks` explains (repeatable): zero@layer3, pre:add=10@fc. "
+        help="Change values inside the model, as `modelscope help hooks` explains (repeatable): zero@layer3, "
+        "pre:add=10@fc. "
         "Written [KIND:]ACTION[=ARGS]@PATTERN: 'zero[3,7]@conv1', grad:clamp=-1,1@conv, call=hooks.py:fn@relu. "
         f"The actions are {', '.join(ACTIONS)}; the kinds are {', '.join(KINDS)}.",
         autocompletion=completion.hooks,
@@ -243,7 +262,7 @@ OutDirOpt = Annotated[
     typer.Option(
         "--out",
         metavar="DIR",
-        help="Folder for the report and the pictures.",
+        help="Folder for the report and the figures.",
         show_default="runs/COMMAND-MODEL",
         rich_help_panel=_OUTPUT,
     ),
@@ -253,8 +272,8 @@ BlocksDirOpt = Annotated[
     typer.Option(
         "--out",
         metavar="DIR",
-        help="Folder for the report and, over several batches of image files, every finished block: what --resume "
-        "and modelscope verify take. Blocks are computed with one thread; torchrun uses all cores.",
+        help="Folder for the report and, over several batches of image files, every finished block, for --resume "
+        "and modelscope verify. Blocks are computed with one thread; torchrun uses all cores.",
         rich_help_panel=_OUTPUT,
     ),
 ]
@@ -262,7 +281,8 @@ ResumeOpt = Annotated[
     bool,
     typer.Option(
         "--resume",
-        help="Go on with the blocks in --out, with any number of processes: the same bits as without a break.",
+        help="Continue with the blocks in --out, with any number of processes; the result has the same bits as "
+        "without a break.",
         rich_help_panel=_OUTPUT,
     ),
 ]

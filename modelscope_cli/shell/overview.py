@@ -12,7 +12,7 @@ GROUPS = {
         "summary": "Print the layers of a model with their shapes, parameters and cost.",
         "stats": "Print statistics of every layer's output, over any number of images.",
         "featuremaps": "Save what the layers see in an image: a grid for each layer, and a contact sheet.",
-        "predict": "Print what a model says about images: the likeliest classes of each.",
+        "predict": "Print what a model predicts for images: the most likely classes of each.",
         "explain": "Show where in an image the evidence for a class lies, and how far each map can be trusted.",
     },
     "Look at a training": {
@@ -21,15 +21,15 @@ GROUPS = {
         "train": "Train a classifier for a few steps and show what happens inside it.",
         "lrfind": "Sweep the learning rate while training, suggest one, and put everything back.",
     },
-    "Change a model, and see what becomes of it": {
+    "Change a model, and see what happens": {
         "ablate": "Take out the layers of a model one by one, and say which of them carry the decision.",
         "prune": "Cut weights away, and print and draw how far the predictions drift.",
         "attack": "Change an image as little as it takes to fool the model, save it, and check the saved file.",
     },
     "Check and compare": {
-        "check": "Judge a model or a data set by rules, and exit with 1 if one is broken.",
+        "check": "Check a model or a data set against rules, and exit with 1 if one is broken.",
         "rules": "List the rules of check, watch and train, with their thresholds and where those come from.",
-        "verify": "Compute some blocks of a result again, and exit with 1 if they are not what lies in its folder.",
+        "verify": "Compute some blocks of a result again, and exit with 1 if they differ from those in its folder.",
         "diff": "Compare two checkpoints, two models, or one model under two settings; exit with 1 if they differ.",
     },
     "Files and names": {

@@ -47,19 +47,19 @@ SizeOpt = Annotated[
         most=4096,
         metavar="N",
         min=8,
-        help="The side of the images, in pixels.",
+        help="The width and height of the images, in pixels.",
         rich_help_panel=DATA,
     ),
 ]
 BatchOpt = Annotated[
-    int, whole("--batch", "-b", metavar="N", help="How many images are in a step.", rich_help_panel=HOW)
+    int, whole("--batch", "-b", metavar="N", help="How many images each step takes.", rich_help_panel=HOW)
 ]
 OptimizerOpt = Annotated[
     str,
     typer.Option(
         "--optimizer",
         metavar="NAME",
-        help="sgd, momentum, nesterov (both 0.9), or adamw.",
+        help="The optimizer: sgd, momentum, nesterov (both 0.9), or adamw.",
         autocompletion=completion.of_training("optimizer"),
         rich_help_panel=HOW,
     ),
@@ -76,7 +76,8 @@ InitOpt = Annotated[
     typer.Option(
         "--init",
         metavar="NAME",
-        help="default, kaiming-normal, kaiming-uniform, xavier, or lsuv. default is what the model does itself.",
+        help="How to initialise the weights: default, kaiming-normal, kaiming-uniform, xavier, or lsuv. default "
+        "is what the model does itself.",
         autocompletion=completion.of_training("init"),
         rich_help_panel=CHANGE,
     ),
@@ -91,12 +92,18 @@ ActivationOpt = Annotated[
         rich_help_panel=CHANGE,
     ),
 ]
-LeakOpt = Annotated[float, real("--leak", metavar="S", help="The slope below zero.", rich_help_panel=CHANGE)]
+LeakOpt = Annotated[
+    float,
+    real(
+        "--leak", metavar="S", help="The slope of a leaky or general ReLU below zero.", rich_help_panel=CHANGE
+    ),
+]
 SubtractOpt = Annotated[
-    float, real("--subtract", metavar="V", help="What general subtracts.", rich_help_panel=CHANGE)
+    float, real("--subtract", metavar="V", help="What the general ReLU subtracts.", rich_help_panel=CHANGE)
 ]
 MaximumOpt = Annotated[
-    float | None, real("--maximum", metavar="V", help="The highest value of general.", rich_help_panel=CHANGE)
+    float | None,
+    real("--maximum", metavar="V", help="The highest value of the general ReLU.", rich_help_panel=CHANGE),
 ]
 NormLayerOpt = Annotated[
     str,

@@ -88,7 +88,7 @@ def watch(
         what: the script, or with `module` the name of a module as in `python -m`; or a model, or several.
         optimizer: of the loop: only its steps count, or those of several; None for all that train the models.
         arguments: the script's own.
-        every: look at every so many steps; None for every one at first, then ever fewer.
+        every: look at every so many steps; None for every step at first, then progressively fewer.
         steps: stop after so many steps: the script is left, or the block.
         abort_on: stop at what is not finite (`nan`), or at the first finding (`findings`).
         report: a folder with the log of a run that was killed: nothing is run.

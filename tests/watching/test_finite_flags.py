@@ -129,7 +129,7 @@ def test_place_and_step_are_named(name):
     assert min(finding.since_step for finding in found.values()) == step
     if what == OUTPUT:
         assert (found["MS702"].layer, found["MS702"].since_step) == (where, step)
-        assert f"what comes first: {where} is not finite" in found["MS701"].message
+        assert f"the first cause: {where} is not finite" in found["MS701"].message
     elif what == GRADIENT:
         assert (found["MS703"].layer, found["MS703"].since_step) == (where, step)
     elif what == LOSS:

@@ -36,7 +36,7 @@ def ablate(
         Method,
         typer.Option(
             "--method",
-            help="What stands in: zeros; each channel's mean over its positions; or the same values at "
+            help="What replaces the output: zeros; each channel's mean over its positions; or the same values at "
             "shuffled positions (seeded).",
         ),
     ] = Method.zero,
@@ -61,8 +61,8 @@ def ablate(
 ) -> None:
     """Take out the layers of a model one by one, and say which of them carry the decision.
 
-    A forward hook replaces a layer's output; what follows is computed again, what came before is not. Sorted by
-    how far the prediction moves (KL divergence); over several images all figures are means.
+    A forward hook replaces a layer's output; the layers after it are computed again, those before it are not.
+    Sorted by how far the prediction moves (KL divergence); over several images all figures are means.
 
     Examples:
 

@@ -53,7 +53,7 @@ class AttackOptions:
             "--epsilon",
             "-e",
             metavar="E",
-            help="How far the image may move, in pixels of 0..1.",
+            help="How far the image may change, with pixels in 0..1.",
             show_default="8/255; 3 with --norm l2",
             rich_help_panel=_ATTACK,
         ),
@@ -64,7 +64,7 @@ class AttackOptions:
             "--steps",
             min=1,
             metavar="N",
-            help="Gradient steps.",
+            help="How many gradient steps to make.",
             show_default="ifgsm 10, pgd 20",
             rich_help_panel=_ATTACK,
         ),
@@ -74,14 +74,20 @@ class AttackOptions:
         typer.Option(
             "--step-size",
             metavar="A",
-            help="How far one goes.",
+            help="The size of one step.",
             show_default="ifgsm E/N, pgd 2.5 E/N",
             rich_help_panel=_ATTACK,
         ),
     ] = None
     restarts: Annotated[
         int,
-        whole("--restarts", min=1, metavar="N", help="Random starts of pgd to try.", rich_help_panel=_ATTACK),
+        whole(
+            "--restarts",
+            min=1,
+            metavar="N",
+            help="How many random starts pgd tries.",
+            rich_help_panel=_ATTACK,
+        ),
     ] = 1
     target: Annotated[
         str | None,
@@ -89,7 +95,8 @@ class AttackOptions:
             "--target",
             "-t",
             metavar="TARGET",
-            help="A class index or label to be mistaken for; left out, any but the predicted one. mask:CLASS, "
+            help="The class to be mistaken for, an index or a label; without it, any but the predicted one. "
+            "mask:CLASS, "
             "box:N: pixels or a box to get rid of. similar:FILE: an image to resemble.",
             rich_help_panel=_ATTACK,
         ),

@@ -26,8 +26,8 @@ def check(
         opt.Mode,
         typer.Option(
             "--mode",
-            help="Mode of the forward and backward pass. auto: eval, but train where no batch norm has seen "
-            "a batch yet.",
+            help="Mode of the forward and backward pass. auto: eval, but train if no batch norm has seen a batch "
+            "yet.",
             rich_help_panel="Model",
         ),
     ] = opt.Mode.auto,
@@ -36,13 +36,13 @@ def check(
     dataset: own.DatasetOptions = own.DATASET,
     output: own.CheckOutputOptions = own.OUTPUT,
 ) -> int:
-    """Judge a model or a data set by rules, and exit with 1 if one is broken.
+    """Check a model or a data set against rules, and exit with 1 if one is broken.
 
     Weights, activations, gradients, structure, budgets and predictions: each rule has a code, a threshold with its
-    source, and a hint. Images are better than the noise that is taken without them. A folder without a model is
-    judged as a data set: copies, broken, odd, dark, flat and blurred images, and images that another has, too.
+    source, and a hint. Give images if you can: without them, noise is used. A folder without a model is judged as a
+    data set: copies, broken, odd, dark, flat and blurred images, and images that also occur in another data set.
     The table tool.modelscope of the nearest pyproject.toml sets model, checkpoint, images, select, ignore,
-    thresholds, fail-on, baseline and the budgets; what is typed wins.
+    thresholds, fail-on, baseline and the budgets; options on the command line win.
 
     Examples:
 

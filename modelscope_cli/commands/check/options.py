@@ -28,7 +28,7 @@ class RuleOptions:
         typer.Option(
             "--select",
             metavar="CODES",
-            help="Only these rules: MS202, its name, or a beginning such as MS2 (repeatable).",
+            help="Judge only these rules: MS202, its name, or a beginning such as MS2 (repeatable).",
             autocompletion=completion.rules,
             rich_help_panel=_RULES,
         ),
@@ -38,7 +38,7 @@ class RuleOptions:
         typer.Option(
             "--ignore",
             metavar="CODES",
-            help="Not these rules.",
+            help="Leave out these rules.",
             autocompletion=completion.rules,
             rich_help_panel=_RULES,
         ),
@@ -48,7 +48,7 @@ class RuleOptions:
         typer.Option(
             "--set",
             metavar="CODE=THRESHOLD",
-            help="Another threshold for a rule (repeatable); `modelscope rules` lists them.",
+            help="Set the threshold of a rule (repeatable); `modelscope rules` lists them.",
             rich_help_panel=_RULES,
         ),
     ] = None
@@ -57,7 +57,7 @@ class RuleOptions:
         typer.Option(
             "--fail-on",
             metavar="SEVERITY",
-            help="The least severity that makes the exit code 1: error or warning.",
+            help="The lowest severity that makes the exit code 1: error or warning.",
             show_default="error",
             rich_help_panel=_RULES,
         ),
@@ -67,7 +67,7 @@ class RuleOptions:
         typer.Option(
             "--baseline",
             metavar="FILE",
-            help="Findings listed there do not count, unless they grew worse.",
+            help="Ignore the findings listed in this file, unless they got worse.",
             rich_help_panel=_RULES,
         ),
     ] = None
@@ -75,31 +75,44 @@ class RuleOptions:
         bool,
         typer.Option(
             "--update-baseline",
-            help="Write today's findings to that file, and let none of them count.",
+            help="Write today's findings to that file, and ignore all of them.",
             rich_help_panel=_RULES,
         ),
     ] = False
     max_params: Annotated[
         str | None,
-        typer.Option("--max-params", metavar="N", help="Parameters, 25M.", rich_help_panel=_BUDGETS),
+        typer.Option(
+            "--max-params",
+            metavar="N",
+            help="At most this many parameters, such as 25M.",
+            rich_help_panel=_BUDGETS,
+        ),
     ] = None
     max_macs: Annotated[
         str | None,
-        typer.Option("--max-macs", metavar="N", help="Multiply-adds, 5G.", rich_help_panel=_BUDGETS),
+        typer.Option(
+            "--max-macs",
+            metavar="N",
+            help="At most this many multiply-adds, such as 5G.",
+            rich_help_panel=_BUDGETS,
+        ),
     ] = None
     max_memory: Annotated[
         str | None,
         typer.Option(
             "--max-memory",
             metavar="BYTES",
-            help="Weights, buffers and the output of every layer, 500MB.",
+            help="At most this much memory for weights, buffers and all layer outputs, such as 500MB.",
             rich_help_panel=_BUDGETS,
         ),
     ] = None
     expect_output: Annotated[
         str | None,
         typer.Option(
-            "--expect-output", metavar="SHAPE", help="Shape of the output, 1,1000.", rich_help_panel=_BUDGETS
+            "--expect-output",
+            metavar="SHAPE",
+            help="The expected shape of the output, such as 1,1000.",
+            rich_help_panel=_BUDGETS,
         ),
     ] = None
 
@@ -170,7 +183,7 @@ class DatasetOptions:
         typer.Option(
             "--against",
             metavar="FOLDER",
-            help="Another data set, which is to have no image in common with the first (repeatable).",
+            help="Another data set, which should have no image in common with the first (repeatable).",
             rich_help_panel="Data set",
         ),
     ] = None

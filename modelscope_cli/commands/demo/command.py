@@ -17,7 +17,7 @@ _NEXT = (
 
 
 def demo(
-    folder: Annotated[str, typer.Argument(metavar="DIR", help="Where to put them.")] = "demo",
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="Where to put the samples.")] = "demo",
     force: opt.ForceOpt = False,
 ) -> None:
     """Put the samples into a folder: images, a tiny network with its weights, and a training script.

@@ -25,7 +25,7 @@ def diff(
     ] = None,
     b: Annotated[
         str | None,
-        typer.Argument(metavar="B", help="Another one; left out: A under the settings of --b-..."),
+        typer.Argument(metavar="B", help="Another one; without it, A under the settings of --b-..."),
     ] = None,
     images: opt.ImagesArg = None,
     tolerance: Annotated[
@@ -34,7 +34,7 @@ def diff(
             "--tolerance",
             "-t",
             metavar="T",
-            help="Largest relative L2 that is not a difference.",
+            help="The largest relative L2 that does not count as a difference.",
             show_default="0 for tensors; for activations what torch.testing.assert_close allows the coarser "
             "dtype: 1.3e-6, 1e-3 float16, 1.6e-2 bfloat16",
         ),
@@ -45,7 +45,7 @@ def diff(
         typer.Option("--plot", metavar="FILE", help="Draw the differences along the depth (.png .svg .pdf)."),
     ] = None,
     show_all: Annotated[
-        bool, typer.Option("--all", help="Show what is the same, too.", rich_help_panel="Output")
+        bool, typer.Option("--all", help="Also show what is the same.", rich_help_panel="Output")
     ] = False,
     hook: opt.HookOpt = None,
     mode: opt.ModeOpt = opt.Mode.auto,
@@ -56,9 +56,9 @@ def diff(
 ) -> int:
     """Compare two checkpoints, two models, or one model under two settings; exit with 1 if they differ.
 
-    Without an input, the weights: what was added, removed, renamed, reshaped, retyped, changed. With images or
-    --input-shape, every layer's output, call by call, and the first one that diverges: both models run side
-    by side, on the input as A wants it, with one activation of each in memory.
+    Without an input, the weights are compared: what was added, removed, renamed, reshaped, retyped, changed. With
+    images or --input-shape, every layer's output is, call by call, and the first that diverges is named: both
+    models run side by side, on the input as A expects it, with one activation of each in memory.
 
     Examples:
 

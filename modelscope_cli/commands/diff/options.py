@@ -13,7 +13,7 @@ from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.numbers import whole
 
-_B = "B, where it is not as A"
+_B = "B, where it differs from A"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class BothOptions(groups.LoadOptions):
             "--model",
             "-m",
             metavar="MODEL",
-            help="What a checkpoint is run in; A, where no other model or checkpoint is.",
+            help="The model that a checkpoint is loaded into; without another model or checkpoint, A.",
             rich_help_panel="Model",
         ),
     ] = None
@@ -57,39 +57,44 @@ class BOptions:
     """What is said of B alone."""
 
     b_weights: Annotated[
-        str | None, typer.Option("--b-weights", metavar="WEIGHTS", help="Weights of B.", rich_help_panel=_B)
+        str | None,
+        typer.Option("--b-weights", metavar="WEIGHTS", help="The weights of B.", rich_help_panel=_B),
     ] = None
     b_checkpoint: Annotated[
         Path | None,
-        typer.Option("--b-checkpoint", metavar="FILE", help="State dict of B.", rich_help_panel=_B),
+        typer.Option(
+            "--b-checkpoint", metavar="FILE", help="The checkpoint to load into B.", rich_help_panel=_B
+        ),
     ] = None
     b_key: Annotated[
         str | None,
         typer.Option(
-            "--b-key", metavar="NAME", help="What to take out of B's checkpoint.", rich_help_panel=_B
+            "--b-key", metavar="NAME", help="The entry of B's checkpoint to load.", rich_help_panel=_B
         ),
     ] = None
     b_device: Annotated[
-        str | None, typer.Option("--b-device", metavar="DEVICE", help="Device of B.", rich_help_panel=_B)
+        str | None, typer.Option("--b-device", metavar="DEVICE", help="The device of B.", rich_help_panel=_B)
     ] = None
     b_dtype: Annotated[
-        str | None, typer.Option("--b-dtype", metavar="DTYPE", help="Dtype of B.", rich_help_panel=_B)
+        str | None, typer.Option("--b-dtype", metavar="DTYPE", help="The dtype of B.", rich_help_panel=_B)
     ] = None
-    b_mode: Annotated[opt.Mode | None, typer.Option("--b-mode", help="Mode of B.", rich_help_panel=_B)] = None
+    b_mode: Annotated[
+        opt.Mode | None, typer.Option("--b-mode", help="The mode of B.", rich_help_panel=_B)
+    ] = None
     b_seed: Annotated[
         int | None,
         whole(
             "--b-seed",
             most=LAST_SEED,
             min=0,
-            help="Seed of B's random weights and of its dropout.",
+            help="The seed of B's random weights and of its dropout.",
             rich_help_panel=_B,
         ),
     ] = None
     b_hook: Annotated[
         list[str] | None,
         typer.Option(
-            "--b-hook", metavar="HOOK", help="Change what flows in B (repeatable).", rich_help_panel=_B
+            "--b-hook", metavar="HOOK", help="Change values inside B (repeatable).", rich_help_panel=_B
         ),
     ] = None
 

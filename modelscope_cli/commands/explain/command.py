@@ -27,9 +27,9 @@ def explain(
 ) -> int:
     """Show where in an image the evidence for a class lies, and how far each map can be trusted.
 
-    The layer is found by following one run back from the score, and named with the reason. The winner stands first;
-    no figure decides alone. Over a folder: where the evidence of each class lies, and the images where it lies at
-    the border or outside of --box or --mask.
+    The layer is found by following one run back from the score, and named with the reason. The winner comes first;
+    no figure decides alone. Over a folder: where the evidence for each class lies, and the images in which it lies
+    at the border or outside --box or --mask.
 
     Examples:
 

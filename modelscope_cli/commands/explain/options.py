@@ -22,7 +22,8 @@ class ExplainOptions:
         typer.Option(
             "--method",
             metavar="NAMES",
-            help=f"auto: a few that say different things; all: all that fit; or {', '.join(METHODS)}.",
+            help="Which methods: auto (a few that complement each other), all (all that fit), or "
+            f"{', '.join(METHODS)}.",
             rich_help_panel=_EXPLAIN,
         ),
     ] = "auto"
@@ -41,7 +42,7 @@ class ExplainOptions:
         typer.Option(
             "--against",
             metavar="CLASS",
-            help="What finercam holds the target against.",
+            help="The class that finercam compares the target with.",
             show_default="the three nearest classes",
             rich_help_panel=_EXPLAIN,
         ),
@@ -52,7 +53,7 @@ class ExplainOptions:
             "--layer",
             "-l",
             metavar="LAYER",
-            help="Where to explain.",
+            help="The layer to explain.",
             show_default="found by following a run back from the score",
             rich_help_panel=_EXPLAIN,
         ),
@@ -61,7 +62,7 @@ class ExplainOptions:
         bool,
         typer.Option(
             "--receipt/--no-receipt",
-            help="Hold the maps against chance, edges, shuffled weights, another class and planted evidence, or "
+            help="Compare the maps with chance, edges, shuffled weights, another class and planted evidence, or "
             "only make them.",
             rich_help_panel=_RECEIPT,
         ),
@@ -80,7 +81,7 @@ class ExplainOptions:
         typer.Option(
             "--mask",
             metavar="FILE",
-            help="The same as an image: its light pixels are inside.",
+            help="The same as a mask image: light pixels are inside.",
             rich_help_panel=_RECEIPT,
         ),
     ] = None
@@ -89,7 +90,7 @@ class ExplainOptions:
         typer.Option(
             "--require",
             metavar="TEST",
-            help="Exit with 1 where the winner's receipt does not show it: 'insertion>chance', 'road>0.1'.",
+            help="Exit with 1 unless the winner's receipt shows this: 'insertion>chance', 'road>0.1'.",
             rich_help_panel=_RECEIPT,
         ),
     ] = None

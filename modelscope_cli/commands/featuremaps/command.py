@@ -28,9 +28,9 @@ def featuremaps(
     """Save what the layers see in an image: a grid for each layer, and a contact sheet.
 
     The forward stops after the last layer that was asked for. Gray cells are channels of a single value. Tokens and
-    windows are laid where they lie in the image; what is left out, such as class tokens, is said. Without --layer a
-    deep network gives one grid a stage: the last output of each size of maps. With --top-images of a whole folder:
-    the images that fire each channel, cut to what it sees of them.
+    windows are drawn where they lie in the image; what is left out, such as class tokens, is listed. Without
+    --layer a deep network gives one grid per stage: the last output of each map size. With --top-images and a
+    folder: the images that fire each channel most, cropped to what it sees of them.
 
     Examples:
 

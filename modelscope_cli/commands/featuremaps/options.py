@@ -27,7 +27,7 @@ class ChannelOptions:
         typer.Option(
             "--channels",
             metavar="LIST",
-            help="These, by number: 3,7,10..20; one number is that channel, not how many.",
+            help="Only these channels, by number: 3,7,10..20; one number is that channel, not a count.",
             show_default=False,
         ),
     ] = ""
@@ -37,7 +37,7 @@ class ChannelOptions:
             "--max-channels",
             min=1,
             metavar="N",
-            help="At most this many, evenly chosen, where they are not named.",
+            help="At most this many channels, evenly chosen, if --channels does not name them.",
         ),
     ] = 64
     strongest: Annotated[
@@ -77,7 +77,7 @@ class LookOptions:
         typer.Option("--overlay", help="Lay the maps over the gray image, as opaque as they are strong."),
     ] = False
     attention: Annotated[
-        bool, typer.Option("--attention", help="Draw where each head of the attention in the layers looks.")
+        bool, typer.Option("--attention", help="Draw where each attention head in the layers looks.")
     ] = False
     top_images: Annotated[
         int,
@@ -85,7 +85,7 @@ class LookOptions:
             "--top-images",
             min=0,
             metavar="N",
-            help="Go through a folder, and show the N images that fire each channel most, in the middle and least.",
+            help="Rank the images of a folder, and show the N that fire each channel most, least and in between.",
             show_default=False,
         ),
     ] = 0

@@ -33,7 +33,7 @@ def grads(
     ] = 1,
     full_backward: Annotated[
         bool,
-        typer.Option("--full-backward", help="Read gradients by register_full_backward_hook."),
+        typer.Option("--full-backward", help="Read the gradients with register_full_backward_hook."),
     ] = False,
     vanishing: Annotated[
         float,
@@ -50,8 +50,8 @@ def grads(
 ) -> None:
     """Run a forward and a backward pass, and print and draw what the gradients do.
 
-    Several images are several passes, one image each unless --batch says otherwise: then the mean gradient and
-    the noise around it are shown. The gradients are differentiated, hooked and thrown away; nothing is trained.
+    Several images mean several passes, of one image each unless --batch says otherwise: then the mean gradient and
+    the noise around it are shown. Gradients are computed, inspected and discarded; nothing is trained.
 
     Examples:
 

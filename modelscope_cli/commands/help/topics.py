@@ -14,20 +14,20 @@ _MODEL = {
     "hf:FOLDER": "a folder that transformers saved: pip install transformers",
     "best.pth": "a checkpoint whose architecture is recognised by its tensors",
     "path/to/net.py:Net": "a class, a function or a module of a file of yours, which is run",
-    "package.module:Net": "the same of a package that can be imported",
+    "package.module:Net": "the same, from a package that can be imported",
 }
 _ABOUT_MODEL = (
-    "A model is named by the first word or by --model. A word that is both a model and a file is the file."
+    "A model is named by the first word or by --model. A word that is both a model and a file means the file."
 )
 _INPUT = (
     "Without images, a model is run on seeded noise of its own size. Images are files, folders, globs, @list.txt "
-    "(a path a line), .tar shards, or '-' for "
+    "(one path per line), .tar shards, or '-' for "
     "standard input; one .pt, .npy or .safetensors file holds the tensors of one forward. Images are prepared as "
-    "the weights say, and as for ImageNet where nothing says anything."
+    "the weights say, or as for ImageNet if the weights do not say."
 )
 _OUTPUT = (
     "Results go to stdout, everything else to stderr: a table on a terminal, tab-separated values in a pipe. Files "
-    "that are there already are overwritten only with --force. The exit code is 0; 1 where a check found something "
+    "that are there already are overwritten only with --force. The exit code is 0; 1 if a check found something "
     "or two things differ; 2 for a command line that cannot be understood; 4 for what cannot be run; 130 after "
     "Ctrl-C."
 )
@@ -35,8 +35,8 @@ _LAYERS = {
     "layer1.0.conv1": "exactly this layer; layer1.0.relu#1 is only its second call",
     "layer3": "a word that is the name of a layer means that layer",
     "'layer1.*'": "every layer whose name fits: * for anything, ? for one character, [12] for one of these",
-    "conv, relu, linear": "every layer without layers inside whose class begins so",
-    "norm, pool": "a word that no class begins with: those that have it inside",
+    "conv, relu, linear": "every layer without layers inside whose class begins like this",
+    "norm, pool": "if no class begins with the word: those that contain it",
     "type:Conv2d, 'type:*Norm'": "the class, exactly or as a pattern",
     "'re:^layer[12]'": "a regular expression, searched in the name",
     "conv@16, relu@-1, relu@1..4": "the 16th of them in the order of execution, the last, the first four",
@@ -44,10 +44,10 @@ _LAYERS = {
 }
 _KINDS = {
     "(none)": "the output of a layer",
-    "pre:": "what goes into it",
+    "pre:": "the input of a layer",
     "grad:": "the gradient that arrives at its output",
     "param-grad:": "the gradients of its parameters, whose channels are the first dimension",
-    "full-backward:": "the gradient it hands on to its inputs",
+    "full-backward:": "the gradient that it passes on to its inputs",
 }
 _ACTIONS = {
     "zero, scale=2, add=10": "0, twice the value, ten more",
@@ -63,8 +63,8 @@ _ACTIONS = {
     "call=hooks.py:fn": "what your function returns: fn(module, args, output)",
 }
 _ABOUT_LAYERS = (
-    "--layer, --exclude, --freeze, --train-only and hooks take patterns. Several are added up; quote what the "
-    "shell would read."
+    "--layer, --exclude, --freeze, --train-only and hooks take patterns. Several are combined; quote what the "
+    "shell would expand."
 )
 _ABOUT_HOOKS = (
     "--hook '[KIND:]ACTION[=ARGS]@PATTERN' changes what flows through a model while it runs. Several hooks act in "
@@ -83,7 +83,7 @@ _TOPICS: dict[str, list[tuple[str, str, dict[str, str]]]] = {
     "hooks": [
         ("Hooks", _ABOUT_HOOKS, {}),
         ("Kinds: what is changed", "", _KINDS),
-        ("Actions: what becomes of each value", "", _ACTIONS),
+        ("Actions: what happens to each value", "", _ACTIONS),
         ("Parts", "", _CHANNELS),
     ],
 }

@@ -21,17 +21,24 @@ class SweepOptions:
         float, real("--to", metavar="R", help="The last learning rate.", rich_help_panel=_SWEEP)
     ] = 10.0
     steps: Annotated[
-        int, whole("--steps", metavar="N", min=3, help="How many steps are made.", rich_help_panel=_SWEEP)
+        int, whole("--steps", metavar="N", min=3, help="How many steps to make.", rich_help_panel=_SWEEP)
     ] = 100
     linear: Annotated[
         bool,
         typer.Option(
-            "--linear", help="Raise it by equal amounts, not by equal factors.", rich_help_panel=_SWEEP
+            "--linear",
+            help="Raise the learning rate by equal amounts, not by equal factors.",
+            rich_help_panel=_SWEEP,
         ),
     ] = False
     smoothing: Annotated[
         float,
-        real("--smoothing", metavar="B", help="How much the past counts, 0 to 1.", rich_help_panel=_SWEEP),
+        real(
+            "--smoothing",
+            metavar="B",
+            help="How much the loss is smoothed, from 0 to below 1.",
+            rich_help_panel=_SWEEP,
+        ),
     ] = 0.9
     diverged: Annotated[
         float,

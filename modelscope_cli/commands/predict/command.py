@@ -32,7 +32,7 @@ def predict(
         ),
     ] = None,
     top: Annotated[
-        int, whole("--top", min=1, metavar="K", help="How many classes or boxes an image.")
+        int, whole("--top", min=1, metavar="K", help="How many classes or boxes to print for each image.")
     ] = own.TOP,
     given: own.ScoreOptions = own.SCORES,
     doctor: own.DoctorOpt = False,
@@ -45,13 +45,13 @@ def predict(
     workers: opt.WorkersOpt = None,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> None:
-    """Print what a model says about images: the likeliest classes of each.
+    """Print what a model predicts for images: the most likely classes of each.
 
-    Of a segmentation model these are the classes that cover most of the image, of a detection model its best
-    boxes; of several heads each has its rows. Any number of images goes through in batches; tsv and csv are written
-    row by row as the predictions come. With --truth, how far the predictions are right instead: accuracy, classes,
-    confusions, calibration, the worst images. With --doctor, one row a mistake: what preparing the images in the
-    usual wrong ways does to the predictions.
+    For a segmentation model these are the classes that cover most of the image, for a detection model its best
+    boxes; with several heads each has its rows. Any number of images goes through in batches; tsv and csv are
+    written row by row as the predictions come. With --truth, how accurate the predictions are instead: accuracy,
+    classes, confusions, calibration, the worst images. With --doctor, one row for each mistake: what preparing the
+    images in the usual wrong ways does to the predictions.
 
     Examples:
 

@@ -41,7 +41,7 @@ class ScoreOptions:
         typer.Option(
             "--labels",
             metavar="FILE",
-            help="Names of the classes, instead of those of the weights: one a line, a JSON list, or JSON "
+            help="Names of the classes, instead of those of the weights: one per line, a JSON list, or JSON "
             "{index: label}.",
         ),
     ] = None
@@ -49,8 +49,8 @@ class ScoreOptions:
         Scores,
         typer.Option(
             "--scores",
-            help="softmax: exactly one class an image, the scores add up to 1. sigmoid: several classes or "
-            "none, each scored on its own. auto: sigmoid where the model states it, else softmax.",
+            help="softmax: exactly one class per image, the scores add up to 1. sigmoid: several classes or "
+            "none, each scored on its own. auto: sigmoid if the model states it, else softmax.",
         ),
     ] = Scores.auto
     threshold: Annotated[
@@ -60,12 +60,14 @@ class ScoreOptions:
             min=0.0,
             max=1.0,
             metavar="P",
-            help="With sigmoid: a class is on from this score, else from 0.5.",
+            help="With sigmoid, the lowest score at which a class is on; 0.5 by default.",
         ),
     ] = None
     temperature: Annotated[
         float,
-        real("--temperature", metavar="T", help="Divide the logits by this; above 1 is less sure."),
+        real(
+            "--temperature", metavar="T", help="Divide the logits by this; above 1 makes the model less sure."
+        ),
     ] = 1.0
 
 
@@ -88,9 +90,9 @@ class TruthOptions:
         typer.Option(
             "--truth",
             metavar="folders|FILE",
-            help="Hold the predictions against what the images show. folders: each is called after the class, a "
-            "label or an index, of the images in it. FILE: lines of image,class or JSON {image: class}; with "
-            "several labels image,class,class; of pixels image,mask.png.",
+            help="Compare the predictions with the truth. folders: each folder is named after the class of its "
+            "images, a label or an index. FILE: lines of image,class or JSON {image: class}; with "
+            "several labels image,class,class; for pixels image,mask.png.",
             rich_help_panel=_TRUTH,
         ),
     ] = None
@@ -98,7 +100,7 @@ class TruthOptions:
         Table | None,
         typer.Option(
             "--table",
-            help="Which table of --truth to print; measures unless you say so.",
+            help="Which table of --truth to print; measures by default.",
             show_default=False,
             rich_help_panel=_TRUTH,
         ),

@@ -34,8 +34,8 @@ def prune(
         typer.Option(
             "--save-weights",
             metavar="FILE",
-            help="Write the weights with zeros in them as .safetensors, for --checkpoint. Zeros alone make "
-            "nothing smaller or faster.",
+            help="Write the weights with zeros in them as .safetensors, for --checkpoint. Zeros alone do not make "
+            "the model smaller or faster.",
             rich_help_panel="Output",
         ),
     ] = None,
@@ -50,8 +50,9 @@ def prune(
 ) -> None:
     """Cut weights away, and print and draw how far the predictions drift.
 
-    The masks are those of torch.nn.utils.prune, put in place by hooks while the model runs: its parameters and
-    its file stay as they are. A --layer that is named means everything below it. Biases and batch norms are left.
+    The masks are those of torch.nn.utils.prune, put in place by hooks while the model runs: its parameters and its
+    file stay as they are. A --layer that is named means everything inside it. Biases and batch norms are left as
+    they are.
 
     Examples:
 

@@ -26,13 +26,13 @@ class CutOptions:
 
     amount: Annotated[
         float,
-        real("--amount", metavar="SHARE", help="Share that is cut, from 0 to below 1.", rich_help_panel=_CUT),
+        real("--amount", metavar="SHARE", help="The share to cut, from 0 to below 1.", rich_help_panel=_CUT),
     ] = 0.3
     method: Annotated[
         Method,
         typer.Option(
             "--method",
-            help="What goes first: the smallest by L1 or L2 norm (the same for single weights), random ones, or "
+            help="What to cut first: the smallest by L1 or L2 norm (the same for single weights), random ones, or "
             "with --by-channel those of the smallest mean |activation| over the images (Molchanov et al. 2017).",
             rich_help_panel=_CUT,
         ),
@@ -47,14 +47,14 @@ class CutOptions:
         bool,
         typer.Option(
             "--global",
-            help="The share is of all layers' weights together, not of each layer's.",
+            help="Take the share of the weights of all layers together, not of each layer.",
             rich_help_panel=_CUT,
         ),
     ] = False
     sweep: Annotated[
         str,
         typer.Option(
-            "--sweep", metavar="A,B,...", help="Also measure the drift at these.", rich_help_panel=_CUT
+            "--sweep", metavar="A,B,...", help="Also measure the drift at these shares.", rich_help_panel=_CUT
         ),
     ] = "0.1,0.3,0.5,0.7,0.9"
 

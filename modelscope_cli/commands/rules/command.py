@@ -25,7 +25,7 @@ def rules(
 ) -> None:
     """List the rules of check, watch and train, with their thresholds and where those come from.
 
-    One rule is explained: what it says, why that matters, where its threshold comes from, how to mend what it finds
+    One rule is explained: what it says, why that matters, where its threshold comes from, how to fix what it finds
     and how to silence it.
 
     Examples:

@@ -39,7 +39,9 @@ _BUILT = Built()
 @spread
 def summary(
     first: ModelArg = None,
-    depth: Annotated[int | None, whole("--depth", min=0, help="Layers nested no deeper than this.")] = None,
+    depth: Annotated[
+        int | None, whole("--depth", min=0, help="Show layers nested no deeper than this.")
+    ] = None,
     freeze: Annotated[
         list[str] | None,
         typer.Option("--freeze", metavar="PATTERN", help="Count these layers' parameters as not trainable."),
@@ -50,8 +52,8 @@ def summary(
 ) -> None:
     """Print the layers of a model with their shapes, parameters and cost.
 
-    Needs no weights and next to no memory: the model is built and run without data. Shapes and costs are
-    those of one forward at the model's own input size; --input-shape and --batch change it.
+    Needs no weights and almost no memory: the model is built and run without data. Shapes and costs are those of
+    one forward at the model's own input size; --input-shape and --batch change it.
 
     Examples:
 

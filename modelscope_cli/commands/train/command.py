@@ -28,7 +28,7 @@ def train(
             most=LONGEST_RUN,
             metavar="K",
             min=1,
-            help="Look at every K-th step, not at about 200.",
+            help="Record every K-th step, instead of about 200 steps.",
             rich_help_panel="Output",
         ),
     ] = None,
@@ -49,8 +49,8 @@ def train(
 ) -> int:
     """Train a classifier for a few steps and show what happens inside it.
 
-    Prints every layer as it was at the first and at the last step, or, with --vary, one row a variant; all of them
-    see the same images in the same order. A tenth of the images are for validation, after each epoch.
+    Prints every layer as it was at the first and at the last step, or, with --vary, one row per variant; all of
+    them see the same images in the same order. A tenth of the images are kept for validation after each epoch.
 
     Examples:
 

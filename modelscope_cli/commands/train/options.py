@@ -25,7 +25,7 @@ class HowOptions:
             most=LONGEST_RUN,
             metavar="N",
             min=1,
-            help="How often the weights are changed.",
+            help="How many optimizer steps to make.",
             rich_help_panel=_HOW,
         ),
     ] = 100
@@ -40,7 +40,7 @@ class HowOptions:
         typer.Option(
             "--schedule",
             metavar="NAME",
-            help="constant, one-cycle, or cosine.",
+            help="The learning rate over time: constant, one-cycle, or cosine.",
             autocompletion=completion.of_training("schedule"),
             rich_help_panel=_HOW,
         ),
@@ -67,7 +67,7 @@ class HowOptions:
         typer.Option(
             "--callback",
             metavar="FILE:CLASS",
-            help="Tell a class of yours what happens (repeatable). Its methods are those of "
+            help="Tell a class of your own what happens (repeatable). Its methods are those of "
             "modelscope_cli.training.runner.Callback.",
             rich_help_panel=_HOW,
         ),

@@ -22,16 +22,18 @@ def verify(
         Path, typer.Argument(metavar="RESULT", help="The folder that --out named, or the report.json in it.")
     ],
     sample: Annotated[
-        int, whole("--sample", min=1, metavar="N", help="How many blocks are computed again.")
+        int, whole("--sample", min=1, metavar="N", help="How many blocks to compute again.")
     ] = 8,
-    seed: Annotated[int, whole("--seed", most=LAST_SEED, min=0, help="Chooses the blocks.")] = 0,
+    seed: Annotated[
+        int, whole("--seed", most=LAST_SEED, min=0, help="The seed that chooses the blocks.")
+    ] = 0,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> int:
-    """Compute some blocks of a result again, and exit with 1 if they are not what lies in its folder.
+    """Compute some blocks of a result again, and exit with 1 if they differ from those in its folder.
 
     For results that --out kept in blocks: stats, predict, explain and check over many images. Model and images are
     looked for where the command found them, so run it in the same folder. On the same kind of machine all bits have
-    to be equal, elsewhere the numbers up to 0.1 %. The report has to say what all blocks add up to.
+    to be equal, elsewhere the numbers to within 0.1 %. The report has to say what all blocks add up to.
 
     Examples:
 

@@ -28,10 +28,10 @@ class _Telling:
 @spread
 def watch(
     script: Annotated[
-        str | None, typer.Argument(metavar="SCRIPT", help="The training script; with -m a module.")
+        str | None, typer.Argument(metavar="SCRIPT", help="The training script, or with -m a module.")
     ] = None,
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="ARGUMENTS", help="Its own arguments.")
+        list[str] | None, typer.Argument(metavar="ARGUMENTS", help="The script's own arguments.")
     ] = None,
     module: Annotated[
         bool, typer.Option("--module", "-m", help="SCRIPT is a module's name, as in python -m.")
@@ -53,9 +53,9 @@ def watch(
 ) -> int:
     """Run your own training script, unchanged, and see what happens inside its models.
 
-    The script's output, exit code and traceback are its own; so are its weights, to the last bit. At the end
-    comes a verdict with the layer and the step since when, a table, and a folder of figures. It is written also
-    after an exception, an interrupt or SIGTERM; after anything worse --report makes it from the log.
+    The script's output, exit code and traceback are its own; so are its weights, to the last bit. At the end come a
+    verdict with the layer and the step at which it began, a table, and a folder of figures. They are also written
+    after an exception, Ctrl-C or SIGTERM; if the process was killed outright, --report makes them from the log.
 
     Examples:
 

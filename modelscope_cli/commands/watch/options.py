@@ -23,8 +23,8 @@ EveryOpt = Annotated[
         most=LONGEST_RUN,
         min=1,
         metavar="K",
-        help="Look at every K-th step.",
-        show_default="every one at first, then ever fewer",
+        help="Record every K-th step.",
+        show_default="every step at first, then progressively fewer",
     ),
 ]
 StepsOpt = Annotated[
@@ -37,5 +37,5 @@ AbortOnOpt = Annotated[
 ]
 StrictOpt = Annotated[
     bool,
-    typer.Option("--strict", help="With --fail-on: exit with 1 also where nothing can be told yet."),
+    typer.Option("--strict", help="With --fail-on: exit with 1 also if the verdict is that it cannot tell."),
 ]

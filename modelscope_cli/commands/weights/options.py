@@ -28,12 +28,15 @@ class WeightsOptions:
         typer.Option(
             "--key",
             metavar="NAME",
-            help="Take this out of the file instead of its state dict: state_dict_ema, discriminator, model.optim.",
+            help="Read this entry of the file instead of its state dict: state_dict_ema, discriminator, "
+            "model.optim.",
         ),
     ] = None
     depth: Annotated[
         int | None,
-        whole("--depth", min=1, metavar="N", help="A tree of N levels, with sums, instead of tensors."),
+        whole(
+            "--depth", min=1, metavar="N", help="Show a tree of N levels, with sums, instead of the tensors."
+        ),
     ] = None
     stats: Annotated[
         bool, typer.Option("--stats", help="Read the values, tensor by tensor: mean, std, range, zeros, NaN.")
@@ -46,7 +49,7 @@ class WeightsOptions:
         bool,
         typer.Option(
             "--scan",
-            help="Only look for code, in every file of a folder, whatever it is called: one row each.",
+            help="Only look for code, in every file of a folder, whatever it is called: one row for each.",
         ),
     ] = False
     fail_on: Annotated[
@@ -54,7 +57,7 @@ class WeightsOptions:
         typer.Option(
             "--fail-on",
             metavar="RANK",
-            help="What makes the exit code 1: dangerous code, unknown code too, or never.",
+            help="When to exit with 1: at dangerous code, at unknown code too, or never.",
         ),
     ] = "dangerous"
 

@@ -181,7 +181,9 @@ def trained_in_evaluation(case: Case, threshold: float) -> Iterator[TrainingSigh
         ):
             continue
         when = "never in training mode" if since == 0 else f"in evaluation mode since step {since}"
-        words = f"{one.model} is trained {when}: its {' and '.join(one.frozen_modes)} layers behave as in evaluation"
+        words = (
+            f"{one.model} is trained {when}: its {' and '.join(one.frozen_modes)} layers act as in evaluation"
+        )
         yield TrainingSighting(None, since, case.course.steps - since, words, one.called)
 
 
