@@ -47,7 +47,7 @@ SizeOpt = Annotated[
         most=4096,
         metavar="N",
         min=8,
-        help="The width and height of the images, in pixels.",
+        help="Width and height of each image, in pixels.",
         rich_help_panel=DATA,
     ),
 ]
@@ -76,7 +76,7 @@ InitOpt = Annotated[
     typer.Option(
         "--init",
         metavar="NAME",
-        help="How to initialise the weights: default, kaiming-normal, kaiming-uniform, xavier, or lsuv. default "
+        help="Initialise by default, kaiming-normal, kaiming-uniform, xavier, or lsuv. default "
         "is what the model does itself.",
         autocompletion=completion.of_training("init"),
         rich_help_panel=CHANGE,
@@ -94,9 +94,7 @@ ActivationOpt = Annotated[
 ]
 LeakOpt = Annotated[
     float,
-    real(
-        "--leak", metavar="S", help="The slope of a leaky or general ReLU below zero.", rich_help_panel=CHANGE
-    ),
+    real("--leak", metavar="S", help="The slope of the new ReLU below zero.", rich_help_panel=CHANGE),
 ]
 SubtractOpt = Annotated[
     float, real("--subtract", metavar="V", help="What the general ReLU subtracts.", rich_help_panel=CHANGE)

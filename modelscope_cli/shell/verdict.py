@@ -19,7 +19,7 @@ class FailOn(StrEnum):
 
 FailOnOpt = Annotated[
     FailOn | None,
-    typer.Option("--fail-on", help="Exit with 1 if there is a finding of this severity, or a worse one."),
+    typer.Option("--fail-on", help="Exit with 1 at a finding of this severity or worse."),
 ]
 
 

@@ -40,7 +40,7 @@ class HowOptions:
         typer.Option(
             "--schedule",
             metavar="NAME",
-            help="The learning rate over time: constant, one-cycle, or cosine.",
+            help="constant, one-cycle, or cosine.",
             autocompletion=completion.of_training("schedule"),
             rich_help_panel=_HOW,
         ),
