@@ -1,0 +1,161 @@
+"""Charts as inline SVG: lines over steps, small ones for a cell, and bars.
+
+Lines lie in a frame that is stretched to the width there is; words stand outside of it, so that they are never
+distorted. Colours come from the style sheet by class. Every chart says in words what it shows.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from modelscope_cli.report import numbers
+from modelscope_cli.report.page.html import Html, element, joined
+from modelscope_cli.report.page.scales import Scale, linear, logarithmic, steps, wants_log
+
+_WIDTH = 1000  # of the frame that is stretched
+Values = Sequence[float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A series over steps. `tone`: which of the colours, from 0."""
+
+    name: str
+    step: Sequence[int]
+    value: Values
+    tone: int = 0
+
+    @property
+    def finite(self) -> list[float]:
+        return [v for v in self.value if v is not None and math.isfinite(v)]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something that stands at a step: a finding. `anchor`: where more is said of it on the page."""
+
+    step: int
+    name: str
+    anchor: str
+
+
+def line_chart(
+    title: str, lines: Sequence[Line], marks: Sequence[Mark] = (), *, height: int = 190, last: int | None = None
+) -> Html:
+    """Return a figure of series on one axis, logarithmic where they span more than three powers of ten.
+
+    Args:
+        last: the last step of the axis, where several charts share it.
+    """
+    values = [value for line in lines for value in line.finite]
+    scale = logarithmic(values) if wants_log(values) else linear(values)
+    across = steps(last if last is not None else max((s for line in lines for s in line.step), default=1))
+    drawn = joined(
+        [
+            *_grid(scale, across, height),
+            *(_mark(mark, across, height) for mark in marks),
+            _frame([_path(line, across, scale, height) for line in lines], height),
+            *_tick_words(scale, across, height),
+        ]
+    )
+    words = "; ".join(_in_words(line) for line in lines)
+    axis = ", logarithmic axis" if scale.is_log else ""
+    label = f"{title}{axis}. {words}"
+    svg = element("svg", drawn, class_="chart", role="img", aria_label=label, width="100%", height=height + 22)
+    return element("figure", element("figcaption", title + axis, _legend(lines)), svg)
+
+
+def spark(values: Values, step: Sequence[int], label: str) -> Html:
+    """Return a line as small as a word, over steps; logarithmic where it spans more than three powers of ten."""
+    known = [v for v in values if v is not None and math.isfinite(v)]
+    if len(known) < 2:
+        return Html("")
+    scale = logarithmic(known, 400) if wants_log(known) else Scale((min(known), max(known) + (min(known) == max(known))))
+    across = Scale((0.0, float(max(max(step), 1))))
+    line = element("path", d=_data(step, values, across, scale, 96, 18))
+    return element("svg", line, class_="spark", role="img", aria_label=label, viewBox="0 -1 96 20", width=96, height=20)
+
+
+def bars(counts: Sequence[int], label: str) -> Html:
+    """Return a histogram as small as a word; the heights are the logarithms of the counts, so that tails show."""
+    top = math.log1p(max(counts, default=0))
+    if not top:
+        return Html("")
+    heights = [round(18 * math.log1p(n) / top) for n in counts]
+    data = "".join(f"M{2 * i} 18v-{height}" for i, height in enumerate(heights) if height)
+    width = 2 * len(counts)
+    path = element("path", d=data)
+    return element("svg", path, class_="bars", role="img", aria_label=label, viewBox=f"-1 0 {width} 18", width=width, height=18)
+
+
+def _frame(paths: Sequence[Html], height: int) -> Html:
+    box = f"0 0 {_WIDTH} {height}"
+    return element("svg", *paths, viewBox=box, preserveAspectRatio="none", width="100%", height=height)
+
+
+def _path(line: Line, across: Scale, scale: Scale, height: int) -> Html:
+    data = _data(line.step, line.value, across, scale, _WIDTH, height)
+    return element("path", class_=f"line t{line.tone % 4}", d=data)
+
+
+def _data(step: Sequence[int], values: Values, across: Scale, scale: Scale, width: int, height: int) -> str:
+    """Return path data in whole units, each point as the way from the last; a gap where a number is missing."""
+    data, last = [], None
+    for at, value in zip(step, values, strict=True):
+        if value is None or not math.isfinite(value) or (scale.is_log and value <= 0):
+            last = None
+            continue
+        x, y = round(width * across.place(at)), round(height * (1 - scale.place(value)))
+        data.append(f"M{x} {y}l0 0" if last is None else f"l{x - last[0]} {y - last[1]}")
+        last = x, y
+    return "".join(data).replace(" -", "-")
+
+
+def _grid(scale: Scale, across: Scale, height: int) -> list[Html]:
+    lines = [_rule(0, 100, height * (1 - scale.place(tick))) for tick in scale.ticks]
+    places = [100 * across.place(tick) for tick in across.ticks]
+    return lines + [element("line", class_="grid", x1=_share(x), x2=_share(x), y1=0, y2=height) for x in places]
+
+
+def _rule(left: float, right: float, y: float) -> Html:
+    return element("line", class_="grid", x1=_share(left), x2=_share(right), y1=f"{y:.1f}", y2=f"{y:.1f}")
+
+
+def _share(value: float) -> str:
+    return f"{value:.6g}%"
+
+
+def _tick_words(scale: Scale, across: Scale, height: int) -> list[Html]:
+    """Values stand on their lines, inside; the lowest one would stand in the words of the steps."""
+    words = [
+        element("text", f"{tick:.3g}", class_="halo", x=4, y=f"{max(height * (1 - scale.place(tick)) - 4, 11):.1f}")
+        for tick in scale.ticks
+    ]
+    for n, tick in enumerate(across.ticks):
+        end = n == len(across.ticks) - 1
+        anchor = "start" if n == 0 else "end" if end else "middle"
+        word = f"step {tick:g}" if end else f"{tick:g}"
+        words.append(element("text", word, x=_share(100 * across.place(tick)), y=height + 16, text_anchor=anchor))
+    return words
+
+
+def _mark(mark: Mark, across: Scale, height: int) -> Html:
+    x = _share(100 * across.place(mark.step))
+    is_late = across.place(mark.step) > 0.85
+    rule = element("line", class_="mark", x1=x, x2=x, y1=0, y2=height)
+    word = element("text", mark.name, x=x, dx=-4 if is_late else 4, y=height - 8, text_anchor="end" if is_late else "start")
+    return element("a", rule, word, href=f"#{mark.anchor}", class_="flag")
+
+
+def _legend(lines: Sequence[Line]) -> Html | None:
+    if len(lines) < 2:
+        return None
+    return element("span", *(element("span", line.name, class_=f"key t{line.tone % 4}") for line in lines), class_="keys")
+
+
+def _in_words(line: Line) -> str:
+    known = line.finite
+    if not known:
+        return f"{line.name}: no finite value"
+    first, last = numbers.number(known[0]), numbers.number(known[-1])
+    return f"{line.name}: {first} at first, {last} at the end, from {numbers.number(min(known))} to {numbers.number(max(known))}"
