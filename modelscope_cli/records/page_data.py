@@ -36,6 +36,11 @@ def embed(documents: Sequence[dict[str, Any]]) -> str:
     return f'<script type="application/json" id="{ELEMENT}">{held}</script>'
 
 
+def is_page(page: bytes) -> bool:
+    """Tell a page of ours, whether or not it holds a result."""
+    return _ISLAND.search(page) is not None
+
+
 def extract(page: bytes) -> list[dict[str, Any]]:
     """Return the documents in a page.
 

@@ -168,6 +168,7 @@ class OutputOptions:
     format: opt.FormatOpt = "auto"
     json: opt.JsonOpt = False
     output: opt.OutputOpt = None
+    html: opt.HtmlOpt = None
     quiet: opt.QuietOpt = False
     debug: opt.DebugOpt = False
 
@@ -176,7 +177,7 @@ class OutputOptions:
         console.settings.is_quiet = self.quiet
         console.settings.is_debug = self.debug
         invoked_as(console.settings.argv, console.settings.started, self.force)
-        return destination(self.format, self.json, self.output, more)
+        return destination(self.format, self.json, self.output, more, page=self.html)
 
 
 MODEL, INPUT, IMAGES, LAYERS, FOLDER, OUTPUT = (

@@ -15,9 +15,8 @@ from modelscope_cli.report.page.page import render_page
 from modelscope_cli.report.page.pictures import Pictures
 from modelscope_cli.report.page.section import Section
 from modelscope_cli.report.page.tables import sheet_section
+from modelscope_cli.report.reading import PAGE
 
-PAGE = "report.html"
-"""The name of the page in the folder of a result."""
 NOTED, REFUSED = 5_000_000, 25_000_000
 """Bytes: a page above the first is slow to open, one above the second many browsers do not open at all."""
 
@@ -57,6 +56,22 @@ def sheet_sections(record: Shown) -> list[Section]:
 
     body = sheet_section(sheet, "rows", sheet.title, anchor=anchor)
     return [glance(sheet, anchor), Section("table", "Table", body)]
+
+
+def save_folder_page(record: Shown, folder: Path) -> None:
+    """Write the page of a result into the folder in which its pictures are already.
+
+    A page that would be too large is left for `modelscope report`, and the file says so.
+
+    Raises:
+        CannotRunError: the file cannot be written (exit 4).
+    """
+    page = page_of(record, folder)
+    if len(page.encode(errors="replace")) > REFUSED:
+        size = numbers.memory(len(page))
+        what = f"This page would take {size}. It is made by: modelscope report FOLDER --large"
+        page = render_page(views.sheet_of(record).title, element("p", what), [environment(record)], [])
+    write_text(folder / PAGE, page)
 
 
 def save_page(page: str, file: Path, *, large: bool = False) -> str | None:
