@@ -2,9 +2,10 @@
 
 They stand in one `<script type="application/json">`, in which nothing can end the element. Short ones are written as
 they are. In long ones the series of numbers are taken out of the text and packed, so that the page of a deep network
-stays small: a list of numbers becomes `{"~i": [place, length]}` for whole ones or `{"~f": ...}` for others, which are
-kept as a decimal fraction each, `mantissa * 10 ** exponent`, and so come back to the last bit. Of every stream of
-numbers the lowest bytes stand together, then the next, which is what makes them compress; the whole is gzip in base64.
+stays small. A list of whole numbers becomes `{"~i": [place, length]}`, a table of them `{"~t": [place, rows, columns]}` and
+stands column by column. Other numbers, `{"~f": [place, length]}`, are kept as a decimal fraction each, `mantissa * 10
+** exponent`, and so come back to the last bit (but for the sign of a zero). Of every stream of numbers the lowest bytes
+stand together, then the next, which is what makes them compress; the whole is gzip in base64.
 """
 
 import base64
@@ -83,19 +84,38 @@ def _without_numbers(value: Any, streams: dict[str, list[int]]) -> Any:
         return {key: _without_numbers(item, streams) for key, item in value.items()}
     if not isinstance(value, list | tuple):
         return value
-    kinds = {type(item) for item in value}
-    if len(value) >= _LEAST and kinds == {int} and all(abs(item) < _MOST // 2 for item in value):
-        place = len(streams["whole"])
+    place = len(streams["whole"])
+    if _are_whole(value):
         streams["whole"] += map(_folded, value)
         return {"~i": [place, len(value)]}
-    if len(value) >= _LEAST and float in kinds and kinds <= {int, float, type(None)}:
-        split = [_split(item) for item in value]
-        if all(abs(mantissa) < _MOST // 2 and -127 < exponent < 127 for mantissa, exponent in split if exponent != _MISSING):
-            place = len(streams["mantissa"])
-            streams["mantissa"] += [_folded(mantissa) for mantissa, _ in split]
-            streams["exponent"] += [exponent + 128 for _, exponent in split]
-            return {"~f": [place, len(value)]}
+    if _is_table(value):
+        streams["whole"] += (_folded(item) for column in zip(*value, strict=True) for item in column)
+        return {"~t": [place, len(value), len(value[0])]}
+    place, split = len(streams["mantissa"]), _fractions(value)
+    if split:
+        streams["mantissa"] += (_folded(mantissa) for mantissa, _ in split)
+        streams["exponent"] += (exponent + 128 for _, exponent in split)
+        return {"~f": [place, len(value)]}
     return [_without_numbers(item, streams) for item in value]
+
+
+def _are_whole(value: Any) -> bool:
+    is_long = isinstance(value, list | tuple) and len(value) >= _LEAST
+    return is_long and {type(item) for item in value} == {int} and max(map(abs, value)) < _MOST // 2
+
+
+def _is_table(value: Sequence[Any]) -> bool:
+    return bool(value) and all(map(_are_whole, value)) and len({len(row) for row in value}) == 1
+
+
+def _fractions(value: Sequence[Any]) -> list[tuple[int, int]]:
+    """Return mantissa and exponent of each number; nothing where these are not all numbers, or too few or too long."""
+    kinds = {type(item) for item in value}
+    if len(value) < _LEAST or float not in kinds or not kinds <= {int, float, type(None)}:
+        return []
+    split = [_split(item) for item in value]
+    fits = all(abs(mantissa) < _MOST // 2 and -127 < exponent <= _MISSING for mantissa, exponent in split)
+    return split if fits else []
 
 
 def _split(value: float | None) -> tuple[int, int]:
@@ -155,6 +175,8 @@ def _with_numbers(value: Any, streams: Sequence[Sequence[int]]) -> Any:
     match value:
         case {"~i": [int(at), int(n)]}:
             return [_unfolded(number) for number in whole[at : at + n]]
+        case {"~t": [int(at), int(n), int(m)]}:
+            return [[_unfolded(number) for number in whole[at + row : at + n * m : n]] for row in range(n)]
         case {"~f": [int(at), int(n)]}:
             pairs = zip(mantissas[at : at + n], exponents[at : at + n], strict=True)
             return [_joined(_unfolded(mantissa), exponent - 128) for mantissa, exponent in pairs]

@@ -134,7 +134,7 @@ def _layers(record: WatchRecord, sheet: Sheet, anchors: _Anchors) -> Html:
     place = {id(row): n for n, row in enumerate(record.layers)}
 
     def std(row: WatchedLayer) -> Html:
-        return spark(row.series.std, row.series.step, f"standard deviation over {len(row.series.step)} steps")
+        return spark(row.series.std, row.series.step)
 
     caption = (
         "Every layer's output: figures of the first and of the last step that was looked at. "
@@ -194,7 +194,7 @@ def _parameters(record: WatchRecord, anchors: _Anchors) -> Html:
     sheet = Sheet("", columns, record.parameters, is_bad=lambda row: label(row) in found or _is_forgotten(row))
 
     def course(row: WatchedParameter) -> Html:
-        return spark(row.series.update_ratio, row.series.step or (1,), "update / weight over steps")
+        return spark(row.series.update_ratio, row.series.step)
 
     caption = "Every parameter at the last step that was looked at. An update of about 0.001 of the weight is usual."
     return sheet_section(

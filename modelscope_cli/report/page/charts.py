@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from modelscope_cli.report import numbers
-from modelscope_cli.report.page.html import Html, element, joined
+from modelscope_cli.report.page.html import NOTHING, Html, element, joined
 from modelscope_cli.report.page.scales import Scale, linear, logarithmic, steps, wants_log
 
 _WIDTH = 1000  # of the frame that is stretched
+_NARROW, _LANES = 0.12, 5  # of the width: names nearer than this would meet on a narrow screen
 Values = Sequence[float | None]
 
 
@@ -48,12 +49,13 @@ def line_chart(
         last: the last step of the axis, where several charts share it.
     """
     values = [value for line in lines for value in line.finite]
-    scale = logarithmic(values) if wants_log(values) else linear(values)
+    most = 5 if height > 120 else 3
+    scale = logarithmic(values, most) if wants_log(values) else linear(values, most)
     across = steps(last if last is not None else max((s for line in lines for s in line.step), default=1))
     drawn = joined(
         [
             *_grid(scale, across, height),
-            *(_mark(mark, across, height) for mark in marks),
+            *_flags(marks, across, height),
             _frame([_path(line, across, scale, height) for line in lines], height),
             *_tick_words(scale, across, height),
         ]
@@ -65,27 +67,29 @@ def line_chart(
     return element("figure", element("figcaption", title + axis, _legend(lines)), svg)
 
 
-def spark(values: Values, step: Sequence[int], label: str) -> Html:
-    """Return a line as small as a word, over steps; logarithmic where it spans more than three powers of ten."""
+def spark(values: Values, step: Sequence[int]) -> Html:
+    """Return a line as small as a word, over steps; logarithmic where it spans more than three powers of ten.
+
+    It says nothing to a screen reader, to which the numbers in its row say the same.
+    """
     known = [v for v in values if v is not None and math.isfinite(v)]
     if len(known) < 2:
-        return Html("")
+        return NOTHING
     scale = logarithmic(known, 400) if wants_log(known) else Scale((min(known), max(known) + (min(known) == max(known))))
     across = Scale((0.0, float(max(max(step), 1))))
-    line = element("path", d=_data(step, values, across, scale, 96, 18))
-    return element("svg", line, class_="spark", role="img", aria_label=label, viewBox="0 -1 96 20", width=96, height=20)
+    line = Html(f'<path d="{_data(step, values, across, scale, 96, 18)}"/>')
+    return element("svg", line, class_="spark", viewBox="0 -1 96 20", aria_hidden="true")
 
 
 def bars(counts: Sequence[int], label: str) -> Html:
     """Return a histogram as small as a word; the heights are the logarithms of the counts, so that tails show."""
     top = math.log1p(max(counts, default=0))
     if not top:
-        return Html("")
+        return NOTHING
     heights = [round(18 * math.log1p(n) / top) for n in counts]
     data = "".join(f"M{2 * i} 18v-{height}" for i, height in enumerate(heights) if height)
-    width = 2 * len(counts)
-    path = element("path", d=data)
-    return element("svg", path, class_="bars", role="img", aria_label=label, viewBox=f"-1 0 {width} 18", width=width, height=18)
+    box = f"-1 0 {2 * len(counts)} 18"
+    return element("svg", Html(f'<path d="{data}"/>'), class_="bars", role="img", aria_label=label, viewBox=box)
 
 
 def _frame(paths: Sequence[Html], height: int) -> Html:
@@ -100,14 +104,25 @@ def _path(line: Line, across: Scale, scale: Scale, height: int) -> Html:
 
 def _data(step: Sequence[int], values: Values, across: Scale, scale: Scale, width: int, height: int) -> str:
     """Return path data in whole units, each point as the way from the last; a gap where a number is missing."""
-    data, last = [], None
+    data: list[str] = []
+    x, y, level = 0, 0, 0  # where the pen is, and how far it went on the level, which is drawn at once
+    is_down = False
     for at, value in zip(step, values, strict=True):
         if value is None or not math.isfinite(value) or (scale.is_log and value <= 0):
-            last = None
+            data.append(f"h{level}" * is_down)
+            is_down = False
             continue
-        x, y = round(width * across.place(at)), round(height * (1 - scale.place(value)))
-        data.append(f"M{x} {y}l0 0" if last is None else f"l{x - last[0]} {y - last[1]}")
-        last = x, y
+        to_x, to_y = round(width * across.place(at)), round(height * (1 - scale.place(value)))
+        if not is_down:
+            data.append(f"M{to_x} {to_y}")
+            is_down, level = True, 0
+        elif to_y == y:
+            level += to_x - x
+        else:
+            data.append((f"h{level}" if level else "") + f"l{to_x - x} {to_y - y}")
+            level = 0
+        x, y = to_x, to_y
+    data.append(f"h{level}" * is_down)
     return "".join(data).replace(" -", "-")
 
 
@@ -139,12 +154,19 @@ def _tick_words(scale: Scale, across: Scale, height: int) -> list[Html]:
     return words
 
 
-def _mark(mark: Mark, across: Scale, height: int) -> Html:
-    x = _share(100 * across.place(mark.step))
-    is_late = across.place(mark.step) > 0.85
-    rule = element("line", class_="mark", x1=x, x2=x, y1=0, y2=height)
-    word = element("text", mark.name, x=x, dx=-4 if is_late else 4, y=height - 8, text_anchor="end" if is_late else "start")
-    return element("a", rule, word, href=f"#{mark.anchor}", class_="flag")
+def _flags(marks: Sequence[Mark], across: Scale, height: int) -> list[Html]:
+    """Return a rule and a name for each; names that would run into the last one stand a line higher."""
+    flags, before, lane = [], -1.0, 0
+    for mark in marks:
+        place = across.place(mark.step)
+        lane = (lane + 1) % _LANES if place - before < _NARROW else 0
+        before = place
+        x, is_late = _share(100 * place), place > 0.85
+        rule = element("line", class_="mark", x1=x, x2=x, y1=0, y2=height)
+        where = {"x": x, "dx": -4 if is_late else 4, "y": height - 8 - 14 * lane}
+        word = element("text", mark.name, text_anchor="end" if is_late else None, **where)
+        flags.append(element("a", rule, word, href=f"#{mark.anchor}", class_="flag"))
+    return flags
 
 
 def _legend(lines: Sequence[Line]) -> Html | None:

@@ -36,5 +36,5 @@ def _row(page: Page, here: Path) -> Html:
     file = Path(page.file)
     link = element("a", file.parent.name, href=quote(os.path.relpath(file, here)))
     cells = (page.command, page.model, page.verdict)
-    size = element("td", numbers.memory(page.bytes), class_="n")
-    return element("tr", element("th", link, scope="row"), *(element("td", cell) for cell in cells), size)
+    size = element("td", numbers.memory(page.bytes), class_=None)
+    return element("tr", element("th", link, scope="row"), *(element("td", cell, class_="l") for cell in cells), size)

@@ -10,6 +10,7 @@ from modelscope_cli.report import numbers, views
 from modelscope_cli.report.folder import write_text
 from modelscope_cli.report.json import strict
 from modelscope_cli.report.page.common import environment, glance
+from modelscope_cli.report.page.files import pictures_section
 from modelscope_cli.report.page.html import element
 from modelscope_cli.report.page.page import render_page
 from modelscope_cli.report.page.pictures import Pictures
@@ -34,7 +35,7 @@ def page_of(record: Shown, folder: Path | None = None) -> str:
     record = restore(document)
     own = views.page_of(record.command)
     pictures = Pictures(folder or named_folder(record))
-    sections = own.sections(record, pictures) if own else sheet_sections(record)
+    sections = own.sections(record, pictures) if own else sheet_sections(record, pictures)
     title = views.sheet_of(record).title
     lead = element("p", f"modelscope {record.command}")
     return render_page(title, lead, [*sections, environment(record)], [document])
@@ -46,8 +47,8 @@ def named_folder(record: Any) -> Path | None:
     return Path(out) if out else None
 
 
-def sheet_sections(record: Shown) -> list[Section]:
-    """Return the table of a result and what stands under it."""
+def sheet_sections(record: Shown, pictures: Pictures) -> list[Section]:
+    """Return the table of a result, what stands under it, and its pictures."""
     sheet = views.whole_sheet_of(record)
     places = {id(row): f"row-{n}" for n, row in enumerate(sheet.rows)}
 
@@ -55,7 +56,7 @@ def sheet_sections(record: Shown) -> list[Section]:
         return places[id(row)]
 
     body = sheet_section(sheet, "rows", sheet.title, anchor=anchor)
-    return [glance(sheet, anchor), Section("table", "Table", body)]
+    return [glance(sheet, anchor), *pictures_section(record, pictures), Section("table", "Table", body)]
 
 
 def save_folder_page(record: Shown, folder: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from modelscope_cli.report.page.html import NOTHING, Html, element, joined
 from modelscope_cli.report.sheet import Column, Sheet
 
+_MOST_IN_VIEW = 14  # columns; a table of more is scrolled by itself also where there is much room
 Extra = tuple[str, Callable[[Any], Html]]
 """A column of pictures: its title, and what it shows of a row."""
 
@@ -40,7 +41,9 @@ def table(
         class_="rows",
         id=name,
     )
-    return element("div", grid, class_="scroll", tabindex=0, role="region", aria_label=caption)
+    is_wide = len(columns) + len(extras) > _MOST_IN_VIEW
+    kind = "scroll wide" if is_wide else "scroll"
+    return element("div", grid, class_=kind, tabindex=0, role="region", aria_label=caption)
 
 
 def _with_content(sheet: Sheet) -> tuple[Column, ...]:
@@ -61,19 +64,20 @@ def _row(
     cells = [
         element("th", first.render(row), scope="row"),
         *(element("td", one.render(row), class_=_kind(one)) for one in others),
-        *(element("td", picture(row)) for _, picture in extras),
+        *(element("td", picture(row), class_="l") for _, picture in extras),
     ]
     return element("tr", *cells, id=anchor, class_=" ".join(marks) or None, data_series=series)
 
 
 def _kind(column: Column) -> str | None:
-    return "n" if column.is_number else "w" if column.wraps else None
+    """Numbers are most of the cells, so they need no class."""
+    return None if column.is_number else "w" if column.wraps else "l"
 
 
 def tools(name: str, *, has_marks: bool) -> Html:
     """Return what the script shows above a table of more than a few rows: a filter and how many rows are left."""
-    box = element("input", type="search", class_="filter", data_for=name, spellcheck="false", autocomplete="off")
-    only = element("label", element("input", type="checkbox", class_="only", data_for=name), " only marked rows")
+    box = element("input", type="search", name="filter", class_="filter", data_for=name, spellcheck="false", autocomplete="off")
+    only = element("label", element("input", type="checkbox", name="only", class_="only", data_for=name), " only marked rows")
     return element(
         "form",
         element("label", "filter ", box),

@@ -49,7 +49,7 @@ def tree(
     levels = [_levels(rows, shade) for shade in shades]
     look = _Look(anchor, shades, levels, is_bad)
     options = [element("option", shade.name, value=n) for n, shade in enumerate(shades)]
-    chooser = element("label", "colour by ", element("select", *options, class_="shade"), class_="tools", hidden=True)
+    chooser = element("label", "colour by ", element("select", *options, name="shade", class_="shade"), class_="tools", hidden=True)
     return joined([chooser, element("ul", *_children(root, look), class_="tree")])
 
 

@@ -30,10 +30,13 @@
     const unfolded = (n) => (n % 2 ? -(n + 1) / 2 : n / 2);
     const decimal = (n) => (exponents(n) === 255 ? null : Number(`${unfolded(mantissas(n))}e${exponents(n) - 128}`));
     return JSON.parse(new TextDecoder().decode(raw.subarray(0, held.text)), (_, value) => {
-      const [at, length] = (value && (value["~i"] ?? value["~f"])) || [];
-      if (length === undefined) return value;
-      const number = value["~i"] ? (n) => unfolded(whole(n)) : decimal;
-      return Array.from({ length }, (_, n) => number(at + n));
+      const listed = (number, at, length, stride = 1) => Array.from({ length }, (_, n) => number(at + n * stride));
+      const integer = (n) => unfolded(whole(n));
+      if (value?.["~i"]) return listed(integer, ...value["~i"]);
+      if (value?.["~f"]) return listed(decimal, ...value["~f"]);
+      if (!value?.["~t"]) return value;
+      const [at, rows, columns] = value["~t"];
+      return Array.from({ length: rows }, (_, row) => listed(integer, at + row, columns, rows));
     });
   }
 
@@ -90,7 +93,7 @@
     const isOpen = button.getAttribute("aria-expanded") === "true";
     button.setAttribute("aria-expanded", String(!isOpen));
     if (isOpen) return row.nextElementSibling.remove();
-    const cell = make("td", { className: "detail", colSpan: row.cells.length });
+    const cell = make("td", { className: "detail l", colSpan: row.cells.length });
     const opened = make("tr", { className: "open" }, cell);
     row.after(opened);
     const { series, source } = row.dataset;
