@@ -50,8 +50,10 @@ class Browser:
             self.call(f"{domain}.enable")
 
     def close(self) -> None:
-        self._process.terminate()
-        self._process.wait(10)
+        self._session = None
+        with contextlib.suppress(EOFError, TimeoutError):
+            self.call("Browser.close")
+        self._process.wait(20)
         os.close(self._write)
         os.close(self._read)
 
@@ -100,7 +102,11 @@ class Browser:
     def complaints(self):
         """Return what went to the console, was thrown, or broke the policy."""
         self.run("0")
-        return self.told("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded", "Audits.issueAdded")
+        issues = [told["issue"] for told in self.told("Audits.issueAdded")]
+        # That an image waits until it is scrolled to is meant.
+        issues = [str(issue)[:400] for issue in issues if issue["code"] != "LazyLoadImageIssue"]
+        said = self.told("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")
+        return issues + [str(one)[:400] for one in said]
 
     def requests(self):
         """Return every address that was asked for, beside the page itself and what it holds."""

@@ -23,6 +23,7 @@ from modelscope_cli.records.stats import COLUMN_OF_FIGURE, AttentionStats, Stats
 from modelscope_cli.report.canvas import check_figure, save_figure
 from modelscope_cli.report.folder import OutputFolder, write_text
 from modelscope_cli.report.json import render_json
+from modelscope_cli.report.page.results import save_folder_page
 from modelscope_cli.report.views import pictures_of
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def stats(
         hook: what changes on the way, as `--hook` takes it.
         mode: `eval`, `train` (the record then has the drift of every batch norm), or `auto`, which is eval.
         columns: compute only what these columns of the table need; None for all.
-        out: folder for `report.json` and the pictures of `correlation`; `force`: it need not be empty.
+        out: folder for `report.json`, its page and the pictures of `correlation`; `force`: it need not be empty.
 
     Raises:
         UsageError: a keyword, a pattern or a combination that means nothing (exit 2 on the command line).
@@ -118,6 +119,7 @@ def stats(
             matrices = [activation.correlation() for activation in activations]
             record = replace(record, layers=pictures_of("stats").save_correlations(rows, matrices, stage))
             write_text(stage / "report.json", render_json(record.to_dict()))
+            save_folder_page(record, stage)
         subject.progress.note(f"wrote {out}")
     if plot is not None:
         save_figure(pictures_of("stats").draw_distributions(record), Path(plot))

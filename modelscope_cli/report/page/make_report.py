@@ -15,7 +15,7 @@ from modelscope_cli.report.page.comparison import compare_page
 from modelscope_cli.report.page.index import INDEX, index_page
 from modelscope_cli.report.page.outcome import outcome
 from modelscope_cli.report.page.results import page_of, save_page
-from modelscope_cli.report.reading import PAGE, in_folder, is_page, read, result_file
+from modelscope_cli.report.reading import DOCUMENT, PAGE, in_folder, is_page, read, result_file
 
 
 def make_report(
@@ -55,7 +55,7 @@ def _pages(
     if b is not None:
         target = _checked(Path(html) if html is not None else Path("comparison.html"))
         first, second = read(a), read(b)
-        text = compare_page(first, second, (result_file(a).parent, result_file(b).parent))
+        text = compare_page(first, second, (_folder(a), _folder(b)))
         yield _written(text, target, large, progress, "comparison", _model(first))
     elif a.is_dir() and in_folder(a) is None and (folders := _results_in(a)):
         target = _checked(Path(html) if html is not None else a / INDEX)
@@ -69,8 +69,14 @@ def _pages(
 
 
 def _one(record: Shown, file: Path, target: Path, large: bool, progress: Progress) -> Page:
-    text = page_of(record, file.parent if file.name == "report.json" else None)
+    text = page_of(record, _folder(file))
     return _written(text, target, large, progress, record.command, _model(record), outcome(record).words)
+
+
+def _folder(path: Path) -> Path | None:
+    """Return the folder that holds the pictures of a result, where the result lies in it."""
+    file = result_file(path)
+    return file.parent if file.name in (DOCUMENT, PAGE) else None
 
 
 def _beside(file: Path) -> Path:
@@ -90,7 +96,7 @@ def _page_in(folder: Path, large: bool, progress: Progress) -> Page:
     record = read(folder)
     if page.is_file():
         return Page(str(page), page.stat().st_size, record.command, _model(record), outcome(record).words)
-    return _one(record, folder / "report.json", page, large, progress)
+    return _one(record, folder / DOCUMENT, page, large, progress)
 
 
 def _checked(target: Path) -> Path:
