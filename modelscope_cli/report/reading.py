@@ -87,6 +87,22 @@ def is_page(path: str | PathLike[str]) -> bool:
         return False
 
 
+def is_result(path: str | PathLike[str]) -> bool:
+    """Tell a result that was kept from a file of another kind, such as weights, without reading all of it."""
+    file = Path(path)
+    if file.is_dir():
+        return in_folder(file) is not None
+    if file.suffix.lower() in (".html", ".htm"):
+        return file.is_file()
+    if file.suffix.lower() != ".json" or not file.is_file():
+        return False
+    try:
+        with file.open("rb") as opened:
+            return b'"modelscope/' in opened.read(200)
+    except OSError:
+        return False
+
+
 def _documents(file: Path) -> list[dict[str, Any]]:
     data = file.read_bytes()
     if data.lstrip()[:1] == b"<":
