@@ -49,7 +49,7 @@ STANDARD_LIBRARY_ONLY = (
 )
 HEAVY = {"torch", "torchvision", "PIL", "numpy", "matplotlib", "safetensors", "scipy"}
 DRAWS = re.compile(
-    r"commands/\w+/(pictures|gallery|folder)\.py|report/(canvas|grids|gallery|palette|tensor_file|training_curves)\.py"
+    r"commands/\w+/(pictures|gallery|folder)\.py|report/(canvas|grids|gallery|palette|tensor_file|training_curves|page/pictures)\.py"
 )
 
 

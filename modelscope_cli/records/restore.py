@@ -24,13 +24,13 @@ RECORDS = {
     "attack": ("attack", "AttackRecord"),
     "check": ("check", "CheckRecord"),
     "diff": ("diff", "DiffRecord"),
-    "doctor": ("doctor", "DoctorRecord"),
     "explain": ("explain", "ExplainRecord"),
     "featuremaps": ("featuremaps", "FeatureMapsRecord"),
     "grads": ("grads", "GradsRecord"),
     "lrfind": ("lrfind", "LrfindRecord"),
     "models": ("models", "Catalogue"),
     "predict": ("predict", "PredictRecord"),
+    "predict-doctor": ("doctor", "DoctorRecord"),
     "prune": ("prune", "PruneRecord"),
     "rules": ("check", "RuleList"),
     "stats": ("stats", "StatsRecord"),
@@ -134,7 +134,8 @@ def _value(hint: Any, value: Any, path: str) -> Any:
         return {key: _value(arguments[1], item, f"{path}.{key}") for key, item in value.items()}
     if dataclasses.is_dataclass(hint):
         return hint(**_read(typing.cast("type[Any]", hint), value, f"{path}."))
-    if type(value) is not hint:
+    # True is a whole number to Python, and a choice of a few words is a text.
+    if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
         raise NotADocumentError(f"{path} is not {_WORDS.get(hint, 'what it stands for')}")
     return value
 
