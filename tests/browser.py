@@ -8,6 +8,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -16,6 +17,13 @@ FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update", "--disable-extensions"),
     *("--hide-scrollbars", "--force-color-profile=srgb", "--remote-debugging-pipe"),
+)
+# It reads its orders from descriptor 3 and answers on 4; both may be taken by something else here.
+STARTER = (
+    *(sys.executable, "-c"),
+    "import fcntl, os, sys\n"
+    "ends = [fcntl.fcntl(int(end), fcntl.F_DUPFD, 10) for end in sys.argv[1:3]]\n"
+    "os.dup2(ends[0], 3); os.dup2(ends[1], 4); os.execvp(sys.argv[3], sys.argv[3:])",
 )
 
 
@@ -30,10 +38,8 @@ class Browser:
     def __init__(self, program: str, profile: Path) -> None:
         to_read, self._write = os.pipe()
         self._read, to_write = os.pipe()
-        # It reads its orders from descriptor 3 and answers on 4.
-        command = ["sh", "-c", f'exec "$@" 3<&{to_read} 4>&{to_write}', "sh"]
         self._process = subprocess.Popen(
-            [*command, program, *FLAGS, f"--user-data-dir={profile}", "about:blank"],
+            [*STARTER, str(to_read), str(to_write), program, *FLAGS, f"--user-data-dir={profile}", "about:blank"],
             pass_fds=(to_read, to_write),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -11,6 +11,9 @@
   let documents = null;
   const data = () => (documents ??= read(JSON.parse(document.getElementById("modelscope-data").textContent)));
 
+  // For whoever asks the page something by hand: await modelscope.data()
+  globalThis.modelscope = { data };
+
   async function read(held) {
     if (Array.isArray(held)) return held;
     const packed = Uint8Array.from(atob(held.data), (mark) => mark.charCodeAt(0));
