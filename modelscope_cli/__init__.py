@@ -12,6 +12,7 @@ _HOMES = {
     "ablate": "analysis.ablation.ablate",
     "attack": "analysis.attack.attack",
     "check": "analysis.health.check",
+    "demo": "examples",
     "diff": "analysis.comparison.diff",
     "doctor": "analysis.predictions.doctor",
     "explain": "analysis.explaining.explain",
@@ -39,6 +40,7 @@ __all__ = [
     "ablate",
     "attack",
     "check",
+    "demo",
     "diff",
     "doctor",
     "explain",
@@ -81,6 +83,7 @@ if TYPE_CHECKING:
     from modelscope_cli.analysis.pruning.prune import prune
     from modelscope_cli.analysis.summary.summary import summary
     from modelscope_cli.analysis.weights.weights import scan, weights
+    from modelscope_cli.examples import demo
     from modelscope_cli.models.catalogue import list_models
     from modelscope_cli.report.page.make_report import make_report
     from modelscope_cli.report.reading import read

@@ -17,10 +17,12 @@ from modelscope_cli.lean import lean_imports
 from modelscope_cli.records.run import over
 from modelscope_cli.report.folder import release_claims
 from modelscope_cli.shell import console as _console
+from modelscope_cli.shell.help import HELP, HELP_ALL, Command, Group
 from modelscope_cli.shell.old_names import renewed
 
 USAGE, BUG = 2, 3
 
+<<<<<<< HEAD
 # In the order in which --help lists them; each is the function of its name in the module of its name.
 COMMANDS = (
     *("watch", "summary", "stats", "featuremaps", "grads"),
@@ -28,6 +30,17 @@ COMMANDS = (
     *("train", "lrfind"),
     *("check", "rules", "diff", "report", "weights", "models"),
 )
+=======
+# As --help lists them; each is the function of its name in the module of its name.
+GROUPS = {
+    "Look at a model": ("summary", "stats", "featuremaps", "predict", "explain"),
+    "Look at a training": ("watch", "grads", "train", "lrfind"),
+    "Change a model, and see what becomes of it": ("ablate", "prune", "attack"),
+    "Let a machine decide": ("check", "rules", "diff"),
+    "Files and names": ("weights", "models", "demo", "help"),
+}
+COMMANDS = tuple(name for names in GROUPS.values() for name in names)
+>>>>>>> main
 # What follows the script belongs to the script.
 _SETTINGS: dict[str, dict[str, Any]] = {"watch": {"allow_interspersed_args": False}}
 
@@ -58,13 +71,14 @@ def make_app(names: Iterable[str] = COMMANDS, *, has_options: bool = True) -> ty
         no_args_is_help=True,
         add_completion=True,
         pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        context_settings={"help_option_names": [*HELP, HELP_ALL]},
+        cls=Group,
     )
     app.callback()(_main)
     for name in names:
         command = getattr(import_module(f"modelscope_cli.commands.{name}.command"), name)
         registered = app.command(
-            name, help=_paragraphs(command.__doc__), context_settings=_SETTINGS.get(name)
+            name, cls=Command, help=_paragraphs(command.__doc__), context_settings=_SETTINGS.get(name)
         )
         registered(command if has_options else lambda: None)
     return app
@@ -106,7 +120,7 @@ def run(argv: list[str]) -> int:
 
 def _run(argv: list[str]) -> int:
     try:
-        app = make_app(_typed(argv), has_options=argv not in (["--help"], ["-h"]))
+        app = make_app(_typed(argv), has_options=argv not in ([HELP_ALL], *([name] for name in HELP)))
         with lean_imports():
             code = app(args=renewed(argv), prog_name="modelscope", standalone_mode=False)
         _console.flush()
@@ -166,7 +180,8 @@ def _misused(error: Exception) -> int:
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "modelscope"
     message = error.format_message() if hasattr(error, "format_message") else str(error)
-    if not message:  # `modelscope` alone: the help was shown
+    if type(error).__name__ == "NoArgsIsHelpError":  # `modelscope` alone: the message is the help
+        _console.write(f"{message}\n")
         return USAGE
     message = _shortened(" ".join(message.split()).rstrip("."))
     _console.fail(ModelscopeError(message[:1].lower() + message[1:], f"{path} --help"))

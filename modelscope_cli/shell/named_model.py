@@ -57,7 +57,7 @@ FirstArg = Annotated[
     str | None,
     typer.Argument(
         metavar="MODEL",
-        help="The same as --model: a torchvision name, or path/to/file.py:attr.",
+        help="Which model; `modelscope help model` tells how to name one.",
         autocompletion=_complete_name_or_file,
         show_default=False,
     ),

@@ -120,8 +120,8 @@ ImagesArg = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="IMAGE",
-        help="Image files, folders, globs, '-' for standard input, or one tensor file (.pt, .npy, "
-        ".safetensors). Nothing: seeded noise of the model's own size.",
+        help="Images: files, folders, globs, '-'. One tensor file (.pt, .npy, .safetensors) stands for all; "
+        "without any the model runs on seeded noise of its own size.",
     ),
 ]
 InputShapeOpt = Annotated[
@@ -167,8 +167,8 @@ LayersOpt = Annotated[
         "--layer",
         "-l",
         metavar="PATTERN",
-        help="Layers to look at (repeatable): conv, layer1.0.conv1, 'layer1.*', type:Conv2d, "
-        "'re:^layer[12]', conv@16, relu@-1, relu@1..4.",
+        help="Which layers, as `modelscope help layers` explains (repeatable): conv, 'layer1.*', relu@-1. "
+        "Also layer1.0.conv1, type:Conv2d, 're:^layer[12]', conv@16, relu@1..4.",
         rich_help_panel=_LAYERS,
     ),
 ]
@@ -189,9 +189,9 @@ HookOpt = Annotated[
     typer.Option(
         "--hook",
         metavar="HOOK",
-        help="Change what flows (repeatable, in order): ACTION=ARGS@PATTERN, or KIND:ACTION... "
-        "zero@layer3, 'zero[3,7]@conv1', pre:add=10@fc, grad:clamp=-1,1@conv, call=hooks.py:fn@relu. "
-        f"ACTION: {', '.join(ACTIONS)}. KIND: {', '.join(KINDS)}.",
+        help="Change what flows, as `modelscope help hooks` explains (repeatable): zero@layer3, pre:add=10@fc. "
+        "Written [KIND:]ACTION[=ARGS]@PATTERN: 'zero[3,7]@conv1', grad:clamp=-1,1@conv, call=hooks.py:fn@relu. "
+        f"The actions are {', '.join(ACTIONS)}; the kinds are {', '.join(KINDS)}.",
         rich_help_panel=_LAYERS,
     ),
 ]

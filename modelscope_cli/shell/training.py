@@ -19,7 +19,7 @@ FolderArg = Annotated[
     str | None,
     typer.Argument(
         metavar="DIR",
-        help="A folder with one folder of images a class. Nothing: ten classes of drawn shapes.",
+        help="A folder with one folder of images for each class. Without it, ten classes of drawn shapes.",
         show_default=False,
     ),
 ]
@@ -30,39 +30,51 @@ LoadersOpt = Annotated[
     typer.Option(
         "--loaders",
         metavar="FILE.py:NAME",
-        help="Batches of your own: a DataLoader, or a function that returns one, or (train, valid).",
+        help="Train on a DataLoader of your own. NAME may also be a function that returns one, or "
+        "(train, validation).",
         rich_help_panel=DATA,
     ),
 ]
 PicturesOpt = Annotated[
     int,
-    whole("--pictures", metavar="N", min=20, help="Drawn shapes to train on.", rich_help_panel=DATA),
+    whole("--pictures", metavar="N", min=20, help="How many shapes to draw.", rich_help_panel=DATA),
 ]
 SizeOpt = Annotated[
     int,
     whole(
-        "--size", most=4096, metavar="N", min=8, help="Side of the images, in pixels.", rich_help_panel=DATA
+        "--size",
+        most=4096,
+        metavar="N",
+        min=8,
+        help="The side of the images, in pixels.",
+        rich_help_panel=DATA,
     ),
 ]
-BatchOpt = Annotated[int, whole("--batch", "-b", metavar="N", help="Images in a step.", rich_help_panel=HOW)]
+BatchOpt = Annotated[
+    int, whole("--batch", "-b", metavar="N", help="How many images are in a step.", rich_help_panel=HOW)
+]
 OptimizerOpt = Annotated[
     str,
     typer.Option(
-        "--optimizer", metavar="NAME", help="sgd, momentum (0.9), nesterov (0.9), adamw.", rich_help_panel=HOW
+        "--optimizer",
+        metavar="NAME",
+        help="sgd, momentum, nesterov (both 0.9), or adamw.",
+        rich_help_panel=HOW,
     ),
 ]
 SmoothingOpt = Annotated[
-    float, real("--label-smoothing", metavar="E", help="Of cross-entropy.", rich_help_panel=HOW)
+    float,
+    real("--label-smoothing", metavar="E", help="Label smoothing of the cross-entropy.", rich_help_panel=HOW),
 ]
 DecayOpt = Annotated[
-    float, real("--weight-decay", metavar="L", help="Of the optimizer.", rich_help_panel=HOW)
+    float, real("--weight-decay", metavar="L", help="Weight decay of the optimizer.", rich_help_panel=HOW)
 ]
 InitOpt = Annotated[
     str,
     typer.Option(
         "--init",
         metavar="NAME",
-        help="default (the model's own), kaiming-normal, kaiming-uniform, xavier, lsuv.",
+        help="default, kaiming-normal, kaiming-uniform, xavier, or lsuv. default is what the model does itself.",
         rich_help_panel=CHANGE,
     ),
 ]
@@ -71,23 +83,23 @@ ActivationOpt = Annotated[
     typer.Option(
         "--activation",
         metavar="NAME",
-        help="Put in the place of ReLUs: leaky, or general (--leak, --subtract, --maximum). relu: as they are.",
+        help="Replace the ReLUs: leaky or general. relu leaves them; general takes --leak, --subtract, --maximum.",
         rich_help_panel=CHANGE,
     ),
 ]
-LeakOpt = Annotated[float, real("--leak", metavar="S", help="Slope below zero.", rich_help_panel=CHANGE)]
+LeakOpt = Annotated[float, real("--leak", metavar="S", help="The slope below zero.", rich_help_panel=CHANGE)]
 SubtractOpt = Annotated[
-    float, real("--subtract", metavar="V", help="Of the general ReLU.", rich_help_panel=CHANGE)
+    float, real("--subtract", metavar="V", help="What general subtracts.", rich_help_panel=CHANGE)
 ]
 MaximumOpt = Annotated[
-    float | None, real("--maximum", metavar="V", help="Of the general ReLU.", rich_help_panel=CHANGE)
+    float | None, real("--maximum", metavar="V", help="The highest value of general.", rich_help_panel=CHANGE)
 ]
 NormLayerOpt = Annotated[
     str,
     typer.Option(
         "--norm-layer",
         metavar="NAME",
-        help="Put in the place of batch norms: layer, group, instance, running, none. batch: as they are.",
+        help="Replace batch norms: layer, group, instance, running, or none. batch leaves them as they are.",
         rich_help_panel=CHANGE,
     ),
 ]
@@ -96,14 +108,17 @@ FreezeOpt = Annotated[
     typer.Option(
         "--freeze",
         metavar="PATTERN",
-        help="Do not train these layers and all below them (repeatable).",
+        help="Do not train these layers (repeatable).",
         rich_help_panel=CHANGE,
     ),
 ]
 TrainOnlyOpt = Annotated[
     list[str] | None,
     typer.Option(
-        "--train-only", metavar="PATTERN", help="Train only these (repeatable).", rich_help_panel=CHANGE
+        "--train-only",
+        metavar="PATTERN",
+        help="Train nothing but these layers (repeatable).",
+        rich_help_panel=CHANGE,
     ),
 ]
 

@@ -34,11 +34,12 @@ def attack(
 
     Examples:
 
-      modelscope attack samples/star.png -m squeezenet1_1 -c samples/shapes_squeezenet1_1.safetensors
+      modelscope attack demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors
 
-      modelscope attack samples/harbour.jpg --weights none --method fgsm --epsilon 2/255
+      modelscope attack squeezenet1_1 demo/harbour.jpg --weights none --method fgsm --epsilon 2/255
 
-      modelscope attack photo.jpg -m resnet50 --norm l2 --epsilon 1 --steps 50 --restarts 3 --target goldfish
+      modelscope attack demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors --norm l2
+        --epsilon 1 --steps 50 --restarts 3 --target ring
     """
     from modelscope_cli.commands.attack.table import COLUMNS, attack_sheet
     from modelscope_cli.report.sheet import choose_columns

@@ -44,7 +44,7 @@ def check(
 
     Examples:
 
-      modelscope check samples/tiny_resnet.py:TinyResNet samples/star.png -c samples/sick.safetensors
+      modelscope check demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/sick.safetensors
 
       modelscope check resnet18 --weights none --max-params 25M --max-macs 5G --expect-output 1,1000
 

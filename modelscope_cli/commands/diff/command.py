@@ -63,9 +63,10 @@ def diff(
 
     Examples:
 
-      modelscope diff samples/tiny_resnet.safetensors samples/sick.safetensors
+      modelscope diff demo/tiny_resnet.safetensors demo/sick.safetensors
 
-      modelscope diff squeezenet1_1 samples/star.png -c samples/shapes_squeezenet1_1.safetensors --b-dtype bfloat16
+      modelscope diff demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors --b-dtype
+        bfloat16
 
       modelscope diff resnet18 resnet34 --weights none --input-shape 1,3,224,224 --plot depth.png
     """

@@ -33,11 +33,13 @@ def explain(
 
     Examples:
 
-      modelscope explain samples/star.png -m squeezenet1_1 -c samples/shapes_squeezenet1_1.safetensors
+      modelscope explain demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors
 
-      modelscope explain photo.jpg -m vit_b_16 --method hirescam,rollout --require 'insertion>chance'
+      modelscope explain demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors --method
+        hirescam --require 'insertion>chance'
 
-      modelscope explain 'photos/*.jpg' -m resnet50 --method hirescam --no-receipt --box 40,40,200,200
+      modelscope explain demo/tiny_resnet.py:TinyResNet demo/shapes -c demo/tiny_resnet.safetensors --method
+        hirescam --no-receipt
     """
     from modelscope_cli.commands.explain.table import explain_columns, explain_sheet
     from modelscope_cli.report.sheet import choose_columns

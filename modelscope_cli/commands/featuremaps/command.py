@@ -74,13 +74,14 @@ def featuremaps(
 
     Examples:
 
-      modelscope featuremaps samples/harbour.jpg --layer conv
+      modelscope featuremaps resnet34 demo/harbour.jpg --weights none --layer conv@1..4
 
-      modelscope featuremaps photo.jpg -l conv@16 --strongest --max-channels 16 --overlay
+      modelscope featuremaps demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors -l
+        block3 --strongest --max-channels 16 --overlay
 
-      modelscope featuremaps photo.jpg -m vit_b_16 -l 'encoder.layers.*.mlp' --cmap magma
+      modelscope featuremaps vit_b_32 demo/harbour.jpg --weights none -l 'encoder.layers.*.mlp' --cmap magma
 
-      modelscope featuremaps photo.jpg -m vit_b_16 --attention --overlay
+      modelscope featuremaps vit_b_32 demo/harbour.jpg --weights none --attention --overlay
     """
     from modelscope_cli.commands.featuremaps.table import featuremaps_columns, featuremaps_sheet
     from modelscope_cli.report.palette import make_palette

@@ -15,7 +15,7 @@ def rules(
     which: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[RULE]...", help="A code, a name, or the beginning of a code: MS705, dead-channels, MS7."
+            metavar="RULE", help="A code, a name, or the beginning of a code: MS705, dead-channels, MS7."
         ),
     ] = None,
     output: groups.OutputOptions = groups.OUTPUT,

@@ -31,7 +31,7 @@ def watch(
         str | None, typer.Argument(metavar="SCRIPT", help="The training script; with -m a module.")
     ] = None,
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[ARGUMENTS]...", help="Its own arguments.")
+        list[str] | None, typer.Argument(metavar="ARGUMENTS", help="Its own arguments.")
     ] = None,
     module: Annotated[
         bool, typer.Option("--module", "-m", help="SCRIPT is a module's name, as in python -m.")
@@ -59,11 +59,11 @@ def watch(
 
     Examples:
 
-      modelscope watch samples/train.py
+      modelscope watch demo/train.py
 
-      modelscope watch --fail-on error samples/train.py --variant sick
+      modelscope watch --fail-on error demo/train.py --variant sick
 
-      modelscope watch --layer relu --steps 20 --every 1 samples/train.py
+      modelscope watch --layer relu --steps 20 --every 1 demo/train.py
     """
     from modelscope_cli.commands.watch.table import check_columns, watch_sheet
     from modelscope_cli.records.watch import UNKNOWN
