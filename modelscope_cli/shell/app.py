@@ -22,25 +22,15 @@ from modelscope_cli.shell.old_names import renewed
 
 USAGE, BUG = 2, 3
 
-<<<<<<< HEAD
-# In the order in which --help lists them; each is the function of its name in the module of its name.
-COMMANDS = (
-    *("watch", "summary", "stats", "featuremaps", "grads"),
-    *("predict", "explain", "ablate", "prune", "attack"),
-    *("train", "lrfind"),
-    *("check", "rules", "diff", "report", "weights", "models"),
-)
-=======
 # As --help lists them; each is the function of its name in the module of its name.
 GROUPS = {
     "Look at a model": ("summary", "stats", "featuremaps", "predict", "explain"),
     "Look at a training": ("watch", "grads", "train", "lrfind"),
     "Change a model, and see what becomes of it": ("ablate", "prune", "attack"),
     "Let a machine decide": ("check", "rules", "diff"),
-    "Files and names": ("weights", "models", "demo", "help"),
+    "Files and names": ("report", "weights", "models", "demo", "help"),
 }
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)
->>>>>>> main
 # What follows the script belongs to the script.
 _SETTINGS: dict[str, dict[str, Any]] = {"watch": {"allow_interspersed_args": False}}
 
