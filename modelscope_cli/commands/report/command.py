@@ -21,7 +21,7 @@ def report(
         ),
     ],
     b: Annotated[
-        Path | None, typer.Argument(metavar="[OTHER]", help="A second result, to compare the first with.")
+        Path | None, typer.Argument(metavar="OTHER", help="A second result, to compare the first with.")
     ] = None,
     large: Annotated[bool, typer.Option("--large", help="Write pages above 25 MB, too.")] = False,
     output: groups.OutputOptions = groups.OUTPUT,
