@@ -4,7 +4,7 @@ import json
 
 import pytest
 from samples_of_results import LINES
-from trainings import HOSTILE, NAMES, watch_document
+from made_trainings import HOSTILE, NAMES, watch_document
 
 from modelscope_cli.plain_text import plain
 

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 from samples_of_results import LINES
-from trainings import HOSTILE, finding, watch_document
+from made_trainings import HOSTILE, finding, watch_document
 
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.page_data import extract
