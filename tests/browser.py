@@ -1,4 +1,4 @@
-"""A headless Chromium to open pages in, spoken to over a pipe: no package, no port. Where none is there, tests are skipped."""
+"""A headless Chromium to open pages in, spoken to over a pipe: it takes no package and no port."""
 
 import base64
 import contextlib
@@ -39,7 +39,15 @@ class Browser:
         to_read, self._write = os.pipe()
         self._read, to_write = os.pipe()
         self._process = subprocess.Popen(
-            [*STARTER, str(to_read), str(to_write), program, *FLAGS, f"--user-data-dir={profile}", "about:blank"],
+            [
+                *STARTER,
+                str(to_read),
+                str(to_write),
+                program,
+                *FLAGS,
+                f"--user-data-dir={profile}",
+                "about:blank",
+            ],
             pass_fds=(to_read, to_write),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -92,7 +100,13 @@ class Browser:
 
     def open(self, file, *, width=1440, height=900, dark=False, script=True, media="screen") -> None:
         """Open a file and wait until it has loaded; what was told before is forgotten."""
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", media=media, features=[scheme])
         self.call("Emulation.setScriptExecutionDisabled", value=not script)
@@ -130,8 +144,16 @@ class Browser:
         more = {"captureBeyondViewport": True} if whole else {}
         if whole:
             size = self.call("Page.getLayoutMetrics")["cssContentSize"]
-            more["clip"] = {"x": 0, "y": 0, "width": size["width"], "height": min(size["height"], 16000), "scale": 1}
-        Path(file).write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png", **more)["data"]))
+            more["clip"] = {
+                "x": 0,
+                "y": 0,
+                "width": size["width"],
+                "height": min(size["height"], 16000),
+                "scale": 1,
+            }
+        Path(file).write_bytes(
+            base64.b64decode(self.call("Page.captureScreenshot", format="png", **more)["data"])
+        )
 
     def pdf(self) -> bytes:
         return base64.b64decode(self.call("Page.printToPDF")["data"])

@@ -1,11 +1,12 @@
-"""The data inside a page: whole documents, to be read back by us and by the page's own script. Standard library only.
+"""The data inside a page: whole documents, read back by us and by the page's own script. Standard library.
 
-They stand in one `<script type="application/json">`, in which nothing can end the element. Short ones are written as
-they are. In long ones the series of numbers are taken out of the text and packed, so that the page of a deep network
-stays small. A list of whole numbers becomes `{"~i": [place, length]}`, a table of them `{"~t": [place, rows, columns]}` and
-stands column by column. Other numbers, `{"~f": [place, length]}`, are kept as a decimal fraction each, `mantissa * 10
-** exponent`, and so come back to the last bit (but for the sign of a zero). Of every stream of numbers the lowest bytes
-stand together, then the next, which is what makes them compress; the whole is gzip in base64.
+They stand in one `<script type="application/json">`, in which nothing can end the element. Short ones are written
+as they are. In long ones the series of numbers are taken out of the text and packed, so that the page of a deep
+network stays small. A list of whole numbers becomes `{"~i": [place, length]}`, a table of them `{"~t": [place,
+rows, columns]}` and stands column by column. Other numbers, `{"~f": [place, length]}`, are kept as a decimal
+fraction each, `mantissa * 10 ** exponent`, and so come back to the last bit (but for the sign of a zero). Of every
+stream of numbers the lowest bytes stand together, then the next, which is what makes them compress; the whole is
+gzip in base64.
 """
 
 import base64
@@ -109,7 +110,7 @@ def _is_table(value: Sequence[Any]) -> bool:
 
 
 def _fractions(value: Sequence[Any]) -> list[tuple[int, int]]:
-    """Return mantissa and exponent of each number; nothing where these are not all numbers, or too few or too long."""
+    """Return mantissa and exponent of each; nothing where these are not all numbers, or too few or too long."""
     kinds = {type(item) for item in value}
     if len(value) < _LEAST or float not in kinds or not kinds <= {int, float, type(None)}:
         return []

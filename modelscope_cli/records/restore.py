@@ -1,16 +1,16 @@
 """The way back: from a document to the record it was written from. Standard library only.
 
-A document is somebody's file: every value is held against the type of its field, so that what comes out of here is a
-record like any other, and a table may be made of it without another look. Keys that this version does not know are
-left out, those that it has and the document lacks take their default. What JSON has no word for, NaN and infinite
-numbers, is null there and NaN in the record.
+A document is somebody's file: every value is held against the type of its field, so that what comes out of here is
+a record like any other, and a table may be made of it without another look. Keys that this version does not know
+are left out, those that it has and the document lacks take their default. What JSON has no word for, NaN and
+infinite numbers, is null there and NaN in the record.
 """
 
 import dataclasses
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -93,7 +93,7 @@ def _read(kind: type[Any], values: Any, path: str = "", leaving: tuple[str, ...]
     if not isinstance(values, Mapping):
         raise NotADocumentError(f"{path or 'it'} is not an object")
     read = {}
-    for name, hint, has_default in _fields(kind):
+    for name, hint, has_default in _fields(typing.cast("Hashable", kind)):
         key = key_of(name)
         if name in leaving or (key not in values and has_default):
             continue
@@ -104,7 +104,7 @@ def _read(kind: type[Any], values: Any, path: str = "", leaving: tuple[str, ...]
 
 
 @cache
-def _fields(kind: type[Any]) -> tuple[tuple[str, Any, bool], ...]:
+def _fields(kind: Any) -> tuple[tuple[str, Any, bool], ...]:
     hints = typing.get_type_hints(kind)
     return tuple(
         (field.name, hints[field.name], _has_default(field))
@@ -133,7 +133,8 @@ def _value(hint: Any, value: Any, path: str) -> Any:
             raise NotADocumentError(f"{path} is not an object")
         return {key: _value(arguments[1], item, f"{path}.{key}") for key, item in value.items()}
     if dataclasses.is_dataclass(hint):
-        return hint(**_read(typing.cast("type[Any]", hint), value, f"{path}."))
+        kind = typing.cast("type[Any]", hint)
+        return kind(**_read(kind, value, f"{path}."))
     # True is a whole number to Python, and a choice of a few words is a text.
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
         raise NotADocumentError(f"{path} is not {_WORDS.get(hint, 'what it stands for')}")

@@ -25,6 +25,10 @@ class Shown:
         """The command that returns such a record."""
         raise NotImplementedError
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON document."""
+        raise NotImplementedError
+
     def labelled(self) -> list[tuple[str, Any]]:
         """Return the label of every row, and the row."""
         # How it looks is the business of the reports, which know the records; hence the late imports.

@@ -30,7 +30,9 @@ def read(path: str | PathLike[str]) -> Shown:
     found = read_all(path)
     if len(found) > 1:
         names = " and ".join(_typed(one) for one in found)
-        raise UsageError(f"'{path}' compares two results: {names}", "read one of the pages or folders it was made of")
+        raise UsageError(
+            f"'{path}' compares two results: {names}", "read one of the pages or folders it was made of"
+        )
     return found[0]
 
 

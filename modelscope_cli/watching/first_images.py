@@ -54,7 +54,9 @@ def save_first_images(log: Path, folder: Path) -> None:
     """
     for kind, entry in read_log(log):
         if kind == "images":
-            with contextlib.suppress(ValueError, TypeError, KeyError):  # a log that somebody else has written to
+            with contextlib.suppress(
+                ValueError, TypeError, KeyError
+            ):  # a log that somebody else has written to
                 write_bytes(folder / FILE, base64.b64decode(entry["png"], validate=True))
             return
         if kind == "end" or (kind == "step" and entry.get("step", 0) > 0):

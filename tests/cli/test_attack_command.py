@@ -25,7 +25,7 @@ CONTRACT = {
     *("before", "after", "method", "epsilon", "steps", "step_size", "targeted", "target", "linf", "l2"),
     *("linf_saved", "success", "success_saved", "iterations", "files"),
 }
-FILES = ["adversarial.png", "comparison.png", "loss.png", "perturbation.png", "report.json"]
+FILES = ["adversarial.png", "comparison.png", "loss.png", "perturbation.png", "report.html", "report.json"]
 GRAY = """
 from torch import nn
 class Gray(nn.Sequential):

@@ -5,7 +5,6 @@ import shlex
 from pathlib import Path
 
 import pytest
-
 from made_trainings import watch_document
 
 import modelscope_cli as ms
@@ -80,7 +79,11 @@ def test_a_folder_of_results_gets_an_index_that_leads_to_their_pages(watched, ca
     Path("runs/of-somebody").mkdir()
     assert typed("report runs --json") == 0
     pages = json.loads(capsys.readouterr().out)["pages"]
-    assert [page["file"] for page in pages] == ["runs/index.html", "runs/new/report.html", "runs/old/report.html"]
+    assert [page["file"] for page in pages] == [
+        "runs/index.html",
+        "runs/new/report.html",
+        "runs/old/report.html",
+    ]
     assert pages[1]["verdict"] == "something is wrong: MS705"
     index = Path("runs/index.html").read_text(encoding="utf-8")
     assert 'href="new/report.html"' in index
@@ -145,7 +148,9 @@ def test_a_folder_whose_page_would_be_too_large_says_how_to_make_it(monkeypatch)
     assert "Activations" in Path("it/report.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("line", [f"stats {TINY} {STAR}", f"check {TINY} {STAR}", f"summary {SAMPLES}/tiny_resnet.py:TinyResNet"])
+@pytest.mark.parametrize(
+    "line", [f"stats {TINY} {STAR}", f"check {TINY} {STAR}", f"summary {SAMPLES}/tiny_resnet.py:TinyResNet"]
+)
 def test_every_command_gives_a_page_beside_what_it_prints(line, capsys):
     code = typed(f"{line} --html page.html --json")
     document = json.loads(capsys.readouterr().out)
@@ -188,7 +193,9 @@ def test_diff_compares_two_pages_number_by_number(watched, capsys):
     assert typed("diff old.html new.html --tolerance 1e9 -q") == 0
 
 
-@pytest.mark.parametrize("option", ["--layer conv", "--mode train", "--b-dtype bfloat16", "--hook zero@conv1"])
+@pytest.mark.parametrize(
+    "option", ["--layer conv", "--mode train", "--b-dtype bfloat16", "--hook zero@conv1"]
+)
 def test_diff_passes_over_nothing_that_is_said_of_pages(option, watched, capsys):
     assert typed(f"diff runs/old runs/new {option}") == 2
     assert "results that were kept" in capsys.readouterr().err

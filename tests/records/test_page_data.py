@@ -49,7 +49,9 @@ def test_long_series_take_less_room_than_the_text():
     assert len(embed([document])) < 0.5 * len(json.dumps([document], separators=(",", ":")))
 
 
-@pytest.mark.parametrize("name", ["</script><script>", "<!--", "&lt;", "\u2028", "<script type='application/json'>"])
+@pytest.mark.parametrize(
+    "name", ["</script><script>", "<!--", "&lt;", "\u2028", "<script type='application/json'>"]
+)
 @pytest.mark.parametrize("length", [1, 60_000], ids=["short", "packed"])
 def test_nothing_in_the_data_ends_the_element(name, length):
     document = {name: name * length}

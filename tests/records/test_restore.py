@@ -6,7 +6,7 @@ import math
 import shlex
 
 import pytest
-from samples_of_results import LINES, documents
+from samples_of_results import LINES
 
 from modelscope_cli.records.restore import RECORDS, NotADocumentError, restore
 from modelscope_cli.report.json import render_json, strict
@@ -24,7 +24,18 @@ def test_a_restored_record_has_the_document_it_was_made_of(name, documents):
 
 def test_every_command_that_returns_a_record_is_tried():
     tried = {shlex.split(line)[0] for line in LINES.values()}
-    assert tried >= {"watch", "stats", "grads", "check", "diff", "summary", "weights", "predict", "rules", "models"}
+    assert tried >= {
+        "watch",
+        "stats",
+        "grads",
+        "check",
+        "diff",
+        "summary",
+        "weights",
+        "predict",
+        "rules",
+        "models",
+    }
     assert {name.partition("-")[0] for name in RECORDS} == tried
 
 

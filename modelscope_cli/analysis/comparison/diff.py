@@ -64,9 +64,9 @@ def diff(
 
     Args:
         a, b: names, files or modules of yours, or two results that were kept (pages, documents, or the folders of
-            commands), whose numbers are compared one by one; without b, a again under the settings of b_... . A module and
-            itself is compared with a copy, as it cannot be in two states at once; two modules may not share
-            layers in a run. A checkpoint beside a module is run in a copy of it.
+            commands), whose numbers are compared one by one; without b, a again under the settings of b_... . A
+            module and itself is compared with a copy, as it cannot be in two states at once; two modules may not
+            share layers in a run. A checkpoint beside a module is run in a copy of it.
         inputs: as elsewhere; None, and no `input_shape`, compares the weights.
         tolerance: largest relative L2 that is not a difference; None for 0 of tensors, and of activations for what
             `torch.testing.assert_close` allows the coarser dtype.
@@ -94,7 +94,9 @@ def diff(
     a, b = _text(a), _text(b)
     if are_results(a, b):
         refuse_all_but_tolerance(
-            inputs=inputs if not isinstance(inputs, InputRequest) else inputs.files or inputs.shapes or inputs.named,
+            inputs=inputs
+            if not isinstance(inputs, InputRequest)
+            else inputs.files or inputs.shapes or inputs.named,
             layer=layer,
             exclude=exclude,
             plot=plot,

@@ -14,9 +14,9 @@ from modelscope_cli.report.reading import is_result, read
 from modelscope_cli.report.sheet import Column
 
 
-def are_results(a: Any, b: Any) -> bool:
+def are_results(*sides: Any) -> bool:
     """Tell whether both sides are results that were kept: pages, documents, or the folders of commands."""
-    return isinstance(a, str) and isinstance(b, str) and is_result(a) and is_result(b)
+    return all(isinstance(side, str) and is_result(side) for side in sides)
 
 
 def refuse_all_but_tolerance(**given: Any) -> None:
@@ -32,7 +32,7 @@ def refuse_all_but_tolerance(**given: Any) -> None:
             raise UsageError(message, "modelscope diff OLD.html NEW.html --tolerance 0.01")
 
 
-def compare_results(a: str, b: str, tolerance: float | None, invoked: Invocation) -> DiffRecord:
+def compare_results(a: Any, b: Any, tolerance: float | None, invoked: Invocation) -> DiffRecord:
     """Compare every number in the tables of two results of one command.
 
     Args:
@@ -76,7 +76,9 @@ def _differences(a: Any, b: Any, tolerance: float) -> Iterator[FigureDifference]
     columns = [(one, others[one.key]) for one in sheets[0].columns[1:] if one.is_number and one.key in others]
     for pair in pair_rows(*sheets):
         if pair.a is None or pair.b is None:
-            yield FigureDifference(name=pair.label, figure="", status="added" if pair.a is None else "removed")
+            yield FigureDifference(
+                name=pair.label, figure="", status="added" if pair.a is None else "removed"
+            )
         else:
             yield from _of_row(pair, columns, tolerance)
 
@@ -94,7 +96,9 @@ def _number(value: Any) -> float | None:
     return float(value) if is_number and math.isfinite(value) else None
 
 
-def _difference(label: str, figure: str, a: float | None, b: float | None, tolerance: float) -> FigureDifference:
+def _difference(
+    label: str, figure: str, a: float | None, b: float | None, tolerance: float
+) -> FigureDifference:
     if a is None or b is None:
         side = "B" if a is None else "A"
         problem = f"only {side} has a number"

@@ -27,7 +27,11 @@ def _verdict(record: CheckRecord) -> Html:
     ]
     inputs = [pair for pair in check_sheet(record).facts if pair[0].startswith("input")]
     return joined(
-        [element("p", badge), element("ul", *cards, class_="findings") if cards else NOTHING, facts([*inputs])]
+        [
+            element("p", badge),
+            element("ul", *cards, class_="findings") if cards else NOTHING,
+            facts([*inputs]),
+        ]
     )
 
 
@@ -37,7 +41,10 @@ def _where(is_known: bool, made_at: object) -> list[str]:
 
 
 def _rules(record: CheckRecord) -> Html:
-    found = {rule.code: sum(one.code == rule.code and not one.known for one in record.findings) for rule in record.rules}
+    found = {
+        rule.code: sum(one.code == rule.code and not one.known for one in record.findings)
+        for rule in record.rules
+    }
 
     def result(rule: RuleInfo) -> str:
         if not rule.judged:
@@ -57,6 +64,12 @@ def _rules(record: CheckRecord) -> Html:
         Column("measure", "of", lambda rule: rule.measure, is_number=False, wraps=True),
         Column("source", "source", lambda rule: rule.source, is_number=False, wraps=True),
     )
-    sheet = Sheet("", columns, record.rules, is_bad=lambda rule: found[rule.code] > 0, is_dim=lambda rule: not rule.judged)
+    sheet = Sheet(
+        "",
+        columns,
+        record.rules,
+        is_bad=lambda rule: found[rule.code] > 0,
+        is_dim=lambda rule: not rule.judged,
+    )
     caption = "Every rule that was selected, with the threshold in force and where that comes from."
     return sheet_section(sheet, "rule-rows", caption, anchor=lambda rule: f"rule-{rule.code}")

@@ -22,7 +22,9 @@ def sections(record: FeatureMapsRecord, pictures: Pictures) -> list[Section]:
         return places[id(row)]
 
     sheet_body = sheet_section(sheet, "rows", sheet.title, anchor=anchor)
-    contact = pictures.figure(record.contact_sheet, f"one map of each of {len(record.maps)} layers", "contact sheet")
+    contact = pictures.figure(
+        record.contact_sheet, f"one map of each of {len(record.maps)} layers", "contact sheet"
+    )
     grids = joined(_grid(row, pictures) for row in record.maps)
     found = [
         glance(sheet, anchor),

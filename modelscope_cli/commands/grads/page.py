@@ -15,7 +15,9 @@ _TITLES = {"parameters": "Parameters", "activations": "Activations", "batch-norm
 
 def sections(record: GradsRecord, pictures: Pictures) -> list[Section]:
     """Return what is troubled, the figure, and every table that has rows."""
-    tables = {table: grads_sheet(record, table) for table in _TITLES if table != "batch-norm" or record.batch_norm}
+    tables = {
+        table: grads_sheet(record, table) for table in _TITLES if table != "batch-norm" or record.batch_norm
+    }
     places = {id(row): f"{table}-{n}" for table, sheet in tables.items() for n, row in enumerate(sheet.rows)}
 
     def anchor(row: Any) -> str:
@@ -25,7 +27,9 @@ def sections(record: GradsRecord, pictures: Pictures) -> list[Section]:
         glance(tables["parameters"], anchor),
         *pictures_section(record, pictures),
         *(
-            Section(f"{table}-section", _TITLES[table], sheet_section(sheet, table, sheet.title, anchor=anchor))
+            Section(
+                f"{table}-section", _TITLES[table], sheet_section(sheet, table, sheet.title, anchor=anchor)
+            )
             for table, sheet in tables.items()
         ),
     ]

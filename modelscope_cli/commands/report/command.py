@@ -17,7 +17,8 @@ def report(
     a: Annotated[
         Path,
         typer.Argument(
-            metavar="RESULT", help="The folder of a command, its report.json, another page, or a folder of these."
+            metavar="RESULT",
+            help="The folder of a command, its report.json, another page, or a folder of these.",
         ),
     ],
     b: Annotated[
@@ -29,8 +30,8 @@ def report(
     """Make one self-contained page of a result, to look at in a browser and to hand over.
 
     The page needs no network and no other file: tables to sort and filter, curves, images, and the whole result as
-    data, which modelscope reads back. Two results are compared; a folder of results gets an index. Without --html the
-    page is written into the folder of the result.
+    data, which modelscope reads back. Two results are compared; a folder of results gets an index. Without --html
+    the page is written into the folder of the result.
 
     Examples:
 

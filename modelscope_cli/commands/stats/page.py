@@ -20,7 +20,11 @@ def sections(record: StatsRecord, pictures: Pictures) -> list[Section]:
     """Return what deserves a look, every table that has rows, and the pictures of correlations."""
     tables = {
         table: stats_sheet(record, None, table)
-        for table, rows in (("layers", record.layers), ("batch-norm", record.batch_norm), ("attention", record.attention))
+        for table, rows in (
+            ("layers", record.layers),
+            ("batch-norm", record.batch_norm),
+            ("attention", record.attention),
+        )
         if rows or table == "layers"
     }
     places = {id(row): f"{table}-{n}" for table, sheet in tables.items() for n, row in enumerate(sheet.rows)}
@@ -31,7 +35,10 @@ def sections(record: StatsRecord, pictures: Pictures) -> list[Section]:
     drawn = _correlations(record, pictures)
     return [
         glance(tables["layers"], anchor),
-        *(Section(f"{table}-section", _TITLES[table], _table(table, tables[table], anchor)) for table in tables),
+        *(
+            Section(f"{table}-section", _TITLES[table], _table(table, tables[table], anchor))
+            for table in tables
+        ),
         *([Section("pictures", "Correlation of channels", drawn)] if drawn else []),
     ]
 
@@ -41,7 +48,11 @@ def _table(table: str, sheet: Any, anchor: Any) -> Html:
         return sheet_section(sheet, table, sheet.title, anchor=anchor)
     without_blocks = tuple(column for column in sheet.columns if column.key != "histogram")
     return sheet_section(
-        replace(sheet, columns=without_blocks), table, sheet.title, anchor=anchor, extras=[("histogram", _histogram)]
+        replace(sheet, columns=without_blocks),
+        table,
+        sheet.title,
+        anchor=anchor,
+        extras=[("histogram", _histogram)],
     )
 
 

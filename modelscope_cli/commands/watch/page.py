@@ -1,29 +1,31 @@
 """The page of `watch`."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from modelscope_cli.commands.watch.page_rows import last_of, layer_rows, layer_tree, parameter_rows
 from modelscope_cli.commands.watch.table import watch_sheet
 from modelscope_cli.records.naming import layer_of
 from modelscope_cli.records.watch import (
+    FAULT,
+    SOUND,
+    UNKNOWN,
     ScalarSeries,
     TrainingFinding,
-    WatchedLayer,
-    WatchedParameter,
     WatchRecord,
     labelling,
 )
 from modelscope_cli.report import numbers
-from modelscope_cli.report.page.charts import Line, Mark, line_chart, spark
+from modelscope_cli.report.page.charts import Line, Mark, line_chart
 from modelscope_cli.report.page.common import finding
 from modelscope_cli.report.page.html import NOTHING, Html, element, joined
 from modelscope_cli.report.page.pictures import Pictures
 from modelscope_cli.report.page.section import Section, facts
-from modelscope_cli.report.page.tables import sheet_section
-from modelscope_cli.report.page.tree import Shade, tree
-from modelscope_cli.report.sheet import Column, Sheet
 
-_KINDS = {"fault": "error", "nothing wrong": "sound", "cannot tell": "warning"}
+_VERDICTS = {
+    FAULT: ("Something is wrong", "error"),
+    SOUND: ("Nothing wrong was found", "sound"),
+    UNKNOWN: ("It cannot be told yet", "warning"),
+}
 
 
 def sections(record: WatchRecord, pictures: Pictures) -> list[Section]:
@@ -32,10 +34,10 @@ def sections(record: WatchRecord, pictures: Pictures) -> list[Section]:
     anchors = _Anchors(record)
     found = [
         Section("verdict", "Verdict", _verdict(record, anchors)),
-        Section("steps", "Loss over steps", _curves(record)),
-        Section("layers", "Layers", _layers(record, sheet, anchors)),
-        Section("tree", "Tree", _tree(record, sheet)),
-        Section("parameters", "Parameters", _parameters(record, anchors)),
+        Section("steps", "Loss over steps", _curves(record, anchors)),
+        Section("layers", "Layers", layer_rows(record, sheet)),
+        Section("tree", "Tree", layer_tree(record, sheet)),
+        Section("parameters", "Parameters", parameter_rows(record)),
         Section("input", "Input", _input(record, pictures)),
         Section("optimizer", "Optimizer", _optimizer(record)),
     ]
@@ -43,62 +45,81 @@ def sections(record: WatchRecord, pictures: Pictures) -> list[Section]:
 
 
 class _Anchors:
-    """Where the row of a layer or a parameter stands, by its label."""
+    """Where the row of a layer or a parameter stands, by its label, and the card of a finding."""
 
     def __init__(self, record: WatchRecord) -> None:
         label = labelling(record.layers, record.parameters)
         self._places = {label(row): f"layer-{n}" for n, row in enumerate(record.layers)}
         self._places |= {label(row): f"parameter-{n}" for n, row in enumerate(record.parameters)}
+        self._cards = {id(one): f"finding-{n}" for n, one in enumerate(record.findings)}
 
-    def __call__(self, label: str | None) -> str | None:
+    def row(self, label: str | None) -> str | None:
         return self._places.get(label or "")
+
+    def card(self, one: TrainingFinding) -> str:
+        return self._cards[id(one)]
 
 
 def _verdict(record: WatchRecord, anchors: _Anchors) -> Html:
-    words = {"fault": "Something is wrong", "nothing wrong": "Nothing wrong was found", "cannot tell": "It cannot be told"}
-    badge = element("span", words[record.verdict], class_=f"verdict {_KINDS[record.verdict]}")
+    words, kind = _VERDICTS.get(record.verdict, (record.verdict, "warning"))
+    badge = element("span", words, class_=f"verdict {kind}")
     lead = element("p", badge, f" {record.reason}" if record.reason else None)
+    followed: dict[str, list[TrainingFinding]] = {}
+    for one in record.findings:
+        if one.follows is not None:
+            followed.setdefault(one.follows, []).append(one)
     causes = [one for one in record.findings if one.follows is None]
-    cards = [_card(one, record.findings, anchors) for one in causes]
+    cards = [_card(one, followed.pop(one.code, []), anchors) for one in causes]
     return joined([lead, element("ul", *cards, class_="findings") if cards else NOTHING, _summary(record)])
 
 
-def _card(one: TrainingFinding, every: Sequence[TrainingFinding], anchors: _Anchors) -> Html:
-    followed = [other for other in every if other.follows == one.code]
+def _card(one: TrainingFinding, followed: Sequence[TrainingFinding], anchors: _Anchors) -> Html:
     inner = NOTHING
     if followed:
         cards = [_card(other, (), anchors) for other in followed]
         inner = joined([element("p", "From this follows:"), element("ul", *cards, class_="findings")])
     where = [f"since step {one.since_step}" if one.since_step is not None else "", one.place or ""]
-    return finding(one, name=f"finding-{one.code}", anchor=anchors(one.layer), where=where, inner=inner)
+    return finding(one, name=anchors.card(one), anchor=anchors.row(one.layer), where=where, inner=inner)
 
 
 def _summary(record: WatchRecord) -> Html:
-    lines: list[tuple[str, str | Html]] = [("steps", f"{record.steps:,}, {record.recorded:,} of them looked at closely")]
+    lines: list[tuple[str, str | Html]] = [
+        ("steps", f"{record.steps:,}, {record.recorded:,} of them looked at closely")
+    ]
     for series in record.loss:
         known = [v for v in series.value if v is not None]
         if known:
-            lines.append(("loss", f"{numbers.number(known[0])} at first, {numbers.number(known[-1])} at the end"))
+            lines.append(
+                ("loss", f"{numbers.number(known[0])} at first, {numbers.number(known[-1])} at the end")
+            )
     lines += [(event.kind, event.message) for event in record.events]
     lines += [("not finite", f"step {birth.step}: {birth.words}") for birth in record.births]
     return facts(lines)
 
 
-def _curves(record: WatchRecord) -> Html:
+def _curves(record: WatchRecord, anchors: _Anchors) -> Html:
     last = max((series.step[-1] for series in record.loss if series.step), default=record.steps)
     validation = [one for one in record.facts.criteria if not one.is_training and one.series.step]
     lines = [
         *_lines(record.loss, "training loss"),
-        *(Line(f"{one.name} {one.place or ''}, evaluation", one.series.step, one.series.value, 1 + n) for n, one in enumerate(validation)),
+        *(
+            Line(f"{one.name} {one.place or ''}, evaluation", one.series.step, one.series.value, 1 + n)
+            for n, one in enumerate(validation)
+        ),
     ]
     scored = [one for one in record.facts.criteria if any(v is not None for v in one.series.accuracy)]
     accuracy = [
-        Line(f"{one.name} {one.place or ''}" + ("" if one.is_training else ", evaluation"), one.series.step, one.series.accuracy, n)
+        Line(
+            f"{one.name} {one.place or ''}" + ("" if one.is_training else ", evaluation"),
+            one.series.step,
+            one.series.accuracy,
+            n,
+        )
         for n, one in enumerate(scored)
     ]
     rates = _lines([one for one in record.lr if one.group == 0 or _differs(one, record.lr)], "learning rate")
     charts = [
-        line_chart("Loss", lines, _marks(record.findings), last=last) if lines else None,
+        line_chart("Loss", lines, _marks(record, anchors), last=last) if lines else None,
         line_chart("Learning rate", rates, height=90, last=last) if rates else None,
         line_chart("Accuracy", accuracy, height=90, last=last) if accuracy else None,
     ]
@@ -112,102 +133,25 @@ def _differs(one: ScalarSeries, every: Sequence[ScalarSeries]) -> bool:
 
 def _lines(every: Sequence[ScalarSeries], name: str) -> list[Line]:
     is_alone = len(every) == 1
-    named = [name if is_alone else f"{name}, {one.optimizer}" + (f" group {one.group}" if one.group else "") for one in every]
-    return [Line(words, one.step, one.value, n) for n, (words, one) in enumerate(zip(named, every, strict=True))]
+    named = [
+        name if is_alone else f"{name}, {one.optimizer}" + (f" group {one.group}" if one.group else "")
+        for one in every
+    ]
+    return [
+        Line(words, one.step, one.value, n) for n, (words, one) in enumerate(zip(named, every, strict=True))
+    ]
 
 
-def _marks(findings: Iterable[TrainingFinding]) -> list[Mark]:
+def _marks(record: WatchRecord, anchors: _Anchors) -> list[Mark]:
     """Return a mark a step: findings that begin at the same one share it."""
     by_step: dict[int, list[TrainingFinding]] = {}
-    for one in findings:
+    for one in record.findings:
         if one.since_step is not None:
             by_step.setdefault(one.since_step, []).append(one)
     return [
-        Mark(step, " ".join(dict.fromkeys(one.code for one in found)), f"finding-{found[0].code}")
+        Mark(step, " ".join(dict.fromkeys(one.code for one in found)), anchors.card(found[0]))
         for step, found in sorted(by_step.items())
     ]
-
-
-def _layers(record: WatchRecord, sheet: Sheet, anchors: _Anchors) -> Html:
-    if not record.layers:
-        return NOTHING
-    place = {id(row): n for n, row in enumerate(record.layers)}
-
-    def std(row: WatchedLayer) -> Html:
-        return spark(row.series.std, row.series.step)
-
-    caption = (
-        "Every layer's output: figures of the first and of the last step that was looked at. "
-        "A row opens into its histograms, gradients and updates."
-    )
-    return sheet_section(
-        sheet,
-        "layer-rows",
-        caption,
-        anchor=lambda row: f"layer-{place[id(row)]}",
-        extras=[("std over steps", std)],
-        series=lambda row: place[id(row)],
-    )
-
-
-def _last(values: Sequence[float | None]) -> float | None:
-    return next((value for value in reversed(values) if value is not None), None)
-
-
-def _tree(record: WatchRecord, sheet: Sheet) -> Html:
-    place = {id(row): n for n, row in enumerate(record.layers)}
-    label = labelling(record.layers, record.parameters)
-
-    def shade(name: str, field: str, words: Callable[[float | None], str]) -> Shade:
-        return Shade(name, lambda row: _last(getattr(row.series, field) or ()), lambda row: words(_last(getattr(row.series, field) or ())))
-
-    shades = [
-        shade("zero, at the end", "zero_fraction", numbers.percent),
-        shade("standard deviation, at the end", "std", numbers.number),
-        shade("gradient, at the end", "grad_norm", numbers.number),
-        shade("dead channels, at the end", "dead_fraction", numbers.percent),
-    ]
-    return tree(sheet.rows, label, lambda row: f"layer-{place[id(row)]}", shades, sheet.is_bad)
-
-
-def _parameters(record: WatchRecord, anchors: _Anchors) -> Html:
-    if not record.parameters:
-        return NOTHING
-    label = labelling(record.layers, record.parameters)
-    found = {one.layer for one in record.findings}
-    place = {id(row): n for n, row in enumerate(record.parameters)}
-
-    def figure(key: str, title: str) -> Column:
-        def value(row: WatchedParameter) -> float | None:
-            return _last(getattr(row.series, key))
-
-        return Column(key, title, value, lambda row: numbers.number(value(row)))
-
-    columns = (
-        Column("name", "parameter", label, is_number=False),
-        Column("shape", "shape", lambda row: numbers.shape(row.shape), is_number=False),
-        Column("optimizer", "optimizer", lambda row: row.optimizer or "none holds it", is_number=False),
-        figure("grad_norm", "gradient"),
-        figure("weight_norm", "weight"),
-        figure("update_ratio", "update / weight"),
-    )
-    sheet = Sheet("", columns, record.parameters, is_bad=lambda row: label(row) in found or _is_forgotten(row))
-
-    def course(row: WatchedParameter) -> Html:
-        return spark(row.series.update_ratio, row.series.step)
-
-    caption = "Every parameter at the last step that was looked at. An update of about 0.001 of the weight is usual."
-    return sheet_section(
-        sheet,
-        "parameter-rows",
-        caption,
-        anchor=lambda row: f"parameter-{place[id(row)]}",
-        extras=[("updates over steps", course)],
-    )
-
-
-def _is_forgotten(row: WatchedParameter) -> bool:
-    return not row.optimizer and row.facts is not None and row.facts.requires_grad and row.facts.has_gradient
 
 
 def _input(record: WatchRecord, pictures: Pictures) -> Html:
@@ -219,11 +163,16 @@ def _input(record: WatchRecord, pictures: Pictures) -> Html:
         lows = [v for v in series.min if v is not None]
         highs = [v for v in series.max if v is not None]
         words = [f"{numbers.shape(one.shape)} {one.dtype}"]
-        words += [f"mean {numbers.number(_last(series.mean))}", f"standard deviation {numbers.number(_last(series.std))}"]
+        words += [
+            f"mean {numbers.number(last_of(series.mean))}",
+            f"standard deviation {numbers.number(last_of(series.std))}",
+        ]
         if lows and highs:
             words.append(f"from {numbers.number(min(lows))} to {numbers.number(max(highs))}")
         lines.append((f"{one.model} {one.name}", ", ".join(words)))
-    seen = pictures.figure("inputs.png", "The first images of the first batch, as the model was given them", class_="pixels")
+    seen = pictures.figure(
+        "inputs.png", "The first images of the first batch, as the model was given them", class_="pixels"
+    )
     return joined([facts(lines), seen]) if lines else NOTHING
 
 
@@ -240,14 +189,17 @@ def _optimizer(record: WatchRecord) -> Html:
             lines.append((f"learning rate, group {series.group}", words))
         if one.uncleared:
             lines.append(("gradients", f"not cleared in {one.uncleared} of {one.cycles} steps"))
-    lines += [("never stepped", f"{name}" + (f", made at {place}" if place else "")) for name, place in record.facts.idle]
+    lines += [
+        ("never stepped", f"{name}" + (f", made at {place}" if place else ""))
+        for name, place in record.facts.idle
+    ]
     held = [row for row in record.parameters if not row.optimizer]
     if held:
-        names = ", ".join(row.name for row in held[:12]) + (f" and {len(held) - 12} more" if len(held) > 12 else "")
+        names = ", ".join(row.name for row in held[:12]) + (
+            f" and {len(held) - 12} more" if len(held) > 12 else ""
+        )
         layers = {layer_of(row.name) for row in held}
         lines.append(("held by none", f"{len(held)} parameters of {len(layers)} layers: {names}"))
     elif lines:
         lines.append(("held by none", "every parameter has an optimizer"))
     return facts(lines) if lines else NOTHING
-
-

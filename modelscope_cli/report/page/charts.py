@@ -13,6 +13,7 @@ from modelscope_cli.report.page.html import NOTHING, Html, element, joined
 from modelscope_cli.report.page.scales import Scale, linear, logarithmic, steps, wants_log
 
 _WIDTH = 1000  # of the frame that is stretched
+_AXIS = 40  # pixels that the words of the axis take
 _NARROW, _LANES = 0.12, 5  # of the width: names nearer than this would meet on a narrow screen
 Values = Sequence[float | None]
 
@@ -41,7 +42,12 @@ class Mark:
 
 
 def line_chart(
-    title: str, lines: Sequence[Line], marks: Sequence[Mark] = (), *, height: int = 190, last: int | None = None
+    title: str,
+    lines: Sequence[Line],
+    marks: Sequence[Mark] = (),
+    *,
+    height: int = 190,
+    last: int | None = None,
 ) -> Html:
     """Return a figure of series on one axis, logarithmic where they span more than three powers of ten.
 
@@ -63,7 +69,9 @@ def line_chart(
     words = "; ".join(_in_words(line) for line in lines)
     axis = ", logarithmic axis" if scale.is_log else ""
     label = f"{title}{axis}. {words}"
-    svg = element("svg", drawn, class_="chart", role="img", aria_label=label, width="100%", height=height + 22)
+    svg = element(
+        "svg", drawn, class_="chart", role="img", aria_label=label, width="100%", height=height + 22
+    )
     return element("figure", element("figcaption", title + axis, _legend(lines)), svg)
 
 
@@ -75,8 +83,12 @@ def spark(values: Values, step: Sequence[int]) -> Html:
     known = [v for v in values if v is not None and math.isfinite(v)]
     if len(known) < 2:
         return NOTHING
-    scale = logarithmic(known, 400) if wants_log(known) else Scale((min(known), max(known) + (min(known) == max(known))))
-    across = Scale((0.0, float(max(max(step), 1))))
+    scale = (
+        logarithmic(known, 400)
+        if wants_log(known)
+        else Scale((min(known), max(known) + (min(known) == max(known))))
+    )
+    across = Scale((0.0, float(max(*step, 1))))
     line = Html(f'<path d="{_data(step, values, across, scale, 96, 18)}"/>')
     return element("svg", line, class_="spark", viewBox="0 -1 96 20", aria_hidden="true")
 
@@ -89,7 +101,9 @@ def bars(counts: Sequence[int], label: str) -> Html:
     heights = [round(18 * math.log1p(n) / top) for n in counts]
     data = "".join(f"M{2 * i} 18v-{height}" for i, height in enumerate(heights) if height)
     box = f"-1 0 {2 * len(counts)} 18"
-    return element("svg", Html(f'<path d="{data}"/>'), class_="bars", role="img", aria_label=label, viewBox=box)
+    return element(
+        "svg", Html(f'<path d="{data}"/>'), class_="bars", role="img", aria_label=label, viewBox=box
+    )
 
 
 def _frame(paths: Sequence[Html], height: int) -> Html:
@@ -129,7 +143,9 @@ def _data(step: Sequence[int], values: Values, across: Scale, scale: Scale, widt
 def _grid(scale: Scale, across: Scale, height: int) -> list[Html]:
     lines = [_rule(0, 100, height * (1 - scale.place(tick))) for tick in scale.ticks]
     places = [100 * across.place(tick) for tick in across.ticks]
-    return lines + [element("line", class_="grid", x1=_share(x), x2=_share(x), y1=0, y2=height) for x in places]
+    return lines + [
+        element("line", class_="grid", x1=_share(x), x2=_share(x), y1=0, y2=height) for x in places
+    ]
 
 
 def _rule(left: float, right: float, y: float) -> Html:
@@ -143,14 +159,22 @@ def _share(value: float) -> str:
 def _tick_words(scale: Scale, across: Scale, height: int) -> list[Html]:
     """Values stand on their lines, inside; the lowest one would stand in the words of the steps."""
     words = [
-        element("text", f"{tick:.3g}", class_="halo", x=4, y=f"{max(height * (1 - scale.place(tick)) - 4, 11):.1f}")
+        element(
+            "text",
+            f"{tick:.3g}",
+            class_="halo",
+            x=4,
+            y=f"{max(height * (1 - scale.place(tick)) - 4, 11):.1f}",
+        )
         for tick in scale.ticks
     ]
     for n, tick in enumerate(across.ticks):
         end = n == len(across.ticks) - 1
         anchor = "start" if n == 0 else "end" if end else "middle"
         word = f"step {tick:g}" if end else f"{tick:g}"
-        words.append(element("text", word, x=_share(100 * across.place(tick)), y=height + 16, text_anchor=anchor))
+        words.append(
+            element("text", word, x=_share(100 * across.place(tick)), y=height + 16, text_anchor=anchor)
+        )
     return words
 
 
@@ -163,8 +187,10 @@ def _flags(marks: Sequence[Mark], across: Scale, height: int) -> list[Html]:
         before = place
         x, is_late = _share(100 * place), place > 0.85
         rule = element("line", class_="mark", x1=x, x2=x, y1=0, y2=height)
-        where = {"x": x, "dx": -4 if is_late else 4, "y": height - 8 - 14 * lane}
-        word = element("text", mark.name, text_anchor="end" if is_late else None, **where)
+        # Beside the rule: to its left at the right end, and clear of the words of the axis at the left one.
+        aside = -4 if is_late else _AXIS if place < _NARROW / 4 else 4
+        y, anchor = height - 8 - 14 * lane, "end" if is_late else None
+        word = element("text", mark.name, x=x, dx=aside, y=y, text_anchor=anchor)
         flags.append(element("a", rule, word, href=f"#{mark.anchor}", class_="flag"))
     return flags
 
@@ -172,12 +198,14 @@ def _flags(marks: Sequence[Mark], across: Scale, height: int) -> list[Html]:
 def _legend(lines: Sequence[Line]) -> Html | None:
     if len(lines) < 2:
         return None
-    return element("span", *(element("span", line.name, class_=f"key t{line.tone % 4}") for line in lines), class_="keys")
+    return element(
+        "span", *(element("span", line.name, class_=f"key t{line.tone % 4}") for line in lines), class_="keys"
+    )
 
 
 def _in_words(line: Line) -> str:
     known = line.finite
     if not known:
         return f"{line.name}: no finite value"
-    first, last = numbers.number(known[0]), numbers.number(known[-1])
-    return f"{line.name}: {first} at first, {last} at the end, from {numbers.number(min(known))} to {numbers.number(max(known))}"
+    first, last, low, high = map(numbers.number, (known[0], known[-1], min(known), max(known)))
+    return f"{line.name}: {first} at first, {last} at the end, from {low} to {high}"

@@ -31,7 +31,12 @@ class Found(Protocol):
 
 
 def finding(
-    one: Found, *, name: str | None = None, anchor: str | None = None, where: Sequence[str] = (), inner: Html = NOTHING
+    one: Found,
+    *,
+    name: str | None = None,
+    anchor: str | None = None,
+    where: Sequence[str] = (),
+    inner: Html = NOTHING,
 ) -> Html:
     """Return a finding as a card.
 
@@ -44,7 +49,9 @@ def finding(
     kind = element("span", one.severity, class_=f"verdict {one.severity}")
     head = joined([element("span", one.code, class_="code"), kind, " ", one.rule.replace("-", " ")])
     told = [place, *where]
-    about = joined([part for n, word in enumerate(filter(None, told)) for part in ((", ", word) if n else (word,))])
+    about = joined(
+        [part for n, word in enumerate(filter(None, told)) for part in ((", ", word) if n else (word,))]
+    )
     return element(
         "li",
         element("p", head),
@@ -65,7 +72,9 @@ def glance(sheet: Sheet, anchor: Callable[[Any], str | None]) -> Section:
         links = [element("a", label.render(row), href=f"#{anchor(row)}") for row in marked[:_MOST_NAMED]]
         more = f" and {len(marked) - _MOST_NAMED} more" if len(marked) > _MOST_NAMED else ""
         named = joined(part for n, link in enumerate(links) for part in ((", ", link) if n else (link,)))
-        lines.insert(0, ("deserve a look", joined([f"{len(marked)} of {len(sheet.rows)} rows: ", named, more])))
+        lines.insert(
+            0, ("deserve a look", joined([f"{len(marked)} of {len(sheet.rows)} rows: ", named, more]))
+        )
     return Section("verdict", "At a glance", facts(lines) if lines else element("p", "Nothing to add."))
 
 

@@ -72,7 +72,9 @@ def _curves(a: Any, b: Any) -> list[Section]:
     """Return the losses of two trainings on one axis, where both have some."""
     charts = []
     for title, field in (("Loss", "loss"), ("Learning rate", "lr")):
-        series = [(name, one) for name, record in (("A", a), ("B", b)) for one in getattr(record, field, ())[:1]]
+        series = [
+            (name, one) for name, record in (("A", a), ("B", b)) for one in getattr(record, field, ())[:1]
+        ]
         if len(series) == 2 and all(hasattr(one, "step") for _, one in series):
             lines = [Line(name, one.step, one.value, n) for n, (name, one) in enumerate(series)]
             charts.append(line_chart(title, lines, height=190 if field == "loss" else 90))
@@ -82,7 +84,7 @@ def _curves(a: Any, b: Any) -> list[Section]:
 def _table(a: Shown, b: Shown) -> Html:
     sheet = paired(views.whole_sheet_of(a), views.whole_sheet_of(b))
     place = {id(row): n for n, row in enumerate(sheet.rows)}
-    caption = "Every row of both; A before B. Marked: rows that only one of them has, or that only one of them marks."
+    caption = "Every row of both, A before B. Marked: rows that only one of them has, or only one marks."
     return sheet_section(sheet, "rows", caption, anchor=lambda row: f"row-{place[id(row)]}")
 
 

@@ -1,7 +1,7 @@
 """Elements of HTML as strings, in which the words of other people stay words.
 
-A template engine would be a dependency for forty lines: a page is a few functions that put elements into elements, and
-what is not `Html` yet is escaped wherever it enters one.
+A template engine would be a dependency for forty lines: a page is a few functions that put elements into elements,
+and what is not `Html` yet is escaped wherever it enters one.
 """
 
 from collections.abc import Iterable
@@ -27,7 +27,8 @@ def element(name: str, /, *content: str | None, **attributes: Attribute) -> Html
 
     Args:
         content: texts, which are escaped, and elements, which are not; None is nothing.
-        attributes: `class_` and `for_` are the attributes whose names Python keeps, `aria_sort` is `aria-sort`. True
+        attributes: `class_` and `for_` are the attributes whose names Python keeps, `aria_sort` is `aria-sort`.
+        True
             stands without a value, None and False not at all.
     """
     opened = f"<{name}{''.join(_attributes(attributes))}>"

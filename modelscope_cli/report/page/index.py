@@ -18,7 +18,10 @@ INDEX = "index.html"
 def index_page(folder: Path, target: Path, pages: Sequence[Page]) -> str:
     """Return a page that leads to the pages of a folder, by paths as seen from where it will lie."""
     titles = ("result", "command", "model", "verdict", "size")
-    head = element("tr", *(element("th", title, scope="col", class_="n" if title == "size" else None) for title in titles))
+    head = element(
+        "tr",
+        *(element("th", title, scope="col", class_="n" if title == "size" else None) for title in titles),
+    )
     rows = [_row(page, target.parent) for page in pages]
     body = element(
         "table",
@@ -28,7 +31,11 @@ def index_page(folder: Path, target: Path, pages: Sequence[Page]) -> str:
         class_="rows",
         id="results",
     )
-    section = Section("results-section", "Results", element("div", body, class_="scroll", tabindex=0, role="region", aria_label="Results"))
+    section = Section(
+        "results-section",
+        "Results",
+        element("div", body, class_="scroll", tabindex=0, role="region", aria_label="Results"),
+    )
     return render_page(str(folder.absolute().name), element("p", "modelscope report"), [section], [])
 
 
@@ -37,4 +44,6 @@ def _row(page: Page, here: Path) -> Html:
     link = element("a", file.parent.name, href=quote(os.path.relpath(file, here)))
     cells = (page.command, page.model, page.verdict)
     size = element("td", numbers.memory(page.bytes), class_=None)
-    return element("tr", element("th", link, scope="row"), *(element("td", cell, class_="l") for cell in cells), size)
+    return element(
+        "tr", element("th", link, scope="row"), *(element("td", cell, class_="l") for cell in cells), size
+    )

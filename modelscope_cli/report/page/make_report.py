@@ -5,7 +5,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.errors import UsageError
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.report import Page, ReportRecord
 from modelscope_cli.records.run import invocation, versions
@@ -29,11 +29,11 @@ def make_report(
     """Make one self-contained page of a result that was kept, or of two beside each other.
 
     Args:
-        a: the folder of a command, its `report.json`, what `-o result.json` wrote, or another page. A folder of such
-            folders gives an index that leads to their pages, which are made where they are missing.
+        a: the folder of a command, its `report.json`, what `-o result.json` wrote, or another page. A folder of
+            such folders gives an index that leads to their pages, which are made where they are missing.
         b: another result, to be held against the first.
-        html: where the page is written; None for `report.html` in the folder of the result, `index.html` in a folder
-            of results, `comparison.html` here for two.
+        html: where the page is written; None for `report.html` in the folder of the result, `index.html` in a
+            folder of results, `comparison.html` here for two.
         large: write pages above 25 MB, too.
 
     Raises:

@@ -13,7 +13,9 @@ from modelscope_cli.report.page.html import Html, element, joined
 from modelscope_cli.report.page.section import Section
 
 
-def render_page(title: str, lead: Html, sections: Sequence[Section], documents: Sequence[dict[str, Any]]) -> str:
+def render_page(
+    title: str, lead: Html, sections: Sequence[Section], documents: Sequence[dict[str, Any]]
+) -> str:
     """Return a page: the same bytes for the same results.
 
     Args:

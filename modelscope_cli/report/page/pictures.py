@@ -15,7 +15,9 @@ class Pictures:
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
 
-    def figure(self, name: str | None, alt: str, caption: str = "", *, class_: str | None = None) -> Html | None:
+    def figure(
+        self, name: str | None, alt: str, caption: str = "", *, class_: str | None = None
+    ) -> Html | None:
         """Return a picture with what it shows in words; None where there is no such file.
 
         Args:
@@ -29,7 +31,14 @@ class Pictures:
             return None
         uri, width, height = encoded
         image = element(
-            "img", src=uri, alt=alt, width=width, height=height, loading="lazy", decoding="async", class_=class_
+            "img",
+            src=uri,
+            alt=alt,
+            width=width,
+            height=height,
+            loading="lazy",
+            decoding="async",
+            class_=class_,
         )
         return element("figure", element("figcaption", caption) if caption else None, image)
 
@@ -41,7 +50,7 @@ class Pictures:
 
 
 def _encoded(file: Path) -> tuple[str, int, int] | None:
-    """Return a picture as a data URI, and its size; losslessly, in the smaller of two formats. None of what is none."""
+    """Return a picture as a data URI, and its size: lossless, in the smaller of two formats; None of no picture."""
     from PIL import Image, UnidentifiedImageError
 
     try:

@@ -84,7 +84,8 @@ def save_page(page: str, file: Path, *, large: bool = False) -> str | None:
     """
     size = len(page.encode(errors="replace"))
     if size > REFUSED and not large:
-        message = f"the page would take {numbers.memory(size)}, and browsers open few that are above {numbers.memory(REFUSED)}"
+        most = numbers.memory(REFUSED)
+        message = f"the page would take {numbers.memory(size)}, and browsers open few that are above {most}"
         raise UsageError(message, "--large, or fewer layers by --layer")
     write_text(file, page)
     return f"{file} takes {numbers.memory(size)} and opens slowly" if size > NOTED else None

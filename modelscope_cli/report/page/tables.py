@@ -57,7 +57,12 @@ def _heading(column: Column) -> Html:
 
 
 def _row(
-    sheet: Sheet, row: Any, columns: Sequence[Column], anchor: str | None, extras: Sequence[Extra], series: int | None
+    sheet: Sheet,
+    row: Any,
+    columns: Sequence[Column],
+    anchor: str | None,
+    extras: Sequence[Extra],
+    series: int | None,
 ) -> Html:
     first, *others = columns
     marks = [mark for mark, is_so in (("bad", sheet.is_bad(row)), ("dim", sheet.is_dim(row))) if is_so]
@@ -76,8 +81,20 @@ def _kind(column: Column) -> str | None:
 
 def tools(name: str, *, has_marks: bool) -> Html:
     """Return what the script shows above a table of more than a few rows: a filter and how many rows are left."""
-    box = element("input", type="search", name="filter", class_="filter", data_for=name, spellcheck="false", autocomplete="off")
-    only = element("label", element("input", type="checkbox", name="only", class_="only", data_for=name), " only marked rows")
+    box = element(
+        "input",
+        type="search",
+        name="filter",
+        class_="filter",
+        data_for=name,
+        spellcheck="false",
+        autocomplete="off",
+    )
+    only = element(
+        "label",
+        element("input", type="checkbox", name="only", class_="only", data_for=name),
+        " only marked rows",
+    )
     return element(
         "form",
         element("label", "filter ", box),

@@ -49,7 +49,13 @@ def tree(
     levels = [_levels(rows, shade) for shade in shades]
     look = _Look(anchor, shades, levels, is_bad)
     options = [element("option", shade.name, value=n) for n, shade in enumerate(shades)]
-    chooser = element("label", "colour by ", element("select", *options, name="shade", class_="shade"), class_="tools", hidden=True)
+    chooser = element(
+        "label",
+        "colour by ",
+        element("select", *options, name="shade", class_="shade"),
+        class_="tools",
+        hidden=True,
+    )
     return joined([chooser, element("ul", *_children(root, look), class_="tree")])
 
 
@@ -79,7 +85,10 @@ def _leaf(name: str, row: Any, look: _Look) -> Html:
     """Say the value in words, so that the colour is not all there is."""
     shade, levels = look.shades[0], look.levels[0]
     chip = element("span", shade.words(row) or "–", class_=f"chip h{levels[id(row)]}")
-    every = ";".join(f"{level[id(row)]},{one.words(row) or '–'}" for level, one in zip(look.levels, look.shades, strict=True))
+    every = ";".join(
+        f"{level[id(row)]},{one.words(row) or '–'}"
+        for level, one in zip(look.levels, look.shades, strict=True)
+    )
     link = element("a", name, href=f"#{look.anchor(row)}", class_="bad" if look.is_bad(row) else None)
     return element("li", link, chip, data_shades=every)
 

@@ -3,15 +3,15 @@
 import json
 
 import pytest
-from samples_of_results import LINES
 from made_trainings import HOSTILE, NAMES, watch_document
+from samples_of_results import LINES
 
 from modelscope_cli.plain_text import plain
 
 LAYERS = "document.querySelectorAll('#layer-rows tbody tr[data-series]')"
 # Of every text that is shown: the contrast of its colour with what lies behind it, by the formula of WCAG 2.
 CONTRASTS = """(() => {
-  const parse = (colour) => { const n = colour.match(/[\\d.]+/g).map(Number); return [n[0], n[1], n[2], n[3] ?? 1]; };
+  const parse = (colour) => { const [r, g, b, a] = colour.match(/[\\d.]+/g).map(Number); return [r, g, b, a ?? 1] };
   const over = (top, under) => top.slice(0, 3).map((one, i) => one * top[3] + under[i] * (1 - top[3]));
   const light = (rgb) => rgb.map((c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
     .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
@@ -39,7 +39,9 @@ def texts(browser, query):
     return browser.run(f"[...document.querySelectorAll({json.dumps(query)})].map((one) => one.textContent)")
 
 
-@pytest.mark.parametrize("name", ["check", "diff", "explain", "featuremaps", "grads", "stats", "train_study", "weights"])
+@pytest.mark.parametrize(
+    "name", ["check", "diff", "explain", "featuremaps", "grads", "stats", "train_study", "weights"]
+)
 def test_nothing_leaves_a_page_and_nothing_complains(name, shown, documents, tmp_path):
     browser = shown(documents[name])
     assert browser.requests() == []
@@ -52,8 +54,8 @@ def test_the_policy_is_in_force(shown):
     """Markup that got in would still reach nobody and run nothing."""
     browser = shown(watch_document())
     browser.run(
-        "document.body.insertAdjacentHTML('beforeend', '<img src=\"http://127.0.0.1:9/x.png\"><p style=\"color:red\">"
-        "<a href=# onclick=\"document.title=1\" id=evil>x</a>'); document.getElementById('evil').click()"
+        "document.body.insertAdjacentHTML('beforeend', '<img src=http://127.0.0.1:9/x.png><p style=color:red>"
+        "<a href=# onclick=document.title=1 id=evil>x</a>'); document.getElementById('evil').click()"
     )
     assert browser.run("document.title") != "1"
     assert "Content Security Policy" in "".join(browser.complaints())
@@ -87,12 +89,17 @@ def test_the_data_in_the_page_is_the_document(shown):
 def test_a_table_is_sorted_by_its_numbers(shown):
     document = watch_document([f"layer{n}" for n in range(12)])
     browser = shown(document)
-    heading = "[...document.querySelectorAll('#layer-rows thead th')].find((one) => one.textContent === 'std end')"
+    heading = (
+        "[...document.querySelectorAll('#layer-rows thead th')].find((one) => one.textContent === 'std end')"
+    )
     column = browser.run(f"{heading}.cellIndex")
     last = sorted((layer["series"]["std"][-1] for layer in document["layers"]), reverse=True)
 
     def figures():
-        return [float(text) for text in browser.run(f"[...{LAYERS}].map((row) => row.cells[{column}].textContent)")]
+        return [
+            float(text)
+            for text in browser.run(f"[...{LAYERS}].map((row) => row.cells[{column}].textContent)")
+        ]
 
     browser.run(f"{heading}.querySelector('button').click()")
     assert browser.run(f"{heading}.getAttribute('aria-sort')") == "descending"
@@ -109,7 +116,9 @@ def test_a_table_is_filtered_by_a_regular_expression_and_by_findings(shown):
     def type_in(words):
         box = "document.querySelector('.filter[data-for=layer-rows]')"
         browser.run(f"{box}.value = {json.dumps(words)}; {box}.dispatchEvent(new Event('input'))")
-        return browser.run(f"[...{LAYERS}].filter((row) => !row.hidden).map((row) => row.cells[0].textContent)")
+        return browser.run(
+            f"[...{LAYERS}].filter((row) => !row.hidden).map((row) => row.cells[0].textContent)"
+        )
 
     assert type_in(r"layer[23]\.conv") == ["layer2.conv", "layer3.conv"]
     assert texts(browser, ".count[data-for=layer-rows]") == ["2 of 12 rows"]
