@@ -28,8 +28,7 @@ def element(name: str, /, *content: str | None, **attributes: Attribute) -> Html
     Args:
         content: texts, which are escaped, and elements, which are not; None is nothing.
         attributes: `class_` and `for_` are the attributes whose names Python keeps, `aria_sort` is `aria-sort`.
-        True
-            stands without a value, None and False not at all.
+            True stands without a value, None and False not at all.
     """
     opened = f"<{name}{''.join(_attributes(attributes))}>"
     return Html(opened if name in _VOID else f"{opened}{joined(content)}</{name}>")
