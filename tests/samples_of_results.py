@@ -28,10 +28,12 @@ LINES = {
     "prune": f"prune {STAR} {TINY} --sweep 0.5 --size 32",
     "rules": "rules",
     "stats": f"stats {STAR} {TINY} --mode train --size 32",
+    "stats_blocks": f"stats {STAR} {SAMPLES}/harbour.jpg {TINY} --size 32 --batch 1 --out kept --force",
     "summary": f"summary {SAMPLES}/tiny_resnet.py:TinyResNet",
     "train": f"train -m {SAMPLES}/tiny_resnet.py:TinyResNet --steps 3 --pictures 40 --size 16 --batch 4",
     "train_study": f"train -m {SAMPLES}/tiny_resnet.py:TinyResNet --steps 3 --pictures 40 --size 16 --batch 4 "
     "--vary lr=0.1,1e12",
+    "verify": "verify kept",  # what the line of stats_blocks has left
     "watch": f"watch --steps 3 {SAMPLES}/train.py",
     "weights": f"weights {SAMPLES}/tiny_resnet.safetensors --stats",
     "weights_scan": f"weights --scan {SAMPLES}/tiny_resnet.safetensors",
@@ -50,6 +52,8 @@ class _Documents:
         self._folder, self._known = folder, {}
 
     def __getitem__(self, name: str) -> dict:
+        if name == "verify":
+            self["stats_blocks"]
         if name not in self._known:
             with pytest.MonkeyPatch.context() as patch:
                 patch.chdir(self._folder)
