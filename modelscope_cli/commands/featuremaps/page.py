@@ -7,7 +7,7 @@ from modelscope_cli.records.featuremaps import FeatureMap, FeatureMapsRecord
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.report import numbers
 from modelscope_cli.report.page.common import glance
-from modelscope_cli.report.page.html import Html, joined
+from modelscope_cli.report.page.html import NOTHING, Html, element, joined
 from modelscope_cli.report.page.pictures import Pictures
 from modelscope_cli.report.page.section import Section
 from modelscope_cli.report.page.tables import sheet_section
@@ -25,21 +25,22 @@ def sections(record: FeatureMapsRecord, pictures: Pictures) -> list[Section]:
     contact = pictures.figure(
         record.contact_sheet, f"one map of each of {len(record.maps)} layers", "contact sheet"
     )
-    grids = joined(_grid(row, pictures) for row in record.maps)
+    grids = [grid for row in record.maps if (grid := _grid(row, pictures)) is not None]
     found = [
         glance(sheet, anchor),
         Section("contact", "At one look", joined([contact])),
         Section("table", "Table", sheet_body),
-        Section("maps", "Feature maps", grids),
+        Section("maps", "Feature maps", element("div", *grids, class_="gallery grids") if grids else NOTHING),
     ]
     return [section for section in found if section.body]
 
 
 def _grid(row: FeatureMap, pictures: Pictures) -> Html | None:
-    channels = f"channels {_ranges(row.shown)} of {row.channels}, from left to right and downwards"
+    channels = f"channels {_ranges(row.shown)} of {row.channels}"
     values = f"values from {numbers.number(row.min)} to {numbers.number(row.max)}"
-    words = f"{label_of(row)} ({row.type}, {numbers.shape(row.shape)}): {channels}; {values}"
-    return pictures.figure(row.file, words, words)
+    layer = f"{label_of(row)} ({row.type}, {numbers.shape(row.shape)})"
+    words = f"{layer}: {channels}, from left to right and downwards; {values}"
+    return pictures.figure(row.file, words, f"{layer}: {channels}")
 
 
 def _ranges(shown: tuple[int, ...]) -> str:
