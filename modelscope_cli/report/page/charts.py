@@ -83,11 +83,7 @@ def spark(values: Values, step: Sequence[int]) -> Html:
     known = [v for v in values if v is not None and math.isfinite(v)]
     if len(known) < 2:
         return NOTHING
-    scale = (
-        logarithmic(known, 400)
-        if wants_log(known)
-        else Scale((min(known), max(known) + (min(known) == max(known))))
-    )
+    scale = logarithmic(known, 400) if wants_log(known) else Scale((min(known), max(known)))
     across = Scale((0.0, float(max(*step, 1))))
     line = Html(f'<path d="{_data(step, values, across, scale, 96, 18)}"/>')
     return element("svg", line, class_="spark", viewBox="0 -1 96 20", aria_hidden="true")
@@ -119,24 +115,31 @@ def _path(line: Line, across: Scale, scale: Scale, height: int) -> Html:
 def _data(step: Sequence[int], values: Values, across: Scale, scale: Scale, width: int, height: int) -> str:
     """Return path data in whole units, each point as the way from the last; a gap where a number is missing."""
     data: list[str] = []
-    x, y, level = 0, 0, 0  # where the pen is, and how far it went on the level, which is drawn at once
+    x, y, level = 0, 0, 0  # where the pen is, and how far it has gone on the level, which is drawn at once
+
+    def lift() -> None:
+        """Draw what is left; a single point is a dot."""
+        if level or (data and data[-1].startswith("M")):
+            data.append(f"h{level}")
+
     is_down = False
     for at, value in zip(step, values, strict=True):
         if value is None or not math.isfinite(value) or (scale.is_log and value <= 0):
-            data.append(f"h{level}" * is_down)
-            is_down = False
+            if is_down:
+                lift()
+            is_down, level = False, 0
             continue
         to_x, to_y = round(width * across.place(at)), round(height * (1 - scale.place(value)))
         if not is_down:
             data.append(f"M{to_x} {to_y}")
-            is_down, level = True, 0
         elif to_y == y:
             level += to_x - x
         else:
             data.append((f"h{level}" if level else "") + f"l{to_x - x} {to_y - y}")
             level = 0
-        x, y = to_x, to_y
-    data.append(f"h{level}" * is_down)
+        x, y, is_down = to_x, to_y, True
+    if is_down:
+        lift()
     return "".join(data).replace(" -", "-")
 
 

@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+_LARGEST = 1e300  # beyond it the length of an axis is no number
+
 
 @dataclass(frozen=True, slots=True)
 class Scale:
@@ -22,12 +24,14 @@ class Scale:
         low, high = self.ticks[0], self.ticks[-1]
         if self.is_log:
             low, high, value = math.log10(low), math.log10(high), math.log10(max(value, low))
+        if high == low:
+            return 0.5
         return min(max((value - low) / (high - low), 0.0), 1.0)
 
 
 def linear(values: Iterable[float], most_ticks: int = 5) -> Scale:
     """Return an axis for these, which are finite; from 0 to 1 where there are none."""
-    known = list(values) or [0.0, 1.0]
+    known = [min(max(value, -_LARGEST), _LARGEST) for value in values] or [0.0, 1.0]
     low, high = min(known), max(known)
     if high - low <= 1e-12 * max(abs(low), abs(high), 1e-300):
         half = abs(high) / 2 or 0.5
@@ -47,7 +51,8 @@ def logarithmic(values: Iterable[float], most_ticks: int = 6) -> Scale:
     """Return an axis of powers of ten for those of these that are above 0."""
     known = [value for value in values if value > 0] or [0.1, 1.0]
     low, high = math.floor(math.log10(min(known))), math.ceil(math.log10(max(known)))
-    low, high = max(low, -300), min(max(high, low + 1), 300)
+    low = min(max(low, -300), 299)
+    high = min(max(high, low + 1), 300)
     stride = -(-(high - low) // (most_ticks - 1))
     n = -(-(high - low) // stride)
     return Scale(tuple(10.0 ** (low + stride * k) for k in range(n + 1)), is_log=True)

@@ -108,7 +108,8 @@ def _levels(rows: Sequence[Any], shade: Shade) -> dict[int, int]:
         if high == low:
             return _SHADES // 2
         if is_log:
-            return round(_SHADES * math.log(abs(value) / low) / math.log(high / low))
-        return round(_SHADES * abs(value) / high)
+            span = math.log(high) - math.log(low)
+            return round(_SHADES * (math.log(abs(value)) - math.log(low)) / span)
+        return round(_SHADES * (abs(value) / high))
 
     return {key: level(value) for key, value in values.items()}
