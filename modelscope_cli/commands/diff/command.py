@@ -58,7 +58,8 @@ def diff(
 
     Without an input, the weights are compared: what was added, removed, renamed, reshaped, retyped, changed. With
     images or --input-shape, every layer's output is, call by call, and the first that diverges is named: both
-    models run side by side, on the input as A expects it, with one activation of each in memory.
+    models run side by side, on the input as A expects it, with one activation of each in memory. Two results that
+    were kept, pages or folders, are compared number by number.
 
     Examples:
 
