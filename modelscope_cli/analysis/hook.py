@@ -70,7 +70,7 @@ def hook(
         read = read_hooks(hooks, "hook", has_backward=True)
         for spec, _ in read:
             if args is None and parse_pattern(spec.pattern).is_positional:
-                message = f"hook '{spec}' means certain calls, and their order is not known beforehand"
+                message = f"hook '{spec}' names certain calls, and their order is not known yet"
                 raise UsageError(message, "give example inputs: args=x")
         given = args if isinstance(args, tuple) else (args,)
         example = arrange_named(module, args) if isinstance(args, Mapping) else given

@@ -261,7 +261,9 @@ def refuse_idle(keywords: ModelKeywords | Keywords) -> None:
     """Refuse what says how to build a model where one was handed over: what is asked for is done or an error."""
     for name in ("weights", "checkpoint", "key", "num_classes", "model_arg", "device", "dtype"):
         if keywords.get(name, DEFAULTS[name]) != DEFAULTS[name]:
-            message = f"'{name}' is for a model that is named; this one was handed over and is taken as it is"
+            message = (
+                f"'{name}' needs a model that is named; this one was passed as a module and is taken as it is"
+            )
             raise UsageError(message, f"leave out {name}=, and change the module yourself")
 
 

@@ -259,7 +259,7 @@ def test_what_is_left_out_is_filled_in():
         ({"epsilon": "8/255/2"}, "'--epsilon 8/255/2' is neither", "--epsilon 8/255"),
         ({"epsilon": "nan"}, "'--epsilon nan' is neither", "--epsilon 8/255"),
         ({"epsilon": "1e6", "norm": "l2"}, "'--epsilon 1e6' is longer than any", "--epsilon 3"),
-        ({"step_size": "0"}, "'--step-size 0' goes nowhere", "--step-size 2/255"),
+        ({"step_size": "0"}, "'--step-size 0' has no effect", "--step-size 2/255"),
         ({"step_size": "-1"}, "'--step-size -1' is negative", "--step-size 2/255"),
         ({"method": "fgsm", "steps": 5}, "'--steps 5' does not apply", "--method ifgsm"),
         ({"method": "ifgsm", "restarts": 5}, "'--restarts 5' does not apply", "--method pgd"),

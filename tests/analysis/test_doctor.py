@@ -295,7 +295,7 @@ def test_what_gives_nan_in_a_variation_is_the_worst_and_never_most_sure(hues: Pa
 def test_what_is_not_a_classifier_of_images_is_refused(shapes: Path) -> None:
     with pytest.raises(UsageError, match="noise is not prepared"):
         ms.doctor(WithBatchNorm())
-    with pytest.raises(UsageError, match="'x' is an input by name"):
+    with pytest.raises(UsageError, match="'x' is a named input"):
         ms.doctor(WithBatchNorm(), {"x": torch.rand(1, 3, 8, 8)})
     with pytest.raises(UsageError, match="not prepared"):
         ms.doctor(WithBatchNorm(), torch.rand(1, 3, 8, 8))

@@ -126,9 +126,9 @@ def test_a_loss_of_classes_needs_classes(name, shape, words):
 @pytest.mark.parametrize(
     ("output", "options", "quoted"),
     [
-        (X, {"name": "mean", "target": "1"}, "'--target 1' means nothing to the loss 'mean'"),
-        (scores(3, 1), {"target": "1"}, "'--target 1' means nothing to the loss 'mean square'"),
-        (scores(), {"target": "1"}, "'--target 1' means nothing to the loss 'the model's own'"),
+        (X, {"name": "mean", "target": "1"}, "'--target 1' has no meaning for the loss 'mean'"),
+        (scores(3, 1), {"target": "1"}, "'--target 1' has no meaning for the loss 'mean square'"),
+        (scores(), {"target": "1"}, "'--target 1' has no meaning for the loss 'the model's own'"),
         (scores(3, 1), {"label_smoothing": 0.1}, "'--label-smoothing' belongs to cross-entropy"),
         (scores(), {"label_smoothing": 0.1}, "'--label-smoothing' belongs to cross-entropy"),
     ],
@@ -198,8 +198,8 @@ def test_the_models_own_losses_are_added():
 @pytest.mark.parametrize(
     ("output", "reason"),
     [
-        (X.detach(), "does not depend on anything that could be trained: its forward runs under no_grad"),
-        (X.detach().argmax(1), "the model returns tensors of int64: nothing that can be differentiated"),
+        (X.detach(), "does not depend on anything trainable: its forward runs under no_grad"),
+        (X.detach().argmax(1), "the model returns tensors of int64, which cannot be differentiated"),
         ("text", "the model returns a str without tensors"),
         (None, "the model returns a NoneType without tensors"),
         ([], "the model returns a list without tensors"),
@@ -265,9 +265,9 @@ def test_a_loss_of_ones_own_that_does_not_work(custom, name, error, quoted):
 
 
 def test_a_loss_that_wants_a_target_needs_classes(custom):
-    with pytest.raises(UsageError, match="wants a target, and the output has no classes"):
+    with pytest.raises(UsageError, match="expects a target, and the output has no classes"):
         judge(scores(3, 1), name=custom("two"))
-    with pytest.raises(UsageError, match="'--target 1' means nothing to the loss"):
+    with pytest.raises(UsageError, match="'--target 1' has no meaning for the loss"):
         judge(X, name=custom("one"), target="1")
 
 

@@ -84,7 +84,7 @@ def test_what_an_output_is(output, family, kind, path):
         (None, "a NoneType without tensors"),
         ("text", "a str without tensors"),
         (torch.ones(2, 3).long(), "tensors of int64"),
-        (torch.ones(0, 3), "nothing that could be"),
+        (torch.ones(0, 3), "nothing that can be"),
         (numbers(6, 3), "6x3, and it was given 2 images"),
     ],
 )
@@ -179,7 +179,7 @@ def test_an_embedding_is_followed_by_its_angle():
     before, after = read({"embeds": SCORES}), read({"embeds": numbers(2, 3, seed=1)})
     score = before.follow(THE_PREDICTED, None).score(after)
     assert_close(score, F.cosine_similarity(SCORES, numbers(2, 3, seed=1)))
-    with pytest.raises(UsageError, match="means nothing here: the model gives an embedding of 3 values"):
+    with pytest.raises(UsageError, match="has no meaning here: the model outputs an embedding of 3 values"):
         before.follow(parse_aim("cat"), LABELS)
 
 
@@ -195,7 +195,7 @@ def test_with_an_index_for_every_dimension_the_first_is_the_image():
     with pytest.raises(UsageError, match="names one image of 2"):
         read({"key": SCORES}).follow(parse_aim("logit:key[0,1]"), None)
     for outside in ("logit:key[3]", "logit:key[1,1]", "logit:key[0,0,0]"):
-        with pytest.raises(UsageError, match="is outside of 'key', which is 1x3"):
+        with pytest.raises(UsageError, match="is outside 'key', which is 1x3"):
             answer.follow(parse_aim(outside), None)
 
 

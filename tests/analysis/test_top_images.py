@@ -256,7 +256,7 @@ def test_what_means_nothing_is_refused(folder):
         ms.featuremaps(model, torch.rand(4, 3, 24, 20), top_images=2, layer="edges")
     with pytest.raises(UsageError, match="one image at a time"):
         ms.featuremaps(model, folder, **LOOKED)
-    with pytest.raises(CannotRunError, match="not that of images"):
+    with pytest.raises(CannotRunError, match="not the images"):
         ms.featuremaps(Flattened(), folder, top_images=2, **{**LOOKED, "layer": "mix"})
 
 

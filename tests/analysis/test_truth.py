@@ -196,8 +196,8 @@ def test_folders_a_file_a_mapping_and_a_list_say_the_same(shapes: Path, tmp_path
         ([0, 1], CannotRunError, "of 2 images, and there are 3"),
         (["0", "1", "99"], CannotRunError, "'99' is not among the 12 classes"),
         ([0, 1, -1], CannotRunError, "'-1' is not among"),
-        ([0, 1, [2, 3]], CannotRunError, "does not say one class of '2'"),
-        ({"0": 1, "2": 1}, CannotRunError, "says nothing of '1'"),
+        ([0, 1, [2, 3]], CannotRunError, "does not give one class for '2'"),
+        ({"0": 1, "2": 1}, CannotRunError, "says no part of '1'"),
         ("folders", UsageError, "lies in no folder"),
         (7, UsageError, "type int says nothing of images"),
         ([0, 1, 2.5], UsageError, "2.5 is not a class"),
@@ -232,9 +232,9 @@ def test_a_label_of_two_classes_and_a_file_name_of_two_images_are_refused(
 
 
 def test_no_truth_no_folder_and_no_truth_of_noise_or_other_outputs(logits: Tensor, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is the folder of what '--truth' finds"):
+    with pytest.raises(UsageError, match="is the folder for the results of '--truth'"):
         ms.predict(Says(), logits[:1], out=tmp_path)
-    with pytest.raises(UsageError, match="nothing is true of noise"):
+    with pytest.raises(UsageError, match="noise has no truth to compare with"):
         ms.predict("squeezenet1_1", truth=[0], weights="none")
     with pytest.raises(CannotRunError, match="two classes or more"):
         ms.predict(Says(), logits[:2, :1], truth=[0, 0], scores="sigmoid")
@@ -331,7 +331,7 @@ def test_masks_that_do_not_fit_are_refused(masked: Masked) -> None:
     with pytest.raises(CannotRunError, match="of folders no masks are known"):
         judged_masks(folder, truth="folders")
     for crop in ("32", "24"):  # a square of the middle
-        with pytest.raises(CannotRunError, match="does not see all of"):
+        with pytest.raises(CannotRunError, match="does not see exactly"):
             judged_masks(folder, size=crop)
     with pytest.raises(CannotRunError, match="one class a pixel"):
         judged_masks(folder, scores="sigmoid")

@@ -103,7 +103,7 @@ def test_what_cannot_be_compared_is_refused():
     x = torch.rand(1, 3, 64, 64)
     with pytest.raises(UsageError, match="nothing to compare 'TinyResNet' with"):
         ms.diff(model, model, x)
-    with pytest.raises(UsageError, match="'--b-dtype float16' is for a model that is named"):
+    with pytest.raises(UsageError, match="'--b-dtype float16' needs a model that is named"):
         ms.diff(model, tiny_resnet(), x, b_dtype="float16")
     with pytest.raises(UsageError, match="'--b-weights DEFAULT'"):
         ms.diff(model, b_weights="DEFAULT")
@@ -115,7 +115,7 @@ def test_what_cannot_be_compared_is_refused():
         ms.diff(model, HEALTHY, x, b_checkpoint=SICK)
     with pytest.raises(UsageError, match="'--layer conv' is for a run"):
         ms.diff(model, HEALTHY, layer="conv")
-    with pytest.raises(UsageError, match="'device' is for a model that is named"):
+    with pytest.raises(UsageError, match="'device' needs a model that is named"):
         ms.diff(model, tiny_resnet(), x, device="cpu")
     with pytest.raises(UsageError, match="two different inputs"):
         ms.diff(model, STAR, x, b_mode="train")

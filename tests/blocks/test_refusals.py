@@ -41,7 +41,7 @@ def test_another_file_of_the_same_name_is_refused(kept, capsys):
 
 def test_another_model_is_refused(kept, capsys):
     argv = [*again("--resume"), "-c", f"{SAMPLES}/sick.safetensors"]
-    assert "not the same in the model\n" in refused(capsys, *argv)
+    assert "differs in the model\n" in refused(capsys, *argv)
 
 
 @pytest.mark.parametrize(

@@ -64,16 +64,14 @@ def test_a_changed_figure_of_a_block_outside_of_the_sample_shows_in_the_report(k
 def test_a_changed_report_is_found(kept):
     changed(kept / "report.json", '"near_zero": 0.05', '"near_zero": 0.06')
     record = ms.verify(kept)
-    assert record.differences == (
-        f"'{kept}/report.json' says of 'near_zero' what the blocks do not add up to",
-    )
+    assert record.differences == (f"'{kept}/report.json' has a 'near_zero' that the blocks do not add up to",)
     assert not record.passed
 
 
 def test_another_model_is_found(kept):
     changed(kept / "run.json", "tiny_resnet.safetensors", "sick.safetensors")
     record = ms.verify(kept, sample=1)
-    assert record.differences[0] == "it is not the same in the model"
+    assert record.differences[0] == "they differ in the model"
     assert not record.blocks[0].passed
 
 
@@ -107,7 +105,7 @@ def test_blocks_of_another_machine_have_to_be_near(kept):
 def test_a_module_that_was_handed_over_is_asked_for(kept, tmp_path):
     model = ms.load(TINY[1], checkpoint=TINY[3]).module
     ms.stats(model, str(tmp_path / "images"), size=32, batch=4, out=tmp_path / "own")
-    with pytest.raises(UsageError, match="handed over in Python"):
+    with pytest.raises(UsageError, match="passed from Python"):
         ms.verify(tmp_path / "own")
     assert ms.verify(tmp_path / "own", model=model).passed
     model.head.bias.data += 1

@@ -312,7 +312,7 @@ def test_attention_is_a_map_a_head(run, cwd):
             "-m own.py:vit -w none --size 64 -l *.out_proj",
             "no selected layer ran: encoder.layers.encoder_layer_0.",
         ),
-        ("-m own.py:Nothing -w none", "no layer of the model gave a tensor, so there is nothing to draw"),
+        ("-m own.py:Nothing -w none", "no layer of the model outputs a tensor, so there is nothing to draw"),
     ],
 )
 def test_where_nothing_can_be_drawn_a_sentence_says_why(run, cwd, line, said):
@@ -351,10 +351,10 @@ def test_layers_that_cannot_be_drawn_are_rows_that_say_why(run, cwd):
     outcome = run("featuremaps {star} -m own.py:Own -w none --out here --json")
     conv, mean = outcome.json["maps"]
     assert conv["problem"] is None
-    assert (mean["file"], mean["problem"]) == (None, "a single number or a bare list has no picture")
+    assert (mean["file"], mean["problem"]) == (None, "a single number or a bare list cannot be drawn")
     assert files(cwd / "here") == [conv["file"], "contact_sheet.png", "report.json"]
     outcome = run("featuremaps {star} -m own.py:Own -w none -l mean --out there", expect=4)
-    assert "error: no selected layer gave anything that can be drawn" in outcome.err
+    assert "error: no selected layer has an output that can be drawn" in outcome.err
     assert not (cwd / "there").exists()
 
 

@@ -218,7 +218,7 @@ def test_noise_for_train_mode_has_two_images(run):
     assert run("grads {tiny} --no-save --json").json["input"]["shape"] == [[1, 3, 224, 224]]
     outcome = run("grads -m ssdlite320_mobilenet_v3_large -w none --no-save --json -l backbone.extra")
     assert outcome.json["mode"] == "train"
-    assert "mode: train (auto; detection models have a loss nowhere else)" in outcome.err
+    assert "mode: train (auto; detection models have a loss only in train mode)" in outcome.err
     assert "one object in every image" in outcome.json["loss"]["target"]
 
 
@@ -257,7 +257,7 @@ class Net(nn.Sequential):
 def test_a_loss_that_is_nan_is_said_and_strict_json(run, cwd):
     (cwd / "nan.py").write_text(NAN)
     outcome = run("grads -m nan.py:Net --json")
-    assert "warning: the loss is nan: no gradient means anything\n" in outcome.err
+    assert "warning: the loss is nan: no gradient is meaningful\n" in outcome.err
     document = outcome.json
     assert document["loss"]["value"] is None
     assert {row["mark"] for row in document["parameters"]} == {"non-finite"}

@@ -10,7 +10,7 @@ TABLE = [
     ("{tiny} -t star", 2, "'star' is not a class index, and this model's labels", "--target 0"),
     ("{squeezenet} -t sta", 2, "unknown target 'sta': did you mean star", "--target '"),
     ("-m resnet18 -w none -t tench", 2, "'tench' is not a class index", "--target 0"),
-    ("{tiny} --loss mean -t 1", 2, "'--target 1' means nothing to the loss 'mean'", "leave out"),
+    ("{tiny} --loss mean -t 1", 2, "'--target 1' has no meaning for the loss 'mean'", "leave out"),
     ("{tiny} --loss nll", 2, "'nll' needs log-probabilities", "--loss cross-entropy"),
     ("-m broken.py:Regression --loss bce", 2, "needs an output of N x classes", "--loss mean or"),
     ("-m broken.py:Regression --label-smoothing 0.1", 2, "'--label-smoothing'", "leave out --label"),
@@ -53,7 +53,7 @@ TABLE = [
     ("-m broken.py:Bare", 4, "the model has no parameters", "modelscope stats"),
     # what cannot be differentiated
     ("-m broken.py:NoGrad", 4, "its forward runs under no_grad", "modelscope stats"),
-    ("-m broken.py:Argmax", 4, "tensors of int64: nothing that can be differentiated", "modelscope stats"),
+    ("-m broken.py:Argmax", 4, "tensors of int64, which cannot be differentiated", "modelscope stats"),
     ("-m broken.py:OneWay", 4, "backward raised NotImplementedError: no way back", "modelscope stats"),
     ("-m broken.py:quantized --input-shape 1,3,64,64", 4, "is quantized: integers", "before it is quantized"),
     ("-m resnet18 --size 64 --full-backward", 4, "'relu' (ReLU) changes", "leave out --full-backward"),

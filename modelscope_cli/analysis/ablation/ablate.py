@@ -64,7 +64,7 @@ def ablate(
             or written (exit 4).
     """
     if by_channel and not as_patterns(layer):
-        raise UsageError("--by-channel needs to know of which layers", "--by-channel --layer conv@-1")
+        raise UsageError("--by-channel needs to know which layers", "--by-channel --layer conv@-1")
     check_choice("method", method, STAND_INS)
     results = Results(out, force)
     subject = Subject("ablate", model, inputs, keywords, hook=hook, progress=progress)

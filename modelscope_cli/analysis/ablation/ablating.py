@@ -192,13 +192,11 @@ class _Ablating:
         if self._random.has_moved():
             self._why_whole = "draws random numbers"
         elif not holdings.are_same():
-            self._why_whole = "keeps something of the one before"
+            self._why_whole = "keeps state from the run before"
         self._replay.is_whole = self._why_whole is not None
         gap = float(again.largest_change(self._trial).max())
         if gap > 0:
-            message = (
-                f"the same input gave outputs up to {gap:.2g} apart: effects as small as that mean nothing"
-            )
+            message = f"the same input gave outputs up to {gap:.2g} apart: effects that small mean nothing"
             self._warnings.append(Notice("unsteady", message))
 
     def _remember(self, batch: Batch, answer: Answer, followed: FollowedAnswer) -> None:

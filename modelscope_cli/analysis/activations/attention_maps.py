@@ -73,7 +73,7 @@ def _look(heads: Heads) -> _Look:
     shape = tuple(heads.weights.shape[1:])
     shape = (n_groups, *shape) if n_groups > 1 else shape
     if heads.key_grid is None:
-        return _Look(shape, problem="what it weighs are not places of the image")
+        return _Look(shape, problem="what it weighs are not positions in the image")
     n_cells = math.prod(heads.key_grid)
     is_mine = ((heads.keys >= 0) & (heads.keys < n_cells)).any(1)
     weights, keys = heads.weights[is_mine.to(heads.weights.device)].float(), heads.keys[is_mine]

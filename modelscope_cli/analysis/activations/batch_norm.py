@@ -112,6 +112,6 @@ def frozen_but_moving(rows: Iterable[BatchNormDrift]) -> tuple[Notice, ...]:
         Notice(
             "frozen_batch_norm_moves",
             f"{len(names)} frozen batch norm(s) still update their running statistics in train mode: "
-            f"{some(names, _N_NAMED)}; keep them in eval mode where they are to stay",
+            f"{some(names, _N_NAMED)}; keep them in eval mode if they should not change",
         ),
     )

@@ -158,11 +158,11 @@ def _only_image(subject: Subject, is_overlay: bool) -> "Tensor | None":
         UsageError: there are several, or none to lay the maps over (exit 2).
     """
     if subject.inputs.n_images > 1 and not subject.given.is_noise:
-        message = f"one image at a time, {subject.given.name} has {subject.inputs.n_images}"
+        message = f"one image at a time; {subject.given.name} has {subject.inputs.n_images}"
         raise UsageError(message, "give one file, or --top-images 9 to rank the images of all of them")
     image = next(iter(subject.first.pictures), None)
     if is_overlay and image is None:
-        raise UsageError("--overlay needs an image to lie over", "leave out --overlay")
+        raise UsageError("--overlay needs an image to lay the maps over", "leave out --overlay")
     return image
 
 
@@ -197,8 +197,8 @@ def _notes(n_taken: int, n_outputs: int, channels: str | Sequence[int]) -> list[
     notes = []
     if n_taken < n_outputs:
         notes.append(
-            f"{n_outputs} outputs: one a stage is taken, {n_taken} in all; --layer takes others: --layer conv"
+            f"{n_outputs} outputs: one per stage is taken, {n_taken} in all; --layer takes others: --layer conv"
         )
     if isinstance(channels, str) and channels.isdecimal():
-        notes.append(f"channel {channels} alone is drawn; --max-channels {channels} draws so many")
+        notes.append(f"only channel {channels} is drawn; --max-channels {channels} draws that many")
     return notes

@@ -60,7 +60,7 @@ class _Caught:
         """Arrange it for the first image."""
         tensor, record = self.tensor, self.record
         if tensor.layout is not torch.strided or tensor.is_complex():
-            return Exhibit(replace(record, problem="complex and sparse tensors have no picture"), None)
+            return Exhibit(replace(record, problem="complex and sparse tensors cannot be drawn"), None)
         found = by_cells(tensor, self.cells, self.n_images) if self.cells is not None else None
         if found is None:
             problem = _why_not(tensor, self.channel_dim)
@@ -118,9 +118,9 @@ class _Capturer(Observer):
 
 def _why_not(tensor: Tensor, channel_dim: int | None) -> str | None:
     if channel_dim is None:
-        return "a single number or a bare list has no picture"
+        return "a single number or a bare list cannot be drawn"
     if channel_dim == 0:
-        return "its first dimension are channels, not images"
+        return "its first dimension holds channels, not images"
     if not tensor.numel():
         return "it is empty"
     return None
@@ -189,11 +189,11 @@ def nothing_to_draw(
     """Say why there is no picture: what was seen cannot be one, or nothing was seen."""
     if rows:
         first = rows[0]
-        message = f"no selected layer gave anything that can be drawn; {label_of(first)}: {first.problem}"
+        message = f"no selected layer has an output that can be drawn; {label_of(first)}: {first.problem}"
     elif any(never):  # the model itself has no name
         message = f"no selected layer ran: {some(never)}"
     elif is_attention:
         message = NO_ATTENTION
     else:
-        message = "no layer of the model gave a tensor, so there is nothing to draw"
+        message = "no layer of the model outputs a tensor, so there is nothing to draw"
     return CannotRunError(message, f"modelscope summary {model}")

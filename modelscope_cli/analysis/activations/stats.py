@@ -145,10 +145,10 @@ def stats(
 def _why_alone(mode: str, *, correlation: bool, attention: bool, hook: str | Sequence[str]) -> str:
     """Say why the batches have to be gone through by one process, in one go; nothing where they need not."""
     reasons = {
-        "in train mode every batch norm looks at the batches in their order": mode == "train",
-        "the correlation of channels is too large to be put aside a block at a time": correlation,
+        "in train mode every batch norm sees the batches in order": mode == "train",
+        "the correlation of channels is too large to be kept block by block": correlation,
         "the table of attention is made in one go": attention,
-        "--hook counts what it changes over all batches": bool(hook),
+        "--hook counts its changes over all batches": bool(hook),
     }
     return next((reason for reason, is_so in reasons.items() if is_so), "")
 

@@ -130,7 +130,7 @@ def choose_goal(aim: Aim | None, answer: Answer, categories: Sequence[str] | Non
         )
     if aim is not None and aim.kind == "logit":
         raise UsageError(
-            f"'--target {aim.typed}' is a number, and an attack has to know what it shall become",
+            f"'--target {aim.typed}' is a number, and an attack needs to know its goal",
             "--target CLASS, or leave out --target",
         )
     kind = answer.main.kind
@@ -142,7 +142,7 @@ def choose_goal(aim: Aim | None, answer: Answer, categories: Sequence[str] | Non
         return _box_goal(aim, answer, categories)
     if isinstance(answer.main, Vectors) and answer.main.is_one_value:
         raise CannotRunError(
-            "the model gives one value an image, and an attack needs classes, pixels, boxes or an embedding",
+            "the model outputs one value per image, and an attack needs classes, pixels, boxes or an embedding",
             "modelscope grads IMAGE --target 'logit:[0]'   differentiates it",
         )
     own = answer.follow(THE_PREDICTED, categories)
@@ -193,5 +193,5 @@ def _box_goal(aim: Aim | None, answer: Answer, categories: Sequence[str] | None)
 
 def _says_so_already(aim: Aim) -> UsageError:
     return UsageError(
-        f"target '{aim.typed}' is what the model says of this image already", "leave out --target"
+        f"target '{aim.typed}' is already the model's prediction for this image", "leave out --target"
     )

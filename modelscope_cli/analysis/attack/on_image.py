@@ -94,8 +94,9 @@ def check_family(loaded: LoadedModel) -> None:
     if loaded.family in _OF_SEVERAL:
         kind = loaded.family.replace("_", " ")
         raise CannotRunError(
-            f"'{loaded.info.name}' is a model for {kind}: an attack changes one image, and it looks at several",
-            "modelscope models   lists models of single images",
+            f"'{loaded.info.name}' is a model for {kind}: an attack changes one image, and this model takes "
+            "several",
+            "modelscope models   lists models that take single images",
         )
     more = needed_beside_an_image(loaded.module)
     if more:
@@ -123,7 +124,7 @@ def check_inputs(inputs: Inputs, name: str) -> None:
             f"{name} {what}, and an attack changes the pixels of an image", "modelscope attack photo.jpg"
         )
     if inputs.n_images > 1:
-        raise UsageError(f"one image at a time, {name} has {inputs.n_images}", "give one file")
+        raise UsageError(f"one image at a time; {name} has {inputs.n_images}", "give one file")
 
 
 def attack_picture(
@@ -237,10 +238,11 @@ def notices(attacked: Attacked, read: ReadBack, request: AttackRequest) -> tuple
     """
     found, notices = attacked.found, []
     if found.n_stuck:
-        hint = "" if request.target else "; --target CLASS may have another"
+        hint = "" if request.target else "; another --target CLASS may have a gradient"
         message = (
             f"the gradient of the loss ({found.losses[-1][-1]:.3g}) is exactly zero in {found.n_stuck} of "
-            f"{len(found.losses)} runs: the attack is blind there, which is not a proof of robustness{hint}"
+            f"{len(found.losses)} runs: the attack cannot see a direction there, which does not prove "
+            f"robustness{hint}"
         )
         notices.append(Notice("zero_gradient", message))
     if request.epsilon and read.levels.equal(attacked.levels):

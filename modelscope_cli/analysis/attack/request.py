@@ -79,7 +79,7 @@ def make_request(
     if step_size is not None:
         step = _length("--step-size", step_size, "2/255", norm)
         if step == 0:
-            raise UsageError(f"'--step-size {step_size}' goes nowhere", "--step-size 2/255")
+            raise UsageError(f"'--step-size {step_size}' has no effect", "--step-size 2/255")
     return AttackRequest(method, norm, radius, n_steps, step, restarts, target, seed)
 
 

@@ -32,8 +32,8 @@ from modelscope_cli.records.run import Notice
 T = TypeVar("T")
 _FOLDER, _DONE = "folder", "done"
 _ONE_THREAD = (
-    "one thread, so that the bits are those of any number of processes: torchrun --nproc-per-node {cores} -m "
-    "modelscope_cli ... uses all cores; OMP_NUM_THREADS=N says otherwise"
+    "one thread, so that any number of processes gives the same bits: torchrun --nproc-per-node {cores} -m "
+    "modelscope_cli ... uses all cores; OMP_NUM_THREADS=N sets another number"
 )
 
 
@@ -83,17 +83,17 @@ class Blocks:
 
     def _check(self, resume: bool, force: bool) -> None:
         if resume and self.out is None:
-            raise UsageError("--resume needs the folder of the run that is to go on", "--resume --out DIR")
+            raise UsageError("--resume needs the folder of the run to continue", "--resume --out DIR")
         if self._is_shared and self._folder is None and self._ranks.local_world != self._ranks.world:
             raise UsageError("several machines need a folder they share", "--out /shared/folder")
         if not self.is_first:
             return
         if resume and not self._has_begun():
-            message = f"'{self.out}' holds no run that could go on"
-            raise UsageError(message, f"--out {self.out}   without --resume begins one")
+            message = f"'{self.out}' holds no run to continue"
+            raise UsageError(message, f"--out {self.out}   without --resume starts one")
         if self._has_begun() and not self._is_again and not force:
             message = f"folder '{self.out}' holds the blocks of another run"
-            raise UsageError(message, "--resume goes on with it, --force begins anew")
+            raise UsageError(message, "--resume continues it, --force starts again")
 
     @contextmanager
     def begin(
@@ -143,7 +143,7 @@ class Blocks:
         if alone and self._is_shared:
             raise UsageError(f"{alone}, so several processes cannot share it", "start one without torchrun")
         if alone and self._is_again:
-            raise UsageError(f"{alone}, so there are no blocks to go on with", "leave out --resume")
+            raise UsageError(f"{alone}, so there are no blocks to continue with", "leave out --resume")
 
     def over(self, phase: str, compute: Callable[[Batch], T], kind: type[T]) -> Iterator[T]:
         """Give the partial results of all batches, in their order, whoever computed them.
@@ -212,8 +212,8 @@ class Blocks:
                 self._told("begun")
         found = differences(self._document, folder.document() or {})
         if found:
-            message = f"'{folder.path}' holds blocks of another run: it is not the same in {', '.join(found)}"
-            raise UsageError(message, "--force begins anew, or give another --out")
+            message = f"'{folder.path}' holds blocks of another run, which differs in {', '.join(found)}"
+            raise UsageError(message, "--force starts again, or give another --out")
 
     def _told(self, word: str) -> str:
         """Return what the first process says.
@@ -225,7 +225,7 @@ class Blocks:
             meeting_place().wait([word], timedelta(seconds=PATIENCE_S))
             return meeting_place().get(word).decode()
         except Exception as error:  # of torch, which has several
-            raise CannotRunError("the first process has gone", "start the command again") from error
+            raise CannotRunError("the first process has ended", "start the command again") from error
 
     def _wait_for_others(self) -> None:
         """Let the first process be the last to leave: the folder, or the store they meet in, may go with it."""

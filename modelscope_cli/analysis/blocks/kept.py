@@ -84,7 +84,7 @@ class Kept:
                 changed, since = now, time.monotonic()
             if time.monotonic() - since > PATIENCE_S:
                 message = f"no process has finished a block for {PATIENCE_S / 60:.0f} minutes"
-                raise CannotRunError(message, "the same command with --resume goes on")
+                raise CannotRunError(message, "the same command with --resume continues")
             time.sleep(_POLL_S)
 
     def take(self, phase: str, number: int) -> Block:

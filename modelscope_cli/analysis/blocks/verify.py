@@ -58,12 +58,10 @@ def verify(
     document = folder.document()
     if document is None:
         message = f"'{folder.path}' holds no blocks, so nothing can be computed again"
-        raise CannotRunError(message, "--out DIR keeps them, of a list of images that is longer than --batch")
+        raise CannotRunError(message, "--out DIR keeps them, for a list of images longer than --batch")
     requested = model if model is not None else model_request(document)
     if requested is None:
-        raise UsageError(
-            f"the model of '{folder.path}' was handed over in Python", "verify(..., model=module)"
-        )
+        raise UsageError(f"the model of '{folder.path}' was passed from Python", "verify(..., model=module)")
     check = Verifying(folder, sample, seed)
     with verifying(check):
         again = _function(document)(
@@ -112,7 +110,7 @@ def _in_report(path: Path, again: Record) -> list[str]:
         for key in sorted({*report, *made} - _CIRCUMSTANCES)
         if _figures(report.get(key)) != _figures(made.get(key))
     ]
-    return [f"'{path}' says of '{key}' what the blocks do not add up to" for key in found]
+    return [f"'{path}' has a '{key}' that the blocks do not add up to" for key in found]
 
 
 def _figures(value: Any) -> Any:

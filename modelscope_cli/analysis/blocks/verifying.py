@@ -56,9 +56,9 @@ class Verifying:
         there = self._folder.document() or {}
         found = differences(document, there)
         if document["list_sha256"] != there.get("list_sha256"):
-            message = f"'{self._folder.path}' is of other files: it is not the same in {', '.join(found)}"
-            raise CannotRunError(message, "run it where the files are as they were, from the same folder")
-        self.differences += [f"it is not the same in {one}" for one in found]
+            message = f"'{self._folder.path}' was made from other files; they differ in {', '.join(found)}"
+            raise CannotRunError(message, "run it from the same folder, with the files as they were")
+        self.differences += [f"they differ in {one}" for one in found]
         self._subject = subject
         with threads(there.get("threads") or torch.get_num_threads()):
             self.machine = this_machine(subject.loaded)
@@ -94,7 +94,7 @@ class Verifying:
             message = (
                 f"'{self._folder.path}' is not finished: {len(missing):,} of {n_blocks:,} blocks are missing"
             )
-            raise CannotRunError(message, "the command that began it goes on with --resume")
+            raise CannotRunError(message, "the command that started it continues with --resume")
 
     def _compare(self, phase: str, batch: Batch, text: str) -> None:
         block, _ = self._folder.read(phase, batch.block)

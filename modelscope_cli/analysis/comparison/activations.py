@@ -115,7 +115,7 @@ def diff_activations(
                 row.settle()
     if not rows:
         asked = f"--layer '{layers[0]}'" if layers else "what --exclude leaves"
-        raise CannotRunError(f"no layer of {asked} is called in a forward", "leave out --layer")
+        raise CannotRunError(f"no layer of {asked} is called in the forward pass", "leave out --layer")
     return tuple(row.finish(tolerance) for row in rows.values()), _kept(pairing)
 
 
@@ -204,7 +204,7 @@ def _kept(pairing: Pairing) -> tuple[Notice, ...]:
     if not pairing.most_bytes:
         return ()
     message = (
-        "A and B make their calls in another order, so outputs were kept until the other side came to them: "
+        "A and B make their calls in different orders, so outputs were kept until the other side reached them: "
         f"{pairing.most_bytes / 2**20:.1f} MiB at most"
     )
     return (Notice("other_order", message),)

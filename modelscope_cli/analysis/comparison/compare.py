@@ -42,7 +42,7 @@ class Comparison:
         if not any(row.status not in ("added", "removed") for row in rows):
             names = f"'{a.side.model.name}' and '{b.side.model.name}'"
             message = f"{names} have no tensor in common, by name or by value: there is nothing to compare"
-            raise CannotRunError(message, "modelscope diff A B   of two versions of one model")
+            raise CannotRunError(message, "modelscope diff A B   compares two versions of one model")
         return DiffRecord(
             run=self._header(a.side, None, (*a.warnings, *b.warnings)),
             b=b.side,

@@ -126,7 +126,7 @@ def requests_of(
         raise UsageError(message, f"leave out --checkpoint {settings.checkpoint}")
     keys = {"--key": settings.key, "--b-key": own.key}
     if not _has_checkpoint(settings, asked, own):
-        refuse_given(keys, "is of a checkpoint, and there is none", "--checkpoint FILE")
+        refuse_given(keys, "is about a checkpoint, and there is none", "--checkpoint FILE")
     a = _with_key(
         replace(settings, model=base.model, checkpoint=base.checkpoint or settings.checkpoint), settings.key
     )
@@ -177,7 +177,7 @@ def _request_b(a: ModelRequest, asked: DiffRequest, option: Path | None, own: BS
 
 def _refuse_settings(settings: ModelRequest, asked: DiffRequest, own: BSettings) -> None:
     """Refuse what would have no effect on files compared as they are: what is typed is obeyed or an error."""
-    reason = "is a setting of models, and checkpoints without one are compared as they are"
+    reason = "is a setting of models, and checkpoints without a model are compared as they are"
     if asked.b.model is None:
         refuse_given({**own.typed(), "--b-key": None}, reason, "--model NAME")
         if asked.a.model is None:
@@ -201,7 +201,7 @@ def refuse_run_options(
         **{"--size": given.size, "--mean": given.mean, "--std": given.std, "--batch": given.batch},
         "--no-normalize": not given.normalize,
     }
-    refuse_given(running, "is for a run, and there is no input to run on", "--input-shape 1,3,224,224")
+    refuse_given(running, "needs a run, and there is no input to run on", "--input-shape 1,3,224,224")
 
 
 def check_tolerance(asked: float | None) -> None:

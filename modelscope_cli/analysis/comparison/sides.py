@@ -50,7 +50,7 @@ def sources_handed_over(
             as_request(side, {})  # which says what a model may be
     is_named = isinstance(b, str) and not holds_weights(b)
     if not is_run and not is_named:
-        refuse_given({"--b-seed": own.seed}, "is for a run, and there is no input to run on", "inputs=")
+        refuse_given({"--b-seed": own.seed}, "needs a run, and there is no input to run on", "inputs=")
     if _is_handed(a) and (b is None or b is a):
         if all(not value for value in replace(own, seed=None).typed().values()) and own.seed is None:
             message = (
@@ -59,7 +59,7 @@ def sources_handed_over(
             raise UsageError(
                 message, "give another module or a file as b, or a setting such as b_dtype='bfloat16'"
             )
-        refuse_given({"--b-weights": own.weights}, "is for a model that is named", "b_checkpoint='FILE'")
+        refuse_given({"--b-weights": own.weights}, "needs a model that is named", "b_checkpoint='FILE'")
         ours = _described(a)
         return ours, _varied(ours, own.checkpoint, own, settings)
     beside = _described(a if _is_handed(a) else b)
@@ -67,7 +67,7 @@ def sources_handed_over(
     def source(side: Any, said: BSettings) -> Source:
         loading = replace(said, mode=None, seed=None, hook=()).typed()
         if _is_handed(side):
-            reason = "is for a model that is named; B was handed over"
+            reason = "needs a model that is named; B was passed as a module"
             refuse_given(loading, reason, "change the module yourself")
             return _described(side)
         is_file = holds_weights(side)

@@ -190,7 +190,7 @@ def _calls(subject: Subject, layer: str | None) -> tuple[str, ...]:
     wanted = selection.wanted or {(name, 0) for name in selection.names or ()}
     labels = tuple(sorted(label(name, call) for name, call in wanted))
     if len(labels) > 1:
-        message = f"'--layer {layer}' means {len(labels)} calls, and a map is of one"
+        message = f"'--layer {layer}' means {len(labels)} calls, and a map belongs to one"
         raise UsageError(message, f"--layer {labels[-1]}")
     return labels
 

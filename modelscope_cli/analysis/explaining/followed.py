@@ -159,7 +159,7 @@ class Cut(Followed):
         """
         if self.leaf is None:
             message = (
-                f"the model takes another way from pass to pass: it did not come to '{self._place.function}'"
+                f"the model takes a different path in each pass: it did not reach '{self._place.function}'"
             )
             raise CannotRunError(message, "--method integrated-gradients   needs no layer")
         return self.leaf

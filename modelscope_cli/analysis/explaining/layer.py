@@ -230,7 +230,7 @@ def find_layer(scored: Scored, names: Names, image: Tensor, wanted: tuple[str, .
         if not gradient.any():
             raise no_gradient(name)
         is_blind.append(name)
-    raise UnfitError("no tensor of this model has places that everything goes through", _NO_LAYER)
+    raise UnfitError("no tensor of this model has positions that everything passes through", _NO_LAYER)
 
 
 def _wanted(seen: Pass, wanted: tuple[str, ...]) -> Layer:
@@ -239,7 +239,7 @@ def _wanted(seen: Pass, wanted: tuple[str, ...]) -> Layer:
         name = next((call.label for call in given if call.label in wanted), None)
         if layout is not None and name is not None:
             return Layer(name, seen.followed.places[value], layout, "asked for")
-    message = f"layer '{wanted[0]}' gives no tensor with places that is made of the image"
+    message = f"layer '{wanted[0]}' has no output with positions that depends on the image"
     raise CannotRunError(message, "leave out --layer")
 
 
@@ -274,25 +274,25 @@ def no_gradient(where: str, is_token_alone: bool = False) -> UnfitError:
     """Say that nothing of the score comes back to a layer, which is an error and not an empty map."""
     if is_token_alone:
         message = (
-            f"the gradient of the score is exactly zero at every patch token of '{where}': behind it the score "
-            "reads the class token alone"
+            f"the gradient of the score is exactly zero at every patch token of '{where}': after it the score "
+            "reads only the class token"
         )
         return UnfitError(message, "leave out --layer, or name a layer before the last attention")
     message = (
         f"the gradient of the score is exactly zero everywhere at '{where}': nothing can be explained there"
     )
-    return UnfitError(message, "modelscope grads IMAGE   shows where it ends, such as at weights of zero")
+    return UnfitError(message, "modelscope grads IMAGE   shows where it ends, for example at weights of zero")
 
 
 def _why(seen: Pass, value: int, layout: Layout, is_blind: list[str]) -> str:
     if is_blind:
         n_patches = math.prod(layout.grid)
         return (
-            f"behind it the score reads no patch token: at '{is_blind[0]}' the gradient is exactly zero at all "
+            f"after it the score reads no patch token: at '{is_blind[0]}' the gradient is exactly zero at all "
             f"{n_patches} of them; this is the last norm that it reaches"
         )
     if value not in seen.cuts and value not in seen.names.norms:
-        return f"the last layer with places ({layout}); not everything goes through it"
+        return f"the last layer with positions ({layout}); not everything passes through it"
     reader = next((call for call in seen.followed.calls if value in call.reads), None)
     into = f"enters {reader.function}" if reader is not None else "is the output"
-    return f"the last tensor with places that everything goes through ({layout}): it {into}"
+    return f"the last tensor with positions that everything passes through ({layout}): it {into}"

@@ -26,5 +26,5 @@ def choose_methods(asked: str, against: str | None = None) -> tuple[str, ...]:
     for name in names or (asked,):
         check_choice("method", name, (AUTO, ALL, *METHODS))
     if against is not None and "finercam" not in names:
-        raise UsageError(f"'--against {against}' is for finercam", "--method finercam")
+        raise UsageError(f"'--against {against}' is only for finercam", "--method finercam")
     return names

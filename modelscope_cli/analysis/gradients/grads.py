@@ -100,7 +100,7 @@ def grads(
     has_own_loss = subject.loaded.family == "detection" and loss == "auto" and is_class
     is_training = mode == "train" or (mode == "auto" and has_own_loss)
     if has_own_loss and mode == "auto":
-        subject.progress.note("mode: train (auto; detection models have a loss nowhere else)")
+        subject.progress.note("mode: train (auto; detection models have a loss only in train mode)")
     subject.open(is_training=is_training, batch=None if is_training else 1, repeat=repeat)
     selection = subject.select(layer, exclude)
     bound = subject.bind()

@@ -94,7 +94,7 @@ class Criterion:
         """Return the mean of the number that is followed: what it is made of is the user's choice."""
         if self._request.name not in (AUTO, "logit"):
             raise UsageError(
-                f"'--target {aim.typed}' is a number of its own, and the loss '{self._request.name}' needs a class",
+                f"'--target {aim.typed}' is a number already, and the loss '{self._request.name}' needs a class",
                 f"--loss logit --target '{aim.typed}'",
             )
         answer = self._reader.read(output, args)
@@ -102,7 +102,7 @@ class Criterion:
         value = followed.score(answer).mean()
         if not value.requires_grad:
             raise CannotRunError(
-                f"'--target {aim.typed}' does not depend on anything that could be trained",
+                f"'--target {aim.typed}' does not depend on anything trainable",
                 "modelscope stats   needs no gradients",
             )
         tensors = tuple(tensor for _, tensor in answer.leaves if tensor.requires_grad)
@@ -135,7 +135,7 @@ class Criterion:
         target = self._request.target
         if target != PREDICTED and loss.target in _WITHOUT_CLASS:
             raise UsageError(
-                f"'--target {target}' means nothing to the loss '{loss.name}'", "leave out --target"
+                f"'--target {target}' has no meaning for the loss '{loss.name}'", "leave out --target"
             )
         if self._request.label_smoothing and not loss.name.startswith("cross-entropy"):
             raise UsageError(
@@ -231,7 +231,7 @@ class Criterion:
             main = next((tensor for _, tensor in outputs if _has_classes(tensor)), None)
             if main is None:
                 raise UsageError(
-                    f"loss '{spec}' wants a target, and the output has no classes", "def fn(output): ..."
+                    f"loss '{spec}' expects a target, and the output has no classes", "def fn(output): ..."
                 )
             classes, words = self._classes(main)
             listed = tuple(classes.tolist()) if classes.ndim == 1 else ()
@@ -263,11 +263,11 @@ def _not_differentiable(output: Any, floats: list[tuple[str, Tensor]]) -> Cannot
         kinds = sorted({str(tensor.dtype).removeprefix("torch.") for _, tensor in tensors_in(output)})
         what = f"tensors of {', '.join(kinds)}" if kinds else f"a {type(output).__name__} without tensors"
         return CannotRunError(
-            f"the model returns {what}: nothing that can be differentiated",
+            f"the model returns {what}, which cannot be differentiated",
             "modelscope stats   needs no gradients",
         )
     return CannotRunError(
-        "the model's output does not depend on anything that could be trained: its forward runs under no_grad, "
+        "the model's output does not depend on anything trainable: its forward runs under no_grad, "
         "detaches, or uses none of the trainable parameters",
         "modelscope stats   needs no gradients",
     )

@@ -42,8 +42,8 @@ from modelscope_cli.records.stats import BatchNormDrift
 
 _UNSCALED = Notice(
     "fresh_batch_norms",
-    "no batch norm has seen a batch yet, so in eval mode they scale nothing, and no gradient is called vanishing "
-    "or exploding; --mode train   judges them",
+    "no batch norm has seen a batch yet, so in eval mode none of them normalises, and no gradient is called "
+    "vanishing or exploding; --mode train   judges them",
 )
 _QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.nn.quantized")
 
@@ -313,16 +313,14 @@ def _refuse(loaded: LoadedModel, was_trainable: list[bool]) -> None:
             message = f"layer '{layer.name}' ({layer.type}) is quantized: integers have no gradient"
             is_ours = loaded.info.source == "zoo"
             other = "--weights none, or the model of the same name without quantized_"
-            raise CannotRunError(
-                message, other if is_ours else "give the model as it is before it is quantized"
-            )
+            raise CannotRunError(message, other if is_ours else "give the model before it is quantized")
     if any(_flags(model)):
         return
     if any(was_trainable):
         raise UsageError("nothing is left to train", "leave out --freeze, or freeze less")
     if was_trainable:
         raise CannotRunError(
-            "every parameter of the model is frozen", "--train-only '*'   trains them all the same"
+            "every parameter of the model is frozen", "--train-only '*'   trains them anyway"
         )
     raise CannotRunError(
         "the model has no parameters, so nothing to train", "modelscope stats   needs no gradients"
@@ -334,13 +332,14 @@ def _forbidden_in_place(error: ForwardError) -> CannotRunError:
     return CannotRunError(
         f"full backward hooks cannot be used here: {where} changes the output of a hooked layer in place, "
         "which torch forbids",
-        "leave out --full-backward, and take grad: for full-backward: in --hook   (tensor hooks on the outputs)",
+        "leave out --full-backward, and use grad: instead of full-backward: in --hook   (tensor hooks on the "
+        "outputs)",
     )
 
 
 def _notices(loss: LossInfo, totals: GradTotals) -> tuple[Notice, ...]:
     if not math.isfinite(loss.value):
-        return (Notice("nonfinite_loss", f"the loss is {loss.value}: no gradient means anything"),)
+        return (Notice("nonfinite_loss", f"the loss is {loss.value}: no gradient is meaningful"),)
     if totals.output_grad_norm == 0:
         message = (
             f"the loss ({loss.value:.3g}) sends no gradient at all into the model; --target another class may"

@@ -146,7 +146,8 @@ def check_thresholds(thresholds: Thresholds) -> None:
     """
     if not 0 <= thresholds.vanishing < thresholds.exploding:
         raise UsageError(
-            f"'--vanishing {thresholds.vanishing:g}' and '--exploding {thresholds.exploding:g}' leave no room",
+            f"'--vanishing {thresholds.vanishing:g}' and '--exploding {thresholds.exploding:g}' leave no range "
+            "between them",
             f"--vanishing {VANISHING:g} --exploding {EXPLODING:g}",
         )
 

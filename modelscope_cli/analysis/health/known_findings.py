@@ -31,7 +31,10 @@ def known_findings(path: Path | None, is_update: bool, progress: Progress) -> tu
             return ()
     known = read_baseline(path)
     if known and not is_update and all(one.value is None for one in known):
-        progress.note(f"{path} keeps no values, so what grows worse stays known; --update-baseline adds them")
+        progress.note(
+            f"{path} keeps no values, so findings that get worse stay known; --update-baseline adds the "
+            "values"
+        )
     return known
 
 
@@ -41,5 +44,5 @@ def write_baseline(
     """Write the baseline, and return it."""
     write_text(path, render_baseline(known))
     n = "1 finding is" if len(known) == 1 else f"{len(known)} findings are"
-    progress.note(f"wrote {path}: {n} known from now on")
+    progress.note(f"wrote {path}: {n} are are known from now on")
     return known

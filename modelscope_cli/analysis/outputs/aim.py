@@ -118,4 +118,4 @@ def label_of_class(index: int, categories: Sequence[str] | None) -> str | None:
 
 def means_nothing(aim: Aim, words: str, instead: str) -> UsageError:
     """Return the error for a target that means nothing to what the model gives."""
-    return UsageError(f"'--target {aim.typed}' means nothing here: the model gives {words}", instead)
+    return UsageError(f"'--target {aim.typed}' has no meaning here: the model outputs {words}", instead)

@@ -165,7 +165,7 @@ def _indices(aim: Aim, path: str, shape: torch.Size, n_images: int) -> tuple[int
         if n_images > 1:
             within = ",".join(map(str, index[1:])) or "0"
             raise UsageError(
-                f"'--target {aim.typed}' names one image of {n_images}, and a target is one number of every image",
+                f"'--target {aim.typed}' names one image of {n_images}, and a target is one number for each image",
                 f"--target 'logit:{path}[{within}]'",
             )
         if index[0] not in (0, -1):
@@ -183,9 +183,9 @@ def _out_of_range(aim: Aim, path: str, shape: torch.Size) -> UsageError:
     last = ",".join(str(side - 1) for side in shape[1:])
     text = "x".join(map(str, shape))
     return UsageError(
-        f"'--target {aim.typed}' is outside of '{path}', which is {text}, images first"
+        f"'--target {aim.typed}' is outside '{path}', which is {text}, images first"
         if path
-        else f"'--target {aim.typed}' is outside of the output, which is {text}, images first",
+        else f"'--target {aim.typed}' is outside the output, which is {text}, images first",
         f"--target 'logit:{path}[{last}]'   is the last one of an image",
     )
 

@@ -72,7 +72,7 @@ class OutputReader:
         leaves = leaves_of(output)
         if not leaves:
             raise CannotRunError(
-                f"the model returns {_what(output)}: nothing that could be compared or predicted",
+                f"the model returns {_what(output)}: nothing that can be compared or predicted",
                 "modelscope summary MODEL   shows its output",
             )
         # Of the estimates of a motion each is better than the one before.
@@ -140,7 +140,7 @@ class OutputReader:
         if n_images not in (None, n_rows):
             raise CannotRunError(
                 f"the model's output is {shape}, and it was given {n_images} images: which row belongs to which "
-                "is not known",
+                "image is not known",
                 "--batch 1   gives it one image at a time",
             )
 

@@ -24,7 +24,7 @@ class Vectors(Said):
     def words(self) -> str:
         shape = self.values.shape[1:]
         if len(shape) <= 1:
-            return "one value an image" if self.is_one_value else f"an embedding of {shape.numel()} values"
+            return "one value per image" if self.is_one_value else f"an embedding of {shape.numel()} values"
         what = "tokens" if len(shape) == 2 else "feature maps"
         return f"{what} of {'x'.join(map(str, shape))}"
 

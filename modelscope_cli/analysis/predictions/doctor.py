@@ -112,15 +112,15 @@ def _open(subject: Subject) -> Preprocessing:
     given, family = subject.given, subject.loaded.family
     if given.named is not None:
         raise UsageError(
-            f"{given.name} is an input by name, which the doctor does not vary", "give images alone"
+            f"{given.name} is a named input, which the doctor does not vary", "give images alone"
         )
     if not (given.request.files or given.images):
-        raise UsageError(f"{given.name} is not prepared, and so not varied", "give images")
+        raise UsageError(f"{given.name} is not prepared, so it cannot be varied", "give images")
     if family not in _FAMILIES:
         what = f"a model of the family '{family.replace('_', ' ')}' is not a classifier of images"
         raise CannotRunError(what, "modelscope predict --doctor IMAGES --model resnet34")
     if stated_outputs(subject.loaded.module).has_no_classes:
-        message = "the model has no head: what it gives are features, not scores of classes"
+        message = "the model has no head: its outputs are features, not scores of classes"
         raise CannotRunError(message, "modelscope summary MODEL   shows its output")
     subject.open()
     if subject.inputs.preprocessing is None:
@@ -159,7 +159,7 @@ def _varied(meant: Preprocessing, batch: Batch) -> tuple[tuple[Varied, ...], str
     scale = made.new_tensor(meant.std)[:, None, None]
     is_alike = made.shape == written.shape and bool(((made - written) * scale).abs().max() <= _LEVELS / 255)
     kind = type(meant.preset.own.call).__name__
-    left_out = f"crops and ways to resize: {kind} does more than resize, crop and normalise"
+    left_out = f"crops and resizing: {kind} does more than resize, crop and normalise"
     return variations(meant, is_framed_alike=is_alike), None if is_alike else left_out
 
 
@@ -183,7 +183,7 @@ def _stated(loaded: LoadedModel) -> tuple[str | None, str | None]:
     elif isinstance(preset, Preset):
         says, is_of_others = preset.origin, weights.origin == "checkpoint" and is_published(loaded.module)
     else:
-        says, is_of_others = "what most models trained on ImageNet take", True
+        says, is_of_others = "what most models trained on ImageNet expect", True
     if weights.resolved == "random":
         return None, f"{says}; the weights are random"
     return (None, says) if is_of_others else (says, None)

@@ -78,7 +78,7 @@ def predict(
     check_scoring(scores, threshold, temperature)
     names, of_labels = named_labels(labels)
     if out is not None and truth is None:
-        raise UsageError(f"'--out {out}' is the folder of what '--truth' finds", "--truth folders")
+        raise UsageError(f"'--out {out}' is the folder for the results of '--truth'", "--truth folders")
     results = Results(out, force)
     given_truth = read_truth(truth) if truth is not None else None
     subject = Subject("predict", model, inputs, keywords, hook=hook, progress=progress)
@@ -155,8 +155,8 @@ def _as_predictions(answer: Answer, activation: str) -> Answer:
         scores = ClassScores(main.values.reshape(len(main), 1), has_several=True)
         return replace(answer, parts=((answer.parts[0][0], scores),))
     raise CannotRunError(
-        f"the model gives {answer.words}, not scores of classes or boxes: there is nothing to predict",
-        "--scores sigmoid   takes it for one class that is on or off"
+        f"the model outputs {answer.words}, not scores of classes or boxes: there is nothing to predict",
+        "--scores sigmoid   reads it as one class that is on or off"
         if main.is_one_value
         else "modelscope summary MODEL   shows its output",
     )

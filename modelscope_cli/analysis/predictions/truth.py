@@ -50,12 +50,12 @@ class Judge:
         """
         given, inputs = subject.given, subject.inputs
         if given.is_noise:
-            raise UsageError("nothing is true of noise", "give images")
+            raise UsageError("noise has no truth to compare with", "give images")
         files = (
             inputs.files if inputs.n_listed == len(inputs.files) else inputs.files[:1]
         )  # of a clip the first
         if truth.is_folders and (not files or inputs.files.has_given):
-            raise UsageError(f"{given.name} lies in no folder that could be its class", "give image files")
+            raise UsageError(f"{given.name} lies in no folder that could name its class", "give image files")
         names = [file.name for file in files] or [str(number) for number in range(inputs.n_listed)]
         self._truth, self._words = truth, truth.of_images(names)
         self._names = names
@@ -89,16 +89,16 @@ class Judge:
         n_classes = main.n_classes or 0
         if answer.kind not in ("classes", "pixels"):
             raise CannotRunError(
-                f"the model gives {answer.words}, and '--truth' is for one row of scores an image, or a pixel",
+                f"the model outputs {answer.words}, and '--truth' needs one row of scores per image or pixel",
                 "leave out --truth",
             )
         if n_classes < 2:
-            message = "the model gives one value an image, and '--truth' is for two classes or more"
+            message = "the model outputs one value per image, and '--truth' needs two classes or more"
             raise CannotRunError(message, "leave out --truth")
         names = ClassNames(self._categories, n_classes)
         if isinstance(main, PixelScores):
             if self._scoring.activation == "sigmoid":
-                message = "'--truth' is for one class a pixel, and sigmoid gives several or none"
+                message = "'--truth' is for one class per pixel, and sigmoid predicts several or none"
                 raise CannotRunError(message, "--scores softmax")
             return OfPixels(names, Masks(self._truth, self._plan, n_classes))
         indices = names.find((word for words in self._words for word in words), self._truth.name)
@@ -111,8 +111,8 @@ class Judge:
         ]
         if strange:
             images = some(map(repr, strange))
-            message = f"{self._truth.name} does not say one class of {images}, and softmax predicts one"
-            raise CannotRunError(message, "--scores sigmoid   is for several classes or none")
+            message = f"{self._truth.name} does not give one class for {images}, and softmax predicts one"
+            raise CannotRunError(message, "--scores sigmoid   predicts several classes or none")
         return OfClasses(names, indices, self._scoring)
 
 
@@ -233,8 +233,8 @@ class OfPixels(Sums):
     def report(self, n_images: int) -> tuple[TruthReport, Worsts]:
         counts = self._counts
         if not counts.n.any():
-            message = "no pixel of the masks has a class: all are 255, which means that nobody knows"
-            raise CannotRunError(message, "give masks that hold the index of a class")
+            message = "no pixel of the masks has a class: all are 255, which means unknown"
+            raise CannotRunError(message, "give masks that hold class indices")
         return TruthReport(
             kind="pixels",
             images=n_images,

@@ -24,7 +24,7 @@ class Masks:
         """Raises: CannotRunError: folders, or tensors, have no masks (exit 4)."""
         if truth.is_folders or plan is None:
             what = "tensors" if plan is None else "folders"
-            message = f"the model predicts a class for every pixel, and of {what} no masks are known"
+            message = f"the model predicts a class for every pixel, and for {what} no masks are known"
             raise CannotRunError(message, "--truth FILE with lines of 'image,mask.png'")
         self._root, self._plan, self._n_classes = truth.root, plan, n_classes
         self._is_whole = lru_cache(maxsize=64)(self._sees_all)
@@ -61,11 +61,9 @@ class Masks:
             message = (
                 f"mask '{path}' holds the value {strange[0]}, and the model has {self._n_classes} classes"
             )
-            raise CannotRunError(message, f"use 0..{self._n_classes - 1}, and {UNKNOWN} where nobody knows")
+            raise CannotRunError(message, f"use 0..{self._n_classes - 1}, and {UNKNOWN} for unknown")
         if not self._is_whole(height, width):
-            message = (
-                f"the model does not see all of '{image}' and nothing else, so no mask fits its prediction"
-            )
+            message = f"the model does not see exactly '{image}', so no mask fits its prediction"
             raise CannotRunError(message, f"--size {height},{width}   keeps the whole image")
 
     def _sees_all(self, height: int, width: int) -> bool:

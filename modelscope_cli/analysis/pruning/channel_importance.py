@@ -74,5 +74,5 @@ def unranked(prunables: Sequence[Prunable], importance: Mapping[nn.Parameter, Te
     ]
     if len(unseen) == len(prunables):
         raise CannotRunError(f"no output of the chosen layers was seen: {listed(unseen)}", "--method l1")
-    message = f"left whole, as their layers' output is not seen: {listed(unseen)}"
+    message = f"not pruned, as their layers' output was not seen: {listed(unseen)}"
     return (Notice("unranked_weights", message),) if unseen else ()

@@ -90,7 +90,7 @@ def prune(
         )
         subject.warn(unranked(prunables, importance))
     if given.is_noise:
-        message = "the drift is measured on noise, which no image looks like"
+        message = "the drift is measured on noise, which does not look like any image"
         subject.warn([Notice("drift_on_noise", message)])
     pruning = measure_pruning(
         OutputReader.of(loaded),

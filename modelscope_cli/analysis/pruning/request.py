@@ -56,8 +56,8 @@ def make_request(
     _check_amount(amount, f"--amount {amount:g}", "--amount 0.3")
     if is_global and by_channel:
         raise UsageError(
-            "'--global' and '--by-channel' exclude each other: norms of channels of different layers do not "
-            "compare",
+            "'--global' and '--by-channel' exclude each other: channel norms of different layers are not "
+            "comparable",
             "leave out --global",
         )
     if method == "activation" and not by_channel:
@@ -91,4 +91,4 @@ def read_sweep(text: str) -> tuple[float, ...]:
 
 def _check_amount(amount: float, typed: str, hint: str) -> None:
     if absurdity(amount) or not 0 <= amount < 1:
-        raise UsageError(f"'{typed}': a share is from 0 to below 1, not {amount:g}", hint)
+        raise UsageError(f"'{typed}': a share is at least 0 and below 1, not {amount:g}", hint)

@@ -46,7 +46,7 @@ def write_weights(
         "sha256_of_source": run.model.weights.sha256,
         "seed": run.seed,
         "by": f"modelscope {run.versions['version']}, torch {run.versions['torch']}",
-        "note": "zeros alone make no file smaller and no forward faster",
+        "note": "zeros alone do not make the file smaller or the forward pass faster",
     }
     about: dict[str, Any] = {"pruning": pruning}
     if categories:

@@ -137,7 +137,7 @@ class _Reader:
             shown=drawn,
             min=float(ranking.least.values[0].amin()),
             max=float(best.amax()),
-            problem=None if drawn else "no channel of those that are shown ever fires",
+            problem=None if drawn else "none of the channels shown ever fires",
             note=self._note(rows),
         )
         return LayerImages(layer, tuple(rows), self._shown)
@@ -181,7 +181,7 @@ class _Reader:
         dead = [f"{counted(len(silent), 'channel')} of {len(rows)} never above 0: {some(silent, 8)}"] * bool(
             silent
         )
-        return "; ".join([f"a value sees {seen}", *dead])
+        return "; ".join([f"one value sees {seen}", *dead])
 
 
 def _median(values: Tensor) -> float:

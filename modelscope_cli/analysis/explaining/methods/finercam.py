@@ -15,7 +15,7 @@ def finercam(scored: Scored, image: Tensor) -> Map:
     """Return the weighted sum of the layer's channels, against one class or the three nearest."""
     if not isinstance(scored.target, ClassTarget):
         raise UnfitError(
-            "finercam holds a class against others, and the target is not a class", "--method gradcam"
+            "finercam compares a class with others, and the target is not a class", "--method gradcam"
         )
     contrast = replace(scored.target, is_contrast=True)
     return replace(gradcam(replace(scored, target=contrast), image), adds_up=None)

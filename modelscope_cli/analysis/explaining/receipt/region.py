@@ -40,7 +40,7 @@ class Region:
         except (ValueError, OverflowError) as error:
             raise UsageError(f"'--box {text}' is not x0,y0,x1,y1 in pixels of the image", _HINT) from error
         if x0 >= x1 or y0 >= y1:
-            raise UsageError(f"'--box {text}' has nothing between its sides: x0 < x1 and y0 < y1", _HINT)
+            raise UsageError(f"'--box {text}' is empty: x0 < x1 and y0 < y1 are needed", _HINT)
         return cls(f"--box {text}", box=(x0, y0, x1, y1))
 
     @classmethod
@@ -74,7 +74,7 @@ class Region:
         inside: Tensor = preprocessing.picture(prepared)[0] > 127
         if not inside.any():
             raise UsageError(
-                f"nothing of '{self.typed}' is in what the model sees of the image ({preprocessing.words})",
+                f"no part of '{self.typed}' lies in what the model sees of the image ({preprocessing.words})",
                 _HINT,
             )
         return inside.to(torch.bool)

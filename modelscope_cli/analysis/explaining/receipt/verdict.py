@@ -95,7 +95,7 @@ def _read(text: str) -> Requirement:
     except ValueError as error:
         known = " or ".join(["a number", *references])
         raise UsageError(
-            f"'--require {text}': {figure} is held against {known}, not '{value}'", hint
+            f"'--require {text}': {figure} is compared with {known}, not '{value}'", hint
         ) from error
     if problem := absurdity(bound):
         raise UsageError(f"'--require {text}': {value} is {problem}", hint)
