@@ -146,7 +146,7 @@ def checked_shape(value: Any) -> Shape:
     """
     shape = checked_sizes(value)
     if math.prod(shape) > _MAX_NUMEL:
-        raise ValueError("a shape of more elements than any memory holds")
+        raise ValueError("a shape with more elements than fit in any memory")
     return shape
 
 
@@ -177,7 +177,7 @@ class Names:
         """
         self._left -= _COST_OF_A_NAME + sum(map(len, parts))
         if self._left < 0:
-            raise UnsupportedError("names that repeat the same parts without end")
+            raise UnsupportedError("names that repeat the same parts endlessly")
         return "".join(parts)
 
 

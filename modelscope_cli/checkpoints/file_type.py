@@ -97,7 +97,7 @@ def guess(head: bytes, *, quoted: bool = True) -> str:
     text = head.decode("utf-8", errors="replace").strip()
     line = text.splitlines()[0][:40] if text else ""
     if not line.isprintable() or "�" in line:
-        return "its first bytes are of no known format"
+        return "its first bytes do not match any known format"
     return f"it is text, '{line}'" if quoted else "it is text"
 
 
@@ -116,7 +116,7 @@ def damaged(path: Path, reason: object) -> CannotRunError:
     """Return the error for a file whose content contradicts itself, or for a sound one that is not read."""
     said = plain(_words(reason))[:200]
     if isinstance(reason, UnsupportedError):
-        return CannotRunError(f"checkpoint '{path}' is not read: {said}", _SUPPORTED)
+        return CannotRunError(f"checkpoint '{path}' cannot be read: {said}", _SUPPORTED)
     message = f"checkpoint '{path}' is damaged or cut short: {said}"
     return CannotRunError(message, f"get the file again; this one has {path.stat().st_size} bytes")
 

@@ -85,7 +85,7 @@ def _storages_behind(path: Path, file: IO[bytes], machine: Machine, keys: Any) -
     n_file = file.seek(0, io.SEEK_END)
     found: dict[str, Storage] = {}
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-        raise ValueError("storages that have no names")
+        raise ValueError("storages without names")
     for key in keys:
         file.seek(at)
         length = file.read(8)

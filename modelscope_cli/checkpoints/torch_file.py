@@ -185,4 +185,4 @@ def _content(machine: Machine) -> Any:
 
 
 def _nowhere(ref: StorageRef) -> Storage:
-    raise ValueError("a pickle whose values stand elsewhere")
+    raise ValueError("a pickle whose values are elsewhere")

@@ -92,7 +92,7 @@ def no_such_key(key: str, known: list[str], source: str) -> UsageError:
     known.sort(key=lambda name: -difflib.SequenceMatcher(None, key, name[:_MAX_TEXT]).ratio())
     names = ", ".join(map(_cut, known[:_N_NAMED]))
     more = f" and {len(known) - _N_NAMED:,} more" if len(known) > _N_NAMED else ""
-    message = f"'--key {key}' names nothing in '{source}'" + (f", which holds {names}{more}" if known else "")
+    message = f"'--key {key}' is not in '{source}'" + (f", which holds {names}{more}" if known else "")
     return UsageError(message, f"--key {_cut(known[0])}" if known else "leave out --key")
 
 

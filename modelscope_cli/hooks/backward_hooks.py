@@ -155,7 +155,7 @@ class FullBackwardHook(_OnGradients):
         spot = Spot("the gradient at the input of", name_of_call(call))
         self.counted.fire((call.name, call.index))
         if not tensors_in(grad_input):
-            self.counted.left_alone = f"{spot}: its inputs take no gradient"
+            self.counted.left_alone = f"{spot}: its inputs do not take gradients"
         if self.target.function is not None:
             arguments = (module, grad_input, grad_output)
             moved = partial(self._wrote_to_input, own, spot, grad_input)

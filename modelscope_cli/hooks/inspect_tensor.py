@@ -34,4 +34,4 @@ def refuse_nan(spec: HookSpec, tensor: Tensor, where: str) -> None:
     if n_nan:
         message = f"--hook '{spec}': {n_nan:,} of {tensor.numel():,} values are NaN: {where}"
         cure = str(spec).replace("raise-on-nan", "nan-to-num", 1)
-        raise CannotRunError(message, f"--hook '{cure}'   goes on with zeros in their place")
+        raise CannotRunError(message, f"--hook '{cure}'   continues with zeros in their place")

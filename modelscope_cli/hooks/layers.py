@@ -76,11 +76,11 @@ def not_looked_into(model: nn.Module) -> Iterator[str]:
     for layer, module in list_layers(model):
         name = layer.name or "the model"
         if isinstance(module, torch.jit.ScriptModule):
-            yield f"TorchScript: no hook reaches inside {name} ({layer.type}), which counts as one layer"
+            yield f"TorchScript: hooks cannot reach inside {name} ({layer.type}), which counts as one layer"
         elif isinstance(module, torch.fx.GraphModule) and "train" in vars(module):
             yield f"torch.export: {name} is an exported program, which calls operators and not layers"
         elif is_compiled(module):
-            yield f"torch.compile: {name} is looked at uncompiled"
+            yield f"torch.compile: {name} is inspected uncompiled"
 
 
 def _bases(module: nn.Module) -> tuple[str, ...]:

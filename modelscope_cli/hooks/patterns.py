@@ -116,7 +116,7 @@ def parse_pattern(text: str) -> Pattern:
     body, call, first, last = found.group("body", "call", "first", "last")
     if (not body and not first) or body in ("type:", "re:"):
         raise UsageError(
-            f"layer pattern '{text}' names no layer", "modelscope summary MODEL   lists the layers"
+            f"layer pattern '{text}' does not name a layer", "modelscope summary MODEL   lists the layers"
         )
     if "@" in body and not body.startswith("re:"):
         raise UsageError(
@@ -158,15 +158,16 @@ def explain(pattern: Pattern, layers: Sequence[Layer]) -> str | None:
         if any(pattern.matches(layer, False) for layer in layers):
             return None
         types = sorted({layer.type for layer in layers if pattern.is_inside_type_of(layer)})
-        taken = f"those that have it inside are taken: {some(types)}"
-        return f"layer '{pattern.body}' begins no type's name; {taken}" if types else None
+        taken = f"the types that contain it are used: {some(types)}"
+        return f"layer '{pattern.body}' is not the beginning of a layer type; {taken}" if types else None
     if not pattern.body:
         return None
     others = [layer for layer in layers if pattern.matches(layer, False) and pattern.body not in layer.names]
     if not others:
         return None
     n = len(others)
-    return f"layer '{pattern.body}' is the layer of that name; type:{others[0].type} also means {n} other layer(s)"
+    return f"layer '{pattern.body}' is the layer of that name; type:{others[0].type} also selects {n} other "
+    "layer(s)"
 
 
 def match_layers(pattern: Pattern, layers: Sequence[Layer]) -> list[Layer]:
@@ -180,7 +181,7 @@ def match_layers(pattern: Pattern, layers: Sequence[Layer]) -> list[Layer]:
     matched = [layer for layer in layers if pattern.matches(layer, is_name)]
     matched = matched or [layer for layer in layers if pattern.is_inside_type_of(layer)]
     if not matched:
-        raise UsageError(f"layer pattern '{pattern}' matches nothing", _what_is_there(pattern, layers))
+        raise UsageError(f"layer pattern '{pattern}' matches no layer", _what_is_there(pattern, layers))
     return matched
 
 
@@ -246,4 +247,6 @@ def falls_short(pattern: Pattern, layers: Sequence[Layer], calls: Iterable[tuple
     every = replace(pattern, first=None, last=None)
     n = len(pick_calls(every, layers, calls))
     ends = (pattern.first, pattern.last or 0)
-    return f"layer '{pattern}' takes what is there: {counted(n, 'call')}" if max(map(abs, ends)) > n else None
+    return (
+        f"layer '{pattern}' uses those that exist: {counted(n, 'call')}" if max(map(abs, ends)) > n else None
+    )

@@ -116,7 +116,7 @@ def select(
 
 
 def _nothing_left(exclude: Sequence[str]) -> UsageError:
-    return UsageError(f"--exclude '{exclude[0]}' leaves nothing to look at", "leave out --exclude")
+    return UsageError(f"--exclude '{exclude[0]}' leaves no layer", "leave out --exclude")
 
 
 def names_of(model: nn.Module, layers: Sequence[str], exclude: Sequence[str]) -> frozenset[str]:
@@ -134,7 +134,7 @@ def names_among(every: Sequence[Layer], layers: Sequence[str], exclude: Sequence
     leave = [parse_pattern(text) for text in exclude]
     for pattern in (*take, *leave):
         if pattern.is_positional:
-            message = f"layer pattern '{pattern}' speaks of calls, which are not known beforehand here"
+            message = f"layer pattern '{pattern}' names calls, which are not known here yet"
             raise UsageError(message, f"'{pattern.body or '*'}'")
     return _names(take, every) - _names(leave, every)
 

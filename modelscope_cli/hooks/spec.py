@@ -118,7 +118,7 @@ class _Parser:
         channels, index = self._suffixes(head, suffixes)
         if action == "call" and suffixes < len(head):
             self._fail(
-                f"call takes no '{head[suffixes:]}': its function sees everything",
+                f"call does not take '{head[suffixes:]}': its function gets everything",
                 suffixes,
                 _example(action),
             )
@@ -151,7 +151,7 @@ class _Parser:
         found = _SUFFIX.match(head, place)
         if found and head.startswith("=", found.end()):
             moved = f"{head[:place]}{head[found.end() :]}{found.group()}{self._text[len(head) :]}"
-            self._fail(f"the argument of {action} stands before '{found.group()}'", found.end(), moved)
+            self._fail(f"the argument of {action} comes before '{found.group()}'", found.end(), moved)
         if found:
             what = f"'{head[found.end() :]}' is neither [channels] nor (index)"
             self._fail(what, found.end(), f"{head[: found.end()]}@conv1")

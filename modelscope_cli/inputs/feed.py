@@ -40,7 +40,7 @@ class Feed:
             self._model_s += before - arrived
 
     def times(self) -> Feeding | None:
-        """Return how long everything took; None for a few images, where it means nothing."""
+        """Return how long everything took; None for a few images, which is meaningless."""
         if self._n_decoded < MANY:
             return None
         decode, model, wait = (round(1000 * s, 1) for s in (self._decode_s, self._model_s, self._wait_s))

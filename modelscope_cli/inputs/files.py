@@ -123,7 +123,7 @@ def _hint_inside(folder: str) -> str:
     """Return what shows the images of a folder that are further down than it is searched, else what is in it."""
     for _, _, names in islice(os.walk(folder), _MOST_WALKED):
         if any(map(_is_picture, names)):
-            return f"{shlex.quote(os.path.join(folder, '**', '*'))}   are the images further down, too"
+            return f"{shlex.quote(os.path.join(folder, '**', '*'))}   includes the images further down"
     return f"ls {shlex.quote(folder)}"
 
 
@@ -197,7 +197,7 @@ def _listed(path: str, said: _Said) -> Iterator[PictureFile]:
             else:
                 yield from _of_line(name, f"line {number} of '{path}'", said)
     if not n_files:
-        raise CannotRunError(f"list of images '{path}' is empty", "one path a line")
+        raise CannotRunError(f"list of images '{path}' is empty", "one path per line")
 
 
 def _of_line(name: str, where: str, said: _Said) -> Iterator[PictureFile]:
@@ -205,7 +205,7 @@ def _of_line(name: str, where: str, said: _Said) -> Iterator[PictureFile]:
         message = f"{where}: '{name}' is a folder, and a list names files"
         raise CannotRunError(message, f"find {shlex.quote(name)} -name '*.jpg'   prints the lines")
     if not os.path.exists(name):
-        hint = _nearest_name(Path(name)) or "its paths start from the working folder"
+        hint = _nearest_name(Path(name)) or "its paths are relative to the working folder"
         raise CannotRunError(f"{where}: '{name}' does not exist", hint)
     yield from _of_file(name, said)
 

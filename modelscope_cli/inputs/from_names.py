@@ -101,7 +101,7 @@ def open_named(
     seed = f" (seed {request.seed})" if any(isinstance(value, ShapeSpec) for value in read.values()) else ""
     notes = [f"input: {'; '.join(words)}{seed}", *content.notes]
     if isinstance(outlined, tuple):
-        notes.append("the forward takes one argument, and is given all of them as a dict")
+        notes.append("the forward takes one argument, and gets all of them as a dict")
     if plan is not None:
         notes += preparation_notes(plan, transforms)
     n_images, n_batches = content.count(outline) * request.repeat, len(cuts) * request.repeat
@@ -242,7 +242,7 @@ def _read_specs(name: str, specs: list[str]) -> Any:
     tensors = read_tensors(specs[0])
     if len(tensors) != 1:
         message = f"'{specs[0]}' holds {len(tensors)} tensors, and '{name}' is one"
-        raise CannotRunError(message, "store one tensor a file")
+        raise CannotRunError(message, "store one tensor per file")
     return tensors[0]
 
 

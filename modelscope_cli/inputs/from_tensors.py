@@ -21,7 +21,7 @@ def open_tensors(request: InputRequest, target: ModelSide) -> Inputs:
     """
     if len(request.files) > 1:
         raise UsageError(
-            f"a tensor file stands alone, but {len(request.files)} files were given: "
+            f"a tensor file must be the only input, but {len(request.files)} files were given: "
             + ", ".join(f"'{file}'" for file in request.files[:4]),
             "store several inputs as the tensors of one .safetensors file",
         )

@@ -69,7 +69,7 @@ def as_given(inputs: Any, keywords: Keywords) -> Given:
             `open_named`), or a loader such as a `DataLoader`; None for noise.
 
     Raises:
-        UsageError: none of these, or an iterator that can be gone through only once (exit 2).
+        UsageError: none of these, or an iterator that can be iterated only once (exit 2).
     """
     if isinstance(inputs, InputRequest):
         return Given(inputs, named=parse_named(inputs.named) if inputs.named else None)
@@ -96,7 +96,7 @@ def as_given(inputs: Any, keywords: Keywords) -> Given:
         f"inputs of type {type(inputs).__name__} are neither paths, images, tensors nor a loader of batches"
     )
     if isinstance(inputs, Iterator):
-        what = f"a {type(inputs).__name__} can be gone through only once"
+        what = f"a {type(inputs).__name__} can be iterated only once"
     raise UsageError(what, "give a list of paths or images, a tensor, or a DataLoader")
 
 
@@ -177,7 +177,7 @@ def _open_loader(loader: Iterable[Any], target: ModelSide, module: nn.Module | N
 
     counts = [count_images(args) for args in arguments()]
     if not counts:
-        raise UsageError("the loader gives no batch", "give a loader with at least one batch")
+        raise UsageError("the loader yields no batch", "give a loader with at least one batch")
 
     def batches() -> Iterator[Batch]:
         for args in arguments():
@@ -214,6 +214,6 @@ def _without_labels(item: Any) -> Sequence[Tensor]:
     tensors = [part for part in item if isinstance(part, Tensor)] if isinstance(item, list | tuple) else []
     if not tensors:
         kind = type(item).__name__
-        raise UsageError(f"the loader gives batches of type {kind}, without a tensor", "give tensors")
+        raise UsageError(f"the loader yields batches of type {kind}, without a tensor", "give tensors")
     is_labelled = len(item) == 2 and (len(tensors) == 1 or tensors[1].ndim <= 1)
     return tensors[:1] if is_labelled else tensors

@@ -143,5 +143,5 @@ def _whole_number(part: str, typed: str, hint: str) -> int:
     if not (digits.isascii() and digits.isdecimal()) or not digits.strip("0"):
         raise UsageError(f"'{part}' in '{typed}' is not a whole number above 0", hint)
     if len(digits) > 18:
-        raise UsageError(f"'{part}' in '{typed}' is absurdly large", hint)
+        raise UsageError(f"'{part}' in '{typed}' is too large", hint)
     return int(digits)

@@ -44,7 +44,7 @@ def _in_order(content: Any) -> tuple[str, ...]:
         by_index = {int(key): value for key, value in content.items() if key.isdecimal()}
         missing = next((index for index in range(len(content)) if index not in by_index), None)
         if missing is not None:
-            raise ValueError(f"of {len(content)} labels none has the index {missing}")
+            raise ValueError(f"none of the {len(content)} labels has the index {missing}")
         content = [by_index[index] for index in range(len(by_index))]
     if not isinstance(content, list):
         raise ValueError(f"it holds a {type(content).__name__}, not a list of labels")
@@ -60,5 +60,5 @@ def _label(item: Any) -> str:
 
 def _misread(path: Path, reason: str) -> CannotRunError:
     return CannotRunError(
-        f"labels file '{path}' is not understood: {reason}", "one label a line, or a JSON list of labels"
+        f"labels file '{path}' cannot be understood: {reason}", "one label per line, or a JSON list of labels"
     )

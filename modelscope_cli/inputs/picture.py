@@ -107,7 +107,7 @@ def _broken(file: PictureFile, error: Exception) -> BrokenImageError:
     if isinstance(error, UnidentifiedImageError):
         if file.count_bytes() == 0:
             return BrokenImageError(EMPTY, f"'{file.name}' is empty", look)
-        what = f"is not an image ({', '.join(_FORMATS)}), whatever its name says"
+        what = f"is not an image ({', '.join(_FORMATS)}), despite its name"
         return BrokenImageError(NOT_AN_IMAGE, f"'{file.name}' {what}", look)
     if isinstance(error, PermissionError):
         hint = f"ls -l {shlex.quote(file.member.shard if file.member else file.name)}"
@@ -185,7 +185,7 @@ def _to_mode(image: Image.Image, mode: Mode) -> Image.Image:
         image = image.convert("I").point(lambda value: value * (1 / 257) + 0.5).convert("L")
     elif image.mode in {"I", "F"}:
         raise _NoWhiteError(
-            f"its 32-bit pixels (mode {image.mode}) have no stated white; store it as .npy instead"
+            f"its 32-bit pixels (mode {image.mode}) have no defined white level; store it as .npy instead"
         )
     elif image.has_transparency_data:
         pixels = image.convert("RGBA")
@@ -232,6 +232,6 @@ def _stream(file: PictureFile) -> Path | io.BytesIO:
     if content is None:
         return Path(file.name)
     if file.member is not None and len(content) < file.member.size:
-        message = f"'{file.name}' is truncated: the shard ends before it does"
+        message = f"'{file.name}' is truncated: the shard ends first"
         raise BrokenImageError(TRUNCATED, message, f"tar -tf {shlex.quote(file.member.shard)}")
     return io.BytesIO(content)

@@ -124,7 +124,7 @@ def _change_values(preset: Any, request: InputRequest, n_channels: int, family: 
 def _no_place_for(option: str, family: str) -> UsageError:
     reason = "resize and normalise" if family == "detection" else "normalise"
     models = f"{family.replace('_', ' ')} models"
-    return UsageError(f"'{option}' does not apply: {models} {reason} by themselves", f"leave out {option}")
+    return UsageError(f"'{option}' does not apply: {models} {reason} themselves", f"leave out {option}")
 
 
 def _origin(preset: Any, request: InputRequest) -> str:

@@ -40,7 +40,7 @@ def refuse_packed(path: str) -> None:
     tool = next((tool for magic, tool in _UNPACK.items() if first.startswith(magic)), None)
     if tool is None and not is_packed(path):
         return
-    message = f"'{path}' is a compressed archive, in which no image can be reached by its place"
+    message = f"'{path}' is a compressed archive, in which images cannot be read by position"
     raise CannotRunError(
         message, f"{tool or 'tar --help'} {shlex.quote(path)}" if tool else "use a plain .tar"
     )
@@ -84,7 +84,7 @@ class ShardReader:
         except tarfile.ReadError as error:
             if not n_images and "unexpected end" not in str(error):
                 is_empty = os.path.getsize(path) == 0
-                what = "is empty" if is_empty else "is not a tar archive, whatever its name says"
+                what = "is empty" if is_empty else "is not a tar archive, despite its name"
                 raise CannotRunError(f"'{path}' {what}", f"tar -tf {shlex.quote(path)}") from error
             self.cut[path] = n_images
 

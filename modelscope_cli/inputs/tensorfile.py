@@ -35,7 +35,7 @@ def read_tensors(typed: str) -> list[Tensor]:
             tensors = _READERS[path.suffix.lower()](path)
     except pickle.UnpicklingError as error:
         raise CannotRunError(
-            f"'{typed}' holds more than tensors and might run code; it was not loaded",
+            f"'{typed}' holds more than tensors and might run code, so it was not loaded",
             "python -c \"import torch; torch.save(torch.rand(1, 3, 224, 224), 'input.pt')\"",
         ) from error
     # A damaged archive, array or header trips each reader in its own way, IndexError included.

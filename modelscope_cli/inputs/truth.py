@@ -54,8 +54,8 @@ class GivenTruth:
         """
         if self.in_order is not None:
             if len(self.in_order) != len(names):
-                message = f"{self.name} is of {len(self.in_order)} images, and there are {len(names)}"
-                raise CannotRunError(message, "give one class an image, in their order")
+                message = f"{self.name} has {len(self.in_order)} images, and there are {len(names)}"
+                raise CannotRunError(message, "give one class per image, in the same order")
             return list(self.in_order)
         if self.by_name is None:  # folders
             shared: dict[str, Words] = {}  # one tuple a class, not one an image
@@ -79,12 +79,12 @@ class GivenTruth:
             else:
                 found.append(words)
         if unknown:
-            message = f"{self.name} says nothing of {some(unknown)}"
+            message = f"{self.name} says nothing about {some(unknown)}"
             raise CannotRunError(message, f"give only images that it names, or add {_HINT}")
         if unclear:
             alone = os.path.basename(unclear[0])
             message = f"{self.name} names '{alone}', and {times[alone]} images have that name"
-            raise CannotRunError(message, f"call them by their paths, such as '{unclear[0]}'")
+            raise CannotRunError(message, f"use their paths, such as '{unclear[0]}'")
         return found
 
 
@@ -114,7 +114,7 @@ def read_truth(truth: Any) -> GivenTruth:
     listed = truth.tolist() if hasattr(truth, "tolist") else truth
     if isinstance(listed, Iterable):
         return GivenTruth("the truth", in_order=[_words(value) for value in listed])
-    message = f"a truth of type {type(truth).__name__} says nothing of images"
+    message = f"a truth of type {type(truth).__name__} says nothing about images"
     raise UsageError(message, "truth='folders', a file, {image: class}, or a list of classes")
 
 
@@ -180,4 +180,4 @@ def _from_lines(text: str) -> dict[str, Words]:
 
 
 def _misread(path: Path, reason: str) -> CannotRunError:
-    return CannotRunError(f"truth file '{path}' is not understood: {reason}", _HINT)
+    return CannotRunError(f"truth file '{path}' cannot be understood: {reason}", _HINT)

@@ -93,7 +93,7 @@ def _crops(plan: Preprocessing) -> Iterator[Varied]:
     if preset.mode != "squash" or [preset.resize_size[0], preset.resize_size[-1]] != crop:
         yield _changed(plan, "squashed", "crop", f"the whole image to {by}", mode="squash", **whole)
     if preset.mode != "border":
-        what = f"the whole image into {by}, filled up with the mean colour"
+        what = f"the whole image fitted into {by}, padded with the mean colour"
         yield _changed(plan, "letterbox", "crop", what, mode="border", **whole)
 
 

@@ -30,7 +30,7 @@ def check_arguments(found: Callable[..., Any], kwargs: dict[str, Any], spec: str
             for name, parameter in signature.parameters.items()
             if parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
         )
-        message = f"'{spec}' cannot be called so: {error}{'; ' + near if near else ''}"
+        message = f"'{spec}' cannot be called like this: {error}{'; ' + near if near else ''}"
         raise UsageError(message, hint or f"--model {spec}") from error
 
 
@@ -56,7 +56,7 @@ def _factory_hint(
     ready = [one.__name__ for one in own if one.__module__ == found.__module__ and _needs_nothing(one)]
     if ready:
         return f"--model {where}:{ready[0]}   if that function makes the model"
-    return f"--model {where}:NAME   of a function that makes the '{needed}' it needs, and returns the model"
+    return f"--model {where}:NAME, a function that makes the '{needed}' it needs, and returns the model"
 
 
 def _is_literal(annotation: Any) -> bool:

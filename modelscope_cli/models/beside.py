@@ -65,7 +65,7 @@ def described_beside(path: Path) -> Described | None:
 
 def described_within(contents: Contents) -> Described | None:
     """Return what a checkpoint says of itself: metadata of safetensors, or what timm saves beside its tensors."""
-    by = f"what '{contents.path}' says of itself"
+    by = f"what '{contents.path}' says about itself"
     cfg = _parsed(contents.metadata.get("pretrained_cfg", ""))
     for key in _SAID_BY:
         name = contents.metadata.get(key) or contents.beside.get(key, "").strip("'") or cfg.get(key)

@@ -64,7 +64,7 @@ def fill_from_timm(architecture: Architecture, request: ModelRequest, name: str)
         if request.weights.lower() != "auto":
             raise
         filled = fill_randomly(architecture, request)
-        message = f"'{architecture.name}' has random weights, its numbers mean little: {error.message}"
+        message = f"'{architecture.name}' has random weights, so its numbers mean little: {error.message}"
         return Filled(filled.module, filled.weights, warnings=(Notice("random_weights", message),))
     checkpoint = read_checkpoint(file)
     overlay = {"state_dict": checkpoint.state, "custom_load": False, "source": None}

@@ -66,7 +66,7 @@ def fill_from_hf(architecture: Architecture, request: ModelRequest, name: str) -
         if request.weights.lower() != "auto":
             raise
         filled = fill_randomly(architecture, request)
-        message = f"'{architecture.name}' has random weights, its numbers mean little: {error.message}"
+        message = f"'{architecture.name}' has random weights, so its numbers mean little: {error.message}"
         return Filled(filled.module, filled.weights, warnings=(Notice("random_weights", message),))
     module, misfit = _load(request, name, checkpoint)
     notes = [f"weights: {checkpoint.path.name} ({request.weights}; {origin}, {checkpoint.path})"]

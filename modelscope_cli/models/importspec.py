@@ -34,7 +34,9 @@ def imported_architecture(spec: str, model_args: dict[str, Any], seed: int) -> A
         found = found.module()
     if isinstance(found, nn.Module):
         if model_args:
-            message = f"'{spec}' is a module already built, it takes no '{next(iter(model_args))}'"
+            message = (
+                f"'{spec}' is a module that is already built; it does not take '{next(iter(model_args))}'"
+            )
             raise UsageError(message, f"--model {spec}")
         return Architecture(
             "import",
@@ -46,7 +48,9 @@ def imported_architecture(spec: str, model_args: dict[str, Any], seed: int) -> A
             is_factory=True,
         )
     if not callable(found):
-        message = f"'{spec}' is of type {type(found).__name__}: no torch.nn.Module, nor does it make one"
+        message = (
+            f"'{spec}' is of type {type(found).__name__}: it is not a torch.nn.Module and does not make one"
+        )
         raise UsageError(message, _suggest(module, spec))
 
     def build(num_classes: int | None) -> nn.Module:

@@ -75,7 +75,7 @@ def fill_pretrained(architecture: Architecture, request: ModelRequest, weights: 
         filled = fill_randomly(architecture, request)
         is_float = " and is not quantized" if is_quantized(weights) else ""
         message = (
-            f"'{architecture.name}' has random weights{is_float}, its numbers mean little: {error.message}"
+            f"'{architecture.name}' has random weights{is_float}, so its numbers mean little: {error.message}"
         )
         return Filled(filled.module, filled.weights, warnings=(Notice("random_weights", message),))
     state, sha256 = _read_weights(path)
@@ -148,7 +148,7 @@ def build(architecture: Architecture, num_classes: int | None) -> nn.Module:
 
 def _check_num_classes(architecture: Architecture, num_classes: int | None) -> None:
     if num_classes is not None and not architecture.takes_num_classes:
-        message = f"'{architecture.name}' takes no number of classes, so not '{num_classes}'"
+        message = f"'{architecture.name}' does not take a number of classes, so not '{num_classes}'"
         raise UsageError(message, f"--model {architecture.name}")
 
 

@@ -69,7 +69,7 @@ def _of_timm(path: Path, candidates: tuple[str, ...]) -> Described:
     """
     listed = " or ".join(candidates)
     if not timm_names():
-        message = f"'{path}' seems to be {listed}, by its names and shapes, and timm is not installed"
+        message = f"'{path}' seems to be {listed}, by its names and shapes, but timm is not installed"
         raise UsageError(message, f"pip install {PACKAGES['timm']}")
     called = [name for name in candidates if path.name.startswith(name.partition(":")[2])]
     model = max(called, key=len, default=candidates[0])
@@ -77,7 +77,7 @@ def _of_timm(path: Path, candidates: tuple[str, ...]) -> Described:
     if len(candidates) > 1:
         others = ", ".join(name for name in candidates if name != model)
         by += " and what it is called" if called else ""
-        by += f"; they fit {others}, too: --model NAME --checkpoint {shlex.quote(str(path))} takes another"
+        by += f"; they also fit {others}: --model NAME --checkpoint {shlex.quote(str(path))} takes another"
     return Described(model, by)
 
 
@@ -129,7 +129,7 @@ def _not_recognised(path: Path, found: Identified, format: str) -> ModelscopeErr
     typed = shlex.quote(str(path))
     if format in _PROGRAMS and not found.candidates:
         what, load = _PROGRAMS[format]
-        message = f"'{path}' is {what}: loading it can run code that it holds, so it is not loaded"
+        message = f"'{path}' is {what}: loading it can run code inside it, so it is not loaded"
         call = load.format(file=str(path))
         trusted = f"only if you trust it: --model FILE.py:NAME, a function there that returns {call}"
         return CannotRunError(message, f"modelscope weights {typed}   lists its tensors; {trusted}")
@@ -137,7 +137,7 @@ def _not_recognised(path: Path, found: Identified, format: str) -> ModelscopeErr
         message = f"'{path}' fits several models, whose weights look alike: {', '.join(found.candidates)}"
         return UsageError(message, f"--model {found.candidates[0]} --checkpoint {typed}")
     if found.score < _MIN_SCORE:
-        message = f"'{path}' holds the weights of no torchvision model, and of none of timm"
+        message = f"'{path}' does not hold the weights of a model of torchvision or timm"
         return CannotRunError(message, f"--model path/to/file.py:NAME --checkpoint {typed}")
     message = f"'{path}' is not a torchvision model: nearest is {found.nearest}, {differences(found)}"
     return CannotRunError(message, f"--model {found.nearest} --checkpoint {typed} --no-strict")

@@ -12,4 +12,4 @@ def uncompiled(module: nn.Module) -> nn.Module:
 def compiled_notes(module: nn.Module) -> tuple[str, ...]:
     """Say of a compiled model how it is looked at; nothing of any other."""
     is_compiled = uncompiled(module) is not module
-    return ("torch.compile: the model is looked at uncompiled",) if is_compiled else ()
+    return ("torch.compile: the model is inspected uncompiled",) if is_compiled else ()

@@ -13,7 +13,7 @@ def absurdity(value: float) -> str | None:
     if not math.isfinite(value):
         return "not a finite number"
     if abs(value) > LARGEST:
-        return f"beyond {LARGEST:g}, where it means nothing"
+        return f"beyond {LARGEST:g}, which is meaningless"
     if value and abs(value) < SMALLEST:
-        return f"nearer to 0 than {SMALLEST:g}, where it means nothing"
+        return f"nearer to 0 than {SMALLEST:g}, which is meaningless"
     return None

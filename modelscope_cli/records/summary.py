@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from modelscope_cli.records.run import Record, Shape
 
 # Notes of layers that are not called and take part all the same.
-USED = "used without a call, by its parameters or buffers"
+USED = "used without a call, through its parameters or buffers"
 INSIDE = "only what is inside it is called"
 
 

@@ -83,7 +83,9 @@ def check_figure(path: Path, is_forced: bool) -> None:
         CannotRunError: it cannot be written where it is asked for (exit 4).
     """
     if path.suffix.lower() not in SUFFIXES:
-        raise UsageError(f"'--plot {path}' ends in none of {', '.join(SUFFIXES)}", f"--plot {path.stem}.png")
+        raise UsageError(
+            f"'--plot {path}' does not end in one of {', '.join(SUFFIXES)}", f"--plot {path.stem}.png"
+        )
     check_file(path, is_forced)
 
 

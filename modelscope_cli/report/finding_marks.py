@@ -143,7 +143,7 @@ def explain_marks(
     handles: list[Any] = [Patch(color=MISSING, label=missing), *marks]
     if is_marked:
         look: dict[str, Any] = {"ls": "", "marker": ">", "mfc": ACCENT, "mec": "white"}
-        handles.append(Line2D([], [], **look, label="since when something is wrong, and its code"))
+        handles.append(Line2D([], [], **look, label="the step from which something is wrong, and its code"))
     width, height = figure.get_size_inches()
     look = {"ncols": len(handles), "frameon": False, "fontsize": 8, "borderaxespad": 0.0}
     corner = (place[0] / width, 1 - place[1] / height)

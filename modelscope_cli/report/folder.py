@@ -99,7 +99,7 @@ def check_file(path: Path, is_forced: bool) -> None:
     if not os.access(path.parent if is_plain else path, os.W_OK):
         raise CannotRunError(f"cannot write '{path}': '{path.parent}' is not writable", f"ls -ld {folder}")
     if path.is_file() and not is_forced:
-        raise UsageError(f"'{path}' is there already", _again())
+        raise UsageError(f"'{path}' already exists", _again())
 
 
 def _again() -> str:
@@ -170,9 +170,7 @@ class OutputFolder:
         for file in sorted(stage.iterdir()):
             file.replace(target / file.name)
         if is_taken:
-            message = (
-                f"another run has written to '{self.path}' meanwhile; the result of this one is in '{target}'"
-            )
+            message = f"another run has written to '{self.path}' in the meantime; the result of this one is in '{target}'"
             raise CannotRunError(message, f"ls {shlex.quote(str(target))}")
 
     def begun(self) -> Path:

@@ -112,10 +112,10 @@ def plot(record: Any, file: str | PathLike[str] | None, picture: str | None) -> 
 def _draw(record: Any, picture: str | None) -> Any:
     pictures = getattr(views.pictures_of(record.command), "PICTURES", None)
     if not pictures:
-        raise UsageError(f"{record.command} draws no figure of its record", "record.to_rows()")
+        raise UsageError(f"{record.command} does not draw figures", "record.to_rows()")
     if picture is not None and picture not in pictures:
         near = nearest(picture, pictures)
-        what = f"'{picture}' is not a picture of {record.command}" + (f": {near}" if near else "")
+        what = f"'{picture}' is not a figure of {record.command}" + (f": {near}" if near else "")
         raise UsageError(what, f"one of {', '.join(pictures)}")
     if not len(record):
         raise UsageError("there is nothing to draw: the record has no rows", "print(record)")

@@ -8,9 +8,9 @@ from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 _N_UNKNOWN = 8
 _N_ERRORS = 3
 _LOADS = {
-    "yes": "torch.load takes it with weights_only=True",
-    "with names": "torch.load takes it with weights_only=True once these names are allowed",
-    "no": "torch.load does not take it with weights_only=True",
+    "yes": "torch.load accepts it with weights_only=True",
+    "with names": "torch.load accepts it with weights_only=True once these names are allowed",
+    "no": "torch.load does not accept it with weights_only=True",
     "unasked": "torch.load does not unpickle it",
 }
 
@@ -31,10 +31,10 @@ def warnings_of(safety: Safety) -> tuple[Notice, ...]:
         notices.append(Notice("foreign_code", f"a full load would run: {names}"))
     if safety.unread:
         places = some(safety.unread, _N_UNKNOWN)
-        notices.append(Notice("more_pickles", f"more pickles are in it than torch.load reads: {places}"))
+        notices.append(Notice("more_pickles", f"it holds more pickles than torch.load reads: {places}"))
     if safety.errors:
         errors = some(safety.errors, _N_ERRORS)
-        notices.append(Notice("not_read", f"what is in it is not known to the end: {errors}"))
+        notices.append(Notice("not_read", f"it could not be examined to the end: {errors}"))
     return tuple(notices)
 
 

@@ -38,7 +38,7 @@ def render_table(sheet: Sheet, width: int | None) -> RenderableType:
         keys = ", ".join(column.key for column in dropped)
         parts += [
             Text(),
-            Text(f"not shown for lack of width: {keys}  (--columns picks, --json has all)", "dim"),
+            Text(f"not shown for lack of width: {keys}  (choose with --columns; --json has all)", "dim"),
         ]
     return Group(*parts)
 

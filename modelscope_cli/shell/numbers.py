@@ -21,7 +21,9 @@ def real(*names: str, **settings: Any) -> Any:
 def _at_most(most: int) -> Callable[[int | None], int | None]:
     def check(value: int | None) -> int | None:
         if value is not None and abs(value) > most:
-            raise typer.BadParameter(f"{_short(value)} is more than {most}, the most that makes sense here")
+            raise typer.BadParameter(
+                f"{_short(value)} is more than {most}, the largest value that makes sense here"
+            )
         return value
 
     return check

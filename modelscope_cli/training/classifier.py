@@ -94,5 +94,7 @@ def _copied(module: nn.Module) -> nn.Module:
         return copy.deepcopy(module)
     except Exception as error:
         what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        message = f"a training leaves your model alone and learns in a copy, which cannot be made: {what}"
-        raise CannotRunError(message, "give 'path/to/file.py:Class', which is built anew") from error
+        message = f"training uses a copy of your model, which cannot be made: {what}"
+        raise CannotRunError(
+            message, "give 'path/to/file.py:Class', which is built again each time"
+        ) from error

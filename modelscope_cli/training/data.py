@@ -201,7 +201,7 @@ class Batches:
                 yield batch
         if is_empty:
             raise CannotRunError(
-                "not one image could be read", "give a folder with one folder of images a class"
+                "not one image could be read", "give a folder with one folder of images for each class"
             )
 
 
@@ -255,7 +255,7 @@ def open_folder(folder: Path, size: int, seed: int) -> TrainingData:
     try:
         found = ImageFolder(str(folder), is_valid_file=_is_picture, allow_empty=True)
     except FileNotFoundError as error:
-        message = f"'{folder}' holds no folders: one for each class is needed, with its images"
+        message = f"'{folder}' holds no folders: it needs one for each class, with its images"
         raise CannotRunError(message, here) from error
     files = found.samples
     filled = sorted({label for _, label in files})

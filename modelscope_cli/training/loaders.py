@@ -30,11 +30,11 @@ class UserBatches:
             if batch is end:
                 if number == 0:
                     raise UsageError(
-                        f"'{self._name}' gives no batches", "an iterable that starts anew each time"
+                        f"'{self._name}' yields no batches", "an iterable that starts again each time"
                     )
                 return
             if not _is_batch(batch):
-                message = f"'{self._name}' gives a {type(batch).__name__}, not two tensors (inputs, targets)"
+                message = f"'{self._name}' yields a {type(batch).__name__}, not two tensors (inputs, targets)"
                 raise UsageError(message, "yield inputs, targets")
             yield batch[0], batch[1]
 
@@ -56,7 +56,7 @@ class LoaderData:
         self._loaders: list[Any] = (list(several) or [None])[:2] if is_several else [loaders]
         for loader in self._loaders:
             if not isinstance(loader, Iterable):
-                message = f"'{name}' gives a {type(loader).__name__}, nothing to take batches from"
+                message = f"'{name}' is a {type(loader).__name__}, which does not yield batches"
                 raise UsageError(message, "return a DataLoader, or (train, valid)")
         self.source = name
         self.classes = _classes(self._loaders[0])

@@ -22,7 +22,7 @@ class Sweep:
     Attributes:
         low, high: first and last learning rate.
         smoothing: weight of the past in the smoothed loss, 0..1.
-        diverged: stop once the smoothed loss is so many times its least value.
+        diverged: stop once the smoothed loss is so many times its lowest value.
     """
 
     low: float = 1e-5
@@ -73,7 +73,7 @@ class LrSweep(Callback):
         self._average = smoothing * self._average + (1 - smoothing) * loss
         self.smoothed.append(self._average / (1 - smoothing ** len(self.losses)))
         if self.smoothed[-1] > self.sweep.diverged * min(self.smoothed):
-            self.stopped = f"diverged: the smoothed loss is {self.sweep.diverged:g} times its least value"
+            self.stopped = f"diverged: the smoothed loss is {self.sweep.diverged:g} times its lowest value"
             raise CancelFit
 
     def after_batch(self, run: Runner) -> None:

@@ -57,7 +57,7 @@ def lrfind(
         low, high: the first and the last learning rate, `--from` and `--to`.
         steps: on the way from one to the other, by a factor, or evenly where it is `linear`.
         smoothing: weight of the past in the smoothed loss, from 0 to below 1.
-        diverged: stop once the smoothed loss is so many times its least value.
+        diverged: stop once the smoothed loss is so many times its lowest value.
         batch: images in a step; a loader has batches of its own.
         optimizer, label_smoothing, weight_decay: as on the command line.
         init, activation, leak, subtract, maximum, norm_layer: what is changed in the model before.

@@ -146,21 +146,17 @@ def name_model(
 def check_source(source: "DataSource", request: TrainRequest, n_trainings: int) -> None:
     """Refuse data that cannot give what was asked for (exit 2)."""
     if request.patience and not source.has_held_out:
-        message = (
-            f"'--patience {request.patience}' looks at validation images, and '{source.source}' has none"
-        )
+        message = f"'--patience {request.patience}' needs validation images, and '{source.source}' has none"
         raise UsageError(message, "give a pair of loaders: data=(training, held_out)")
     if n_trainings > 1 and not source.starts_anew:
-        message = (
-            f"'{source.source}' can be gone through only once, and {n_trainings} trainings were asked for"
-        )
+        message = f"'{source.source}' can be iterated only once, and {n_trainings} trainings were asked for"
         raise UsageError(message, "give a DataLoader, or a list of batches")
 
 
 def check_one_source(data: Any, loaders: str | None) -> None:
     """Refuse two places that the data come from (exit 2)."""
     if loaders is not None and data is not None:
-        shown = f"the folder '{data}'" if isinstance(data, str | PathLike) else "the data handed over"
+        shown = f"the folder '{data}'" if isinstance(data, str | PathLike) else "the data passed in"
         raise UsageError(f"'--loaders {loaders}' and {shown} exclude each other", f"--loaders {loaders}")
 
 
@@ -208,7 +204,9 @@ def variants_of(request: TrainRequest, vary: Sequence[str]) -> tuple[Variant, ..
         field = _field(name)
         if field not in _VARIED:
             near = nearest(field, _VARIED)
-            message = f"'--vary {typed}' names no option that can be varied" + (f": {near}" if near else "")
+            message = f"'--vary {typed}' does not name an option that can be varied" + (
+                f": {near}" if near else ""
+            )
             raise UsageError(message, f"--vary {'|'.join(map(_dashed, _VARIED))}=A,B")
         words = [word.strip() for word in values.split(",") if word.strip()]
         if not equals or not words:

@@ -37,7 +37,7 @@ def find_disagreements(ranks: Sequence[Rank]) -> Iterator[Event]:
     usual = statistics.median_low(sorted(rank.n_steps for rank in ranks))
     for number, rank in enumerate(ranks):
         if rank.exit_code not in (0, ranks[0].exit_code):
-            how = "without a last word" if rank.exit_code is None else f"with exit code {rank.exit_code}"
+            how = "without saying how" if rank.exit_code is None else f"with exit code {rank.exit_code}"
             yield Event(
                 rank.n_steps, "rank", f"rank {number} ended {how}, after {counted(rank.n_steps, 'step')}"
             )
@@ -57,9 +57,7 @@ def find_disagreements(ranks: Sequence[Rank]) -> Iterator[Event]:
             for number in _odd_ones(norms):
                 if number not in named:
                     named.add(number)
-                    message = (
-                        f"rank {number} disagrees: from step {step} on its {what} of {key[1]} is another"
-                    )
+                    message = f"rank {number} disagrees: from step {step} on its {what} of {key[1]} differs"
                     yield Event(step, "rank", message)
 
 

@@ -213,7 +213,9 @@ class PassWatch:
         if now.model is None or x is None or (key := now.count(call.name)) is None:
             return
         if now.open[-1].functions[call.name] > MOST_CALLS:
-            message = f"of more than {MOST_CALLS} {call.name} in one call of a module the first are looked at"
+            message = (
+                f"of more than {MOST_CALLS} {call.name} in one call of a module only the first are recorded"
+            )
             self._guard.tell_once("many-calls", message)
             return
         now.model.flags.see(OUTPUT, *key, x)

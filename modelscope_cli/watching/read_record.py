@@ -71,7 +71,7 @@ def _model(begin: Entry, models: str) -> ModelInfo:
 def _without_steps(end: Entry) -> str:
     ran = f"ran backward {counted(int(end['backward']), 'time')}"
     if models := [str(model) for model in end.get("models", ())]:
-        return f"{ran}, and no step was seen: no parameter of {some(models)} was seen to change"
+        return f"{ran}, but no step was seen: no parameter of {some(models)} was seen to change"
     why = "no model was seen to run (it is compiled, or is not an nn.Module)"
     return (
         f"{ran}, but no optimizer of torch.optim was seen to step, and {why}: nothing is known of its steps"
@@ -82,9 +82,7 @@ def _notices(series: RunSeries, first: RankLog) -> Iterator[Notice]:
     end, script = first.end, str(first.begin.get("script", ""))
     kinds = Counter(event.kind for event in series.events)
     if end is None:
-        yield Notice(
-            "killed", f"the log ends at step {first.n_steps} without a last word: the run was killed"
-        )
+        yield Notice("killed", f"the log ends at step {first.n_steps} without saying how: the run was killed")
     elif not first.steps and kinds["skipped"]:
         yield Notice("all-skipped", "no step was taken: the gradients were never finite")
     elif not first.steps and end.get("backward"):

@@ -49,8 +49,8 @@ def alone() -> Iterator[None]:
     """
     process = os.getpid()
     if process in _watching:
-        message = "this process is watched already: what two of them saw could not be told apart"
-        raise UsageError(message, "leave the first watch before the next, or give it several models")
+        message = "this process is already being watched: two watches could not be told apart"
+        raise UsageError(message, "end the first watch before the next, or give it several models")
     _watching.add(process)
     try:
         yield
@@ -296,10 +296,12 @@ class Recorder:
             what = f"the loss is a sum over {n:,} values, so its gradients are that many times larger"
             self._guard.tell_once(SUMMED, f"{what}{self._at()}")
         if has_wrong_sign(tensors):
-            self._guard.tell_once(WRONG_SIGN, f"the steps make larger what is to be small{self._at()}")
+            self._guard.tell_once(WRONG_SIGN, f"the steps increase what should decrease{self._at()}")
         if (shapes := broadcast_in(tensors)) is not None:
             given, made = shapes
-            what = f"a prediction of shape {given} is held against a target so that the difference has {made}"
+            what = (
+                f"a prediction of shape {given} is compared with a target so that the difference has {made}"
+            )
             self._guard.tell_once(BROADCAST, f"{what}{self._at()}")
 
     def _at(self) -> str:

@@ -106,7 +106,9 @@ def watch(
     folder = Path(out) if out is not None else None
     if report is not None:
         if what is not None:
-            raise UsageError(f"--report '{report}' runs no script, '{what}' is one too many", "leave it out")
+            raise UsageError(
+                f"--report '{report}' runs no script, so '{what}' is one argument too many", "leave it out"
+            )
         from modelscope_cli.watching.conclude import conclude
         from modelscope_cli.watching.read_record import read_record
 
@@ -137,5 +139,5 @@ def _check(every: int | None, steps: int | None, abort_on: str | None, patterns:
         check_choice("reason to abort", abort_on, ABORT_ON)
     for pattern in patterns:
         if parse_pattern(pattern).is_positional:
-            message = f"layer pattern '{pattern}' speaks of calls; every call of a layer is watched"
+            message = f"layer pattern '{pattern}' names calls; every call of a layer is watched"
             raise UsageError(message, f"--layer '{parse_pattern(pattern).body}'")

@@ -110,9 +110,9 @@ def test_every_way_of_clipping_leaves_frozen_weights_alone(measure, unchanged, c
 @pytest.mark.parametrize(
     ("pattern", "quoted"),
     [
-        ("nothing", "'nothing' matches nothing"),
+        ("nothing", "'nothing' matches no layer"),
         ("relu", "relu' matches only layers without parameters"),
-        ("conv@1", "'conv@1' speaks of calls, which are not known beforehand here"),
+        ("conv@1", "'conv@1' names calls, which are not known here yet"),
         ("re:[", "'re:['"),
     ],
 )

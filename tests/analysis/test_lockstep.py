@@ -161,7 +161,7 @@ def test_patterns_are_of_both_models():
     assert [row.label for row in compare(net, twin, layers=["relu"], exclude=["b"])] == ["relu", "relu#1"]
     with pytest.raises(CannotRunError, match="no layer of --layer 'extra' is called"):
         compare(net, twin, layers=["extra"])
-    with pytest.raises(UsageError, match="'nothing' matches nothing"):
+    with pytest.raises(UsageError, match="'nothing' matches no layer"):
         compare(net, twin, layers=["nothing"])
     with pytest.raises(UsageError, match="'relu#1' speaks of calls"):
         compare(net, twin, layers=["relu#1"])

@@ -62,7 +62,7 @@ def test_a_loader_that_shuffles_gives_the_same_twice_and_draws_from_nobody():
 
 def test_what_no_model_takes_is_refused():
     model = tiny_resnet()
-    with pytest.raises(UsageError, match="can be gone through only once"):
+    with pytest.raises(UsageError, match="can be iterated only once"):
         ms.stats(model, iter([torch.rand(1, 3, 32, 32)]))
     with pytest.raises(UsageError, match="no tensor is among the named inputs"):
         ms.stats(model, {"x": 1})

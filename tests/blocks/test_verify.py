@@ -71,7 +71,7 @@ def test_a_changed_report_is_found(kept):
 def test_another_model_is_found(kept):
     changed(kept / "run.json", "tiny_resnet.safetensors", "sick.safetensors")
     record = ms.verify(kept, sample=1)
-    assert record.differences[0] == "they differ in the model"
+    assert record.differences[0] == "the runs differ in the model"
     assert not record.blocks[0].passed
 
 

@@ -136,7 +136,10 @@ def test_epsilon_0_saves_the_picture_itself_and_failure_is_no_error(run, cwd, sa
     outcome = run("attack {star} {squeezenet} --steps 3 --epsilon 0 --out out --format table")
     assert (levels(cwd / "out" / "adversarial.png") == seen_by_the_model(samples / "star.png")).all()
     assert (levels(cwd / "out" / "perturbation.png") == 128).all()
-    assert "no, the model still says star (exit code 0 all the same: an attack is not a check)" in outcome.out
+    assert (
+        "no, the model still predicts star (the exit code is still 0: an attack is not a check)"
+        in outcome.out
+    )
     assert "warning" not in outcome.err
 
 

@@ -229,7 +229,7 @@ def test_every_other_format_shows_the_finding(run, format):
 
 def test_a_baseline_lets_only_new_findings_fail(run, cwd):
     written = run(f"{QUICK} --fail-on warning --ignore MS207 --baseline known.json --update-baseline")
-    assert "wrote known.json: 1 finding is are are known from now on" in written.err
+    assert "wrote known.json: 1 finding is known from now on" in written.err
     document = {"schema": "modelscope/baseline/2", "findings": [{**KNOWN, "value": 0.875}]}
     assert json.loads((cwd / "known.json").read_text()) == document
     before = (cwd / "known.json").read_bytes()

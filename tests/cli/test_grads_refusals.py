@@ -44,8 +44,8 @@ TABLE = [
     ("{tiny} --table batch-norm", 2, "'--table batch-norm'", "--mode train"),
     ("{tiny} --table activations --columns ratio", 2, "'ratio' in --columns", "--columns name,"),
     # what is trained
-    ("{tiny} --freeze nothing", 2, "'nothing' matches nothing", "types present"),
-    ("{tiny} --train-only nothing", 2, "'nothing' matches nothing", "types present"),
+    ("{tiny} --freeze nothing", 2, "'nothing' matches no layer", "types present"),
+    ("{tiny} --train-only nothing", 2, "'nothing' matches no layer", "types present"),
     ("{tiny} --freeze type:ReLU", 2, "'--freeze type:ReLU' matches only layers without", "modelscope"),
     ("{tiny} --freeze conv@1", 2, "'conv@1' speaks of calls", "'conv'"),
     ("{tiny} --freeze '*'", 2, "nothing is left to train", "leave out --freeze"),

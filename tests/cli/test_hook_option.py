@@ -195,7 +195,7 @@ def test_a_function_speaks_on_stderr(run):
         (
             "grads {star} {healthy} --no-save --hook full-backward:zero@block1.conv1 --freeze conv --freeze bn",
             "--hook 'full-backward:zero@block1.conv1' leaves some tensors alone, such as the gradient at the "
-            "input of block1.conv1: its inputs take no gradient",
+            "input of block1.conv1: its inputs do not take gradients",
         ),
         (
             "stats -m vit_b_32 -w none --input-shape 1,3,224,224 -l heads.head --hook 'zero@re:layer_0.*out_proj'",
@@ -216,7 +216,7 @@ WRONG = [
     ("grads", "prr:zero@conv", 2, "unknown kind 'prr' at character 1: did you mean pre", "--hook 'pre:zero@conv'"),
     ("stats", "clamp=1@conv", 2, "clamp takes 2 arguments, not 1, at character 6", "--hook 'clamp=-1,1@conv1'"),
     ("stats", "scale=x@conv", 2, "'x' is not a number at character 7", "--hook 'scale=2@conv1'"),
-    ("stats", "zero@nothing", 2, "--hook 'zero@nothing': layer pattern 'nothing' matches nothing", "types present"),
+    ("stats", "zero@nothing", 2, "--hook 'zero@nothing': layer pattern 'nothing' matches no layer", "types present"),
     ("featuremaps", "zero@conv@3", 2, "'conv' has 1 call,", "--hook 'zero@conv'"),
     ("stats", "grad:zero@conv", 2, "stats runs no backward pass", "modelscope grads --hook 'grad:zero@conv'"),
     ("predict", "param-grad:zero@conv", 2, "predict runs no backward pass", "modelscope grads --hook"),

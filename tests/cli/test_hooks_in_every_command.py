@@ -80,7 +80,7 @@ def test_diff_of_two_sides_hooked_alike(run):
     ("line", "quoted", "hint"),
     [
         ("prune {star} {tiny} --hook grad:zero@conv", "prune runs no backward pass", "modelscope grads"),
-        ("ablate {star} {tiny} --hook zero@nothing", "'nothing' matches nothing", "types present"),
+        ("ablate {star} {tiny} --hook zero@nothing", "'nothing' matches no layer", "types present"),
         ("attack {star} {tiny} --hook zreo@conv", "unknown action 'zreo'", "zero@"),
         ("diff {TINY} {TINY} --hook zero@conv", "'--hook", "--input-shape"),
         ("diff {TINY} {star} --hook zero@conv", "nothing to compare", "--b-"),

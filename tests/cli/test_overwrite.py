@@ -29,7 +29,7 @@ FILES = [
 def test_an_old_file_is_kept_until_forced(run, refused, cwd, line, name):
     (cwd / name).write_text("mine")
     message, hint = refused(line, 2)
-    assert message == f"error: '{name}' is there already"
+    assert message == f"error: '{name}' already exists"
     assert (cwd / name).read_text() == "mine"
     assert [path.name for path in cwd.iterdir()] == [name]
     pasted = re.sub("[{}]", r"\g<0>\g<0>", hint.removeprefix("hint: modelscope "))

@@ -104,8 +104,8 @@ def test_labels_of_ones_own(run, cwd, logits, name):
     [
         ("one\ntwo\n", "'labels.json' has 2 labels, the model 10 classes"),
         ("[1, 2]", "'1' is not a label"),
-        ('{"0": "a", "2": "b"}', "of 2 labels none has the index 1"),
-        ('{"a": "b"}', "none has the index 0"),
+        ('{"0": "a", "2": "b"}', "none of the 2 labels has the index 1"),
+        ('{"a": "b"}', "none of the 1 labels has the index 0"),
         ('["a", "b"', "delimiter"),
         ("  \n", "it is empty"),
         (b"\xff\xfe\x00", "it is not text"),

@@ -50,7 +50,7 @@ def test_what_is_found_is_told_with_its_place_and_the_verdict(run, files):
     outcome = run("weights evil.pt --format table", expect=1)
     assert "system('exit 0') (evil/data.pkl, byte" in outcome.err
     assert "it runs a program or Python code" in outcome.err
-    assert "torch.load does not take it with weights_only=True" in outcome.out
+    assert "torch.load does not accept it with weights_only=True" in outcome.out
     document = run("weights evil.pt --json", expect=1).json
     assert document["foreign"] == [f"{os.system.__module__}.system"]
     assert document["safety"]["rank"] == "dangerous"
@@ -104,7 +104,7 @@ def test_an_archive_is_described_as_torch_loads_it(run, cwd):
         new.writestr("a/xdata.pkl", b"\x80\x02}.")
     outcome = run("weights b.pt")
     assert outcome.column("name") == ["hidden"]
-    assert "more pickles are in it than torch.load reads: a/xdata.pkl" in outcome.err
+    assert "it holds more pickles than torch.load reads: a/xdata.pkl" in outcome.err
 
 
 def test_check_has_a_rule_for_it(run, files, samples):

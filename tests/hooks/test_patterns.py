@@ -98,7 +98,7 @@ def test_a_range_beyond_the_calls_takes_those_that_are_there_and_says_so() -> No
     args = (torch.empty(1, 3, 64, 64, device="meta"),)
     selection = select(resnet(), ["linear@1..4", "conv@1..2"], [], args)
     assert selection.wanted == {("fc", 0), ("conv1", 0), ("layer1.0.conv1", 0)}
-    assert selection.notes == ("layer 'linear@1..4' takes what is there: 1 call",)
+    assert selection.notes == ("layer 'linear@1..4' uses those that exist: 1 call",)
 
 
 class ScaledStdConv2d(torch.nn.Conv2d):
@@ -201,7 +201,7 @@ def test_what_means_nothing_is_a_usage_error_that_quotes_it(pattern: str) -> Non
 
 
 def test_matching_nothing_names_near_layers_and_the_types_present() -> None:
-    with pytest.raises(UsageError, match=r"'layer1\.0\.conv9' matches nothing") as caught:
+    with pytest.raises(UsageError, match=r"'layer1\.0\.conv9' matches no layer") as caught:
         matched("layer1.0.conv9")
     hint = caught.value.hint or ""
     assert "layer1.0.conv" in hint

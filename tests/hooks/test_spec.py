@@ -115,7 +115,7 @@ WRONG = [
     ("save=x.pt@c", ": 'x.pt' is not a file that ends in .safetensors at character 6", "--hook 'save=FILE."),
     ("call=fn@c", ": 'fn' is not of the form path/to/file.py:function at character 6", "--hook 'call=path"),
     ("call=:fn@c", ": ':fn' is not of the form", "--hook 'call=path/to/hooks.py:fn@conv1'"),
-    ("call=a.py:f[3]@c", ": call takes no '[3]': its function sees everything at character 12", "--hook 'call="),
+    ("call=a.py:f[3]@c", ": call takes no '[3]': its function gets everything at character 12", "--hook 'call="),
     ("zero[3@c", ": '[' is not closed at character 5", "--hook 'zero[3,7]@conv1'"),
     ("zero[3]x@c", ": 'x' is neither [channels] nor (index) at character 8", "--hook 'zero[3]@conv1'"),
     ("scale[3]=2@c", ": the argument of scale stands before '[3]' at character 9", "--hook 'scale=2[3]@c'"),

@@ -110,8 +110,8 @@ def test_a_file_whose_name_begins_so_is_that_file(tmp_path, monkeypatch):
     ("content", "message", "hint"),
     [
         (None, "list of images 'list.txt' does not exist", "ls ."),
-        ("", "list of images 'list.txt' is empty", "one path a line"),
-        ("\n \n", "list of images 'list.txt' is empty", "one path a line"),
+        ("", "list of images 'list.txt' is empty", "one path per line"),
+        ("\n \n", "list of images 'list.txt' is empty", "one path per line"),
         ("here.png\ngone.png\n", "line 2 of 'list.txt': 'gone.png' does not exist", ""),
         ("folder\n", "line 1 of 'list.txt': 'folder' is a folder", "find folder -name"),
     ],

@@ -167,7 +167,7 @@ def test_no_strict_warns_and_loads_the_rest(tmp_path: Path, state: State) -> Non
 @pytest.mark.parametrize("strict", [True, False])
 def test_another_architecture_is_said_in_one_line(tmp_path: Path, state: State, strict: bool) -> None:
     error = rejected(saved(tmp_path, state), "mnasnet0_5", strict=strict)
-    assert "is of another architecture: 0 of" in error.message
+    assert "is for another architecture: 0 of" in error.message
     assert len(error.message) < 200 + len(str(tmp_path))
 
 
@@ -236,7 +236,7 @@ def test_categories_that_are_no_list_are_ignored_with_a_warning(tmp_path: Path, 
 
 
 def test_models_without_classes_take_no_number(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="'raft_small' takes no number of classes, so not '3'"):
+    with pytest.raises(UsageError, match="'raft_small' does not take a number of classes, so not '3'"):
         load_model(ModelRequest("raft_small", "none", num_classes=3))
 
 

@@ -153,7 +153,7 @@ def test_metadata_decides_between_look_alikes(tmp_path: Path) -> None:
 
 def test_of_no_model_and_of_nearly_one(tmp_path: Path) -> None:
     torch.save({"a": torch.ones(1)}, tmp_path / "own.pt")
-    with pytest.raises(CannotRunError, match="holds the weights of no torchvision model"):
+    with pytest.raises(CannotRunError, match="does not hold the weights of a model"):
         recognise(ModelRequest(str(tmp_path / "own.pt")))
     module = skeleton("resnet18")
     module.fc = nn.Identity()

@@ -75,7 +75,7 @@ def test_a_script_is_one_layer_and_that_is_said(make: Any) -> None:
         truth = small()(X).double()
     assert (row.type, row.shape) == ("Small", (2, 3))
     assert row.mean == pytest.approx(float(truth.mean()), rel=1e-5)
-    assert "no hook reaches inside the model (Small)" in " ".join(told.notes)
+    assert "hooks cannot reach inside the model (Small)" in " ".join(told.notes)
     record = ms.summary(model, X)
     assert (record.totals.macs, record.totals.calls) == (2 * MACS, 1)
     assert record.totals.params == sum(parameter.numel() for parameter in model.parameters())
@@ -172,7 +172,7 @@ def test_a_compiled_model_is_looked_at_uncompiled() -> None:
     record = ms.stats(compiled, X, progress=told)
     plain = ms.stats(small(), X)
     assert [(row.name, row.mean) for row in record.layers] == [(row.name, row.mean) for row in plain.layers]
-    assert "torch.compile: the model is looked at uncompiled" in told.notes
+    assert "torch.compile: the model is inspected uncompiled" in told.notes
     inside = Around(torch.compile(small(), backend=_refuse)).eval()
     assert [row.type for row in ms.stats(inside, X).layers] == [*(row.type for row in plain.layers), "Linear"]
     with pytest.raises(Exception, match="was compiled"):

@@ -188,7 +188,7 @@ def test_a_figure_is_drawn_and_saved(record, tmp_path):
     figure = record.plot(tmp_path / "stats.svg")
     assert (tmp_path / "stats.svg").read_text().startswith("<?xml")
     assert figure._repr_png_().startswith(b"\x89PNG")
-    with pytest.raises(UsageError, match="ends in none of"):
+    with pytest.raises(UsageError, match="does not end in one of"):
         record.plot(tmp_path / "stats.xyz")
 
 

@@ -66,7 +66,7 @@ def test_lines_and_loss_of_a_watched_training_share_a_linear_axis_of_steps():
     assert list(line.get_xdata()) == list(range(60))
     assert all([22, 22] in [list(line.get_xdata()) for line in axes.lines] for axes in (mean, std, falling))
     assert "MS705" in words(figure)
-    assert {"loss", "learning rate", "since when something is wrong"} <= set(words(figure))
+    assert {"loss", "learning rate", "the step from which something is wrong"} <= set(words(figure))
 
 
 def test_a_validation_loss_stands_beside_the_loss_over_the_same_steps():
@@ -99,7 +99,7 @@ def test_dead_units_have_a_sequential_palette_and_the_code_behind_their_row():
     assert code.xy[1] == 1  # the second row
     (triangle,) = [line for line in figure.axes[0].lines if line.get_marker() == ">"]
     assert (list(triangle.get_xdata()), list(triangle.get_ydata())) == ([22], [1])
-    assert {"not recorded", "over 90 % zero", "since when something is wrong, and its code"} <= set(
+    assert {"not recorded", "over 90 % zero", "the step from which something is wrong, and its code"} <= set(
         words(figure)
     )
 
@@ -167,7 +167,7 @@ def range_test(stopped: str, suggestion: Suggestion) -> LrfindRecord:
     [
         ("the end of the range", "the sweep ended at the end of the range"),
         (
-            "diverged: the smoothed loss is 4 times its least value",
+            "diverged: the smoothed loss is 4 times its lowest value",
             "the sweep ended because the loss diverged",
         ),
         ("the loss was not finite at step 9", "the sweep ended because the loss was not finite at step 9"),

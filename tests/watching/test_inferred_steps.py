@@ -208,7 +208,7 @@ def test_a_record_says_how_often_backward_ran_and_that_nothing_changed(recorded)
     assert (seen.steps, seen.facts.backwards) == (0, 3)
     (notice,) = seen.run.warnings
     assert notice.message == (
-        "loop.py ran backward 3 times, and no step was seen: no parameter of Net was seen to change"
+        "loop.py ran backward 3 times, but no step was seen: no parameter of Net was seen to change"
     )
     trained = recorded(lambda: train(through_data))
     assert (trained.steps, trained.facts.backwards, trained.run.warnings) == (4, 4, ())

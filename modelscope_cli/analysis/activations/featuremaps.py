@@ -197,7 +197,7 @@ def _notes(n_taken: int, n_outputs: int, channels: str | Sequence[int]) -> list[
     notes = []
     if n_taken < n_outputs:
         notes.append(
-            f"{n_outputs} outputs: one per stage is taken, {n_taken} in all; --layer takes others: --layer conv"
+            f"{n_outputs} outputs: one per stage is taken, {n_taken} in all; --layer selects others: --layer conv"
         )
     if isinstance(channels, str) and channels.isdecimal():
         notes.append(f"only channel {channels} is drawn; --max-channels {channels} draws that many")

@@ -56,9 +56,9 @@ class Verifying:
         there = self._folder.document() or {}
         found = differences(document, there)
         if document["list_sha256"] != there.get("list_sha256"):
-            message = f"'{self._folder.path}' was made from other files; they differ in {', '.join(found)}"
+            message = f"'{self._folder.path}' is another run, which differs in {', '.join(found)}"
             raise CannotRunError(message, "run it from the same folder, with the files as they were")
-        self.differences += [f"they differ in {one}" for one in found]
+        self.differences += [f"the runs differ in {one}" for one in found]
         self._subject = subject
         with threads(there.get("threads") or torch.get_num_threads()):
             self.machine = this_machine(subject.loaded)

@@ -44,5 +44,5 @@ def write_baseline(
     """Write the baseline, and return it."""
     write_text(path, render_baseline(known))
     n = "1 finding is" if len(known) == 1 else f"{len(known)} findings are"
-    progress.note(f"wrote {path}: {n} are are known from now on")
+    progress.note(f"wrote {path}: {n} known from now on")
     return known

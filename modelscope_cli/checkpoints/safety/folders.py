@@ -111,7 +111,9 @@ def _scan_objects(path: Path) -> Safety:
         try:
             places = _objects(path.parent / _METADATA, path.name)
         except (ValueError, OSError, AttributeError, TypeError, KeyError) as error:
-            return _not_read(path, f"'{_METADATA}' does not say what stands where ({type(error).__name__})")
+            return _not_read(
+                path, f"'{_METADATA}' does not say where its values are ({type(error).__name__})"
+            )
         for name, offset, length in places:
             scanner.look(window(file, offset, min(length, max(0, nbytes - offset))), f"object '{name}'")
     return scanner.result(str(path), _ALL_LOADED)

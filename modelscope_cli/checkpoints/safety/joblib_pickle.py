@@ -41,7 +41,7 @@ def _width(dtype: Any) -> int | None:
     )
     match = re.fullmatch(r"([a-zA-Z])(\d{1,9})", code) if isinstance(code, str) else None
     if match is None:
-        raise ValueError("an array of a dtype that cannot be known")
+        raise ValueError("an array of a dtype that cannot be determined")
     has_fields = isinstance(dtype.state, tuple) and len(dtype.state) > 4 and dtype.state[4]
     if match[1] == "O" or (has_fields and len(dtype.state) > 7 and dtype.state[7] & _HAS_OBJECT):
         return None

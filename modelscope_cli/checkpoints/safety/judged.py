@@ -28,7 +28,7 @@ _TYPES = (
     "NotImplementedType",
     "NoneType",
 )
-_COMPUTED = Ranked(DANGEROUS, "takes what cannot be known")
+_COMPUTED = Ranked(DANGEROUS, "uses what cannot be determined")
 
 
 def is_reached(value: Opaque) -> bool:
@@ -69,7 +69,7 @@ def _getattr(values: tuple[Any, ...]) -> Ranked:
 def _partial(values: tuple[Any, ...]) -> Ranked:
     if values and isinstance(values[0], Global) and not is_handed_code(values[0]):
         return Ranked(UNKNOWN, f"will call '{values[0].name}'")
-    return Ranked(DANGEROUS, "will call what cannot be known")
+    return Ranked(DANGEROUS, "will call what cannot be determined")
 
 
 def _reduce(values: tuple[Any, ...]) -> Ranked:
@@ -78,7 +78,7 @@ def _reduce(values: tuple[Any, ...]) -> Ranked:
             isinstance(kind, Global) for kind in kinds
         ):
             return Ranked(UNKNOWN, "joins types")
-    return Ranked(DANGEROUS, "calls a function again and again")
+    return Ranked(DANGEROUS, "calls a function repeatedly")
 
 
 def _codec(values: tuple[Any, ...]) -> Ranked | None:

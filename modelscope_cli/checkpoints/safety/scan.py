@@ -102,7 +102,7 @@ class Scanner:
             return rules.verdict()
         is_archive = is_tar(file)
         if is_archive:
-            rules.refuse("the tar format of torch before 0.4, which it does not take")
+            rules.refuse("the tar format of torch before 0.4, which it does not accept")
         self._look_inside(file, head, "", 0, None)
         found = self._look_for_pickles(file, "", 0, rules)
         if not found and not is_archive:
@@ -178,7 +178,7 @@ class Scanner:
         """Go through the pickle that a loader is given; say what was not understood of it."""
         nbytes = data.nbytes if isinstance(data, Blob) else len(data)
         if not self._has_work(nbytes, place) or depth > _MAX_DEPTH:
-            return "it is too deep, or read too often, to be known"
+            return "it is nested too deeply, or read too often, to be judged"
         n_errors, n_pickles, n_unread = len(self._errors), len(self._pickles), len(self._unread)
         at = file.tell()
         if isinstance(data, Blob) and data.is_text:
@@ -208,7 +208,7 @@ def _torchs_pickle(file: IO[bytes], rules: WeightsOnlyRules) -> str | None:
         rules.refuse(f"a damaged archive: {error}")
         return None
     if any(entry.name.partition("/")[2] == "constants.pkl" for entry in entries):
-        rules.refuse("a TorchScript program, which it does not take")
+        rules.refuse("a TorchScript program, which it does not accept")
     entry = records.get(as_torch_compares("data.pkl"))
     if entry is None:
         rules.refuse("an archive without the 'data.pkl' of torch")

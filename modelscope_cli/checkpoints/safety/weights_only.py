@@ -72,7 +72,7 @@ class WeightsOnlyRules:
         """Take the operations of a pickle that has been read, and why it could not be."""
         refused = sorted(_NAMES[code] for code in operations - _TAKEN)
         if refused:
-            self.refuse(f"the pickle operation {refused[0]}, which it does not take")
+            self.refuse(f"the pickle operation {refused[0]}, which it does not accept")
         if error is not None:
             self.refuse(f"a damaged pickle: {error}")
 

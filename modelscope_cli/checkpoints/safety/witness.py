@@ -34,7 +34,7 @@ _LIBRARIES = (
 _MAX_LOOK = 200
 # Looked up in an object before its class: `load_build` and `load_appends` of CPython.
 _CALLED_BY_PICKLE = ("__setstate__", "append", "extend", "add")
-_COMPUTED = Ranked(DANGEROUS, "is called with what cannot be known")
+_COMPUTED = Ranked(DANGEROUS, "is called with arguments that cannot be determined")
 
 
 class Witness:
@@ -56,7 +56,7 @@ class Witness:
         if found.name not in self.ranks:
             ranked = rank(found)
             if ranked.rank == DANGEROUS and found.name in JUDGED:
-                ranked = Ranked(UNKNOWN, "is dangerous or not by what it is called with")
+                ranked = Ranked(UNKNOWN, "may be dangerous, depending on its arguments")
             self.ranks[found.name] = ranked
             self._suspect(found.name, self.ranks[found.name], None, position)
 
@@ -86,7 +86,9 @@ class Witness:
             )
         elif isinstance(callee, Opaque | Persistent):
             name = callee.name if isinstance(callee, Opaque) else "something outside the pickle"
-            self._danger(name, "gave what is called: it cannot be known what that is", callee, args, position)
+            self._danger(
+                name, "produced what is called: it cannot be determined what that is", callee, args, position
+            )
 
     def altered(self, how: str, target: Any, items: list[Any], position: int) -> None:
         if isinstance(target, Global):
@@ -94,7 +96,7 @@ class Witness:
         elif isinstance(target, Opaque) and is_reached(target):
             self._danger(
                 target.name,
-                "gave what is changed: it cannot be known what that is",
+                "produced what is changed: it cannot be determined what that is",
                 target,
                 (items,),
                 position,
@@ -110,7 +112,7 @@ class Witness:
             )
 
     def strange(self, what: str, position: int) -> None:
-        self._suspect(what, Ranked(DANGEROUS, "is what no writer of checkpoints makes"), None, position)
+        self._suspect(what, Ranked(DANGEROUS, "is not what any checkpoint writer makes"), None, position)
 
     def _judge(self, callee: Global, args: Any, position: int) -> Ranked:
         name, own = callee.name, self.ranks.get(callee.name) or rank(callee)
@@ -150,7 +152,7 @@ class Witness:
     def _load(self, name: str, own: Ranked, values: tuple[Any, ...] | None, position: int) -> Ranked:
         """Go through the pickle in the bytes that a loader is given."""
         data = _bytes_of(values[0]) if values else None
-        problem = self._nested(data, position) if data is not None else "its bytes cannot be known"
+        problem = self._nested(data, position) if data is not None else "its bytes cannot be determined"
         if name == _LOADS_BYTES and problem is None:
             return own
         reason = f"loads a second pickle; {problem}" if problem else "loads a second pickle"
@@ -166,7 +168,7 @@ class Witness:
             self._danger(target.name, "is itself given attributes", target, (state,), position)
         elif isinstance(target, Opaque):
             if is_reached(target):
-                reason = "gave what is given attributes: it cannot be known what that is"
+                reason = "produced what is given attributes: it cannot be determined what that is"
                 self._danger(target.name, reason, target, (state,), position)
             elif target.name == "functools.partial":
                 ranked = JUDGED[target.name](state if isinstance(state, tuple) else ())

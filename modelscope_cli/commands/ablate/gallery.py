@@ -99,7 +99,7 @@ def _lines(row: Ablation, record: AblateRecord) -> tuple[str, str, str]:
     elif record.images > 1:
         n_changed = round(row.changed_fraction * record.images)
         said = (
-            f"{n_changed} of {record.images} change, most say {answer}"
+            f"{n_changed} of {record.images} change, most to {answer}"
             if n_changed
             else "no prediction changes"
         )

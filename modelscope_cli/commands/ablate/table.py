@@ -109,7 +109,7 @@ def _facts(record: AblateRecord, top: int | None) -> tuple[tuple[str, str], ...]
     ]
     if record.output != "vectors":
         n_changed = sum(row.prediction_changed for row in rows)
-        facts.append(("changed", f"{n_changed} of {len(rows)} change the prediction"))
+        facts.append(("changed", f"{n_changed} of {len(rows)} layers change the prediction"))
     facts.append(("columns", _column_words(record)))
     if top is not None and top < len(rows):
         facts.append(("shown", f"{top} of {len(rows)}"))

@@ -89,7 +89,7 @@ def sentence(record: CheckRecord) -> str:
 def _subject(record: CheckRecord) -> str:
     model, given = record.run.model, record.run.input
     if record.dataset is not None:
-        against = f", against {', '.join(record.dataset.against)}" if record.dataset.against else ""
+        against = f", compared with {', '.join(record.dataset.against)}" if record.dataset.against else ""
         return f"{model.name}{against} ({counted(record.images, 'image')})"
     images = f"{record.images} image" + ("s" if record.images != 1 else "")
     what = images if given and given.source == "image" else given.source if given else "nothing"
@@ -147,5 +147,5 @@ def _facts(record: CheckRecord) -> tuple[tuple[str, str], ...]:
         facts.append(("baseline", record.baseline))
     if record.gone:
         words = some((f"{one.code} {one.layer or _whole(record)}" for one in record.gone), 5)
-        facts.append(("gone", f"{words}; --update-baseline takes out of the baseline what is mended"))
+        facts.append(("gone", f"{words}; --update-baseline removes from the baseline what is fixed"))
     return tuple(facts)

@@ -129,9 +129,9 @@ def _title(record: DiffRecord) -> str:
     if a.name != b.name or "object" in (a.source, b.source):  # two modules may be of one class
         names = f"{a.name} against {b.name}"
     elif weights[0] != weights[1]:
-        names = f"{a.name}, {weights[0]} against {weights[1]}"
+        names = f"{a.name}, {weights[0]} compared with {weights[1]}"
     else:
-        names = f"{a.name} against itself"
+        names = f"{a.name} compared with itself"
     if record.figures is not None:
         return f"{names}, figure by figure"
     if given is None:

@@ -12,8 +12,8 @@ from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 _MEANINGS = (
     "insertion, higher is better, and deletion, lower is better: areas under the curve of the probability, 0 the "
     "blank image and 1 the whole, in brackets by chance; ROAD: above 0 is better than chance; shuffled weights, "
-    "other class: how much the map is still the same; planted: how much of known evidence it gives back. They "
-    "show the model images it was not trained on, and disagree at times"
+    "other class: how much the map is still the same; planted: how much of the planted evidence it finds. They "
+    "show the model images unlike those it was trained on, and may disagree"
 )
 _MOST_CLASSES = 3  # in the facts; the others stand in the report
 

@@ -86,14 +86,14 @@ def _facts(record: DoctorRecord) -> list[tuple[str, str]]:
     if record.stated_by is not None:
         facts.append(("stated by", record.stated_by))
     else:
-        facts.append(("stated by", f"nobody, so as meant is a guess: {record.assumed}"))
+        facts.append(("stated by", f"nobody, so 'as meant' is a guess: {record.assumed}"))
     if record.given is not None:
         given = next(row for row in record.variations if row.kind == "given")
         text = f"{record.given}: not what the weights state; {_damage(given, record.images)}"
         facts.append(("as given", text))
     facts += [_told(one) for one in record.evidence]
     if record.stated_by is None:
-        facts.append(("most sure", _most_sure(record, meant)))
+        facts.append(("most confident", _most_sure(record, meant)))
     if record.left_out is not None:
         facts.append(("left out", record.left_out))
     return facts
@@ -104,7 +104,7 @@ def _told(one: Evidence) -> tuple[str, str]:
         share, as_meant = numbers.percent(one.value), numbers.percent(one.as_meant)
         return (
             one.kind,
-            f"'{one.name}' is right for {share} of the images by their folders, as meant for {as_meant}",
+            f"'{one.name}' gets {share} of the images right by their folders, as stated {as_meant}",
         )
     gap = f"a misfit of {numbers.number(one.value)} nats, {numbers.number(one.as_meant)} as meant"
     return one.kind, f"the running statistics of the training speak for '{one.name}': {gap}"
@@ -120,6 +120,6 @@ def _most_sure(record: DoctorRecord, meant: Variation) -> str:
     if best is not meant:
         text += f", and {numbers.percent(meant.top_probability)} as meant"
     return (
-        f"{text}. That is a hint and not proof: a wrong scale makes large logits, and these any model sure. "
-        "Images in folders called after their classes show the accuracy instead"
+        f"{text}. That is a hint, not a proof: a wrong scale makes large logits, and large logits make any model "
+        "confident. Images in folders named after their classes show the accuracy instead"
     )

@@ -25,7 +25,7 @@ def draw_reliability(record: PredictRecord) -> Any:
     """
     truth = getattr(record, "truth", None)
     if truth is None or truth.ece is None:
-        message = "predict draws no figure of its record without a truth of one class an image"
+        message = "predict draws a figure only with a truth of one class per image"
         raise UsageError(message, "--truth folders")
     figure = new_figure(6.4, 7.0, record.run.model.heading)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
@@ -35,7 +35,7 @@ def draw_reliability(record: PredictRecord) -> Any:
     upper.bar(middles, [one.accuracy for one in seen], width, color=LINE, label="accuracy")
     confidences = [one.confidence for one in seen]
     upper.plot(middles, confidences, "o", ms=5, color=ACCENT, label="mean confidence", clip_on=False)
-    upper.plot([0, 1], [0, 1], color=INK, lw=0.8, ls="--", label="as sure as right")
+    upper.plot([0, 1], [0, 1], color=INK, lw=0.8, ls="--", label="perfectly calibrated")
     upper.set_title(f"calibration error {numbers.percent(truth.ece)}", loc="left", fontsize=9, color=INK)
     upper.set_ylim(0, 1)
     upper.set_ylabel("share of the images")

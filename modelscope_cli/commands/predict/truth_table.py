@@ -62,7 +62,7 @@ def _columns(kind: str) -> dict[str, tuple[Column, ...]]:
             _index("truth", "class"),
             _words("truth_label", "truth", lambda r: r.truth_label or str(r.truth)),
             _index("predicted", "predicted class"),
-            _words("predicted_label", "taken for", lambda r: r.predicted_label or str(r.predicted)),
+            _words("predicted_label", "mistaken for", lambda r: r.predicted_label or str(r.predicted)),
             _count("count", "pixels" if kind == "pixels" else "images"),
             _share("share", "of the truth"),
         ),
@@ -145,6 +145,6 @@ def _facts(report: TruthReport, table: str, n_rows: int) -> Facts:
         text = f"{missing} of {len(report.classes)} classes are in no image"
         facts.append(("not seen", text))
     if not n_rows:
-        nothing = {"worst": "no image has a wrong class", "confusions": "no class is taken for another"}
+        nothing = {"worst": "no image has a wrong class", "confusions": "no class is mistaken for another"}
         facts.append((table, nothing[table]))
     return tuple(facts)

@@ -97,10 +97,10 @@ def _facts(record: PruneRecord) -> list[tuple[str, str]]:
         facts.append(
             (
                 "left",
-                "biases and batch norms: a cut channel still gives what they make of 0; nothing is folded",
+                "biases and batch norms: a cut channel still outputs what they turn 0 into; nothing is folded",
             )
         )
-    facts.append(("zeros alone", "make no file smaller and no forward faster"))
+    facts.append(("zeros alone", "do not make the file smaller or the forward pass faster"))
     facts += hook_facts(record.hooks)
     if record.file is not None:
         facts.append(("weights", f"{record.file} ({numbers.memory(record.file_bytes or 0)})"))

@@ -44,7 +44,7 @@ def rules_sheet(listed: RuleList, columns: str | None = None) -> Sheet:
         columns=chosen,
         rows=listed.rules,
         facts=(
-            ("threshold", "check --set CODE=threshold changes one; a budget is yours to set"),
+            ("threshold", "check --set CODE=threshold changes one; budgets are set by you"),
             ("one rule", "modelscope rules MS202 explains it"),
         ),
     )

@@ -34,7 +34,7 @@ COLUMNS = (
 
 _FACTS = (
     ("entropy", "of the weights of a query, in nats; mean over queries and images, and the extremes"),
-    ("log(keys)", "the entropy of looking at all keys alike; 0 is looking at one"),
+    ("log(keys)", "the entropy of attending to all keys equally; 0 is attending to one"),
 )
 
 

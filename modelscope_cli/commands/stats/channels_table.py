@@ -47,7 +47,7 @@ COLUMNS = (
 )
 
 _FACTS = (
-    ("inherited", "dead already in the output of the layer before, whose channels this one passes on"),
+    ("inherited", "already dead in the output of the layer before, whose channels this one passes on"),
     ("zeros 0..100 %", "how many channels (log counts) are zero at which share of their positions"),
 )
 
@@ -70,5 +70,5 @@ def dead_fact(rows: Sequence[ActivationStats], images: int) -> tuple[str, str]:
     if inherited:
         text += f", not counting {numbers.count(inherited)} that later layers pass on"
     if dead and images == 1:
-        text += "; this is one image, others may wake them"
+        text += "; this is one image, other images may activate them"
     return "dead channels", text

@@ -57,7 +57,7 @@ def draw_correlation(row: ActivationStats, matrix: "Tensor") -> Any:
     axes.set_xlabel(which)
     axes.set_ylabel(which)
     key = figure.colorbar(image, cax=axes_at(figure, _LEFT + _SIDE + 0.15, _TOP, _KEY, _SIDE))
-    key.set_label("correlation: red vary together, blue against each other", fontsize=9)
+    key.set_label("correlation: red vary together, blue in opposite directions", fontsize=9)
     key.ax.tick_params(labelsize=POINTS)
     _explain(figure, row)
     return figure
@@ -74,7 +74,7 @@ def order_of(values: Any) -> list[int]:
 
 
 def _explain(figure: Any, row: ActivationStats) -> None:
-    said = "Channels that are alike stand side by side, whichever sign."
+    said = "Similar channels are next to each other, whatever the sign."
     constant = (row.channels or 0) - (row.correlation.channels if row.correlation else 0)
     if constant:
         said += f" Gray: {counted(constant, 'channel')} that never varied."

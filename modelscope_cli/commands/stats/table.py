@@ -135,7 +135,7 @@ def _facts(record: StatsRecord) -> tuple[tuple[str, str], ...]:
     if any(row.dead_channels is not None for row in record.layers):
         facts.append(dead_fact(record.layers, record.images))
     if any(row.histogram and row.histogram.sampled for row in record.layers):
-        facts.append(("histogram", "log counts; of an even sample where a batch has over 262,144 values"))
+        facts.append(("histogram", "log counts; from an even sample if a batch has over 262,144 values"))
     else:
         facts.append(("histogram", "log counts"))
     facts += hook_facts(record.hooks)

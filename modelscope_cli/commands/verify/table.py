@@ -33,10 +33,10 @@ def _facts(record: VerifyRecord) -> tuple[tuple[str, str], ...]:
     wrong = [block for block in record.blocks if not block.passed]
     n_here = sum(block.is_same_machine for block in record.blocks)
     how = [f"bit for bit ({n_here})"] * bool(n_here)
-    how += [f"to {record.tolerance:g}, as another machine made them ({len(record.blocks) - n_here})"] * (
+    how += [f"to {record.tolerance:g}, made on another kind of machine ({len(record.blocks) - n_here})"] * (
         n_here < len(record.blocks)
     )
-    failed = f"{counted(len(wrong), 'block')} of {len(record.blocks)} not as they are in the folder"
+    failed = f"{counted(len(wrong), 'block')} of {len(record.blocks)} differ from those in the folder"
     verdict = "passed" if record.passed else failed if wrong else "not passed"
     return (
         ("result", verdict),

@@ -72,7 +72,7 @@ def watch(
     from modelscope_cli.watching.ranks import agreed_folder
 
     if strict and fail_on is None:
-        message = "--strict says what else --fail-on fails on, and --fail-on is missing"
+        message = "--strict says what else --fail-on fails on, but --fail-on is missing"
         raise UsageError(message, f"modelscope watch --fail-on error --strict {script or 'train.py'}")
     where = output.begin()
     check_columns(output.columns)

@@ -128,6 +128,6 @@ def _explain(figure: Any, record: WatchRecord, edges: Sequence[float]) -> None:
         return
     said = [f"|x| upwards; 0: below {edges[0]:.0e}, more: above {edges[-1]:g}, nothing is cut off"]
     if any(finding.layer for finding in record.findings):
-        said.append("dotted: since when something is wrong, its code at the right")
+        said.append("dotted: the step from which something is wrong, with its code on the right")
     width, height = figure.get_size_inches()
     figure.text(_LEFT / width, 1 - 0.42 / height, "; ".join(said), fontsize=8, color=INK, va="center")

@@ -162,7 +162,7 @@ def _facts(record: WatchRecord) -> tuple[tuple[str, str], ...]:
     if record.ranks > 1:
         facts.append(("ranks", f"{record.ranks}, merged"))
     if record.steps:
-        facts.append(("steps", f"{record.steps}, {record.recorded} of them looked at closely"))
+        facts.append(("steps", f"{record.steps}, {record.recorded} of them recorded in full"))
     return (*facts, *story(record.findings, record.verdict, record.reason))
 
 
