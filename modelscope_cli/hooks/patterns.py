@@ -166,8 +166,7 @@ def explain(pattern: Pattern, layers: Sequence[Layer]) -> str | None:
     if not others:
         return None
     n = len(others)
-    return f"layer '{pattern.body}' is the layer of that name; type:{others[0].type} also selects {n} other "
-    "layer(s)"
+    return f"layer '{pattern.body}' is the layer of that name; type:{others[0].type} means {n} more layer(s)"
 
 
 def match_layers(pattern: Pattern, layers: Sequence[Layer]) -> list[Layer]:

@@ -44,7 +44,9 @@ def mark_steps(panels: Sequence[Any], findings: Sequence[TrainingFinding], width
     line = None
     for step, text, span, level in zip(steps, texts, spans, _levels(spans), strict=True):
         for axes in panels:
-            line = axes.axvline(step, color=ACCENT, lw=0.8, ls=":", label="since when something is wrong")
+            line = axes.axvline(
+                step, color=ACCENT, lw=0.8, ls=":", label="the step from which something is wrong"
+            )
         if level is not None:
             _write(panels[0], step, text, level, is_right=span[0] < step)
     return line

@@ -197,7 +197,7 @@ def test_folders_a_file_a_mapping_and_a_list_say_the_same(shapes: Path, tmp_path
         (["0", "1", "99"], CannotRunError, "'99' is not among the 12 classes"),
         ([0, 1, -1], CannotRunError, "'-1' is not among"),
         ([0, 1, [2, 3]], CannotRunError, "does not give one class for '2'"),
-        ({"0": 1, "2": 1}, CannotRunError, "says no part of '1'"),
+        ({"0": 1, "2": 1}, CannotRunError, "says nothing about '1'"),
         ("folders", UsageError, "lies in no folder"),
         (7, UsageError, "type int says nothing about images"),
         ([0, 1, 2.5], UsageError, "2.5 is not a class"),
@@ -259,7 +259,7 @@ class Other(nn.Module):
 
 @pytest.mark.parametrize("kind", ["boxes", "vectors", "heads"])
 def test_other_outputs_are_refused_in_a_sentence(logits: Tensor, kind: str) -> None:
-    with pytest.raises(CannotRunError, match="the model gives") as caught:
+    with pytest.raises(CannotRunError, match="the model outputs") as caught:
         ms.predict(Other(kind), logits[:2], truth=[0, 1])
     assert caught.value.hint
 
@@ -328,7 +328,7 @@ def test_an_image_that_is_stored_on_its_side_has_a_mask_that_stands(masked: Mask
 
 def test_masks_that_do_not_fit_are_refused(masked: Masked) -> None:
     folder, _, _ = masked
-    with pytest.raises(CannotRunError, match="of folders no masks are known"):
+    with pytest.raises(CannotRunError, match="for folders no masks are known"):
         judged_masks(folder, truth="folders")
     for crop in ("32", "24"):  # a square of the middle
         with pytest.raises(CannotRunError, match="does not see exactly"):

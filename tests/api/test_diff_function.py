@@ -107,13 +107,13 @@ def test_what_cannot_be_compared_is_refused():
         ms.diff(model, tiny_resnet(), x, b_dtype="float16")
     with pytest.raises(UsageError, match="'--b-weights DEFAULT'"):
         ms.diff(model, b_weights="DEFAULT")
-    with pytest.raises(UsageError, match="'--b-seed 1' is for a run"):
+    with pytest.raises(UsageError, match="'--b-seed 1' needs a run"):
         ms.diff(model, b_seed=1)
     with pytest.raises(UsageError, match="'--b-dtype float16' is a setting of models"):
         ms.diff(model, HEALTHY, b_dtype="float16")
     with pytest.raises(UsageError, match="are other weights for B"):
         ms.diff(model, HEALTHY, x, b_checkpoint=SICK)
-    with pytest.raises(UsageError, match="'--layer conv' is for a run"):
+    with pytest.raises(UsageError, match="'--layer conv' needs a run"):
         ms.diff(model, HEALTHY, layer="conv")
     with pytest.raises(UsageError, match="'device' needs a model that is named"):
         ms.diff(model, tiny_resnet(), x, device="cpu")

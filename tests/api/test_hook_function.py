@@ -182,7 +182,7 @@ def test_mode_and_fast_path_are_the_callers(model):
 
 @pytest.mark.parametrize("pattern", ["relu#1", "relu@2", "relu@-1"])
 def test_positions_need_example_inputs(model, pattern):
-    with pytest.raises(UsageError, match="not known beforehand") as caught, ms.hook(model, f"zero@{pattern}"):
+    with pytest.raises(UsageError, match="not known yet") as caught, ms.hook(model, f"zero@{pattern}"):
         pass
     assert "args=" in caught.value.hint
     with ms.hook(model, f"zero@{pattern}", args=X) as h:

@@ -142,7 +142,7 @@ def test_channels_are_picked_by_number_in_the_order_they_are_typed(run, cwd):
     assert shown(run, "--channels 60..200")["note"] == "no channel 200"
     outcome = run("featuremaps {star} {healthy} -l block3.conv1 --channels 7 --out one --json")
     assert outcome.json["maps"][0]["shown"] == [7]
-    assert "channel 7 alone is drawn; --max-channels 7 draws so many" in outcome.err
+    assert "only channel 7 is drawn; --max-channels 7 draws that many" in outcome.err
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,8 @@ def test_a_deep_network_gives_one_grid_a_stage_and_says_so(run, cwd):
     assert [row["call"] for row in rows] == [0, 1, 1, 1, 1]
     assert outcome.json["outputs"] > 40
     assert (
-        f"{outcome.json['outputs']} outputs: one a stage is taken, {len(rows)} in all; --layer" in outcome.err
+        f"{outcome.json['outputs']} outputs: one per stage is taken, {len(rows)} in all; --layer"
+        in outcome.err
     )
     asked = run("featuremaps {star} -m resnet18 -w none --size 64 -l conv --json").json
     assert len(asked["maps"]) == asked["outputs"] == 20

@@ -216,7 +216,7 @@ WRONG = [
     ("grads", "prr:zero@conv", 2, "unknown kind 'prr' at character 1: did you mean pre", "--hook 'pre:zero@conv'"),
     ("stats", "clamp=1@conv", 2, "clamp takes 2 arguments, not 1, at character 6", "--hook 'clamp=-1,1@conv1'"),
     ("stats", "scale=x@conv", 2, "'x' is not a number at character 7", "--hook 'scale=2@conv1'"),
-    ("stats", "zero@nothing", 2, "--hook 'zero@nothing': layer pattern 'nothing' matches no layer", "types present"),
+    ("stats", "zero@nothing", 2, "layer pattern 'nothing' matches no layer", "types present"),
     ("featuremaps", "zero@conv@3", 2, "'conv' has 1 call,", "--hook 'zero@conv'"),
     ("stats", "grad:zero@conv", 2, "stats runs no backward pass", "modelscope grads --hook 'grad:zero@conv'"),
     ("predict", "param-grad:zero@conv", 2, "predict runs no backward pass", "modelscope grads --hook"),
