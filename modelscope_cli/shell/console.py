@@ -30,6 +30,7 @@ class _Settings:
     argv: tuple[str, ...] = ()
     started = 0.0
     is_quiet = False
+    is_verbose = False
     is_debug = False
 
 
@@ -60,7 +61,7 @@ def begin(argv: tuple[str, ...]) -> None:
     settings.argv = argv
     settings.started = time.monotonic()
     invoked_as(argv, settings.started)
-    settings.is_quiet = settings.is_debug = False
+    settings.is_quiet = settings.is_verbose = settings.is_debug = False
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 

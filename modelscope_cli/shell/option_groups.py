@@ -13,6 +13,7 @@ from modelscope_cli.shell.output import Destination, destination
 if TYPE_CHECKING:
     from modelscope_cli.inputs.request import InputRequest
     from modelscope_cli.models.request import ModelRequest
+    from modelscope_cli.report.view import View
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,18 +166,28 @@ class OutputOptions:
 
     force: opt.ForceOpt = False
     columns: opt.ColumnsOpt = None
+    sort: opt.SortOpt = None
+    top: opt.TopOpt = None
+    all: opt.AllOpt = False
     format: opt.FormatOpt = "auto"
     json: opt.JsonOpt = False
     output: opt.OutputOpt = None
+    verbose: opt.VerboseOpt = False
     quiet: opt.QuietOpt = False
     debug: opt.DebugOpt = False
 
     def begin(self, more: tuple[str, ...] = ()) -> Destination:
         """Remember how much to say and what may be overwritten; decide where the result goes. Comes first."""
         console.settings.is_quiet = self.quiet
+        console.settings.is_verbose = self.verbose
         console.settings.is_debug = self.debug
         invoked_as(console.settings.argv, console.settings.started, self.force)
-        return destination(self.format, self.json, self.output, more)
+        return destination(self.format, self.json, self.output, self._view(), more)
+
+    def _view(self) -> "View":
+        from modelscope_cli.report.view import View
+
+        return View(self.columns, self.sort, self.top, self.all)
 
 
 MODEL, INPUT, IMAGES, LAYERS, FOLDER, OUTPUT = (

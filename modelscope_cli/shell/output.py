@@ -12,6 +12,7 @@ from modelscope_cli.shell import console as _console
 
 if TYPE_CHECKING:
     from modelscope_cli.report.sheet import Sheet
+    from modelscope_cli.report.view import View
 
 T = TypeVar("T")
 FORMATS = ("auto", "table", "tsv", "csv", "json", "markdown")
@@ -23,16 +24,20 @@ _BY_SUFFIX = {
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where the result goes: a format, and a file or (None) stdout."""
+    """Where the result goes: a format, a file or (None) stdout, and which rows and columns of it."""
 
     format: str
     file: Path | None
+    view: "View"
 
 
-def destination(format: str, is_json: bool, file: Path | None, more: tuple[str, ...] = ()) -> Destination:
+def destination(
+    format: str, is_json: bool, file: Path | None, view: "View", more: tuple[str, ...] = ()
+) -> Destination:
     """Decide before anything runs, so that a typo costs nothing.
 
     Args:
+        view: which rows and columns; json always has all.
         more: formats that only this command has.
 
     Raises:
@@ -51,7 +56,7 @@ def destination(format: str, is_json: bool, file: Path | None, more: tuple[str, 
             raise UsageError(f"'--json' and '--format {format}' exclude each other", "leave out --json")
         format = "json"
     if file is None:
-        return Destination(format, None)
+        return Destination(format, None, view)
     if format == "auto":
         format = _BY_SUFFIX.get(file.suffix.lower(), "")
         if format not in formats:
@@ -60,7 +65,7 @@ def destination(format: str, is_json: bool, file: Path | None, more: tuple[str, 
                 f"--output {file} --format {'|'.join(formats[1:])}",
             )
     check_target(file)
-    return Destination(format, file)
+    return Destination(format, file, view)
 
 
 def check_target(file: Path) -> None:
@@ -82,6 +87,7 @@ def emit(
     more: Mapping[str, Callable[[], str]] | None = None,
 ) -> None:
     """Write the result: `document` for json, `more` for a format of the command's own, `sheet` for the others."""
+    sheet = where.view.arrange(sheet)
 
     def render(format: str) -> str:
         return more[format]() if more and format in more else _render(format, sheet, document)
@@ -97,16 +103,19 @@ def emit(
         return
     format = _resolved(where)
     if format == "table" and sys.stdout.isatty():
+        from modelscope_cli.report.fold import fold
         from modelscope_cli.report.table import render_table
 
-        _console.show(render_table(sheet, _console.terminal_width()))
+        is_whole = where.view.is_whole or where.view.top is not None
+        _console.show(render_table(sheet, _console.terminal_width(), None if is_whole else fold(sheet)))
     else:
         _console.write(render(format))
 
 
 def is_streamed(where: Destination) -> bool:
     """Whether rows can be written to stdout before the last one is known."""
-    return where.file is None and _resolved(where) in ("tsv", "csv")
+    is_in_order = where.view.sort is None and where.view.top is None
+    return where.file is None and _resolved(where) in ("tsv", "csv") and is_in_order
 
 
 def row_writer(where: Destination, lay_out: Callable[[T], "Sheet"]) -> Callable[[T], None]:
@@ -121,7 +130,7 @@ def row_writer(where: Destination, lay_out: Callable[[T], "Sheet"]) -> Callable[
 
     def write(record: T) -> None:
         nonlocal has_header
-        text = _render(_resolved(where), lay_out(record), {})
+        text = _render(_resolved(where), where.view.arrange(lay_out(record)), {})
         _console.write(text.partition("\n")[2] if has_header else text)
         has_header = True
 

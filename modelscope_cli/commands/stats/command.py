@@ -89,7 +89,7 @@ def stats(
     asked = model.request(named), inputs.request(images, model.seed)
     if table == Table.batch_norm:
         check_drift(mode == opt.Mode.train)
-    columns = columns_of(table, output.columns)
+    columns = columns_of(table, where.view)
     if folder.out and not correlation:
         message = f"--out '{folder.out}' is for the pictures of --correlation"
         raise UsageError(message, "--plot FILE or --output FILE")
@@ -110,4 +110,4 @@ def stats(
         force=output.force,
         progress=PROGRESS,
     )
-    emit(where, stats_sheet(record, output.columns, table), record.to_dict())
+    emit(where, stats_sheet(record, table), record.to_dict())

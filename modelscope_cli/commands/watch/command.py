@@ -74,7 +74,7 @@ def watch(
         message = "--strict says what else --fail-on fails on, and --fail-on is missing"
         raise UsageError(message, f"modelscope watch --fail-on error --strict {script or 'train.py'}")
     where = output.begin()
-    check_columns(output.columns)
+    check_columns(where.view)
     ranks = find_ranks()
     name = script or "" if module else Path(script or "").name.removesuffix(".py")
     given = report or folder.out
@@ -94,7 +94,7 @@ def watch(
         )
     if not (ranks.is_first or report):
         return record.exit_code or 0
-    emit(where, watch_sheet(record, output.columns), record.to_dict())
+    emit(where, watch_sheet(record), record.to_dict())
     exit_code = 0 if report else record.exit_code or 0
     is_unknown = strict and fail_on is not None and record.verdict == UNKNOWN
     return exit_code or int(is_unknown or is_failed(record.findings, fail_on))
