@@ -36,10 +36,10 @@ def fold(sheet: Sheet, most: int = MOST_ROWS) -> Folded | None:
     repeats one before it goes first.
     """
     n = len(sheet.rows)
-    if n <= most:
+    if n <= most or sheet.is_catalogue:
         return None
     bad = [place for place, row in enumerate(sheet.rows) if sheet.is_bad(row)]
-    extremes = frozenset() if sheet.is_sorted else frozenset(_extremes(sheet))
+    extremes = frozenset(_extremes(sheet)) if sheet.is_by_layer and not sheet.is_sorted else frozenset()
     needed = {0, n - 1, *bad[:_MOST_BAD], *(place for place, _ in extremes)}
     repeats: list[Repeat] = []
     kept: Collection[int] = range(n)
@@ -51,8 +51,9 @@ def fold(sheet: Sheet, most: int = MOST_ROWS) -> Folded | None:
         if len(kept) + len(repeats) <= most:
             break
     else:
-        first = most - _LAST if sheet.is_sorted else _FIRST
-        kept = needed.union(place for place in kept if place < first or place >= n - _LAST)
+        needed.update(range(n - _LAST, n))
+        others = [place for place in sorted(kept) if place not in needed]
+        kept = needed.union(others[: max(_FIRST, most - len(needed))])
     shown = tuple(sorted(kept))
     return Folded(shown, _lines(n, shown, repeats), extremes, len(set(bad) - set(shown)))
 

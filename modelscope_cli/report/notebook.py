@@ -71,7 +71,7 @@ def _body(sheet: Sheet, columns: Sequence[Column]) -> Iterator[str]:
     for n, row in enumerate(sheet.rows):
         if folded and n not in kept and (n - 1 in kept or not n):
             after = next((place for place in folded.kept if place > n), len(sheet.rows))
-            for text in folded.lines[after]:
+            for text in folded.lines.get(after, ()):
                 yield f'<tr class="gap"><td colspan="{len(columns)}">⋯ {escape(text)}</td></tr>'
         marks = {"bad": sheet.is_bad(row), "dim": sheet.is_dim(row), "more": n not in kept}
         texts = (

@@ -87,6 +87,7 @@ class Sheet:
         is_by_layer: the column `name` is that of a layer or parameter, with dots between its parts: in a terminal a
             block that repeats another one is a line of a long table, and a name that is too long loses its head.
         is_tree: the first column as people read it means something only below the row before.
+        is_catalogue: a list to read; no row matters more than another, and a terminal gets all of them.
         is_sorted: the rows stand in the order that somebody asked for.
     """
 
@@ -98,6 +99,7 @@ class Sheet:
     is_bad: Callable[[Any], bool] = lambda row: False
     is_by_layer: bool = False
     is_tree: bool = False
+    is_catalogue: bool = False
     is_sorted: bool = False
 
     def __post_init__(self) -> None:

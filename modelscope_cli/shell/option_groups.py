@@ -182,7 +182,9 @@ class OutputOptions:
         console.settings.is_verbose = self.verbose
         console.settings.is_debug = self.debug
         invoked_as(console.settings.argv, console.settings.started, self.force)
-        return destination(self.format, self.json, self.output, self._view(), more)
+        where = destination(self.format, self.json, self.output, self._view(), more)
+        console.begin_work()
+        return where
 
     def _view(self) -> "View":
         from modelscope_cli.report.view import View

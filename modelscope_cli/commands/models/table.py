@@ -47,4 +47,5 @@ def models_sheet(catalogue: Catalogue) -> Sheet:
         title=f"{n} model{'s' if n != 1 else ''} of {library}",
         columns=_COLUMNS,
         rows=catalogue.models,
+        is_catalogue=True,
     )

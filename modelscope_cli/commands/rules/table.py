@@ -41,6 +41,7 @@ def rules_sheet(listed: RuleList) -> Sheet:
         title=f"{len(listed.rules)} rules: MS0 to MS6 of check, MS7 of watch and train",
         columns=COLUMNS,
         rows=listed.rules,
+        is_catalogue=True,
         facts=(
             ("threshold", "check --set CODE=threshold changes one; a budget is yours to set"),
             ("one rule", "modelscope rules MS202 explains it"),
