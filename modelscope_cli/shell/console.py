@@ -129,8 +129,13 @@ def fail(error: ModelscopeError) -> None:
     """Write an error, a blank line and a hint to stderr."""
     _styled("error: ", "bold red", _wrapped(error.message, "error: "))
     if error.hint:
-        write_error("\n")
-        _styled("hint: ", "bold cyan", plain(error.hint))  # in one piece, so that it can be pasted
+        hint(error.hint)
+
+
+def hint(text: str) -> None:
+    """Say on stderr, after an empty line, what to type instead; in one piece, so that it can be pasted."""
+    write_error("\n")
+    _styled("hint: ", "bold cyan", plain(text))
 
 
 def show_traceback(error: BaseException) -> None:

@@ -30,6 +30,11 @@ class Destination:
     file: Path | None
     view: "View"
 
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether somebody said where or as what the result is wanted."""
+        return self.file is not None or self.format != "auto"
+
 
 def destination(
     format: str, is_json: bool, file: Path | None, view: "View", more: tuple[str, ...] = ()
