@@ -12,6 +12,7 @@ _HOMES = {
     "ablate": "analysis.ablation.ablate",
     "attack": "analysis.attack.attack",
     "check": "analysis.health.check",
+    "demo": "examples",
     "diff": "analysis.comparison.diff",
     "doctor": "analysis.predictions.doctor",
     "explain": "analysis.explaining.explain",
@@ -29,6 +30,7 @@ _HOMES = {
     "stats": "analysis.activations.stats",
     "summary": "analysis.summary.summary",
     "train": "training.train",
+    "verify": "analysis.blocks.verify",
     "watch": "watching.watch",
     "weights": "analysis.weights.weights",
 }
@@ -37,6 +39,7 @@ __all__ = [
     "ablate",
     "attack",
     "check",
+    "demo",
     "diff",
     "doctor",
     "explain",
@@ -55,6 +58,7 @@ __all__ = [
     "summary",
     "testing",
     "train",
+    "verify",
     "watch",
     "weights",
 ]
@@ -66,6 +70,7 @@ if TYPE_CHECKING:
     from modelscope_cli.analysis.activations.observe import observe
     from modelscope_cli.analysis.activations.stats import stats
     from modelscope_cli.analysis.attack.attack import attack
+    from modelscope_cli.analysis.blocks.verify import verify
     from modelscope_cli.analysis.comparison.diff import diff
     from modelscope_cli.analysis.explaining.explain import explain
     from modelscope_cli.analysis.gradients.grads import grads
@@ -77,6 +82,7 @@ if TYPE_CHECKING:
     from modelscope_cli.analysis.pruning.prune import prune
     from modelscope_cli.analysis.summary.summary import summary
     from modelscope_cli.analysis.weights.weights import scan, weights
+    from modelscope_cli.examples import demo
     from modelscope_cli.models.catalogue import list_models
     from modelscope_cli.rules.listing import list_rules
     from modelscope_cli.training.lrfind import lrfind

@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 from modelscope_cli.errors import CannotRunError, ModelscopeError
 from modelscope_cli.interrupts import obey
 from modelscope_cli.plain_text import plain, plain_lines
+from modelscope_cli.ranks import is_first_to_fail
 from modelscope_cli.records.run import invoked_as
 from modelscope_cli.shell import live
 from modelscope_cli.shell.streams import heard_or_not, open_closed, silence
@@ -25,13 +26,18 @@ T = TypeVar("T")
 
 
 class _Settings:
-    """What was typed and when, and what the options of the current command say about output."""
+    """What was typed and when, and what the options of the current command say about output.
+
+    Attributes:
+        is_silent: another process says all that is to be said, but for an error of ours.
+    """
 
     argv: tuple[str, ...] = ()
     started = 0.0
     is_quiet = False
     is_verbose = False
     is_debug = False
+    is_silent = False
 
 
 settings = _Settings()
@@ -62,14 +68,14 @@ def begin(argv: tuple[str, ...]) -> None:
     settings.argv = argv
     settings.started = time.monotonic()
     invoked_as(argv, settings.started)
-    settings.is_quiet = settings.is_verbose = settings.is_debug = False
+    settings.is_quiet = settings.is_verbose = settings.is_debug = settings.is_silent = False
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 
 
 def begin_work() -> None:
     """Show from now on, in a terminal, that something is going on, should it take longer; see `live.Busy`."""
-    if not settings.is_quiet:
+    if not (settings.is_quiet or settings.is_silent):
         _BUSY.start()
 
 
@@ -84,6 +90,8 @@ def write(text: str) -> None:
     Raises:
         CannotRunError: stdout is closed or full (exit 4).
     """
+    if settings.is_silent:
+        return
     with _received():
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -98,6 +106,8 @@ def write_error(text: str) -> None:
 
 def show(renderable: "RenderableType") -> None:
     """Write a table to the terminal behind stdout, coloured."""
+    if settings.is_silent:
+        return
     with _received():
         _console(sys.stdout).print(renderable)
         sys.stdout.flush()
@@ -105,7 +115,7 @@ def show(renderable: "RenderableType") -> None:
 
 def note(text: str) -> None:
     """Say on stderr what was decided or written; silent under --quiet."""
-    if not settings.is_quiet:
+    if not (settings.is_quiet or settings.is_silent):
         write_error(_wrapped(text) + "\n")
 
 
@@ -122,11 +132,14 @@ def say(text: str) -> None:
 
 def warn(text: str) -> None:
     """Say on stderr what may make the result mean less than it seems."""
-    _styled("warning: ", "yellow", _wrapped(text, "warning: "))
+    if not settings.is_silent:
+        _styled("warning: ", "yellow", _wrapped(text, "warning: "))
 
 
 def fail(error: ModelscopeError) -> None:
-    """Write an error, a blank line and a hint to stderr."""
+    """Write an error, a blank line and a hint to stderr; of several processes, the first that fails does."""
+    if not is_first_to_fail():
+        return
     _styled("error: ", "bold red", _wrapped(error.message, "error: "))
     if error.hint:
         hint(error.hint)
@@ -174,7 +187,7 @@ def _styled(label: str, style: str, harmless: str) -> None:
 @contextlib.contextmanager
 def progress(description: str, total: int) -> Iterator["Progress | None"]:
     """A progress bar on stderr where that is a terminal, else None; removed when done."""
-    if settings.is_quiet or total < 2 or not sys.stderr.isatty():
+    if settings.is_quiet or settings.is_silent or total < 2 or not sys.stderr.isatty():
         _BUSY.what = description
         yield None
         return

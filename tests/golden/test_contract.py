@@ -19,7 +19,8 @@ from modelscope_cli.records.shown import Shown
 from modelscope_cli.report.delimited import _cell
 from modelscope_cli.report.sheet import Value
 from modelscope_cli.report.views import pictures_of, sheet_of
-from modelscope_cli.shell.app import make_app, run
+from modelscope_cli.shell.app import run
+from modelscope_cli.shell.typer_app import make_app
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -50,9 +51,11 @@ LINES = {
     "rules": "rules",
     "stats": f"stats {SAMPLES}/star.png {TINY} --mode train --batch 1 --correlation -l conv "
     "--hook scale=1@block1.conv1",
+    "stats_blocks": f"stats --force {SAMPLES}/star.png {SAMPLES}/star.png {TINY} --batch 1 --out kept",
     "summary": f"summary {SAMPLES}/tiny_resnet.py:TinyResNet",
     "train": f"train -m {SAMPLES}/tiny_resnet.py:TinyResNet --steps 3 --pictures 40 --size 16 --batch 4 "
     "--vary lr=0.1,1e12",  # one of them with findings
+    "verify": "verify kept",
     "watch": f"watch --steps 3 {SAMPLES}/train.py",
     "weights": f"weights {SAMPLES}/tiny_resnet.safetensors --stats",
 }
@@ -163,12 +166,16 @@ def look_at_it_in_python(record, tsv):
 
 
 def test_every_command_is_here():
-    assert {name.partition("_")[0] for name in LINES} == set(get_command(make_app()).commands)
+    without_a_table = {"demo", "help"}
+    commands = set(get_command(make_app()).commands)
+    assert {name.partition("_")[0] for name in LINES} == commands - without_a_table
 
 
 @pytest.mark.parametrize("name", LINES)
 def test_no_key_and_no_column_went_away_or_came_unseen(name, printed, records, request):
     command, _, arguments = LINES[name].partition(" ")
+    if name == "verify":
+        printed(LINES["stats_blocks"])
     document = json.loads(printed(f"{command} --json {arguments}"))
     tsv = printed(f"{command} --format tsv {arguments}")
     look_at_it_in_python(records[-1], tsv)

@@ -27,7 +27,7 @@ class Built:
     num_classes: opt.NumClassesOpt = None
     checkpoint: opt.CheckpointOpt = None
     key: opt.KeyOpt = None
-    strict: opt.StrictOpt = True
+    strict: opt.StrictOpt = None
     model_arg: opt.ModelArgsOpt = None
     dtype: opt.DtypeOpt = "float32"
     seed: opt.SeedOpt = 0
@@ -59,7 +59,7 @@ def summary(
 
       modelscope summary vit_b_16 --depth 3 --batch 8
 
-      modelscope summary samples/tiny_resnet.py:TinyResNet --input-shape 1,3,96,96
+      modelscope summary demo/tiny_resnet.py:TinyResNet --input-shape 1,3,96,96
     """
     from modelscope_cli.commands.summary.table import summary_columns, summary_sheet
 
