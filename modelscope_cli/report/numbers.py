@@ -62,15 +62,15 @@ def notation(values: Sequence[float | None], *, is_change: bool = False) -> Call
     """Return the function that writes every number of a column, so that sizes can be read downwards.
 
     All of them have the same number of decimals where that takes few characters and leaves each three significant
-    digits, and powers of ten otherwise. Among numbers of both signs the smallest tenth may have fewer digits: they
-    are what is left where larger ones cancel. A change above zero has its sign as well.
+    digits, and powers of ten otherwise. Among numbers of both signs the smaller half may have fewer digits: such
+    numbers are what is left where larger ones cancel. A change above zero has its sign as well.
     """
     sign = "+" if is_change else ""
     sizes = sorted(abs(value) for value in values if value and math.isfinite(value))
     if not sizes:
         return lambda value: _written(value, "f")
     is_signed = any(value is not None and value < 0 for value in values)
-    least, most = _exponent(sizes[len(sizes) // 10 if is_signed else 0]), _exponent(sizes[-1])
+    least, most = _exponent(sizes[len(sizes) // 2 if is_signed else 0]), _exponent(sizes[-1])
     decimals = max(3 - most, 2 - least, 0)
     form = f"{decimals}f" if max(most, 0) + 1 + decimals <= _MOST_DIGITS else "3e"
     return lambda value: _written(value, f"{sign}z.{form}")
