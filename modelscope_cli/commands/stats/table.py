@@ -1,9 +1,14 @@
 """The columns of `stats`."""
 
+import re
+from collections.abc import Sequence
+
 from modelscope_cli.commands.stats.attention_table import COLUMNS as ATTENTION_COLUMNS
 from modelscope_cli.commands.stats.attention_table import attention_sheet, narrowest_head
+from modelscope_cli.commands.stats.channels_table import COLUMNS as CHANNEL_COLUMNS
+from modelscope_cli.commands.stats.channels_table import channels_sheet, dead_fact
 from modelscope_cli.records.naming import label_of
-from modelscope_cli.records.stats import ActivationStats, StatsRecord
+from modelscope_cli.records.stats import ActivationStats, StatsRecord, quantiles_in
 from modelscope_cli.report import numbers
 from modelscope_cli.report.batch_norm_table import COLUMNS as BATCH_NORM_COLUMNS
 from modelscope_cli.report.batch_norm_table import batch_norm_sheet, worst_drift
@@ -13,6 +18,10 @@ from modelscope_cli.report.input_facts import input_facts
 from modelscope_cli.report.sheet import Column, Sheet, counter, figure
 from modelscope_cli.report.view import View
 
+_TABLES = {"batch-norm": BATCH_NORM_COLUMNS, "attention": ATTENTION_COLUMNS, "channels": CHANNEL_COLUMNS}
+# What has to be computed for a table beside what it has a pass of its own for.
+_NEEDED = {"channels": ("zero", "dead", "channel_zeros")}
+
 
 def columns_of(table: str, view: View) -> tuple[str, ...] | None:
     """Return the keys of the columns that were listed, and that by which is sorted; None for all of them.
@@ -20,24 +29,30 @@ def columns_of(table: str, view: View) -> tuple[str, ...] | None:
     Raises:
         UsageError: an unknown column (exit 2).
     """
-    if table != "layers":
-        view.check(BATCH_NORM_COLUMNS if table == "batch-norm" else ATTENTION_COLUMNS)
-        return ()
-    chosen = view.check(stats_columns(True, True, True))
-    return None if view.columns is None else tuple(column.key for column in chosen)
+    if table in _TABLES:
+        view.check(_TABLES[table])
+        return _NEEDED.get(table, ())
+    named = quantiles_in(re.split("[,:]", f"{view.columns or ''},{view.sort or ''}".lower()))
+    chosen = view.check(stats_columns(True, True, True, named or ("p50",)))  # for who asks what there is
+    is_asked = view.columns is not None or named
+    return tuple(column.key for column in chosen) if is_asked else None
 
 
-def stats_sheet(record: StatsRecord, table: str = "layers") -> Sheet:
+def stats_sheet(record: StatsRecord, table: str = "layers", wanted: Sequence[str] = ()) -> Sheet:
     """Lay out the statistics, one row per output of each call in execution order; or another table."""
     title = headline(record.run, record.images, "train mode" if record.mode == "train" else "")
     if table == "batch-norm":
         return batch_norm_sheet(title, record.batch_norm)
     if table == "attention":
         return attention_sheet(title, record.attention)
+    if table == "channels":
+        return channels_sheet(title, record.layers, record.images)
     rows = record.layers
     has_non_finite = any(row.nan_count or row.inf_count for row in rows)
     has_dead = any(row.dead_channels for row in rows)
-    every = stats_columns(has_non_finite, has_dead, any(row.correlation for row in rows))
+    quantiles = tuple(next((row.quantiles for row in rows if row.quantiles), ()))
+    has_correlation = any(row.correlation for row in rows)
+    every = stats_columns(has_non_finite, has_dead, has_correlation, quantiles or quantiles_in(wanted))
     return Sheet(
         title=title,
         columns=every,
@@ -48,8 +63,10 @@ def stats_sheet(record: StatsRecord, table: str = "layers") -> Sheet:
     )
 
 
-def stats_columns(has_non_finite: bool, has_dead: bool, has_correlation: bool) -> tuple[Column, ...]:
-    """All columns of `stats`; those with nothing to tell are left out of a person's table."""
+def stats_columns(
+    has_non_finite: bool, has_dead: bool, has_correlation: bool, quantiles: Sequence[str] = ()
+) -> tuple[Column, ...]:
+    """All columns of `stats`, with these quantiles; those with nothing to tell are left out of a person's table."""
     return (
         Column("name", "layer", _label, is_number=False, rank=0),
         Column("type", "type", lambda r: r.type, is_number=False, rank=0),
@@ -60,6 +77,7 @@ def stats_columns(has_non_finite: bool, has_dead: bool, has_correlation: bool) -
         figure("min", "min", lambda r: r.min, rank=5),
         figure("max", "max", lambda r: r.max, rank=4),
         figure("rms", "rms", lambda r: r.rms, rank=10),
+        *map(_quantile, quantiles),
         Column(
             "zero",
             "zero",
@@ -98,6 +116,10 @@ def _is_half_dead(row: ActivationStats) -> bool:
     return bool(row.dead_channels) and 2 * (row.dead_channels or 0) >= (row.channels or 0)
 
 
+def _quantile(key: str) -> Column:
+    return figure(key, key, lambda row: (row.quantiles or {}).get(key), rank=1)
+
+
 def _label(row: ActivationStats) -> str:
     return label_of(row) + (f" [{row.output}]" if row.output else "")
 
@@ -121,12 +143,9 @@ def _correlation(row: ActivationStats) -> float | None:
 def _facts(record: StatsRecord) -> tuple[tuple[str, str], ...]:
     facts = [*input_facts(record.inputs), ("near 0", f"|x| < {record.near_zero:g}")]
     if any(row.dead_channels is not None for row in record.layers):
-        dead = sum(row.dead_channels or 0 for row in record.layers)
-        facts.append(("dead channels", f"{numbers.count(dead)} (zero at every position of every image)"))
+        facts.append(dead_fact(record.layers, record.images))
     if any(row.histogram and row.histogram.sampled for row in record.layers):
-        facts.append(
-            ("histogram", "log counts; of an even sample where the tensor has over a million elements")
-        )
+        facts.append(("histogram", "log counts; of an even sample where a batch has over 262,144 values"))
     else:
         facts.append(("histogram", "log counts"))
     facts += hook_facts(record.hooks)
