@@ -51,7 +51,9 @@ STANDARD_LIBRARY_ONLY = (
 )
 HEAVY = {"torch", "torchvision", "PIL", "numpy", "matplotlib", "safetensors", "scipy"}
 DRAWS = re.compile(
-    r"commands/\w+/(pictures|gallery|folder)\.py|report/(canvas|grids|gallery|palette|tensor_file|training_curves|page/pictures)\.py"
+    r"commands/\w+/(pictures|gallery|folder)\.py"
+    r"|report/(canvas|layer_names|layer_panels|heat_map|depth_key|finding_marks|training_curves|clustering"
+    r"|grids|lettering|contact_sheet|gallery|palette|tensor_file|page/pictures)\.py"
 )
 
 
@@ -198,6 +200,7 @@ OTHER_WORDS = {"is_global": "global_", "set_": "set", "script": "what"}
 # How much of a record is shown, and a mode that is a function of its own.
 OF_ONE_SHELL = {("ablate", "top"), ("diff", "show_all"), ("weights", "depth"), ("weights", "scan")} | {
     ("predict", "doctor"),
+    ("check", "against"),  # of check_images
     ("watch", "strict"),  # like --fail-on, which it needs: an exit code
 }
 
