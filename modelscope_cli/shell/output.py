@@ -81,10 +81,9 @@ def destination(
     if format == "auto":
         format = _BY_SUFFIX.get(file.suffix.lower(), "")
         if format not in formats:
-            raise UsageError(
-                f"'--output {file}' does not say which format",
-                f"--output {file} --format {'|'.join(formats[1:])}",
-            )
+            is_page = file.suffix.lower() in (".html", ".htm")
+            hint = f"--html {file}" if is_page else f"--output {file} --format {'|'.join(formats[1:])}"
+            raise UsageError(f"'--output {file}' does not say which format", hint)
     check_target(file)
     return Destination(format, file, view, page)
 

@@ -30,7 +30,7 @@ class Pair:
     b: Any
 
 
-def compare_page(a: Shown, b: Shown, folders: tuple[Path | None, Path | None]) -> str:
+def compare_page(a: Shown, b: Shown, folders: tuple[Path, Path]) -> str:
     """Return a page on which two results of one command stand side by side; A is the first.
 
     Raises:
@@ -153,7 +153,7 @@ def pair_rows(a: Sheet, b: Sheet) -> list[Pair]:
     return pairs
 
 
-def _pictures(a: Shown, b: Shown, folders: tuple[Path | None, Path | None]) -> list[Section]:
+def _pictures(a: Shown, b: Shown, folders: tuple[Path, Path]) -> list[Section]:
     seen = [pictures_section(one, Pictures(folder)) for one, folder in zip((a, b), folders, strict=True)]
     if not any(seen):
         return []

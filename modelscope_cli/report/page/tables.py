@@ -1,7 +1,6 @@
 """A sheet as a table of a page: every row is there, for the eye, Ctrl+F, the printer and a screen reader."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from modelscope_cli.report.page.html import NOTHING, Html, element, joined
@@ -119,9 +118,3 @@ def sheet_section(sheet: Sheet, name: str, caption: str, **how: Any) -> Html:
     has_marks = any(sheet.is_bad(row) for row in sheet.rows)
     above = tools(name, has_marks=has_marks) if len(sheet.rows) > 8 else NOTHING
     return joined([above, table(sheet, name, caption, **how)])
-
-
-def renamed(sheet: Sheet, columns: Sequence[str]) -> Sheet:
-    """Return a sheet of these columns only, by key."""
-    by_key = {column.key: column for column in sheet.columns}
-    return replace(sheet, columns=tuple(by_key[key] for key in columns if key in by_key))
