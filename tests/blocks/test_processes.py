@@ -152,3 +152,23 @@ def test_threads_are_those_of_any_number_of_processes_and_others_are_told(place)
     done = cold(*STATS, "--out", "threads", "--resume", cwd=place, OMP_NUM_THREADS="2")
     assert [machine["threads"] for machine in document(done.stdout)["certificate"]["machines"]] == [1, 2]
     assert re.search("warning: the blocks were computed in 2 ways", done.stderr)
+
+
+def test_predictions_and_their_truth_have_the_same_bits(place):
+    (place / "truth.csv").write_text(
+        "".join(f"{number:03d}.png,{number % 10}\n" for number in range(N_IMAGES))
+    )
+    rows = ("predict", "images", *TINY, "--size", "32", "--top", "2")
+    alone, _ = run(None, *rows, cwd=place, OMP_NUM_THREADS="1")
+    assert len(alone.splitlines()) == 1 + 2 * (N_IMAGES - 9)
+    assert run(3, *rows, cwd=place)[0] == alone
+    judged = (*rows[:-2], "--truth", "truth.csv", "--json", "--out")
+    one = document(run(None, *judged, "one", cwd=place)[0])
+    (place / "one/blocks/images-000004.json").unlink()
+    run(None, *judged, "one", "--resume", cwd=place)
+    two = document(run(2, *judged, "two-judge", cwd=place)[0])
+    assert two == one
+    assert content(place / "two-judge") == content(place / "one")
+    for name in ("worst.png", "worst.csv", "reliability.png"):
+        assert (place / "one" / name).read_bytes() == (place / "two-judge" / name).read_bytes()
+    assert run(None, "verify", "one", cwd=place)
