@@ -172,3 +172,18 @@ def test_predictions_and_their_truth_have_the_same_bits(place):
     for name in ("worst.png", "worst.csv", "reliability.png"):
         assert (place / "one" / name).read_bytes() == (place / "two-judge" / name).read_bytes()
     assert run(None, "verify", "one", cwd=place)
+
+
+def test_explanations_have_the_same_bits(place):
+    (place / "few.txt").write_text("".join(f"images/{number:03d}.png\n" for number in range(38, 51)))
+    argv = ("explain", "@few.txt", *TINY, "--size", "32", "--method", "hirescam,saliency", "--no-receipt")
+    one = document(run(None, *argv, "--json", "--out", "why", cwd=place)[0])
+    two = document(run(2, *argv, "--json", "--out", "why-two", cwd=place)[0])
+    for found in (one, two):
+        for row in found["rows"]:
+            row.pop("seconds")
+    assert two == one
+    assert one["images"] == 5
+    for name in ("explanation.png", "classes.png"):
+        assert (place / "why" / name).read_bytes() == (place / "why-two" / name).read_bytes()
+    assert run(None, "verify", "why", cwd=place)

@@ -42,6 +42,8 @@ class Blocks:
 
     Attributes:
         out: the folder of the result, for the record; None where there is none.
+        has_folder: whether a folder is written of the result, here or by another process, or was once.
+        is_shared: whether other processes make the same call.
         is_first: whether this process writes what is to be written; of several, one does.
     """
 
@@ -66,10 +68,11 @@ class Blocks:
             CannotRunError: not a folder, or not writable (exit 4).
         """
         self._verified = being_verified()
-        self._is_shared = share and is_started_by_torchrun() and self._verified is None
-        self._ranks = find_ranks() if self._is_shared else Ranks()
+        self.is_shared = share and is_started_by_torchrun() and self._verified is None
+        self._ranks = find_ranks() if self.is_shared else Ranks()
         self.is_first = self._ranks.is_first and self._verified is None
         self.out = os.fspath(out) if out is not None else None
+        self.has_folder = self.out is not None or self.is_shared or self._verified is not None
         self._folder = BlockFolder(Path(self.out)) if self.out is not None and keep else None
         self._is_again = resume or (self._ranks.attempt > 0 and self._has_begun())
         self._check(resume, force)
@@ -84,7 +87,7 @@ class Blocks:
     def _check(self, resume: bool, force: bool) -> None:
         if resume and self.out is None:
             raise UsageError("--resume needs the folder of the run that is to go on", "--resume --out DIR")
-        if self._is_shared and self._folder is None and self._ranks.local_world != self._ranks.world:
+        if self.is_shared and self._folder is None and self._ranks.local_world != self._ranks.world:
             raise UsageError("several machines need a folder they share", "--out /shared/folder")
         if not self.is_first:
             return
@@ -124,13 +127,13 @@ class Blocks:
                 yield self._verified
             return
         self._refuse_alone(alone)
-        if alone or not (self._is_shared or (self._folder is not None and subject.inputs.n_batches > 1)):
+        if alone or not (self.is_shared or (self._folder is not None and subject.inputs.n_batches > 1)):
             if alone and self._folder is not None:
                 subject.progress.note(f"no blocks are kept: {alone}")
             yield InOrder(subject)
             return
         n_threads = threads_of_blocks(subject.loaded.device)
-        if n_threads < torch.get_num_threads() and not self._is_shared:
+        if n_threads < torch.get_num_threads() and not self.is_shared:
             subject.progress.note(_ONE_THREAD.format(cores=os.cpu_count()))
         with threads(n_threads), self._agreed_folder() as folder:
             self._document = describe_run(subject, options, keywords)
@@ -140,7 +143,7 @@ class Blocks:
             self._wait_for_others()
 
     def _refuse_alone(self, alone: str) -> None:
-        if alone and self._is_shared:
+        if alone and self.is_shared:
             raise UsageError(f"{alone}, so several processes cannot share it", "start one without torchrun")
         if alone and self._is_again:
             raise UsageError(f"{alone}, so there are no blocks to go on with", "leave out --resume")

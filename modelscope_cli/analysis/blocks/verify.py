@@ -7,9 +7,9 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from modelscope_cli.analysis.blocks.folder import BlockFolder
+from modelscope_cli.analysis.blocks.folder import TIMING, BlockFolder
 from modelscope_cli.analysis.blocks.run_file import input_request, keywords_of, model_request
-from modelscope_cli.analysis.blocks.verifying import TIMING, TOLERANCE, Verifying, verifying
+from modelscope_cli.analysis.blocks.verifying import TOLERANCE, Verifying, verifying
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.records.keywords import check_number, spelled_out
 from modelscope_cli.records.progress import Progress
