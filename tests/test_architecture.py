@@ -11,7 +11,7 @@ import pytest
 from typer.main import get_command
 
 import modelscope_cli as ms
-from modelscope_cli.shell.app import make_app
+from modelscope_cli.shell.typer_app import make_app
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "modelscope_cli"

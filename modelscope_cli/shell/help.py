@@ -3,36 +3,50 @@
 Written here and not by Rich: a page without boxes is half as long, and it is there before Rich is imported.
 """
 
-import os
 import re
 import shlex
-import shutil
-import sys
-import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
 from modelscope_cli.shell import console, option_groups
+from modelscope_cli.shell.overview import HELP_ALL, overview
+from modelscope_cli.shell.pages import bold, entry, filled, width
 
-HELP, HELP_ALL = ("-h", "--help"), "--help-all"
 # The panels of options that many commands share; each is a topic of `modelscope help`.
 PANELS = {
     "Model": {"mode", *(field.name for field in fields(option_groups.LoadOptions))},
     "Input": {field.name for field in fields(option_groups.InputOptions)},
-    "Output": {"out", "save", *(field.name for field in fields(option_groups.OutputOptions))},
+    "Output": {"out", "save", "resume", *(field.name for field in fields(option_groups.OutputOptions))},
 }
 _OWN = "Options"
 _EXAMPLES = 3  # on a page that is not whole
 _DEFAULT = re.compile(r"default: (\(.*\)|[^;\]]*)")
 _SENTENCE = re.compile(r"(?<=[.?!])\s+")
 _LINES = 60  # of a page at 80 columns; a command that has fewer folds nothing
-_NARROW, _WIDE, _MARGIN = 60, 100, 26  # columns: of a page, at least and at most; of the names of options
 
 
-class Command(TyperCommand):
+class _Completed:
+    """What stands before a word that is to be completed is not read as values: that would import pydantic."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not ctx.resilient_parsing:
+            return super().parse_args(ctx, args)  # type: ignore[misc]
+        parser = self.make_parser(ctx)  # type: ignore[attr-defined]
+        typed, rest, _ = parser.parse_args(args=args)
+        ctx._opt_prefixes.update(parser._opt_prefixes)
+        for param in self.get_params(ctx):  # type: ignore[attr-defined]
+            ctx.params[param.name], source = param.consume_value(ctx, typed)
+            ctx.set_parameter_source(param.name, source)
+        if isinstance(self, TyperGroup):
+            ctx._protected_args, rest = rest[:1], rest[1:]
+        ctx.args = rest
+        return rest
+
+
+class Command(_Completed, TyperCommand):
     """A command that writes its own help."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -41,11 +55,11 @@ class Command(TyperCommand):
         formatter.write(whole if is_asked_for else "\n".join(page(self, ctx, is_whole=False)))
 
 
-class Group(TyperGroup):
+class Group(_Completed, TyperGroup):
     """The commands, in groups by what they are for."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        formatter.write("\n".join(_overview(self, ctx)))
+        formatter.write(overview())
 
 
 def page(command: Any, ctx: Any, *, is_whole: bool) -> Iterator[str]:
@@ -68,9 +82,9 @@ def page(command: Any, ctx: Any, *, is_whole: bool) -> Iterator[str]:
         yield from _section(panel, inside, ctx, is_whole)
     if folded:
         yield ""
-        yield _bold("Shared options")
+        yield bold("Shared options")
         for panel, names in folded.items():
-            yield from _filled(", ".join(names), f"  {panel:<8}", " " * 10)
+            yield from filled(", ".join(names), f"  {panel:<8}", " " * 10)
     if not is_whole:
         yield ""
         yield f"More of each, and of the shared options: {ctx.command_path} {HELP_ALL}"
@@ -83,19 +97,10 @@ def page_of_panel(command: Any, panel: str, ctx: Any) -> Iterator[str]:
     yield from _section(f"{panel} options", shared, ctx)
 
 
-def rows_of(title: str, about: str, rows: Mapping[str, str]) -> Iterator[str]:
-    """Yield a heading, what is said of it, and a list of terms with their meaning."""
-    yield ""
-    yield _bold(title)
-    yield from _filled(about)
-    for term, meaning in rows.items():
-        yield from _entry(term, meaning)
-
-
 def _usage(command: Any, ctx: Any) -> str:
     arguments = [piece for piece in command.collect_usage_pieces(ctx) if piece != "[OPTIONS]"]
     pieces = [*arguments, "[OPTIONS]"] if ctx.allow_interspersed_args else ["[OPTIONS]", *arguments]
-    return f"{_bold('Usage:')} {' '.join([ctx.command_path, *pieces])}"
+    return f"{bold('Usage:')} {' '.join([ctx.command_path, *pieces])}"
 
 
 def _about(doc: str, is_whole: bool) -> Iterator[str]:
@@ -103,11 +108,11 @@ def _about(doc: str, is_whole: bool) -> Iterator[str]:
     about, _, examples = doc.partition("Examples:")
     paragraphs = [text for text in map(str.strip, about.split("\n\n")) if text]
     for paragraph in paragraphs if is_whole else paragraphs[:1]:
-        yield from _filled(paragraph)
+        yield from filled(paragraph)
         yield ""
     commands = [text for text in map(str.strip, examples.split("\n\n")) if text]
     if commands:
-        yield _bold("Examples")
+        yield bold("Examples")
     for command in commands if is_whole else commands[:_EXAMPLES]:
         yield from _pasteable(command)
 
@@ -116,7 +121,7 @@ def _pasteable(command: str) -> Iterator[str]:
     """Yield a command line that is broken between words, with a backslash, where it is too long."""
     line, margin = "", "  "
     for word in _words(command):
-        if line and len(margin) + len(line) + len(word) + 3 > _width():
+        if line and len(margin) + len(line) + len(word) + 3 > width():
             yield f"{margin}{line} \\"
             line, margin = word, "    "
         else:
@@ -136,10 +141,10 @@ def _section(title: str, params: Iterable[Any], ctx: Any, is_whole: bool = True)
     records = [(one, record) for one in params if (record := one.get_help_record(ctx))]
     if records:
         yield ""
-        yield _bold(title)
+        yield bold(title)
     for one, (_, about) in records:
         label = _label(one, ctx) if one.param_type_name == "option" else _argument(one)
-        yield from _entry(label, about if is_whole else _first_sentence(about))
+        yield from entry(label, about if is_whole else _first_sentence(about))
 
 
 def _first_sentence(about: str) -> str:
@@ -147,15 +152,6 @@ def _first_sentence(about: str) -> str:
     text, _, extra = about.partition("  [")
     default = _DEFAULT.match(extra)
     return _SENTENCE.split(text)[0] + (f" [{default[0]}]" if default else "")
-
-
-def _entry(label: str, about: str) -> Iterator[str]:
-    margin = " " * _MARGIN
-    start = f"  {label}"
-    if len(start) > _MARGIN - 2:
-        yield start
-        start = ""
-    yield from _filled(about.replace("  [", " ["), start.ljust(_MARGIN), margin)
 
 
 def _label(option: Any, ctx: Any) -> str:
@@ -173,40 +169,3 @@ def _argument(argument: Any) -> str:
 def _names(option: Any) -> list[str]:
     """Return the short name first, and of a flag that can be denied the other name too."""
     return [*sorted(option.opts, key=len), *option.secondary_opts]
-
-
-def _overview(group: Any, ctx: Any) -> Iterator[str]:
-    from modelscope_cli.shell.app import GROUPS
-
-    yield f"{_bold('Usage:')} modelscope COMMAND [ARGUMENTS] [OPTIONS]"
-    yield ""
-    yield from _filled(group.help or "")
-    for title, names in GROUPS.items():
-        yield ""
-        yield _bold(title)
-        for name in names:
-            first = (group.get_command(ctx, name).help or "").partition("\n")[0]
-            yield from _filled(first, f"  {name:<13}", " " * 15)
-    yield from _section("Options", group.get_params(ctx), ctx)
-    yield ""
-    yield from _filled("modelscope COMMAND --help explains a command, and modelscope help what they share.")
-
-
-def _filled(text: str, first: str = "", rest: str = "") -> list[str]:
-    return textwrap.wrap(
-        text,
-        _width(),
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
-def _width() -> int:
-    return max(_NARROW, min(_WIDE, shutil.get_terminal_size().columns))
-
-
-def _bold(text: str) -> str:
-    is_plain = not sys.stdout.isatty() or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
-    return text if is_plain else f"\x1b[1m{text}\x1b[0m"

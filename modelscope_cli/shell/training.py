@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from modelscope_cli.errors import UsageError
+from modelscope_cli.shell import completion
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.named_model import FirstArg, LearnerOpt, names_learner, take_model
@@ -59,6 +60,7 @@ OptimizerOpt = Annotated[
         "--optimizer",
         metavar="NAME",
         help="sgd, momentum, nesterov (both 0.9), or adamw.",
+        autocompletion=completion.of_training("optimizer"),
         rich_help_panel=HOW,
     ),
 ]
@@ -75,6 +77,7 @@ InitOpt = Annotated[
         "--init",
         metavar="NAME",
         help="default, kaiming-normal, kaiming-uniform, xavier, or lsuv. default is what the model does itself.",
+        autocompletion=completion.of_training("init"),
         rich_help_panel=CHANGE,
     ),
 ]
@@ -84,6 +87,7 @@ ActivationOpt = Annotated[
         "--activation",
         metavar="NAME",
         help="Replace the ReLUs: leaky or general. relu leaves them; general takes --leak, --subtract, --maximum.",
+        autocompletion=completion.of_training("activation"),
         rich_help_panel=CHANGE,
     ),
 ]
@@ -100,6 +104,7 @@ NormLayerOpt = Annotated[
         "--norm-layer",
         metavar="NAME",
         help="Replace batch norms: layer, group, instance, running, or none. batch leaves them as they are.",
+        autocompletion=completion.of_training("norm"),
         rich_help_panel=CHANGE,
     ),
 ]

@@ -6,7 +6,8 @@ import shlex
 import pytest
 from typer.main import get_command
 
-from modelscope_cli.shell.app import COMMANDS, make_app
+from modelscope_cli.shell.overview import COMMANDS
+from modelscope_cli.shell.typer_app import make_app
 
 APP = get_command(make_app())
 
@@ -47,14 +48,17 @@ def test_an_example_that_is_broken_over_lines_can_be_pasted(run, name):
     stated = APP.commands[name].help.partition("Examples:")[2].split("\n\n")
     examples = [text for text in map(str.strip, stated) if text]
     assert examples
-    found = [shlex.split(line) for line in pasted.splitlines() if line.startswith("  modelscope ")]
+    found = [shlex.split(line) for line in pasted.splitlines() if line.startswith(("  modelscope ", "  torchrun "))]
     assert [shlex.split(example) for example in examples] == found
 
 
-def test_the_commands_stand_in_groups(run):
+def test_the_commands_stand_in_groups_with_the_first_sentence_of_their_help(run):
     page = run("--help").out
-    assert page.split() == run("help").out.split()
-    assert [name for name in COMMANDS if f"\n  {name} " not in page] == []
+    assert page == run("help").out == run("--help-all").out == run("-h").out
+    assert max(map(len, page.splitlines())) <= 80
+    for name, about in COMMANDS.items():
+        assert f"\n  {name} " in page
+        assert APP.commands[name].help.partition("\n")[0] == about
 
 
 @pytest.mark.parametrize("topic", ["model", "input", "output", "layers", "hooks"])

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from modelscope_cli.shell.app import COMMANDS
+from modelscope_cli.shell.overview import COMMANDS
 
 SICK, HEALTHY = "{samples}/sick.safetensors", "{samples}/tiny_resnet.safetensors"
 FILES = [

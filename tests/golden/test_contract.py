@@ -19,7 +19,8 @@ from modelscope_cli.records.shown import Shown
 from modelscope_cli.report.delimited import _cell
 from modelscope_cli.report.sheet import Value
 from modelscope_cli.report.views import pictures_of, sheet_of
-from modelscope_cli.shell.app import make_app, run
+from modelscope_cli.shell.app import run
+from modelscope_cli.shell.typer_app import make_app
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

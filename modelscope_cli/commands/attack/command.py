@@ -27,7 +27,7 @@ def attack(
     folder: groups.FolderOptions = groups.FOLDER,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> None:
-    """Change an image as little as it takes to fool the model; save it and see whether it still does.
+    """Change an image as little as it takes to fool the model, save it, and check the saved file.
 
     The gradient is taken with respect to the pixels the model sees, before normalisation. The exit code is 0
     whether or not the model was fooled.

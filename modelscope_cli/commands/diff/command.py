@@ -54,7 +54,7 @@ def diff(
     inputs: groups.InputOptions = groups.INPUT,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> int:
-    """Compare two checkpoints, two models, or one model under two settings; exit with 1 where they differ.
+    """Compare two checkpoints, two models, or one model under two settings; exit with 1 if they differ.
 
     Without an input, the weights: what was added, removed, renamed, reshaped, retyped, changed. With images or
     --input-shape, every layer's output, call by call, and the first one that diverges: both models run side

@@ -29,7 +29,7 @@ def explain(
     save: opt.SaveOpt = True,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> int:
-    """Show where in an image the evidence for a class lies, and print for each map how far it can be trusted.
+    """Show where in an image the evidence for a class lies, and how far each map can be trusted.
 
     The layer is found by following one run back from the score, and named with the reason. The winner stands first;
     no figure decides alone. Over a folder: where the evidence of each class lies, and the images where it lies at

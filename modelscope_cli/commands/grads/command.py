@@ -48,7 +48,7 @@ def grads(
     report: own.ReportOptions = own.REPORT,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> None:
-    """Run a forward and a backward pass and print what the gradients do; save a report with a picture.
+    """Run a forward and a backward pass, and print and draw what the gradients do.
 
     Several images are several passes, one image each unless --batch says otherwise: then the mean gradient and
     the noise around it are shown. The gradients are differentiated, hooked and thrown away; nothing is trained.

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from modelscope_cli.shell import completion
 from modelscope_cli.shell.numbers import real
 from modelscope_cli.shell.options import OutDirOpt, SaveOpt
 
@@ -31,6 +32,7 @@ class LossOptions:
             metavar="LOSS",
             help="Which loss: auto, cross-entropy, nll, bce, mse, mean, logit, or FILE.py:fn. auto takes what fits "
             "the output; bce is for several labels or none; yours is called as fn(output) or fn(output, target).",
+            autocompletion=completion.losses,
             rich_help_panel=_LOSS,
         ),
     ] = "auto"

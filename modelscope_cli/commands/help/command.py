@@ -20,7 +20,7 @@ class Topic(StrEnum):
 
 
 def _complete(incomplete: str) -> list[str]:
-    from modelscope_cli.shell.app import COMMANDS
+    from modelscope_cli.shell.overview import COMMANDS
 
     return [name for name in (*Topic, *COMMANDS) if name.startswith(incomplete)]
 
@@ -35,7 +35,7 @@ def help(
         ),
     ] = None,
 ) -> None:
-    """Explain what all commands share: naming a model, preparing images, layer patterns, hooks and output.
+    """Explain what commands share: naming a model, preparing images, layer patterns, hooks, output.
 
     Examples:
 
@@ -45,11 +45,11 @@ def help(
 
       modelscope help stats
     """
-    from modelscope_cli.commands.help.topics import explain_command, explain_topic, overview
-    from modelscope_cli.shell.app import COMMANDS
+    from modelscope_cli.commands.help.topics import explain_command, explain_topic
+    from modelscope_cli.shell.overview import COMMANDS, overview
 
     if what is None:
-        console.write(overview())
+        console.write(overview() + "\n")
     elif what in COMMANDS:
         console.write(explain_command(what))
     elif what in tuple(Topic):

@@ -4,8 +4,9 @@ from typing import Any
 
 from typer.main import get_command
 
-from modelscope_cli.shell.app import make_app
-from modelscope_cli.shell.help import PANELS, page, page_of_panel, rows_of
+from modelscope_cli.shell.help import PANELS, page, page_of_panel
+from modelscope_cli.shell.pages import rows_of
+from modelscope_cli.shell.typer_app import make_app
 
 _MODEL = {
     "resnet34": "a model of torchvision; `modelscope models` lists them",
@@ -85,12 +86,6 @@ _TOPICS: dict[str, list[tuple[str, str, dict[str, str]]]] = {
         ("Parts", "", _CHANNELS),
     ],
 }
-
-
-def overview() -> str:
-    """Return the page of all commands."""
-    group, context = _opened()
-    return group.get_help(context) + "\n"
 
 
 def explain_command(name: str) -> str:

@@ -23,7 +23,7 @@ def lrfind(
     folder: groups.FolderOptions = groups.FOLDER,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> None:
-    """Sweep the learning rate while training, and suggest where to set it; everything is put back.
+    """Sweep the learning rate while training, suggest one, and put everything back.
 
     The hashes of weights, buffers, optimizer and random state before and after are printed as the proof.
 

@@ -47,7 +47,7 @@ def predict(
     blocks: groups.BlockOptions = groups.BLOCKS,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> None:
-    """Print what a model says about images: the likeliest classes of each, one row a class.
+    """Print what a model says about images: the likeliest classes of each.
 
     Of a segmentation model these are the classes that cover most of the image, of a detection model its best
     boxes; of several heads each has its rows. Any number of images goes through in batches; tsv and csv are written

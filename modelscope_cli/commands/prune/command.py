@@ -48,7 +48,7 @@ def prune(
     ] = Table.drift,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> None:
-    """Cut weights away and print how far the predictions drift; save the curve.
+    """Cut weights away, and print and draw how far the predictions drift.
 
     The masks are those of torch.nn.utils.prune, put in place by hooks while the model runs: its parameters and
     its file stay as they are. A --layer that is named means everything below it. Biases and batch norms are left.

@@ -84,7 +84,7 @@ def stats(
 
       modelscope stats resnet34 demo/harbour.jpg -w none --hook 'zero[3,7]@conv1' --hook print@fc
 
-      torchrun --nproc-per-node 8 -m modelscope_cli stats resnet50 imagenet/val --batch 256 --out activations
+      torchrun --nproc-per-node 2 -m modelscope_cli stats resnet18 'demo/shapes/*/*.jpg' -w none --batch 8
     """
     from modelscope_cli.commands.stats.table import columns_of, stats_sheet
     from modelscope_cli.report.batch_norm_table import check_drift

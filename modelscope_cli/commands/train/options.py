@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from modelscope_cli.records.bounds import LONGEST_RUN
+from modelscope_cli.shell import completion
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell import training as shared
 from modelscope_cli.shell.numbers import real, whole
@@ -37,7 +38,11 @@ class HowOptions:
     schedule: Annotated[
         str,
         typer.Option(
-            "--schedule", metavar="NAME", help="constant, one-cycle, or cosine.", rich_help_panel=_HOW
+            "--schedule",
+            metavar="NAME",
+            help="constant, one-cycle, or cosine.",
+            autocompletion=completion.of_training("schedule"),
+            rich_help_panel=_HOW,
         ),
     ] = "constant"
     label_smoothing: shared.SmoothingOpt = 0.0

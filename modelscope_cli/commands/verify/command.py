@@ -27,7 +27,7 @@ def verify(
     seed: Annotated[int, whole("--seed", most=LAST_SEED, min=0, help="Chooses the blocks.")] = 0,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> int:
-    """Compute some blocks of a result again, and exit with 1 where they are not what lies in its folder.
+    """Compute some blocks of a result again, and exit with 1 if they are not what lies in its folder.
 
     For results that --out kept in blocks: stats, predict, explain and check over many images. Model and images are
     looked for where the command found them, so run it in the same folder. On the same kind of machine all bits have

@@ -51,7 +51,7 @@ def watch(
     folder: groups.FolderOptions = groups.FOLDER,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> int:
-    """Run your own training script, unchanged, and see what happens inside the models it trains.
+    """Run your own training script, unchanged, and see what happens inside its models.
 
     The script's output, exit code and traceback are its own; so are its weights, to the last bit. At the end
     comes a verdict with the layer and the step since when, a table, and a folder of figures. It is written also
