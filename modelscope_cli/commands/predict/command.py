@@ -28,8 +28,7 @@ def predict(
         list[str] | None,
         typer.Argument(
             metavar="IMAGE",
-            help="Image files, folders, globs, @list.txt, .tar shards, '-' for standard input, or one .pt, .npy or "
-            ".safetensors file.",
+            help="Images: files, folders, globs, @list.txt, .tar shards, '-'; or one .pt, .npy, .safetensors file.",
         ),
     ] = None,
     top: Annotated[
