@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.run import Record, first_keys, to_plain
 from modelscope_cli.records.shown import Shown
 from modelscope_cli.records.stats import InputStats
@@ -107,6 +108,7 @@ class CheckRecord(Record):
         inputs: what entered the model, one an argument; empty where no selected rule looks at it.
         mode: `eval` or `train`: of the forward and backward passes.
         baseline: the file the findings were held against; None without one. `gone`: what it has and occurs no more.
+        certificate: of the blocks of the forward pass; None where it was made in one go.
     """
 
     findings: tuple[Finding, ...]
@@ -118,6 +120,7 @@ class CheckRecord(Record):
     baseline: str | None = None
     gone: tuple[KnownFinding, ...] = ()
     inputs: tuple[InputStats, ...] = ()
+    certificate: Certificate | None = None
 
     def assert_passed(self) -> None:
         """Do nothing where it passed, so that a test can end with this.

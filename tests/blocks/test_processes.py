@@ -187,3 +187,12 @@ def test_explanations_have_the_same_bits(place):
     for name in ("explanation.png", "classes.png"):
         assert (place / "why" / name).read_bytes() == (place / "why-two" / name).read_bytes()
     assert run(None, "verify", "why", cwd=place)
+
+
+def test_findings_have_the_same_bits(place):
+    argv = ("check", *TINY[1:2], "images", *TINY[2:], "--size", "32", "--json", "--out")
+    one = document(run(None, *argv, "judged", cwd=place)[0])
+    assert document(run(2, *argv, "judged-two", cwd=place)[0]) == one
+    assert content(place / "judged-two") == content(place / "judged")
+    assert one["images"] == N_IMAGES - 9
+    assert run(None, "verify", "judged", cwd=place)

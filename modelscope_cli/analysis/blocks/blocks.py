@@ -148,6 +148,11 @@ class Blocks:
         if alone and self._is_again:
             raise UsageError(f"{alone}, so there are no blocks to go on with", "leave out --resume")
 
+    @property
+    def is_in_order(self) -> bool:
+        """Whether this process goes through all batches itself, the first one first."""
+        return isinstance(self._way, InOrder)
+
     def over(self, phase: str, compute: Callable[[Batch], T], kind: type[T]) -> Iterator[T]:
         """Give the partial results of all batches, in their order, whoever computed them.
 

@@ -7,10 +7,11 @@ import typer
 import modelscope_cli as ms
 from modelscope_cli.commands.check import options as own
 from modelscope_cli.errors import ModelscopeError
+from modelscope_cli.shell import console
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
-from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.groups import said, spread
 from modelscope_cli.shell.named_model import ModelArg
 from modelscope_cli.shell.output import emit
 
@@ -33,6 +34,7 @@ def check(
     ] = opt.Mode.auto,
     loading: own.LoadingOptions = own.LOADING,
     inputs: groups.InputOptions = groups.INPUT,
+    blocks: groups.BlockOptions = groups.BLOCKS,
     output: own.CheckOutputOptions = own.OUTPUT,
 ) -> int:
     """Judge a model by rules, and exit with 1 if one is broken; see `modelscope rules`.
@@ -40,7 +42,8 @@ def check(
     Weights, activations, gradients, structure, budgets and predictions: each rule has a code, a threshold with its
     source, and a hint. Images are better than the noise that is taken without them. The table tool.modelscope of
     the nearest pyproject.toml sets model, checkpoint, images, select, ignore, thresholds, fail-on, baseline and the
-    budgets; what is typed wins.
+    budgets; what is typed wins. Under torchrun the forward pass over images is shared out, and --out keeps its
+    blocks; gradients are computed by every process.
 
     Examples:
 
@@ -57,7 +60,7 @@ def check(
     from modelscope_cli.report.markdown import render_markdown
     from modelscope_cli.report.sheet import choose_columns
 
-    where = output.begin(more=("github", "junit"))
+    where = output.begin(("github", "junit"), is_shared=True)
     choose_columns(COLUMNS, output.columns)
     settings = rules.settings()
     if settings.project is not None:
@@ -77,6 +80,9 @@ def check(
             baseline=settings.baseline,
             update_baseline=rules.update_baseline,
             mode=mode,
+            **said(blocks),
+            share=True,
+            force=output.force,
             progress=PROGRESS,
         )
     except ModelscopeError as error:
@@ -85,7 +91,8 @@ def check(
         record, refused = error.record, error
     sheet = check_sheet(record, output.columns)
     try:
-        append_summary(render_markdown(sheet))
+        if not console.settings.is_silent:
+            append_summary(render_markdown(sheet))
     except OSError as error:
         PROGRESS.warn(f"no summary of the step: {error}")
     emit(
