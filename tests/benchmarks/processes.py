@@ -1,7 +1,7 @@
 """Two processes of one thread, which share out the blocks of a folder, against one process of two threads.
 
-A block is one forward and its statistics in one process, and nothing is waited for but the last block of each phase:
-n processes on n cores are n times one process, less that block and what they share, the memory's bandwidth. Threads
+A block is one forward and its statistics in one process, and nothing is waited for but the last block of a phase: n
+processes on n cores are n times one process, less that block and what they share, the memory's bandwidth. Threads
 share every layer instead, and wait for one another at its end.
 """
 
