@@ -213,6 +213,8 @@ class Blocks:
             folder.clear()
             self._results.begun()
             folder.begin(self._document)
+        elif self.is_first:
+            folder.tidy()
         if self._ranks.world > 1:
             if self.is_first:
                 meeting_place().set("begun", "yes")

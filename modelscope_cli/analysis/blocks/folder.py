@@ -13,7 +13,7 @@ from modelscope_cli.analysis.blocks.exact import from_plain, to_text
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.broken import Broken
 from modelscope_cli.records.certificate import Machine
-from modelscope_cli.report.folder import make_folder, write_bytes, write_with
+from modelscope_cli.report.folder import is_unfinished, make_folder, write_bytes, write_with
 
 RUN, BLOCKS = "run.json", "blocks"
 TIMING = "seconds"  # the one figure of a result that is not the same twice
@@ -65,6 +65,12 @@ class BlockFolder:
         """Take away what another run has begun here."""
         (self.path / RUN).unlink(missing_ok=True)
         shutil.rmtree(self.path / BLOCKS, ignore_errors=True)
+
+    def tidy(self) -> None:
+        """Take away what a process was writing when it was killed."""
+        for file in (self.path / BLOCKS).glob("*"):
+            if is_unfinished(file):
+                file.unlink(missing_ok=True)
 
     def document(self) -> dict[str, Any] | None:
         """Return what the blocks are blocks of; None where none were begun."""

@@ -84,8 +84,9 @@ def check(
             model, images = loading.take(first, images, settings)
             if not images and not inputs.input_shape:
                 images = list(settings.images)
-            asked = loading.completed(model, settings).request(model), inputs.request(images, loading.seed)
-            record = ms.check(*asked, mode=mode, **said(blocks), share=True, force=output.force, **judged)
+            asked = loading.completed(model, settings).request(model)
+            shared: dict[str, Any] = {**said(blocks), "share": True, "force": output.force, "mode": mode}
+            record = ms.check(asked, inputs.request(images, loading.seed), **judged, **shared)
     except ModelscopeError as error:
         if not isinstance(error.record, CheckRecord):
             raise
