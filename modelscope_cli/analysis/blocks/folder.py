@@ -59,7 +59,7 @@ class BlockFolder:
             CannotRunError: it cannot be written (exit 4).
         """
         make_folder(self.path / BLOCKS)
-        write_bytes(self.path / RUN, (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode())
+        write_bytes(self.path / RUN, (json.dumps(document, indent=2) + "\n").encode())
 
     def clear(self) -> None:
         """Take away what another run has begun here."""
