@@ -34,12 +34,15 @@ def to_plain(value: Any) -> Any:
     return value
 
 
+def key_of(field: str) -> str:
+    """Return the key of a field in a document."""
+    return _KEYS.get(field, field)
+
+
 @cache
 def _fields(kind: type[Any]) -> tuple[tuple[str, str], ...]:
     """Return the fields of a record, and their keys in a document."""
-    return tuple(
-        (field.name, _KEYS.get(field.name, field.name)) for field in dataclasses.fields(kind) if field.repr
-    )
+    return tuple((field.name, key_of(field.name)) for field in dataclasses.fields(kind) if field.repr)
 
 
 def versions() -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from modelscope_cli.analysis.activations.observer import Activation, to_row
+from modelscope_cli.analysis.activations.observer import Activation, to_rows
 from modelscope_cli.analysis.health.flow import Flowed
 from modelscope_cli.analysis.health.spread import larger
 from modelscope_cli.records.evidence import Forward
@@ -46,7 +46,7 @@ class Passed:
     def forward(self, near_zero: float) -> Forward:
         """Return the evidence, in execution order."""
         return Forward(
-            activations=tuple(map(to_row, sorted(self.outputs, key=lambda one: one.call.order))),
+            activations=to_rows(sorted(self.outputs, key=lambda one: one.call.order)),
             flow=tuple(one.row() for one in sorted(self.flow, key=lambda one: one.call.order)),
             near_zero=near_zero,
             images=self.n_images,
