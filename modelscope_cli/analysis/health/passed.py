@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from modelscope_cli.analysis.activations.observer import Activation, to_rows
+from modelscope_cli.analysis.activations.activation import Activation
+from modelscope_cli.analysis.activations.observer import to_rows
 from modelscope_cli.analysis.health.flow import Flowed
 from modelscope_cli.analysis.health.spread import larger
 from modelscope_cli.records.evidence import Forward
