@@ -63,7 +63,9 @@ def assert_budget(
     asked = {"params": params, "macs": macs, "size_bytes": size_bytes}
     limits = {name: _limit(name, budget) for name, budget in asked.items() if budget is not None}
     if not limits:
-        raise UsageError("there is no budget to hold the model to", "assert_budget(model, params='25M')")
+        raise UsageError(
+            "there is no budget to check the model against", "assert_budget(model, params='25M')"
+        )
     record = ms.summary(model, inputs, **keywords)
     totals = record.totals
     costs = {

@@ -131,7 +131,7 @@ def _read_exported(
                     entry = entries[f"{folder}/{weight['path_name']}"]
                     tensors.append(_weight(path, name, entry, weight["tensor_meta"]))
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError("weights that nothing describes") from error
+        raise ValueError("weights without a description") from error
     return Contents(path, TORCH_EXPORT, tuple(tensors), beside, files=(path,), inside=tuple(beside))
 
 

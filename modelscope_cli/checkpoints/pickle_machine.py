@@ -270,7 +270,7 @@ class Machine:
             self._stack.append(Opaque(COMPUTED))
 
     def _extension(self, code: int) -> None:
-        self._strange("a name hidden behind a number of copyreg")
+        self._strange("a name hidden behind a copyreg number")
         self._global(("copyreg", f"{EXTENSION.rpartition('.')[2]}{code}"))
 
     def _reduce(self, _: Any) -> None:

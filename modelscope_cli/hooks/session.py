@@ -117,7 +117,7 @@ class ForwardError(CannotRunError):
             reason, hint = OUT_OF_MEMORY, LESS_MEMORY
         elif reason.startswith("Expected more than 1 value per channel when training"):
             hint = "--batch 2 of noise, else two images, or --mode eval   "
-            hint += "(batch norm in train mode needs more than one value a channel)"
+            hint += "(batch norm in train mode needs more than one value per channel)"
         super().__init__(f"forward raised in {where}{given}: {type(error).__name__}: {reason[:300]}", hint)
 
 

@@ -115,9 +115,9 @@ def prepare(plan: Preprocessing, files: Group) -> dict[PictureFile, Tensor]:
 def preparation_notes(plan: Preprocessing, transforms: Any | None) -> list[str]:
     """Say how pictures are prepared, where the weights of torchvision do not go without saying."""
     if transforms is None:
-        return [f"images: {plan.brief}; as is usual, for the model states nothing (-v says more)"]
+        return [f"images: {plan.brief}; this is the usual one, as the model states none (-v shows more)"]
     return (
-        [f"images: {plan.brief}, as {transforms.origin} says (-v says more)"]
+        [f"images: {plan.brief}, as {transforms.origin} says (-v shows more)"]
         if isinstance(transforms, Preset)
         else []
     )

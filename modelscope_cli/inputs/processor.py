@@ -59,7 +59,7 @@ class ProcessorPreset(Preset):
                 f"{kind} makes {'x'.join(map(str, made.shape))} of an image, not channels, height and width"
             )
             raise CannotRunError(
-                message, "give a tensor file (.pt, .npy, .safetensors) of what the model takes"
+                message, "give a tensor file (.pt, .npy, .safetensors) with what the model takes"
             )
         if (tuple(self.mean), tuple(self.std)) == (self.own.mean, self.own.std):
             return made

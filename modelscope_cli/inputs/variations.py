@@ -137,7 +137,7 @@ def _channels(plan: Preprocessing) -> Iterator[Varied]:
 
 
 def _unturned(plan: Preprocessing) -> Varied:
-    return Varied("EXIF ignored", "turning", "not turned as its EXIF says", replace(plan, is_turned=False))
+    return Varied("EXIF ignored", "turning", "not rotated as its EXIF says", replace(plan, is_turned=False))
 
 
 def _changed(plan: Preprocessing, name: str, kind: str, what: str, **changes: Any) -> Varied:

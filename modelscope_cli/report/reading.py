@@ -31,7 +31,7 @@ def read(path: str | PathLike[str]) -> Shown:
     if len(found) > 1:
         names = " and ".join(_typed(one) for one in found)
         raise UsageError(
-            f"'{path}' compares two results: {names}", "read one of the pages or folders it was made of"
+            f"'{path}' compares two results: {names}", "read one of the pages or folders it was made from"
         )
     return found[0]
 

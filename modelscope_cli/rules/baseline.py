@@ -121,7 +121,7 @@ def check_update(baseline: Path | None) -> None:
         UsageError: there is none (exit 2).
     """
     if baseline is not None and baseline.suffix.lower() in (".html", ".htm"):
-        message = f"'{baseline}' is a page, which keeps what was found then and is not updated"
+        message = f"'{baseline}' is a page, which cannot be updated"
         raise UsageError(message, "--baseline known.json --update-baseline")
     if baseline is None:
         raise UsageError(

@@ -241,7 +241,7 @@ SortOpt = Annotated[
         "--sort",
         metavar="COLUMN",
         autocompletion=completion.columns,
-        help="Sort the rows, the largest number first; COLUMN:asc turns that round. JSON stays in order.",
+        help="Sort the rows, the largest number first; COLUMN:asc reverses that. JSON stays in order.",
         rich_help_panel=_OUTPUT,
     ),
 ]
@@ -251,15 +251,13 @@ TopOpt = Annotated[
         "--top",
         min=1,
         metavar="N",
-        help="Only the first N rows. JSON has all.",
+        help="Show only the first N rows. JSON has all.",
         rich_help_panel=_OUTPUT,
     ),
 ]
 AllOpt = Annotated[
     bool,
-    typer.Option(
-        "--all", help="Every row, where a terminal would fold a long table.", rich_help_panel=_OUTPUT
-    ),
+    typer.Option("--all", help="Show every row, even of a long table.", rich_help_panel=_OUTPUT),
 ]
 FormatOpt = Annotated[
     str,
@@ -288,7 +286,7 @@ HtmlOpt = Annotated[
     typer.Option(
         "--html",
         metavar="FILE",
-        help="Save the result as a page for the browser, too: one file that needs nothing else.",
+        help="Also save the result as a page for the browser: one file that needs nothing else.",
         rich_help_panel=_OUTPUT,
     ),
 ]
@@ -333,7 +331,7 @@ QuietOpt = Annotated[
 ]
 VerboseOpt = Annotated[
     bool,
-    typer.Option("--verbose", "-v", help="Say in full how images are prepared.", rich_help_panel=_OUTPUT),
+    typer.Option("--verbose", "-v", help="Show in full how images are prepared.", rich_help_panel=_OUTPUT),
 ]
 DebugOpt = Annotated[
     bool, typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=_OUTPUT)

@@ -169,7 +169,7 @@ def run_forward(session: HookSession, inputs: Tensor) -> Any:
     except ForwardError as error:
         hint = "--size 224, the size most models are made for"
         if "more than 1 value per channel" in error.message:
-            why = "batch norm in train mode needs more than one value a channel"
+            why = "batch norm in train mode needs more than one value per channel"
             hint = f"--batch 2, or --norm-layer group   ({why})"
         elif OUT_OF_MEMORY in error.message:
             hint = "a smaller --batch or --size, or --device cpu"

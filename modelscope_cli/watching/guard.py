@@ -36,7 +36,7 @@ class Guard:
             self._is_broken = True
             what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
             self._tell(
-                "broken", f"recording stopped, the training goes on; this is a bug in modelscope: {what}"
+                "broken", f"recording stopped, the training continues; this is a bug in modelscope: {what}"
             )
 
     def tell_once(self, kind: str, message: str) -> None:

@@ -141,7 +141,7 @@ def test_windows_that_come_back_in_an_unknown_order_are_not_drawn_as_the_map():
     x, _ = numbered(4, 4)
     *_, exhibit = maps_of(Sorted(2, 0), x, "look#1")
     assert exhibit.maps is None
-    assert exhibit.record.problem.startswith("the first of 4 pieces that could not be put together")
+    assert exhibit.record.problem.startswith("the first of 4 pieces that could not be assembled")
 
 
 def test_overlapping_pieces_are_not_a_map():

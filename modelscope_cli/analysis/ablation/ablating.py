@@ -196,7 +196,9 @@ class _Ablating:
         self._replay.is_whole = self._why_whole is not None
         gap = float(again.largest_change(self._trial).max())
         if gap > 0:
-            message = f"the same input gave outputs up to {gap:.2g} apart: effects that small mean nothing"
+            message = (
+                f"the outputs for the same input differ by up to {gap:.2g}: effects that small mean nothing"
+            )
             self._warnings.append(Notice("unsteady", message))
 
     def _remember(self, batch: Batch, answer: Answer, followed: FollowedAnswer) -> None:

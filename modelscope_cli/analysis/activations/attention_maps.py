@@ -86,7 +86,7 @@ def _look(heads: Heads) -> _Look:
     n_left = int((keys < 0).sum())
     notes = []
     if n_groups > 1:
-        notes.append(f"put together from {counted(n_groups, 'window')}")
+        notes.append(f"assembled from {counted(n_groups, 'window')}")
     if n_left:
         is_padding = n_groups > 1 or bool(is_placed.all())
         notes.append("without padding" if is_padding else f"without {counted(n_left, 'extra token')}")

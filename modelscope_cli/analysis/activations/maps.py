@@ -69,7 +69,7 @@ class _Caught:
             found = by_shape(tensor[0], self.channel_dim - 1, self.grids, image_size)
             if not self.is_of_images and len(tensor) > self.n_images:
                 n_pieces = len(tensor) // self.n_images
-                found = found.noting(f"the first of {n_pieces} pieces that could not be put together")
+                found = found.noting(f"the first of {n_pieces} pieces that could not be assembled")
             record = replace(record, shape=tuple(tensor.shape[1:]))
         elif self.is_of_images:
             record = replace(record, shape=tuple(tensor.shape[1:]))

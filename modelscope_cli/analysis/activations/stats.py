@@ -159,7 +159,7 @@ def _nothing_to_show(subject: Subject, selection: Selection) -> CannotRunError:
     if selection.names is not None and missing:
         message = f"the forward of '{name}' does not call {some(missing)}"
     else:
-        message = f"no layer of '{name}' gives a tensor"
+        message = f"no layer of '{name}' outputs a tensor"
     return CannotRunError(message, f"modelscope summary {name}   shows what runs")
 
 

@@ -28,7 +28,7 @@ def refuse_all_but_tolerance(**given: Any) -> None:
     for name, value in given.items():
         if value:
             option = "--b-..." if name == "b" else f"--{name}"
-            message = f"'{option}' is for models that are run, and these are results that were kept"
+            message = f"'{option}' needs models to run, and these are saved results"
             raise UsageError(message, "modelscope diff OLD.html NEW.html --tolerance 0.01")
 
 
@@ -66,7 +66,7 @@ def _result(path: str) -> Any:
     record = read(path)
     if not hasattr(record, "run"):
         hint = "modelscope diff A.safetensors B.safetensors, the weights themselves"
-        raise UsageError(f"'{path}' is a result of {record.command}, of which no figures are compared", hint)
+        raise UsageError(f"'{path}' is a result of {record.command}, whose figures cannot be compared", hint)
     return record
 
 

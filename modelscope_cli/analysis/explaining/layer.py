@@ -57,7 +57,7 @@ class Layout:
         if len(self.order) == 4:
             return kind if self.order[1] == 1 else f"{kind}, channels last"
         tokens = "token" if self.prefix == 1 else "tokens"
-        return f"{kind} patch tokens" + (f" behind {self.prefix} other {tokens}" if self.prefix else "")
+        return f"{kind} patch tokens" + (f" after {self.prefix} other {tokens}" if self.prefix else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ def by_cells(tensor: Tensor, cells: Cells, n_images: int) -> Arranged | None:
 
 
 def _notes(n_windows: int, n_left: int, n_inside: int, n_cells: int) -> list[str]:
-    notes = [f"put together from {counted(n_windows, 'window')}"] if n_windows else []
+    notes = [f"assembled from {counted(n_windows, 'window')}"] if n_windows else []
     if n_left:
         notes.append(f"without {'padding' if n_windows else counted(n_left, 'extra token')}")
     if n_inside < n_cells:

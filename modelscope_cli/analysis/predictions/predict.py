@@ -119,7 +119,7 @@ def predict(
     asked = {"top": top, "scores": activation, "threshold": threshold, "temperature": temperature}
     options = {**asked, "labels": names, "truth": judge.words_sha256() if judge is not None else None}
     again = {**asked, "scores": scores, "labels": labels, "truth": truth, "each": each is not None}
-    alone = "--hook counts what it changes over all batches" if hook else ""
+    alone = "--hook counts its changes over all batches" if hook else ""
     predictions: list[Prediction] = []
     is_first = True
     with (

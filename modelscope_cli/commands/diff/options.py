@@ -107,7 +107,7 @@ class DiffOutputOptions(groups.OutputOptions):
         bool,
         typer.Option(
             "--all",
-            help="Every row: also what is the same, and what a terminal would fold.",
+            help="Show every row, including what is the same.",
             rich_help_panel="Output",
         ),
     ] = False

@@ -174,7 +174,7 @@ def _draw_curves(axes: Any, receipt: Receipt) -> None:
     axes.set_title("\n".join(said) or "no curves", loc="left", fontsize=9, color=INK, pad=3)
     axes.set_xlim(0, 1)
     axes.set_xlabel("share of the pixels, the strongest first", fontsize=8)
-    axes.set_ylabel("what the model says: 0 blank, 1 the image", fontsize=8)
+    axes.set_ylabel("score of the model: 0 for blank, 1 for the image", fontsize=8)
     axes.tick_params(labelsize=8)
     axes.grid(lw=0.4, alpha=0.5)
     axes.spines[["top", "right"]].set_visible(False)

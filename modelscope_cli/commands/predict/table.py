@@ -106,7 +106,7 @@ def _facts(record: PredictRecord) -> list[tuple[str, str]]:
 
 def _score_words(record: PredictRecord) -> str:
     if record.output == "boxes":
-        return "of the box, as the model gives it; the best first"
+        return "of the box, as the model outputs it; the best first"
     unit = "a pixel" if record.output == "pixels" else "an image"
     classes = "its classes" if record.output == "heads" else f"{record.classes} classes"
     if record.threshold is None:

@@ -24,10 +24,10 @@ def report(
     b: Annotated[
         Path | None, typer.Argument(metavar="OTHER", help="A second result, to compare the first with.")
     ] = None,
-    large: Annotated[bool, typer.Option("--large", help="Write pages above 25 MB, too.")] = False,
+    large: Annotated[bool, typer.Option("--large", help="Also write pages above 25 MB.")] = False,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> None:
-    """Make one self-contained page of a result, to look at in a browser and to hand over.
+    """Make one self-contained page of a result, to view in a browser and to share.
 
     The page needs no network and no other file: tables to sort and filter, curves, images, and the whole result as
     data, which modelscope reads back. Two results are compared; a folder of results gets an index. Without --html

@@ -100,7 +100,7 @@ def watch(
         return record.exit_code or 0
     exit_code = 0 if report else record.exit_code or 0
     if exit_code == _MISUSED and (meant := what_was_meant(watch, console.settings.argv, arguments or ())):
-        console.warn(f"'{meant[0]}' went to the script: options for modelscope stand before it")
+        console.warn(f"'{meant[0]}' was passed to the script: options for modelscope go before it")
         console.hint(meant[1])
     if not record.came_to_nothing or where.is_asked_for:
         emit(where, watch_sheet(record), record.to_dict())

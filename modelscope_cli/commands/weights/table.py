@@ -186,7 +186,7 @@ def _facts(record: WeightsRecord) -> tuple[tuple[str, str], ...]:
 def architecture(found: Identified) -> str:
     """Say which architecture it is, or why none."""
     classes = f", {found.num_classes} classes" if found.num_classes else ""
-    prefix = f", behind the prefix '{found.prefix}'" if found.prefix else ""
+    prefix = f", with the prefix '{found.prefix}'" if found.prefix else ""
     if found.candidates:
         return " or ".join(found.candidates) + classes + prefix
     none = "none of torchvision's or timm's"

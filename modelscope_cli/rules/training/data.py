@@ -88,7 +88,10 @@ def batch_of_one(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             continue
         values, batch = one.norm_values
         if batch <= threshold or values <= threshold:
-            words = f"batch norm is given batches of {batch}, {values:,} values a channel: its statistics are noise"
+            words = (
+                f"batch norm is given batches of {batch}, {values:,} values per channel: its statistics are "
+            )
+            "noise"
             yield TrainingSighting(None, 0, batch, words, one.called)
 
 
