@@ -1,6 +1,6 @@
 """Attention: who weighs whom in a run, by layer and head, whatever the model calls it.
 
-Attention is a softmax whose weights are multiplied with values computed from the input. Fused kernels do not show theirs,
+Attention is a softmax whose weights are multiplied with values made of the input. Fused kernels do not show theirs,
 so torch computes `scaled_dot_product_attention` in steps here, which gives the same but for rounding.
 """
 
