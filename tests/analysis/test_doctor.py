@@ -247,7 +247,7 @@ def test_who_states_it_goes_by_where_the_weights_are_from(
     )
     record = diagnosed(loaded, shapes)
     assert (record.stated_by, record.assumed) == (stated_by, assumed)
-    assert ("most confident" in str(record)) == (stated_by is None)
+    assert ("most sure" in str(record)) == (stated_by is None)
 
 
 def test_where_nobody_states_one_the_options_are_what_is_meant(shapes: Path) -> None:
@@ -287,7 +287,7 @@ def test_what_gives_nan_in_a_variation_is_the_worst_and_never_most_sure(hues: Pa
     assert {row.name for row in worst} == {"0..255", "0..255, then normalised"}
     assert record.variations[: len(worst)] == tuple(worst)
     assert all(row.changed == 9 for row in worst)
-    assert "'0..255" not in str(record).partition("most confident")[2]
+    assert "'0..255" not in str(record).partition("most sure")[2]
     with pytest.raises(CannotRunError, match="logits are NaN or infinite"):
         ms.doctor(Brittle(), str(hues / "*/*.png"), size=32, mean=-200.0)
 

@@ -163,7 +163,7 @@ def test_patterns_are_of_both_models():
         compare(net, twin, layers=["extra"])
     with pytest.raises(UsageError, match="'nothing' matches no layer"):
         compare(net, twin, layers=["nothing"])
-    with pytest.raises(UsageError, match="'relu#1' speaks of calls"):
+    with pytest.raises(UsageError, match="'relu#1' names calls"):
         compare(net, twin, layers=["relu#1"])
 
 

@@ -253,7 +253,7 @@ def test_which_layers_are_meant(net):
     assert names(find_prunable(model, ("type:ConvTranspose2d",), ())) == ["0.up.weight"]
     with pytest.raises(UsageError, match="layer pattern 'relu' matches no layer with weights"):
         find_prunable(model, ("relu",), ())
-    with pytest.raises(UsageError, match="'conv@1' speaks of calls"):
+    with pytest.raises(UsageError, match="'conv@1' names calls"):
         find_prunable(model, ("conv@1",), ())
     with pytest.raises(UsageError, match="the model has no layer with weights"):
         find_prunable(nn.Sequential(nn.ReLU()), (), ())

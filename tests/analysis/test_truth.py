@@ -193,7 +193,7 @@ def test_folders_a_file_a_mapping_and_a_list_say_the_same(shapes: Path, tmp_path
 @pytest.mark.parametrize(
     ("truth", "error", "message"),
     [
-        ([0, 1], CannotRunError, "of 2 images, and there are 3"),
+        ([0, 1], CannotRunError, "has 2 images, and there are 3"),
         (["0", "1", "99"], CannotRunError, "'99' is not among the 12 classes"),
         ([0, 1, -1], CannotRunError, "'-1' is not among"),
         ([0, 1, [2, 3]], CannotRunError, "does not give one class for '2'"),
@@ -236,7 +236,7 @@ def test_no_truth_no_folder_and_no_truth_of_noise_or_other_outputs(logits: Tenso
         ms.predict("squeezenet1_1", truth=[0], weights="none")
     with pytest.raises(CannotRunError, match="two classes or more"):
         ms.predict(Says(), logits[:2, :1], truth=[0, 0], scores="sigmoid")
-    with pytest.raises(UsageError, match="draws no figure"):
+    with pytest.raises(UsageError, match="draws a figure only"):
         ms.predict(Says(), logits[:1]).plot()
 
 
@@ -331,7 +331,7 @@ def test_masks_that_do_not_fit_are_refused(masked: Masked) -> None:
     for crop in ("32", "24"):  # a square of the middle
         with pytest.raises(CannotRunError, match="does not see exactly"):
             judged_masks(folder, size=crop)
-    with pytest.raises(CannotRunError, match="one class a pixel"):
+    with pytest.raises(CannotRunError, match="one class per pixel"):
         judged_masks(folder, scores="sigmoid")
     for mask, message in (
         (np.full((32, 48), 7), "holds the value 7, and the model has 4 classes"),

@@ -100,5 +100,5 @@ def test_files_are_written_only_where_they_are_asked_for(tmp_path):
         "report.json",
         *(row.correlation.file for row in record),
     }
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="already exists"):
         ms.stats(tiny_resnet(), STAR, plot=tmp_path / "all.png")

@@ -135,7 +135,7 @@ REFUSED = {
     "a keyword for a model that is named": ({"weights": "DEFAULT"}, UsageError, "'weights'"),
     "patience without images to measure on": ({"data": [1], "patience": 2}, UsageError, "validation images"),
     "weights to keep but no folder": ({"save_every": 2}, UsageError, "a folder"),
-    "data of no kind": ({"data": 7}, UsageError, "'int' gives a int"),
+    "data of no kind": ({"data": 7}, UsageError, "'int' is a int"),
     "a folder that is not there": ({"data": "no/folder"}, CannotRunError, "does not exist"),
 }
 
@@ -162,5 +162,5 @@ def test_batches_that_come_only_once_cannot_be_compared_on(tiny, loader):
 def test_a_model_that_cannot_be_copied_is_refused():
     model = nn.Linear(4, 2)
     model.module = sys  # a module of Python's cannot be pickled, which is how it would be copied
-    with pytest.raises(CannotRunError, match="in a copy"):
+    with pytest.raises(CannotRunError, match="uses a copy"):
         ms.train(model, **SMALL)

@@ -268,10 +268,10 @@ def test_it_stops_the_block_and_nothing_behind_it(keywords, steps, code):
 
 def test_one_at_a_time_and_again_afterwards():
     model, optimizer = seeded()
-    with ms.watch(model), pytest.raises(UsageError, match="watched already"), ms.watch(model):
+    with ms.watch(model), pytest.raises(UsageError, match="already being watched"), ms.watch(model):
         pass
     with ms.watch(model):
-        with pytest.raises(UsageError, match="watched already"):
+        with pytest.raises(UsageError, match="already being watched"):
             ms.watch("loop.py")
         step(model, optimizer)
     watched = ms.watch(model)
@@ -362,7 +362,7 @@ REFUSED = {
     "a call": ((Net(),), {"layer": "relu@1"}, "every call"),
     "every nothing": ((Net(),), {"every": 0}, "1 or more"),
     "another reason": ((Net(),), {"abort_on": "nun"}, "did you mean nan"),
-    "a report and a script": (("loop.py",), {"report": "run"}, "one too many"),
+    "a report and a script": (("loop.py",), {"report": "run"}, "one argument too many"),
 }
 
 

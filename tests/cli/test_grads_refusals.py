@@ -47,7 +47,7 @@ TABLE = [
     ("{tiny} --freeze nothing", 2, "'nothing' matches no layer", "types present"),
     ("{tiny} --train-only nothing", 2, "'nothing' matches no layer", "types present"),
     ("{tiny} --freeze type:ReLU", 2, "'--freeze type:ReLU' matches only layers without", "modelscope"),
-    ("{tiny} --freeze conv@1", 2, "'conv@1' speaks of calls", "'conv'"),
+    ("{tiny} --freeze conv@1", 2, "'conv@1' names calls", "'conv'"),
     ("{tiny} --freeze '*'", 2, "nothing is left to train", "leave out --freeze"),
     ("-m broken.py:Frozen", 4, "every parameter of the model is frozen", "--train-only '*'"),
     ("-m broken.py:Bare", 4, "the model has no parameters", "modelscope stats"),

@@ -282,4 +282,4 @@ def test_every_action_and_kind_stands_in_the_help_and_in_the_readme():
         assert f"`{action.example}`" in hooks
     for command in takes_hooks:
         (text,) = (option.help for option in command.params if option.name == "hook")
-        assert f"ACTION: {', '.join(ACTIONS)}. KIND: {', '.join(KINDS)}." in text
+        assert f"The actions are {', '.join(ACTIONS)}; the kinds are {', '.join(KINDS)}." in text

@@ -162,10 +162,10 @@ def look_at_it_in_python(record, tsv):
     is_undrawn = record.command == "predict" and getattr(record, "truth", None) is None
     if hasattr(pictures_of(record.command), "PICTURES") and not is_undrawn:
         assert record.plot().axes
-        with pytest.raises(UsageError, match="not a picture"):
+        with pytest.raises(UsageError, match="is not a figure"):
             record.plot(picture="nonsense")
     else:
-        with pytest.raises(UsageError, match="draws no figure"):
+        with pytest.raises(UsageError, match="does not draw"):
             record.plot()
 
 

@@ -79,7 +79,7 @@ def test_a_script_is_one_layer_and_that_is_said(make: Any) -> None:
     record = ms.summary(model, X)
     assert (record.totals.macs, record.totals.calls) == (2 * MACS, 1)
     assert record.totals.params == sum(parameter.numel() for parameter in model.parameters())
-    with pytest.raises(UsageError, match="matches nothing"):
+    with pytest.raises(UsageError, match="matches no layer"):
         ms.stats(model, X, layer="conv")
 
 

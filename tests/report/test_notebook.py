@@ -196,5 +196,5 @@ def test_a_figure_is_drawn_and_saved(record, tmp_path):
 
 def test_what_is_not_drawn_is_said():
     record = ms.summary(nn.Linear(2, 2), torch.ones(1, 2))
-    with pytest.raises(UsageError, match="summary draws no figure"):
+    with pytest.raises(UsageError, match="summary does not draw figures"):
         record.plot()

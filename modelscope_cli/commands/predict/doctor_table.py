@@ -91,7 +91,7 @@ def _facts(record: DoctorRecord) -> list[tuple[str, str]]:
         facts.append(("as given", text))
     facts += [_told(one) for one in record.evidence]
     if record.stated_by is None:
-        facts.append(("most confident", _most_sure(record, meant)))
+        facts.append(("most sure", _most_sure(record, meant)))
     if record.left_out is not None:
         facts.append(("left out", record.left_out))
     return facts
