@@ -137,7 +137,7 @@ def test_a_tensor_file_has_numbers_instead_of_names(run, cwd):
 def test_a_table_names_each_image_once(run):
     text = run(f"{ALL} --format table --top 2").out
     assert text.count("star.png") == 1
-    assert "softmax: one of 10 classes an image" in text
+    assert "softmax: one of 10 classes per image" in text
     text = run(f"{ALL} --format table --scores sigmoid --temperature 2 --columns label,on").out
     assert "on from a score of 0.5" in text
     assert "logits divided by 2" in text

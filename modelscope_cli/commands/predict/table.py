@@ -107,7 +107,7 @@ def _facts(record: PredictRecord) -> list[tuple[str, str]]:
 def _score_words(record: PredictRecord) -> str:
     if record.output == "boxes":
         return "of the box, as the model outputs it; the best first"
-    unit = "a pixel" if record.output == "pixels" else "an image"
+    unit = "per pixel" if record.output == "pixels" else "per image"
     classes = "its classes" if record.output == "heads" else f"{record.classes} classes"
     if record.threshold is None:
         words = f"softmax: one of {classes} {unit}, all scores add up to 1"
