@@ -153,7 +153,7 @@ def test_windows_of_heads_are_put_together():
         windows = weights.mean(2).view(2, 3, 2, 4, 4)  # of 8 x 12 patches
         laid = windows.permute(2, 0, 3, 1, 4).reshape(2, 8, 12).roll((shift, shift), (1, 2))
         assert_close(exhibit.maps, laid)
-        assert "put together from 6 windows" in exhibit.record.note
+        assert "assembled from 6 windows" in exhibit.record.note
 
 
 MODELS = {

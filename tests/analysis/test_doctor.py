@@ -122,7 +122,7 @@ def test_without_folders_only_its_sureness_tells_and_is_no_evidence(
     assert all(row.accuracy is None for row in record)
     assert "nobody" in str(record)
     assert "'0..255', " in str(record)
-    assert "not proof" in str(record)
+    assert "not a proof" in str(record)
 
 
 class Hues(nn.Module):

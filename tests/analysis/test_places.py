@@ -129,7 +129,7 @@ def test_windows_are_put_together(sides, size, shift, is_flat):
     (exhibit,) = maps_of(Windows(size, shift, is_flat), x, "look")
     assert_close(exhibit.maps, torch.stack([numbers[0], -2 * numbers[0]]))
     n_windows = -(-sides[0] // size) * -(-sides[1] // size)
-    assert exhibit.record.note.startswith(f"put together from {n_windows} windows")
+    assert exhibit.record.note.startswith(f"assembled from {n_windows} windows")
     assert ("padding" in exhibit.record.note) == (sides == (5, 7))
 
 
@@ -372,7 +372,7 @@ def test_windows_of_timm_are_put_together():
     for norm, qkv in ((first, first_qkv), (second, second_qkv)):
         assert norm.maps.shape == (8, 10, 14)
         assert_close(qkv.maps, norm.maps.repeat(3, 1, 1), A_NETWORK)
-        assert qkv.record.note == "put together from 12 windows, without padding"
+        assert qkv.record.note == "assembled from 12 windows, without padding"
 
 
 def test_windows_of_transformers_are_put_together():

@@ -232,7 +232,7 @@ def test_a_region_of_another_size_or_out_of_sight_is_refused(tmp_path):
     Image.new("L", (40, 30), 255).save(tmp_path / "mask.png")
     with pytest.raises(UsageError, match=r"40 x 30.*400 x 300"):
         Region.of_file(str(tmp_path / "mask.png")).seen((400, 300), prepared())
-    with pytest.raises(UsageError, match="nothing of"):
+    with pytest.raises(UsageError, match="no part of"):
         Region.of_box("500,0,600,10").seen((400, 300), prepared())
     with pytest.raises(CannotRunError):
         Region.of_file(__file__)
