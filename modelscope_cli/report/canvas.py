@@ -105,7 +105,7 @@ def save_figure(figure: "Figure", path: Path, dpi: int = 130) -> None:
 
 @contextmanager
 def any_letters() -> Iterator[None]:
-    """Let letters that no font has, and scripts that cannot be laid out, be measured and drawn without a warning."""
+    """Measure and draw letters that no font has, and scripts that cannot be laid out, without a warning."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"(?s)Glyph .* missing from font")
         warnings.filterwarnings("ignore", message="Matplotlib currently does not support")
