@@ -7,7 +7,7 @@ The names below are loaded when they are first used, so that importing the packa
 """
 
 TYPE_CHECKING = False  # as type checkers read it; `typing` takes as long to import as Python takes to start
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 _HOMES = {
     "ablate": "analysis.ablation.ablate",
     "attack": "analysis.attack.attack",
@@ -26,6 +26,7 @@ _HOMES = {
     "predict": "analysis.predictions.predict",
     "prune": "analysis.pruning.prune",
     "scan": "analysis.weights.weights",
+    "schema": "records.schema",
     "stats": "analysis.activations.stats",
     "summary": "analysis.summary.summary",
     "train": "training.train",
@@ -51,6 +52,7 @@ __all__ = [
     "predict",
     "prune",
     "scan",
+    "schema",
     "stats",
     "summary",
     "testing",
@@ -78,6 +80,7 @@ if TYPE_CHECKING:
     from modelscope_cli.analysis.summary.summary import summary
     from modelscope_cli.analysis.weights.weights import scan, weights
     from modelscope_cli.models.catalogue import list_models
+    from modelscope_cli.records.schema import schema
     from modelscope_cli.rules.listing import list_rules
     from modelscope_cli.training.lrfind import lrfind
     from modelscope_cli.training.train import train

@@ -17,7 +17,7 @@ Arguments = tuple[Any, ...] | dict[str, Any]
 """What a model is called with: a tuple in order, `model(*args)`; a dict by name, `model(**args)`."""
 
 # Python keywords cannot be field names; these keys differ from their field.
-_KEYS = {"class_name": "class"}
+KEYS = {"class_name": "class"}
 _PLAIN = frozenset({bool, int, float, str, type(None)})
 
 
@@ -38,7 +38,7 @@ def to_plain(value: Any) -> Any:
 def _fields(kind: type[Any]) -> tuple[tuple[str, str], ...]:
     """Return the fields of a record, and their keys in a document."""
     return tuple(
-        (field.name, _KEYS.get(field.name, field.name)) for field in dataclasses.fields(kind) if field.repr
+        (field.name, KEYS.get(field.name, field.name)) for field in dataclasses.fields(kind) if field.repr
     )
 
 

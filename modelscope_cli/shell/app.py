@@ -26,7 +26,7 @@ COMMANDS = (
     *("watch", "summary", "stats", "featuremaps", "grads"),
     *("predict", "explain", "ablate", "prune", "attack"),
     *("train", "lrfind"),
-    *("check", "rules", "diff", "weights", "models"),
+    *("check", "rules", "diff", "weights", "models", "schema"),
 )
 # What follows the script belongs to the script.
 _SETTINGS: dict[str, dict[str, Any]] = {"watch": {"allow_interspersed_args": False}}

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from modelscope_cli.plain_text import plain
+from modelscope_cli.records.safety import ScanRecord
 from modelscope_cli.records.weights import Identified, TensorRow, WeightsRecord
 from modelscope_cli.report import numbers
-from modelscope_cli.report.safety_sheet import safety_facts
+from modelscope_cli.report.safety_sheet import safety_facts, scan_sheet
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
 STATISTICS = ("mean", "std", "min", "max", "abs_max", "zero", "nan", "inf")
@@ -117,8 +118,12 @@ def _flat(with_files: bool, with_stats: bool, with_problems: bool) -> tuple[Colu
     )
 
 
-def weights_sheet(record: WeightsRecord, columns: str | None = None, depth: int | None = None) -> Sheet:
-    """List the tensors, or with `depth` the prefixes of so many words with their sums."""
+def weights_sheet(
+    record: WeightsRecord | ScanRecord, columns: str | None = None, depth: int | None = None
+) -> Sheet:
+    """List the tensors, or with `depth` the prefixes of so many words with their sums; of a scan the files."""
+    if isinstance(record, ScanRecord):
+        return scan_sheet(record, columns)
     rows: Sequence[Branch | TensorRow]
     if depth is not None:
         rows, known = branches(record.tensors, depth), _TREE
