@@ -12,6 +12,7 @@ _HOMES = {
     "ablate": "analysis.ablation.ablate",
     "attack": "analysis.attack.attack",
     "check": "analysis.health.check",
+    "demo": "examples",
     "diff": "analysis.comparison.diff",
     "doctor": "analysis.predictions.doctor",
     "explain": "analysis.explaining.explain",
@@ -38,6 +39,7 @@ __all__ = [
     "ablate",
     "attack",
     "check",
+    "demo",
     "diff",
     "doctor",
     "explain",
@@ -79,6 +81,7 @@ if TYPE_CHECKING:
     from modelscope_cli.analysis.pruning.prune import prune
     from modelscope_cli.analysis.summary.summary import summary
     from modelscope_cli.analysis.weights.weights import scan, weights
+    from modelscope_cli.examples import demo
     from modelscope_cli.models.catalogue import list_models
     from modelscope_cli.records.schema import schema
     from modelscope_cli.rules.listing import list_rules

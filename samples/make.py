@@ -27,6 +27,7 @@ SHAPES_NET = HERE / "shapes_squeezenet1_1.safetensors"
 TINY_NET = HERE / "tiny_resnet.safetensors"
 SICK_NET = HERE / "sick.safetensors"
 STAR = HERE / "star.png"
+SHAPES = HERE / "shapes"  # three images of every class
 
 
 def make_pictures() -> None:
@@ -36,6 +37,10 @@ def make_pictures() -> None:
         report(HERE / name)
     draw(CLASSES.index("star"), seed=8, size=224).save(STAR, optimize=True)
     report(STAR)
+    for label, name in enumerate(CLASSES):
+        (SHAPES / name).mkdir(parents=True, exist_ok=True)
+        for n in range(1, 4):
+            draw(label, seed=100 * n + label).save(SHAPES / name / f"{n}.jpg", quality=90)
 
 
 def make_checkpoints() -> None:

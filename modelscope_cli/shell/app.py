@@ -1,14 +1,9 @@
-"""The app object and the one error boundary."""
+"""One command line, from its words to its exit code: the one error boundary. Typer is imported when needed."""
 
-import inspect
 import os
-import re
 import shlex
-from collections.abc import Iterable
-from importlib import import_module
-from typing import Annotated, Any
-
-import typer
+import sys
+from collections.abc import Callable
 
 from modelscope_cli import __version__
 from modelscope_cli.errors import LESS_MEMORY, OUT_OF_MEMORY, CannotRunError, ModelscopeError
@@ -18,76 +13,29 @@ from modelscope_cli.records.run import over
 from modelscope_cli.report.folder import release_claims
 from modelscope_cli.shell import console as _console
 from modelscope_cli.shell.old_names import renewed
+from modelscope_cli.shell.overview import COMMANDS, HELP, HELP_ALL, overview
 
 USAGE, BUG = 2, 3
-
-# In the order in which --help lists them; each is the function of its name in the module of its name.
-COMMANDS = (
-    *("watch", "summary", "stats", "featuremaps", "grads"),
-    *("predict", "explain", "ablate", "prune", "attack"),
-    *("train", "lrfind"),
-    *("check", "rules", "diff", "weights", "models", "schema"),
-)
-# What follows the script belongs to the script.
-_SETTINGS: dict[str, dict[str, Any]] = {"watch": {"allow_interspersed_args": False}}
+_AT_ONCE: dict[str, Callable[[], str]] = {
+    **dict.fromkeys((*HELP, HELP_ALL), overview),
+    **dict.fromkeys(("--version", "-V"), lambda: f"modelscope {__version__}"),
+}
 
 
-def _show_version(is_wanted: bool) -> None:
-    if is_wanted:
-        _console.write(f"modelscope {__version__}\n")
-        raise typer.Exit
-
-
-def _main(
-    version: Annotated[
-        bool, typer.Option("--version", "-V", help="Show the version.", callback=_show_version, is_eager=True)
-    ] = False,
-) -> None:
-    """See what happens inside a PyTorch vision model."""
-
-
-def make_app(names: Iterable[str] = COMMANDS, *, has_options: bool = True) -> typer.Typer:
-    """Return the application with these commands; whoever runs one need not pay for reading the others.
-
-    Args:
-        has_options: whether the commands have theirs; to list the commands nobody needs them.
-    """
-    app = typer.Typer(
-        name="modelscope",
-        help="See what happens inside a PyTorch vision model.",
-        no_args_is_help=True,
-        add_completion=True,
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-    app.callback()(_main)
-    for name in names:
-        command = getattr(import_module(f"modelscope_cli.commands.{name}.command"), name)
-        registered = app.command(
-            name, help=_paragraphs(command.__doc__), context_settings=_SETTINGS.get(name)
-        )
-        registered(command if has_options else lambda: None)
-    return app
-
-
-def _paragraphs(doc: str) -> str:
-    """Return a docstring that a terminal of any width can wrap: one line a paragraph."""
-    return re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(doc))
-
-
-def _typed(argv: list[str]) -> Iterable[str]:
-    """Return the one command that is run, or whose words the shell wants completed; all where that is not clear."""
-    if argv in (["--version"], ["-V"]):
-        return ()
+def _typed(argv: list[str]) -> list[str]:
+    """Return the one command that is run, or whose words the shell wants completed, if there is one."""
     words = os.environ.get("_TYPER_COMPLETE_ARGS", os.environ.get("COMP_WORDS", "")).split()
-    first = (argv or words[1:])[:1]
-    return first if first and first[0] in COMMANDS else COMMANDS
+    return [name for name in (argv or words[1:])[:1] if name in COMMANDS]
 
 
-# Typer brings its own copy of Click's exceptions; BadParameter is the one it exports.
-_ClickError: type[Exception] = next(
-    base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException"
-)
+def _program(argv: list[str]) -> str:
+    """Return the name that help and hints have; a shell completes either of the two that we are called by."""
+    is_completed = "_MSCOPE_COMPLETE" in os.environ or argv[:1] in (
+        ["--install-completion"],
+        ["--show-completion"],
+    )
+    called = os.path.basename(sys.argv[0])
+    return "mscope" if is_completed and called.startswith("mscope") else "modelscope"
 
 
 def run(argv: list[str]) -> int:
@@ -106,9 +54,15 @@ def run(argv: list[str]) -> int:
 
 def _run(argv: list[str]) -> int:
     try:
-        app = make_app(_typed(argv), has_options=argv not in (["--help"], ["-h"]))
+        if len(argv) == 1 and argv[0] in _AT_ONCE:
+            _console.write(_AT_ONCE[argv[0]]() + "\n")
+            _console.flush()
+            return 0
+        from modelscope_cli.shell.typer_app import make_app
+
+        app = make_app(_typed(argv))
         with lean_imports():
-            code = app(args=renewed(argv), prog_name="modelscope", standalone_mode=False)
+            code = app(args=renewed(argv), prog_name=_program(argv), standalone_mode=False)
         _console.flush()
         return code if isinstance(code, int) else 0
     except ModelscopeError as error:
@@ -117,8 +71,6 @@ def _run(argv: list[str]) -> int:
         return INTERRUPTED
     except Terminated:
         return TERMINATED
-    except _ClickError as error:
-        return _misused(error)
     except SystemExit as left:
         # Typer and Rich leave with 1 when the reader of a pipe has gone; here that would mean a finding.
         if not isinstance(left.__context__, BrokenPipeError):
@@ -132,7 +84,9 @@ def _run(argv: list[str]) -> int:
     except MemoryError:
         return _failed(ModelscopeError(OUT_OF_MEMORY, LESS_MEMORY))
     except Exception as error:
-        return _crashed(error)
+        # Typer has a copy of its own of Click's exceptions, and does not export it.
+        is_click = any(kind.__name__ == "ClickException" for kind in type(error).__mro__)
+        return _misused(error) if is_click else _crashed(error)
 
 
 def _failed(error: ModelscopeError) -> int:
@@ -166,7 +120,8 @@ def _misused(error: Exception) -> int:
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "modelscope"
     message = error.format_message() if hasattr(error, "format_message") else str(error)
-    if not message:  # `modelscope` alone: the help was shown
+    if type(error).__name__ == "NoArgsIsHelpError":  # `modelscope` alone: the message is the help
+        _console.write(f"{message}\n")
         return USAGE
     message = _shortened(" ".join(message.split()).rstrip("."))
     _console.fail(ModelscopeError(message[:1].lower() + message[1:], f"{path} --help"))

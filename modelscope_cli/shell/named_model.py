@@ -13,7 +13,6 @@ import typer
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.files import PICTURE_SUFFIXES
-from modelscope_cli.models.hubs import is_in_timm, split_hub
 from modelscope_cli.models.names import model_names, timm_names
 
 _HELP = (
@@ -57,7 +56,7 @@ FirstArg = Annotated[
     str | None,
     typer.Argument(
         metavar="MODEL",
-        help="The same as --model: a torchvision name, or path/to/file.py:attr.",
+        help="Which model; `modelscope help model` tells how to name one.",
         autocompletion=_complete_name_or_file,
         show_default=False,
     ),
@@ -68,6 +67,8 @@ def names_model(word: str) -> bool:
     """Tell a torchvision name, a hub's and `module:attr` from a file: what is there is a file."""
     if os.path.exists(word):
         return False
+    from modelscope_cli.models.hubs import split_hub
+
     if split_hub(word)[0]:
         return True
     is_import = _IMPORT.fullmatch(word) and Path(word).suffix.lower() not in PICTURE_SUFFIXES
@@ -128,6 +129,8 @@ def need_images(command: str, words: Sequence[str]) -> None:
 
 def _refuse_mistyped(word: str) -> None:
     """Refuse a word that is nearly the name of a model, and not a file."""
+    from modelscope_cli.models.hubs import is_in_timm
+
     is_file = os.path.exists(word) or Path(word).suffix.lower() in PICTURE_SUFFIXES
     if not is_file and is_in_timm(word):
         message = f"'{word}' is neither a file nor a model: did you mean timm:{word}"

@@ -8,6 +8,7 @@ import typer
 
 from modelscope_cli.hooks.vocabulary import ACTIONS, KINDS
 from modelscope_cli.records.bounds import LAST_SEED
+from modelscope_cli.shell import completion
 from modelscope_cli.shell.numbers import whole
 
 _MODEL, _INPUT, _LAYERS, _OUTPUT = "Model", "Input", "Layers", "Output"
@@ -21,14 +22,6 @@ class Mode(StrEnum):
     train = "train"
 
 
-def _complete_weights(incomplete: str) -> list[str]:
-    return [name for name in ("auto", "none", "DEFAULT", "IMAGENET1K_V1") if name.startswith(incomplete)]
-
-
-def _complete_device(incomplete: str) -> list[str]:
-    return [name for name in ("auto", "cpu", "cuda", "mps", "xpu") if name.startswith(incomplete)]
-
-
 WeightsOpt = Annotated[
     str,
     typer.Option(
@@ -37,7 +30,7 @@ WeightsOpt = Annotated[
         metavar="WEIGHTS",
         help="auto (pretrained: from torch's cache, else downloaded, else random with a warning), none "
         "(random, seeded), DEFAULT, or a name such as IMAGENET1K_V1.",
-        autocompletion=_complete_weights,
+        autocompletion=completion.one_of("auto", "none", "DEFAULT", "IMAGENET1K_V1"),
         rich_help_panel=_MODEL,
     ),
 ]
@@ -88,13 +81,19 @@ DeviceOpt = Annotated[
         "-d",
         metavar="DEVICE",
         help="auto (cuda, mps, xpu, cpu: the first that is there), a name, or a CUDA number.",
-        autocompletion=_complete_device,
+        autocompletion=completion.one_of("auto", "cpu", "cuda", "mps", "xpu"),
         rich_help_panel=_MODEL,
     ),
 ]
 DtypeOpt = Annotated[
     str,
-    typer.Option("--dtype", metavar="DTYPE", help="float32, bfloat16 or float16.", rich_help_panel=_MODEL),
+    typer.Option(
+        "--dtype",
+        metavar="DTYPE",
+        help="float32, bfloat16 or float16.",
+        autocompletion=completion.one_of("float32", "bfloat16", "float16"),
+        rich_help_panel=_MODEL,
+    ),
 ]
 SeedOpt = Annotated[
     int,
@@ -120,8 +119,8 @@ ImagesArg = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="IMAGE",
-        help="Image files, folders, globs, '-' for standard input, or one tensor file (.pt, .npy, "
-        ".safetensors). Nothing: seeded noise of the model's own size.",
+        help="Images: files, folders, globs, '-'. One tensor file (.pt, .npy, .safetensors) stands for all; "
+        "without any the model runs on seeded noise of its own size.",
     ),
 ]
 InputShapeOpt = Annotated[
@@ -167,8 +166,8 @@ LayersOpt = Annotated[
         "--layer",
         "-l",
         metavar="PATTERN",
-        help="Layers to look at (repeatable): conv, layer1.0.conv1, 'layer1.*', type:Conv2d, "
-        "'re:^layer[12]', conv@16, relu@-1, relu@1..4.",
+        help="Which layers, as `modelscope help layers` explains (repeatable): conv, 'layer1.*', relu@-1. "
+        "Also layer1.0.conv1, type:Conv2d, 're:^layer[12]', conv@16, relu@1..4.",
         rich_help_panel=_LAYERS,
     ),
 ]
@@ -189,16 +188,21 @@ HookOpt = Annotated[
     typer.Option(
         "--hook",
         metavar="HOOK",
-        help="Change what flows (repeatable, in order): ACTION=ARGS@PATTERN, or KIND:ACTION... "
-        "zero@layer3, 'zero[3,7]@conv1', pre:add=10@fc, grad:clamp=-1,1@conv, call=hooks.py:fn@relu. "
-        f"ACTION: {', '.join(ACTIONS)}. KIND: {', '.join(KINDS)}.",
+        help="Change what flows, as `modelscope help hooks` explains (repeatable): zero@layer3, pre:add=10@fc. "
+        "Written [KIND:]ACTION[=ARGS]@PATTERN: 'zero[3,7]@conv1', grad:clamp=-1,1@conv, call=hooks.py:fn@relu. "
+        f"The actions are {', '.join(ACTIONS)}; the kinds are {', '.join(KINDS)}.",
+        autocompletion=completion.hooks,
         rich_help_panel=_LAYERS,
     ),
 ]
 ColumnsOpt = Annotated[
     str | None,
     typer.Option(
-        "--columns", metavar="A,B,...", help="Only these columns, in this order.", rich_help_panel=_OUTPUT
+        "--columns",
+        metavar="A,B,...",
+        help="Only these columns, in this order.",
+        autocompletion=completion.columns,
+        rich_help_panel=_OUTPUT,
     ),
 ]
 FormatOpt = Annotated[
@@ -208,6 +212,7 @@ FormatOpt = Annotated[
         "-f",
         metavar="FORMAT",
         help="auto (table on a terminal, tsv in a pipe), table, tsv, csv, json, markdown.",
+        autocompletion=completion.one_of("auto", "table", "tsv", "csv", "json", "markdown"),
         rich_help_panel=_OUTPUT,
     ),
 ]

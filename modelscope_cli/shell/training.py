@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from modelscope_cli.errors import UsageError
+from modelscope_cli.shell import completion
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.named_model import FirstArg, LearnerOpt, names_learner, take_model
@@ -19,7 +20,7 @@ FolderArg = Annotated[
     str | None,
     typer.Argument(
         metavar="DIR",
-        help="A folder with one folder of images a class. Nothing: ten classes of drawn shapes.",
+        help="A folder with one folder of images for each class. Without it, ten classes of drawn shapes.",
         show_default=False,
     ),
 ]
@@ -30,39 +31,53 @@ LoadersOpt = Annotated[
     typer.Option(
         "--loaders",
         metavar="FILE.py:NAME",
-        help="Batches of your own: a DataLoader, or a function that returns one, or (train, valid).",
+        help="Train on a DataLoader of your own. NAME may also be a function that returns one, or "
+        "(train, validation).",
         rich_help_panel=DATA,
     ),
 ]
 PicturesOpt = Annotated[
     int,
-    whole("--pictures", metavar="N", min=20, help="Drawn shapes to train on.", rich_help_panel=DATA),
+    whole("--pictures", metavar="N", min=20, help="How many shapes to draw.", rich_help_panel=DATA),
 ]
 SizeOpt = Annotated[
     int,
     whole(
-        "--size", most=4096, metavar="N", min=8, help="Side of the images, in pixels.", rich_help_panel=DATA
+        "--size",
+        most=4096,
+        metavar="N",
+        min=8,
+        help="The side of the images, in pixels.",
+        rich_help_panel=DATA,
     ),
 ]
-BatchOpt = Annotated[int, whole("--batch", "-b", metavar="N", help="Images in a step.", rich_help_panel=HOW)]
+BatchOpt = Annotated[
+    int, whole("--batch", "-b", metavar="N", help="How many images are in a step.", rich_help_panel=HOW)
+]
 OptimizerOpt = Annotated[
     str,
     typer.Option(
-        "--optimizer", metavar="NAME", help="sgd, momentum (0.9), nesterov (0.9), adamw.", rich_help_panel=HOW
+        "--optimizer",
+        metavar="NAME",
+        help="sgd, momentum, nesterov (both 0.9), or adamw.",
+        autocompletion=completion.of_training("optimizer"),
+        rich_help_panel=HOW,
     ),
 ]
 SmoothingOpt = Annotated[
-    float, real("--label-smoothing", metavar="E", help="Of cross-entropy.", rich_help_panel=HOW)
+    float,
+    real("--label-smoothing", metavar="E", help="Label smoothing of the cross-entropy.", rich_help_panel=HOW),
 ]
 DecayOpt = Annotated[
-    float, real("--weight-decay", metavar="L", help="Of the optimizer.", rich_help_panel=HOW)
+    float, real("--weight-decay", metavar="L", help="Weight decay of the optimizer.", rich_help_panel=HOW)
 ]
 InitOpt = Annotated[
     str,
     typer.Option(
         "--init",
         metavar="NAME",
-        help="default (the model's own), kaiming-normal, kaiming-uniform, xavier, lsuv.",
+        help="default, kaiming-normal, kaiming-uniform, xavier, or lsuv. default is what the model does itself.",
+        autocompletion=completion.of_training("init"),
         rich_help_panel=CHANGE,
     ),
 ]
@@ -71,23 +86,25 @@ ActivationOpt = Annotated[
     typer.Option(
         "--activation",
         metavar="NAME",
-        help="Put in the place of ReLUs: leaky, or general (--leak, --subtract, --maximum). relu: as they are.",
+        help="Replace the ReLUs: leaky or general. relu leaves them; general takes --leak, --subtract, --maximum.",
+        autocompletion=completion.of_training("activation"),
         rich_help_panel=CHANGE,
     ),
 ]
-LeakOpt = Annotated[float, real("--leak", metavar="S", help="Slope below zero.", rich_help_panel=CHANGE)]
+LeakOpt = Annotated[float, real("--leak", metavar="S", help="The slope below zero.", rich_help_panel=CHANGE)]
 SubtractOpt = Annotated[
-    float, real("--subtract", metavar="V", help="Of the general ReLU.", rich_help_panel=CHANGE)
+    float, real("--subtract", metavar="V", help="What general subtracts.", rich_help_panel=CHANGE)
 ]
 MaximumOpt = Annotated[
-    float | None, real("--maximum", metavar="V", help="Of the general ReLU.", rich_help_panel=CHANGE)
+    float | None, real("--maximum", metavar="V", help="The highest value of general.", rich_help_panel=CHANGE)
 ]
 NormLayerOpt = Annotated[
     str,
     typer.Option(
         "--norm-layer",
         metavar="NAME",
-        help="Put in the place of batch norms: layer, group, instance, running, none. batch: as they are.",
+        help="Replace batch norms: layer, group, instance, running, or none. batch leaves them as they are.",
+        autocompletion=completion.of_training("norm"),
         rich_help_panel=CHANGE,
     ),
 ]
@@ -96,14 +113,17 @@ FreezeOpt = Annotated[
     typer.Option(
         "--freeze",
         metavar="PATTERN",
-        help="Do not train these layers and all below them (repeatable).",
+        help="Do not train these layers (repeatable).",
         rich_help_panel=CHANGE,
     ),
 ]
 TrainOnlyOpt = Annotated[
     list[str] | None,
     typer.Option(
-        "--train-only", metavar="PATTERN", help="Train only these (repeatable).", rich_help_panel=CHANGE
+        "--train-only",
+        metavar="PATTERN",
+        help="Train nothing but these layers (repeatable).",
+        rich_help_panel=CHANGE,
     ),
 ]
 

@@ -19,7 +19,7 @@ class FailOn(StrEnum):
 
 FailOnOpt = Annotated[
     FailOn | None,
-    typer.Option("--fail-on", help="Exit with 1 where the verdict holds such a finding or a worse one."),
+    typer.Option("--fail-on", help="Exit with 1 at such a finding, or a worse one."),
 ]
 
 

@@ -112,7 +112,7 @@ def watch(
 
         return conclude(read_record(Path(report)), folder, progress)
     if what is None:
-        raise UsageError("no script to watch", "modelscope watch samples/train.py")
+        raise UsageError("no script to watch", "modelscope watch demo/train.py   after: modelscope demo")
     if not isinstance(what, str | PathLike):
         if arguments or module:
             raise UsageError("'arguments' and 'module' are for a script", "leave them out")

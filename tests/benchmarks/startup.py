@@ -31,7 +31,7 @@ def measure(pairs: int | None) -> Iterator[Figure]:
         measured = f"imports {', '.join(sorted(heavy))}" if heavy else "imports none"
         yield Figure(f"{what}: {names}", measured, "none", not heavy)
         seconds, _ = compare_commands([*_OURS, *arguments], _PEER, pairs or 11, environment)
-        yield seconds.at_most(f"time of {what} / importing typer and rich", 2.0)
+        yield seconds.at_most(f"time of {what} / importing typer and rich", 1.3)
 
 
 def _imported(command: list[str], environment: dict[str, str]) -> set[str]:

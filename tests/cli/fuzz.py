@@ -22,7 +22,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from modelscope_cli.shell.app import COMMANDS, run
+from modelscope_cli.shell.app import run
+from modelscope_cli.shell.overview import COMMANDS
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 TINY = f"{SAMPLES}/tiny_resnet.py:TinyResNet"

@@ -14,7 +14,7 @@ from modelscope_cli.hooks.vocabulary import ACTIONS, KINDS
 from modelscope_cli.models.load import load_model
 from modelscope_cli.models.request import ModelRequest
 from modelscope_cli.records.progress import SILENT
-from modelscope_cli.shell.app import make_app
+from modelscope_cli.shell.typer_app import make_app
 
 COMMANDS = get_command(make_app()).commands
 

@@ -6,8 +6,8 @@ import pytest
 from PIL import Image
 from typer.main import get_command
 
-from modelscope_cli.shell.app import make_app
 from modelscope_cli.shell.named_model import names_learner, names_model
+from modelscope_cli.shell.typer_app import make_app
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

@@ -5,7 +5,7 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from modelscope_cli.shell.app import COMMANDS
+from modelscope_cli.shell.overview import COMMANDS
 
 # What has to stand in a command line beside the option.
 NEEDED = {

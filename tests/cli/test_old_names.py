@@ -5,8 +5,8 @@ import re
 import pytest
 from typer.main import get_command
 
-from modelscope_cli.shell.app import make_app
 from modelscope_cli.shell.old_names import OLD_NAMES, renewed
+from modelscope_cli.shell.typer_app import make_app
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

@@ -347,7 +347,7 @@ def test_workers_that_are_forked_or_spawned(cwd):
 
 # command line, exit code, what the error quotes, a word of the hint
 REFUSED = [
-    ("watch", 2, "no script", "samples/train.py"),
+    ("watch", 2, "no script", "demo/train.py"),
     ("watch missing.py", 2, "'missing.py'", "modelscope watch"),
     ("watch lop.py", 2, "loop.py", "modelscope watch"),
     ("watch -m no.such", 2, "'no.such'", "python -m no.such"),

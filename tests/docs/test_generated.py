@@ -9,7 +9,7 @@ import pytest
 import modelscope_cli as ms
 from modelscope_cli.hooks.vocabulary import ACTIONS, KINDS
 from tools.docs import DOCS, ROOT
-from tools.docs.commands import commands, groups, reference
+from tools.docs.commands import commands, reference
 from tools.docs.generated import generated
 from tools.docs.regions import fill
 
@@ -24,11 +24,6 @@ def test_pages_made_from_the_program_are_up_to_date():
 def test_no_page_is_left_of_a_rule_or_command_that_went_away():
     there = {*(DOCS / "rules").glob("*.md"), *(DOCS / "commands").glob("*.md")}
     assert there == {path for path in MADE if path.parent.name in ("rules", "commands")}
-
-
-def test_every_command_is_in_one_group():
-    names = [name for group in groups().values() for name in group]
-    assert sorted(names) == sorted(commands())
 
 
 @pytest.mark.parametrize("name", commands())

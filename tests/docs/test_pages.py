@@ -78,8 +78,8 @@ def numbers_of(text: str) -> list[float]:
 def check_line(step: Step, folder) -> None:
     if step.needs or step.what.startswith(OTHERS) or not step.what:
         return
-    if step.what == "modelscope demo" and (folder / "demo").is_symlink():
-        (folder / "demo").unlink()
+    if step.what == "modelscope demo":
+        shutil.rmtree(folder / "demo")
     if step.what.startswith("modelscope ") and not re.search(r"[|>&;]", step.what):
         assert run(shlex.split(step.what)[1:]) == step.code, step.what
         return

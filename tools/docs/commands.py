@@ -6,7 +6,8 @@ from typing import Any
 
 from typer.main import get_command
 
-from modelscope_cli.shell import app
+from modelscope_cli.shell.overview import GROUPS
+from modelscope_cli.shell.typer_app import make_app
 from tools.docs.markdown import cell, table
 
 # Panels whose options many commands share; they stand last.
@@ -16,12 +17,7 @@ _OWN = "Options"
 
 def commands() -> dict[str, Any]:
     """Return every command, in the order of `modelscope --help`."""
-    return dict(get_command(app.make_app()).commands)  # type: ignore[attr-defined]
-
-
-def groups() -> dict[str, tuple[str, ...]]:
-    """Return the commands under the headings of `modelscope --help`."""
-    return dict(getattr(app, "GROUPS", {"Commands": app.COMMANDS}))
+    return dict(get_command(make_app()).commands)  # type: ignore[attr-defined]
 
 
 def reference(name: str, command: Any) -> str:
@@ -58,10 +54,9 @@ def cell_lines(about: str) -> list[str]:
 
 def overview() -> str:
     """Return the list of all commands."""
-    known = commands()
     parts = []
-    for title, names in groups().items():
-        rows = [(f"[`{name}`]({name}.md)", cell_lines(known[name].help)[0]) for name in names]
+    for title, names in GROUPS.items():
+        rows = [(f"[`{name}`]({name}.md)", cell(about)) for name, about in names.items()]
         parts += [f"## {title}", table(("command", "what it does"), rows)]
     return "\n\n".join(parts)
 

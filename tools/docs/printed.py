@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
+import modelscope_cli as ms
 from modelscope_cli.shell.app import run
-from tools.docs import ROOT
 from tools.docs.steps import Step, steps
 
 WIDTH = 100  # columns of the terminal
@@ -61,17 +61,12 @@ def fresh_folder() -> Iterator[Path]:
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
-        put_samples(folder)
         os.chdir(folder)
+        ms.demo()
         try:
             yield folder
         finally:
             os.chdir(before)
-
-
-def put_samples(folder: Path) -> None:
-    """Put into a folder what the commands of the pages are about."""
-    (folder / "demo").symlink_to(ROOT / "samples")
 
 
 @contextmanager

@@ -66,11 +66,13 @@ def ablate(
 
     Examples:
 
-      modelscope ablate samples/star.png -m squeezenet1_1 -c samples/shapes_squeezenet1_1.safetensors -l conv
+      modelscope ablate demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors
 
-      modelscope ablate samples/star.png -m samples/tiny_resnet.py:TinyResNet -w none -l block3.conv2 --by-channel
+      modelscope ablate demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors -l
+        block3.conv2 --by-channel
 
-      modelscope ablate 'photos/*.jpg' --method shuffle --target 281 --top 10 --no-save
+      modelscope ablate demo/tiny_resnet.py:TinyResNet 'demo/shapes/*/*.jpg' -c demo/tiny_resnet.safetensors
+        --method shuffle --target star --no-save
     """
     from modelscope_cli.commands.ablate.table import ablate_columns, ablate_sheet
     from modelscope_cli.report.sheet import choose_columns

@@ -27,18 +27,19 @@ def attack(
     folder: groups.FolderOptions = groups.FOLDER,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> None:
-    """Change an image as little as it takes to fool the model; save it and see whether it still does.
+    """Change an image as little as it takes to fool the model, save it, and check the saved file.
 
     The gradient is taken with respect to the pixels the model sees, before normalisation. The exit code is 0
     whether or not the model was fooled.
 
     Examples:
 
-      modelscope attack samples/star.png -m squeezenet1_1 -c samples/shapes_squeezenet1_1.safetensors
+      modelscope attack demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors
 
-      modelscope attack samples/harbour.jpg --weights none --method fgsm --epsilon 2/255
+      modelscope attack squeezenet1_1 demo/harbour.jpg --weights none --method fgsm --epsilon 2/255
 
-      modelscope attack photo.jpg -m resnet50 --norm l2 --epsilon 1 --steps 50 --restarts 3 --target goldfish
+      modelscope attack demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors --norm l2
+        --epsilon 1 --steps 50 --restarts 3 --target ring
     """
     from modelscope_cli.commands.attack.table import COLUMNS, attack_sheet
     from modelscope_cli.report.sheet import choose_columns

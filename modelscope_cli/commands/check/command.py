@@ -35,7 +35,7 @@ def check(
     inputs: groups.InputOptions = groups.INPUT,
     output: own.CheckOutputOptions = own.OUTPUT,
 ) -> int:
-    """Judge a model by rules, and exit with 1 where one is broken; `modelscope rules` lists them.
+    """Judge a model by rules, and exit with 1 if one is broken; see `modelscope rules`.
 
     Weights, activations, gradients, structure, budgets and predictions: each rule has a code, a threshold with its
     source, and a hint. Images are better than the noise that is taken without them. The table tool.modelscope of
@@ -44,7 +44,7 @@ def check(
 
     Examples:
 
-      modelscope check samples/tiny_resnet.py:TinyResNet samples/star.png -c samples/sick.safetensors
+      modelscope check demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/sick.safetensors
 
       modelscope check resnet18 --weights none --max-params 25M --max-macs 5G --expect-output 1,1000
 

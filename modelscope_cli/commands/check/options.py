@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
+from modelscope_cli.shell import completion
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell.named_model import SameModelOpt, names_learner, names_model, take_model
 
@@ -26,12 +27,19 @@ class RuleOptions:
             "--select",
             metavar="CODES",
             help="Only these rules: MS202, its name, or a beginning such as MS2 (repeatable).",
+            autocompletion=completion.rules,
             rich_help_panel=_RULES,
         ),
     ] = None
     ignore: Annotated[
         list[str] | None,
-        typer.Option("--ignore", metavar="CODES", help="Not these rules.", rich_help_panel=_RULES),
+        typer.Option(
+            "--ignore",
+            metavar="CODES",
+            help="Not these rules.",
+            autocompletion=completion.rules,
+            rich_help_panel=_RULES,
+        ),
     ] = None
     set_: Annotated[
         list[str] | None,

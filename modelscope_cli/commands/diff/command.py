@@ -54,7 +54,7 @@ def diff(
     inputs: groups.InputOptions = groups.INPUT,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> int:
-    """Compare two checkpoints, two models, or one model under two settings; exit with 1 where they differ.
+    """Compare two checkpoints, two models, or one model under two settings; exit with 1 if they differ.
 
     Without an input, the weights: what was added, removed, renamed, reshaped, retyped, changed. With images or
     --input-shape, every layer's output, call by call, and the first one that diverges: both models run side
@@ -62,9 +62,10 @@ def diff(
 
     Examples:
 
-      modelscope diff samples/tiny_resnet.safetensors samples/sick.safetensors
+      modelscope diff demo/tiny_resnet.safetensors demo/sick.safetensors
 
-      modelscope diff squeezenet1_1 samples/star.png -c samples/shapes_squeezenet1_1.safetensors --b-dtype bfloat16
+      modelscope diff demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors --b-dtype
+        bfloat16
 
       modelscope diff resnet18 resnet34 --weights none --input-shape 1,3,224,224 --plot depth.png
     """

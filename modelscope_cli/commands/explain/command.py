@@ -25,7 +25,7 @@ def explain(
     save: opt.SaveOpt = True,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> int:
-    """Show where in an image the evidence for a class lies, and print for each map how far it can be trusted.
+    """Show where in an image the evidence for a class lies, and how far each map can be trusted.
 
     The layer is found by following one run back from the score, and named with the reason. The winner stands first;
     no figure decides alone. Over a folder: where the evidence of each class lies, and the images where it lies at
@@ -33,11 +33,13 @@ def explain(
 
     Examples:
 
-      modelscope explain samples/star.png -m squeezenet1_1 -c samples/shapes_squeezenet1_1.safetensors
+      modelscope explain demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors
 
-      modelscope explain photo.jpg -m vit_b_16 --method hirescam,rollout --require 'insertion>chance'
+      modelscope explain demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors --method
+        hirescam --require 'insertion>chance'
 
-      modelscope explain 'photos/*.jpg' -m resnet50 --method hirescam --no-receipt --box 40,40,200,200
+      modelscope explain demo/tiny_resnet.py:TinyResNet demo/shapes -c demo/tiny_resnet.safetensors --method
+        hirescam --no-receipt
     """
     from modelscope_cli.commands.explain.table import explain_columns, explain_sheet
     from modelscope_cli.report.sheet import choose_columns

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 import modelscope_cli as ms
+from modelscope_cli.shell import completion
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
@@ -38,7 +39,13 @@ def featuremaps(
         Scale, typer.Option("--scale", help="Colours span each channel's own range, or the layer's.")
     ] = Scale.channel,
     cmap: Annotated[
-        str, typer.Option("--cmap", metavar="NAME", help="Any matplotlib colour map.")
+        str,
+        typer.Option(
+            "--cmap",
+            metavar="NAME",
+            help="A colour map of matplotlib.",
+            autocompletion=completion.one_of(*completion.COLOUR_MAPS),
+        ),
     ] = "viridis",
     cell: Annotated[
         int | None,
@@ -67,20 +74,21 @@ def featuremaps(
     folder: groups.FolderOptions = groups.FOLDER,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> None:
-    """Save what the layers see in an image: one grid a layer, a contact sheet, report.json.
+    """Save what the layers see in an image: a grid for each layer, and a contact sheet.
 
     The forward stops after the last layer that was asked for. Gray cells are channels of a single value. Tokens and
     windows are laid where they lie in the image; what is left out, such as class tokens, is said.
 
     Examples:
 
-      modelscope featuremaps samples/harbour.jpg --layer conv
+      modelscope featuremaps resnet34 demo/harbour.jpg --weights none --layer conv@1..4
 
-      modelscope featuremaps photo.jpg -l conv@16 --strongest --max-channels 16 --overlay
+      modelscope featuremaps demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors -l
+        block3 --strongest --max-channels 16 --overlay
 
-      modelscope featuremaps photo.jpg -m vit_b_16 -l 'encoder.layers.*.mlp' --cmap magma
+      modelscope featuremaps vit_b_32 demo/harbour.jpg --weights none -l 'encoder.layers.*.mlp' --cmap magma
 
-      modelscope featuremaps photo.jpg -m vit_b_16 --attention --overlay
+      modelscope featuremaps vit_b_32 demo/harbour.jpg --weights none --attention --overlay
     """
     from modelscope_cli.commands.featuremaps.table import featuremaps_columns, featuremaps_sheet
     from modelscope_cli.report.palette import make_palette

@@ -29,41 +29,39 @@ def grads(
     mode: opt.ModeOpt = opt.Mode.auto,
     repeat: Annotated[
         int,
-        whole("--repeat", min=1, metavar="N", help="Go through the input N times; noise is new each time."),
+        whole("--repeat", min=1, metavar="N", help="Go through the input N times. Noise is new each time."),
     ] = 1,
     full_backward: Annotated[
         bool,
-        typer.Option(
-            "--full-backward", help="Read activation gradients with register_full_backward_hook instead."
-        ),
+        typer.Option("--full-backward", help="Read gradients by register_full_backward_hook."),
     ] = False,
     vanishing: Annotated[
         float,
-        real("--vanishing", metavar="X", help="Mark |g| below X times |g| at the output."),
+        real("--vanishing", metavar="X", help="Mark |g| below X times the one at the output."),
     ] = VANISHING,
     exploding: Annotated[
         float,
-        real("--exploding", metavar="X", help="Mark |g| above X times |g| at the output."),
+        real("--exploding", metavar="X", help="Mark |g| above X times the one at the output."),
     ] = EXPLODING,
     model: groups.ModelOptions = groups.MODEL,
     inputs: groups.InputOptions = groups.INPUT,
     report: own.ReportOptions = own.REPORT,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> None:
-    """Run a forward and a backward pass and print what the gradients do; save a report with a picture.
+    """Run a forward and a backward pass, and print and draw what the gradients do.
 
     Several images are several passes, one image each unless --batch says otherwise: then the mean gradient and
     the noise around it are shown. The gradients are differentiated, hooked and thrown away; nothing is trained.
 
     Examples:
 
-      modelscope grads samples/harbour.jpg --model resnet34 --weights none --clip 1.0
+      modelscope grads resnet34 demo/harbour.jpg --weights none --clip 1.0
 
-      modelscope grads samples/star.png -m samples/tiny_resnet.py:TinyResNet -c samples/sick.safetensors -t star
+      modelscope grads demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/sick.safetensors -t star
 
-      modelscope grads --model resnet18 --weights none --train-only fc --num-classes 10 --mode train --no-save
+      modelscope grads resnet18 --weights none --train-only fc --num-classes 10 --mode train --no-save
 
-      modelscope grads samples/harbour.jpg -m resnet34 -w none --hook 'grad:clamp=-1,1@conv' --no-save
+      modelscope grads resnet34 demo/harbour.jpg -w none --hook 'grad:clamp=-1,1@conv' --no-save
     """
     from modelscope_cli.analysis.gradients.request import has_own_loss
     from modelscope_cli.commands.grads.table import grads_columns, grads_sheet

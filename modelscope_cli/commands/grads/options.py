@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from modelscope_cli.shell import completion
 from modelscope_cli.shell.numbers import real
 from modelscope_cli.shell.options import OutDirOpt, SaveOpt
 
@@ -29,8 +30,9 @@ class LossOptions:
         typer.Option(
             "--loss",
             metavar="LOSS",
-            help="auto (what fits the output), cross-entropy, nll, bce (several labels or none), mse, mean, "
-            "logit, or path/to/file.py:fn called as fn(output) or fn(output, target).",
+            help="Which loss: auto, cross-entropy, nll, bce, mse, mean, logit, or FILE.py:fn. auto takes what fits "
+            "the output; bce is for several labels or none; yours is called as fn(output) or fn(output, target).",
+            autocompletion=completion.losses,
             rich_help_panel=_LOSS,
         ),
     ] = "auto"
@@ -40,20 +42,26 @@ class LossOptions:
             "--target",
             "-t",
             metavar="TARGET",
-            help="A class index, a label, or predicted; or a number of the output instead of a loss: box:N, "
+            help="A class: its index, its label, or predicted. Or a number of the output instead of a loss: box:N, "
             "mask:CLASS, logit:PATH[I,J], similar:FILE.",
             rich_help_panel=_LOSS,
         ),
     ] = "predicted"
     label_smoothing: Annotated[
-        float, real("--label-smoothing", metavar="E", help="Of cross-entropy.", rich_help_panel=_LOSS)
+        float,
+        real(
+            "--label-smoothing",
+            metavar="E",
+            help="Label smoothing of the cross-entropy.",
+            rich_help_panel=_LOSS,
+        ),
     ] = 0.0
     weight_decay: Annotated[
         float,
         real(
             "--weight-decay",
             metavar="L",
-            help="Add a Gaussian prior, L/2 |w|^2; its share of every gradient is shown.",
+            help="Add L/2 |w|^2 to the loss. Its share of every gradient is shown.",
             rich_help_panel=_LOSS,
         ),
     ] = 0.0
@@ -68,7 +76,7 @@ class ClipOptions:
         real(
             "--clip",
             metavar="V",
-            help="Clamp every parameter's gradient into [-V, V] by a hook.",
+            help="Clamp the gradients of the weights to [-V, V].",
             rich_help_panel=_CLIP,
         ),
     ] = None
@@ -81,7 +89,7 @@ class ClipOptions:
         real(
             "--clip-activations",
             metavar="V",
-            help="Clamp what flows back through the layers of --layer; all layers are shown.",
+            help="Clamp what flows back through --layer. All layers are shown.",
             rich_help_panel=_CLIP,
         ),
     ] = None

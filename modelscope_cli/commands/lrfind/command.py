@@ -23,17 +23,18 @@ def lrfind(
     folder: groups.FolderOptions = groups.FOLDER,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> None:
-    """Sweep the learning rate while training, and suggest where to set it; everything is put back.
+    """Sweep the learning rate while training, suggest one, and put everything back.
 
     The hashes of weights, buffers, optimizer and random state before and after are printed as the proof.
 
     Examples:
 
-      modelscope lrfind samples/tiny_resnet.py:TinyResNet --size 48
+      modelscope lrfind demo/tiny_resnet.py:TinyResNet --size 48
 
-      modelscope lrfind resnet18 flowers/ -w DEFAULT --train-only fc --optimizer adamw --to 0.1
+      modelscope lrfind demo/tiny_resnet.py:TinyResNet demo/shapes --size 48 --batch 8 --optimizer adamw --to
+        0.1
 
-      modelscope lrfind train.py:Net --loaders train.py:loaders --linear --from 0.001 --to 0.5
+      modelscope lrfind demo/tiny_resnet.py:TinyResNet --size 48 --linear --from 0.001 --to 0.5
     """
     from modelscope_cli.commands.lrfind.table import LRFIND_COLUMNS, lrfind_sheet
     from modelscope_cli.report.folder import free_folder

@@ -18,7 +18,7 @@ def models(
     ] = None,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> None:
-    """List torchvision's models, or timm's, with their parameters, multiply-adds, input size and weights.
+    """List the models of torchvision, or of timm, with parameters, multiply-adds and input size.
 
     The figures are those torchvision publishes for the default weights; `modelscope summary` measures them, and
     those of timm's models.

@@ -44,7 +44,7 @@ def predict(
     batch: opt.BatchOpt = None,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> None:
-    """Print what a model says about images: the likeliest classes of each, one row a class.
+    """Print what a model says about images: the likeliest classes of each.
 
     Of a segmentation model these are the classes that cover most of the image, of a detection model its best
     boxes; of several heads each has its rows. Any number of images goes through in batches; tsv and csv are written
@@ -54,15 +54,18 @@ def predict(
 
     Examples:
 
-      modelscope predict samples/star.png -m squeezenet1_1 -c samples/shapes_squeezenet1_1.safetensors
+      modelscope predict demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors
 
-      modelscope predict 'photos/*.jpg' --top 1 --columns image,label,score
+      modelscope predict demo/tiny_resnet.py:TinyResNet 'demo/shapes/*/*.jpg' -c demo/tiny_resnet.safetensors
+        --top 1 --columns image,label,score
 
-      modelscope predict samples/composition.jpg -m samples/tiny_resnet.py:TinyResNet --scores sigmoid
+      modelscope predict demo/tiny_resnet.py:TinyResNet demo/shapes -c demo/tiny_resnet.safetensors --truth
+        folders --table worst --out judged
 
-      modelscope predict dataset --truth folders --table worst --out judged
+      modelscope predict demo/tiny_resnet.py:TinyResNet demo/harbour.jpg -c demo/tiny_resnet.safetensors
+        --scores sigmoid
 
-      modelscope predict --doctor samples/star.png -m squeezenet1_1 -c samples/shapes_squeezenet1_1.safetensors
+      modelscope predict demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors --doctor
     """
     from modelscope_cli.analysis.predictions.request import check_scoring
     from modelscope_cli.commands.predict.table import predict_columns, predict_sheet

@@ -48,18 +48,19 @@ def prune(
     ] = Table.drift,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> None:
-    """Cut weights away and print how far the predictions drift; save the curve.
+    """Cut weights away, and print and draw how far the predictions drift.
 
     The masks are those of torch.nn.utils.prune, put in place by hooks while the model runs: its parameters and
     its file stay as they are. A --layer that is named means everything below it. Biases and batch norms are left.
 
     Examples:
 
-      modelscope prune samples/star.png -m squeezenet1_1 -c samples/shapes_squeezenet1_1.safetensors
+      modelscope prune demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors
 
-      modelscope prune 'photos/*.jpg' --amount 0.5 --global --save-weights pruned.safetensors
+      modelscope prune demo/tiny_resnet.py:TinyResNet 'demo/shapes/*/*.jpg' -c demo/tiny_resnet.safetensors
+        --amount 0.5 --global --save-weights pruned.safetensors
 
-      modelscope prune samples/harbour.jpg --model resnet18 --weights none --layer conv --by-channel --method l2
+      modelscope prune resnet18 demo/harbour.jpg --weights none --layer conv --by-channel --method l2
     """
     from modelscope_cli.commands.prune.table import prune_columns, prune_sheet
     from modelscope_cli.report.sheet import choose_columns

@@ -7,14 +7,10 @@ import typer
 
 import modelscope_cli as ms
 from modelscope_cli.records.schema import DOCUMENTS
-from modelscope_cli.shell import console
+from modelscope_cli.shell import completion, console
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.groups import spread
 from modelscope_cli.shell.option_groups import OutputOptions
-
-
-def _complete_document(incomplete: str) -> list[str]:
-    return [name for name in DOCUMENTS if name.startswith(incomplete)]
 
 
 @spread
@@ -24,7 +20,7 @@ def schema(
         typer.Argument(
             metavar="DOCUMENT",
             help=f"What the document is of: {', '.join(DOCUMENTS)}.",
-            autocompletion=_complete_document,
+            autocompletion=completion.one_of(*DOCUMENTS),
         ),
     ],
     output: Annotated[

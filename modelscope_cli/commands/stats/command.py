@@ -70,15 +70,16 @@ def stats(
 
     Examples:
 
-      modelscope stats samples/harbour.jpg --model resnet34 --weights none
+      modelscope stats resnet34 demo/harbour.jpg --weights none
 
-      modelscope stats 'photos/*.jpg' --layer type:ReLU --columns name,mean,std,zero,dead
+      modelscope stats demo/tiny_resnet.py:TinyResNet 'demo/shapes/*/*.jpg' -c demo/tiny_resnet.safetensors
+        --layer type:ReLU --columns name,mean,std,zero,dead
 
-      modelscope stats samples/star.png -m samples/tiny_resnet.py:TinyResNet -c samples/sick.safetensors
+      modelscope stats demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/sick.safetensors
 
-      modelscope stats samples/harbour.jpg -m vit_b_32 -w none --table attention
+      modelscope stats vit_b_32 demo/harbour.jpg -w none --table attention
 
-      modelscope stats samples/harbour.jpg -m resnet34 -w none --hook 'zero[3,7]@conv1' --hook print@fc
+      modelscope stats resnet34 demo/harbour.jpg -w none --hook 'zero[3,7]@conv1' --hook print@fc
     """
     from modelscope_cli.commands.stats.table import columns_of, stats_sheet
     from modelscope_cli.report.batch_norm_table import check_drift

@@ -59,7 +59,7 @@ def summary(
 
       modelscope summary vit_b_16 --depth 3 --batch 8
 
-      modelscope summary samples/tiny_resnet.py:TinyResNet --input-shape 1,3,96,96
+      modelscope summary demo/tiny_resnet.py:TinyResNet --input-shape 1,3,96,96
     """
     from modelscope_cli.commands.summary.table import summary_columns, summary_sheet
     from modelscope_cli.report.sheet import choose_columns

@@ -28,8 +28,7 @@ def train(
             most=LONGEST_RUN,
             metavar="K",
             min=1,
-            help="Look at every K-th step.",
-            show_default="200 looks at most",
+            help="Look at every K-th step, not at about 200.",
             rich_help_panel="Output",
         ),
     ] = None,
@@ -40,7 +39,7 @@ def train(
             most=LONGEST_RUN,
             metavar="N",
             min=1,
-            help="Also keep the weights after every N steps.",
+            help="Also save the weights after every N steps.",
             rich_help_panel="Output",
         ),
     ] = None,
@@ -48,18 +47,20 @@ def train(
     folder: groups.FolderOptions = groups.FOLDER,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> int:
-    """Train a classifier for a few steps and show what happens inside it; or compare ways to train it.
+    """Train a classifier for a few steps and show what happens inside it.
 
     Prints every layer as it was at the first and at the last step, or, with --vary, one row a variant; all of them
     see the same images in the same order. A tenth of the images are for validation, after each epoch.
 
     Examples:
 
-      modelscope train samples/tiny_resnet.py:TinyResNet --size 48 --steps 60
+      modelscope train demo/tiny_resnet.py:TinyResNet --size 48 --steps 60
 
-      modelscope train samples/tiny_resnet.py:TinyResNet --vary init=default,lsuv --vary norm-layer=batch,none
+      modelscope train demo/tiny_resnet.py:TinyResNet --vary init=default,lsuv --vary norm-layer=batch,none
+        --steps 40
 
-      modelscope train resnet18 flowers/ -w DEFAULT --train-only fc --schedule one-cycle --steps 300
+      modelscope train demo/tiny_resnet.py:TinyResNet demo/shapes --size 48 --train-only head --schedule
+        one-cycle --steps 60
     """  # fmt: skip
     from modelscope_cli.commands.train.table import train_columns, train_sheet
     from modelscope_cli.report.folder import free_folder

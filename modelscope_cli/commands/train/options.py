@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from modelscope_cli.records.bounds import LONGEST_RUN
+from modelscope_cli.shell import completion
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell import training as shared
 from modelscope_cli.shell.numbers import real, whole
@@ -24,7 +25,7 @@ class HowOptions:
             most=LONGEST_RUN,
             metavar="N",
             min=1,
-            help="Changes of the weights.",
+            help="How often the weights are changed.",
             rich_help_panel=_HOW,
         ),
     ] = 100
@@ -32,11 +33,17 @@ class HowOptions:
     optimizer: shared.OptimizerOpt = "momentum"
     lr: Annotated[
         float,
-        real("--lr", metavar="R", help="Learning rate, or the peak of it.", rich_help_panel=_HOW),
+        real("--lr", metavar="R", help="The learning rate, or its peak.", rich_help_panel=_HOW),
     ] = 0.05
     schedule: Annotated[
         str,
-        typer.Option("--schedule", metavar="NAME", help="constant, one-cycle, cosine.", rich_help_panel=_HOW),
+        typer.Option(
+            "--schedule",
+            metavar="NAME",
+            help="constant, one-cycle, or cosine.",
+            autocompletion=completion.of_training("schedule"),
+            rich_help_panel=_HOW,
+        ),
     ] = "constant"
     label_smoothing: shared.SmoothingOpt = 0.0
     weight_decay: shared.DecayOpt = 0.0
@@ -51,7 +58,7 @@ class HowOptions:
             most=LONGEST_RUN,
             metavar="N",
             min=1,
-            help="Stop once the validation loss has not fallen for N epochs.",
+            help="Stop after N epochs without a lower validation loss.",
             rich_help_panel=_HOW,
         ),
     ] = None
@@ -59,9 +66,9 @@ class HowOptions:
         list[str] | None,
         typer.Option(
             "--callback",
-            metavar="FILE.py:CLASS",
-            help="A class of your own that is told what happens (repeatable); see "
-            "modelscope_cli/training/runner.py.",
+            metavar="FILE:CLASS",
+            help="Tell a class of yours what happens (repeatable). Its methods are those of "
+            "modelscope_cli.training.runner.Callback.",
             rich_help_panel=_HOW,
         ),
     ] = None
@@ -70,8 +77,8 @@ class HowOptions:
         typer.Option(
             "--vary",
             metavar="OPTION=A,B",
-            help="Train once for each value, and each combination of several --vary: init, norm-layer, activation, "
-            "optimizer, schedule, lr, batch, label-smoothing, weight-decay.",
+            help="Train once for each value (repeatable). Several give every combination. OPTION is init, "
+            "norm-layer, activation, optimizer, schedule, lr, batch, label-smoothing, or weight-decay.",
             rich_help_panel=_HOW,
         ),
     ] = None

@@ -31,7 +31,7 @@ def watch(
         str | None, typer.Argument(metavar="SCRIPT", help="The training script; with -m a module.")
     ] = None,
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[ARGUMENTS]...", help="Its own arguments.")
+        list[str] | None, typer.Argument(metavar="ARGUMENTS", help="Its own arguments.")
     ] = None,
     module: Annotated[
         bool, typer.Option("--module", "-m", help="SCRIPT is a module's name, as in python -m.")
@@ -51,7 +51,7 @@ def watch(
     folder: groups.FolderOptions = groups.FOLDER,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> int:
-    """Run your own training script, unchanged, and see what happens inside the models it trains.
+    """Run your own training script, unchanged, and see what happens inside its models.
 
     The script's output, exit code and traceback are its own; so are its weights, to the last bit. At the end
     comes a verdict with the layer and the step since when, a table, and a folder of figures. It is written also
@@ -59,11 +59,11 @@ def watch(
 
     Examples:
 
-      modelscope watch samples/train.py
+      modelscope watch demo/train.py
 
-      modelscope watch --fail-on error samples/train.py --variant sick
+      modelscope watch --fail-on error demo/train.py --variant sick
 
-      modelscope watch --layer relu --steps 20 --every 1 samples/train.py
+      modelscope watch --layer relu --steps 20 --every 1 demo/train.py
     """
     from modelscope_cli.commands.watch.table import check_columns, watch_sheet
     from modelscope_cli.records.watch import UNKNOWN

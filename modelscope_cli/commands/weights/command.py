@@ -39,13 +39,13 @@ def weights(
 
     Examples:
 
-      modelscope weights samples/sick.safetensors --stats
+      modelscope weights demo/sick.safetensors --stats
 
-      modelscope weights samples/shapes_squeezenet1_1.safetensors --depth 2
+      modelscope weights demo/tiny_resnet.safetensors --depth 2
 
-      modelscope weights checkpoint.pth --convert checkpoint.safetensors
+      modelscope weights demo/sick.safetensors --columns name,shape --format csv
 
-      modelscope weights downloads --scan --fail-on unknown
+      modelscope weights demo --scan --fail-on unknown
     """
     from modelscope_cli.commands.weights.table import check_columns, weights_sheet
     from modelscope_cli.records.keywords import check_choice

@@ -1,0 +1,113 @@
+"""The pages of `modelscope help`: what many commands share, told once."""
+
+from typing import Any
+
+from typer.main import get_command
+
+from modelscope_cli.shell.help import PANELS, page, page_of_panel
+from modelscope_cli.shell.pages import rows_of
+from modelscope_cli.shell.typer_app import make_app
+
+_MODEL = {
+    "resnet34": "a model of torchvision; `modelscope models` lists them",
+    "timm:NAME": "a model of timm, once it is installed: pip install timm",
+    "hf:FOLDER": "a folder that transformers saved: pip install transformers",
+    "best.pth": "a checkpoint whose architecture is recognised by its tensors",
+    "path/to/net.py:Net": "a class, a function or a module of a file of yours, which is run",
+    "package.module:Net": "the same of a package that can be imported",
+}
+_ABOUT_MODEL = (
+    "A model is named by the first word or by --model. A word that is both a model and a file is the file."
+)
+_INPUT = (
+    "Without images, a model is run on seeded noise of its own size. Images are files, folders, globs, or '-' for "
+    "standard input; one .pt, .npy or .safetensors file holds the tensors of one forward. Images are prepared as "
+    "the weights say, and as for ImageNet where nothing says anything."
+)
+_OUTPUT = (
+    "Results go to stdout, everything else to stderr: a table on a terminal, tab-separated values in a pipe. Files "
+    "that are there already are overwritten only with --force. The exit code is 0; 1 where a check found something "
+    "or two things differ; 2 for a command line that cannot be understood; 4 for what cannot be run; 130 after "
+    "Ctrl-C."
+)
+_LAYERS = {
+    "layer1.0.conv1": "exactly this layer; layer1.0.relu#1 is only its second call",
+    "layer3": "a word that is the name of a layer means that layer",
+    "'layer1.*'": "every layer whose name fits: * for anything, ? for one character, [12] for one of these",
+    "conv, relu, linear": "every layer without layers inside whose class begins so",
+    "norm, pool": "a word that no class begins with: those that have it inside",
+    "type:Conv2d, 'type:*Norm'": "the class, exactly or as a pattern",
+    "'re:^layer[12]'": "a regular expression, searched in the name",
+    "conv@16, relu@-1, relu@1..4": "the 16th of them in the order of execution, the last, the first four",
+    "@3": "the third of all layers",
+}
+_KINDS = {
+    "(none)": "the output of a layer",
+    "pre:": "what goes into it",
+    "grad:": "the gradient that arrives at its output",
+    "param-grad:": "the gradients of its parameters, whose channels are the first dimension",
+    "full-backward:": "the gradient it hands on to its inputs",
+}
+_ACTIONS = {
+    "zero, scale=2, add=10": "0, twice the value, ten more",
+    "clamp=-1,1": "the nearest value in this range",
+    "noise=0.1": "Gaussian noise of this standard deviation is added; --seed decides it",
+    "mean": "the mean of the image and channel over all positions",
+    "keep=5": "the five channels with the largest mean absolute value; 0 in all others",
+    "shuffle": "the value of another position, the same one in every channel",
+    "nan-to-num": "0 for NaN, the largest number for infinities",
+    "raise-on-nan": "an error that names the call and counts the NaNs",
+    "print": "nothing is changed; a line on stderr for every call",
+    "save=FILE.safetensors": "nothing is changed; the values are written to a file",
+    "call=hooks.py:fn": "what your function returns: fn(module, args, output)",
+}
+_ABOUT_LAYERS = (
+    "--layer, --exclude, --freeze, --train-only and hooks take patterns. Several are added up; quote what the "
+    "shell would read."
+)
+_ABOUT_HOOKS = (
+    "--hook '[KIND:]ACTION[=ARGS]@PATTERN' changes what flows through a model while it runs. Several hooks act in "
+    "the order they are given. The model is put back afterwards, and no file is touched."
+)
+_CHANNELS = {
+    "'zero[3,7]@conv1'": "only these channels",
+    "'zero[0..15]@conv1'": "only the first sixteen",
+    "'pre:add=2(0)@fuse'": "only the first of several inputs",
+}
+_TOPICS: dict[str, list[tuple[str, str, dict[str, str]]]] = {
+    "model": [("Models", _ABOUT_MODEL, _MODEL)],
+    "input": [("Input", _INPUT, {})],
+    "output": [("Output", _OUTPUT, {})],
+    "layers": [("Layer patterns", _ABOUT_LAYERS, _LAYERS)],
+    "hooks": [
+        ("Hooks", _ABOUT_HOOKS, {}),
+        ("Kinds: what is changed", "", _KINDS),
+        ("Actions: what becomes of each value", "", _ACTIONS),
+        ("Parts", "", _CHANNELS),
+    ],
+}
+
+
+def explain_command(name: str) -> str:
+    """Return the page of a command with all its options."""
+    group, context = _opened(name)
+    command = group.commands[name]
+    with command.make_context(name, [], parent=context, resilient_parsing=True) as inside:
+        return "\n".join(page(command, inside, is_whole=True)) + "\n"
+
+
+def explain_topic(name: str) -> str:
+    """Return the page of a topic; of one that is a panel of options, with them."""
+    lines = [line for section in _TOPICS[name] for line in rows_of(*section)]
+    if name.title() in PANELS:
+        group, context = _opened("stats")
+        with group.commands["stats"].make_context(
+            "stats", [], parent=context, resilient_parsing=True
+        ) as inside:
+            lines += page_of_panel(group.commands["stats"], name.title(), inside)
+    return "\n".join(lines[1:]) + "\n"
+
+
+def _opened(*names: str) -> tuple[Any, Any]:
+    group = get_command(make_app(names) if names else make_app())
+    return group, group.make_context("modelscope", [*names[:1]] or ["help"], resilient_parsing=True)

@@ -1,0 +1,72 @@
+"""What the shell completes: words that an option takes. Nothing heavy is imported."""
+
+import re
+from collections.abc import Callable, Iterable
+from importlib.util import find_spec
+from pathlib import Path
+
+import typer
+
+Complete = Callable[[str], list[str]]
+_COLUMN = re.compile(r'\bColumn\(\s*"(\w+)"')
+# Of matplotlib's colour maps those that are used for one quantity, and two that have a middle.
+COLOUR_MAPS = ("viridis", "magma", "inferno", "plasma", "cividis", "gray", "turbo", "coolwarm", "RdBu_r")
+
+
+def one_of(*words: str) -> Complete:
+    """Return what completes one of these words."""
+    return lambda incomplete: _beginning(incomplete, words)
+
+
+def columns(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Complete the last of several columns of a command; read from the source of its tables, which is quick."""
+    spec = find_spec(f"modelscope_cli.commands.{ctx.info_name}")
+    tables = sorted(Path(spec.origin).parent.glob("*table.py")) if spec and spec.origin else []
+    keys = dict.fromkeys(key for table in tables for key in _COLUMN.findall(table.read_text("utf-8")))
+    return _last_of(incomplete, keys)
+
+
+def rules(incomplete: str) -> list[str]:
+    """Complete the last of several codes or names of rules."""
+    from modelscope_cli.rules import training
+    from modelscope_cli.rules.registry import RULES
+
+    every = (*RULES, *training.RULES)
+    return _last_of(incomplete, [word for rule in every for word in (rule.code, rule.name)])
+
+
+def losses(incomplete: str) -> list[str]:
+    """Complete the name of a loss."""
+    from modelscope_cli.analysis.gradients.request import LOSSES
+
+    return _beginning(incomplete, ("auto", *LOSSES))
+
+
+def of_training(setting: str) -> Complete:
+    """Return what completes one of the names that a setting of a training has."""
+
+    def complete(incomplete: str) -> list[str]:
+        from modelscope_cli.training.request import CHOICES
+
+        return _beginning(incomplete, CHOICES[setting])
+
+    return complete
+
+
+def hooks(incomplete: str) -> list[str]:
+    """Complete the kind and the action of a hook, up to what the action does or where."""
+    from modelscope_cli.hooks.vocabulary import ACTIONS, KINDS
+
+    kind, colon, action = incomplete.rpartition(":")
+    kinds = [] if colon else [f"{kind}:" for kind in KINDS if kind != "forward"]
+    return [f"{kind}{colon}{word}" for word in (*kinds, *ACTIONS) if word.startswith(action)]
+
+
+def _last_of(incomplete: str, words: Iterable[str]) -> list[str]:
+    """Complete what follows the last comma."""
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{word}" for word in words if word.lower().startswith(last.lower())]
+
+
+def _beginning(incomplete: str, words: Iterable[str]) -> list[str]:
+    return [word for word in words if word.startswith(incomplete)]

@@ -1,0 +1,72 @@
+"""The commands and what each is for: `modelscope --help`, at once. Standard library only."""
+
+from collections.abc import Iterator
+
+from modelscope_cli.shell.pages import bold, entry, filled
+
+ABOUT = "See what happens inside a PyTorch vision model."
+HELP, HELP_ALL = ("-h", "--help"), "--help-all"
+# Each command is the function of its name in the module of its name, whose docstring begins with this sentence.
+GROUPS = {
+    "Look at a model": {
+        "summary": "Print the layers of a model with their shapes, parameters and cost.",
+        "stats": "Print statistics of every layer's output, over any number of images.",
+        "featuremaps": "Save what the layers see in an image: a grid for each layer, and a contact sheet.",
+        "predict": "Print what a model says about images: the likeliest classes of each.",
+        "explain": "Show where in an image the evidence for a class lies, and how far each map can be trusted.",
+    },
+    "Look at a training": {
+        "watch": "Run your own training script, unchanged, and see what happens inside its models.",
+        "grads": "Run a forward and a backward pass, and print and draw what the gradients do.",
+        "train": "Train a classifier for a few steps and show what happens inside it.",
+        "lrfind": "Sweep the learning rate while training, suggest one, and put everything back.",
+    },
+    "Change a model, and see what becomes of it": {
+        "ablate": "Take out the layers of a model one by one, and say which of them carry the decision.",
+        "prune": "Cut weights away, and print and draw how far the predictions drift.",
+        "attack": "Change an image as little as it takes to fool the model, save it, and check the saved file.",
+    },
+    "Check and compare": {
+        "check": "Judge a model by rules, and exit with 1 if one is broken; see `modelscope rules`.",
+        "rules": "List the rules of check, watch and train, with their thresholds and where those come from.",
+        "diff": "Compare two checkpoints, two models, or one model under two settings; exit with 1 if they differ.",
+    },
+    "Files and names": {
+        "weights": "List what a checkpoint holds and name its architecture, without loading it.",
+        "models": "List the models of torchvision, or of timm, with parameters, multiply-adds and input size.",
+        "schema": "Print the JSON Schema of what a command prints with --json.",
+        "demo": "Put the samples into a folder: images, a tiny network with its weights, and a training script.",
+        "help": "Explain what commands share: naming a model, preparing images, layer patterns, hooks, output.",
+    },
+}
+COMMANDS = {name: about for group in GROUPS.values() for name, about in group.items()}
+_OPTIONS = {
+    "-V, --version": "Show the version.",
+    "--install-completion": "Install completion for the current shell.",
+    "--show-completion": "Show completion for the current shell, to copy it or to change the installation.",
+    "-h, --help": "Show this page.",
+}
+
+
+def overview() -> str:
+    """Return the page of all commands."""
+    return "\n".join(_lines())
+
+
+def _lines() -> Iterator[str]:
+    yield f"{bold('Usage:')} modelscope COMMAND [ARGUMENTS] [OPTIONS]"
+    yield ""
+    yield from filled(ABOUT)
+    for title, commands in GROUPS.items():
+        yield ""
+        yield bold(title)
+        for name, about in commands.items():
+            yield from filled(about, f"  {name:<13}", " " * 15)
+    yield ""
+    yield bold("Options")
+    for option, about in _OPTIONS.items():
+        yield from entry(option, about)
+    yield ""
+    yield from filled(
+        "modelscope COMMAND --help explains a command, and modelscope help what the commands share."
+    )

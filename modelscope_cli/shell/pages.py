@@ -1,0 +1,51 @@
+"""Lines of a page in a terminal: filled, in two columns, with bold headings. Standard library only."""
+
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping
+
+_NARROW, _WIDE, _MARGIN = 60, 100, 26  # columns: of a page, at least and at most; of the names in a list
+
+
+def rows_of(title: str, about: str, rows: Mapping[str, str]) -> Iterator[str]:
+    """Yield a heading, what is said of it, and a list of terms with their meaning."""
+    yield ""
+    yield bold(title)
+    yield from filled(about)
+    for term, meaning in rows.items():
+        yield from entry(term, meaning)
+
+
+def entry(label: str, about: str) -> Iterator[str]:
+    """Yield a name and what is said of it."""
+    margin = " " * _MARGIN
+    start = f"  {label}"
+    if len(start) > _MARGIN - 2:
+        yield start
+        start = ""
+    yield from filled(about.replace("  [", " ["), start.ljust(_MARGIN), margin)
+
+
+def filled(text: str, first: str = "", rest: str = "") -> list[str]:
+    """Return a paragraph as lines, never broken within a word."""
+    return textwrap.wrap(
+        text,
+        width(),
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def width() -> int:
+    """Return how wide a page is, in characters."""
+    return max(_NARROW, min(_WIDE, shutil.get_terminal_size().columns))
+
+
+def bold(text: str) -> str:
+    """Return a heading, bold where stdout is a terminal."""
+    is_plain = not sys.stdout.isatty() or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+    return text if is_plain else f"\x1b[1m{text}\x1b[0m"

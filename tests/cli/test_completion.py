@@ -1,0 +1,59 @@
+"""What the shell completes: words of options, beside names of models (`test_startup.py`)."""
+
+import pytest
+
+from modelscope_cli.shell.app import run as run_argv
+
+
+@pytest.fixture
+def complete(monkeypatch, capsys):
+    """Return what bash is offered for the last word of a line."""
+
+    def complete_it(line):
+        program, *words = line.split(" ")
+        monkeypatch.setattr("sys.argv", [f"/somewhere/{program}"])
+        monkeypatch.setenv(f"_{program.upper()}_COMPLETE", "complete_bash")
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(len(words)))
+        with pytest.raises(SystemExit):
+            run_argv([])
+        return capsys.readouterr().out.split()
+
+    return complete_it
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("modelscope sta", ["stats"]),
+        ("modelscope stats resnet3", ["resnet34"]),
+        ("modelscope stats -m resnet3", ["resnet34"]),
+        ("modelscope stats resnet18 --near", ["--near-zero"]),
+        ("modelscope stats resnet18 --format c", ["csv"]),
+        ("modelscope stats --columns mea", ["mean"]),
+        ("modelscope stats --columns name,mea", ["name,mean"]),
+        ("modelscope check --select MS101,dead-c", ["MS101,dead-channels"]),
+        ("modelscope rules dead-c", ["dead-channels"]),
+        ("modelscope grads --loss cross", ["cross-entropy"]),
+        ("modelscope featuremaps --cmap viri", ["viridis"]),
+        ("modelscope train --optimizer nes", ["nesterov"]),
+        ("modelscope train --schedule cos", ["cosine"]),
+        ("modelscope lrfind --init xa", ["xavier"]),
+        ("modelscope train --norm-layer ba", ["batch"]),
+        ("modelscope train --activation le", ["leaky"]),
+        ("modelscope stats --hook grad:cl", ["grad:clamp"]),
+        ("modelscope stats --hook shuf", ["shuffle"]),
+        ("modelscope help lay", ["layers"]),
+        ("modelscope summary --dtype bf", ["bfloat16"]),
+    ],
+)
+def test_words_are_completed(complete, line, offered):
+    assert complete(line) == offered
+
+
+def test_every_loss_is_offered(complete):
+    assert {"auto", "cross-entropy", "bce"} <= set(complete("modelscope grads --loss "))
+
+
+def test_the_short_name_is_completed_too(complete):
+    assert complete("mscope sta") == ["stats"]
