@@ -13,7 +13,7 @@ from tools.docs.printed import fresh_folder, settings
 # Options that change how long it takes, and nothing of what is tried here.
 QUICKER = {"train": ["--steps", "4", "--pictures", "60"], "lrfind": ["--steps", "12", "--pictures", "60"]}
 # What is there to find something may find it.
-FINDS = ("check", "diff", "watch", "weights")
+FINDS = ("check", "diff", "explain", "watch", "weights")
 
 
 def examples(name):

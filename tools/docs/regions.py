@@ -14,3 +14,8 @@ def fill(page: str, name: str, text: str) -> str:
     if count != 1:
         raise ValueError(f"there are {count} regions '{name}'")
     return filled
+
+
+def without(page: str) -> str:
+    """Return what people wrote of a page."""
+    return re.sub(r"<!-- made: (.*?) -->\n.*?<!-- end: \1 -->", "", page, flags=re.DOTALL)
