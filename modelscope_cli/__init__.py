@@ -31,6 +31,7 @@ _HOMES = {
     "stats": "analysis.activations.stats",
     "summary": "analysis.summary.summary",
     "train": "training.train",
+    "verify": "analysis.blocks.verify",
     "watch": "watching.watch",
     "weights": "analysis.weights.weights",
 }
@@ -59,6 +60,7 @@ __all__ = [
     "summary",
     "testing",
     "train",
+    "verify",
     "watch",
     "weights",
 ]
@@ -70,6 +72,7 @@ if TYPE_CHECKING:
     from modelscope_cli.analysis.activations.observe import observe
     from modelscope_cli.analysis.activations.stats import stats
     from modelscope_cli.analysis.attack.attack import attack
+    from modelscope_cli.analysis.blocks.verify import verify
     from modelscope_cli.analysis.comparison.diff import diff
     from modelscope_cli.analysis.explaining.explain import explain
     from modelscope_cli.analysis.gradients.grads import grads

@@ -19,11 +19,12 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 COMMANDS = get_command(make_app()).commands
 
 # Who may open which doors; a file by its own name before its room. `report` is there for whoever writes a file.
-PLAIN = {"records", "errors", "interrupts", "paths", "plain_text"}
+PLAIN = {"records", "errors", "interrupts", "paths", "plain_text", "ranks"}
 CORE = {*PLAIN, "checkpoints", "hooks", "models", "inputs", "report", "lean"}
 MAY_IMPORT = {
     "plain_text": set(),
     "interrupts": set(),
+    "ranks": set(),
     "errors": {"plain_text"},
     "examples": {*PLAIN, "report"},
     "paths": {"errors"},
@@ -46,7 +47,7 @@ MAY_IMPORT = {
 LIGHT = re.compile(r"modelscope_cli\.(analysis\.\w+\.request|training\.(request|suggest)|watching\.ranks)\b")
 STANDARD_LIBRARY_ONLY = (
     *("records", "checkpoints", "rules", "hooks/patterns.py", "hooks/spec.py"),
-    *("errors.py", "interrupts.py", "paths.py", "plain_text.py"),
+    *("errors.py", "interrupts.py", "paths.py", "plain_text.py", "ranks.py"),
 )
 HEAVY = {"torch", "torchvision", "PIL", "numpy", "matplotlib", "safetensors", "scipy"}
 DRAWS = re.compile(

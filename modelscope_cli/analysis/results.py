@@ -35,6 +35,11 @@ class Results:
         if self._folder is not None:
             self._folder.check()
 
+    def begun(self) -> None:
+        """Make the folder now, for what shall be there also if the run does not reach its end."""
+        if self._folder is not None:
+            self._folder.begun()
+
     @contextmanager
     def open(self) -> Iterator[Path | None]:
         """Give where to write, if at all; what is there at the end becomes the folder. See `OutputFolder.open`."""

@@ -25,7 +25,7 @@ from modelscope_cli.models.seeding import seeded
 from modelscope_cli.models.uncompiled import compiled_notes, uncompiled
 from modelscope_cli.records.hooks import HookReport
 from modelscope_cli.records.keywords import DEFAULTS, Keywords, ModelKeywords
-from modelscope_cli.records.progress import SILENT, Progress
+from modelscope_cli.records.progress import SILENT, Progress, counting
 from modelscope_cli.records.run import Arguments, ModelInfo, Notice, Run, WeightsInfo, invocation
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class Subject:
 
     Attributes:
         loaded: the model; a module that was handed over is where it was and as it was.
+        request: what was asked for as the model; None of one that was handed over.
         inputs: after `open`.
         first: the first batch of them.
         bound: after `bind`; no hooks before.
@@ -71,7 +72,10 @@ class Subject:
         self.progress = progress or SILENT
         self._invocation = invocation()
         self._given = as_given(inputs, keywords)
+        is_theirs = isinstance(model, (LoadedModel, nn.Module))
+        self.request = None if is_theirs else as_request(model, keywords)
         self.seed = seed_of(model, keywords)
+        self._is_strict = is_strict(model, keywords)
         self._hooks = read_hooks(as_patterns(hook), command, has_backward=has_backward)
         self.loaded = load(model, keywords, self.progress)
         self.warnings: list[Notice] = list(self.loaded.warnings)
@@ -101,7 +105,7 @@ class Subject:
                 request = replace(request, batch=2)
             elif batch is not None and not self._given.is_noise:
                 request = replace(request, batch=batch)
-        request = replace(request, repeat=repeat)
+        request = replace(request, repeat=repeat, is_strict=self._is_strict)
         self.inputs = open_for(replace(self._given, request=request), self.loaded, self.progress)
         self.warnings += self.inputs.warnings
         self.first = first_of(self.inputs, self.loaded)
@@ -136,14 +140,17 @@ class Subject:
             self.warnings.append(warning)
 
     def conclude(self) -> tuple[HookReport, ...]:
-        """Write what the hooks saved and return what they did; the last thing before the record is made."""
+        """Write what the hooks saved and return what they did; the last thing before the record is made.
+
+        It is said now which images were broken, and whether the model waited for images.
+        """
         reports, warnings = conclude(self.bound, self.progress)
-        self.warnings += warnings
+        self.warnings += (*warnings, *tell_of_images(self.inputs, self.progress))
         return reports
 
     def track(self, batches: Iterable[T], what: str) -> Iterator[T]:
-        """Go through the batches and show how far it has come."""
-        return self.progress.track(batches, what, self.inputs.n_batches)
+        """Go through the batches and show how many of the images are done."""
+        return by_image(self.progress, batches, what, self.inputs.n_listed)
 
     def run(self) -> Run:
         """Return the header of the record."""
@@ -153,6 +160,30 @@ class Subject:
 def seed_of(model: "Model", keywords: Keywords) -> int:
     """Return the seed that was asked for."""
     return model.seed if isinstance(model, ModelRequest) else keywords.get("seed", DEFAULTS["seed"])
+
+
+def is_strict(model: "Model", keywords: Keywords) -> bool:
+    """Tell whether it was asked for that no image may be broken."""
+    return (model.strict if isinstance(model, ModelRequest) else keywords.get("strict")) is True
+
+
+def tell_of_images(inputs: Inputs, progress: Progress) -> tuple[Notice, ...]:
+    """Say who waited for whom, and warn of broken images, once all batches were gone through."""
+    for note in inputs.feed.notes():
+        progress.note(note)
+    warnings = inputs.feed.warnings(inputs.n_listed // inputs.times)
+    for warning in warnings:
+        progress.warn(warning.message)
+    return warnings
+
+
+def by_image(progress: Progress, batches: Iterable[T], what: str, n_images: int) -> Iterator[T]:
+    """Go through batches and show how many of their images are done, the broken ones among them."""
+    with counting(progress, what if what == "images" else f"{what}, images", n_images) as step:
+        for batch in batches:
+            yield batch
+            for _ in range(getattr(batch, "n_images", 1) + len(getattr(batch, "broken", ()))):
+                step()
 
 
 def header(

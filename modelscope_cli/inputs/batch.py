@@ -2,13 +2,16 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from modelscope_cli.hooks.layers import map_tensors, tensors_in
+from modelscope_cli.inputs.broken import Broken
+from modelscope_cli.inputs.feed import Feed
+from modelscope_cli.inputs.listing import FileList
 from modelscope_cli.inputs.preprocess import Preprocessing
 from modelscope_cli.records.run import Arguments, InputInfo, Notice, Shape
 
@@ -19,11 +22,13 @@ class Batch:
 
     Attributes:
         args: on the device; floats in the model's dtype, integers as they are.
-        n_images: how many images, clips or pairs.
+        n_images: how many images, clips or pairs. 0 where all of a block are broken: there are no arguments then.
         names: the file of each (the first of a clip or pair). Empty for noise and tensors.
+        numbers: that of each in `Inputs.files`. Empty for noise and tensors.
         prepared: the arguments for the same images, prepared in each of several other ways; none of them is kept.
             None where there are no images to prepare.
         block: its number among the batches of `Inputs.make_blocks`; the same images whoever asks for it.
+        broken: images of the block that could not be decoded, and are not in the batch.
     """
 
     args: Arguments
@@ -34,6 +39,8 @@ class Batch:
         default=None, repr=False
     )
     block: int = 0
+    numbers: tuple[int, ...] = ()
+    broken: tuple[Broken, ...] = ()
 
     @property
     def pictures(self) -> tuple[Tensor, ...]:
@@ -49,25 +56,46 @@ class Inputs:
     """Batches that can be gone through several times, always the same; made on the way, never kept.
 
     Attributes:
-        info: for the record.
-        n_images: in all batches together.
+        opened: for the record, as known before the batches were gone through; see `info`.
+        n_listed: images in all batches together, those that are broken too.
+        n_batches: those without an image, too.
         notes: what was decided for the person, one line each.
         preprocessing: how the pictures were prepared; None for noise and tensors.
-        make_blocks: gives the batches with these numbers, 0 to `n_batches - 1`, in the order asked for; None where
-            the inputs are not image files, which alone can be shared out among processes.
+        make_blocks: gives the batches with these numbers, 0 to `n_batches - 1`, in the order asked for, those
+            without an image too; None where the inputs are not image files, which alone can be shared out among
+            processes.
+        files: the images by number; empty for noise and tensors.
+        feed: what was noticed of the images so far.
+        times: how often all of it is gone through.
+        block_size: images in each of these batches, but for the last; 0 of noise and tensors.
     """
 
-    info: InputInfo
-    n_images: int
+    opened: InputInfo
+    n_listed: int
     n_batches: int
     make_batches: Callable[[], Iterator[Batch]] = field(repr=False)
     notes: tuple[str, ...] = ()
     warnings: tuple[Notice, ...] = ()
     preprocessing: Preprocessing | None = None
     make_blocks: Callable[[Iterable[int]], Iterator[Batch]] | None = field(default=None, repr=False)
+    block_size: int = 0
+    files: FileList = field(default_factory=lambda: FileList(()), repr=False)
+    feed: Feed = field(default_factory=Feed, repr=False)
+    times: int = 1
 
     def __iter__(self) -> Iterator[Batch]:
-        return self.make_batches()
+        """Give the batches that have images."""
+        return (batch for batch in self.make_batches() if batch.n_images)
+
+    @property
+    def n_images(self) -> int:
+        """How many images the model has seen or will see: those found broken so far are left out."""
+        return self.n_listed - len(self.feed.broken) * self.times
+
+    @property
+    def info(self) -> InputInfo:
+        """For the record: what was opened, and what has been noticed of it since."""
+        return replace(self.opened, broken=self.feed.broken.kinds(), feeding=self.feed.times())
 
 
 @dataclass(frozen=True, slots=True)

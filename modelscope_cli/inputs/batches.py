@@ -69,8 +69,9 @@ def repeated(inputs: Inputs, times: int) -> Inputs:
 
     return replace(
         inputs,
-        n_images=inputs.n_images * times,
+        n_listed=inputs.n_listed * times,
         n_batches=inputs.n_batches * times,
         make_batches=batches,
         make_blocks=None,
+        times=times,
     )

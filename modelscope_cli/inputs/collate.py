@@ -7,8 +7,8 @@ from torch import Tensor, stack
 
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.default_shape import CLIP_FRAMES
-from modelscope_cli.inputs.files import PictureFile
 from modelscope_cli.inputs.grammar import by
+from modelscope_cli.inputs.listing import Groups, PictureFile
 
 # Pictures per forward where `--batch` is not given.
 _FIXED_SIZE_BATCH, _OWN_SIZE_BATCH = 8, 1
@@ -17,7 +17,7 @@ Group = Sequence[PictureFile]
 
 def group_pictures(
     family: str, files: Group, batch: int | None, is_fixed_size: bool
-) -> tuple[list[Group], list[str]]:
+) -> tuple[Sequence[Group], list[str]]:
     """Return which pictures go into each forward, and notes on what was decided.
 
     Video: all files are the frames of one clip. Optical flow: two files are one pair.
@@ -43,7 +43,7 @@ def group_pictures(
         what = "one image held still" if last == 0 else f"{len(files)} images in order, evenly sampled"
         return [frames], [f"clip: {CLIP_FRAMES} frames of {what}"]
     size = batch or (_FIXED_SIZE_BATCH if is_fixed_size else _OWN_SIZE_BATCH)
-    return [files[start : start + size] for start in range(0, len(files), size)], []
+    return Groups(files, size), []
 
 
 def collate(family: str, names: Sequence[str], tensors: Sequence[Tensor]) -> tuple[Any, ...]:

@@ -1,104 +1,225 @@
-"""From what was typed to the pictures it names: files, folders, globs, standard input."""
+"""From what was typed to the images it names: files, folders, globs, lists, shards, standard input."""
 
 import glob
 import os
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from modelscope_cli.errors import CannotRunError, UsageError, nearest
+from modelscope_cli.inputs.listing import FileList, PictureFile, by_bytes
+from modelscope_cli.inputs.shards import (
+    SHARD_SUFFIX,
+    ShardReader,
+    find_member,
+    is_packed,
+    is_shard,
+    refuse_packed,
+)
 from modelscope_cli.paths import refuse_endless
 from modelscope_cli.records.naming import counted
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
+from modelscope_cli.records.run import Notice
 
 PICTURE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
+_MOST_WALKED = 1000  # folders, for a hint
 
 
 @dataclass(frozen=True, slots=True)
-class PictureFile:
-    """An image to be decoded.
+class Found:
+    """The images that words name, in the order typed; sorted by the bytes of their names inside a folder or glob.
 
     Attributes:
-        content: the bytes of standard input, which can be read only once.
-        image: one that a caller in Python had decoded already.
+        notes: what was skipped, and where it was looked.
+        warnings: of shards that end in the middle.
     """
 
-    name: str
-    content: bytes | None = None
-    image: "Image | None" = field(default=None, compare=False, repr=False)
+    files: FileList
+    notes: list[str]
+    warnings: list[Notice]
 
 
-def find_pictures(typed: Iterable[str]) -> tuple[list[PictureFile], list[str]]:
-    """Return the pictures in the order typed, sorted inside a folder or glob, and notes on what was skipped.
+@dataclass(frozen=True, slots=True)
+class _Said:
+    notes: list[str] = field(default_factory=list)
+    warnings: list[Notice] = field(default_factory=list)
 
-    A folder is not searched further down, but for one without pictures of its own: it may be a data set, a folder
-    for each class. A glob may say `**`.
+
+def find_pictures(typed: Iterable[str]) -> Found:
+    """Return the images that words name.
+
+    A folder is not searched further down, but for one without images of its own: it may be a data set, with a
+    folder for each class, or hold shards. A glob may say `**`. `@FILE` is a list, one
+    path a line, from the working folder.
 
     Raises:
         UsageError: exit code 2; a glob matched nothing.
-        CannotRunError: exit code 4; a file is missing, a folder holds no picture, standard input is empty.
+        CannotRunError: exit code 4; a file is missing, a folder holds no image, standard input is empty, an archive
+            cannot be read in place.
     """
-    pictures: list[PictureFile] = []
-    notes: list[str] = []
+    said = _Said()
+    return Found(FileList(file for word in typed for file in _find(word, said)), said.notes, said.warnings)
+
+
+def check_pictures(typed: Iterable[str]) -> None:
+    """Raise what `find_pictures` would of words that are wrong, without going through all that they name."""
     for word in typed:
-        try:
-            pictures += _find(word, notes)
-        except OSError as error:  # a folder that may not be listed
-            folder = shlex.quote(str(Path(word).parent))
-            raise CannotRunError(
-                f"'{word}' cannot be opened: {error.strerror}", f"ls -ld {folder}"
-            ) from error
-    return pictures, notes
+        next(_find(word, _Said()), None)
 
 
-def _find(word: str, notes: list[str]) -> list[PictureFile]:
-    parent = shlex.quote(str(Path(word).parent))
+def _find(word: str, said: _Said) -> Iterator[PictureFile]:
     if word == "-":
-        return [_standard_input()]
-    # Unlike those of Path, these answer False for an empty name and for one that is too long.
-    if os.path.isdir(word):
-        return _only_pictures(word, _inside(Path(word), notes), f"ls {shlex.quote(word)}", notes)
-    if os.path.exists(word):
-        refuse_endless(word)
-        return [PictureFile(word)]
+        yield _standard_input()
+        return
+    with _opened(word):
+        # Unlike Path's, these answer False for an empty name and for one that is too long.
+        if os.path.isdir(word):
+            yield from _in_folder(word, said)
+        elif os.path.exists(word):
+            yield from _of_file(word, said)
+        elif word.startswith("@"):
+            yield from _listed(word[1:], said)
+        elif (member := find_member(word, PICTURE_SUFFIXES)) is not None:
+            yield member
+        else:
+            yield from _matching(word, said)
+
+
+def _of_file(path: str, said: _Said) -> Iterator[PictureFile]:
+    refuse_endless(path)
+    if is_shard(path) or is_packed(path):
+        yield from _in_shards(path, [path], said)
+    else:
+        yield PictureFile(path)
+
+
+def _matching(word: str, said: _Said) -> Iterator[PictureFile]:
+    parent = shlex.quote(str(Path(word).parent))
     if not glob.has_magic(word):
         raise CannotRunError(f"'{word}' does not exist", _nearest_name(Path(word)) or f"ls {parent}")
     matches = glob.glob(word, recursive=True)
     if not matches:
         raise UsageError(f"'{word}' matches no file", f"ls {parent}")
-    return _only_pictures(word, map(Path, matches), f"ls {parent}", notes)
+    yield from _sorted_out(word, filter(os.path.isfile, matches), f"ls {parent}", said)
 
 
-def _inside(folder: Path, notes: list[str]) -> list[Path]:
-    """Return what is in a folder, or in its folders where it holds no picture of its own."""
-    inside = list(folder.iterdir())
-    if any(_is_picture(path) and path.is_file() for path in inside):
-        return inside
-    below = [path for path in inside if path.is_dir() and not path.name.startswith(".")]
-    found = [path for one in below for path in one.iterdir()]
-    if found:
-        notes.append(f"'{folder}': the images in its {counted(len(below), 'folder')}")
-    return found or inside
+def _in_folder(word: str, said: _Said) -> Iterator[PictureFile]:
+    """Give what is in a folder, or in its folders where it holds neither images nor shards of its own."""
+    folder = str(Path(word))
+    files, folders = _inside(folder)
+    if not any(map(_is_usable, files)):
+        below = [path for one in folders for path in _inside(one)[0]]
+        if any(map(_is_usable, below)):
+            said.notes.append(f"'{word}': the images in its {counted(len(folders), 'folder')}")
+            files = below
+    hint = "" if any(map(_is_usable, files)) else _hint_inside(folder)
+    yield from _sorted_out(word, files, hint, said)
 
 
-def _is_picture(path: Path) -> bool:
-    """Whether it has the name of a picture."""
-    return path.suffix.lower() in PICTURE_SUFFIXES
+def _hint_inside(folder: str) -> str:
+    """Return what shows the images of a folder that are further down than it is searched, else what is in it."""
+    for _, _, names in islice(os.walk(folder), _MOST_WALKED):
+        if any(map(_is_picture, names)):
+            return f"{shlex.quote(os.path.join(folder, '**', '*'))}   are the images further down, too"
+    return f"ls {shlex.quote(folder)}"
 
 
-def _only_pictures(word: str, paths: Iterable[Path], hint: str, notes: list[str]) -> list[PictureFile]:
-    files = sorted(path for path in paths if path.is_file())
+def _inside(folder: str) -> tuple[list[str], list[str]]:
+    """Return the paths of the files in a folder, and of its folders that are not hidden."""
+    files, folders = [], []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            path = entry.name if folder == "." else os.path.join(folder, entry.name)
+            if entry.is_file():
+                files.append(path)
+            elif entry.is_dir() and not entry.name.startswith("."):
+                folders.append(path)
+    return files, folders
+
+
+def _sorted_out(word: str, paths: Iterable[str], hint: str, said: _Said) -> Iterator[PictureFile]:
+    """Give the images among files, or where there are none those in the shards among them."""
+    files = sorted(paths, key=by_bytes)
     pictures = [path for path in files if _is_picture(path)]
-    if not pictures:
-        raise CannotRunError(f"'{word}' holds no image ({', '.join(sorted(PICTURE_SUFFIXES))})", hint)
-    if len(pictures) < len(files):
-        notes.append(f"'{word}': {len(pictures)} images, {len(files) - len(pictures)} other files skipped")
-    return [PictureFile(str(path)) for path in pictures]
+    if pictures:
+        if len(pictures) < len(files):
+            said.notes.append(
+                f"'{word}': {len(pictures)} images, {len(files) - len(pictures)} other files skipped"
+            )
+        yield from map(PictureFile, pictures)
+        return
+    shards = [path for path in files if is_shard(path) or is_packed(path)]
+    if not shards:
+        kinds = ", ".join(sorted({*PICTURE_SUFFIXES, SHARD_SUFFIX}))
+        raise CannotRunError(f"'{word}' holds no image ({kinds})", hint)
+    yield from _in_shards(word, shards, said)
+
+
+def _in_shards(word: str, shards: list[str], said: _Said) -> Iterator[PictureFile]:
+    for path in shards:
+        refuse_packed(path)  # before any is read: half of the shards would be half of the data
+    reader, n_images = ShardReader(PICTURE_SUFFIXES), 0
+    for path in shards:
+        for file in reader.read(path):
+            n_images += 1
+            yield file
+    if not n_images:
+        raise CannotRunError(f"'{word}' holds no image", f"tar -tf {shlex.quote(shards[0])}")
+    said.notes.extend(reader.notes(word, n_images))
+    said.warnings.extend(
+        Notice("cut-shard", f"'{path}' is cut off or damaged: its first {counted(n, 'image')} can be reached")
+        for path, n in reader.cut.items()
+    )
+
+
+def _listed(path: str, said: _Said) -> Iterator[PictureFile]:
+    """Give the files of a list in its order.
+
+    Raises:
+        CannotRunError: the list is missing or empty, or a line of it names no file (exit 4).
+    """
+    if not os.path.isfile(path):
+        hint = _nearest_name(Path(path)) or f"ls {shlex.quote(str(Path(path).parent))}"
+        raise CannotRunError(f"list of images '{path}' does not exist", hint)
+    refuse_endless(path, "list of images ")
+    n_files = 0
+    with open(path, "rb") as lines:
+        for number, line in enumerate(lines, 1):
+            name = os.fsdecode(line.removeprefix(b"\xef\xbb\xbf" if number == 1 else b"").rstrip(b"\r\n"))
+            if not name.strip():
+                continue
+            n_files += 1
+            where = f"line {number} of '{path}':"
+            if os.path.isdir(name):
+                message = f"{where} '{name}' is a folder, and a list names files"
+                raise CannotRunError(message, f"find {shlex.quote(name)} -name '*.jpg' > {shlex.quote(path)}")
+            if not os.path.exists(name):
+                hint = _nearest_name(Path(name)) or "its paths start from the working folder"
+                raise CannotRunError(f"{where} '{name}' does not exist", hint)
+            yield from _of_file(name, said)
+    if not n_files:
+        raise CannotRunError(f"list of images '{path}' is empty", "one path a line")
+
+
+def _is_picture(path: str) -> bool:
+    """Whether it has the name of an image."""
+    return os.path.splitext(path)[1].lower() in PICTURE_SUFFIXES
+
+
+def _is_usable(path: str) -> bool:
+    return _is_picture(path) or is_shard(path) or is_packed(path)
+
+
+@contextmanager
+def _opened(word: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:  # a folder that may not be listed, a list or shard that may not be read
+        folder = shlex.quote(str(Path(word).parent))
+        raise CannotRunError(f"'{word}' cannot be opened: {error.strerror}", f"ls -ld {folder}") from error
 
 
 def _standard_input() -> PictureFile:

@@ -23,11 +23,12 @@ from modelscope_cli.inputs.batch import (
 )
 from modelscope_cli.inputs.calling import arrange_named, suggestion
 from modelscope_cli.inputs.collate import Group, collate, group_pictures
-from modelscope_cli.inputs.files import PictureFile, find_pictures
+from modelscope_cli.inputs.files import find_pictures
 from modelscope_cli.inputs.from_noise import describe
 from modelscope_cli.inputs.from_pictures import preparation_notes, prepare
 from modelscope_cli.inputs.from_tensors import is_array
 from modelscope_cli.inputs.grammar import ShapeSpec, by, shape_in
+from modelscope_cli.inputs.listing import FileList, PictureFile
 from modelscope_cli.inputs.noise import count_codes, make_noise
 from modelscope_cli.inputs.plan import plan_preprocessing
 from modelscope_cli.inputs.preprocess import Preprocessing
@@ -83,15 +84,18 @@ def open_named(
                     n_images=content.count(part),
                     names=tuple(file.name for file, _ in shown),
                     make_pictures=_pictures(plan, shown),
+                    numbers=tuple(range(len(content.shown))[cut]),
                 )
 
     first = _cut(outline, cuts[0])
+    paths = tuple(file for name, value in read.items() for file in _files(value, named[name]))
     info = InputInfo(
         "image" if files else "tensor" if tensors_in(content.values) else "noise",
         shapes_of(first),
-        tuple(file for name, value in read.items() for file in _files(value, named[name])),
+        paths,
         plan.words if plan is not None else None,
         names_of(first),
+        len(paths),
     )
     words = [f"{name} {_words(value, content)}" for name, value in read.items()]
     seed = f" (seed {request.seed})" if any(isinstance(value, ShapeSpec) for value in read.values()) else ""
@@ -101,7 +105,8 @@ def open_named(
     if plan is not None:
         notes += preparation_notes(plan, transforms)
     n_images, n_batches = content.count(outline) * request.repeat, len(cuts) * request.repeat
-    return Inputs(info, n_images, n_batches, batches, tuple(notes), preprocessing=plan)
+    shown = FileList(file for file, _ in content.shown)
+    return Inputs(info, n_images, n_batches, batches, tuple(notes), preprocessing=plan, files=shown)
 
 
 def refuse_other_inputs(request: InputRequest, names: Sequence[str], module: nn.Module | None) -> None:
@@ -233,8 +238,7 @@ def _read_specs(name: str, specs: list[str]) -> Any:
     if shapes:
         return shapes[0]
     if not any(is_tensor):
-        pictures, _ = find_pictures(specs)
-        return _Pictures(tuple(pictures))
+        return _Pictures(tuple(find_pictures(specs).files))
     tensors = read_tensors(specs[0])
     if len(tensors) != 1:
         message = f"'{specs[0]}' holds {len(tensors)} tensors, and '{name}' is one"

@@ -51,7 +51,7 @@ def open_batch(
 
     others = {tensor.dtype for tensor in tensors if tensor.is_floating_point()} - {target.dtype}
     notes = tuple(f"{name}: {dtype} read as {target.dtype}" for dtype in sorted(others, key=str))
-    info = InputInfo("tensor", shapes_of(target.arrange(chunks[0])), files)
+    info = InputInfo("tensor", shapes_of(target.arrange(chunks[0])), files, n_files=len(files))
     return Inputs(info, sum(counts), len(chunks), batches, notes)
 
 

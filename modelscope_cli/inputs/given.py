@@ -13,11 +13,11 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.batch import Batch, Inputs, ModelSide, count_images, names_of, shapes_of
 from modelscope_cli.inputs.batches import open_inputs, repeated
 from modelscope_cli.inputs.calling import arrange_named
-from modelscope_cli.inputs.files import PictureFile
 from modelscope_cli.inputs.from_names import is_shape, open_named, refuse_other_inputs
 from modelscope_cli.inputs.from_pictures import open_pictures
 from modelscope_cli.inputs.from_tensors import is_array, open_batch
 from modelscope_cli.inputs.grammar import parse_named
+from modelscope_cli.inputs.listing import PictureFile
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.records.keywords import Keywords, texts
 from modelscope_cli.records.naming import some
@@ -131,6 +131,7 @@ def _request(keywords: Keywords, files: tuple[str, ...] = ()) -> InputRequest:
         std=texts(keywords.get("std")),
         normalize=keywords.get("normalize", True),
         batch=keywords.get("batch"),
+        workers=keywords.get("workers"),
         seed=keywords.get("seed", 0),
     )
 

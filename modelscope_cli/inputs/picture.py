@@ -15,13 +15,25 @@ from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.inputs.files import PictureFile
+from modelscope_cli.inputs.broken import (
+    EMPTY,
+    NOT_AN_IMAGE,
+    OF_32_BITS,
+    TOO_LARGE,
+    TRUNCATED,
+    UNREADABLE,
+    BrokenImageError,
+)
+from modelscope_cli.inputs.listing import PictureFile
 from modelscope_cli.paths import refuse_endless
 
 Mode = str  # "RGB" or "L"
 # Named, because Pillow also opens formats that start another program (EPS).
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 _ORIENTATION = 0x0112  # the EXIF tag: 1 is upright
+_MOST_BYTES = 2**30  # of a member of a shard, which is read whole
+# What Pillow says of files that end too early.
+_CUT = ("truncated", "unexpected end", "buffer overrun", "broken data stream", "not enough image data")
 OF_SEVERAL = (".gif", ".webp", ".tif", ".tiff")  # which may be animations, or have pages
 # What Pillow logs as an error it also raises, and a person should read it once.
 logging.getLogger("PIL").addHandler(logging.NullHandler())
@@ -34,11 +46,11 @@ def decode(file: PictureFile, mode: Mode, *, is_turned: bool = True) -> Image.Im
     that white stays white.
 
     Raises:
-        CannotRunError: exit code 4; empty, not a picture, truncated, not readable, or too large to open.
+        BrokenImageError: exit code 4; empty, not an image, truncated, not readable, or too large to open.
     """
-    if file.content is None:
-        refuse_endless(file.name)
     try:
+        if file.content is None and file.member is None:
+            refuse_endless(file.name)
         if file.image is not None:
             return _to_mode(ImageOps.exif_transpose(file.image) if is_turned else file.image, mode)
         with _strict_pillow(), Image.open(_stream(file), formats=_FORMATS) as image:
@@ -46,27 +58,43 @@ def decode(file: PictureFile, mode: Mode, *, is_turned: bool = True) -> Image.Im
             if is_turned:
                 ImageOps.exif_transpose(image, in_place=True)
             return _to_mode(image, mode)
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        size = str(error).partition(",")[0].partition("(")[2]
-        raise CannotRunError(
-            f"'{file.name}' is too large to open safely ({size.replace(')', ',', 1)})",
-            f"magick {shlex.quote(file.name)} -resize 4096x4096 smaller.png",
-        ) from error
-    except UnidentifiedImageError as error:
-        what = (
-            "is empty"
-            if _is_empty(file)
-            else f"is not an image ({', '.join(_FORMATS)}), whatever its name says"
-        )
-        raise CannotRunError(f"'{file.name}' {what}", f"file {shlex.quote(file.name)}") from error
-    except PermissionError as error:
-        raise CannotRunError(f"'{file.name}' may not be read", f"ls -l {shlex.quote(file.name)}") from error
+    except BrokenImageError:
+        raise
     # Pillow's decoders raise whatever the damage trips: OSError, SyntaxError, struct.error, IndexError ...
     except Exception as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise CannotRunError(
-            f"'{file.name}' cannot be decoded: {reason}", f"file {shlex.quote(file.name)}"
-        ) from error
+        raise _broken(file, error) from error
+
+
+def _broken(file: PictureFile, error: Exception) -> BrokenImageError:
+    """Say why an image cannot be decoded, and of which kind that is."""
+    look = f"file {shlex.quote(file.name)}"
+    if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
+        size = str(error).partition(",")[0].partition("(")[2]
+        return BrokenImageError(
+            TOO_LARGE,
+            f"'{file.name}' is too large to open safely ({size.replace(')', ',', 1)})",
+            f"magick {shlex.quote(file.name)} -resize 4096x4096 smaller.png",
+        )
+    if isinstance(error, UnidentifiedImageError):
+        if file.count_bytes() == 0:
+            return BrokenImageError(EMPTY, f"'{file.name}' is empty", look)
+        what = f"is not an image ({', '.join(_FORMATS)}), whatever its name says"
+        return BrokenImageError(NOT_AN_IMAGE, f"'{file.name}' {what}", look)
+    if isinstance(error, PermissionError):
+        hint = f"ls -l {shlex.quote(file.member.shard if file.member else file.name)}"
+        return BrokenImageError(UNREADABLE, f"'{file.name}' may not be read", hint)
+    if isinstance(error, CannotRunError):  # a pipe or a device
+        return BrokenImageError(UNREADABLE, error.message, error.hint or look)
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    return BrokenImageError(_kind_of(error), f"'{file.name}' cannot be decoded: {reason}", look)
+
+
+def _kind_of(error: Exception) -> str:
+    """Tell the kind from the error of a decoder, of which there are classes for hardly any damage."""
+    if isinstance(error, _NoWhiteError):
+        return OF_32_BITS
+    is_cut = isinstance(error, EOFError) or any(word in str(error).lower() for word in _CUT)
+    return TRUNCATED if is_cut else UNREADABLE
 
 
 def decode_mask(path: Path) -> Tensor:
@@ -127,7 +155,7 @@ def _to_mode(image: Image.Image, mode: Mode) -> Image.Image:
         # Pillow's own conversion clips at 255; a linear point scales, and + 0.5 rounds.
         image = image.convert("I").point(lambda value: value * (1 / 257) + 0.5).convert("L")
     elif image.mode in {"I", "F"}:
-        raise ValueError(
+        raise _NoWhiteError(
             f"its 32-bit pixels (mode {image.mode}) have no stated white; store it as .npy instead"
         )
     elif image.has_transparency_data:
@@ -139,6 +167,10 @@ def _to_mode(image: Image.Image, mode: Mode) -> Image.Image:
 def _highest(image: Image.Image) -> float:
     extrema: Any = image.getextrema()  # one pair for a single band, pairs for several
     return extrema[1]
+
+
+class _NoWhiteError(ValueError):
+    """Pixels of which nobody says how bright they are."""
 
 
 @contextmanager
@@ -156,8 +188,20 @@ def _strict_pillow() -> Iterator[None]:
 
 
 def _stream(file: PictureFile) -> Path | io.BytesIO:
-    return Path(file.name) if file.content is None else io.BytesIO(file.content)
+    """Return what Pillow opens.
 
-
-def _is_empty(file: PictureFile) -> bool:
-    return not file.content if file.content is not None else Path(file.name).stat().st_size == 0
+    Raises:
+        BrokenImageError: exit code 4; a shard that ends before the image does, or a member of an absurd size.
+    """
+    if file.member is not None and file.member.size > _MOST_BYTES:
+        size = f"{file.member.size / 2**30:.1f} GiB"
+        raise BrokenImageError(
+            TOO_LARGE, f"'{file.name}' is too large to open safely ({size})", "leave it out of the shard"
+        )
+    content = file.read()
+    if content is None:
+        return Path(file.name)
+    if file.member is not None and len(content) < file.member.size:
+        message = f"'{file.name}' is truncated: the shard ends before it does"
+        raise BrokenImageError(TRUNCATED, message, f"tar -tf {shlex.quote(file.member.shard)}")
+    return io.BytesIO(content)

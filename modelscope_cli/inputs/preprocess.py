@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from modelscope_cli.errors import CannotRunError
+from modelscope_cli.inputs.broken import TOO_LARGE, BrokenImageError
 from modelscope_cli.inputs.grammar import MAX_PICTURE_PIXELS
 from modelscope_cli.lean import without_dynamo
 
@@ -53,7 +53,7 @@ class Preprocessing:
         """Return the picture as the model receives it, `(C, H, W)` float32 on the CPU.
 
         Raises:
-            CannotRunError: exit code 4; it would become too large.
+            BrokenImageError: exit code 4; it would become too large.
         """
         if self.is_reversed:
             image = Image.merge("RGB", image.split()[::-1])
@@ -88,9 +88,10 @@ def _becomes_enormous(image: Image.Image, short_side: int) -> bool:
     return image.width * image.height * (short_side / min(image.size)) ** 2 > MAX_PICTURE_PIXELS
 
 
-def _too_large(image: Image.Image, name: str, short_side: int) -> CannotRunError:
+def _too_large(image: Image.Image, name: str, short_side: int) -> BrokenImageError:
     long_side = round(max(image.size) * short_side / min(image.size))
-    return CannotRunError(
+    return BrokenImageError(
+        TOO_LARGE,
         f"'{name}' ({image.width} x {image.height}) would become too large: short side {short_side},"
         f" long side {long_side}",
         f"--size {short_side},{short_side}",

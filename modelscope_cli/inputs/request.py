@@ -19,6 +19,8 @@ class InputRequest:
         batch: pictures per forward; for noise, the batch dimension.
         seed: of the noise.
         repeat: how often to go through all of it; noise is drawn anew, with the next seed.
+        workers: processes that decode images beside the model; None for as many as there are cores to spare.
+        is_strict: whether an image that cannot be decoded is an error, also where there are others.
     """
 
     files: tuple[str, ...] = ()
@@ -31,6 +33,8 @@ class InputRequest:
     batch: int | None = None
     seed: int = 0
     repeat: int = 1
+    workers: int | None = None
+    is_strict: bool = False
 
     def check_one(self, command: str) -> None:
         """Refuse several files, for a command that looks at one image.

@@ -3,6 +3,7 @@
 import torch
 
 from modelscope_cli.errors import CannotRunError, UsageError, nearest
+from modelscope_cli.ranks import find_ranks
 
 _AUTO_ORDER = ("cuda", "mps", "xpu")
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -11,7 +12,8 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 def resolve_device(requested: str) -> tuple[torch.device, str | None]:
     """Return the device meant by `requested`, and a note on what `auto` became (None where it was explicit).
 
-    `auto` is the first of cuda, mps, xpu that is there, else cpu; `0` means `cuda:0`.
+    `auto` is the first of cuda, mps, xpu that is there, else cpu; of several processes that torchrun has started
+    each takes a GPU of its own. `0` means `cuda:0`.
 
     Raises:
         UsageError: `requested` is not a device at all (exit 2).
@@ -46,7 +48,8 @@ def resolve_dtype(name: str) -> torch.dtype:
 
 
 def _choose(here: list[str]) -> tuple[torch.device, str]:
-    chosen = here[0]
+    n_alike = sum(name.partition(":")[0] == here[0].partition(":")[0] for name in here)
+    chosen = here[find_ranks().local_rank % n_alike]
     missing = [name for name in _AUTO_ORDER if not any(found.startswith(name) for found in here)]
     reason = f"no {_listed(missing)} here" if chosen == "cpu" else "the first one here"
     return torch.device(chosen), f"device: {chosen} (auto; {reason})"

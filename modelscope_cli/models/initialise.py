@@ -126,7 +126,7 @@ def fill_from_checkpoint(architecture: Architecture, request: ModelRequest, path
         for key in state:
             state[key] = state[key].to("meta")
     warnings = load_state(
-        state, uncompiled(module), strict=request.strict, name=architecture.name, file=str(path)
+        state, uncompiled(module), strict=request.is_strict, name=architecture.name, file=str(path)
     )
     categories, category_warnings = _categories(checkpoint)
     if categories and request.num_classes not in (None, len(categories)):
@@ -173,7 +173,7 @@ def _classes_in(
         if not classes_of(state, rebuilt):
             if request.num_classes is None:
                 return num_classes
-            if request.strict:
+            if request.is_strict:
                 has = f"has {num_classes} classes, not '{request.num_classes}'"
                 hint = f"--num-classes {num_classes}, or --no-strict for a fresh head"
                 raise CannotRunError(f"checkpoint '{request.checkpoint}' {has}", hint)

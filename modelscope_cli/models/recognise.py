@@ -49,7 +49,7 @@ def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
     if described is not None:
         return _of_hub(replace(request, checkpoint=path, headers=headers), described)
     name = found.name or _said(contents, found)
-    if name is None and not found.candidates and not request.strict and found.score >= _MIN_SCORE:
+    if name is None and not found.candidates and not request.is_strict and found.score >= _MIN_SCORE:
         name = found.nearest
     if name is None:
         raise _not_recognised(path, found, contents.format)

@@ -47,7 +47,8 @@ class ModelRequest:
         weights: `auto`, `none`, `DEFAULT` or an enum name such as `IMAGENET1K_V1`, in any case.
         checkpoint: a file with a state dict to load into the architecture.
         key: what to take out of the checkpoint: `state_dict_ema`; None for the state dict where it usually stands.
-        strict: whether a checkpoint that does not fit exactly is an error.
+        strict: False where a checkpoint need not fit exactly; None and True where it has to. True says of images,
+            too, that none may be broken.
         num_classes: classes of the head; None for the architecture's, or the checkpoint's, own.
         model_args: `key=value` as typed, for the builder of the model.
         device, dtype: as typed.
@@ -61,7 +62,7 @@ class ModelRequest:
     weights: str = "auto"
     checkpoint: Path | None = None
     key: str | None = None
-    strict: bool = True
+    strict: bool | None = None
     num_classes: int | None = None
     model_args: tuple[str, ...] = ()
     device: str = "auto"
@@ -75,6 +76,11 @@ class ModelRequest:
     def is_offline(self) -> bool:
         """Whether the network is out of bounds, by what was asked or by `MSCOPE_OFFLINE`."""
         return self.offline or os.environ.get("MSCOPE_OFFLINE", "0") not in ("", "0")
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether a checkpoint that does not fit exactly is an error."""
+        return self.strict is not False
 
     def headers_of(self, path: Path) -> Headers | None:
         """Return what was read of a file, if it was that file and the same key."""

@@ -21,7 +21,8 @@ class ModelKeywords(TypedDict, total=False):
         weights: `auto`, `none`, `DEFAULT` or a name such as `IMAGENET1K_V1`.
         checkpoint: a file with a state dict to load into the model.
         key: what to take out of it, `state_dict_ema`; None for the state dict where it usually stands.
-        strict: whether a checkpoint that does not fit exactly is an error.
+        strict: False takes a checkpoint that does not fit exactly. True makes an error of every image that cannot
+            be read, also where there are others, and may be said of a module, too.
         num_classes: classes of the head.
         model_arg: arguments for the model's class or factory.
         device, dtype: as on the command line: `auto`, `cuda:1`; `float32`, `bfloat16`, `float16`.
@@ -32,7 +33,7 @@ class ModelKeywords(TypedDict, total=False):
     weights: str
     checkpoint: str | PathLike[str] | None
     key: str | None
-    strict: bool
+    strict: bool | None
     num_classes: int | None
     model_arg: Sequence[str] | Mapping[str, Any]
     device: str
@@ -50,6 +51,8 @@ class InputKeywords(TypedDict, total=False):
         mean, std: normalise by one number a channel, on the scale 0..1.
         normalize: whether to normalise.
         batch: images in one forward.
+        workers: processes that decode images beside the model, where there are many; None for as many as there are
+            cores to spare, 4 at most.
     """
 
     input_shape: str | Sequence[int] | Sequence[str]
@@ -58,10 +61,24 @@ class InputKeywords(TypedDict, total=False):
     std: str | float | Sequence[float] | None
     normalize: bool
     batch: int | None
+    workers: int | None
 
 
 class Keywords(ModelKeywords, InputKeywords, total=False):
     """What every function that runs a model takes beside its own keywords."""
+
+
+class BlockKeywords(Keywords, total=False):
+    """What every function takes beside that cuts a list of image files into blocks of `batch`.
+
+    Attributes:
+        resume: go on with the finished blocks of a run that was given the same `out` and did not end.
+        share: whether the other processes that torchrun has started call the same function with the same arguments;
+            each of them returns the whole record, the first alone writes files. On the command line always so.
+    """
+
+    resume: bool
+    share: bool
 
 
 class LearningKeywords(TypedDict, total=False):
@@ -92,7 +109,7 @@ class ClassifierKeywords(LearningKeywords, total=False):
 
     checkpoint: str | PathLike[str] | None
     key: str | None
-    strict: bool
+    strict: bool | None
     model_arg: Sequence[str] | Mapping[str, Any]
     device: str
     seed: int
@@ -109,12 +126,14 @@ DEFAULTS: dict[str, Any] = {
         "weights": "auto",
         "checkpoint": None,
         "key": None,
-        "strict": True,
+        "strict": None,
         "num_classes": None,
         "model_arg": (),
     },
     **{"device": "auto", "dtype": "float32", "seed": 0, "offline": False},
     **{"input_shape": (), "size": None, "mean": None, "std": None, "normalize": True, "batch": None},
+    **{"workers": None},
+    **{"resume": False, "share": False},
 }
 
 
@@ -146,6 +165,11 @@ def spelled_out(function: Callable[P, R]) -> Callable[P, R]:
 
     call.__signature__ = own.replace(parameters=[*parameters, *shared])  # type: ignore[attr-defined]
     return call
+
+
+def block_keywords(keywords: BlockKeywords) -> dict[str, bool]:
+    """Return those that say how blocks are gone through."""
+    return {"resume": keywords.get("resume", False), "share": keywords.get("share", False)}
 
 
 def _accepted(function: Callable[..., Any]) -> dict[str, Any]:

@@ -143,15 +143,45 @@ class ModelInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokenKind:
+    """Images that could not be decoded, and why: `empty`, `not an image`, `truncated`, `too large`, `32-bit`,
+    `unreadable`. `names` are those of the first ten in the list of images."""
+
+    kind: str
+    count: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Feeding:
+    """How long it took to decode images and to run the model on them, in all passes together.
+
+    Attributes:
+        workers: processes that decoded beside the model; 0 where both took turns.
+        decode_ms: spent decoding and preparing, summed over the processes.
+        model_ms: spent on the images otherwise, by the model and whoever looks at it.
+        wait_ms: for which the model waited for images.
+    """
+
+    workers: int
+    decode_ms: float
+    model_ms: float
+    wait_ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class InputInfo:
     """What the model was run on.
 
     Attributes:
         source: `image`, `tensor`, `noise`.
         shape: shape of one batch as the model received it, one entry per input.
-        files: the files read, in order.
+        files: the files, in order; of very many the first 1,000.
         preprocessing: in words and numbers; None for tensors and noise.
         names: of the inputs, as many as there are shapes; empty where they were given in order.
+        n_files: how many files there are.
+        broken: the images that could not be decoded, by kind; the model never saw them.
+        feeding: how long that took, for images in number; else None.
     """
 
     source: str
@@ -159,6 +189,9 @@ class InputInfo:
     files: tuple[str, ...] = ()
     preprocessing: str | None = None
     names: tuple[str, ...] = ()
+    n_files: int = 0
+    broken: tuple[BrokenKind, ...] = ()
+    feeding: Feeding | None = None
 
 
 def first_keys(command: str, versions: dict[str, str], argv: tuple[str, ...]) -> dict[str, Any]:

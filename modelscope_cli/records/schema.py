@@ -34,6 +34,7 @@ _RECORDS = {
     "stats": "stats:StatsRecord",
     "summary": "summary:SummaryRecord",
     "train": "train:TrainRecord",
+    "verify": "verify:VerifyRecord",
     "watch": "watch:WatchRecord",
     "weights": "weights:WeightsRecord",
     "weights-scan": "safety:ScanRecord",

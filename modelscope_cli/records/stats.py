@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.hooks import HookReport
 from modelscope_cli.records.run import Record, Shape
 
@@ -166,6 +167,7 @@ class StatsRecord(Record):
         near_zero: the threshold, in the unit of the values.
         attention: a row a head, where it was asked for.
         mode: `eval` or `train`; in train mode `batch_norm` has the drift of every batch norm.
+        certificate: of the blocks it was made of; None where it was made in one go.
     """
 
     layers: tuple[ActivationStats, ...]
@@ -177,3 +179,4 @@ class StatsRecord(Record):
     hooks: tuple[HookReport, ...] = ()
     inputs: tuple[InputStats, ...] = ()
     attention: tuple[AttentionStats, ...] = ()
+    certificate: Certificate | None = None

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.hooks import HookReport
 from modelscope_cli.report import numbers
 
@@ -22,6 +23,12 @@ def report_facts(folder: str | None, files: Sequence[str]) -> Iterator[tuple[str
     """Say where the report was written, if it was."""
     if folder is not None:
         yield "report", f"{folder} ({', '.join(files)})"
+
+
+def certificate_facts(certificate: Certificate | None) -> Iterator[tuple[str, str]]:
+    """Say what the result vouches for, where it was made of blocks."""
+    if certificate is not None:
+        yield "certificate", certificate.words
 
 
 def _what_it_did(report: HookReport) -> str:

@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 from modelscope_cli.errors import CannotRunError, ModelscopeError
 from modelscope_cli.interrupts import obey
 from modelscope_cli.plain_text import plain, plain_lines
+from modelscope_cli.ranks import is_first_to_fail
 from modelscope_cli.records.run import invoked_as
 from modelscope_cli.shell.streams import heard_or_not, open_closed, silence
 
@@ -25,12 +26,17 @@ T = TypeVar("T")
 
 
 class _Settings:
-    """What was typed and when, and what the options of the current command say about output."""
+    """What was typed and when, and what the options of the current command say about output.
+
+    Attributes:
+        is_silent: another process says all that is to be said, but for an error of ours.
+    """
 
     argv: tuple[str, ...] = ()
     started = 0.0
     is_quiet = False
     is_debug = False
+    is_silent = False
 
 
 settings = _Settings()
@@ -60,7 +66,7 @@ def begin(argv: tuple[str, ...]) -> None:
     settings.argv = argv
     settings.started = time.monotonic()
     invoked_as(argv, settings.started)
-    settings.is_quiet = settings.is_debug = False
+    settings.is_quiet = settings.is_debug = settings.is_silent = False
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 
@@ -76,6 +82,8 @@ def write(text: str) -> None:
     Raises:
         CannotRunError: stdout is closed or full (exit 4).
     """
+    if settings.is_silent:
+        return
     with _received():
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -90,6 +98,8 @@ def write_error(text: str) -> None:
 
 def show(renderable: "RenderableType") -> None:
     """Write a table to the terminal behind stdout, coloured."""
+    if settings.is_silent:
+        return
     with _received():
         _console(sys.stdout).print(renderable)
         sys.stdout.flush()
@@ -97,7 +107,7 @@ def show(renderable: "RenderableType") -> None:
 
 def note(text: str) -> None:
     """Say on stderr what was decided or written; silent under --quiet."""
-    if not settings.is_quiet:
+    if not (settings.is_quiet or settings.is_silent):
         say(text)
 
 
@@ -108,11 +118,15 @@ def say(text: str) -> None:
 
 def warn(text: str) -> None:
     """Say on stderr what may make the result mean less than it seems."""
+    if settings.is_silent:
+        return
     _styled("warning: ", "yellow", text)
 
 
 def fail(error: ModelscopeError) -> None:
-    """Write an error, a blank line and a hint to stderr."""
+    """Write an error, a blank line and a hint to stderr; of several processes, the first that fails does."""
+    if not is_first_to_fail():
+        return
     _styled("error: ", "bold red", error.message)
     if error.hint:
         write_error("\n")
@@ -137,7 +151,7 @@ def _styled(label: str, style: str, text: str) -> None:
 @contextlib.contextmanager
 def progress(description: str, total: int) -> Iterator["Progress | None"]:
     """A progress bar on stderr where that is a terminal, else None; removed when done."""
-    if settings.is_quiet or total < 2 or not sys.stderr.isatty():
+    if settings.is_quiet or settings.is_silent or total < 2 or not sys.stderr.isatty():
         yield None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

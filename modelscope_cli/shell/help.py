@@ -19,7 +19,7 @@ from modelscope_cli.shell.pages import bold, entry, filled, width
 PANELS = {
     "Model": {"mode", *(field.name for field in fields(option_groups.LoadOptions))},
     "Input": {field.name for field in fields(option_groups.InputOptions)},
-    "Output": {"out", "save", *(field.name for field in fields(option_groups.OutputOptions))},
+    "Output": {"out", "save", "resume", *(field.name for field in fields(option_groups.OutputOptions))},
 }
 _OWN = "Options"
 _EXAMPLES = 3  # on a page that is not whole

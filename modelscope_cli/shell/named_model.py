@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import typer
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.inputs.files import PICTURE_SUFFIXES
 from modelscope_cli.models.names import model_names, timm_names
 
 _HELP = (
@@ -63,6 +62,12 @@ FirstArg = Annotated[
 ]
 
 
+def _has_name_of_image(word: str) -> bool:
+    from modelscope_cli.inputs.files import PICTURE_SUFFIXES
+
+    return Path(word).suffix.lower() in PICTURE_SUFFIXES
+
+
 def names_model(word: str) -> bool:
     """Tell a torchvision name, a hub's and `module:attr` from a file: what is there is a file."""
     if os.path.exists(word):
@@ -71,7 +76,7 @@ def names_model(word: str) -> bool:
 
     if split_hub(word)[0]:
         return True
-    is_import = _IMPORT.fullmatch(word) and Path(word).suffix.lower() not in PICTURE_SUFFIXES
+    is_import = _IMPORT.fullmatch(word) and not _has_name_of_image(word)
     return bool(is_import) or word.lower() in model_names()
 
 
@@ -79,7 +84,7 @@ def names_learner(word: str) -> bool:
     """Tell a model, or a checkpoint of one, from a folder of images."""
     from modelscope_cli.models.request import is_checkpoint
 
-    is_image = os.path.isdir(word) or Path(word).suffix.lower() in PICTURE_SUFFIXES
+    is_image = os.path.isdir(word) or _has_name_of_image(word)
     return names_model(word) or (is_checkpoint(word) and not is_image)
 
 
@@ -131,7 +136,7 @@ def _refuse_mistyped(word: str) -> None:
     """Refuse a word that is nearly the name of a model, and not a file."""
     from modelscope_cli.models.hubs import is_in_timm
 
-    is_file = os.path.exists(word) or Path(word).suffix.lower() in PICTURE_SUFFIXES
+    is_file = os.path.exists(word) or _has_name_of_image(word)
     if not is_file and is_in_timm(word):
         message = f"'{word}' is neither a file nor a model: did you mean timm:{word}"
         raise UsageError(message, f"--model timm:{word}")

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from modelscope_cli.ranks import find_ranks
 from modelscope_cli.records.run import invocation, invoked_as
 from modelscope_cli.shell import console
 from modelscope_cli.shell import options as opt
@@ -26,7 +27,7 @@ class LoadOptions:
     weights: opt.WeightsOpt = "auto"
     checkpoint: opt.CheckpointOpt = None
     key: opt.KeyOpt = None
-    strict: opt.StrictOpt = True
+    strict: opt.StrictOpt = None
     num_classes: opt.NumClassesOpt = None
     model_arg: opt.ModelArgsOpt = None
     device: opt.DeviceOpt = "auto"
@@ -89,6 +90,7 @@ class ImageOptions:
         input_shape: list[str] | None = None,
         batch: int | None = None,
         named: list[str] | None = None,
+        workers: int | None = None,
     ) -> "InputRequest":
         """Return what was asked for; the files are there.
 
@@ -96,11 +98,11 @@ class ImageOptions:
             UsageError, CannotRunError: a glob that matches nothing, a file that is missing, an `--input` that is
                 not NAME=SPEC (exit 2, 4).
         """
-        from modelscope_cli.inputs.files import find_pictures
+        from modelscope_cli.inputs.files import check_pictures
         from modelscope_cli.inputs.grammar import files_of
         from modelscope_cli.inputs.request import InputRequest
 
-        find_pictures(file for file in (*(images or ()), *files_of(named or ())) if file != "-")
+        check_pictures(file for file in (*(images or ()), *files_of(named or ())) if file != "-")
         return InputRequest(
             files=tuple(images or ()),
             named=tuple(named or ()),
@@ -111,6 +113,7 @@ class ImageOptions:
             normalize=self.normalize,
             batch=batch,
             seed=seed,
+            workers=workers,
         )
 
 
@@ -125,11 +128,12 @@ class InputOptions:
     std: opt.StdOpt = None
     normalize: opt.NormalizeOpt = True
     batch: opt.BatchOpt = None
+    workers: opt.WorkersOpt = None
 
     def request(self, images: list[str] | None, seed: int) -> "InputRequest":
         """Return what was asked for; see `ImageOptions.request`."""
         prepared = ImageOptions(self.size, self.mean, self.std, self.normalize)
-        return prepared.request(images, seed, self.input_shape, self.batch, self.input)
+        return prepared.request(images, seed, self.input_shape, self.batch, self.input, self.workers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +164,14 @@ class FolderOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockOptions:
+    """The folder of a command that goes through image files in blocks, alone or with others."""
+
+    out: opt.BlocksDirOpt = None
+    resume: opt.ResumeOpt = False
+
+
+@dataclass(frozen=True, slots=True)
 class OutputOptions:
     """How a result is shown, and how much is said on the way."""
 
@@ -171,19 +183,27 @@ class OutputOptions:
     quiet: opt.QuietOpt = False
     debug: opt.DebugOpt = False
 
-    def begin(self, more: tuple[str, ...] = ()) -> Destination:
-        """Remember how much to say and what may be overwritten; decide where the result goes. Comes first."""
+    def begin(self, more: tuple[str, ...] = (), *, is_shared: bool = False) -> Destination:
+        """Remember how much to say and what may be overwritten; decide where the result goes. Comes first.
+
+        Args:
+            is_shared: whether the processes that torchrun starts do it together; then one speaks for all.
+        """
         console.settings.is_quiet = self.quiet
         console.settings.is_debug = self.debug
-        invoked_as(console.settings.argv, console.settings.started, self.force)
+        console.settings.is_silent = is_shared and not find_ranks().is_first
+        # What a silent process finds written was written by the first.
+        is_forced = self.force or console.settings.is_silent
+        invoked_as(console.settings.argv, console.settings.started, is_forced)
         return destination(self.format, self.json, self.output, more)
 
 
-MODEL, INPUT, IMAGES, LAYERS, FOLDER, OUTPUT = (
+MODEL, INPUT, IMAGES, LAYERS, FOLDER, BLOCKS, OUTPUT = (
     ModelOptions(),
     InputOptions(),
     ImageOptions(),
     LayerOptions(),
     FolderOptions(),
+    BlockOptions(),
     OutputOptions(),
 )

@@ -54,10 +54,11 @@ KeyOpt = Annotated[
     ),
 ]
 StrictOpt = Annotated[
-    bool,
+    bool | None,
     typer.Option(
         "--strict/--no-strict",
-        help="Whether a checkpoint that does not fit exactly is an error or a warning.",
+        help="A checkpoint that does not fit exactly is an error unless --no-strict; of many images, one that "
+        "cannot be read is an error only with --strict.",
         rich_help_panel=_MODEL,
     ),
 ]
@@ -119,8 +120,8 @@ ImagesArg = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="IMAGE",
-        help="Images: files, folders, globs, '-'. One tensor file (.pt, .npy, .safetensors) stands for all; "
-        "without any the model runs on seeded noise of its own size.",
+        help="Images: files, folders, globs, @list.txt, .tar shards, '-'. One tensor file (.pt, .npy, "
+        ".safetensors) stands for all; without any the model runs on seeded noise of its own size.",
     ),
 ]
 InputShapeOpt = Annotated[
@@ -158,6 +159,16 @@ NormalizeOpt = Annotated[
 BatchOpt = Annotated[
     int | None,
     whole("--batch", "-b", metavar="N", help="Images in one forward.", rich_help_panel=_INPUT),
+]
+WorkersOpt = Annotated[
+    int | None,
+    whole(
+        "--workers",
+        min=0,
+        metavar="N",
+        help="Processes that decode many images beside the model; by default by the cores, 4 at most.",
+        rich_help_panel=_INPUT,
+    ),
 ]
 
 LayersOpt = Annotated[
@@ -234,6 +245,24 @@ OutDirOpt = Annotated[
         metavar="DIR",
         help="Folder for the report and the pictures.",
         show_default="runs/COMMAND-MODEL",
+        rich_help_panel=_OUTPUT,
+    ),
+]
+BlocksDirOpt = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        metavar="DIR",
+        help="Folder for the report and, over several batches of image files, every finished block: what --resume "
+        "and modelscope verify take. Blocks are computed with one thread; torchrun uses all cores.",
+        rich_help_panel=_OUTPUT,
+    ),
+]
+ResumeOpt = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        help="Go on with the blocks in --out, with any number of processes: the same bits as without a break.",
         rich_help_panel=_OUTPUT,
     ),
 ]

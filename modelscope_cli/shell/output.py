@@ -81,7 +81,12 @@ def emit(
     document: dict[str, Any],
     more: Mapping[str, Callable[[], str]] | None = None,
 ) -> None:
-    """Write the result: `document` for json, `more` for a format of the command's own, `sheet` for the others."""
+    """Write the result: `document` for json, `more` for a format of the command's own, `sheet` for the others.
+
+    Of several processes that have it, the first does.
+    """
+    if _console.settings.is_silent:
+        return
 
     def render(format: str) -> str:
         return more[format]() if more and format in more else _render(format, sheet, document)

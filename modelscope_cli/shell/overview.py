@@ -29,6 +29,7 @@ GROUPS = {
     "Check and compare": {
         "check": "Judge a model by rules, and exit with 1 if one is broken; see `modelscope rules`.",
         "rules": "List the rules of check, watch and train, with their thresholds and where those come from.",
+        "verify": "Compute some blocks of a result again, and exit with 1 if they are not what lies in its folder.",
         "diff": "Compare two checkpoints, two models, or one model under two settings; exit with 1 if they differ.",
     },
     "Files and names": {

@@ -4,33 +4,13 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.ranks import Ranks
 from modelscope_cli.watching.log import log_file
 
 _POLL_S, _PATIENCE_S = 0.05, 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class Ranks:
-    """Which process this is, of how many."""
-
-    rank: int = 0
-    world: int = 1
-
-    @property
-    def is_first(self) -> bool:
-        return self.rank == 0
-
-
-def find_ranks() -> Ranks:
-    """Return what torchrun says; one process of one where it did not start us."""
-    try:
-        return Ranks(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
-    except (KeyError, ValueError):
-        return Ranks()
 
 
 def check_ranks(ranks: Ranks, has_folder: bool) -> None:

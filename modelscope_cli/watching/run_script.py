@@ -7,6 +7,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from modelscope_cli.errors import UsageError
+from modelscope_cli.ranks import Ranks, find_ranks
 from modelscope_cli.records.progress import SILENT, LiveProgress, Progress
 from modelscope_cli.records.run import Invocation
 from modelscope_cli.records.watch import WatchRecord
@@ -14,7 +15,7 @@ from modelscope_cli.report.folder import OutputFolder, make_folder
 from modelscope_cli.watching.conclude import conclude
 from modelscope_cli.watching.judge import Judge
 from modelscope_cli.watching.log import VERSION, Log, log_file
-from modelscope_cli.watching.ranks import Ranks, find_ranks, wait_for_first, wait_for_others
+from modelscope_cli.watching.ranks import wait_for_first, wait_for_others
 from modelscope_cli.watching.read_record import read_record, record_of
 from modelscope_cli.watching.read_series import RankLog, merge_ranks, read_rank
 from modelscope_cli.watching.recorder import alone

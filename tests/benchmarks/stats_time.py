@@ -9,6 +9,7 @@ from paired import compare_calls
 from torchvision.models import resnet50
 
 from modelscope_cli.analysis.activations.observer import observe_activations, to_row
+from modelscope_cli.analysis.blocks.in_order import in_turn
 from modelscope_cli.analysis.statistics.moments import Wanted
 from modelscope_cli.hooks.selection import select
 from modelscope_cli.inputs.batch import Batch
@@ -28,7 +29,7 @@ def measure(pairs: int | None) -> Iterator[Figure]:
 
     def stats(wanted: Wanted) -> None:
         selection = select(model, (), (), (pictures,))
-        for activation in observe_activations(model, [Batch((pictures,), 8)], selection, wanted):
+        for activation in observe_activations(model, in_turn([Batch((pictures,), 8)]), selection, wanted):
             to_row(activation)
 
     pairs = pairs or 9

@@ -155,7 +155,7 @@ def test_rows_come_before_the_last_picture_is_read(run, cwd, samples):
     for i in range(4):
         Image.new("RGB", (64, 64), (60 * i, 90, 30)).save(cwd / f"{i}.png")
     (cwd / "4.png").write_bytes(b"no picture")
-    outcome = run("predict 0.png 1.png 2.png 3.png 4.png {healthy} --top 1 --batch 2", expect=4)
+    outcome = run("predict 0.png 1.png 2.png 3.png 4.png {healthy} --top 1 --batch 2 --strict", expect=4)
     assert outcome.column("image") == ["0.png", "1.png", "2.png", "3.png"]
     assert "'4.png'" in outcome.err
     outcome = run("predict 0.png 1.png 2.png 3.png 4.png {healthy} --top 1 --batch 2 --json", expect=4)

@@ -8,12 +8,14 @@ import shlex
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from modelscope_cli.shell.app import run
 from tools.docs import ROOT, pages
 from tools.docs.printed import arguments, fresh_folder, on_terminal, settings, write_file
+from tools.docs.regions import without
 from tools.docs.steps import Step, steps
 
 # Training goes another way on another CPU: what stays is the line above the table, its columns and its rows.
@@ -23,7 +25,15 @@ QUICKER = {"train": ["--steps", "4"]}
 NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?(?![\w.])")
 # They install something, or start what a test must not: the pages say them, and others try them.
 OTHERS = ("pip ", "python3 -m venv", "git ", "pre-commit ", "zensical ")
-WITH_STEPS = [page for page in pages() if any(steps(page.read_text(encoding="utf-8")))]
+
+
+def steps_of(page: Path) -> list[Step]:
+    """Return the steps that people wrote; the examples of a command's help are tried in `test_examples`."""
+    return list(steps(without(page.read_text(encoding="utf-8"))))
+
+
+# A page a rule holds one command each, and is made from what that command prints.
+WITH_STEPS = [page for page in pages() if page.parent.name != "rules" and steps_of(page)]
 
 
 def page_id(page):
@@ -39,7 +49,7 @@ def folder():
 @pytest.mark.slow
 @pytest.mark.parametrize("page", WITH_STEPS, ids=page_id)
 def test_a_reader_can_do_what_the_page_says(page, folder, capsys):
-    for step in steps(page.read_text(encoding="utf-8")):
+    for step in steps_of(page):
         if step.kind == "shown":
             check_what_is_shown(step)
         elif step.kind == "file":
@@ -90,7 +100,4 @@ def check_line(step: Step, folder) -> None:
 
 
 def test_there_are_outputs_to_check():
-    shown = [
-        step for page in pages() for step in steps(page.read_text(encoding="utf-8")) if step.kind == "shown"
-    ]
-    assert len(shown) >= 25
+    assert sum(step.kind == "shown" for page in pages() for step in steps_of(page)) >= 25

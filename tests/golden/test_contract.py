@@ -52,9 +52,11 @@ LINES = {
     "rules": "rules",
     "stats": f"stats {SAMPLES}/star.png {TINY} --mode train --batch 1 --correlation -l conv "
     "--hook scale=1@block1.conv1",
+    "stats_blocks": f"stats --force {SAMPLES}/star.png {SAMPLES}/star.png {TINY} --batch 1 --out kept",
     "summary": f"summary {SAMPLES}/tiny_resnet.py:TinyResNet",
     "train": f"train -m {SAMPLES}/tiny_resnet.py:TinyResNet --steps 3 --pictures 40 --size 16 --batch 4 "
     "--vary lr=0.1,1e12",  # one of them with findings
+    "verify": "verify kept",
     "watch": f"watch --steps 3 {SAMPLES}/train.py",
     "weights": f"weights {SAMPLES}/tiny_resnet.safetensors --stats",
     "weights_scan": f"weights {SAMPLES} --scan",
@@ -174,6 +176,8 @@ def test_every_command_is_here():
 @pytest.mark.parametrize("name", LINES)
 def test_no_key_and_no_column_went_away_or_came_unseen(name, printed, records, request):
     command, _, arguments = LINES[name].partition(" ")
+    if name == "verify":
+        printed(LINES["stats_blocks"])
     document = json.loads(printed(f"{command} --json {arguments}"))
     tsv = printed(f"{command} --format tsv {arguments}")
     look_at_it_in_python(records[-1], tsv)

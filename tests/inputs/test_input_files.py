@@ -1,6 +1,7 @@
 """Which pictures a word on the command line names, and how they become batches."""
 
 import io
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from modelscope_cli.inputs.files import find_pictures
 
 
 def names(*typed):
-    return [file.name for file in find_pictures(map(str, typed))[0]]
+    return [file.name for file in find_pictures(map(str, typed)).files]
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def folder(make_picture, tmp_path):
 
 def test_a_folder_is_its_pictures_sorted_and_the_rest_is_counted(folder):
     assert names(folder) == [str(folder / name) for name in ("a.jpg", "b.PNG", "c.webp")]
-    assert find_pictures([str(folder)])[1] == [f"'{folder}': 3 images, 1 other files skipped"]
+    assert find_pictures([str(folder)]).notes == [f"'{folder}': 3 images, 1 other files skipped"]
 
 
 def test_a_folder_without_pictures_of_its_own_is_those_of_its_folders(folder, tmp_path):
@@ -38,9 +39,9 @@ def test_a_folder_without_pictures_of_its_own_is_those_of_its_folders(folder, tm
     (above / "labels.csv").touch()
     (above / ".hidden").mkdir()
     folder.rename(above / "class")
-    found, notes = find_pictures([str(above)])
-    assert [Path(picture.name).name for picture in found] == ["a.jpg", "b.PNG", "c.webp"]
-    assert notes[0] == f"'{above}': the images in its 1 folder"
+    found = find_pictures([str(above)])
+    assert [Path(picture.name).name for picture in found.files] == ["a.jpg", "b.PNG", "c.webp"]
+    assert found.notes[0] == f"'{above}': the images in its 1 folder"
     (above / "class" / "a.jpg").rename(above / "own.jpg")
     assert names(above) == [str(above / "own.jpg")]
 
@@ -91,10 +92,10 @@ def test_names_that_no_file_can_have(opened, typed):
 
 
 def test_a_folder_that_may_not_be_listed(tmp_path, monkeypatch):
-    def refuse(self):
+    def refuse(path):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "iterdir", refuse)
+    monkeypatch.setattr(os, "scandir", refuse)
     with pytest.raises(CannotRunError, match="cannot be opened: Permission denied"):
         names(tmp_path)
 

@@ -9,7 +9,7 @@ from PIL import Image, ImageFile
 from torchvision.transforms.functional import pil_to_tensor
 
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.inputs.files import PictureFile
+from modelscope_cli.inputs.listing import PictureFile
 from modelscope_cli.inputs.picture import decode
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torchvision.models import ResNet18_Weights
 from torchvision.transforms import InterpolationMode, v2
 
-from modelscope_cli.inputs.files import PictureFile
+from modelscope_cli.inputs.listing import PictureFile
 from modelscope_cli.inputs.picture import decode, is_stored_turned
 from modelscope_cli.inputs.plan import plan_preprocessing
 from modelscope_cli.inputs.preprocess import Preprocessing

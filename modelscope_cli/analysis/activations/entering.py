@@ -1,13 +1,12 @@
 """What enters a model, before any layer of it."""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from modelscope_cli.analysis.activations.observer import Batch
 from modelscope_cli.analysis.statistics.moments import Moments, Wanted
 from modelscope_cli.analysis.statistics.reduce import reduce_tensor
 from modelscope_cli.hooks.layers import tensors_in
@@ -18,58 +17,71 @@ from modelscope_cli.records.stats import InputStats
 _RANGE = Wanted(mad=False, zero=False, near_zero=False, channels=False, histogram=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """What one argument of the model held in one batch or in several: `name` or, in order, its number.
+
+    Attributes:
+        shape: of the first batch.
+    """
+
+    name: str | int
+    shape: tuple[int, ...]
+    dtype: str
+    moments: Moments
+
+
+def entered(args: Arguments) -> tuple[Entered, ...]:
+    """Look at the arguments of one forward; a list of images of several sizes is one input."""
+    given = args[0] if isinstance(args, tuple) and isinstance(args[0], dict) else args
+    return tuple(
+        Entered(
+            name,
+            tuple(tensor.shape),
+            str(tensor.dtype).removeprefix("torch."),
+            reduce_tensor(tensor, None, _RANGE)(),
+        )
+        for name, arg in (given.items() if isinstance(given, dict) else enumerate(given))
+        for _, tensor in tensors_in(arg)
+    )
+
+
 class Entering:
     """Statistics of every argument of a model, over all batches; none of them is kept."""
 
     def __init__(self) -> None:
-        self._seen: dict[str | int, tuple[Tensor, Moments]] = {}
-
-    def track(
-        self, passes: Callable[[Iterable[Batch], str], Iterator[Batch]]
-    ) -> Callable[[Iterable[Batch], str], Iterator[Batch]]:
-        """Return what goes through batches as `passes` does, and looks at them on the first way."""
-
-        def through(batches: Iterable[Batch], what: str) -> Iterator[Batch]:
-            is_first = not self._seen
-            for batch in passes(batches, what):
-                if is_first:
-                    self.add(batch.args)
-                yield batch
-
-        return through
+        self._seen: dict[str | int, Entered] = {}
 
     def add(self, args: Arguments) -> None:
-        """Take the arguments of one forward; a list of images of several sizes is one input."""
-        given = args[0] if isinstance(args, tuple) and isinstance(args[0], dict) else args
-        for name, arg in given.items() if isinstance(given, dict) else enumerate(given):
-            for _, tensor in tensors_in(arg):
-                moments = reduce_tensor(tensor, None, _RANGE)()
-                first, before = self._seen.get(name, (tensor.new_empty(tensor.shape, device="meta"), None))
-                self._seen[name] = first, before.merge(moments) if before else moments
+        """Take the arguments of one forward."""
+        self.merge(entered(args))
+
+    def merge(self, parts: Iterable[Entered]) -> None:
+        """Take what was seen of a batch."""
+        for part in parts:
+            before = self._seen.get(part.name)
+            moments = before.moments.merge(part.moments) if before else part.moments
+            self._seen[part.name] = replace(before or part, moments=moments)
 
     def rows(self) -> tuple[InputStats, ...]:
         """Return one row an argument."""
-        return tuple(
-            replace(_to_row(*seen), name=name if isinstance(name, str) else "")
-            for name, seen in self._seen.items()
-        )
+        return tuple(map(_to_row, self._seen.values()))
 
 
-def _to_row(first: Tensor, moments: Moments) -> InputStats:
-    row = InputStats(tuple(first.shape), str(first.dtype).removeprefix("torch."), moments.numel)
-    if not moments.n:
-        return InputStats(row.shape, row.dtype, row.numel, nan_count=moments.n_nan, inf_count=moments.n_inf)
-    return InputStats(
-        shape=row.shape,
-        dtype=row.dtype,
-        numel=row.numel,
-        mean=moments.mean,
-        std=moments.std,
-        min=moments.low,
-        max=moments.high,
-        rms=moments.rms,
+def _to_row(seen: Entered) -> InputStats:
+    moments = seen.moments
+    row = InputStats(
+        shape=seen.shape,
+        dtype=seen.dtype,
+        numel=moments.numel,
         nan_count=moments.n_nan,
         inf_count=moments.n_inf,
+        name=seen.name if isinstance(seen.name, str) else "",
+    )
+    if not moments.n:
+        return row
+    return replace(
+        row, mean=moments.mean, std=moments.std, min=moments.low, max=moments.high, rms=moments.rms
     )
 
 

@@ -1,13 +1,15 @@
 """`stats`: what the activations of every layer look like, over any number of images, keeping none of them."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.activations.batch_norm import BatchNormObserver
+from modelscope_cli.analysis.activations.entering import Entered, Entering, entered
+from modelscope_cli.analysis.blocks.in_order import Over
 from modelscope_cli.analysis.statistics.correlation import Comoments
 from modelscope_cli.analysis.statistics.moments import Moments, Wanted
 from modelscope_cli.analysis.statistics.reduce import abs_deviation, reduce_tensor
@@ -15,17 +17,9 @@ from modelscope_cli.hooks.channels import ChannelFinder
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
+from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.detection_targets import training_args
-from modelscope_cli.records.run import Arguments
 from modelscope_cli.records.stats import ActivationStats, Counts, Redundancy
-
-
-class Batch(Protocol):
-    """What a pass needs: the arguments of the model."""
-
-    @property
-    def args(self) -> Arguments: ...
-
 
 Key = tuple[str, int, str]  # layer name, call, path of the output
 
@@ -37,7 +31,7 @@ class Activation:
     Attributes:
         channels: None where there are none, or not as many in every batch.
         comoments: sums for the correlation between channels; None where it was not asked for.
-        pending: moments of batches of the current pass, still on the device.
+        pending: moments of the current pass, still on the device.
     """
 
     call: Call
@@ -46,9 +40,13 @@ class Activation:
     dtype: str
     channels: int | None
     moments: Moments | None = None
-    comoments: Comoments | None = None
     problem: str | None = None
-    pending: list[Callable[[], Moments]] = field(default_factory=list)
+    comoments: Comoments | None = field(default=None, repr=False)
+    pending: list[Callable[[], Moments]] = field(default_factory=list, repr=False)
+
+    @property
+    def key(self) -> "Key":
+        return self.call.name, self.call.index, self.output
 
     def correlation(self) -> Tensor | None:
         """Return the `(C, C)` correlation of the channels, None where it was not gathered."""
@@ -62,6 +60,17 @@ class Activation:
         self.pending.clear()
         if self.comoments:
             self.comoments.settle()
+
+    def merge(self, later: "Activation") -> None:
+        """Take in what a later batch brought; from the first problem on, nothing more."""
+        if later.channels != self.channels:
+            self.channels = self.comoments = None
+        self.problem = self.problem or later.problem
+        if self.problem or later.moments is None:
+            return
+        self.moments = self.moments.merge(later.moments) if self.moments else later.moments
+        if self.comoments and later.comoments:
+            self.comoments.merge(later.comoments)
 
 
 class ActivationObserver(Observer):
@@ -114,25 +123,46 @@ class ActivationObserver(Observer):
         for activation in self.activations.values():
             activation.settle()
 
+    def take(self) -> tuple[Activation, ...]:
+        """Return what has been gathered, and begin anew: of a batch nothing depends on those before it."""
+        self.settle()
+        taken = tuple(self.activations.values())
+        self.activations, self._channels = {}, ChannelFinder()
+        return taken
+
 
 class _DeviationObserver(Observer):
     """The second pass: sums |x - mean| now that the mean over all images is known."""
 
-    def __init__(self, first: dict[Key, Activation]) -> None:
+    def __init__(self, first: Mapping[Key, Activation]) -> None:
         self._first = first
-        self.sums: dict[Key, float | Tensor] = dict.fromkeys(first, 0.0)
+        self._sums: dict[Key, float | Tensor] = {}
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
         for path, tensor in tensors_in(output):
             key = (call.name, call.index, path)
             activation = self._first.get(key)
             if activation and activation.moments and not activation.problem:
-                self.sums[key] += abs_deviation(tensor, activation.moments.mean)
+                self._sums[key] = self._sums.get(key, 0.0) + abs_deviation(tensor, activation.moments.mean)
+
+    def take(self) -> tuple[float, ...]:
+        """Return the sums of a batch, in the order of the activations, and begin anew."""
+        taken = tuple(float(self._sums.get(key, 0.0)) for key in self._first)
+        self._sums = {}
+        return taken
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one batch shows: everything that goes into the model, and everything its layers put out."""
+
+    inputs: tuple[Entered, ...]
+    outputs: tuple[Activation, ...]
 
 
 def observe_activations(
     model: nn.Module,
-    batches: Iterable[Batch],
+    over: Over,
     selection: Selection,
     wanted: Wanted,
     *,
@@ -140,7 +170,7 @@ def observe_activations(
     interventions: Sequence[Intervention] = (),
     batch_norms: BatchNormObserver | None = None,
     family: str = "custom",
-    track: Callable[[Iterable[Batch], str], Iterator[Batch]] = lambda batches, what: iter(batches),
+    entering: Entering | None = None,
 ) -> list[Activation]:
     """Run every batch once and return what the activations were, in execution order.
 
@@ -148,11 +178,11 @@ def observe_activations(
     where it is wanted.
 
     Args:
-        batches: can be iterated twice and gives the same both times.
+        over: goes through the batches, the same each time; see `Blocks.over`, and `in_turn` of a list of them.
         interventions: change what flows, in both passes.
         batch_norms: where given, the model runs in train mode, and this looks at its batch norms too.
         family: as in `LoadedModel`; detection models need something to find in train mode.
-        track: wraps an iteration to show its progress.
+        entering: takes in what enters the model.
 
     Raises:
         ForwardError: the model raised (exit 4).
@@ -173,26 +203,53 @@ def observe_activations(
             interventions=interventions,
         )
 
-    def arguments(batch: Batch) -> Arguments:
-        return training_args(model, family, batch.args) if is_training else batch.args
+    def run(session: HookSession, batch: Batch) -> None:
+        session.run(training_args(model, family, batch.args) if is_training else batch.args)
 
+    def see(batch: Batch) -> Seen:
+        run(session, batch)
+        return Seen(entered(batch.args) if entering is not None else (), observer.take())
+
+    merged: dict[Key, Activation] = {}
     n_batches = 0
     with open_session(observer, *([batch_norms] if batch_norms else [])) as session:
-        for batch in track(batches, "activations"):
-            session.run(arguments(batch))
-            observer.settle()
+        for seen in over("activations", see, Seen):
             n_batches += 1
+            if entering is not None:
+                entering.merge(seen.inputs)
+            for activation in seen.outputs:
+                if activation.key in merged:
+                    merged[activation.key].merge(activation)
+                else:
+                    merged[activation.key] = activation
     if wanted.mad and n_batches > 1:
-        second = _DeviationObserver(observer.activations)
-        for intervention in interventions:
-            intervention.repeat()
-        with open_session(second) as session:
-            for batch in track(batches, "mean absolute deviation"):
-                session.run(arguments(batch))
-        for key, activation in observer.activations.items():
-            if activation.moments:
-                activation.moments = replace(activation.moments, abs_deviation=float(second.sums[key]))
-    return sorted(observer.activations.values(), key=lambda activation: activation.call.order)
+        _add_deviations(merged, over, open_session, run, interventions)
+    return sorted(merged.values(), key=lambda activation: activation.call.order)
+
+
+def _add_deviations(
+    merged: Mapping[Key, Activation],
+    over: Over,
+    open_session: Callable[[Observer], HookSession],
+    run: Callable[[HookSession, Batch], None],
+    interventions: Sequence[Intervention],
+) -> None:
+    """Run everything again for the mean absolute deviation, now that the means are known."""
+    second = _DeviationObserver(merged)
+    for intervention in interventions:
+        intervention.repeat()
+
+    def deviate(batch: Batch) -> tuple[float, ...]:
+        run(session, batch)
+        return second.take()
+
+    sums = [0.0] * len(merged)
+    with open_session(second) as session:
+        for part in over("mean absolute deviation", deviate, tuple[float, ...]):
+            sums = [total + more for total, more in zip(sums, part, strict=True)]
+    for activation, total in zip(merged.values(), sums, strict=True):
+        if activation.moments:
+            activation.moments = replace(activation.moments, abs_deviation=total)
 
 
 def to_row(activation: Activation) -> ActivationStats:

@@ -11,17 +11,18 @@ from modelscope_cli.analysis.activations.attention_entropy import observe_attent
 from modelscope_cli.analysis.activations.batch_norm import BatchNormObserver
 from modelscope_cli.analysis.activations.entering import Entering
 from modelscope_cli.analysis.activations.observer import observe_activations, to_row
+from modelscope_cli.analysis.blocks.blocks import Blocks
 from modelscope_cli.analysis.statistics.moments import Wanted
 from modelscope_cli.analysis.subject import Subject, as_patterns
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.inputs.detection_targets import training_args
-from modelscope_cli.records.keywords import MODES, Keywords, check_choice, spelled_out
+from modelscope_cli.records.keywords import MODES, BlockKeywords, block_keywords, check_choice, spelled_out
 from modelscope_cli.records.naming import NEAR_ZERO, some
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.stats import COLUMN_OF_FIGURE, AttentionStats, StatsRecord
 from modelscope_cli.report.canvas import check_figure, save_figure
-from modelscope_cli.report.folder import OutputFolder, write_text
+from modelscope_cli.report.folder import write_text
 from modelscope_cli.report.json import render_json
 from modelscope_cli.report.views import pictures_of
 
@@ -46,7 +47,7 @@ def stats(
     out: str | PathLike[str] | None = None,
     force: bool = False,
     progress: Progress | None = None,
-    **keywords: Unpack[Keywords],
+    **keywords: Unpack[BlockKeywords],
 ) -> StatsRecord:
     """Return statistics of every layer's output, over any number of images; nothing is kept but the sums.
 
@@ -62,7 +63,8 @@ def stats(
         hook: what changes on the way, as `--hook` takes it.
         mode: `eval`, `train` (the record then has the drift of every batch norm), or `auto`, which is eval.
         columns: compute only what these columns of the table need; None for all.
-        out: folder for `report.json` and the pictures of `correlation`; `force`: it need not be empty.
+        out: folder for `report.json`, the pictures of `correlation`, and over image files every finished block;
+            `force`: it need not be empty.
 
     Raises:
         UsageError: a keyword, a pattern or a combination that means nothing (exit 2 on the command line).
@@ -72,7 +74,8 @@ def stats(
     if correlation and not as_patterns(layer):
         raise UsageError("--correlation needs to know which layers", "--correlation --layer conv")
     check_choice("mode", mode, MODES)
-    if plot is not None:
+    blocks = Blocks(out, force=force, **block_keywords(keywords))
+    if plot is not None and blocks.is_first:
         check_figure(Path(plot), force)
     is_training = mode == "train"
     subject = Subject("stats", model, inputs, keywords, hook=hook, progress=progress)
@@ -84,23 +87,28 @@ def stats(
         figure: plot is not None or columns is None or key in columns
         for figure, key in COLUMN_OF_FIGURE.items()
     }
+    asked = {"layer": as_patterns(layer), "exclude": as_patterns(exclude), "near_zero": near_zero}
+    alone = _why_alone(mode, correlation=correlation, attention=attention, hook=hook)
+    again = {**asked, "columns": columns if plot is None else None}
     entering = Entering()
-    activations = observe_activations(
-        module,
-        subject.inputs,
-        selection,
-        Wanted(threshold=near_zero, **figures),
-        with_correlation=correlation,
-        interventions=subject.bind().interventions,
-        batch_norms=batch_norms,
-        family=subject.loaded.family,
-        track=entering.track(subject.track),
-    )
+    with blocks.begin(subject, {**asked, "figures": figures}, again, alone):
+        activations = observe_activations(
+            module,
+            blocks.over,
+            selection,
+            Wanted(threshold=near_zero, **figures),
+            with_correlation=correlation,
+            interventions=subject.bind().interventions,
+            batch_norms=batch_norms,
+            family=subject.loaded.family,
+            entering=entering,
+        )
     rows = tuple(map(to_row, activations))
     heads = _attention(subject, selection, is_training) if attention else ()
     hooks = subject.conclude()
     if not rows:
         raise _nothing_to_show(subject, selection)
+    subject.warn(blocks.warnings())
     record = StatsRecord(
         run=subject.run(),
         layers=rows,
@@ -112,17 +120,28 @@ def stats(
         batch_norm=batch_norms.rows() if batch_norms else (),
         inputs=entering.rows(),
         attention=heads,
+        certificate=blocks.certificate(),
     )
-    if out is not None:
-        with OutputFolder(Path(out), force).open() as stage:
+    with blocks.write() as stage:
+        if stage is not None:
             matrices = [activation.correlation() for activation in activations]
             record = replace(record, layers=pictures_of("stats").save_correlations(rows, matrices, stage))
             write_text(stage / "report.json", render_json(record.to_dict()))
-        subject.progress.note(f"wrote {out}")
-    if plot is not None:
+    if plot is not None and blocks.is_first:
         save_figure(pictures_of("stats").draw_distributions(record), Path(plot))
         subject.progress.note(f"wrote {plot}")
     return record
+
+
+def _why_alone(mode: str, *, correlation: bool, attention: bool, hook: str | Sequence[str]) -> str:
+    """Say why the batches have to be gone through by one process, in one go; nothing where they need not."""
+    reasons = {
+        "in train mode every batch norm looks at the batches in their order": mode == "train",
+        "the correlation of channels is too large to be put aside a block at a time": correlation,
+        "the table of attention is made in one go": attention,
+        "--hook counts what it changes over all batches": bool(hook),
+    }
+    return next((reason for reason, is_so in reasons.items() if is_so), "")
 
 
 def _nothing_to_show(subject: Subject, selection: Selection) -> CannotRunError:

@@ -8,7 +8,7 @@ from modelscope_cli.analysis.comparison.request import Patterns, choose_toleranc
 from modelscope_cli.analysis.comparison.sides import Source, describe, load_both, open_shared, open_weights
 from modelscope_cli.analysis.comparison.tensors import diff_tensors
 from modelscope_cli.analysis.interventions import ReadHook, bind, conclude, read_hooks
-from modelscope_cli.analysis.subject import as_patterns, first_of
+from modelscope_cli.analysis.subject import as_patterns, by_image, first_of, tell_of_images
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.given import Given
 from modelscope_cli.records.diff import DiffRecord, DiffSide, count_up, first_divergence
@@ -92,7 +92,7 @@ class Comparison:
             layers=as_patterns(layer),
             exclude=as_patterns(exclude),
             hooked={name for one in bound for hook in one.hooks for name in hook.target.names},
-            track=lambda batches: self.progress.track(batches, "activations", inputs.n_batches),
+            track=lambda batches: by_image(self.progress, batches, "activations", inputs.n_listed),
         )
         for warning in kept:
             self.progress.warn(warning.message)
@@ -100,6 +100,7 @@ class Comparison:
         warnings = (
             *(warning for model in loaded for warning in model.warnings),
             *inputs.warnings,
+            *tell_of_images(inputs, self.progress),
             *kept,
             *a_notices,
             *b_notices,

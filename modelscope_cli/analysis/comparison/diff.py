@@ -15,7 +15,7 @@ from modelscope_cli.analysis.comparison.request import (
     requests_of,
 )
 from modelscope_cli.errors import UsageError
-from modelscope_cli.inputs.files import find_pictures
+from modelscope_cli.inputs.files import check_pictures
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.request import ModelRequest, as_request
 from modelscope_cli.records.diff import DiffRecord
@@ -98,7 +98,7 @@ def diff(
         given = inputs if isinstance(inputs, InputRequest) else _preparation(keywords)
         refuse_run_options(given, mode=mode, layer=layer, exclude=exclude, hook=hook, own=own)
     sources = _sources(a, b, settings, own, model, keywords, is_run=is_run)
-    find_pictures(file for file in files or () if file != "-")
+    check_pictures(file for file in files or () if file != "-")
 
     from modelscope_cli.analysis.comparison.compare import Comparison
     from modelscope_cli.inputs.given import as_given

@@ -26,7 +26,6 @@ from modelscope_cli.analysis.subject import Subject, as_patterns
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.differentiable import opened
 from modelscope_cli.inputs.batch import ModelSide
-from modelscope_cli.inputs.files import PictureFile
 from modelscope_cli.inputs.given import as_given
 from modelscope_cli.inputs.picture import decode
 from modelscope_cli.records.explain import ExplainRecord
@@ -117,7 +116,7 @@ def explain(
     )
     is_asked_for = method not in (AUTO, ALL)
     with closing(_questions(subject, asked)) as questions:  # and the model, whatever happens to a question
-        for question in subject.progress.track(questions, "images", subject.inputs.n_images):
+        for question in subject.progress.track(questions, "images", subject.inputs.n_listed):
             answered = explain_image(
                 question, names, subject.loaded.module, has_receipt=receipt, is_asked_for=is_asked_for
             )
@@ -230,7 +229,8 @@ def _questions(subject: Subject, asked: _Asked) -> Generator[Question]:
                 if asked.region is not None:
                     if preprocessing is None or not batch.names:
                         raise UsageError("--box and --mask are pixels of an image file", "give an image file")
-                    size = decode(PictureFile(name), preprocessing.mode).size
+                    file = subject.inputs.files[batch.numbers[n]]
+                    size = decode(file, preprocessing.mode).size
                     inside = asked.region.seen(size, preprocessing)
                 yield Question(
                     name,

@@ -12,7 +12,6 @@ from modelscope_cli.analysis.activations.batch_norm import (
     frozen_but_moving,
     never_saw_a_batch,
 )
-from modelscope_cli.analysis.activations.observer import Batch
 from modelscope_cli.analysis.gradients.activation_gradients import ActivationGradients, FullBackwardGradients
 from modelscope_cli.analysis.gradients.backward import run_backward
 from modelscope_cli.analysis.gradients.freezing import flags_kept, measure_saving, set_trainable
@@ -25,6 +24,7 @@ from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import list_layers
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import ForwardError, HookSession, Intervention, Observer
+from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.detection_targets import training_args
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.records.gradient_scale import is_judged, mark

@@ -165,6 +165,7 @@ def _examine(
         seed=subject.seed,
         track=subject.track,
     )
+    subject.conclude()
     sources = Sources(subject.loaded.module, subject.loaded.info.name)
     return _Examined(subject.run(), evidence, subject.inputs.n_images, is_training, sources.find)
 

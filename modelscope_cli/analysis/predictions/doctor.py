@@ -86,6 +86,7 @@ def doctor(
                     check_labels(names, logits.shape[1], of_labels)
                 n_classes = logits.shape[1]
                 tally.add(logits, as_meant, _truth(batch.names, classes))
+    subject.conclude()
     rows = [tally.row(norm.module) for tally in tallies]
     return DoctorRecord(
         run=replace(subject.run(), command="predict-doctor"),

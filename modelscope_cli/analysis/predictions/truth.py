@@ -51,16 +51,19 @@ class Judge:
         given, inputs = subject.given, subject.inputs
         if given.is_noise:
             raise UsageError("nothing is true of noise", "give images")
-        files = inputs.info.files[: inputs.n_images] if inputs.preprocessing is not None else ()
-        if truth.is_folders and (given.images or not files or "-" in files):
+        files = (
+            inputs.files if inputs.n_listed == len(inputs.files) else inputs.files[:1]
+        )  # of a clip the first
+        if truth.is_folders and (not files or inputs.files.has_given):
             raise UsageError(f"{given.name} lies in no folder that could be its class", "give image files")
-        names = files or [str(number) for number in range(inputs.n_images)]
+        names = [file.name for file in files] or [str(number) for number in range(inputs.n_listed)]
         self._truth, self._words = truth, truth.of_images(names)
         self._names = names
         self._plan = inputs.preprocessing
         self._categories, self._scoring, self._threshold = categories, scoring, threshold
         self._has_pictures = has_pictures
         self._sums: Sums | None = None
+        self._n_images = 0
 
     def add(self, answer: Answer, batch: Batch, first: int) -> None:
         """Take the predictions for a batch. `first`: number of its first image.
@@ -70,14 +73,16 @@ class Judge:
         """
         if self._sums is None:
             self._sums = self._begin(answer)
-        here = slice(first, first + len(answer))
+        here = batch.numbers or range(first, first + len(answer))
+        words, names = [self._words[n] for n in here], [self._names[n] for n in here]
         pictures = cache(lambda: batch.pictures if self._has_pictures else ())
-        self._sums.add(answer.main.tensor(), self._words[here], self._names[here], pictures)
+        self._sums.add(answer.main.tensor(), words, names, pictures)
+        self._n_images += len(answer)
 
     def report(self) -> tuple[TruthReport, Worsts]:
         """Return what was found, and the worst images with their pictures."""
         assert self._sums is not None  # there is always one batch
-        return self._sums.report(len(self._words))
+        return self._sums.report(self._n_images)
 
     def _begin(self, answer: Answer) -> "Sums":
         main = answer.main

@@ -43,6 +43,10 @@ class Comoments:
             self._merge(int(n), mean, products)
         self._pending.clear()
 
+    def merge(self, other: "Comoments") -> None:
+        """Take in the observations of another; both have been settled."""
+        self._merge(other.n, other._mean, other._products)
+
     def _merge(self, n: int, mean: Tensor, products: Tensor) -> None:
         if not self.n:
             self.n, self._mean, self._products = n, mean, products

@@ -44,7 +44,7 @@ class SummaryKeywords(InputKeywords, total=False):
 
     checkpoint: str | PathLike[str] | None
     key: str | None
-    strict: bool
+    strict: bool | None
     num_classes: int | None
     model_arg: Sequence[str] | Mapping[str, Any]
     dtype: str

@@ -28,7 +28,8 @@ def predict(
         list[str] | None,
         typer.Argument(
             metavar="IMAGE",
-            help="Image files, folders, globs, '-' for standard input, or one .pt, .npy or .safetensors file.",
+            help="Image files, folders, globs, @list.txt, .tar shards, '-' for standard input, or one .pt, .npy or "
+            ".safetensors file.",
         ),
     ] = None,
     top: Annotated[
@@ -42,6 +43,7 @@ def predict(
     prepared: groups.ImageOptions = groups.IMAGES,
     input: opt.NamedInputsOpt = None,
     batch: opt.BatchOpt = None,
+    workers: opt.WorkersOpt = None,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> None:
     """Print what a model says about images: the likeliest classes of each.
@@ -75,7 +77,10 @@ def predict(
     where = output.begin()
     named, images = model.take("predict", first, images)
     need_images("predict", images or input or ())
-    asked = model.request(named), prepared.request(images, model.seed, batch=batch, named=input)
+    asked = (
+        model.request(named),
+        prepared.request(images, model.seed, batch=batch, named=input, workers=workers),
+    )
     if doctor:
         own.refuse_idle(given, against, top, hook)
         _doctor(asked, given.labels, where, output.columns)

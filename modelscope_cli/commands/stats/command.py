@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 import modelscope_cli as ms
-from modelscope_cli.errors import UsageError
 from modelscope_cli.records.naming import NEAR_ZERO
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
@@ -51,7 +50,7 @@ def stats(
     mode: opt.ModeOpt = opt.Mode.auto,
     model: groups.ModelOptions = groups.MODEL,
     inputs: groups.InputOptions = groups.INPUT,
-    folder: groups.FolderOptions = groups.FOLDER,
+    blocks: groups.BlockOptions = groups.BLOCKS,
     table: Annotated[
         Table,
         typer.Option(
@@ -68,6 +67,10 @@ def stats(
     of every image. Nothing is kept in memory but the sums. In train mode the drift of every batch norm is shown:
     its batch's statistics beside the running ones. The table attention has the entropy of each head's weights.
 
+    Image files are cut into blocks of --batch. Under torchrun all processes work on them, and --out keeps them:
+    the bits are the same for any number of processes, after a break too. In train mode, with --correlation, --hook
+    or the table attention one process does it in one go.
+
     Examples:
 
       modelscope stats resnet34 demo/harbour.jpg --weights none
@@ -80,23 +83,18 @@ def stats(
       modelscope stats vit_b_32 demo/harbour.jpg -w none --table attention
 
       modelscope stats resnet34 demo/harbour.jpg -w none --hook 'zero[3,7]@conv1' --hook print@fc
+
+      torchrun --nproc-per-node 2 -m modelscope_cli stats resnet18 'demo/shapes/*/*.jpg' -w none --batch 8
     """
     from modelscope_cli.commands.stats.table import columns_of, stats_sheet
     from modelscope_cli.report.batch_norm_table import check_drift
-    from modelscope_cli.report.canvas import check_figure
 
-    where = output.begin()
+    where = output.begin(is_shared=True)
     named, images = model.take("stats", first, images)
     asked = model.request(named), inputs.request(images, model.seed)
     if table == Table.batch_norm:
         check_drift(mode == opt.Mode.train)
     columns = columns_of(table, output.columns)
-    if folder.out and not correlation:
-        message = f"--out '{folder.out}' is for the pictures of --correlation"
-        raise UsageError(message, "--plot FILE or --output FILE")
-    if plot is not None:
-        check_figure(plot, output.force)
-    out = folder.choose("stats", named) if correlation else None
     record = ms.stats(
         *asked,
         **said(layers),
@@ -107,7 +105,9 @@ def stats(
         hook=hook or (),
         mode=mode,
         columns=columns,
-        out=out,
+        out=blocks.out or (groups.FolderOptions().choose("stats", named) if correlation else None),
+        resume=blocks.resume,
+        share=True,
         force=output.force,
         progress=PROGRESS,
     )

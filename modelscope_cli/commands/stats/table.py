@@ -7,7 +7,7 @@ from modelscope_cli.records.stats import ActivationStats, StatsRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.batch_norm_table import COLUMNS as BATCH_NORM_COLUMNS
 from modelscope_cli.report.batch_norm_table import batch_norm_sheet, worst_drift
-from modelscope_cli.report.facts import hook_facts, not_called_facts
+from modelscope_cli.report.facts import certificate_facts, hook_facts, not_called_facts
 from modelscope_cli.report.headline import headline
 from modelscope_cli.report.input_facts import input_facts
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
@@ -120,4 +120,5 @@ def _facts(record: StatsRecord) -> tuple[tuple[str, str], ...]:
     if record.attention:
         facts.append(narrowest_head(record.attention))
     facts += not_called_facts(record.not_called)
+    facts += certificate_facts(record.certificate)
     return tuple(facts)

@@ -27,7 +27,7 @@ class Built:
     num_classes: opt.NumClassesOpt = None
     checkpoint: opt.CheckpointOpt = None
     key: opt.KeyOpt = None
-    strict: opt.StrictOpt = True
+    strict: opt.StrictOpt = None
     model_arg: opt.ModelArgsOpt = None
     dtype: opt.DtypeOpt = "float32"
     seed: opt.SeedOpt = 0

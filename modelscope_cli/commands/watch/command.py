@@ -66,9 +66,10 @@ def watch(
       modelscope watch --layer relu --steps 20 --every 1 demo/train.py
     """
     from modelscope_cli.commands.watch.table import check_columns, watch_sheet
+    from modelscope_cli.ranks import find_ranks
     from modelscope_cli.records.watch import UNKNOWN
     from modelscope_cli.report.folder import free_folder
-    from modelscope_cli.watching.ranks import agreed_folder, find_ranks
+    from modelscope_cli.watching.ranks import agreed_folder
 
     if strict and fail_on is None:
         message = "--strict says what else --fail-on fails on, and --fail-on is missing"

@@ -8,7 +8,7 @@ from PIL import Image
 from torch import Tensor
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.inputs.files import PictureFile
+from modelscope_cli.inputs.listing import PictureFile
 from modelscope_cli.inputs.picture import decode
 from modelscope_cli.inputs.preprocess import Preprocessing
 

@@ -1,0 +1,47 @@
+"""Batches that one process goes through in order; nothing is written."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol, TypeVar
+
+from modelscope_cli.analysis.subject import Subject
+from modelscope_cli.inputs.batch import Batch
+from modelscope_cli.models.seeding import seeded
+from modelscope_cli.records.bounds import LAST_SEED
+
+T = TypeVar("T")
+
+
+class Over(Protocol):
+    """Goes through all batches and gives the partial result of each, in their order; see `Blocks.over`."""
+
+    def __call__(self, phase: str, compute: Callable[[Batch], T], kind: type[T], /) -> Iterator[T]: ...
+
+
+def in_turn(batches: Iterable[Batch]) -> Over:
+    """Go through batches one after the other, whatever they are."""
+
+    def over(phase: str, compute: Callable[[Batch], T], kind: type[T], /) -> Iterator[T]:
+        return map(compute, batches)
+
+    return over
+
+
+class InOrder:
+    """Goes through the batches as they come: the same results in the same order as of blocks that are kept."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+
+    def over(self, phase: str, compute: Callable[[Batch], T], kind: type[T]) -> Iterator[T]:
+        """Give the partial result of every batch."""
+        has_blocks = self._subject.inputs.make_blocks is not None
+        for batch in self._subject.track(self._subject.inputs, phase):
+            if batch.n_images:
+                yield compute_block(batch, compute, self._subject.seed) if has_blocks else compute(batch)
+
+
+def compute_block(batch: Batch, compute: Callable[[Batch], T], seed: int) -> T:
+    """Compute a block with random numbers of its own: what a model draws depends neither on the process nor on
+    the blocks before."""
+    with seeded((seed + batch.block) % (LAST_SEED + 1)):
+        return compute(batch)

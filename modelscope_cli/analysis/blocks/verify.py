@@ -1,0 +1,121 @@
+"""`verify`: compute some blocks of a result again, and hold them and the report against what lies in its folder."""
+
+import json
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from modelscope_cli.analysis.blocks.folder import BlockFolder
+from modelscope_cli.analysis.blocks.run_file import input_request, keywords_of, model_request
+from modelscope_cli.analysis.blocks.verifying import TIMING, TOLERANCE, Verifying, verifying
+from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.records.keywords import check_number, spelled_out
+from modelscope_cli.records.progress import Progress
+from modelscope_cli.records.run import Record
+from modelscope_cli.records.verify import VerifyRecord
+from modelscope_cli.report.json import strict
+
+if TYPE_CHECKING:
+    from modelscope_cli.models.request import Model
+
+SAMPLE = 8
+REPORT = "report.json"
+# What a report says of how it was made, and not of what was found.
+_CIRCUMSTANCES = {"tool", "argv", "elapsed_ms", "warnings", "out_dir", "files", "feeding", TIMING}
+
+
+@spelled_out
+def verify(
+    result: str | PathLike[str],
+    *,
+    sample: int = SAMPLE,
+    seed: int = 0,
+    model: "Model | None" = None,
+    progress: Progress | None = None,
+) -> VerifyRecord:
+    """Compute blocks of a result again and say whether they are what lies in its folder.
+
+    The report has to say what all blocks add up to.
+
+    On the same kind of machine, with the same version of torch and as many threads, all bits have to be the same;
+    elsewhere numbers may differ by 0.1 % of the largest beside them.
+
+    Args:
+        result: the folder that a command was given as `out`, or the report in it. The model and the images are
+            looked for where the command found them.
+        sample: how many blocks are computed again; of fewer all.
+        seed: chooses them.
+        model: the module, where one was handed over.
+
+    Raises:
+        UsageError: a keyword that means nothing, or a module that is not there (exit 2 on the command line).
+        CannotRunError: no blocks, or not all of them; the model or the images cannot be found (exit 4).
+    """
+    check_number("sample", sample, 1)
+    path = Path(result)
+    folder = BlockFolder(path.parent if path.name == REPORT else path)
+    document = folder.document()
+    if document is None:
+        message = f"'{folder.path}' holds no blocks, so nothing can be computed again"
+        raise CannotRunError(message, "--out DIR keeps them, of a list of images that is longer than --batch")
+    requested = model if model is not None else model_request(document)
+    if requested is None:
+        raise UsageError(
+            f"the model of '{folder.path}' was handed over in Python", "verify(..., model=module)"
+        )
+    check = Verifying(folder, sample, seed)
+    with verifying(check):
+        again = _function(document)(
+            requested, input_request(document), **keywords_of(document), progress=progress
+        )
+    certificate = check.certificate(document)
+    found = [*check.differences, *_in_report(folder.path / REPORT, again)]
+    for one in found:
+        (progress.warn if progress is not None else str)(one)
+    return VerifyRecord(
+        run=_header(again, document),
+        result=str(folder.path),
+        of=document["command"],
+        blocks=tuple(check.checked),
+        tolerance=TOLERANCE,
+        machine=check.machine,
+        certificate=certificate,
+        differences=tuple(found),
+        passed=not found and all(block.passed for block in check.checked),
+    )
+
+
+def _function(document: Mapping[str, Any]) -> Any:
+    import modelscope_cli
+
+    return getattr(modelscope_cli, document["command"])
+
+
+def _header(again: Record, document: Mapping[str, Any]) -> Any:
+    from dataclasses import replace
+
+    return replace(again.run, command="verify")
+
+
+def _in_report(path: Path, again: Record) -> list[str]:
+    """Say which figures of the report are not those that the blocks add up to."""
+    try:
+        report = json.loads(path.read_bytes())
+    except OSError:
+        return []
+    except ValueError as error:
+        return [f"'{path}' is not a report: {error}"]
+    made = json.loads(json.dumps(strict(again.to_dict())))
+    found = [
+        key
+        for key in sorted({*report, *made} - _CIRCUMSTANCES)
+        if _figures(report.get(key)) != _figures(made.get(key))
+    ]
+    return [f"'{path}' says of '{key}' what the blocks do not add up to" for key in found]
+
+
+def _figures(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _figures(item) for key, item in value.items() if key not in _CIRCUMSTANCES | {"file"}}
+    return [_figures(item) for item in value] if isinstance(value, list) else value

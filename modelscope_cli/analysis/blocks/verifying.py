@@ -1,0 +1,144 @@
+"""Blocks that are computed again and held against what lies in a folder."""
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+import torch
+
+from modelscope_cli.analysis.blocks.exact import from_plain, to_text
+from modelscope_cli.analysis.blocks.folder import BlockFolder
+from modelscope_cli.analysis.blocks.identity import this_machine
+from modelscope_cli.analysis.blocks.in_order import compute_block
+from modelscope_cli.analysis.blocks.kept import Kept
+from modelscope_cli.analysis.blocks.run_file import differences
+from modelscope_cli.analysis.blocks.threads import threads
+from modelscope_cli.analysis.subject import Subject
+from modelscope_cli.errors import CannotRunError
+from modelscope_cli.inputs.batch import Batch
+from modelscope_cli.records.certificate import Certificate, Machine
+from modelscope_cli.records.verify import VerifiedBlock
+
+T = TypeVar("T")
+# Of numbers that another kind of machine computed. Kernels differ by some 1e-6 a layer.
+TOLERANCE = 1e-3
+TIMING = "seconds"  # the name of a figure that is not the same twice
+_CURRENT: ContextVar["Verifying | None"] = ContextVar("verifying", default=None)
+
+
+class Verifying:
+    """Computes some of the blocks in a folder again, and gives the partial results of all as they are there.
+
+    Attributes:
+        checked: what came of each block that was computed again, in every phase.
+        differences: what is not as it was when the blocks were computed.
+    """
+
+    def __init__(self, folder: BlockFolder, sample: int, seed: int) -> None:
+        self._folder = folder
+        self._n_sampled, self._seed = sample, seed
+        self.checked: list[VerifiedBlock] = []
+        self.differences: list[str] = []
+        self.machine: Machine
+        self._subject: Subject
+        self._kept: Kept
+
+    @contextmanager
+    def begin(self, subject: Subject, document: dict[str, Any]) -> Iterator[None]:
+        """Hold the run that is computed again against the one in the folder; use as many threads as it did.
+
+        Raises:
+            CannotRunError: another list of files, so that no block can be computed again (exit 4).
+        """
+        there = self._folder.document() or {}
+        found = differences(document, there)
+        if document["list_sha256"] != there.get("list_sha256"):
+            message = f"'{self._folder.path}' is of other files: it is not the same in {', '.join(found)}"
+            raise CannotRunError(message, "run it where the files are as they were, from the same folder")
+        self.differences += [f"it is not the same in {one}" for one in found]
+        self._subject = subject
+        with threads(there.get("threads") or torch.get_num_threads()):
+            self.machine = this_machine(subject.loaded)
+            self._kept = Kept(self._folder, subject, self.machine, None)
+            yield
+
+    def over(self, phase: str, compute: Callable[[Batch], T], kind: type[T]) -> Iterator[T]:
+        """Compute the sample again, then give the partial results of all blocks as they lie in the folder.
+
+        Raises:
+            CannotRunError: a block is missing, or damaged (exit 4).
+        """
+        inputs = self._subject.inputs
+        assert inputs.make_blocks is not None
+        self._refuse_unfinished(phase, inputs.n_batches)
+        n = min(self._n_sampled, inputs.n_batches)
+        numbers = sorted(random.Random(self._seed).sample(range(inputs.n_batches), n))
+        for batch in self._subject.track(inputs.make_blocks(numbers), phase):
+            partial = compute_block(batch, compute, self._subject.seed) if batch.n_images else None
+            self._compare(phase, batch, to_text(partial))
+        for number in range(inputs.n_batches):
+            block = self._kept.take(phase, number)
+            if block.result is not None:
+                yield from_plain(kind, block.result)
+
+    def certificate(self, document: dict[str, Any]) -> Certificate:
+        """Return what the blocks vouch for as they lie in the folder."""
+        return self._kept.certificate(self._folder.document() or document)
+
+    def _refuse_unfinished(self, phase: str, n_blocks: int) -> None:
+        missing = [number for number in range(n_blocks) if not self._folder.has(phase, number)]
+        if missing:
+            message = (
+                f"'{self._folder.path}' is not finished: {len(missing):,} of {n_blocks:,} blocks are missing"
+            )
+            raise CannotRunError(message, "the command that began it goes on with --resume")
+
+    def _compare(self, phase: str, batch: Batch, text: str) -> None:
+        block, _ = self._folder.read(phase, batch.block)
+        is_same_machine = block.machine == self.machine
+        gap = gap_between(block.result, json.loads(text))
+        is_equal = gap == 0.0
+        passed = is_equal if is_same_machine else gap is not None and gap <= TOLERANCE
+        self.checked.append(
+            VerifiedBlock(phase, batch.block, batch.n_images, is_same_machine, is_equal, gap, passed)
+        )
+
+
+def gap_between(one: Any, other: Any) -> float | None:
+    """Return the largest difference of two numbers in two plain values, as a share of the largest beside them.
+
+    0 means that they are equal to the last bit; None that they are not of one shape, or hold other words.
+    """
+    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+        return _largest([(one[key], other[key]) for key in one if key != TIMING])
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        return _largest(list(zip(one, other, strict=True)))
+    return 0.0 if type(one) is type(other) and one == other else None
+
+
+def _largest(pairs: list[tuple[Any, Any]]) -> float | None:
+    numbers = [pair for pair in pairs if all(type(value) in (int, float) for value in pair)]
+    others = [gap_between(*pair) for pair in pairs if pair not in numbers]
+    if None in others:
+        return None
+    scale = max((abs(value) for pair in numbers for value in pair), default=0.0)
+    gaps = [abs(a - b) / scale if a != b else 0.0 for a, b in numbers]
+    return max([*gaps, *(gap for gap in others if gap is not None)], default=0.0)
+
+
+@contextmanager
+def verifying(check: Verifying) -> Iterator[None]:
+    """Let the function that is called in here compute again what `check` asks for."""
+    token = _CURRENT.set(check)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
+
+
+def being_verified() -> Verifying | None:
+    """Return what the function that is running was called for; None where it computes a result of its own."""
+    return _CURRENT.get()

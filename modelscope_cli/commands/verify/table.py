@@ -1,0 +1,59 @@
+"""The columns of `verify`."""
+
+from modelscope_cli.records.naming import counted
+from modelscope_cli.records.verify import VerifiedBlock, VerifyRecord
+from modelscope_cli.report import numbers
+from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+
+
+def verify_columns() -> tuple[Column, ...]:
+    """All columns of `verify`."""
+    return (
+        Column("phase", "phase", lambda r: r.phase, is_number=False, rank=0),
+        Column("block", "block", lambda r: r.block, rank=0),
+        Column("images", "images", lambda r: r.images, rank=2),
+        Column("equal", "bits", lambda r: r.is_equal, _bits, is_number=False, rank=0),
+        Column("gap", "gap", lambda r: r.gap, _gap, rank=1),
+        Column("passed", "passed", lambda r: r.passed, _passed, is_number=False, rank=0),
+    )
+
+
+def verify_sheet(record: VerifyRecord, columns: str | None = None) -> Sheet:
+    """Lay out what was computed again, one row a block and phase."""
+    return Sheet(
+        title=f"{record.result} ({record.of})",
+        columns=choose_columns(verify_columns(), columns),
+        rows=record.blocks,
+        facts=_facts(record),
+        is_bad=lambda row: not row.passed,
+    )
+
+
+def _facts(record: VerifyRecord) -> tuple[tuple[str, str], ...]:
+    wrong = [block for block in record.blocks if not block.passed]
+    n_here = sum(block.is_same_machine for block in record.blocks)
+    how = [f"bit for bit ({n_here})"] * bool(n_here)
+    how += [f"to {record.tolerance:g}, as another machine made them ({len(record.blocks) - n_here})"] * (
+        n_here < len(record.blocks)
+    )
+    failed = f"{counted(len(wrong), 'block')} of {len(record.blocks)} not as they are in the folder"
+    verdict = "passed" if record.passed else failed if wrong else "not passed"
+    return (
+        ("result", verdict),
+        ("compared", ", ".join(how)),
+        ("machine", record.machine.words),
+        *(("not the same", difference) for difference in record.differences),
+        ("certificate", record.certificate.words),
+    )
+
+
+def _bits(row: VerifiedBlock) -> str:
+    return "equal" if row.is_equal else "differ"
+
+
+def _gap(row: VerifiedBlock) -> str:
+    return numbers.number(row.gap) if row.gap is not None else "not comparable"
+
+
+def _passed(row: VerifiedBlock) -> str:
+    return "yes" if row.passed else "no"

@@ -1,0 +1,162 @@
+"""The list of image files, however long: all names in one piece of memory that processes share."""
+
+import hashlib
+import mmap
+import os
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, overload
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Where the bytes of an image lie in a shard: a file of the archive `shard`, `size` bytes from `start`."""
+
+    shard: str
+    start: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class PictureFile:
+    """An image to be decoded.
+
+    Attributes:
+        name: its path; of a member of a shard the path of the shard and its own, `shard.tar/cat/1.jpg`.
+        content: the bytes of standard input, which can be read only once.
+        image: one that a caller in Python had decoded already.
+        member: where it lies in a shard; None for a file of its own.
+    """
+
+    name: str
+    content: bytes | None = None
+    image: "Image | None" = field(default=None, compare=False, repr=False)
+    member: Member | None = None
+
+    def read(self) -> bytes | None:
+        """Return its bytes where they are no file of their own; None where they are.
+
+        Raises:
+            OSError: the shard cannot be read.
+        """
+        if self.member is None:
+            return self.content
+        with open(self.member.shard, "rb") as shard:
+            shard.seek(self.member.start)
+            return shard.read(self.member.size)
+
+    def count_bytes(self) -> int:
+        """Return its size; 0 of a decoded image, and of a file that has gone."""
+        if self.member is not None:
+            return self.member.size
+        if self.content is not None or self.image is not None:
+            return len(self.content or b"")
+        try:
+            return os.stat(self.name).st_size
+        except (OSError, ValueError):
+            return 0
+
+
+class FileList(Sequence[PictureFile]):
+    """Image files by number, made when asked for: of each only the bytes of its name are kept.
+
+    The names are one piece of anonymous shared memory, and where each ends another, so that a process that is
+    forked off shares them: a list of Python strings would be copied page by page as their references are counted.
+    """
+
+    def __init__(self, files: Iterable[PictureFile]) -> None:
+        names, ends, places = bytearray(), array("q"), array("q")
+        self._shards: list[str] = []
+        self._given: dict[int, PictureFile] = {}  # what is no file that could be opened again
+        numbers: dict[str, int] = {}
+        for n, file in enumerate(files):
+            if file.content is not None or file.image is not None:
+                self._given[n] = file
+            if file.member is not None:
+                places.extend([-1, 0, 0] * (n - len(places) // 3))
+                number = numbers.setdefault(file.member.shard, len(numbers))
+                places.extend([number, file.member.start, file.member.size])
+            names += os.fsencode(file.name)
+            ends.append(len(names))
+        self._shards += numbers
+        self._n = len(ends)
+        self._names = _shared(memoryview(names))
+        self._ends = _shared(memoryview(ends).cast("B")).cast("q")
+        self._places = _shared(memoryview(places).cast("B")).cast("q")
+        self._n_placed = len(places) // 3
+        self._sha256: str | None = None
+
+    def __len__(self) -> int:
+        return self._n
+
+    @overload
+    def __getitem__(self, at: int) -> PictureFile: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[PictureFile]: ...
+    def __getitem__(self, at: int | slice) -> PictureFile | list[PictureFile]:
+        if isinstance(at, slice):
+            return [self[n] for n in range(*at.indices(self._n))]
+        n = at + self._n if at < 0 else at
+        if not 0 <= n < self._n:
+            raise IndexError(at)
+        if n in self._given:
+            return self._given[n]
+        return PictureFile(os.fsdecode(self._name(n)), member=self._member(n))
+
+    @property
+    def has_given(self) -> bool:
+        """Whether some are not files: standard input, or images that a caller had decoded."""
+        return bool(self._given)
+
+    def sha256(self) -> str:
+        """Return one hash of the names and sizes of all files, in their order; computed once."""
+        if self._sha256 is None:
+            digest = hashlib.sha256()
+            for n, file in enumerate(self):
+                digest.update(b"%s\0%d\n" % (self._name(n), file.count_bytes()))
+            self._sha256 = digest.hexdigest()
+        return self._sha256
+
+    def _name(self, n: int) -> bytes:
+        return bytes(self._names[self._ends[n - 1] if n else 0 : self._ends[n]])
+
+    def _member(self, n: int) -> Member | None:
+        if n >= self._n_placed:
+            return None
+        number, start, size = self._places[3 * n : 3 * n + 3]
+        return Member(self._shards[number], start, size) if number >= 0 else None
+
+
+class Groups(Sequence[Sequence[PictureFile]]):
+    """Fixed groups of files: group `b` is the files `b * size` to `(b + 1) * size - 1`."""
+
+    def __init__(self, files: Sequence[PictureFile], size: int) -> None:
+        self._files, self.size = files, size
+
+    def __len__(self) -> int:
+        return (len(self._files) + self.size - 1) // self.size
+
+    @overload
+    def __getitem__(self, at: int) -> Sequence[PictureFile]: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Sequence[PictureFile]]: ...
+    def __getitem__(self, at: int | slice) -> Sequence[PictureFile] | list[Sequence[PictureFile]]:
+        if isinstance(at, slice):
+            return [self[n] for n in range(*at.indices(len(self)))]
+        n = range(len(self))[at]
+        return self._files[n * self.size : (n + 1) * self.size]
+
+
+def _shared(content: memoryview) -> memoryview:
+    """Copy into memory that stays one with those who are forked off, and that nobody has to clean up."""
+    memory = memoryview(mmap.mmap(-1, max(len(content), 1)))[: len(content)]
+    memory[:] = content
+    return memory
+
+
+by_bytes: Callable[[str], bytes] = os.fsencode
+"""The order of files: that of the bytes of their names, the same in every locale."""

@@ -1,0 +1,154 @@
+"""The same bits for any number of processes, and after a break; every image once; errors said once."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import warm
+from block_runs import BROKEN, N_IMAGES, TINY, content, document, draw_images, run
+
+STATS = ("stats", "images", *TINY, "--size", "32", "--json")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder in which there is `images`, a folder of all of them; some cannot be read."""
+    place = tmp_path_factory.mktemp("blocks")
+    folder = draw_images(place / "images", N_IMAGES)
+    for number in BROKEN:
+        (folder / f"{number:03d}.png").write_bytes(b"")
+    return place
+
+
+@pytest.fixture(scope="module")
+def alone(place):
+    """One process that keeps its blocks."""
+    out, _ = run(None, *STATS, "--out", "alone", cwd=place)
+    return document(out), content(place / "alone")
+
+
+def test_one_process_without_a_folder_finds_the_same(place, alone):
+    out, _ = run(None, *STATS, cwd=place, OMP_NUM_THREADS="1")
+    found = document(out)
+    assert found.pop("certificate") is None
+    assert found == {key: value for key, value in alone[0].items() if key != "certificate"}
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+def test_any_number_of_processes_gives_the_same_bits(place, alone, n):
+    out, _ = run(n, *STATS, "--out", f"by{n}", cwd=place)
+    assert document(out) == alone[0]
+    assert content(place / f"by{n}") == alone[1]
+
+
+def test_several_processes_need_no_folder(place, alone):
+    out, _ = run(2, *STATS, cwd=place, TMPDIR=str(place))
+    assert document(out) == alone[0]
+    assert not list(place.glob("modelscope-*"))
+
+
+def test_every_image_is_in_one_block(alone):
+    blocks = [json.loads(data) for name, data in alone[1].items() if name.startswith("activations")]
+    images = [image for block in blocks for image in block["block"]["images"]]
+    broken = [one["name"] for block in blocks for one in block["block"]["broken"]]
+    assert sorted(images + broken) == [f"images/{number:03d}.png" for number in range(N_IMAGES)]
+    assert broken == [f"images/{number:03d}.png" for number in BROKEN]
+    certificate = alone[0]["certificate"]
+    assert (certificate["images"], certificate["broken"], certificate["blocks"]) == (N_IMAGES, 9, 13)
+    assert alone[0]["images"] == N_IMAGES - 9
+    (kind,) = alone[0]["input"]["broken"]
+    assert (kind["kind"], kind["count"], kind["names"]) == ("empty", 9, broken)
+
+
+def test_processes_that_get_no_block_are_no_trouble(place):
+    argv = ("stats", "images", *TINY, "--size", "32", "--json", "--batch", "103")
+    one, _ = run(1, *argv, cwd=place)
+    three, _ = run(3, *argv, cwd=place)
+    assert document(three) == document(one)
+
+
+def test_a_killed_run_goes_on_with_another_number_of_processes(place, alone):
+    folder = place / "killed"
+    process = warm.start("-m", "modelscope_cli", *STATS, "--out", "killed", cwd=place)
+    while len(list((folder / "blocks").glob("*.json")) if folder.exists() else []) < 5:
+        time.sleep(0.001)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    (folder / "blocks" / "activations-000002.json").unlink(
+        missing_ok=True
+    )  # if it was too quick to be killed
+    out, _ = run(2, *STATS, "--out", "killed", "--resume", cwd=place)
+    assert document(out) == alone[0]
+    assert content(folder) == alone[1]
+
+
+@pytest.mark.slow
+def test_torchrun_starts_them_and_a_killed_rank_ends_all(place, alone):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+    run_it = ["-m", "modelscope_cli", *STATS, "--out", "torchrun"]
+    env = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    first = subprocess.Popen([*torchrun, "3", *run_it], cwd=place, env=env, stderr=subprocess.DEVNULL)
+    while not list((place / "torchrun").glob("blocks/*.json")):
+        time.sleep(0.001)
+    children = subprocess.run(["pgrep", "-P", str(first.pid)], capture_output=True, text=True, check=True)
+    os.kill(int(children.stdout.split()[-1]), signal.SIGKILL)
+    first.wait()
+    second = subprocess.run(
+        [*torchrun, "2", *run_it, "--resume"], cwd=place, env=env, capture_output=True, text=True, check=True
+    )
+    assert document(second.stdout) == alone[0]
+    assert content(place / "torchrun") == alone[1]
+
+
+def test_an_error_of_all_is_said_once(place):
+    _, err = run(2, "stats", "images", *TINY, "--layer", "nonsense", cwd=place, code=2)
+    assert err.count("error: ") == 1
+
+
+def test_several_machines_need_a_folder(place):
+    _, err = run(2, *STATS, cwd=place, code=2, LOCAL_WORLD_SIZE="1")
+    assert "several machines need a folder they share" in err
+
+
+@pytest.mark.parametrize(
+    ("argv", "why"),
+    [
+        (("--input-shape", "2,3,32,32"), "noise is not a list of image files"),
+        (("images", "--size", "32", "--mode", "train"), "train mode"),
+        (("images", "--size", "32", "--hook", "zero@conv"), "--hook"),
+        (("images", "--size", "32", "--correlation", "-l", "conv"), "correlation"),
+    ],
+)
+def test_what_cannot_be_shared_is_refused(place, argv, why):
+    _, err = run(2, "stats", *argv, *TINY, cwd=place, code=2)
+    assert why in err
+    assert "several processes cannot share it" in err
+    assert err.count("error: ") == 1
+
+
+def cold(*argv, cwd, **more):
+    """Run one process of which torch reads the number of threads as it is imported."""
+    env = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"} | more
+    return subprocess.run(
+        [sys.executable, "-m", "modelscope_cli", *argv],
+        cwd=cwd,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+
+def test_threads_are_those_of_any_number_of_processes_and_others_are_told(place):
+    done = cold(*STATS, "--out", "threads", cwd=place)
+    assert {machine["threads"] for machine in document(done.stdout)["certificate"]["machines"]} == {1}
+    assert "one thread" in done.stderr or os.cpu_count() == 1
+    (place / "threads/blocks/activations-000003.json").unlink()
+    done = cold(*STATS, "--out", "threads", "--resume", cwd=place, OMP_NUM_THREADS="2")
+    assert [machine["threads"] for machine in document(done.stdout)["certificate"]["machines"]] == [1, 2]
+    assert re.search("warning: the blocks were computed in 2 ways", done.stderr)

@@ -1,0 +1,89 @@
+"""What --resume goes on with, and what it refuses."""
+
+import shutil
+
+import pytest
+from block_runs import SAMPLES, TINY, draw_images
+
+from modelscope_cli.shell.app import run
+
+STATS = ["stats", "images", *TINY, "--size", "32"]
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch, capsys):
+    """A folder with ten images, and the finished blocks of them in `kept`."""
+    draw_images(tmp_path / "images", 10)
+    monkeypatch.chdir(tmp_path)
+    assert run([*STATS, "--batch", "4", "--out", "kept"]) == 0
+    capsys.readouterr()
+    return tmp_path
+
+
+def refused(capsys, *argv):
+    assert run(list(argv)) == 2
+    return capsys.readouterr().err
+
+
+def again(*more):
+    return [*STATS, "--batch", "4", "--out", "kept", *more]
+
+
+def test_another_list_is_refused(kept, capsys):
+    shutil.copy(kept / "images/000.png", kept / "images/more.png")
+    assert "the list of files (10 there, 11 here" in refused(capsys, *again("--resume"))
+
+
+def test_another_file_of_the_same_name_is_refused(kept, capsys):
+    shutil.copy(kept / "images/000.png", kept / "images/001.png")
+    assert "the list of files" in refused(capsys, *again("--resume"))
+
+
+def test_another_model_is_refused(kept, capsys):
+    argv = [*again("--resume"), "-c", f"{SAMPLES}/sick.safetensors"]
+    assert "not the same in the model\n" in refused(capsys, *argv)
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        (("--near-zero", "0.1"), "near_zero (0.05 there, 0.1 here)"),
+        (("--layer", "conv"), 'layer ([] there, ["conv"] here)'),
+        (("--batch", "5"), "batch (4 there, 5 here)"),
+        (("--columns", "mean"), "figures"),
+        (("--mean", "0.5,0.5,0.5"), "preprocessing"),
+    ],
+)
+def test_another_option_is_refused_by_name(kept, capsys, option, said):
+    assert said in refused(capsys, *again("--resume", *option))
+
+
+def test_options_that_change_no_number_are_taken(kept, capsys):
+    assert run(again("--resume", "--format", "csv", "-q")) == 0
+    assert run(again("--resume", "--columns", "name,mean,mad,zero,near_zero,dead,histogram")) == 0
+
+
+def test_a_folder_is_gone_on_with_only_where_that_is_said(kept, capsys):
+    assert "holds the blocks of another run" in refused(capsys, *again())
+    before = (kept / "kept/run.json").read_bytes()
+    assert run(again("--force", "--near-zero", "0.2")) == 0
+    assert (kept / "kept/run.json").read_bytes() != before
+
+
+def test_there_has_to_be_something_to_go_on_with(kept, capsys):
+    assert "needs the folder" in refused(capsys, *STATS, "--resume")
+    assert "holds no run" in refused(capsys, *STATS, "--resume", "--out", "nowhere")
+    assert not (kept / "nowhere").exists()
+
+
+def test_a_damaged_block_is_an_error_that_says_what_to_do(kept, capsys):
+    (kept / "kept/blocks/activations-000001.json").write_text("{")
+    assert run(again("--resume")) == 4
+    assert "activations-000001.json" in capsys.readouterr().err
+
+
+def test_blocks_of_other_images_are_not_taken_for_these(kept, capsys):
+    blocks = kept / "kept/blocks"
+    shutil.copy(blocks / "activations-000000.json", blocks / "activations-000001.json")
+    assert run(again("--resume")) == 4
+    assert "does not hold the images it should" in capsys.readouterr().err
