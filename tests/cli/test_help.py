@@ -48,7 +48,9 @@ def test_an_example_that_is_broken_over_lines_can_be_pasted(run, name):
     stated = APP.commands[name].help.partition("Examples:")[2].split("\n\n")
     examples = [text for text in map(str.strip, stated) if text]
     assert examples
-    found = [shlex.split(line) for line in pasted.splitlines() if line.startswith(("  modelscope ", "  torchrun "))]
+    found = [
+        shlex.split(line) for line in pasted.splitlines() if line.startswith(("  modelscope ", "  torchrun "))
+    ]
     assert [shlex.split(example) for example in examples] == found
 
 
