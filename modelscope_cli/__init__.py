@@ -12,6 +12,7 @@ _HOMES = {
     "ablate": "analysis.ablation.ablate",
     "attack": "analysis.attack.attack",
     "check": "analysis.health.check",
+    "check_images": "analysis.dataset.check_images",
     "demo": "examples",
     "diff": "analysis.comparison.diff",
     "doctor": "analysis.predictions.doctor",
@@ -40,6 +41,7 @@ __all__ = [
     "ablate",
     "attack",
     "check",
+    "check_images",
     "demo",
     "diff",
     "doctor",
@@ -74,6 +76,7 @@ if TYPE_CHECKING:
     from modelscope_cli.analysis.attack.attack import attack
     from modelscope_cli.analysis.blocks.verify import verify
     from modelscope_cli.analysis.comparison.diff import diff
+    from modelscope_cli.analysis.dataset.check_images import check_images
     from modelscope_cli.analysis.explaining.explain import explain
     from modelscope_cli.analysis.gradients.grads import grads
     from modelscope_cli.analysis.health.check import check

@@ -201,6 +201,7 @@ OTHER_WORDS = {"is_global": "global_", "set_": "set", "script": "what"}
 # How much of a record is shown, and a mode that is a function of its own.
 OF_ONE_SHELL = {("ablate", "top"), ("diff", "show_all"), ("weights", "depth"), ("weights", "scan")} | {
     ("predict", "doctor"),
+    ("check", "against"),  # of check_images
     ("watch", "strict"),  # like --fail-on, which it needs: an exit code
 }
 

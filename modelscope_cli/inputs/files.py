@@ -90,7 +90,7 @@ def _find(word: str, said: _Said) -> Iterator[PictureFile]:
 
 def _of_file(path: str, said: _Said) -> Iterator[PictureFile]:
     refuse_endless(path)
-    if is_shard(path) or is_packed(path):
+    if _is_shard(path):
         yield from _in_shards(path, [path], said)
     else:
         yield PictureFile(path)
@@ -151,7 +151,7 @@ def _sorted_out(word: str, paths: Iterable[str], hint: str, said: _Said) -> Iter
             )
         yield from map(PictureFile, pictures)
         return
-    shards = [path for path in files if is_shard(path) or is_packed(path)]
+    shards = [path for path in files if _is_shard(path)]
     if not shards:
         kinds = ", ".join(sorted({*PICTURE_SUFFIXES, SHARD_SUFFIX}))
         raise CannotRunError(f"'{word}' holds no image ({kinds})", hint)
@@ -192,16 +192,22 @@ def _listed(path: str, said: _Said) -> Iterator[PictureFile]:
             if not name.strip():
                 continue
             n_files += 1
-            where = f"line {number} of '{path}':"
-            if os.path.isdir(name):
-                message = f"{where} '{name}' is a folder, and a list names files"
-                raise CannotRunError(message, f"find {shlex.quote(name)} -name '*.jpg' > {shlex.quote(path)}")
-            if not os.path.exists(name):
-                hint = _nearest_name(Path(name)) or "its paths start from the working folder"
-                raise CannotRunError(f"{where} '{name}' does not exist", hint)
-            yield from _of_file(name, said)
+            if os.path.isfile(name) and not _is_shard(name):  # of millions of lines only this is asked
+                yield PictureFile(name)
+            else:
+                yield from _of_line(name, f"line {number} of '{path}'", said)
     if not n_files:
         raise CannotRunError(f"list of images '{path}' is empty", "one path a line")
+
+
+def _of_line(name: str, where: str, said: _Said) -> Iterator[PictureFile]:
+    if os.path.isdir(name):
+        message = f"{where}: '{name}' is a folder, and a list names files"
+        raise CannotRunError(message, f"find {shlex.quote(name)} -name '*.jpg'   prints the lines")
+    if not os.path.exists(name):
+        hint = _nearest_name(Path(name)) or "its paths start from the working folder"
+        raise CannotRunError(f"{where}: '{name}' does not exist", hint)
+    yield from _of_file(name, said)
 
 
 def _is_picture(path: str) -> bool:
@@ -209,8 +215,13 @@ def _is_picture(path: str) -> bool:
     return os.path.splitext(path)[1].lower() in PICTURE_SUFFIXES
 
 
+def _is_shard(path: str) -> bool:
+    """Whether it has the name of a shard, or of one that is compressed, which is refused."""
+    return is_shard(path) or is_packed(path)
+
+
 def _is_usable(path: str) -> bool:
-    return _is_picture(path) or is_shard(path) or is_packed(path)
+    return _is_picture(path) or _is_shard(path)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import io
 import logging
+import math
 import shlex
 import warnings
 from collections.abc import Iterator
@@ -53,7 +54,7 @@ def decode(file: PictureFile, mode: Mode, *, is_turned: bool = True) -> Image.Im
             refuse_endless(file.name)
         if file.image is not None:
             return _to_mode(ImageOps.exif_transpose(file.image) if is_turned else file.image, mode)
-        with _strict_pillow(), Image.open(_stream(file), formats=_FORMATS) as image:
+        with strict_pillow(), Image.open(_stream(file), formats=_FORMATS) as image:
             image.load()
             if is_turned:
                 ImageOps.exif_transpose(image, in_place=True)
@@ -62,6 +63,34 @@ def decode(file: PictureFile, mode: Mode, *, is_turned: bool = True) -> Image.Im
         raise
     # Pillow's decoders raise whatever the damage trips: OSError, SyntaxError, struct.error, IndexError ...
     except Exception as error:
+        raise _broken(file, error) from error
+
+
+def decode_gray(file: PictureFile, short_side: int) -> tuple[Image.Image, tuple[int, int]]:
+    """Return a picture in 8-bit gray, its short side this long if it was longer, and its own width and height.
+
+    A JPEG is decoded at a half, a quarter or an eighth of its size where that is enough; of other formats nothing
+    is saved. All of the file is read, so what `decode` refuses is refused. Only inside `strict_pillow`.
+
+    Raises:
+        BrokenImageError: as `decode` (exit 4).
+    """
+    try:
+        with Image.open(_stream(file), formats=_FORMATS) as image:
+            width, height = image.size
+            is_on_its_side = image.getexif().get(_ORIENTATION, 1) >= 5
+            scale = max(min(image.size) / short_side, 1.0)
+            image.draft("L", (math.ceil(width / scale), math.ceil(height / scale)))
+            image.load()
+            gray = _to_mode(image, "L")
+        size = (max(round(width / scale), 1), max(round(height / scale), 1))
+        if gray.size != size:
+            gray = gray.resize(size, Image.Resampling.BILINEAR, reducing_gap=2.0)
+        turned = ImageOps.exif_transpose(gray) if is_on_its_side or "exif" in image.info else gray
+        return turned, (height, width) if is_on_its_side else (width, height)
+    except BrokenImageError:
+        raise
+    except Exception as error:  # see `decode`
         raise _broken(file, error) from error
 
 
@@ -109,7 +138,7 @@ def decode_mask(path: Path) -> Tensor:
         raise CannotRunError(f"mask '{path}' does not exist", f"ls {shlex.quote(str(path.parent))}")
     refuse_endless(path)
     try:
-        with _strict_pillow(), Image.open(_stream(file), formats=_FORMATS) as image:
+        with strict_pillow(), Image.open(_stream(file), formats=_FORMATS) as image:
             mode, stored = image.mode, torch.from_numpy(np.array(image))
     except Exception as error:  # whatever the damage trips, see `decode`
         reason = (str(error).splitlines() or [type(error).__name__])[0]
@@ -127,7 +156,7 @@ def decode_mask(path: Path) -> Tensor:
 def count_frames(file: PictureFile) -> int:
     """Return how many pictures a file holds, an animation or pages; 1 where `decode` will refuse it."""
     try:
-        with _strict_pillow(), Image.open(_stream(file), formats=_FORMATS) as image:
+        with strict_pillow(), Image.open(_stream(file), formats=_FORMATS) as image:
             return getattr(image, "n_frames", 1)
     except Exception:
         return 1
@@ -137,13 +166,13 @@ def is_stored_turned(file: PictureFile) -> bool:
     """Tell whether the EXIF data of a picture says that it is to be turned or mirrored; only a header is read."""
     if file.image is not None:
         return file.image.getexif().get(_ORIENTATION, 1) != 1
-    with _strict_pillow(), Image.open(_stream(file), formats=_FORMATS) as image:  # of PNG it reads more
+    with strict_pillow(), Image.open(_stream(file), formats=_FORMATS) as image:  # of PNG it reads more
         return bool(image.getexif().get(_ORIENTATION, 1) != 1)
 
 
 def upright_size(file: PictureFile) -> tuple[int, int]:
     """Return width and height of a picture that was decoded before, as it is turned by `decode`."""
-    with _strict_pillow(), Image.open(_stream(file), formats=_FORMATS) as image:
+    with strict_pillow(), Image.open(_stream(file), formats=_FORMATS) as image:
         width, height = image.size
         is_on_its_side = image.getexif().get(_ORIENTATION, 1) >= 5
         return (height, width) if is_on_its_side else (width, height)
@@ -174,7 +203,8 @@ class _NoWhiteError(ValueError):
 
 
 @contextmanager
-def _strict_pillow() -> Iterator[None]:
+def strict_pillow() -> Iterator[None]:
+    """Let Pillow refuse what is cut short or enormous; for the whole process, so threads are started inside."""
     was_lenient = ImageFile.LOAD_TRUNCATED_IMAGES
     # A user's model file may have switched it on; a picture half gray is worse than an error.
     ImageFile.LOAD_TRUNCATED_IMAGES = False

@@ -66,7 +66,7 @@ class Workers:
             WorkerLostError: the system has no room for them.
         """
         self.taken: deque[int] = deque()
-        self._slot = n_bytes
+        self._slot = max(n_bytes, 4)
         self._memory = mmap.mmap(-1, n * _AHEAD * self._slot)
         context = multiprocessing.get_context("fork")
         self._pipes: list[Connection] = []

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from modelscope_cli.records.dataset import DatasetReport
 from modelscope_cli.records.run import Record, first_keys, to_plain
 from modelscope_cli.records.shown import Shown
 from modelscope_cli.records.stats import InputStats
@@ -104,6 +105,8 @@ class CheckRecord(Record):
         findings: errors first, then by code and in execution order.
         rules: those that were selected.
         passed: no finding at or above `fail_on` that the baseline does not have.
+        dataset: of a data set that was checked without a model; else None. `mode` is `none` then, and a finding's
+            `layer` the image it is about.
         inputs: what entered the model, one an argument; empty where no selected rule looks at it.
         mode: `eval` or `train`: of the forward and backward passes.
         baseline: the file the findings were held against; None without one. `gone`: what it has and occurs no more.
@@ -118,6 +121,7 @@ class CheckRecord(Record):
     baseline: str | None = None
     gone: tuple[KnownFinding, ...] = ()
     inputs: tuple[InputStats, ...] = ()
+    dataset: DatasetReport | None = None
 
     def assert_passed(self) -> None:
         """Do nothing where it passed, so that a test can end with this.

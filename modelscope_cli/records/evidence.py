@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from modelscope_cli.records.dataset import DatasetEvidence
 from modelscope_cli.records.grads import ActivationGradient, ParameterGradient
 from modelscope_cli.records.run import Shape
 from modelscope_cli.records.safety import Safety
@@ -142,6 +143,7 @@ class Evidence:
             is no such thing. `backward` is of that model, too.
         is_real: the input was pictures or a tensor file, not noise.
         safety: what the file of the checkpoint would run; None where there is no file.
+        dataset: what the images themselves are like; only of a data set without a model, and then nothing else.
         missing: by name of the field, why it is None.
     """
 
@@ -158,6 +160,7 @@ class Evidence:
     awake: Forward | None = None
     is_real: bool = False
     safety: Safety | None = None
+    dataset: DatasetEvidence | None = None
     missing: dict[str, str] = field(default_factory=dict)
 
     @property

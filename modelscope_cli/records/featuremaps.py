@@ -39,10 +39,70 @@ class FeatureMap:
 
 
 @dataclass(frozen=True, slots=True)
+class ChannelImage:
+    """An image, and what it makes of one channel.
+
+    Attributes:
+        value: the largest of the channel anywhere in the image.
+        place: where in the layer's output that is: row and column, or the number of a token.
+        box: left, top, right, bottom: what that place can depend on, its receptive field, in pixels of the image as
+            the model is given it; the last two lie outside.
+    """
+
+    image: str
+    value: float
+    place: tuple[int, ...]
+    box: tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelImages:
+    """The images that fire one channel most, in the middle and least.
+
+    Attributes:
+        channel: which, from 0, of the output `output` of the call `call` of the layer `name`.
+        best, best_image: the largest value in any image, and in which.
+        median, above_half: over the images that were sampled: the median of the largest values, and the share of
+            images whose largest value is above half of `best`; None where `best` is not above 0.
+        nan_images: in how many images the channel is NaN somewhere; they rank last.
+        problem: why it is not drawn: it never fires, or is the same for every image; empty otherwise.
+        most, middle, least: None of them where the channel is not drawn. `middle` are those at evenly spaced
+            quantiles of the images that were sampled.
+        file: the sheet it is on, inside `out_dir`.
+    """
+
+    name: str
+    type: str
+    order: int
+    call: int
+    output: str
+    channel: int
+    best: float
+    best_image: str
+    median: float
+    above_half: float | None
+    nan_images: int = 0
+    problem: str = ""
+    most: tuple[ChannelImage, ...] = ()
+    middle: tuple[ChannelImage, ...] = ()
+    least: tuple[ChannelImage, ...] = ()
+    file: str | None = None
+
+    @property
+    def groups(self) -> tuple[tuple[str, tuple[ChannelImage, ...]], ...]:
+        """The three groups and what they are called."""
+        return ("fire it most", self.most), ("in the middle", self.middle), ("fire it least", self.least)
+
+
+@dataclass(frozen=True, slots=True)
 class FeatureMapsRecord(Record):
     """What `featuremaps` returns.
 
     Attributes:
+        maps: one a layer.
+        top_images: how many images of each group; 0 where one image was looked at and not a data set.
+        channels: with `top_images`, every channel of the layers. `images`: gone through. `sampled`: how many of
+            them the quantiles are of.
         contact_sheet: its name inside `out_dir`; both are None where nothing was drawn.
         tensors: the file of the whole outputs; None without `--save-tensors`.
     """
@@ -53,3 +113,7 @@ class FeatureMapsRecord(Record):
     tensors: str | None = None
     not_called: tuple[str, ...] = ()
     hooks: tuple[HookReport, ...] = ()
+    top_images: int = 0
+    images: int = 1
+    sampled: int = 0
+    channels: tuple[ChannelImages, ...] = ()

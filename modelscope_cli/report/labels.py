@@ -1,6 +1,6 @@
 """Names of layers for people, and for files: in execution order, and safe on every file system."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from modelscope_cli.records.naming import Called, label_of
@@ -18,6 +18,17 @@ class Named(Called, Protocol):
 def shortened(name: str, most: int = 34) -> str:
     """Return the end of a long name: there a layer's says most."""
     return name if len(name) <= most else "…" + name[1 - most :]
+
+
+def cut_in_the_middle(name: str, is_short: Callable[[str], bool]) -> str:
+    """Return a name with as much of its beginning and its end as is short enough: of files both say something."""
+    if is_short(name):
+        return name
+    for n_kept in range(len(name) - 1, 1, -1):
+        cut = name[: (n_kept + 1) // 2] + "…" + name[len(name) - n_kept // 2 :]
+        if is_short(cut):
+            return cut
+    return "…"
 
 
 def file_stems(rows: Sequence[Named]) -> list[str]:

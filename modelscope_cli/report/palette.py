@@ -11,8 +11,8 @@ STRANGE = 239  # NaN and infinite values
 TEXT = range(240, 256)  # from the background to the colour of letters, for smooth edges
 BACKGROUND = TEXT[0]
 
-_BACKGROUND_RGB = (17, 19, 24)
-_TEXT_RGB = (236, 238, 242)
+BACKGROUND_RGB = (17, 19, 24)
+TEXT_RGB = (236, 238, 242)
 _FLAT_RGB = (58, 61, 68)
 _STRANGE_RGB = (255, 0, 170)
 
@@ -34,6 +34,6 @@ def make_palette(cmap: str) -> bytes:
     ramp = bytes(
         round(start + (end - start) * step / steps)
         for step in range(len(TEXT))
-        for start, end in zip(_BACKGROUND_RGB, _TEXT_RGB, strict=True)
+        for start, end in zip(BACKGROUND_RGB, TEXT_RGB, strict=True)
     )
     return colours + bytes(_FLAT_RGB) + bytes(_STRANGE_RGB) + ramp

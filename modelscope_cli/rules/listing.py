@@ -3,7 +3,7 @@
 from modelscope_cli.records.check import RuleList
 from modelscope_cli.records.run import invocation, versions
 from modelscope_cli.rules import training
-from modelscope_cli.rules.registry import RULES, match_rules
+from modelscope_cli.rules.registry import EVERY_RULE, match_rules
 
 
 def list_rules(*which: str) -> RuleList:
@@ -15,6 +15,6 @@ def list_rules(*which: str) -> RuleList:
     Raises:
         UsageError: one of them means nothing; names the nearest (exit 2 on the command line).
     """
-    every = (*RULES, *training.RULES)
+    every = tuple(sorted((*EVERY_RULE, *training.RULES), key=lambda rule: rule.code))
     chosen = match_rules(which, every) if which else every
     return RuleList(versions(), invocation().argv, tuple(rule.info(rule.threshold) for rule in chosen))

@@ -4,7 +4,16 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from modelscope_cli.errors import UsageError, nearest
-from modelscope_cli.rules import activations, behaviour, budgets, files, gradients, structure, weights
+from modelscope_cli.rules import (
+    activations,
+    behaviour,
+    budgets,
+    dataset,
+    files,
+    gradients,
+    structure,
+    weights,
+)
 from modelscope_cli.rules.rule import ListedRule, Rule
 
 AnyRule = TypeVar("AnyRule", bound=ListedRule)
@@ -18,15 +27,16 @@ RULES: tuple[Rule, ...] = (
     *budgets.RULES,
     *behaviour.RULES,
 )
+EVERY_RULE: tuple[Rule, ...] = (*RULES, *dataset.RULES)
 
 
 def find_rule(typed: str, where: str) -> Rule:
-    """Return the rule of `check` with this code or name.
+    """Return the rule of `check` with this code or name, of models or of data sets.
 
     Raises:
         UsageError: there is none; names the nearest (exit 2).
     """
-    return _find(typed, RULES, f"in {where}")
+    return _find(typed, EVERY_RULE, f"in {where}")
 
 
 def _find(typed: str, rules: Sequence[AnyRule], where: str) -> AnyRule:
@@ -36,15 +46,25 @@ def _find(typed: str, rules: Sequence[AnyRule], where: str) -> AnyRule:
     raise _unknown(typed, rules, where)
 
 
-def choose_rules(select: Iterable[str], ignore: Iterable[str]) -> tuple[Rule, ...]:
+def choose_rules(
+    select: Iterable[str], ignore: Iterable[str], every: Sequence[Rule] = RULES
+) -> tuple[Rule, ...]:
     """Return the rules that codes, names or beginnings of codes (`MS2`) mean; no `select` means all.
+
+    Args:
+        every: those that there are: of models, or of data sets.
 
     Raises:
         UsageError: one of them means nothing, or none is left (exit 2).
     """
     select, ignore = tuple(select), tuple(ignore)
-    taken, left = match_rules(select, RULES, "in --select"), match_rules(ignore, RULES, "in --ignore")
-    chosen = tuple(rule for rule in (taken or RULES) if rule not in left)
+    taken = match_rules(select, EVERY_RULE, "in --select") or every
+    left = match_rules(ignore, EVERY_RULE, "in --ignore")
+    chosen = tuple(rule for rule in taken if rule in every and rule not in left)
+    if not chosen and not any(rule in every for rule in taken):
+        which, other = ("a model", "a data set") if every is RULES else ("a data set", "a model")
+        message = f"'--select {','.join(select)}' names rules about {other}, and {which} is judged"
+        raise UsageError(message, f"--select {every[0].code[:3]}")
     if not chosen:
         raise UsageError(f"'--ignore {','.join(ignore)}' leaves no rule to judge", "modelscope rules")
     return chosen

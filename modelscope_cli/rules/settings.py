@@ -2,7 +2,7 @@
 
 import os
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.records.check import ERROR, SEVERITIES
 from modelscope_cli.rules import thresholds as written
-from modelscope_cli.rules.registry import choose_rules, find_rule
+from modelscope_cli.rules.registry import EVERY_RULE, RULES, choose_rules, find_rule
 from modelscope_cli.rules.rule import Rule
 
 BUDGETS = ("max-params", "max-macs", "max-memory", "expect-output")
@@ -39,9 +39,9 @@ class Settings:
     checkpoint: Path | None = None
     images: tuple[str, ...] = ()
 
-    def rules(self) -> tuple[Rule, ...]:
-        """Return the rules to judge."""
-        return choose_rules(self.select, self.ignore)
+    def rules(self, every: Sequence[Rule] = RULES) -> tuple[Rule, ...]:
+        """Return the rules to judge, of those there are about models, or about data sets."""
+        return choose_rules(self.select, self.ignore, every)
 
 
 def read_settings(
@@ -82,7 +82,7 @@ def read_settings(
     if fail_on is not None:
         settings = replace(settings, fail_on=_severity(fail_on, "--fail-on "))
     settings = replace(settings, baseline=baseline or settings.baseline)
-    settings.rules()
+    settings.rules(EVERY_RULE)
     return settings
 
 
@@ -165,7 +165,7 @@ def _from_table(table: dict[str, Any], path: Path) -> Settings:
             _from_here(path.parent, one) for one in _strings(table, "images", where, "files", "star.png")
         ),
     )
-    settings.rules()
+    settings.rules(EVERY_RULE)
     return settings
 
 

@@ -154,12 +154,18 @@ def progress(description: str, total: int) -> Iterator["Progress | None"]:
     if settings.is_quiet or settings.is_silent or total < 2 or not sys.stderr.isatty():
         yield None
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
+    from rich.text import Text
+
+    class Speed(TextColumn):
+        def render(self, task: Task) -> Text:
+            return Text(f"{task.speed:,.1f}/s" if task.speed else "")
 
     columns: list[Any] = [
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
+        Speed(""),
         TimeRemainingColumn(),
     ]
     with Progress(*columns, console=_console(sys.stderr), transient=True) as bar:

@@ -28,6 +28,8 @@ BENCHMARKS = (
     "stats_time",
     "stats_memory",
     "stats_accuracy",
+    "feed_throughput",
+    "feed_memory",
     "gradients",
     "diff_memory",
     "grid",

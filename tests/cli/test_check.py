@@ -454,3 +454,55 @@ def test_a_broken_project_file(run, cwd, text, quoted, hint):
 def test_other_peoples_project_files_are_left_alone(run, cwd):
     (cwd / "pyproject.toml").write_text("[project]\nname = 'theirs'\n")
     assert "settings:" not in run(f"{HEALTHY} --select MS1").err
+
+
+# A data set, without a model.
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Two folders of drawn images; one image is in both, and one file is empty."""
+    from modelscope_cli.training.shapes import Shapes
+
+    for side, seed in (("train", 1), ("val", 2)):
+        (tmp_path / side).mkdir()
+        images = Shapes(8, seed=seed)
+        for n in range(8):
+            images[n][0].save(tmp_path / side / f"{n}.png")
+    (tmp_path / "val" / "again.png").write_bytes((tmp_path / "train" / "3.png").read_bytes())
+    (tmp_path / "val" / "empty.png").write_bytes(b"")
+    return tmp_path
+
+
+def test_a_folder_without_a_model_is_judged_as_a_data_set(run, photos):
+    assert "passed" in run(f"check {photos}/train -f table").out
+    document = run(f"check {photos}/train --against {photos}/val --json", expect=1).json
+    assert [one["code"] for one in document["findings"]] == ["MS801", "MS804"]
+    assert document["dataset"]["leaks"][0]["images"] == [f"{photos}/train/3.png", f"{photos}/val/again.png"]
+    assert document["model"]["source"] == "images"
+    assert (document["images"], document["dataset"]["against_images"]) == (18, 10)
+    run(f"check {photos}/train --against {photos}/val --ignore MS801,MS804")
+    out = run(f"check {photos}/val -f junit", expect=1).out
+    assert 'tests="10" failures="1"' in out
+    assert "the model" not in out
+    out = run(f"check {photos}/val -f github", expect=1).out
+    assert out.startswith("::error title=MS801 unreadable-images::")
+
+
+def test_options_about_models_are_refused_for_a_data_set(refused, photos):
+    for option in ("--weights none", "-c last.pth", "--seed 1"):
+        message, _ = refused(f"check {photos}/train {option}", 2)
+        assert "is about a model" in message
+    for option in ("--size 32", "--mode train"):
+        message, _ = refused(f"check {photos}/train {option}", 2)
+        assert "is about a model" in message
+    message, _ = refused(f"check {photos}/train --select MS2", 2)
+    assert "names rules about a model" in message
+    message, _ = refused(f"check resnet18 --against {photos}/val", 4)
+    assert "'resnet18' does not exist" in message
+
+
+def test_a_folder_that_holds_weights_is_a_model(refused, tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    message, _ = refused(f"check {tmp_path}", 4)
+    assert "holds no image" not in message

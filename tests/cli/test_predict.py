@@ -158,7 +158,9 @@ def test_rows_come_before_the_last_picture_is_read(run, cwd, samples):
     outcome = run("predict 0.png 1.png 2.png 3.png 4.png {healthy} --top 1 --batch 2 --strict", expect=4)
     assert outcome.column("image") == ["0.png", "1.png", "2.png", "3.png"]
     assert "'4.png'" in outcome.err
-    outcome = run("predict 0.png 1.png 2.png 3.png 4.png {healthy} --top 1 --batch 2 --json", expect=4)
+    outcome = run(
+        "predict 0.png 1.png 2.png 3.png 4.png {healthy} --top 1 --batch 2 --json --strict", expect=4
+    )
     assert outcome.out == ""
 
 

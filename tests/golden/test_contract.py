@@ -33,6 +33,7 @@ LINES = {
     "--hook scale=2@block1.conv1",
     "attack": f"attack {SAMPLES}/star.png {TINY} --steps 1 --hook scale=1@block1.conv1",
     "check": f"check {SAMPLES}/tiny_resnet.py:TinyResNet {SAMPLES}/star.png -w none --max-params 1000",
+    "check_images": f"check {SAMPLES}/readme --against {SAMPLES}/readme",
     "diff": f"diff {SAMPLES}/tiny_resnet.safetensors {SAMPLES}/sick.safetensors",
     "diff_run": f"diff {SAMPLES}/tiny_resnet.py:TinyResNet {SAMPLES}/star.png -c {SAMPLES}/tiny_resnet.safetensors "
     "--tolerance 0 --b-dtype bfloat16 --hook scale=1@block1.conv1",
@@ -40,6 +41,8 @@ LINES = {
     "--box 10,10,90,90 --require border>0 --save-tensors maps.safetensors --size 32 --batch 64 "
     "--hook scale=1@block1.conv1",
     "featuremaps": f"featuremaps {SAMPLES}/star.png {TINY} -l conv --max-channels 2 --hook scale=1@block1.conv1",
+    "featuremaps_top": f"featuremaps {SAMPLES}/star.png {SAMPLES}/harbour.jpg {TINY} -l conv --max-channels 2 "
+    "--top-images 2",
     "grads": f"grads {SAMPLES}/star.png {SAMPLES}/star.png {TINY} --mode train --clip 1 --train-only head "
     "--hook grad:scale=1@head --no-save",
     "lrfind": f"lrfind -m {SAMPLES}/tiny_resnet.py:TinyResNet --steps 12 --pictures 40 --size 16 --batch 4",

@@ -6,16 +6,15 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from modelscope_cli.analysis.activations.attention import NO_ATTENTION
 from modelscope_cli.analysis.activations.attention_maps import capture_attention
-from modelscope_cli.analysis.activations.maps import Exhibit, capture_maps
+from modelscope_cli.analysis.activations.maps import capture_maps, nothing_to_draw
 from modelscope_cli.analysis.results import Results
 from modelscope_cli.analysis.subject import Subject
-from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.analysis.top_images.data_set import MOST_TOP_IMAGES, rank_data_set, refuse_together
+from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.given import as_given
 from modelscope_cli.records.featuremaps import FeatureMapsRecord
 from modelscope_cli.records.keywords import Keywords, check_choice, check_number, spelled_out
-from modelscope_cli.records.naming import label_of, some
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.report import gallery
 from modelscope_cli.report.folder import check_file, write_text
@@ -23,6 +22,8 @@ from modelscope_cli.report.json import render_json
 from modelscope_cli.report.palette import make_palette
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from modelscope_cli.models.request import Model
 
 SCALES = ("channel", "layer")
@@ -42,6 +43,7 @@ def featuremaps(
     cell: int | None = None,
     overlay: bool = False,
     attention: bool = False,
+    top_images: int = 0,
     save_tensors: str | PathLike[str] | None = None,
     hook: str | Sequence[str] = (),
     out: str | PathLike[str] | None = None,
@@ -51,19 +53,23 @@ def featuremaps(
 ) -> FeatureMapsRecord:
     """Return what the layers put out for one image: shapes and ranges; with `out`, a picture of each.
 
-    The forward stops after the last layer that was asked for.
+    The forward stops after the last layer that was asked for. With `top_images`, a data set is gone through, and
+    the record says of every channel which images fire it most, in the middle and least.
 
     Args:
         model: a name or file as on the command line, a module of yours, or what `load` returned.
         inputs: a path, a PIL image or a tensor; None for seeded noise of the model's own size.
         layer, exclude: layer patterns.
         max_channels: show at most this many, evenly chosen, or if `strongest` those of the
-            largest mean |activation|.
+            largest mean |activation|; with `top_images`, of the largest mean over the images.
         scale: whether colours span each `channel`'s own range, or the whole `layer`'s.
         cmap: any matplotlib colour map. `cell`: pixels of a map's long side; None enlarges small ones.
         overlay: blend the maps over the image.
         attention: of the attention inside the layers, a map a head, in the place of what they put out: what the
             class token takes from each place of the image, or, without one, what each place gives on average.
+        top_images: so many images for each of the three groups, 25 at most; 0 looks at one image. `inputs` are then
+            a folder or files. An image counts by the largest value of the channel anywhere in it; of equal ones the
+            first in the list. The middle is that of at most 1,024 images, chosen by a hash of their names.
         save_tensors: save the whole outputs here, as `.safetensors`.
         hook: what changes on the way, as `--hook` takes it.
         out: folder for the pictures and `report.json`; `force`: it need not be empty.
@@ -77,19 +83,30 @@ def featuremaps(
     check_choice("scale", scale, SCALES)
     if cell is not None:
         check_number("cell", cell, 1, 2048)
+    check_number("top_images", top_images, 0, MOST_TOP_IMAGES)
     make_palette(cmap)
     given = as_given(inputs, keywords)
-    given.request.check_one("featuremaps")
+    of_one_image = {
+        "--overlay": overlay,
+        "--attention": attention,
+        "--save-tensors": save_tensors is not None,
+        "--cell": cell is not None,
+        "--scale": scale != SCALES[0],
+        "--cmap": cmap != "viridis",
+    }
+    if top_images:
+        refuse_together(of_one_image)
+    else:
+        given.request.check_one("featuremaps")
     results = Results(out, force)
     if save_tensors is not None:
         check_file(Path(save_tensors), force)
     subject = Subject("featuremaps", model, given, keywords, hook=hook, progress=progress)
     subject.open()
-    if subject.inputs.n_images > 1 and not given.is_noise:
-        raise UsageError(f"one image at a time, {given.name} has {subject.inputs.n_images}", "give one file")
-    image = next(iter(subject.first.pictures), None)
-    if overlay and image is None:
-        raise UsageError("--overlay needs an image to lie over", "leave out --overlay")
+    if top_images:
+        selection = subject.select(layer, exclude)
+        return rank_data_set(subject, selection, top_images, max_channels, strongest, results)
+    image = _only_image(subject, overlay)
     selection = subject.select(layer, exclude)
     module, args = subject.loaded.module, subject.first.args
     interventions = subject.bind().interventions
@@ -115,7 +132,8 @@ def featuremaps(
         never = subject.uncalled(selection, [exhibit.record.name for exhibit in exhibits])
     hooks = subject.conclude()
     if not any(exhibit.maps is not None for exhibit in exhibits):
-        raise _nothing_to_draw(exhibits, never, attention, subject.loaded.info.name)
+        rows = [exhibit.record for exhibit in exhibits]
+        raise nothing_to_draw(rows, never, attention, subject.loaded.info.name)
     record = FeatureMapsRecord(
         run=subject.run(),
         maps=tuple(exhibit.record for exhibit in exhibits),
@@ -140,17 +158,16 @@ def featuremaps(
     return record
 
 
-def _nothing_to_draw(
-    exhibits: Sequence[Exhibit], never: Sequence[str], is_attention: bool, model: str
-) -> CannotRunError:
-    """Say why there is no picture: what was seen cannot be one, or nothing was seen."""
-    if exhibits:
-        first = exhibits[0].record
-        message = f"no selected layer gave anything that can be drawn; {label_of(first)}: {first.problem}"
-    elif any(never):  # the model itself has no name
-        message = f"no selected layer ran: {some(never)}"
-    elif is_attention:
-        message = NO_ATTENTION
-    else:
-        message = "no layer of the model gave a tensor, so there is nothing to draw"
-    return CannotRunError(message, f"modelscope summary {model}")
+def _only_image(subject: Subject, is_overlay: bool) -> "Tensor | None":
+    """Return the image that is looked at, `(3, H, W)` uint8; None of noise and tensors.
+
+    Raises:
+        UsageError: there are several, or none to lay the maps over (exit 2).
+    """
+    if subject.inputs.n_images > 1 and not subject.given.is_noise:
+        message = f"one image at a time, {subject.given.name} has {subject.inputs.n_images}"
+        raise UsageError(message, "give one file, or --top-images 9 to rank the images of all of them")
+    image = next(iter(subject.first.pictures), None)
+    if is_overlay and image is None:
+        raise UsageError("--overlay needs an image to lie over", "leave out --overlay")
+    return image

@@ -7,14 +7,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from modelscope_cli.analysis.activations.attention import NO_ATTENTION
 from modelscope_cli.analysis.places.arrange import by_cells, by_shape
 from modelscope_cli.analysis.places.cells import Cells
 from modelscope_cli.analysis.places.tracker import Tracker
+from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.channels import ChannelFinder
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
 from modelscope_cli.records.featuremaps import FeatureMap
+from modelscope_cli.records.naming import label_of, some
 from modelscope_cli.records.run import Arguments
 
 
@@ -171,9 +174,16 @@ def choose_channels(maps: Tensor, n: int, is_top: bool) -> tuple[int, ...]:
     if maps.ndim == 1 or (n_channels <= n and not is_top):
         return tuple(range(n_channels))  # a vector is one picture whatever its length
     if not is_top:
-        return tuple(int(index) for index in torch.linspace(0, n_channels - 1, n).round())
+        return evenly_chosen(n_channels, n)
     strength = torch.nan_to_num(maps.float()).abs().flatten(1).mean(1)
     return tuple(strength.topk(min(n, n_channels)).indices.tolist())
+
+
+def evenly_chosen(n_channels: int, n: int) -> tuple[int, ...]:
+    """Choose at most `n` channels, evenly spread from the first to the last."""
+    if n_channels <= n:
+        return tuple(range(n_channels))
+    return tuple(int(index) for index in torch.linspace(0, n_channels - 1, n).round())
 
 
 def value_range(maps: Tensor) -> tuple[float, float] | tuple[None, None]:
@@ -184,3 +194,19 @@ def value_range(maps: Tensor) -> tuple[float, float] | tuple[None, None]:
             return low.item(), high.item()
     finite = maps[maps.isfinite()].float()
     return (finite.amin().item(), finite.amax().item()) if finite.numel() else (None, None)
+
+
+def nothing_to_draw(
+    rows: Sequence[FeatureMap], never: Sequence[str], is_attention: bool, model: str
+) -> CannotRunError:
+    """Say why there is no picture: what was seen cannot be one, or nothing was seen."""
+    if rows:
+        first = rows[0]
+        message = f"no selected layer gave anything that can be drawn; {label_of(first)}: {first.problem}"
+    elif any(never):  # the model itself has no name
+        message = f"no selected layer ran: {some(never)}"
+    elif is_attention:
+        message = NO_ATTENTION
+    else:
+        message = "no layer of the model gave a tensor, so there is nothing to draw"
+    return CannotRunError(message, f"modelscope summary {model}")

@@ -112,7 +112,9 @@ def diff(
     )
     if is_run:
         modes = (mode, b_mode or mode)
-        record = comparison.run(as_given(inputs, keywords), modes, hook, hooks, layer, exclude)
+        asked = as_given(inputs, keywords)
+        asked = replace(asked, request=replace(asked.request, is_strict=settings.strict is True))
+        record = comparison.run(asked, modes, hook, hooks, layer, exclude)
     else:
         record = comparison.of_weights()
     if plot is not None:

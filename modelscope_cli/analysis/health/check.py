@@ -6,16 +6,16 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from modelscope_cli.analysis.health.known_findings import known_findings, several, write_baseline
 from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.models.request import ModelRequest, as_request, weights_file
-from modelscope_cli.records.check import CheckRecord, KnownFinding, SourceLine
+from modelscope_cli.records.check import CheckRecord, SourceLine
 from modelscope_cli.records.evidence import Evidence
 from modelscope_cli.records.keywords import MODES, Keywords, check_choice, spelled_out
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo, invocation, versions
 from modelscope_cli.records.safety import KNOWN, Safety
-from modelscope_cli.report.folder import check_file, write_text
-from modelscope_cli.rules.baseline import check_update, compare, read_baseline, render_baseline, updated
+from modelscope_cli.rules.baseline import compare, updated
 from modelscope_cli.rules.judge import fails, judge, needs_of
 from modelscope_cli.rules.settings import read_settings
 
@@ -65,9 +65,9 @@ def check(
     """
     settings = read_settings(
         None,
-        select=_several(select),
-        ignore=_several(ignore),
-        set_=_several(set),
+        select=several(select),
+        ignore=several(ignore),
+        set_=several(set),
         budgets={
             "max-params": max_params,
             "max-macs": max_macs,
@@ -79,7 +79,7 @@ def check(
     )
     check_choice("mode", mode, MODES)
     rules = settings.rules()
-    known = _known(settings.baseline, update_baseline, progress or SILENT)
+    known = known_findings(settings.baseline, update_baseline, progress or SILENT)
 
     needs = needs_of(rules, settings.thresholds)
     safety = _scan(model, keywords) if "safety" in needs else None
@@ -94,7 +94,7 @@ def check(
         examined = _Examined(_unloaded(safety.file), evidence)
     findings, infos = judge(rules, settings.thresholds, replace(examined.evidence, safety=safety))
     if settings.baseline is not None and update_baseline:
-        known = _update_baseline(settings.baseline, updated(known, findings, infos), progress or SILENT)
+        known = write_baseline(settings.baseline, updated(known, findings, infos), progress or SILENT)
     findings, gone = compare(findings, known, infos)
     findings = tuple(replace(one, made_at=examined.made_at(one.layer)) for one in findings)
     record = CheckRecord(
@@ -184,33 +184,3 @@ def _unloaded(file: str) -> Run:
         versions=versions(),
         elapsed_ms=invoked.elapsed_ms,
     )
-
-
-def _several(given: Any) -> Any:
-    return (given,) if isinstance(given, str) else given
-
-
-def _known(path: Path | None, is_update: bool, progress: Progress) -> tuple[KnownFinding, ...]:
-    """Read the baseline; one that is to be written need not be there yet."""
-    if is_update:
-        check_update(path)
-    if path is None:
-        return ()
-    if is_update:
-        check_file(path, is_forced=True)
-        if not path.exists():
-            return ()
-    known = read_baseline(path)
-    if known and not is_update and all(one.value is None for one in known):
-        progress.note(f"{path} keeps no values, so what grows worse stays known; --update-baseline adds them")
-    return known
-
-
-def _update_baseline(
-    path: Path, known: tuple[KnownFinding, ...], progress: Progress
-) -> tuple[KnownFinding, ...]:
-    """Write the baseline, and return it."""
-    write_text(path, render_baseline(known))
-    n = "1 finding is" if len(known) == 1 else f"{len(known)} findings are"
-    progress.note(f"wrote {path}: {n} known from now on")
-    return known

@@ -22,7 +22,7 @@ from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.torch_private import arguments_of, base_of, operators_shown_to
 from modelscope_cli.records.run import Arguments
 
-_KEEPS = {
+KEEPS = {
     "clone",
     "_to_copy",
     "detach",
@@ -32,8 +32,8 @@ _KEEPS = {
     "dequantize",
     "quantize_per_tensor",
 }
-_RESHAPES = {"view", "_unsafe_view", "reshape", "_reshape_alias"}
-_MOVES = {
+RESHAPES = {"view", "_unsafe_view", "reshape", "_reshape_alias"}
+MOVES = {
     *(
         "permute",
         "transpose",
@@ -53,7 +53,7 @@ _PICKS = {"select", "slice", "index", "gather", "index_select"}  # which may lea
 _SLIDES = re.compile(r"conv|pool|upsample|pad\dd")
 _SAME_PLACES = re.compile(r"norm|softmax|dropout|hardswish|prelu|log_sigmoid|rsub|floor_divide|bernoulli")
 _PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}  # where the first factor stands
-_SOFTMAX = {"_softmax", "_safe_softmax", "softmax"}
+SOFTMAX = {"_softmax", "_safe_softmax", "softmax"}
 
 
 class Tracker:
@@ -134,9 +134,9 @@ class Tracker:
         if name in _PRODUCTS:
             start = _PRODUCTS[name]
             return self._product(args[start], args[start + 1], result)
-        if name in _KEEPS or (name in _RESHAPES and first is not None):
+        if name in KEEPS or (name in RESHAPES and first is not None):
             return first.reshaped(result.shape) if first else None
-        if name in _MOVES:
+        if name in MOVES:
             return self._move(name, operator, args, kwargs, result)
         if name == "copy":
             return self._copy(args[0], args[1])
@@ -269,7 +269,7 @@ class Tracker:
             columns = [one.columns for one in known if one.columns is not None]
             weights = next((one.weights for one in known if one.weights is not None), None)
             found = Places(cells, joined(columns, result.shape) if columns else None, weights)
-        if name in _SOFTMAX:
+        if name in SOFTMAX:
             keys = found.columns or nowhere(result.shape)
             found = replace(found, weights=self._weigh(result, args[1], found.cells, keys))
         return found

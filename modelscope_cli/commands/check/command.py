@@ -1,6 +1,6 @@
 """`modelscope check`."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -33,14 +33,16 @@ def check(
     ] = opt.Mode.auto,
     loading: own.LoadingOptions = own.LOADING,
     inputs: groups.InputOptions = groups.INPUT,
+    dataset: own.DatasetOptions = own.DATASET,
     output: own.CheckOutputOptions = own.OUTPUT,
 ) -> int:
-    """Judge a model by rules, and exit with 1 if one is broken; see `modelscope rules`.
+    """Judge a model, or a data set, by rules, and exit with 1 if one is broken; see `modelscope rules`.
 
     Weights, activations, gradients, structure, budgets and predictions: each rule has a code, a threshold with its
-    source, and a hint. Images are better than the noise that is taken without them. The table tool.modelscope of
-    the nearest pyproject.toml sets model, checkpoint, images, select, ignore, thresholds, fail-on, baseline and the
-    budgets; what is typed wins.
+    source, and a hint. Images are better than the noise that is taken without them. A folder without a model is
+    judged as a data set: copies, broken, odd, dark, flat and blurred images, and images that another has, too.
+    The table tool.modelscope of the nearest pyproject.toml sets model, checkpoint, images, select, ignore,
+    thresholds, fail-on, baseline and the budgets; what is typed wins.
 
     Examples:
 
@@ -49,6 +51,8 @@ def check(
       modelscope check resnet18 --weights none --max-params 25M --max-macs 5G --expect-output 1,1000
 
       modelscope check resnet18 --weights none --select MS1,MS4 --format github
+
+      modelscope check demo/shapes --against demo --fail-on warning
     """
     from modelscope_cli.commands.check.github import append_summary, render_github
     from modelscope_cli.commands.check.junit import render_junit
@@ -62,23 +66,23 @@ def check(
     settings = rules.settings()
     if settings.project is not None:
         PROGRESS.note(f"settings: {settings.project}")
-    model, images = loading.take(first, images, settings)
-    if not images and not inputs.input_shape:
-        images = list(settings.images)
+    judged: dict[str, Any] = {
+        **{"select": settings.select, "ignore": settings.ignore, "set": settings.thresholds},
+        **{"fail_on": settings.fail_on, "baseline": settings.baseline, "progress": PROGRESS},
+        "update_baseline": rules.update_baseline,
+    }
+    folders = dataset.take(first, images, settings, loading, inputs)
     refused = None
     try:
-        record = ms.check(
-            loading.completed(model, settings).request(model),
-            inputs.request(images, loading.seed),
-            select=settings.select,
-            ignore=settings.ignore,
-            set=settings.thresholds,
-            fail_on=settings.fail_on,
-            baseline=settings.baseline,
-            update_baseline=rules.update_baseline,
-            mode=mode,
-            progress=PROGRESS,
-        )
+        if folders:
+            own.refuse_mode(mode)
+            record = ms.check_images(folders, against=dataset.against or (), **judged)
+        else:
+            model, images = loading.take(first, images, settings)
+            if not images and not inputs.input_shape:
+                images = list(settings.images)
+            asked = loading.completed(model, settings).request(model), inputs.request(images, loading.seed)
+            record = ms.check(*asked, mode=mode, **judged)
     except ModelscopeError as error:
         if not isinstance(error.record, CheckRecord):
             raise

@@ -40,7 +40,8 @@ def render_junit(record: CheckRecord) -> str:
 
 
 def _line(finding: Finding) -> str:
-    return plain(f"{finding.layer or 'the model'}: {finding.message}") + (" (known)" if finding.known else "")
+    whole = "the images" if finding.code.startswith("MS8") else "the model"
+    return plain(f"{finding.layer or whole}: {finding.message}") + (" (known)" if finding.known else "")
 
 
 def _lines(findings: list[Finding], rule: RuleInfo) -> str:

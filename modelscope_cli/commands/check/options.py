@@ -1,11 +1,13 @@
 """The options that only `check` has, in groups."""
 
-from dataclasses import dataclass, replace
+import os
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
+from modelscope_cli.errors import UsageError
 from modelscope_cli.shell import completion
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell.named_model import SameModelOpt, names_learner, names_model, take_model
@@ -160,6 +162,79 @@ class LoadingOptions(groups.LoadOptions):
 
 
 @dataclass(frozen=True, slots=True)
+class DatasetOptions:
+    """What a data set is held against."""
+
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--against",
+            metavar="FOLDER",
+            help="Another data set, which is to have no image in common with the first (repeatable).",
+            rich_help_panel="Data set",
+        ),
+    ] = None
+
+    def take(
+        self,
+        first: str | None,
+        images: list[str] | None,
+        settings: "Settings",
+        loading: LoadingOptions,
+        inputs: groups.InputOptions,
+    ) -> list[str]:
+        """Return the words that name a data set; none where a model is to be judged.
+
+        It is a data set where --against is given, where all rules that are selected are about data sets, or where
+        the first word is a folder, a list or a shard, and nobody names a model.
+
+        Raises:
+            UsageError: an option that is about models (exit 2).
+        """
+        words = [word for word in (first, *(images or ())) if word is not None]
+        is_selected = bool(settings.select) and all(
+            code.upper().startswith("MS8") for code in settings.select
+        )
+        has_model = loading.model is not None or settings.model is not None
+        if not (self.against or is_selected or (words and not has_model and is_data_set(words[0]))):
+            return []
+        for typed, default in ((loading, LOADING), (inputs, groups.INPUT)):
+            for field in fields(typed):
+                is_typed = getattr(typed, field.name) != getattr(default, field.name)
+                if is_typed and field.name != "offline":  # which may be set for every command
+                    option = f"--{field.name.replace('_', '-')}"
+                    message = f"'{option}' is about a model, and a data set is judged here"
+                    raise UsageError(message, f"leave out {option}")
+        if not words:
+            raise UsageError("missing argument: the folder of images", "modelscope check photos/")
+        return words
+
+
+def refuse_mode(mode: str) -> None:
+    """Refuse to run a data set in a mode.
+
+    Raises:
+        UsageError: one was typed (exit 2).
+    """
+    if mode != "auto":
+        raise UsageError(
+            f"'--mode {mode}' is about a model, and a data set is judged here", "leave out --mode"
+        )
+
+
+def is_data_set(word: str) -> bool:
+    """Tell a folder of images, a list or a shard from a model; what holds weights or a config is a model."""
+    from modelscope_cli.checkpoints.file_type import CHECKPOINT_SUFFIXES
+
+    if word.startswith("@") or word.lower().endswith(".tar"):
+        return os.path.exists(word.removeprefix("@"))
+    if not os.path.isdir(word):
+        return False
+    names = [Path(name.lower()) for name in os.listdir(word)]
+    return not any(name.name == "config.json" or name.suffix in CHECKPOINT_SUFFIXES for name in names)
+
+
+@dataclass(frozen=True, slots=True)
 class CheckOutputOptions(groups.OutputOptions):
     """How the result is shown; two formats are for build servers."""
 
@@ -175,4 +250,4 @@ class CheckOutputOptions(groups.OutputOptions):
     ] = "auto"
 
 
-RULES, LOADING, OUTPUT = RuleOptions(), LoadingOptions(), CheckOutputOptions()
+RULES, LOADING, OUTPUT, DATASET = RuleOptions(), LoadingOptions(), CheckOutputOptions(), DatasetOptions()

@@ -1,7 +1,11 @@
 """The table of `check`: what was found, and what was not judged."""
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 from modelscope_cli.records.check import CheckRecord, Finding
-from modelscope_cli.records.naming import some
+from modelscope_cli.records.dataset import DatasetReport
+from modelscope_cli.records.naming import counted, some
 from modelscope_cli.report import numbers
 from modelscope_cli.report.input_facts import input_facts
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
@@ -34,11 +38,20 @@ COLUMNS = (
 )
 
 
+# Of a data set what is found is in an image.
+_OF_IMAGES = tuple(
+    replace(column, title="image", text=lambda r: r.layer or "the images")
+    if column.key == "layer"
+    else column
+    for column in COLUMNS
+)
+
+
 def check_sheet(record: CheckRecord, columns: str | None = None) -> Sheet:
     """Lay out the findings, errors first, with a hint for every rule that fired."""
     return Sheet(
         title=f"{_subject(record)}: {_verdict(record)}",
-        columns=choose_columns(COLUMNS, columns),
+        columns=choose_columns(COLUMNS if record.dataset is None else _OF_IMAGES, columns),
         rows=record.findings,
         facts=_facts(record),
         is_dim=lambda row: row.known,
@@ -52,9 +65,13 @@ def verdict(record: CheckRecord) -> str:
     hints = {finding.code: finding.hint for finding in record.findings if not finding.known}
     for code, hint in hints.items():
         found = [one for one in record.findings if one.code == code and not one.known]
-        lines += [f"{code} {one.severity}: {one.layer or 'the model'}: {one.message}" for one in found]
+        lines += [f"{code} {one.severity}: {one.layer or _whole(record)}: {one.message}" for one in found]
         lines.append(f"      hint: {hint}")
     return "\n".join([*lines, sentence(record)])
+
+
+def _whole(record: CheckRecord) -> str:
+    return "the model" if record.dataset is None else "the images"
 
 
 def sentence(record: CheckRecord) -> str:
@@ -71,6 +88,9 @@ def sentence(record: CheckRecord) -> str:
 
 def _subject(record: CheckRecord) -> str:
     model, given = record.run.model, record.run.input
+    if record.dataset is not None:
+        against = f", against {', '.join(record.dataset.against)}" if record.dataset.against else ""
+        return f"{model.name}{against} ({counted(record.images, 'image')})"
     images = f"{record.images} image" + ("s" if record.images != 1 else "")
     what = images if given and given.source == "image" else given.source if given else "nothing"
     return (
@@ -94,12 +114,29 @@ def _counted(record: CheckRecord) -> str:
     return ", ".join(parts)
 
 
+def _dataset_facts(report: DatasetReport) -> Iterator[tuple[str, str]]:
+    """Say how large the images are, and how many are broken or copies."""
+    if report.width is not None and report.height is not None:
+        sides = (("least", "{0.least}"), ("median", "{0.median}"), ("most", "{0.most}"))
+        words = (f"{name} {text.format(report.width)} x {text.format(report.height)}" for name, text in sides)
+        yield "width x height", ", ".join(words)
+    broken = sum(kind.count for kind in report.broken)
+    parts = [
+        f"{broken:,} broken",
+        counted(len(report.identical), "group") + " of identical images",
+        counted(len(report.alike), "group") + " that look alike",
+    ]
+    yield "images", f"{report.images:,}, {', '.join(parts)}"
+    yield "speed", f"{report.images_per_second:,.0f} images a second"
+
+
 def _facts(record: CheckRecord) -> tuple[tuple[str, str], ...]:
     hints = {finding.code: finding.hint for finding in record.findings if not finding.known}
     facts = list(hints.items())
     n_judged = sum(rule.judged for rule in record.rules)
     facts.append(("result", sentence(record)))
     facts += input_facts(record.inputs)
+    facts += _dataset_facts(record.dataset) if record.dataset is not None else ()
     facts.append(("judged", f"{n_judged} of {len(record.rules)} rules"))
     reasons: dict[str, list[str]] = {}
     for rule in record.rules:
@@ -109,6 +146,6 @@ def _facts(record: CheckRecord) -> tuple[tuple[str, str], ...]:
     if record.baseline:
         facts.append(("baseline", record.baseline))
     if record.gone:
-        words = some((f"{one.code} {one.layer or 'the model'}" for one in record.gone), 5)
+        words = some((f"{one.code} {one.layer or _whole(record)}" for one in record.gone), 5)
         facts.append(("gone", f"{words}; --update-baseline takes out of the baseline what is mended"))
     return tuple(facts)

@@ -1,7 +1,7 @@
 """The columns of `featuremaps`."""
 
 from modelscope_cli.records.featuremaps import FeatureMap, FeatureMapsRecord
-from modelscope_cli.records.naming import label_of
+from modelscope_cli.records.naming import counted, label_of
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import hook_facts, not_called_facts
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
@@ -18,13 +18,32 @@ _COLUMNS = (
 )
 
 
-def featuremaps_columns(has_notes: bool) -> tuple[Column, ...]:
+_CHANNEL_COLUMNS = (
+    Column("name", "channel", lambda r: f"{label_of(r)}[{r.channel}]", is_number=False, rank=0),
+    Column("type", "type", lambda r: r.type, is_number=False, rank=5, is_shown=False),
+    Column("channel", "channel", lambda r: r.channel, is_shown=False),
+    Column("best", "largest", lambda r: r.best, lambda r: numbers.number(r.best), rank=0),
+    Column("best_image", "in", lambda r: r.best_image, is_number=False, rank=1),
+    Column("median", "median", lambda r: r.median, lambda r: numbers.number(r.median), rank=2),
+    Column(
+        "above_half", "above half", lambda r: r.above_half, lambda r: numbers.percent(r.above_half), rank=2
+    ),
+    Column("file", "file", lambda r: r.file, lambda r: r.file or r.problem, is_number=False, rank=3),
+    Column("problem", "problem", lambda r: r.problem, is_number=False, is_shown=False),
+)
+
+
+def featuremaps_columns(has_notes: bool, is_of_channels: bool = False) -> tuple[Column, ...]:
     """All columns of `featuremaps`; the notes are left out of a person's table where there are none."""
+    if is_of_channels:
+        return _CHANNEL_COLUMNS
     return (*_COLUMNS, Column("note", "note", lambda r: r.note, is_number=False, rank=4, is_shown=has_notes))
 
 
 def featuremaps_sheet(record: FeatureMapsRecord, columns: str | None = None) -> Sheet:
-    """List the pictures that were written, in execution order."""
+    """List the pictures that were written, in execution order; of a data set the channels."""
+    if record.top_images:
+        return _channels_sheet(record, columns)
     facts = [*hook_facts(record.hooks)]
     if record.out_dir is not None:
         sheet = f"{record.out_dir}/{record.contact_sheet}"
@@ -39,6 +58,25 @@ def featuremaps_sheet(record: FeatureMapsRecord, columns: str | None = None) -> 
     )
 
 
+def _channels_sheet(record: FeatureMapsRecord, columns: str | None) -> Sheet:
+    """Say what fires each channel, and of each layer what a value of it sees."""
+    facts = [*hook_facts(record.hooks)]
+    if record.out_dir is not None:
+        facts = [("folder", record.out_dir), *facts]
+    facts += [(label_of(layer), layer.note or layer.problem or "") for layer in record.maps]
+    facts.append(("images", numbers.count(record.images)))
+    if record.sampled < record.images:
+        facts.append(("median, above half", f"of {numbers.count(record.sampled)} images, chosen by name"))
+    return Sheet(
+        title=_title(record),
+        columns=choose_columns(featuremaps_columns(False, True), columns),
+        rows=record.channels,
+        facts=(*facts, *not_called_facts(record.not_called)),
+        is_dim=lambda row: not row.most,
+        is_bad=lambda row: bool(row.problem),
+    )
+
+
 def _is_missing(row: FeatureMap) -> bool:
     return row.file is None
 
@@ -46,6 +84,8 @@ def _is_missing(row: FeatureMap) -> bool:
 def _title(record: FeatureMapsRecord) -> str:
     model, given = record.run.model, record.run.input
     what = (", ".join(given.files) or given.source) if given else ""
+    if record.top_images:
+        what = counted(record.images, "image")
     return (
         f"{model.name} ({model.class_name}, weights {model.weights.resolved}) on {what}, {record.run.device}"
     )

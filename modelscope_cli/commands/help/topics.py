@@ -20,7 +20,8 @@ _ABOUT_MODEL = (
     "A model is named by the first word or by --model. A word that is both a model and a file is the file."
 )
 _INPUT = (
-    "Without images, a model is run on seeded noise of its own size. Images are files, folders, globs, or '-' for "
+    "Without images, a model is run on seeded noise of its own size. Images are files, folders, globs, @list.txt "
+    "(a path a line), .tar shards, or '-' for "
     "standard input; one .pt, .npy or .safetensors file holds the tensors of one forward. Images are prepared as "
     "the weights say, and as for ImageNet where nothing says anything."
 )

@@ -28,8 +28,7 @@ def predict(
         list[str] | None,
         typer.Argument(
             metavar="IMAGE",
-            help="Image files, folders, globs, @list.txt, .tar shards, '-' for standard input, or one .pt, .npy or "
-            ".safetensors file.",
+            help="Images: files, folders, globs, @list.txt, .tar shards, '-'; or one .pt, .npy, .safetensors file.",
         ),
     ] = None,
     top: Annotated[
@@ -77,10 +76,7 @@ def predict(
     where = output.begin()
     named, images = model.take("predict", first, images)
     need_images("predict", images or input or ())
-    asked = (
-        model.request(named),
-        prepared.request(images, model.seed, batch=batch, named=input, workers=workers),
-    )
+    asked = model.request(named), prepared.request(images, model.seed, None, batch, input, workers)
     if doctor:
         own.refuse_idle(given, against, top, hook)
         _doctor(asked, given.labels, where, output.columns)

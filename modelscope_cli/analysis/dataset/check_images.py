@@ -1,0 +1,103 @@
+"""`check DIR`: from folders of images to the findings of the rules about them."""
+
+from collections.abc import Mapping, Sequence
+from os import PathLike, fspath
+from pathlib import Path
+
+from modelscope_cli.analysis.dataset.examine import examine_images
+from modelscope_cli.analysis.health.known_findings import known_findings, several, write_baseline
+from modelscope_cli.errors import UsageError
+from modelscope_cli.records.check import CheckRecord
+from modelscope_cli.records.evidence import Evidence
+from modelscope_cli.records.keywords import spelled_out
+from modelscope_cli.records.progress import SILENT, Progress
+from modelscope_cli.records.run import InputInfo, ModelInfo, Run, WeightsInfo, invocation
+from modelscope_cli.rules.baseline import compare, updated
+from modelscope_cli.rules.dataset import RULES
+from modelscope_cli.rules.judge import fails, judge
+from modelscope_cli.rules.settings import read_settings
+
+Folders = str | PathLike[str] | Sequence[str | PathLike[str]]
+_ALIKE = "MS803"
+_MOST_FILES = 1000  # named in the record
+
+
+@spelled_out
+def check_images(
+    images: Folders,
+    *,
+    against: Folders = (),
+    select: str | Sequence[str] = (),
+    ignore: str | Sequence[str] = (),
+    set: Mapping[str, float | str] | Sequence[str] = (),
+    fail_on: str = "error",
+    baseline: str | PathLike[str] | None = None,
+    update_baseline: bool = False,
+    progress: Progress | None = None,
+) -> CheckRecord:
+    """Judge a data set by rules, without a model: copies, leaks, what is broken, odd, dark, flat or blurred.
+
+    Every image is read and decoded once, at a short side of 128 pixels; some 130 bytes are kept of each.
+
+    Args:
+        images: folders, globs, lists (`@files.txt`) or shards.
+        against: another data set, which has to have no image in common with the first.
+        select, ignore, set, fail_on, baseline, update_baseline: as of `check`, with the rules `MS8`.
+
+    Raises:
+        UsageError: a rule, a threshold or a glob that means nothing (exit 2 on the command line).
+        CannotRunError: a folder holds no image, or the baseline cannot be read or written (exit 4).
+    """
+    folders, others = _words(images), _words(against)
+    if not folders:
+        raise UsageError("there is no folder of images to check", "modelscope check photos/")
+    progress = progress or SILENT
+    settings = read_settings(
+        None,
+        select=several(select),
+        ignore=several(ignore),
+        set_=several(set),
+        fail_on=fail_on,
+        baseline=Path(baseline) if baseline is not None else None,
+    )
+    rules = settings.rules(RULES)
+    invoked = invocation()
+    known = known_findings(settings.baseline, update_baseline, progress)
+    least = settings.thresholds.get(_ALIKE, next(rule.threshold for rule in RULES if rule.code == _ALIKE))
+    evidence = examine_images(folders, others, float(least or 0), progress)
+    findings, infos = judge(rules, settings.thresholds, Evidence(is_real=True, dataset=evidence))
+    if settings.baseline is not None and update_baseline:
+        known = write_baseline(settings.baseline, updated(known, findings, infos), progress)
+    findings, gone = compare(findings, known, infos)
+    report = evidence.report
+    run = Run.of(
+        "check",
+        ModelInfo("images", ", ".join(folders), "data set", WeightsInfo("none", "none", "none")),
+        InputInfo(
+            "image",
+            (),
+            tuple(evidence.names[:_MOST_FILES]),
+            n_files=report.images,
+            broken=report.broken,
+        ),
+        device="none",
+        dtype="none",
+        seed=0,
+        invoked=invoked,
+    )
+    return CheckRecord(
+        run=run,
+        findings=findings,
+        rules=infos,
+        passed=not fails(findings, settings.fail_on),
+        fail_on=settings.fail_on,
+        mode="none",
+        images=report.images,
+        baseline=str(settings.baseline) if settings.baseline else None,
+        gone=gone,
+        dataset=report,
+    )
+
+
+def _words(given: Folders) -> tuple[str, ...]:
+    return (fspath(given),) if isinstance(given, str | PathLike) else tuple(fspath(one) for one in given)

@@ -1,0 +1,225 @@
+"""Go through the images of one or two data sets once, and gather what the rules look at."""
+
+import hashlib
+import os
+import time
+from array import array
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from modelscope_cli.analysis.dataset.copies import Pair, equal_rows, find_alike, groups_of
+from modelscope_cli.analysis.dataset.images import ImageTable
+from modelscope_cli.analysis.dataset.look import Look, look_at
+from modelscope_cli.inputs.broken import Broken, BrokenImageError, BrokenImages
+from modelscope_cli.inputs.files import find_pictures
+from modelscope_cli.inputs.listing import FileList, PictureFile
+from modelscope_cli.inputs.picture import decode, strict_pillow
+from modelscope_cli.records.dataset import (
+    ALIKE,
+    BYTES,
+    PIXELS,
+    CopyGroup,
+    DatasetEvidence,
+    DatasetReport,
+    spread_of,
+)
+from modelscope_cli.records.progress import Progress
+
+_MOST_THREADS = 4  # Pillow decodes beside Python; more of them wait for the disk and for each other
+_WINDOW = 256  # images under way
+_SAME_PIXELS = 0.9  # from this likeness on, two images of one size are held against each other pixel by pixel
+_PLAIN = 0.02  # with less contrast nothing is alike or not
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """The images of both sides, in one list.
+
+    Attributes:
+        n_first: so many are of the first side.
+        roots: the folder that was typed for each run of images, None of lists and the like, and the number of the
+            image behind its last.
+    """
+
+    files: FileList
+    n_first: int
+    roots: tuple[tuple[Path | None, int], ...]
+
+    def label(self, number: int) -> str | None:
+        """Return the folder that an image lies in below the one that was typed; None where it lies in that."""
+        root = next(root for root, end in self.roots if number < end)
+        parent = Path(self.files[number].name).parent
+        return parent.name if root is not None and parent != root else None
+
+
+def examine_images(
+    folders: Sequence[str], against: Sequence[str], least_alike: float, progress: Progress
+) -> DatasetEvidence:
+    """Look at every image once.
+
+    Args:
+        least_alike: share of their edges that two images have in common to be alike.
+
+    Raises:
+        UsageError, CannotRunError: words that name no images (exit 2, 4).
+    """
+    listed = _list(folders, against, progress)
+    table, broken = ImageTable(), BrokenImages()
+    started = time.perf_counter()
+    looks = progress.track(_looks(listed.files), "images", len(listed.files))
+    for number, look in enumerate(looks):
+        table.add(look)
+        if look.kind:
+            broken.take(number, [Broken(number, listed.files[number].name, look.kind)])
+    speed = len(table) / max(time.perf_counter() - started, 1e-9)
+    good = table.good().tolist()
+    identical, alike = _find_copies(table, listed, least_alike)
+    groups = _Groups(listed, identical, alike)
+    report = DatasetReport(
+        folders=tuple(folders),
+        against=tuple(against),
+        images=len(table),
+        against_images=len(table) - listed.n_first,
+        broken=broken.kinds(),
+        identical=tuple(groups.on_one_side(identical)),
+        alike=tuple(groups.on_one_side(alike)),
+        leaks=tuple(groups.leaks()),
+        conflicts=tuple(groups.conflicts()),
+        width=spread_of(table.width[n] for n in good),
+        height=spread_of(table.height[n] for n in good),
+        images_per_second=round(speed, 1),
+    )
+    return DatasetEvidence(
+        report=report,
+        names=_Names(listed.files, good),
+        **{name: array(column.typecode, (column[n] for n in good)) for name, column in table.figures()},
+        has_labels=any(listed.label(n) is not None for n in range(len(table))),
+    )
+
+
+class _Names(Sequence[str]):
+    """The names of some files, made when asked for."""
+
+    def __init__(self, files: FileList, numbers: Sequence[int]) -> None:
+        self._files, self._numbers = files, numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            return [self._files[number].name for number in self._numbers[at]]
+        return self._files[self._numbers[at]].name
+
+
+def _list(folders: Sequence[str], against: Sequence[str], progress: Progress) -> _Listed:
+    files: list[PictureFile] = []
+    roots: list[tuple[Path | None, int]] = []
+    n_first = 0
+    for n, word in enumerate((*folders, *against)):
+        found = find_pictures([word])
+        for note in found.notes:
+            progress.note(note)
+        for warning in found.warnings:
+            progress.warn(warning.message)
+        files += found.files
+        roots.append((Path(word) if os.path.isdir(word) else None, len(files)))
+        n_first = len(files) if n < len(folders) else n_first
+    return _Listed(FileList(files), n_first, tuple(roots))
+
+
+def _looks(files: FileList) -> Iterator[Look]:
+    """Look at the images in order, several at a time."""
+    n_threads = min(_MOST_THREADS, os.cpu_count() or 1)
+    each = iter(files)
+    with strict_pillow(), ThreadPoolExecutor(n_threads) as pool:
+        while window := list(islice(each, _WINDOW)):
+            yield from pool.map(look_at, window)
+
+
+def _find_copies(table: ImageTable, listed: _Listed, least: float) -> tuple[list[Pair], list[Pair]]:
+    """Return the pairs of images with the same pixels, and the pairs of those that are only alike."""
+    good = table.good()
+    same = equal_rows(table.rows("sha256")[good], good)
+    identical = [Pair(group[0], other, 1.0, BYTES) for group in same for other in group[1:]]
+    copies = {pair.second for pair in identical}
+    firsts = good[[n not in copies and table.contrast[n] >= _PLAIN for n in good.tolist()]]
+    alike: list[Pair] = []
+    pixels = _Pixels(listed.files)
+    for pair in find_alike(table, firsts, least):
+        is_one_size = (table.width[pair.first], table.height[pair.first]) == (
+            table.width[pair.second],
+            table.height[pair.second],
+        )
+        if is_one_size and pair.alike >= _SAME_PIXELS and pixels.are_equal(pair.first, pair.second):
+            identical.append(replace(pair, alike=1.0, how=PIXELS))
+        else:
+            alike.append(pair)
+    return identical, alike
+
+
+class _Pixels:
+    """Holds decoded images against each other by a hash of their pixels, each decoded once."""
+
+    def __init__(self, files: FileList) -> None:
+        self._files = files
+        self._known: dict[int, bytes] = {}
+
+    def are_equal(self, first: int, second: int) -> bool:
+        return self._hash(first) == self._hash(second)
+
+    def _hash(self, number: int) -> bytes:
+        if number not in self._known:
+            try:
+                pixels = decode(self._files[number], "RGB").tobytes()
+            except BrokenImageError:  # it has changed since it was looked at
+                pixels = os.urandom(16)
+            self._known[number] = hashlib.sha256(pixels).digest()
+        return self._known[number]
+
+
+class _Groups:
+    """Turns pairs of numbers into groups of names."""
+
+    def __init__(self, listed: _Listed, identical: Sequence[Pair], alike: Sequence[Pair]) -> None:
+        self._listed = listed
+        self._every = groups_of([*identical, *alike])
+
+    def on_one_side(self, pairs: Sequence[Pair]) -> Iterator[CopyGroup]:
+        """Give the groups of two images or more on the same side."""
+        for group in groups_of(pairs):
+            numbers = _numbers(group)
+            for side in (True, False):
+                members = [n for n in numbers if (n < self._listed.n_first) == side]
+                if len(members) > 1:
+                    yield self._group(group, members)
+
+    def leaks(self) -> Iterator[CopyGroup]:
+        """Give the groups with images on both sides: the first of the first side, then those of the second."""
+        for group in self._every:
+            first, *others = _numbers(group)
+            others.sort(key=lambda n: (n < self._listed.n_first, n))
+            if first < self._listed.n_first <= others[0]:
+                yield self._group(group, [first, *others])
+
+    def conflicts(self) -> Iterator[CopyGroup]:
+        """Give the groups whose images lie in folders of different classes."""
+        for group in self._every:
+            made = self._group(group, _numbers(group))
+            if len(made.labels) > 1:
+                yield made
+
+    def _group(self, pairs: Sequence[Pair], numbers: Sequence[int]) -> CopyGroup:
+        files = self._listed.files
+        least = min(pair.alike for pair in pairs)
+        labels = dict.fromkeys(label for n in numbers if (label := self._listed.label(n)) is not None)
+        how = max((pair.how for pair in pairs), key=(BYTES, PIXELS, ALIKE).index)
+        return CopyGroup(how, tuple(files[n].name for n in numbers), round(least, 3), tuple(labels))
+
+
+def _numbers(pairs: Sequence[Pair]) -> list[int]:
+    return sorted({n for pair in pairs for n in (pair.first, pair.second)})

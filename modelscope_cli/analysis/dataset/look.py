@@ -1,0 +1,109 @@
+"""What one image is like: read once, decoded once, reduced to a few dozen bytes."""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from modelscope_cli.errors import CannotRunError
+from modelscope_cli.inputs.broken import UNREADABLE, BrokenImageError
+from modelscope_cli.inputs.listing import PictureFile
+from modelscope_cli.inputs.picture import decode_gray
+from modelscope_cli.paths import refuse_endless
+
+SHORT_SIDE = 128  # pixels: at this size everything is measured
+COARSE, FINE = 8, 16  # means a side
+COARSE_BYTES, FINE_BYTES = 2 * COARSE**2 // 8, 2 * FINE**2 // 8
+# A step of less than this share of the standard deviation is none: there noise and compression decide.
+_STEP = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What is kept of one image.
+
+    Attributes:
+        sha256: of the bytes of the file; empty where they cannot be read.
+        kind: why it cannot be decoded, in the words of `inputs.broken`; empty where it can: then the rest holds.
+        width, height: in pixels, turned the way its EXIF data says.
+        coarse, fine: where it gets brighter, in 128 and in 512 bits; see `gradient_hash`.
+        light: the brightness that 99 % of the pixels do not exceed, 0..1.
+        contrast: the standard deviation of the brightness, 0..0.5.
+        sharpness: the standard deviation of its Laplacian over its contrast: a change of brightness or contrast
+            leaves it as it is, and blur makes it small. 0 where there is no contrast.
+    """
+
+    sha256: bytes
+    kind: str = ""
+    width: int = 0
+    height: int = 0
+    coarse: bytes = bytes(COARSE_BYTES)
+    fine: bytes = bytes(FINE_BYTES)
+    light: float = 0.0
+    contrast: float = 0.0
+    sharpness: float = 0.0
+
+
+def look_at(file: PictureFile) -> Look:
+    """Read and decode one image; what is broken is not raised but said. Only inside `strict_pillow`."""
+    try:
+        content = _read(file)
+    except BrokenImageError as error:
+        return Look(b"", error.kind)
+    except (OSError, CannotRunError):
+        return Look(b"", UNREADABLE)
+    digest = hashlib.sha256(content).digest()
+    try:
+        gray, (width, height) = decode_gray(PictureFile(file.name, content), SHORT_SIDE)
+    except BrokenImageError as error:
+        return Look(digest, error.kind)
+    light, contrast = _brightness(gray)
+    hashes = gradient_hash(gray, COARSE), gradient_hash(gray, FINE)
+    return Look(digest, "", width, height, *hashes, light, contrast, _sharpness(gray, contrast))
+
+
+def _read(file: PictureFile) -> bytes:
+    content = file.read()
+    if content is not None:
+        return content
+    refuse_endless(file.name)
+    with open(file.name, "rb") as stream:
+        return stream.read()
+
+
+def _brightness(gray: Image.Image) -> tuple[float, float]:
+    """Return the 99th percentile and the standard deviation, of 1 for white, from the histogram."""
+    counts = np.array(gray.histogram(), dtype=np.float64)
+    levels = np.arange(256) / 255
+    total = counts.sum()
+    mean = counts @ levels / total
+    light = levels[int(np.searchsorted(counts.cumsum(), 0.99 * total))]
+    return float(light), float(np.sqrt(counts @ (levels - mean) ** 2 / total))
+
+
+def _sharpness(gray: Image.Image, contrast: float) -> float:
+    if contrast == 0 or min(gray.size) < 3:
+        return 0.0
+    x = np.asarray(gray, dtype=np.float32) / 255
+    middle = x[1:-1, 1:-1]
+    laplacian = x[:-2, 1:-1] + x[2:, 1:-1] + x[1:-1, :-2] + x[1:-1, 2:] - 4 * middle
+    return float(laplacian.std() / contrast)
+
+
+def gradient_hash(gray: Image.Image, side: int) -> bytes:
+    """Return the difference hash of an image in both directions, `side` squared bits each.
+
+    It is shrunk to means, one more across than down, and the other way round; a bit is set where a mean is
+    brighter than the one before it by more than a fifth of the standard deviation of the means. (dHash, N. Krawetz
+    2013, with a step in the place of zero: where hardly anything changes every compression would flip the bits.)
+    """
+    means = gray.convert("F")
+    across = np.asarray(means.resize((side + 1, side), Image.Resampling.BOX))
+    down = np.asarray(means.resize((side, side + 1), Image.Resampling.BOX)).T
+    return b"".join(_bits(one) for one in (across, down))
+
+
+def _bits(means: Any) -> bytes:
+    return np.packbits(np.diff(means, axis=1) > _STEP * means.std()).tobytes()

@@ -1,0 +1,274 @@
+"""Which pixels each element of a tensor can depend on: the box of its receptive field, followed through a run.
+
+Every tensor that is made of the image is given four bounds an element, mostly expanded from few numbers. Each kind
+of operator has one rule: what moves elements moves their bounds, what computes of several takes the union, and what
+is not known sees the whole image. So a residual block is the union of its branches, and global pooling, attention
+and squeeze-excitation come out as the whole image because they are computed from all of it, not by their names.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from modelscope_cli.analysis.places.cells import distinct
+from modelscope_cli.analysis.places.places import each, first_of
+from modelscope_cli.analysis.places.sliding import taps_of
+from modelscope_cli.analysis.places.tracker import KEEPS, MOVES, RESHAPES, SOFTMAX
+from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.hooks.torch_private import arguments_of, base_of, operators_shown_to
+from modelscope_cli.records.run import Arguments
+
+Box = tuple[int, int, int, int]
+"""Left, top, right, bottom in pixels, as Pillow crops: the last two lie outside."""
+
+_NOTHING = -(2**30)  # what depends on no pixel at all, such as padding
+_SLIDES = re.compile(r"convolution|pool|upsample")
+_PADS = re.compile(r"(reflection|replication)_pad|constant_pad_nd")
+_PLAIN = re.compile(r"dropout|bernoulli|hardswish|prelu|log_sigmoid|rsub|floor_divide|where|clamp")
+_SOFT = {*SOFTMAX, "_log_softmax", "log_softmax"}
+_PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1, "linear": 0}  # where the first factor stands
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """The bounds of every element of a tensor: -top, bottom, -left, right, the last pixels included.
+
+    Attributes:
+        bounds: four int32 tensors of the shape of the tensor, expanded from few numbers; so that a union is the
+            larger of each.
+        size: height and width of the image.
+    """
+
+    bounds: tuple[Tensor, ...]
+    size: tuple[int, int]
+
+    def changed(self, change: Callable[[Tensor], Tensor]) -> "Field":
+        """Return the field of a tensor whose elements were moved, or united, as `change` does."""
+        return Field(tuple(map(change, self.bounds)), self.size)
+
+    def over(self, dims: Iterable[int], shape: Sequence[int]) -> "Field":
+        """Return the union along some dimensions, with or without them as the shape says."""
+        dims = sorted({dim % self.bounds[0].ndim for dim in dims})
+        is_kept = len(shape) == self.bounds[0].ndim
+
+        def unite(bound: Tensor) -> Tensor:
+            few = distinct(bound)
+            return (few.amax(dims, keepdim=is_kept) if dims else few).expand(tuple(shape))
+
+        return self.changed(unite)
+
+    def slimmed(self) -> "Field":
+        """Return the same for the first image alone, in its own memory."""
+        return self.changed(lambda bound: distinct(bound)[:1].clone().expand(1, *bound.shape[1:]))
+
+    def box(self, place: Sequence[int]) -> Box:
+        """Return the pixels that one element of the first image can depend on."""
+        top, bottom, left, right = (int(bound[(0, *place)]) for bound in self.bounds)
+        return -left, -top, right + 1, bottom + 1
+
+    def largest(self) -> tuple[int, int]:
+        """Return height and width of the largest box of any element."""
+        top, bottom, left, right = self.bounds
+        sides = (distinct(bottom) + distinct(top), distinct(right) + distinct(left))
+        return tuple(max(int(side.amax()) + 1, 0) for side in sides)  # type: ignore[return-value]
+
+
+def union(fields: Sequence[Field], shape: Sequence[int]) -> Field:
+    """Return what is computed element by element of several tensors, which are broadcast to a shape."""
+    bounds = zip(*(field.bounds for field in fields), strict=True)
+    few = (reduce(torch.maximum, map(distinct, parts)) for parts in bounds)
+    return Field(tuple(bound.expand(tuple(shape)) for bound in few), fields[0].size)
+
+
+def whole(size: tuple[int, int], shape: Sequence[int]) -> Field:
+    """Return the field of what may depend on every pixel."""
+    height, width = size
+    bounds = (torch.tensor(bound, dtype=torch.int32) for bound in (0, height - 1, 0, width - 1))
+    return Field(tuple(bound.expand(tuple(shape)) for bound in bounds), size)
+
+
+def _seeded(image: Tensor) -> Field:
+    """Every pixel sees itself."""
+    height, width = image.shape[-2:]
+    rows = torch.arange(height, dtype=torch.int32)[:, None].expand(image.shape)
+    columns = torch.arange(width, dtype=torch.int32).expand(image.shape)
+    return Field((-rows, rows, -columns, columns), (height, width)).changed(
+        lambda bound: distinct(bound).expand(image.shape)
+    )
+
+
+class ReceptiveFields:
+    """Knows of every tensor in a run that is made of the image which pixels its elements can depend on."""
+
+    def __init__(self) -> None:
+        self._size = (0, 0)
+        self._known: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+
+    @contextmanager
+    def follow(self, args: Arguments) -> Iterator[None]:
+        """Follow what is computed from the arguments of a model while the block is open."""
+        self._known.clear()
+        images = [tensor for _, tensor in tensors_in(args) if tensor.ndim > 2]
+        for tensor in images:
+            self._known[tensor] = _seeded(tensor)
+        self._size = (images[0].shape[-2], images[0].shape[-1]) if images else (0, 0)
+        try:
+            with operators_shown_to(self._see):
+                yield
+        finally:
+            self._known.clear()
+
+    def of(self, tensor: Tensor) -> Field:
+        """Return the field of a tensor; the whole image where it was not seen how it was made."""
+        return self._of(tensor) or whole(self._size, tensor.shape)
+
+    def _of(self, tensor: Any) -> Field | None:
+        return self._known.get(tensor) if isinstance(tensor, Tensor) else None
+
+    def _see(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        given = [one for arg in (*args, *kwargs.values()) for one in each(arg) if self._of(one) is not None]
+        if not given or not isinstance(first_of(result), Tensor):
+            return
+        typed = operator.name().partition("::")[2].partition(".")[0]
+        name = typed[:-1] if typed.endswith("_") and not typed.endswith("__") else typed
+        try:
+            found = self._rule(name, operator, args, kwargs, result)
+        except (
+            Exception
+        ):  # an operator used in a way nobody here thought of: what it gives may see everything
+            found = None
+        for n, tensor in enumerate(each(result)):
+            if isinstance(tensor, Tensor):
+                field = found[n] if isinstance(found, list) else found if n == 0 else None
+                if field is None or field.bounds[0].shape != tensor.shape:
+                    field = whole(self._size, tensor.shape)
+                self._known[tensor] = field
+        base = base_of(first_of(result)) if name != typed and len(given) > 1 else None
+        if base is not None:  # a part of it was written to
+            self._known[base] = whole(self._size, base.shape)
+
+    def _rule(
+        self, name: str, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> "Field | list[Field] | None":
+        first, shape = self._of(args[0]), first_of(result).shape
+        if name in _PRODUCTS:
+            start = _PRODUCTS[name]
+            return self._product(args[start], args[start + 1], shape)
+        if name == "copy":
+            source = self._of(args[1])
+            return source.changed(lambda bound: bound.expand(shape)) if source is not None else None
+        if name in ("cat", "stack"):
+            return self._put_together(operator, args, kwargs)
+        if name.startswith("_scaled_dot_product"):
+            return self._attended(args[:3], shape)
+        if first is None:
+            return self._pointwise(name, operator, args, kwargs, shape)
+        if name in KEEPS:
+            return first
+        if name in RESHAPES:
+            return first.changed(lambda bound: bound.reshape(shape))
+        named = arguments_of(operator, args, kwargs)
+        if name in MOVES or _PADS.search(name):
+            return _moved(name, operator, args, kwargs, first, result)
+        if _SLIDES.search(name):
+            return _slid(name, named, first, shape)
+        if name in _SOFT:
+            return first.over([named["dim"]], shape)
+        if "norm" in name:
+            return _normalised(name, named, first, shape)
+        if torch.Tag.pointwise not in operator.tags and named.get("dim") is not None:
+            return first.over(each(named["dim"]), shape)
+        return self._pointwise(name, operator, args, kwargs, shape)
+
+    def _pointwise(
+        self, name: str, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shape: Sequence[int]
+    ) -> Field | None:
+        if torch.Tag.pointwise not in operator.tags and not _PLAIN.search(name):
+            return None
+        known = [field for field in map(self._of, (*args, *kwargs.values())) if field is not None]
+        return union(known, shape)
+
+    def _product(self, a: Any, b: Any, shape: Sequence[int]) -> Field:
+        left, right = self._of(a), self._of(b)
+        sides = [left.over([-1], (*a.shape[:-1], 1))] if left is not None else []
+        if right is not None:
+            sides.append(right.over([-2], (*b.shape[:-2], 1, b.shape[-1])))
+        return union(sides, shape)
+
+    def _attended(self, factors: Sequence[Tensor], shape: Sequence[int]) -> Field:
+        queries, keys, values = (self.of(tensor) for tensor in factors)
+        rows = queries.over([-1], (*factors[0].shape[:-1], 1))
+        sides = [one.over([-2, -1], (*shape[:-2], 1, 1)) for one in (keys, values)]
+        return union([rows, *sides], shape)
+
+    def _put_together(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Field:
+        """Tensors that are not made of the image, such as a class token before attention, see nothing."""
+        blank = torch.tensor(_NOTHING, dtype=torch.int32)
+        parts = [self._of(one) or Field((blank.expand(one.shape),) * 4, self._size) for one in args[0]]
+        bounds = zip(*(part.bounds for part in parts), strict=True)
+        return Field(tuple(operator(list(bound), *args[1:], **kwargs) for bound in bounds), self._size)
+
+
+def _moved(
+    name: str, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], first: Field, result: Any
+) -> Field | list[Field]:
+    """Move the bounds as the elements were."""
+    rest = [one.cpu() if isinstance(one, Tensor) else one for one in args[1:]]
+
+    def move(bound: Tensor) -> Any:
+        if name == "constant_pad_nd":
+            return operator(bound, args[1], _NOTHING)
+        if name == "im2col":  # which pads with zeros
+            return (operator((bound - _NOTHING).double(), *rest, **kwargs) + _NOTHING).to(torch.int32)
+        if _PADS.search(name):
+            return operator(bound.double(), *rest, **kwargs).to(torch.int32)
+        return operator(bound, *rest, **kwargs)
+
+    if isinstance(result, Tensor):
+        return first.changed(move)
+    parts = zip(*(move(bound) for bound in first.bounds), strict=True)
+    return [Field(part, first.size) for part in parts]
+
+
+def _slid(name: str, named: dict[str, Any], first: Field, shape: Sequence[int]) -> Field:
+    """A convolution takes the union of its channels, or of those of a group; a pooling keeps them apart."""
+    n_sliding = 1 if "1d" in name else 3 if "3d" in name else 2
+    if "weight" in named:
+        n_sliding = named["weight"].ndim - 2
+    dims = range(len(shape) - n_sliding, len(shape))
+    before = [first.bounds[0].shape[dim] for dim in dims]
+    taps = taps_of(name, named, before, [shape[dim] for dim in dims])
+
+    def slide(bound: Tensor) -> Tensor:
+        few = distinct(bound)
+        if "weight" in named and few.shape[1] > 1:
+            groups = named["groups"]
+            few = few.unflatten(1, (groups, -1)).amax(2)
+            few = few.repeat_interleave(shape[1] // groups, 1) if groups > 1 else few
+        for dim, one in zip(dims, taps, strict=True):
+            if few.shape[dim] > 1:
+                read = few.index_select(dim, one.index.flatten()).unflatten(dim, one.index.shape)
+                is_there = one.is_there.view(*one.index.shape, *[1] * (len(shape) - 1 - dim))
+                few = torch.where(is_there, read, _NOTHING).amax(dim + 1)
+        return few.to(torch.int32).expand(tuple(shape))
+
+    return first.changed(slide)
+
+
+def _normalised(name: str, named: dict[str, Any], first: Field, shape: Sequence[int]) -> Field | None:
+    """A norm reads all that its mean is of: nothing else where it goes by stored statistics."""
+    dims = range(len(shape))
+    if "layer_norm" in name or "rms_norm" in name:
+        return first.over(dims[-len(named["normalized_shape"]) :], shape)
+    if "group_norm" in name:
+        return first.over(dims[1:], shape)
+    if "batch_norm" in name:
+        return first.over([0, *dims[2:]], shape) if named.get("training") else first
+    return first.over(each(named["dim"]), shape) if named.get("dim") is not None else None

@@ -1,0 +1,94 @@
+"""Which entries of its input each entry of what slides over a map reads: kernels, windows, resampling."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Taps:
+    """Along one dimension: `(entries of the output, entries read at most)` int64, and which of those are there."""
+
+    index: Tensor
+    is_there: Tensor
+
+
+def taps_of(name: str, given: dict[str, Any], before: Sequence[int], after: Sequence[int]) -> list[Taps]:
+    """Return the taps along each of the sliding dimensions.
+
+    Args:
+        name: of an operator of torch that slides, without its overload.
+        given: its arguments by name.
+        before, after: sizes of the sliding dimensions of the input and of the output.
+
+    Raises:
+        ValueError: it is none of those that are known here.
+    """
+    if "adaptive" in name:
+        return [_windows(n, m) for n, m in zip(before, after, strict=True)]
+    if "upsample" in name:
+        return [_resampled(name, given, n, m) for n, m in zip(before, after, strict=True)]
+    if "convolution" not in name and "pool" not in name:
+        raise ValueError(name)
+    sides = given["weight"].shape[2:] if "weight" in given else given["kernel_size"]
+    kernel = _each(sides, before)
+    stride = _each(given.get("stride") or kernel, before)
+    padding = _each(given.get("padding", 0), before)
+    dilation = _each(given.get("dilation", 1), before)
+    make = _spread if given.get("transposed") else _slid
+    return [
+        make(n, m, k, s, p, d)
+        for n, m, k, s, p, d in zip(before, after, kernel, stride, padding, dilation, strict=True)
+    ]
+
+
+def _each(value: Any, sizes: Sequence[int]) -> list[int]:
+    values = list(value) if isinstance(value, list | tuple | torch.Size) else [value]
+    return values * len(sizes) if len(values) == 1 else values
+
+
+def _there(index: Tensor, n: int) -> Taps:
+    return Taps(index.clamp(0, n - 1), (index >= 0) & (index < n))
+
+
+def _slid(n: int, m: int, kernel: int, stride: int, padding: int, dilation: int) -> Taps:
+    """Entry i of the output reads i * stride - padding + k * dilation for every k of the kernel."""
+    start = torch.arange(m)[:, None] * stride - padding
+    return _there(start + torch.arange(kernel) * dilation, n)
+
+
+def _spread(n: int, m: int, kernel: int, stride: int, padding: int, dilation: int) -> Taps:
+    """The other way round: entry o is written to by every i with o = i * stride - padding + k * dilation."""
+    offset = torch.arange(m)[:, None] + padding - torch.arange(kernel) * dilation
+    taps = _there(torch.div(offset, stride, rounding_mode="floor"), n)
+    return Taps(taps.index, taps.is_there & (offset % stride == 0))
+
+
+def _windows(n: int, m: int) -> Taps:
+    """Entry i of an adaptive pooling reads from floor(i n / m) to before ceil((i + 1) n / m)."""
+    start = torch.arange(m) * n // m
+    end = -(-(torch.arange(1, m + 1) * n) // m)
+    index = start[:, None] + torch.arange(int((end - start).max()))
+    return Taps(index.clamp(0, n - 1), index < end[:, None])
+
+
+def _resampled(name: str, given: dict[str, Any], n: int, m: int) -> Taps:
+    entries = torch.arange(m, dtype=torch.float64)
+    if "nearest" in name:
+        return _there((((entries + 0.5 * ("exact" in name)) * n / m).floor().long())[:, None], n)
+    middle = (entries + 0.5) * n / m - 0.5
+    if given.get("align_corners"):
+        middle = entries * (n - 1) / max(m - 1, 1)
+    else:
+        middle = middle.clamp(0, n - 1) if "cubic" not in name else middle
+    # A triangle reaches 1 to each side, a cubic 2; made wider where antialiasing is asked for.
+    reach = (2 if "cubic" in name else 1) * (max(n / m, 1.0) if name.endswith("_aa") else 1.0)
+    first = (middle - reach).ceil().long()
+    index = first[:, None] + torch.arange(math.ceil(2 * reach) + 1)
+    is_near = (index - middle[:, None]).abs() < reach - 1e-9
+    # What lies outside stands for the entry at the edge.
+    return Taps(index.clamp(0, n - 1), is_near)

@@ -1,0 +1,1 @@
+"""Which images fire each channel of a layer most, in the middle and least."""

@@ -1,0 +1,202 @@
+"""`featuremaps --top-images`: go through a data set once, and say which images fire each channel."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from modelscope_cli.analysis.activations.maps import evenly_chosen
+from modelscope_cli.analysis.places.receptive import Field, ReceptiveFields
+from modelscope_cli.analysis.subject import Subject
+from modelscope_cli.analysis.top_images.observer import (
+    FieldsOfOutputs,
+    Output,
+    Seen,
+    TopImages,
+    Watched,
+)
+from modelscope_cli.analysis.top_images.ranking import Ranked, Ranking
+from modelscope_cli.errors import UsageError
+from modelscope_cli.hooks.layers import map_tensors
+from modelscope_cli.hooks.selection import Selection
+from modelscope_cli.hooks.session import HookSession
+from modelscope_cli.inputs.batch import shapes_of
+from modelscope_cli.records.featuremaps import ChannelImage, ChannelImages, FeatureMap
+from modelscope_cli.records.naming import counted, some
+from modelscope_cli.records.run import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class LayerImages:
+    """One output of one call: the row about it, and a row for each of its channels.
+
+    Attributes:
+        seen: the images that are shown, by file.
+    """
+
+    layer: FeatureMap
+    channels: tuple[ChannelImages, ...] = ()
+    seen: dict[str, Seen] = field(default_factory=dict)
+
+
+def find_top_images(
+    subject: Subject, selection: Selection, k: int, *, n_channels: int, is_strongest: bool
+) -> tuple[list[LayerImages], int]:
+    """Return what fires the channels of the selected outputs, in execution order, and how many images were sampled.
+
+    Args:
+        k: images in each of the three groups.
+        n_channels: show at most this many of a layer, evenly chosen, or with `is_strongest` those whose largest
+            values have the largest mean.
+
+    Raises:
+        UsageError: the inputs are not image files (exit 2).
+        ForwardError: the model raised (exit 4).
+    """
+    if subject.inputs.make_blocks is None or not subject.first.names:
+        raise UsageError("--top-images needs images to rank", "modelscope featuremaps --top-images 9 FOLDER")
+    seen = TopImages(selection, k, subject.seed)
+    session = HookSession(
+        subject.loaded.module,
+        [seen],
+        wanted=selection.wanted,
+        names=selection.names,
+        interventions=subject.bound.interventions,
+    )
+    with session:
+        for batch in subject.track(subject.inputs, "images"):
+            if batch.n_images:
+                seen.begin(batch)
+                session.run(batch.args)
+    fields = _Fields(subject, set(seen.watched))
+    ordered = sorted(seen.watched.values(), key=lambda one: one.call.order)
+    found = [_Reader(seen, fields, one).read(n_channels, is_strongest) for one in ordered]
+    sampled = max((len(one.ranking.keys) for one in ordered if one.ranking is not None), default=0)
+    return found, sampled
+
+
+class _Fields:
+    """The receptive fields of the outputs, for inputs of any shape: the model is run once for each shape."""
+
+    def __init__(self, subject: Subject, wanted: set[Output]) -> None:
+        self._subject = subject
+        self._wanted = wanted
+        self._known: dict[tuple[Shape, ...], dict[Output, Field]] = {}
+
+    def of(self, output: Output, shapes: tuple[Shape, ...]) -> Field:
+        """Return the field of an output for inputs of these shapes."""
+        if shapes not in self._known:
+            self._known[shapes] = self._follow(shapes)
+        return self._known[shapes][output]
+
+    def of_first(self, output: Output) -> Field:
+        """Return the field of an output for the first batch."""
+        return self.of(output, shapes_of(self._subject.first.args))
+
+    def _follow(self, shapes: tuple[Shape, ...]) -> dict[Output, Field]:
+        args = self._subject.first.args
+        if shapes_of(args) != shapes:
+            left = iter(shapes)
+            args = map_tensors(args, lambda path, tensor: tensor.new_zeros(next(left)))
+        fields = ReceptiveFields()
+        observer = FieldsOfOutputs(fields, self._wanted)
+        with HookSession(self._subject.loaded.module, [observer]) as session, fields.follow(args):
+            session.run(args)
+        return observer.found
+
+
+class _Reader:
+    """Reads the rows of one output from what was ranked."""
+
+    def __init__(self, seen: TopImages, fields: _Fields, watched: Watched) -> None:
+        self._seen = seen
+        self._fields = fields
+        self._watched = watched
+        self._shown: dict[str, Seen] = {}
+
+    def read(self, n_channels: int, is_strongest: bool) -> LayerImages:
+        watched, ranking = self._watched, self._watched.ranking
+        call = watched.call
+        layer = FeatureMap(
+            call.name, call.type, call.order, call.index, watched.output, watched.shape, kind="images"
+        )
+        if ranking is None:
+            return LayerImages(replace(layer, problem=watched.problem))
+        best = ranking.most.values[0]
+        strength = ranking.sample.values.nan_to_num(neginf=0.0).mean(0)
+        rows = [self._row(ranking, channel) for channel in range(len(best))]
+        shown = evenly_chosen(len(rows), n_channels)
+        if is_strongest:
+            shown = tuple(strength.topk(min(n_channels, len(rows))).indices.tolist())
+        drawn = tuple(channel for channel in shown if not rows[channel].problem)
+        groups = {"most": ranking.most, "middle": ranking.middle(), "least": ranking.least}
+        for channel in drawn:
+            picked = {name: tuple(self._images(ranked, channel)) for name, ranked in groups.items()}
+            rows[channel] = replace(rows[channel], **picked)  # type: ignore[arg-type]
+        layer = replace(
+            layer,
+            channels=len(rows),
+            shown=drawn,
+            min=float(ranking.least.values[0].amin()),
+            max=float(best.amax()),
+            problem=None if drawn else "no channel of those that are shown ever fires",
+            note=self._note(rows),
+        )
+        return LayerImages(layer, tuple(rows), self._shown)
+
+    def _row(self, ranking: Ranking, channel: int) -> ChannelImages:
+        call = self._watched.call
+        values = ranking.sample.values[:, channel]
+        best = float(ranking.most.values[0, channel])
+        return ChannelImages(
+            name=call.name,
+            type=call.type,
+            order=call.order,
+            call=call.index,
+            output=self._watched.output,
+            channel=channel,
+            best=best,
+            best_image=self._seen.image(int(ranking.most.images[0, channel])).name,
+            median=_median(values),
+            above_half=float((values > best / 2).double().mean()) if best > 0 else None,
+            nan_images=int(ranking.n_nan[channel]),
+            problem=_problem(best, float(ranking.least.values[0, channel]), ranking.n_images),
+        )
+
+    def _images(self, ranked: Ranked, channel: int) -> Iterator[ChannelImage]:
+        columns = (ranked.values, ranked.images, ranked.places)
+        for value, number, index in zip(*(column[:, channel].tolist() for column in columns), strict=True):
+            image = self._seen.image(number)
+            seen = self._fields.of(self._watched.key, image.shapes)
+            place = self._watched.place(index, tuple(seen.bounds[0].shape[1:]))
+            box = seen.box(self._watched.element(channel, place))
+            self._shown[image.name] = image
+            yield ChannelImage(image.name, value, place, box)
+
+    def _note(self, rows: Sequence[ChannelImages]) -> str:
+        """Say how much of the image a value sees, and which channels never fire."""
+        first = self._fields.of_first(self._watched.key)
+        height, width = first.largest()
+        is_whole = height >= first.size[0] and width >= first.size[1]
+        seen = "the whole image" if is_whole else f"{height} x {width} pixels"
+        silent = [str(row.channel) for row in rows if row.best <= 0]
+        dead = [f"{counted(len(silent), 'channel')} of {len(rows)} never above 0: {some(silent, 8)}"] * bool(
+            silent
+        )
+        return "; ".join([f"a value sees {seen}", *dead])
+
+
+def _median(values: Tensor) -> float:
+    """Return the median, the mean of the two in the middle where there are two, as NumPy's."""
+    ordered = values.double().sort().values
+    n = len(ordered)
+    return float((ordered[(n - 1) // 2] + ordered[n // 2]) / 2)
+
+
+def _problem(best: float, least: float, n_images: int) -> str:
+    if best == -torch.inf:
+        return "NaN or minus infinity in every image"
+    if best <= 0:
+        return f"never fires: at most {best:.4g} in any image"
+    return "the same for every image" if best == least and n_images > 1 else ""

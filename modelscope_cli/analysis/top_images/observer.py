@@ -1,0 +1,171 @@
+"""Watch a model go through a data set, and rank the images by what they make of each channel."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from modelscope_cli.analysis.places.receptive import Field, ReceptiveFields
+from modelscope_cli.analysis.top_images.ranking import Ranking, key_of
+from modelscope_cli.hooks.channels import ChannelFinder
+from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.hooks.selection import Selection
+from modelscope_cli.hooks.session import Call, Observer
+from modelscope_cli.inputs.batch import Batch, shapes_of
+from modelscope_cli.records.run import Shape
+
+Output = tuple[str, int, str]
+"""Which output: the layer's name, which of its calls, and the path of the tensor in what it puts out."""
+_MOST_SEEN = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """An image: its number in the list, its file, the block it lies in, and the shapes of that block's inputs."""
+
+    number: int
+    name: str
+    block: int
+    shapes: tuple[Shape, ...]
+
+
+@dataclass(slots=True)
+class Watched:
+    """One output of one call.
+
+    Attributes:
+        shape: for one image. `channel_dim` and `problem` are of this shape, too.
+        ranking: None before the first image, and where there is a problem.
+    """
+
+    call: Call
+    output: str
+    shape: Shape
+    channel_dim: int | None = None
+    problem: str | None = None
+    ranking: Ranking | None = None
+
+    @property
+    def key(self) -> Output:
+        return self.call.name, self.call.index, self.output
+
+    def place(self, index: int, shape: Shape) -> Shape:
+        """Return the coordinates of a place of an output of this shape, by its index over all places."""
+        sides = [side for dim, side in enumerate(shape) if dim != self.channel_dim]
+        return tuple(int(one) for one in torch.unravel_index(torch.tensor(index), sides)) if sides else ()
+
+    def element(self, channel: int, place: Shape) -> Shape:
+        """Return the index of one value of the output for one image."""
+        assert self.channel_dim is not None
+        return (*place[: self.channel_dim], channel, *place[self.channel_dim :])
+
+
+class TopImages(Observer):
+    """Ranks, for every output that is meant, the images by the largest value of each channel.
+
+    Args:
+        k: images to keep at each end.
+        seed: of the sample.
+
+    Attributes:
+        watched: by output, in the order of their first calls.
+        n_images: seen so far.
+    """
+
+    def __init__(self, selection: Selection, k: int, seed: int) -> None:
+        self.watched: dict[Output, Watched] = {}
+        self.n_images = 0
+        self._selection = selection
+        self._k = k
+        self._seed = seed
+        self._channels = ChannelFinder()
+        self._numbers: list[int] = []
+        self._keys: list[int] = []
+        self._seen: dict[int, Seen] = {}
+        self._most_seen = _MOST_SEEN
+
+    def begin(self, batch: Batch) -> None:
+        """Take note of whose images the next forward is over."""
+        self._numbers = list(batch.numbers)
+        self._keys = [key_of(name, self._seed) for name in batch.names]
+        shapes = shapes_of(batch.args)
+        for number, name in zip(batch.numbers, batch.names, strict=True):
+            self._seen[number] = Seen(number, name, batch.block, shapes)
+        self.n_images += batch.n_images
+        self._forget()
+
+    def image(self, number: int) -> Seen:
+        """Return an image that is kept somewhere."""
+        return self._seen[number]
+
+    def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
+        outputs = tensors_in(output)
+        dims = [self._channels.find(module, tensor) for _, tensor in outputs]
+        if not self._selection.means(call.name, call.index, is_innermost):
+            return
+        for (path, tensor), dim in zip(outputs, dims, strict=True):
+            self._take(call, path, tensor.detach(), dim)
+
+    def pass_by(self, module: nn.Module, output: Any) -> None:
+        self._channels.see(module, output)
+
+    def _take(self, call: Call, path: str, tensor: Tensor, dim: int | None) -> None:
+        key = (call.name, call.index, path)
+        watched = self.watched.get(key)
+        if watched is None:
+            watched = Watched(call, path, tuple(tensor.shape[1:]))
+            watched.problem = _why_not(tensor, dim, len(self._numbers))
+            watched.channel_dim = dim - 1 if dim and not watched.problem else None
+            self.watched[key] = watched
+        if watched.problem is not None:
+            return
+        values, places = largest(tensor, dim)
+        found = Ranking.of(self._k, self._numbers, self._keys, values, places)
+        watched.ranking = watched.ranking.merge(found) if watched.ranking is not None else found
+
+    def _forget(self) -> None:
+        """Forget the images that are kept nowhere; looking is put off until it is worth it."""
+        if len(self._seen) < self._most_seen:
+            return
+        kept = {n for one in self.watched.values() if one.ranking for n in one.ranking.numbers()}
+        kept.update(self._numbers)
+        self._seen = {number: image for number, image in self._seen.items() if number in kept}
+        self._most_seen = 2 * len(self._seen) + _MOST_SEEN
+
+
+def largest(tensor: Tensor, dim: int | None) -> tuple[Tensor, Tensor]:
+    """Return the largest value of each channel in each image and the index of the first place that has it.
+
+    Args:
+        tensor: `(N, ...)` with channels in dimension `dim`.
+
+    Returns:
+        `(N, C)` float32 (float64 where the tensor is) and int64; NaN where a channel holds one.
+    """
+    assert dim is not None
+    channels = tensor.movedim(dim, 1).flatten(2) if tensor.ndim > 2 else tensor[:, :, None]
+    values, places = channels.max(2)
+    return values.to(torch.float64 if values.dtype == torch.float64 else torch.float32), places
+
+
+def _why_not(tensor: Tensor, dim: int | None, n_images: int) -> str | None:
+    if not tensor.is_floating_point() or tensor.layout is not torch.strided:
+        return "only floating numbers have a largest value"
+    if not dim or len(tensor) != n_images:
+        return "its first dimension is not that of images"
+    return None if tensor.numel() else "it is empty"
+
+
+class FieldsOfOutputs(Observer):
+    """Notes the receptive field of every output that is meant, for the first image of one run."""
+
+    def __init__(self, fields: ReceptiveFields, wanted: set[Output]) -> None:
+        self.found: dict[Output, Field] = {}
+        self._fields = fields
+        self._wanted = wanted
+
+    def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
+        for path, tensor in tensors_in(output):
+            if (call.name, call.index, path) in self._wanted:
+                self.found[call.name, call.index, path] = self._fields.of(tensor).slimmed()

@@ -1,0 +1,265 @@
+"""MS8xx: what is wrong with the images of a data set, whatever model they are for."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from statistics import median_low
+from typing import Any
+
+from modelscope_cli.records.check import ERROR, WARNING
+from modelscope_cli.records.dataset import ALIKE, CopyGroup, DatasetEvidence
+from modelscope_cli.records.evidence import Evidence
+from modelscope_cli.records.naming import counted, some
+from modelscope_cli.rules.rule import Rule, Sighting
+
+MOST_TOLD = 20  # findings of one rule; how many more there are is one more finding
+Figure = Callable[[DatasetEvidence], Sequence[float]]
+
+
+def _data(evidence: Evidence) -> DatasetEvidence:
+    assert evidence.dataset is not None
+    return evidence.dataset
+
+
+def _told(sightings: Sequence[Sighting]) -> Iterator[Sighting]:
+    """Give the first of many, and how many are left."""
+    yield from sightings[:MOST_TOLD]
+    n_left = len(sightings) - MOST_TOLD
+    if n_left > 0:
+        yield Sighting(None, None, f"and {counted(n_left, 'more place')}: the JSON document has all groups")
+
+
+def _unreadable(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    for kind in _data(evidence).report.broken:
+        if kind.count > threshold:
+            named = some([*kind.names, *[""] * (kind.count - len(kind.names))], len(kind.names))
+            files = counted(kind.count, "file") + (" is" if kind.count == 1 else " are")
+            yield Sighting(kind.names[0], kind.count, f"{files} {kind.kind}: {named}")
+
+
+def _groups(groups: Iterable[CopyGroup], threshold: float) -> Iterator[Sighting]:
+    found = [
+        Sighting(group.images[0], len(group.images) - 1, f"{_likeness(group)} {some(group.images[1:])}")
+        for group in groups
+        if len(group.images) - 1 > threshold
+    ]
+    return _told(found)
+
+
+def _likeness(group: CopyGroup) -> str:
+    return f"{group.how} as" if group.how != ALIKE else f"{100 * group.alike:.0f} % of its edges are those of"
+
+
+def _identical(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    return _groups(_data(evidence).report.identical, threshold)
+
+
+def _alike(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    groups = sorted(_data(evidence).report.alike, key=lambda group: -group.alike)
+    found = [
+        Sighting(group.images[0], group.alike, f"{_likeness(group)} {some(group.images[1:])}")
+        for group in groups
+    ]
+    return _told(found)
+
+
+def _leak(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    return _groups(_data(evidence).report.leaks, threshold)
+
+
+def _not_held_against(evidence: Evidence, threshold: Any) -> str | None:
+    return None if _data(evidence).report.against else "there is one data set only: --against names another"
+
+
+def _conflict(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    found = []
+    for group in _data(evidence).report.conflicts:
+        if len(group.labels) > threshold:
+            words = f"in {some(group.labels)}: {_likeness(group)} {some(group.images[1:])}"
+            found.append(Sighting(group.images[0], len(group.labels), words))
+    return _told(found)
+
+
+def _without_labels(evidence: Evidence, threshold: Any) -> str | None:
+    return None if _data(evidence).has_labels else "the images do not lie in folders of classes"
+
+
+def _sizes(evidence: DatasetEvidence) -> list[float]:
+    """Return how many times larger or smaller the side of each is than that of the usual one, 1 or more."""
+    sides = [(w * h) ** 0.5 for w, h in zip(evidence.width, evidence.height, strict=True)]
+    return _ratios(sides)
+
+
+def _aspects(evidence: DatasetEvidence) -> list[float]:
+    return _ratios([w / h for w, h in zip(evidence.width, evidence.height, strict=True)])
+
+
+def _ratios(values: Sequence[float]) -> list[float]:
+    usual = median_low(values) if values else 1.0
+    return [max(value / usual, usual / value) for value in values]
+
+
+def _odd(figure: Figure, usual: str) -> Callable[[Evidence, float], Iterator[Sighting]]:
+    """Return a judge of what lies above a threshold, the farthest first."""
+
+    def judge(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+        data = _data(evidence)
+        values = figure(data)
+        over = sorted((n for n, value in enumerate(values) if value > threshold), key=lambda n: -values[n])
+        found = [
+            Sighting(
+                data.names[n], values[n], f"{data.width[n]} x {data.height[n]}: {values[n]:.1f} times {usual}"
+            )
+            for n in over
+        ]
+        return _told(found)
+
+    return judge
+
+
+def _low(figure: Figure, words: str) -> Callable[[Evidence, float], Iterator[Sighting]]:
+    """Return a judge of what lies below a threshold, the lowest first."""
+
+    def judge(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+        data = _data(evidence)
+        values = figure(data)
+        under = sorted((n for n, value in enumerate(values) if value < threshold), key=lambda n: values[n])
+        return _told([Sighting(data.names[n], values[n], f"{words} {values[n]:.3g}") for n in under])
+
+    return judge
+
+
+def _blurred(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    """What has no contrast has nothing that could be sharp."""
+    data = _data(evidence)
+    is_plain = [contrast < _PLAIN for contrast in data.contrast]
+    figures = [1.0 if plain else value for plain, value in zip(is_plain, data.sharpness, strict=True)]
+    return _low(lambda data: figures, "its edges are soft: Laplacian over contrast")(evidence, threshold)
+
+
+_PLAIN = 0.02
+_NEEDS = frozenset({"dataset"})
+_OWN = "own measurement, on drawn and photographed images"
+
+RULES = (
+    Rule(
+        code="MS801",
+        name="unreadable-images",
+        severity=ERROR,
+        sentence="images cannot be decoded",
+        threshold=0,
+        measure="images of one kind of damage",
+        source="Pillow, without leniency: the whole file has to be there",
+        hint="take them out of the folder, or get them again",
+        needs=_NEEDS,
+        judge=_unreadable,
+    ),
+    Rule(
+        code="MS802",
+        name="identical-images",
+        severity=WARNING,
+        sentence="an image is there several times, byte by byte or pixel by pixel",
+        threshold=0,
+        measure="further copies of one image",
+        source="SHA-256 of the files; of what looks alike, of the decoded pixels",
+        hint="keep one of each group, or weigh them on purpose",
+        needs=_NEEDS,
+        judge=_identical,
+    ),
+    Rule(
+        code="MS803",
+        name="near-duplicates",
+        severity=WARNING,
+        sentence="images are the same but for compression, size, brightness or a narrow border",
+        threshold=0.5,
+        measure="share of the edges that two images have in common, of those that either has",
+        source=_OWN + ": of 45,000 pairs of distinct images one reaches it",
+        hint="look at the groups in the JSON document, -f json; --set MS803=0.7 is stricter",
+        needs=_NEEDS,
+        judge=_alike,
+    ),
+    Rule(
+        code="MS804",
+        name="leak",
+        severity=ERROR,
+        sentence="images of one data set are in the other",
+        threshold=0,
+        measure="further copies of one image",
+        source="as of MS802 and MS803",
+        hint="take them out of one of the two; what is measured on them is memory",
+        needs=_NEEDS,
+        judge=_leak,
+        excuse=_not_held_against,
+    ),
+    Rule(
+        code="MS805",
+        name="conflicting-labels",
+        severity=ERROR,
+        sentence="copies of one image lie in the folders of different classes",
+        threshold=1,
+        measure="classes of one image",
+        source="own reasoning: at most one of them can be right, where an image has one class",
+        hint="decide which class it is, and take out the others",
+        needs=_NEEDS,
+        judge=_conflict,
+        excuse=_without_labels,
+    ),
+    Rule(
+        code="MS806",
+        name="odd-sizes",
+        severity=WARNING,
+        sentence="an image is far larger or smaller than usual here",
+        threshold=4,
+        measure="ratio of the side to that of the median image, whichever is larger",
+        source="own reasoning: what is enlarged fourfold has a sixteenth of the detail",
+        hint="look at them; thumbnails and scans often lie in a folder by mistake",
+        needs=_NEEDS,
+        judge=_odd(_sizes, "larger or smaller than usual"),
+    ),
+    Rule(
+        code="MS807",
+        name="odd-aspect-ratios",
+        severity=WARNING,
+        sentence="an image is far wider or taller than usual here",
+        threshold=3,
+        measure="ratio of the aspect ratio to the median one, whichever is larger",
+        source="own reasoning: a centre crop keeps a third of it at most",
+        hint="look at them; a resize distorts them, a crop loses most of them",
+        needs=_NEEDS,
+        judge=_odd(_aspects, "wider or taller than usual"),
+    ),
+    Rule(
+        code="MS808",
+        name="dark-images",
+        severity=WARNING,
+        sentence="an image is dark everywhere",
+        threshold=0.2,
+        measure="brightness that 99 % of the pixels do not exceed, of 1 for white",
+        source=_OWN,
+        hint="look at them; exposure or a lost gamma may be to blame",
+        needs=_NEEDS,
+        judge=_low(lambda data: data.light, "its brightest parts reach"),
+    ),
+    Rule(
+        code="MS809",
+        name="flat-images",
+        severity=WARNING,
+        sentence="the brightness of an image hardly varies: it is of one colour, or of colours equally bright",
+        threshold=_PLAIN,
+        measure="standard deviation of the brightness, of 1 for white",
+        source="own reasoning: five of 256 levels are what compression leaves of an empty picture",
+        hint="look at them; a placeholder or a failed download looks so",
+        needs=_NEEDS,
+        judge=_low(lambda data: data.contrast, "its brightness varies by"),
+    ),
+    Rule(
+        code="MS810",
+        name="blurred-images",
+        severity=WARNING,
+        sentence="an image has no sharp edge at 128 pixels",
+        threshold=0.06,
+        measure="standard deviation of the Laplacian over that of the brightness, at a short side of 128 pixels",
+        source=_OWN + ": 0.15 or more as they are, 0.03 to 0.06 blurred by a 28th of their side",
+        hint="look at them; a finer blur does not show at this size, nor to most models",
+        needs=_NEEDS,
+        judge=_blurred,
+    ),
+)

@@ -1,0 +1,278 @@
+"""Which images fire a channel, against a full sort of everything; and what each place sees, against the pixels."""
+
+import itertools
+import json
+import random
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tolerance import A_LAYER, close
+from torch import nn
+
+import modelscope_cli as ms
+from modelscope_cli.analysis.top_images import ranking
+from modelscope_cli.analysis.top_images.ranking import Ranking, key_of
+from modelscope_cli.errors import CannotRunError, UsageError
+
+
+def ranked(values, places, k, sizes, order=None):
+    """Rank the rows of `(N, C)` in batches of these sizes, merged in this order."""
+    numbers, keys = list(range(len(values))), [key_of(str(n), 0) for n in range(len(values))]
+    starts = [0, *itertools.accumulate(sizes)]
+    parts = [
+        Ranking.of(k, numbers[a:b], keys[a:b], values[a:b], places[a:b])
+        for a, b in itertools.pairwise(starts)
+    ]
+    parts = [parts[i] for i in order] if order else parts
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole.merge(part)
+    return whole
+
+
+def by_hand(values, k, *, is_descending):
+    """Sort each channel by value and then by the number of the image, with NumPy; NaN is minus infinity."""
+    clean = np.where(np.isnan(values), -np.inf, values)
+    sign = -1 if is_descending else 1
+    return np.stack([np.lexsort((np.arange(len(clean)), sign * c))[:k] for c in clean.T], 1)
+
+
+@pytest.fixture
+def data():
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randint(-5, 5, (103, 7), generator=generator).float()  # many are equal
+    values[3, 1], values[5, 1], values[:, 6] = torch.nan, torch.inf, 0.0
+    return values, torch.randint(0, 50, (103, 7), generator=generator)
+
+
+@pytest.mark.parametrize("sizes", [[103], [1] * 103, [8] * 12 + [7], [50, 3, 50]])
+def test_the_ends_are_those_of_a_full_sort_whatever_the_batches(data, sizes):
+    values, places = data
+    found = ranked(values, places, 9, sizes)
+    for ends, is_descending in ((found.most, True), (found.least, False)):
+        order = by_hand(values.numpy(), 9, is_descending=is_descending)
+        assert ends.images.numpy().tolist() == order.tolist()
+        assert ends.places.tolist() == places.gather(0, ends.images).tolist()
+        assert torch.equal(
+            ends.values, values.nan_to_num(nan=-torch.inf, posinf=torch.inf).gather(0, ends.images)
+        )
+    assert found.n_nan.tolist() == [0, 1, 0, 0, 0, 0, 0]
+    assert found.n_images == 103
+
+
+@pytest.mark.parametrize("most", [1024, 20])
+def test_any_order_of_merging_gives_the_same(data, most, monkeypatch):
+    monkeypatch.setattr(ranking, "SAMPLED", most)
+    whole = ranked(*data, 5, [103])
+    order = list(range(21))
+    for seed in range(5):
+        random.Random(seed).shuffle(order)
+        other = ranked(*data, 5, [5] * 20 + [3], order)
+        assert other.to_dict() == whole.to_dict()
+    assert len(whole.keys) == min(most, 103)
+    kept = sorted((key_of(str(n), 0), n) for n in range(103))[:most]
+    assert whole.sample.images[:, 0].tolist() == [n for _, n in kept]
+
+
+def test_written_and_read_again_it_is_the_same(data):
+    whole = ranked(*data, 5, [103])
+    again = Ranking.from_dict(json.loads(json.dumps(whole.to_dict())))
+    assert again.to_dict() == whole.to_dict()
+    assert again.merge(whole).n_images == 206
+
+
+@pytest.mark.parametrize("k", [1, 4, 9])
+@pytest.mark.parametrize("n", [1, 2, 5, 103])
+def test_the_middle_are_evenly_spaced_quantiles(data, k, n):
+    values, places = data[0][:n], data[1][:n]
+    found = ranked(values, places, k, [n]).middle()
+    ascending = by_hand(values.numpy(), n, is_descending=False)
+    exact = [j * (n - 1) / (k + 1) for j in range(1, k + 1)]
+    ranks = sorted({int(np.floor(rank + 0.5)) for rank in exact}, reverse=True)
+    assert found.images.tolist() == ascending[ranks].tolist()
+
+
+class Edges(nn.Module):
+    """A channel for steps to the right, one for steps down, a dead one, and a bright one."""
+
+    def __init__(self):
+        super().__init__()
+        self.edges = nn.Conv2d(3, 4, 3, padding=1)
+        step = torch.tensor([[-1.0, 0.0, 1.0]] * 3)
+        with torch.no_grad():
+            self.edges.bias.zero_()
+            self.edges.weight.copy_(
+                torch.stack([step, step.T, -torch.ones(3, 3), torch.ones(3, 3)])[:, None] / 9
+            )
+        self.relu = nn.ReLU()
+
+    def forward(self, x):
+        return self.relu(self.edges(x))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Noise of many strengths; number 7 holds a bright square at a known place, and 4 and 9 are equal."""
+    where = tmp_path_factory.mktemp("images")
+    generator = np.random.default_rng(0)
+    for n in range(23):
+        pixels = generator.integers(0, 5 + 8 * n % 97, (24, 20, 3))
+        if n == 7:
+            pixels[10:14, 6:9] = 255
+        if n == 9:
+            pixels = np.asarray(Image.open(where / "04.png"))
+        Image.fromarray(pixels.astype(np.uint8)).save(where / f"{n:02d}.png")
+    return where
+
+
+LOOKED = {"layer": "edges", "size": (24, 20), "mean": 0, "std": 1}
+
+
+def outputs(folder, model):
+    files = sorted(folder.iterdir())
+    images = torch.stack([torch.from_numpy(np.array(Image.open(file))) for file in files])
+    with torch.no_grad():
+        return files, model.edges(images.permute(0, 3, 1, 2).float() / 255)
+
+
+@pytest.mark.parametrize("batch", [1, 3, 8, 23])
+def test_a_folder_is_ranked_as_by_hand(folder, batch):
+    model = Edges().eval()
+    record = ms.featuremaps(model, folder, top_images=4, batch=batch, **LOOKED)
+    files, output = outputs(folder, model)
+    largest = output.flatten(2).amax(2)
+    assert (record.top_images, record.images, record.sampled) == (4, 23, 23)
+    for row in record.channels:
+        values = largest[:, row.channel].numpy()
+        assert row.best == close(values.max(), A_LAYER)
+        assert row.median == close(np.median(values), A_LAYER, scale=1.0)
+        if row.channel == 2:
+            assert "never fires" in row.problem
+            assert row.most == row.middle == row.least == ()
+            assert row.above_half is None
+            continue
+        assert row.above_half == pytest.approx((values > values.max() / 2).mean(), abs=1.5 / 23)
+        assert [one.value for one in row.most] == close(sorted(values, reverse=True)[:4], A_LAYER)
+        assert [one.value for one in row.least] == close(sorted(values)[:4], A_LAYER)
+        for _, group in row.groups:
+            for one in group:
+                image = files.index(type(folder)(one.image))
+                assert one.value == close(output[image, row.channel][one.place].item(), A_LAYER)
+    bright = record.channels[3].most[0]
+    assert type(folder)(bright.image).name == "07.png"
+    (y, x), (left, top, right, bottom) = bright.place, bright.box
+    assert 11 <= y <= 12  # where the square fills the kernel
+    assert x == 7
+    assert (left, top, right, bottom) == (x - 1, y - 1, x + 2, y + 2)
+
+
+def test_of_equal_images_the_first_comes_first(folder):
+    model = Edges().eval()
+    record = ms.featuremaps(model, folder, top_images=23, **LOOKED)
+    for row in record.channels[:2]:
+        for group in (row.most, row.least):
+            names = [type(folder)(one.image).name for one in group]
+            assert names.index("04.png") + 1 == names.index("09.png")
+
+
+def test_sheets_and_record_are_written(folder, tmp_path):
+    record = ms.featuremaps(Edges(), folder, top_images=4, out=tmp_path / "out", **LOOKED)
+    written = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert written == [record.maps[0].file, "report.json"]
+    with Image.open(tmp_path / "out" / record.maps[0].file) as sheet:
+        assert sheet.size[0] > 600
+        assert len(sheet.convert("RGB").getcolors(1 << 24)) > 100
+    assert [row.file is None for row in record.channels] == [False, False, True, False]
+    assert record.maps[0].shown == (0, 1, 3)
+    assert record.maps[0].note == "a value sees 3 x 3 pixels; 1 channel of 4 never above 0: 2"
+    assert json.loads((tmp_path / "out" / "report.json").read_text())["channels"][0]["most"][0]["box"]
+    assert record["edges[1]"].channel == 1
+
+
+def test_the_crop_is_what_the_place_sees(folder):
+    from modelscope_cli.analysis.top_images.crops import _cut
+
+    picture = torch.arange(3 * 24 * 20).view(3, 24, 20).remainder(251).to(torch.uint8)
+    crop = _cut(picture, (5, 7, 8, 10), 30)
+    assert crop.size == (30, 30)
+    assert np.array_equal(np.asarray(crop)[5::10, 5::10], picture[:, 7:10, 5:8].permute(1, 2, 0).numpy())
+    assert _cut(picture, (20, 24, 0, 0), 10).size == (10, 10)  # what sees padding alone
+
+
+def test_a_channel_that_is_nan_ranks_last_and_is_said(folder):
+    class Broken(Edges):
+        def forward(self, x):
+            y = self.edges(x)
+            y[x.amax((1, 2, 3)) == 1.0, 0] = torch.nan  # the image with the white square
+            return self.relu(y)
+
+    record = ms.featuremaps(Broken(), folder, top_images=3, **{**LOOKED, "layer": "relu"})
+    row = record.channels[0]
+    assert row.nan_images == 1
+    assert row.least[0].value == -np.inf
+    assert row.least[0].image.endswith("07.png")
+
+
+def test_images_of_other_sizes_have_fields_of_their_own(tmp_path):
+    class Whole(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.pool = nn.AdaptiveMaxPool2d(1)
+
+        def forward(self, x):
+            return self.pool(x)
+
+    for n, size in enumerate([(20, 24), (30, 22)]):
+        Image.fromarray(np.full((*size, 3), 60 + n, np.uint8)).save(tmp_path / f"{n}.png")
+    model = Whole()
+    record = ms.featuremaps(
+        "fcn_resnet50", tmp_path, weights="none", layer="backbone.conv1", top_images=1, size=32
+    )
+    boxes = {one.image[-5:]: one.box for row in record.channels for _, group in row.groups for one in group}
+    assert set(boxes) == {"0.png", "1.png"}
+    assert all(box[2] <= 38 and box[3] <= 32 for name, box in boxes.items() if name == "0.png")
+    assert all(box[2] <= 32 and box[3] <= 43 for name, box in boxes.items() if name == "1.png")
+    record = ms.featuremaps(model, tmp_path, top_images=1, **{**LOOKED, "layer": "pool", "size": (20, 24)})
+    assert {one.box for row in record.channels for one in row.most} == {(0, 0, 24, 20)}
+    assert record.maps[0].note.startswith("a value sees the whole image")
+
+
+def test_what_means_nothing_is_refused(folder):
+    model = Edges()
+    for keywords, words in [
+        ({"overlay": True}, "--overlay"),
+        ({"attention": True}, "--attention"),
+        ({"cell": 9}, "--cell"),
+        ({"scale": "layer"}, "--scale"),
+        ({"cmap": "magma"}, "--cmap"),
+    ]:
+        with pytest.raises(UsageError, match=words):
+            ms.featuremaps(model, folder, top_images=2, **keywords, **LOOKED)
+    with pytest.raises(UsageError, match="from 0 to 25"):
+        ms.featuremaps(model, folder, top_images=26, **LOOKED)
+    with pytest.raises(UsageError, match="needs images"):
+        ms.featuremaps(model, torch.rand(4, 3, 24, 20), top_images=2, layer="edges")
+    with pytest.raises(UsageError, match="one image at a time"):
+        ms.featuremaps(model, folder, **LOOKED)
+    with pytest.raises(CannotRunError, match="not that of images"):
+        ms.featuremaps(Flattened(), folder, top_images=2, **{**LOOKED, "layer": "mix"})
+
+
+class Flattened(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mix = nn.Conv2d(3, 2, 3)
+
+    def forward(self, x):
+        return self.mix(torch.cat([x, x]))
+
+
+def test_the_model_is_left_as_it_was(folder):
+    model = Edges().train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    ms.featuremaps(model, folder, top_images=2, **LOOKED)
+    assert model.training
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

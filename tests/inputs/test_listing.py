@@ -1,0 +1,147 @@
+"""Lists of images: how a word becomes names, and how names are kept."""
+
+import hashlib
+import os
+
+import pytest
+
+from modelscope_cli.errors import CannotRunError
+from modelscope_cli.inputs.files import check_pictures, find_pictures
+from modelscope_cli.inputs.listing import FileList, Groups, Member, PictureFile
+
+STRANGE = [
+    "a b.png",
+    "ümläut 図.png",
+    os.fsdecode(b"\xff\xfe.png"),
+    "tab\t.png",
+    "line\nbreak.png",
+    "'q\".png",
+]
+
+
+def names(*typed):
+    return [file.name for file in find_pictures(map(str, typed)).files]
+
+
+def test_a_list_gives_back_what_was_put_in():
+    given = PictureFile("-", b"bytes")
+    member = PictureFile("s.tar/x.png", member=Member("s.tar", 512, 77))
+    files = [*map(PictureFile, STRANGE), given, member, PictureFile("after.png"), PictureFile("after.png")]
+    kept = FileList(iter(files))
+    assert list(kept) == files
+    assert kept[-1] == kept[len(files) - 1] == files[-1]
+    assert kept[2:5] == files[2:5]
+    assert kept.has_given
+    assert not FileList([member]).has_given
+    assert len(FileList(())) == 0
+    with pytest.raises(IndexError):
+        kept[len(files)]
+
+
+@pytest.mark.parametrize(("n", "size"), [(0, 3), (1, 3), (6, 3), (7, 3), (2, 5)])
+def test_groups_are_the_slices_of_the_list(n, size):
+    files = list(range(n))
+    groups = Groups(files, size)
+    assert list(groups) == [files[start : start + size] for start in range(0, n, size)]
+
+
+def test_a_forked_child_sees_the_same_memory():
+    kept = FileList(map(PictureFile, STRANGE))
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if [file.name for file in kept] == STRANGE else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_the_hash_is_of_names_and_sizes_in_their_order(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, size in (("a.png", 3), ("b.png", 10)):
+        (tmp_path / name).write_bytes(b"x" * size)
+    files = [
+        PictureFile("a.png"),
+        PictureFile("b.png"),
+        PictureFile("s.tar/c.png", member=Member("s.tar", 0, 5)),
+    ]
+    expected = hashlib.sha256(b"a.png\x003\nb.png\x0010\ns.tar/c.png\x005\n").hexdigest()
+    assert FileList(files).sha256() == expected
+    assert FileList(reversed(files)).sha256() != expected
+    (tmp_path / "a.png").write_bytes(b"xxxx")
+    assert FileList(files).sha256() != expected
+
+
+@pytest.mark.parametrize("word", ["folder", "folder/*", "@list.txt", "data"])
+def test_strange_names_survive(tmp_path, monkeypatch, word):
+    monkeypatch.chdir(tmp_path)
+    above = "data/class" if word == "data" else "folder"
+    os.makedirs(above)
+    listed = [name for name in STRANGE if word != "@list.txt" or "\n" not in name]
+    paths = [os.path.join(above, name) for name in listed]
+    for path in paths:
+        open(path, "wb").close()
+    with open("list.txt", "wb") as file:
+        file.writelines(os.fsencode(path) + b"\n" for path in paths)
+    assert names(word) == (paths if word == "@list.txt" else sorted(paths, key=os.fsencode))
+
+
+def test_the_order_is_that_of_bytes_in_every_class_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    paths = ["d/B/1.png", "d/a-1/1.png", "d/a/10.JPEG", "d/a/9.png", "d/ä/1.png"]
+    for path in paths:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        open(path, "wb").close()
+    assert names("d") == sorted(paths, key=os.fsencode)
+
+
+def test_a_list_keeps_its_order_its_duplicates_and_forgives_windows(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in "ab":
+        open(f"{name}.png", "wb").close()
+    (tmp_path / "list.txt").write_bytes(b"\xef\xbb\xbfb.png\r\n\r\na.png\r\nb.png")
+    assert names("@list.txt", "a.png") == ["b.png", "a.png", "b.png", "a.png"]
+
+
+def test_a_file_whose_name_begins_so_is_that_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    open("@odd.png", "wb").close()
+    assert names("@odd.png") == ["@odd.png"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message", "hint"),
+    [
+        (None, "list of images 'list.txt' does not exist", "ls ."),
+        ("", "list of images 'list.txt' is empty", "one path a line"),
+        ("\n \n", "list of images 'list.txt' is empty", "one path a line"),
+        ("here.png\ngone.png\n", "line 2 of 'list.txt': 'gone.png' does not exist", ""),
+        ("folder\n", "line 1 of 'list.txt': 'folder' is a folder", "find folder -name"),
+    ],
+)
+def test_lists_that_cannot_be_used(tmp_path, monkeypatch, content, message, hint):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "here.png").touch()
+    if content is not None:
+        (tmp_path / "list.txt").write_text(content)
+    with pytest.raises(CannotRunError) as caught:
+        names("@list.txt")
+    assert message in caught.value.message
+    assert hint in caught.value.hint
+
+
+def test_images_further_down_are_hinted_at(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.makedirs("data/train/cat")
+    open("data/train/cat/1.png", "wb").close()
+    with pytest.raises(CannotRunError, match="'data' holds no image") as caught:
+        names("data")
+    assert caught.value.hint.startswith("'data/**/*'")
+    assert names("data/**/*") == names("data/train") == ["data/train/cat/1.png"]
+
+
+def test_the_early_check_reads_no_more_than_one_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.png").touch()
+    (tmp_path / "list.txt").write_text("a.png\ngone.png\n")
+    check_pictures(["@list.txt", "a.png"])
+    with pytest.raises(CannotRunError, match="does not exist"):
+        check_pictures(["a.png", "b.png"])

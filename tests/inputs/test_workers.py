@@ -1,0 +1,142 @@
+"""Decoding in other processes: the same bits in the order asked, and nobody left behind."""
+
+import multiprocessing
+import os
+import random
+import signal
+
+import pytest
+import torch
+
+from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.inputs.workers import choose_workers
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "sched_getaffinity"), reason="processes are forked on Linux only"
+)
+
+
+@pytest.fixture
+def folder(make_picture, tmp_path):
+    for n in range(40):
+        make_picture(f"f/{n:02}.png", size=(30 + n, 50 - n // 2))
+    return tmp_path / "f"
+
+
+def children():
+    return [process.pid for process in multiprocessing.active_children()]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("options", [{"size": "24", "batch": 4}, {"family": "segmentation", "size": "24"}])
+def test_the_bits_are_those_of_one_process(opened, folder, workers, options):
+    here = list(opened(folder, workers=0, **options))
+    inputs = opened(folder, workers=workers, **options)
+    for _ in range(2):
+        beside = list(inputs)
+        assert [batch.names for batch in beside] == [batch.names for batch in here]
+        assert all(torch.equal(a.args[0], b.args[0]) for a, b in zip(here, beside, strict=True))
+        assert all(
+            torch.equal(p, q)
+            for a, b in zip(here, beside, strict=True)
+            for p, q in zip(a.pictures, b.pictures, strict=True)
+        )
+    assert inputs.info.feeding.workers == workers
+    assert children() == []
+
+
+def test_blocks_come_in_the_order_asked_and_are_taken_no_further_than_two_a_worker_ahead(opened, folder):
+    order = list(range(20))
+    random.Random(0).shuffle(order)
+    taken = []
+
+    def numbers():
+        for number in order:
+            taken.append(number)
+            yield number
+
+    inputs = opened(folder, size="24", batch=2, workers=2)
+    for n, batch in enumerate(inputs.make_blocks(numbers())):
+        assert batch.block == order[n]
+        assert len(taken) <= n + 1 + 2 * 2
+    assert taken == order
+
+
+def test_who_wants_one_batch_starts_nobody_and_who_leaves_ends_them(opened, folder):
+    inputs = opened(folder, size="24", batch=4, workers=2)
+    next(iter(inputs))
+    assert children() == []
+    batches = iter(inputs)
+    next(batches), next(batches)
+    assert len(children()) == 2
+    del batches
+    assert children() == []
+
+
+def test_a_model_that_writes_into_its_input_changes_no_later_batch(opened, folder):
+    here = [batch.args[0].clone() for batch in opened(folder, size="24", batch=4, workers=0)]
+    for batch, expected in zip(opened(folder, size="24", batch=4, workers=2), here, strict=True):
+        assert torch.equal(batch.args[0], expected)
+        batch.args[0].fill_(torch.nan)
+
+
+def test_a_worker_that_is_killed_costs_a_warning_and_no_image(opened, folder):
+    inputs = opened(folder, size="24", batch=2, workers=2)
+    here = list(opened(folder, size="24", batch=2, workers=0))
+    seen = []
+    for batch in inputs:
+        seen.append(batch)
+        if len(seen) == 4:
+            os.kill(children()[0], signal.SIGKILL)
+    assert [batch.block for batch in seen] == list(range(20))
+    assert all(torch.equal(a.args[0], b.args[0]) for a, b in zip(here, seen, strict=True))
+    (warning,) = inputs.feed.warnings(40)
+    assert warning.code == "lost-process"
+    assert children() == []
+
+
+def test_no_room_for_processes_is_no_reason_to_stop(opened, folder, monkeypatch):
+    def refuse():
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", refuse)
+    inputs = opened(folder, size="24", batch=2, workers=2)
+    assert len(list(inputs)) == 20
+    assert inputs.feed.warnings(40)
+
+
+def test_what_fails_in_a_worker_is_raised_here_in_its_turn(opened, folder):
+    (folder / "21.png").write_text("words")
+    batches = iter(opened(folder, size="24", batch=2, workers=2, is_strict=True))
+    for _ in range(10):
+        next(batches)
+    with pytest.raises(CannotRunError, match=r"21\.png' is not an image"):
+        next(batches)
+    assert children() == []
+
+
+def test_few_images_are_decoded_in_turn(opened, folder):
+    inputs = opened(*sorted(folder.iterdir())[:31], size="24", batch=2, workers=2)
+    for _ in inputs:
+        assert children() == []
+    assert inputs.info.feeding is None
+
+
+@pytest.mark.parametrize(
+    ("cores", "ranks", "expected"),
+    [(1, None, 0), (2, None, 1), (4, "1", 3), (64, "8", 4), (16, "8", 1), (2, "2", 0)],
+)
+def test_by_default_there_is_a_core_for_the_model(monkeypatch, cores, ranks, expected):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    if ranks is not None:
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
+    assert choose_workers(None) == expected
+    assert choose_workers(7) == 7
+
+
+def test_elsewhere_than_on_linux_they_are_refused_by_name(monkeypatch):
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert choose_workers(None) == choose_workers(0) == 0
+    with pytest.raises(UsageError, match="'--workers 2' needs Linux"):
+        choose_workers(2)
