@@ -22,7 +22,7 @@ DRAWN: Mapping[str, Mapping[str, str]] = {
         "maps/contact_sheet.png": "contact_sheet.png",
     },
     f"stats {_SICK} demo/star.png --plot sick.png": {"sick.png": "sick.png"},
-    f"stats {_HEALTHY} demo/star.png demo/harbour.jpg --layer block3.conv2 --correlation --out alike": {
+    f"stats {_HEALTHY} demo/shapes --layer block3.conv2 --correlation --out alike": {
         "alike/*block3.conv2*.png": "correlation.png"
     },
     f"grads {_HEALTHY} demo/star.png --target star --out flow": {
@@ -39,7 +39,7 @@ DRAWN: Mapping[str, Mapping[str, str]] = {
         "ablated/ablation.png": "ablation.png",
         "ablated/contact_sheet.png": "ablated.png",
     },
-    f"prune {_HEALTHY} demo/star.png demo/harbour.jpg {_CUT} --out pruned": {"pruned/drift.png": "drift.png"},
+    f"prune {_HEALTHY} demo/shapes {_CUT} --out pruned": {"pruned/drift.png": "drift.png"},
     "watch --out run demo/train.py --variant sick": {
         "run/histograms.png": "watch_histograms.png",
         "run/dead_units.png": "watch_dead_units.png",

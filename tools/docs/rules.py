@@ -13,6 +13,7 @@ GROUPS = {
     "MS5": "Budgets (`check`)",
     "MS6": "Behaviour (`check`)",
     "MS7": "Training (`watch`, `train`)",
+    "MS8": "Data sets (`check` of folders)",
 }
 
 
