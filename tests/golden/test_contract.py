@@ -33,7 +33,7 @@ LINES = {
     "--hook scale=2@block1.conv1",
     "attack": f"attack {SAMPLES}/star.png {TINY} --steps 1 --hook scale=1@block1.conv1",
     "check": f"check {SAMPLES}/tiny_resnet.py:TinyResNet {SAMPLES}/star.png -w none --max-params 1000",
-    "check_images": f"check {SAMPLES}/shapes/star --against {SAMPLES}/shapes/star",
+    "check_images": f"check {SAMPLES}/shapes {SAMPLES}/../docs/pictures --against {SAMPLES}/shapes/star",
     "diff": f"diff {SAMPLES}/tiny_resnet.safetensors {SAMPLES}/sick.safetensors",
     "diff_run": f"diff {SAMPLES}/tiny_resnet.py:TinyResNet {SAMPLES}/star.png -c {SAMPLES}/tiny_resnet.safetensors "
     "--tolerance 0 --b-dtype bfloat16 --hook scale=1@block1.conv1",
