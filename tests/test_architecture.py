@@ -51,7 +51,9 @@ STANDARD_LIBRARY_ONLY = (
 )
 HEAVY = {"torch", "torchvision", "PIL", "numpy", "matplotlib", "safetensors", "scipy"}
 DRAWS = re.compile(
-    r"commands/\w+/(pictures|gallery|folder)\.py|report/(canvas|grids|gallery|palette|tensor_file|training_curves)\.py"
+    r"commands/\w+/(pictures|gallery|folder)\.py"
+    r"|report/(canvas|layer_names|layer_panels|heat_map|depth_key|finding_marks|training_curves|clustering"
+    r"|grids|lettering|contact_sheet|gallery|palette|tensor_file)\.py"
 )
 
 

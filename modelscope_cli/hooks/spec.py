@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from modelscope_cli.errors import UsageError, nearest
+from modelscope_cli.hooks.channel_ranges import parse_range
 from modelscope_cli.hooks.patterns import parse_pattern
 from modelscope_cli.hooks.vocabulary import ACTIONS, BACKWARD_KINDS, KINDS, LOOKING, Argument
 
@@ -91,7 +92,6 @@ def function_hook(kind: str, pattern: str, name: str) -> HookSpec:
 _NAME = re.compile(r"[^=\[(]*")
 _SUFFIX = re.compile(r"\[[^\[\]]*\]|\([^()]*\)")
 _SUFFIXES = re.compile(rf"(?:{_SUFFIX.pattern})*\Z")
-_RANGE = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9}))?\Z", re.ASCII)
 
 
 class _Parser:
@@ -195,13 +195,11 @@ class _Parser:
         return channels, index
 
     def _range(self, part: str, place: int) -> tuple[int, int]:
-        found = _RANGE.match(part)
-        if not found:
-            self._fail(f"'{part}' is not a channel such as 3 or 0..15", place, "zero[3,7]@conv1")
-        first, last = int(found[1]), int(found[2] or found[1])
-        if first > last:
-            self._fail(f"'{part}' counts backwards", place, f"zero[{last}..{first}]@conv1")
-        return first, last
+        try:
+            return parse_range(part)
+        except ValueError as error:
+            said, meant = error.args
+            self._fail(f"'{part}' {said}", place, f"zero[{meant or '3,7'}]@conv1")
 
     def _check_pattern(self, pattern: str, place: int) -> None:
         try:

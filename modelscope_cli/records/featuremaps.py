@@ -104,6 +104,7 @@ class FeatureMapsRecord(Record):
         channels: with `top_images`, every channel of the layers. `images`: gone through. `sampled`: how many of
             them the quantiles are of.
         contact_sheet: its name inside `out_dir`; both are None where nothing was drawn.
+        outputs: how many the layers gave; of a deep network `maps` has one a stage where nobody asked for layers.
         tensors: the file of the whole outputs; None without `--save-tensors`.
     """
 
@@ -113,6 +114,7 @@ class FeatureMapsRecord(Record):
     tensors: str | None = None
     not_called: tuple[str, ...] = ()
     hooks: tuple[HookReport, ...] = ()
+    outputs: int = 0
     top_images: int = 0
     images: int = 1
     sampled: int = 0

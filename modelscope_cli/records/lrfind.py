@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from modelscope_cli.records.run import Record
 
+RECOMMENDED = "valley"  # the least moved by noise of the three, and the default of fastai's `lr_find`
+
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
@@ -18,6 +20,11 @@ class Suggestion:
     steepest: float | None
     valley: float | None
     minimum: float | None
+
+    @property
+    def recommended(self) -> float | None:
+        """The one to begin with."""
+        return self.valley
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """How layers are called: one label, one way to cut a list short, one idea of a rectifier. Standard library only."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Protocol
 
 # |x| below this counts as near zero, where nobody says otherwise.
@@ -49,6 +50,15 @@ def some(names: Iterable[str], most: int = 3) -> str:
     every = list(names)
     more = len(every) - most
     return ", ".join(every[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def index_ranges(indices: Sequence[int]) -> str:
+    """Return ascending indices with runs of three and more as ranges: `3,7,10..20`."""
+    parts: list[str] = []
+    for _, run in groupby(enumerate(indices), key=lambda pair: pair[1] - pair[0]):
+        found = [index for _, index in run]
+        parts += [f"{found[0]}..{found[-1]}"] if len(found) > 2 else map(str, found)
+    return ",".join(parts)
 
 
 def is_rectifier(type: str) -> bool:

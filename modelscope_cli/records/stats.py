@@ -1,6 +1,9 @@
 """What `stats` returns."""
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 
 from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.hooks import HookReport
@@ -14,6 +17,18 @@ COLUMN_OF_FIGURE = {
     "channels": "dead",
     "histogram": "histogram",
 }
+
+_QUANTILE = re.compile(r"p(\d{1,2}(?:\.\d+)?|100)")
+
+
+def quantiles_in(columns: Iterable[str]) -> tuple[str, ...]:
+    """Return those columns that name a quantile: `p01`, `p50`, `p99.9`, the percentage behind a `p`."""
+    return tuple(dict.fromkeys(key for key in columns if _QUANTILE.fullmatch(key)))
+
+
+def percent_of(key: str) -> Fraction:
+    """Return the percentage that the name of a quantile says."""
+    return Fraction(key.removeprefix("p"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +96,12 @@ class ActivationStats:
         shape: of the first batch. `numel` counts all elements seen.
         std: divided by n. `mad`: mean absolute deviation from the mean.
         zero_fraction, near_zero_fraction: share of exact zeros, and of |x| below the stated threshold.
+        quantiles: by the name asked for, `p50`; the p-th is the smallest value that at least p % of the values are
+            not above. None where none was asked for.
         channels, dead_channels: None where the output has no channels; dead is zero over all images.
+        dead_indices: which channels these are, counted from 0; `dead_inherited`: how many of them were dead already
+            in the output of the layer before, whose channels a pool, an activation or a batch norm passes on.
+        channel_zeros: how many of the `numel / channels` values of each channel were zero; None where not asked.
         problem: why there are no figures; then they are None.
     """
 
@@ -108,6 +128,10 @@ class ActivationStats:
     histogram: Counts | None = None
     correlation: Redundancy | None = None
     problem: str | None = None
+    quantiles: dict[str, float] | None = None
+    dead_indices: tuple[int, ...] | None = None
+    dead_inherited: int | None = None
+    channel_zeros: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

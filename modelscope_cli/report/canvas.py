@@ -3,6 +3,7 @@
 The words of a figure are made harmless there, and the whole of it is written or nothing.
 """
 
+import textwrap
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,9 @@ LINE = "#3f5f8f"  # what is measured
 ACCENT = "#d1495b"  # what to look at first
 AMBER, GREEN = "#c98a2b", "#4f9d69"  # what is measured beside it
 MARGIN = 0.1  # inches
+_LETTER = 0.086  # inches of a letter of a title, about
+SHARES = "YlGnBu"  # colours of a share, from nothing to all
+MISSING = "#d9d9d9"  # where there is no number
 # Where a legend covers no data: above the axes, to the right.
 ABOVE: dict[str, Any] = {
     "loc": "lower right",
@@ -46,8 +50,29 @@ def new_figure(width: float, height: float, title: str = "", *, is_laid_out: boo
     if not is_laid_out:
         corner = {"x": MARGIN / width, "y": 1 - MARGIN / height, "va": "top"}
     if title:
-        figure.suptitle(title, **corner, ha="left", color=INK, fontsize=11)
+        figure.suptitle(fitted(title, width), **corner, ha="left", color=INK, fontsize=11)
     return figure
+
+
+def fitted(title: str, width: float) -> str:
+    """Break the lines of a title that would leave a figure of so many inches."""
+    most = max(int((width - 2 * MARGIN) / _LETTER), 20)
+    return "\n".join(textwrap.fill(line, most, subsequent_indent="  ") for line in title.split("\n"))
+
+
+def axes_at(figure: "Figure", left: float, top: float, width: float, height: float, **how: Any) -> Any:
+    """Add axes at a place in inches from the upper left corner, to a figure that is not laid out."""
+    across, up = figure.get_size_inches()
+    return figure.add_axes((left / across, 1 - (top + height) / up, width / across, height / up), **how)
+
+
+def tidy(axes: Any, title: str = "", **how: Any) -> None:
+    """Give axes what all have in common: a title at the left, faint lines, no frame above and to the right."""
+    if title:
+        axes.set_title(title, loc="left", fontsize=9, color=INK, **how)
+    axes.grid(lw=0.4, alpha=0.5)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def check_figure(path: Path, is_forced: bool) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -12,7 +13,9 @@ from torch import Tensor
 from modelscope_cli.records.featuremaps import FeatureMap
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.report import grids, numbers
+from modelscope_cli.report.contact_sheet import Tile, contact_sheet
 from modelscope_cli.report.labels import file_stems
+from modelscope_cli.report.lettering import BAND, Bar, number_cells, page
 from modelscope_cli.report.tensor_file import write_tensors
 
 CONTACT_SHEET = "contact_sheet.png"
@@ -27,13 +30,20 @@ class Look:
         scale: `channel` or `layer`: over what the colours span.
         cmap: a matplotlib colour map.
         cell: pixels of a map's long side; None enlarges small maps and leaves others as they are.
-        picture: `(3, H, W)` uint8 to blend the maps over; None for bare maps.
+        picture: `(3, H, W)` uint8, what was seen; None where it was no picture.
+        is_overlay: the maps are laid over the picture, which otherwise stands beside them.
     """
 
     scale: str
     cmap: str
     cell: int | None
     picture: Tensor | None = None
+    is_overlay: bool = False
+
+    @property
+    def under(self) -> Tensor | None:
+        """The picture that maps are laid over."""
+        return self.picture if self.is_overlay else None
 
 
 class Exhibit(Protocol):
@@ -50,7 +60,7 @@ def save_gallery(exhibits: Sequence[Exhibit], look: Look, folder: Path) -> tuple
     records = []
     tiles = []
     for exhibit, stem in zip(exhibits, file_stems([exhibit.record for exhibit in exhibits]), strict=True):
-        if exhibit.maps is None:
+        if exhibit.maps is None or not exhibit.record.shown:
             records.append(exhibit.record)
             continue
         maps = exhibit.maps.to("cpu")
@@ -59,22 +69,39 @@ def save_gallery(exhibits: Sequence[Exhibit], look: Look, folder: Path) -> tuple
         # A vector has one value a channel, so its colours can only span the whole of it.
         scale = look.scale if maps.ndim > 1 else "layer"
         records.append(replace(exhibit.record, file=file, scale=scale))
-        tiles.append((stem, tile(maps, look)))
-    grids.save_png(grids.contact_sheet(tiles, look.cmap), folder / CONTACT_SHEET)
+        tiles.append(Tile(stem, numbers.shape(exhibit.record.shape), partial(_draw_tile, maps, look)))
+    grids.save_png(contact_sheet(tiles, look.cmap, look.picture), folder / CONTACT_SHEET)
     return tuple(records)
 
 
 def draw(exhibit: Exhibit, maps: Tensor, look: Look) -> Image.Image:
-    """Draw the grid, strip or overlay of one output under its title line."""
-    shown = maps[list(exhibit.record.shown)]
+    """Draw the grid, strip or overlay of one output under its title line, each channel with its number."""
+    record = exhibit.record
+    shown = maps[list(record.shown)]
+    picture, columns = look.picture, grids.columns_of(len(shown))
     if shown.ndim == 1:
-        body = grids.to_image(grids.strip(vector_colours(shown)), look.cmap)
-    elif look.picture is not None:
-        body = grids.overlay(shown, look.picture, look.cmap, look.cell, look.scale)
+        cells = grids.strip(vector_colours(shown))
+        columns, picture = grids.columns_of(len(shown), grids.STRIP_COLUMNS), None
+        body = grids.to_image(grids.mosaic(cells, columns, BAND), look.cmap)
+    elif look.under is not None:
+        body = grids.overlay(shown, look.under, look.cmap, look.cell, look.scale, BAND)
     else:
         cells = grids.enlarge(grids.to_colours(shown, look.scale), look.cell)
-        body = grids.to_image(grids.mosaic(cells), look.cmap)
-    return grids.with_title(body, _title(exhibit), look.cmap)
+        body = grids.to_image(grids.mosaic(cells, columns, BAND), look.cmap)
+    rows = -(-len(shown) // columns)
+    cell = (
+        (body.width + grids.GAP) // columns - grids.GAP,
+        (body.height + grids.GAP) // rows - grids.GAP - BAND,
+    )
+    number_cells(body, record.shown, cell, columns, look.cmap)
+    return page(body, _title(exhibit), look.cmap, picture=picture, bar=_bar(record, maps.ndim, look.scale))
+
+
+def _bar(record: FeatureMap, n_dims: int, scale: str) -> Bar:
+    """Say what the ends of the colours are: numbers where all channels share them."""
+    if scale == "layer" or n_dims == 1:
+        return Bar(numbers.number(record.min) or "none", numbers.number(record.max) or "none")
+    return Bar("its lowest", "its highest")
 
 
 def vector_colours(vector: Tensor) -> Tensor:
@@ -84,25 +111,46 @@ def vector_colours(vector: Tensor) -> Tensor:
 
 def _title(exhibit: Exhibit) -> str:
     record = exhibit.record
-    n_shown = len(record.shown)
-    noun = "heads" if record.kind == "attention" else "channels"
-    which = f"{n_shown} of {record.channels} {noun}" if n_shown < record.channels else f"{n_shown} {noun}"
     low, high = numbers.number(record.min) or "none", numbers.number(record.max) or "none"
     parts = [
         label_of(record),
         record.type,
         numbers.shape(record.shape),
-        which,
+        _which(record),
         record.note,
         f"{low} .. {high}",
     ]
     return "   ".join(filter(None, parts))
 
 
+def _which(record: FeatureMap) -> str:
+    """Say how many channels are shown, and of some the order, which is that of their strength."""
+    n_shown = len(record.shown)
+    noun = "heads" if record.kind == "attention" else "channels"
+    words = f"{n_shown} of {record.channels} {noun}" if n_shown < record.channels else f"{n_shown} {noun}"
+    is_sorted = list(record.shown) == sorted(record.shown)
+    return words if is_sorted else f"{words}, not in their own order"
+
+
+def _draw_tile(maps: Tensor, look: Look, side: int) -> Image.Image:
+    """Draw what the contact sheet shows of an output, at most `side` pixels wide."""
+    if look.under is not None and maps.ndim > 1:
+        live = _liveliest(maps)
+        per_row = grids.columns_of(len(live))
+        return grids.overlay(
+            live, look.under, look.cmap, max((side + grids.GAP) // per_row - grids.GAP, 1), look.scale
+        )
+    colours = tile(maps, look)
+    per_row = grids.columns_of(len(colours))
+    small = grids.resize(colours, max((side + grids.GAP) // per_row - grids.GAP, 1))
+    return grids.to_image(grids.mosaic(small, per_row), look.cmap)
+
+
 def tile(maps: Tensor, look: Look) -> Tensor:
     """Choose what the contact sheet shows of an output: `(n, H, W)` palette indices."""
     if maps.ndim == 1:
-        return grids.strip(vector_colours(maps))[None]
+        cells = grids.strip(vector_colours(maps))
+        return grids.mosaic(cells, grids.STRIP_COLUMNS)[None]
     return grids.to_colours(_liveliest(maps), look.scale)
 
 

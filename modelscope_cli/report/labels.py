@@ -16,8 +16,9 @@ class Named(Called, Protocol):
 
 
 def shortened(name: str, most: int = 34) -> str:
-    """Return the end of a long name: there a layer's says most."""
-    return name if len(name) <= most else "…" + name[1 - most :]
+    """Cut a long name in its middle: where it begins and what it ends in tell layers and files apart."""
+    start = most // 3
+    return name if len(name) <= most else f"{name[:start]}…{name[start + 1 - most :]}"
 
 
 def cut_in_the_middle(name: str, is_short: Callable[[str], bool]) -> str:

@@ -5,9 +5,10 @@ from functools import lru_cache
 from modelscope_cli.errors import UsageError, nearest
 
 # Indices into the 256 colours of a picture.
-N_COLOURS = 238
-FLAT = 238  # a channel of one value: dead, or nothing to see
-STRANGE = 239  # NaN and infinite values
+N_COLOURS = 192
+FLAT = 192  # a channel of one value: dead, or nothing to see
+STRANGE = 193  # NaN and infinite values
+IMAGE = range(194, 240)  # the image beside the maps, in the colours that suit it best
 TEXT = range(240, 256)  # from the background to the colour of letters, for smooth edges
 BACKGROUND = TEXT[0]
 
@@ -36,4 +37,4 @@ def make_palette(cmap: str) -> bytes:
         for step in range(len(TEXT))
         for start, end in zip(BACKGROUND_RGB, TEXT_RGB, strict=True)
     )
-    return colours + bytes(_FLAT_RGB) + bytes(_STRANGE_RGB) + ramp
+    return colours + bytes(_FLAT_RGB) + bytes(_STRANGE_RGB) + bytes(3 * len(IMAGE)) + ramp

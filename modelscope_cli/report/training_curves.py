@@ -2,24 +2,15 @@
 
 import math
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from modelscope_cli.records.naming import is_rectifier
-from modelscope_cli.records.watch import WatchedLayer, WatchedParameter
-from modelscope_cli.report.canvas import save_figure
+from modelscope_cli.records.watch import ScalarSeries, WatchedLayer, WatchedParameter
+from modelscope_cli.report.canvas import ACCENT, AMBER, MISSING
 
 Row = WatchedLayer | WatchedParameter
 Read = Callable[[Any], Sequence[float | None]]
-
-
-def save_curves(figure: Any, path: Path) -> None:
-    """Write a figure of a training, at the size in which its small words can be read.
-
-    Raises:
-        CannotRunError: the file cannot be written (exit 4).
-    """
-    save_figure(figure, path, 110)
+_COLUMNS = 1200  # of a picture of series; more would not be seen
 
 
 def floats(values: Sequence[float | None], scale: float = 1.0) -> list[float]:
@@ -52,7 +43,103 @@ def grid_of(rows: Sequence[Row], steps: Sequence[int], read: Read) -> Any:
     return grid
 
 
-def draw_heat(axes: Any, grid: Any, **look: Any) -> Any:
-    """Draw rows over steps as colours; return what a colour key is made of."""
+def draw_heat(axes: Any, grid: Any, steps: Sequence[int], **look: Any) -> Any:
+    """Draw `(rows, steps)` as colours over an axis that is linear in steps; return what a colour key is made of.
+
+    A recorded step reaches half-way to its neighbours: they are not evenly spaced.
+    """
+    import numpy as np
+
+    edges = _edges(steps)
+    middles = edges[0] + (edges[-1] - edges[0]) * (np.arange(_COLUMNS) + 0.5) / _COLUMNS
+    columns = np.clip(np.searchsorted(edges, middles, side="right") - 1, 0, len(steps) - 1)
+    bottom, top = (-0.5, len(grid) - 0.5) if look.get("origin") == "lower" else (len(grid) - 0.5, -0.5)
+    look["extent"] = (edges[0], edges[-1], bottom, top)
+    axes.set_facecolor(MISSING)
     axes.set_xlabel("step")
-    return axes.imshow(grid, aspect="auto", interpolation="nearest", **look)
+    whole_steps(axes)
+    return axes.imshow(grid[:, columns], aspect="auto", interpolation="nearest", **look)
+
+
+def step_limits(steps: Sequence[int]) -> tuple[float, float]:
+    """Return between what the axis of the steps runs."""
+    edges = _edges(steps)
+    return float(edges[0]), float(edges[-1])
+
+
+def _edges(steps: Sequence[int]) -> Any:
+    import numpy as np
+
+    at = np.asarray(steps, dtype=float)
+    return np.concatenate([[at[0] - 0.5], (at[:-1] + at[1:]) / 2, [at[-1] + 0.5]])
+
+
+def whole_steps(axes: Any) -> None:
+    """Name whole steps only."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(nbins="auto", integer=True))
+
+
+def smoothed(values: Sequence[float | None]) -> list[float | None]:
+    """Average exponentially with weight 0.9, corrected for the beginning."""
+    averages: list[float | None] = []
+    total = weight = 0.0
+    for value in values:
+        if value is None:
+            averages.append(None)
+            continue
+        total, weight = 0.9 * total + 0.1 * value, 0.9 * weight + 0.1
+        averages.append(total / weight)
+    return averages
+
+
+def draw_rates(axes: Any, rates: Sequence[ScalarSeries]) -> list[Any]:
+    """Draw the learning rate of the first group of every optimizer on a scale of its own, at the right.
+
+    Returns:
+        The lines, for a legend.
+    """
+    first = [one for one in rates if one.group == 0]
+    if not first:
+        return []
+    right = axes.twinx()
+    lines = []
+    for one in first:
+        label = "learning rate" + (f" of {one.optimizer}" if len(first) > 1 else "")
+        lines += right.plot(one.step, floats(one.value), color=AMBER, lw=1.0, ls="--", label=label)
+    known = [value for one in first for value in one.value if value]
+    if known and max(known) > 100 * min(known):
+        right.set_yscale("log")
+    else:
+        right.set_ylim(bottom=0)
+    right.set_ylabel("learning rate", color=AMBER, fontsize=8)
+    right.tick_params(labelsize=7, labelcolor=AMBER)
+    right.spines[["top"]].set_visible(False)
+    return lines
+
+
+def cut_off(axes: Any, values: Sequence[float | None], also: Sequence[float | None] = ()) -> None:
+    """Keep one enormous value from flattening everything else, and say what is cut off.
+
+    Args:
+        values: that say what is usual; `also`: that are drawn beside them.
+    """
+    known, others = _finite(values), _finite(also)
+    if not known:
+        return
+    usual = known[int(0.95 * (len(known) - 1))]
+    highest = max([*known, *others])
+    if highest > 8 * usual > 0:
+        axes.set_ylim(min(0.0, known[0]), 3 * usual)
+        say_cut(axes, highest)
+
+
+def _finite(values: Sequence[float | None]) -> list[float]:
+    return sorted(value for value in values if value is not None and math.isfinite(value))
+
+
+def say_cut(axes: Any, highest: float) -> None:
+    """Say that values lie above the upper edge, and how high."""
+    look: dict[str, Any] = {"xycoords": "axes fraction", "ha": "right", "va": "top", "color": ACCENT}
+    axes.annotate(f"cut off here: up to {highest:.3g}", (0.99, 0.985), fontsize=7.5, **look)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 _LEARNING = {"--norm": "--norm-layer"}
 OLD_NAMES: Mapping[str, Mapping[str, str]] = {
-    "featuremaps": {"--channels": "--max-channels", "--top": "--strongest"},
+    "featuremaps": {"--top": "--strongest"},
     "predict": {"--activation": "--scores"},
     "ablate": {"--how": "--method", "--channels": "--by-channel"},
     "prune": {"--channels": "--by-channel", "--save": "--save-weights"},

@@ -27,7 +27,7 @@ GROUPS = {
         "attack": "Change an image as little as it takes to fool the model, save it, and check the saved file.",
     },
     "Check and compare": {
-        "check": "Judge a model by rules, and exit with 1 if one is broken; see `modelscope rules`.",
+        "check": "Judge a model or a data set by rules, and exit with 1 if one is broken.",
         "rules": "List the rules of check, watch and train, with their thresholds and where those come from.",
         "verify": "Compute some blocks of a result again, and exit with 1 if they are not what lies in its folder.",
         "diff": "Compare two checkpoints, two models, or one model under two settings; exit with 1 if they differ.",

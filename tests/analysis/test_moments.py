@@ -1,15 +1,19 @@
 """Merging moments gives those of all the values together, whatever the order."""
 
+import json
 import math
 from functools import reduce
 from itertools import permutations
+from typing import Any
 
 import numpy as np
+import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tolerance import close
 
+from modelscope_cli.analysis.blocks.exact import from_plain, to_text
 from modelscope_cli.analysis.statistics.moments import Moments, Wanted
 from modelscope_cli.analysis.statistics.reduce import reduce_tensor
 
@@ -83,3 +87,55 @@ def test_channels_that_come_and_go_have_no_dead_count() -> None:
 def test_huge_values_do_not_poison_an_empty_side() -> None:
     huge = Moments(1, 1e300, 0.0, 1e300, 1e300)
     assert Moments(0, 0.0, 0.0, math.inf, -math.inf).merge(huge).m2 == 0.0
+
+
+def far(n: int, mean: float, std: float, dtype: type, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(mean, std, n).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("mean", "std"), [(1e6, 1e-3), (-1e6, 1e-3), (1e6, 1.0), (1e3, 1e-3), (1e-6, 1e-9), (0, 1e-3)]
+)
+@pytest.mark.parametrize("n_parts", [1, 7, 100])
+def test_far_from_zero_the_figures_are_numpys(dtype: type, mean: float, std: float, n_parts: int) -> None:
+    # The truth is of the numbers as they are stored: 1e6 + 1e-3 in float32 is 1e6, and its deviation 0.
+    values = far(300_000, mean, std, dtype)
+    parts = [torch.from_numpy(part) for part in np.array_split(values, n_parts)]
+    exact = values.astype(np.float64)
+    for order in (parts, parts[::-1]):
+        merged = reduce(Moments.merge, (reduce_tensor(part, None, WANTED)() for part in order))
+        # Deviations from a centre near the mean are exact; what is left is the sum of their squares.
+        assert merged.std == pytest.approx(exact.std(), rel=1e-6)
+        assert merged.mean == pytest.approx(exact.mean(), rel=1e-12, abs=1e-6 * exact.std())
+        assert merged.rms == pytest.approx(np.sqrt(np.mean(exact**2)), rel=1e-6)
+
+
+@given(
+    st.lists(st.integers(1, 2000), min_size=2, max_size=6),
+    st.sampled_from([(1e6, 1e-3, np.float64), (1e6, 0.5, np.float32), (-3.0, 1.0, np.float32)]),
+    st.integers(0, 99),
+    st.randoms(),
+)
+@settings(max_examples=40, deadline=None)
+def test_any_tree_of_merges_gives_the_figures(
+    sizes: list[int], case: tuple[float, float, type], seed: int, random: Any
+) -> None:
+    values = far(sum(sizes), *case, seed=seed)
+    exact = values.astype(np.float64)
+    parts = torch.from_numpy(values).split(sizes)
+    pool = [reduce_tensor(part, None, WANTED)() for part in parts]
+    while len(pool) > 1:
+        random.shuffle(pool)
+        pool.append(pool.pop().merge(pool.pop()))
+    assert pool[0].mean == pytest.approx(exact.mean(), rel=1e-12, abs=1e-6 * exact.std())
+    assert pool[0].std == pytest.approx(exact.std(), rel=1e-6)
+
+
+@given(PARTS)
+@settings(max_examples=30, deadline=None)
+def test_as_text_and_back_they_are_the_same_to_the_bit(parts: list[list[float]]) -> None:
+    wanted = Wanted(threshold=0.5, channel_zeros=True, quantiles=("p50",))
+    for part in parts:
+        found = reduce_tensor(torch.tensor(part, dtype=torch.float32).reshape(-1, 1), 1, wanted)()
+        assert from_plain(Moments, json.loads(to_text(found))) == found

@@ -34,7 +34,7 @@ def test_a_result_is_what_it_says(kept, capsys):
     assert run(["verify", "kept", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [(block["phase"], block["block"]) for block in found["blocks"]] == [
-        (phase, block) for phase in ("activations", "mean absolute deviation") for block in range(3)
+        (phase, block) for phase in ("activations", "second pass") for block in range(3)
     ]
     assert all(block["is_equal"] and block["is_same_machine"] for block in found["blocks"])
     assert found["certificate"] == json.loads((kept / "report.json").read_text())["certificate"]

@@ -12,6 +12,7 @@ from modelscope_cli.inputs.batches import open_inputs
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.load import load_model
 from modelscope_cli.models.request import ModelRequest
+from modelscope_cli.report.lettering import BAND
 
 # The keys of the JSON contract. Keys may be added; none of these may go.
 DOCUMENT = {"schema", "tool", "argv", "model", "input", "device", "dtype", "seed", "warnings", "elapsed_ms"}
@@ -135,6 +136,58 @@ def test_channels_are_spread_evenly_or_the_most_active(run, cwd):
     assert len(row["shown"]) == 5
 
 
+def test_channels_are_picked_by_number_in_the_order_they_are_typed(run, cwd):
+    assert shown(run, "--channels 7,3,10..12,3")["shown"] == [7, 3, 10, 11, 12]
+    assert shown(run, "--channels 60..200")["shown"] == [60, 61, 62, 63]
+    assert shown(run, "--channels 60..200")["note"] == "no channel 200"
+    outcome = run("featuremaps {star} {healthy} -l block3.conv1 --channels 7 --out one --json")
+    assert outcome.json["maps"][0]["shown"] == [7]
+    assert "channel 7 alone is drawn; --max-channels 7 draws so many" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        ("--channels 3,x", 2, "--channels '3,x': 'x' is not a channel such as 3 or 0..15"),
+        ("--channels 9..3", 2, "'9..3' counts backwards"),
+        ("--channels 3 --strongest", 2, "--strongest chooses channels, --channels names them"),
+        ("--channels 64..70", 4, "block3.conv1: it has no such channel, only 0 to 63"),
+    ],
+)
+def test_channels_that_are_none_are_refused(run, cwd, options, code, said):
+    outcome = run(f"featuremaps {{star}} {{healthy}} -l block3.conv1 {options} --out here", expect=code)
+    assert said in outcome.err
+    assert not (cwd / "here").exists()
+
+
+def test_a_deep_network_gives_one_grid_a_stage_and_says_so(run, cwd):
+    outcome = run("featuremaps {star} -m resnet18 -w none --size 64 --out here --json")
+    rows = outcome.json["maps"]
+    assert [row["name"] for row in rows] == ["relu", *(f"layer{n}.1.relu" for n in (1, 2, 3, 4))]
+    assert [row["shape"][1:] for row in rows] == [[32, 32], [16, 16], [8, 8], [4, 4], [2, 2]]
+    assert [row["call"] for row in rows] == [0, 1, 1, 1, 1]
+    assert outcome.json["outputs"] > 40
+    assert (
+        f"{outcome.json['outputs']} outputs: one a stage is taken, {len(rows)} in all; --layer" in outcome.err
+    )
+    asked = run("featuremaps {star} -m resnet18 -w none --size 64 -l conv --json").json
+    assert len(asked["maps"]) == asked["outputs"] == 20
+
+
+def test_a_network_of_one_size_gives_a_dozen_of_its_blocks(run, cwd):
+    (cwd / "own.py").write_text(
+        "from torch import nn\n"
+        "def own():\n"
+        "    blocks = [nn.Sequential(nn.Conv2d(3, 3, 1), nn.ReLU()) for _ in range(30)]\n"
+        "    return nn.Sequential(*blocks)\n"
+    )
+    rows = run("featuremaps {star} -m own.py:own -w none --size 16 --out here --json").json["maps"]
+    names = [int(row["name"].partition(".")[0]) for row in rows]
+    assert len(names) == 12
+    assert (names[0], names[-1]) == (0, 29)
+    assert {row["type"] for row in rows} == {"ReLU"}
+
+
 def test_cell_is_the_size_of_a_map_and_scale_is_recorded(run, cwd):
     for name, options in [
         ("a", "--cell 48"),
@@ -187,7 +240,7 @@ def test_tokens_become_maps(run, cwd, model, layer, shape):
     assert len(row["shown"]) == 4
     width, height = size(cwd / "here" / row["file"])
     assert width >= 2 * 100
-    assert 2 * 100 <= height < 2 * 100 + 60
+    assert 2 * (100 + BAND) <= height < 2 * (100 + BAND) + 60
 
 
 OWN_TRANSFORMER = """
@@ -225,7 +278,8 @@ def test_extra_tokens_are_left_out_and_counted_in_every_format(run, cwd):
     assert row["note"] == "without 4 extra tokens"
     assert (row["kind"], row["shape"], row["channels"]) == ("output", [28, 8], 8)
     width, height = size(cwd / "here" / row["file"])
-    assert (width - 2 * 8, height - 2 * 8 - 25) == (max(3 * 60 + 4, 320), 3 * 40 + 4)
+    beside, bar = 160 + 8, 8 + 14 + 68
+    assert (width - 2 * 8, height - 2 * 8 - 25) == (beside + 3 * 60 + 4 + bar, 3 * (40 + BAND) + 4)
     written = json.loads((cwd / "here" / "report.json").read_text())
     assert written["maps"][0]["note"] == row["note"]
     assert run(line).column("note") == [row["note"]]

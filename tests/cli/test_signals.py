@@ -46,7 +46,7 @@ MOMENTS = {
         "modelscope_cli.commands.prune.folder.save_figure",
         f"prune {TINY} -w none --size 16 {{star}}",
     ),
-    "train": ("modelscope_cli.commands.train.folder.save_curves", f"train {SMALL} --steps 2"),
+    "train": ("modelscope_cli.commands.train.folder.save_figure", f"train {SMALL} --steps 2"),
     "weights": (
         "modelscope_cli.analysis.weights.to_safetensors.write_safetensors",
         "weights {samples}/sick.safetensors --convert c.safetensors",

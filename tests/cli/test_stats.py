@@ -274,3 +274,57 @@ def test_the_table_of_attention_has_a_row_a_head(run, cwd):
     assert "mean" in refused.err
     refused = run("stats {star} -m own.py:vit -w none --size 64 --table attention -l conv_proj", expect=4)
     assert "error: no attention was seen in the selected layers" in refused.err
+
+
+def test_quantiles_are_numpys_in_every_format(run, outputs, pictures):
+    truth = outputs(*sorted(pictures.iterdir()))
+    document = run(
+        f"stats {pictures} {{healthy}} --batch 2 --columns name,p01,p50,P99.9 -l head -l block3.* --json"
+    ).json
+    for row in document["layers"]:
+        values = np.sort(truth[row["name"], row["call"]].ravel())
+        for key, percent in (("p01", 1), ("p50", 50), ("p99.9", 99.9)):
+            value = values[max(int(np.ceil(percent * values.size / 100 - 1e-9)), 1) - 1]
+            assert row["quantiles"][key] == close(value, A_NETWORK, scale=0.01)
+    command = "stats {star} {healthy} --columns name,p01,p50,P99.9,mean -l head -q"
+    (row,) = run(f"{command} --json").json["layers"]
+    for name, separator in (("tsv", "\t"), ("csv", ",")):
+        header, cells = (line.split(separator) for line in run(f"{command} --format {name}").out.splitlines())
+        assert header == ["name", "p01", "p50", "p99.9", "mean"]
+        assert float(cells[2]) == row["quantiles"]["p50"]
+    for name in ("table", "markdown"):
+        assert "p99.9" in run(f"{command} --format {name}").out
+
+
+def test_quantiles_need_no_other_figure_and_nobody_gets_them_unasked(run):
+    rows = run("stats {star} {healthy} --columns p50 --json -q").json["layers"]
+    assert all(list(row["quantiles"]) == ["p50"] for row in rows)
+    assert {row["mad"] for row in rows} == {None}
+    assert {row["quantiles"] for row in run("stats {star} {healthy} --json -q").json["layers"]} == {None}
+
+
+@pytest.mark.parametrize("key", ["p101", "q50", "p", "p-1"])
+def test_what_is_not_a_quantile_is_an_unknown_column(run, key):
+    said = run(f"stats {{star}} {{healthy}} --columns name,{key}", expect=2).err
+    assert "unknown column" in said
+    assert ",p50," in said
+
+
+def test_dead_channels_by_index(run, outputs, samples):
+    truth = outputs(samples / "star.png", checkpoint="sick.safetensors")
+    document = run("stats {star} {sick} --table channels --json -q").json
+    for row in document["layers"]:
+        by_channel = np.moveaxis(truth[row["name"], row["call"]], 1, 0).reshape(row["channels"], -1)
+        assert row["channel_zeros"] == (by_channel == 0).sum(1).tolist()
+        assert row["dead_indices"] == np.flatnonzero(~by_channel.any(1)).tolist()
+    once = sum(row["dead_channels"] - row["dead_inherited"] for row in document["layers"])
+    table = run("stats {star} {sick} --table channels --format table")
+    assert f"dead channels   {once} (zero at every position of every image)" in table.out
+    assert "this is one image" in table.out
+    relu = next(row for row in document["layers"] if row["name"] == "relu")
+    assert relu["dead_channels"] == 14
+    assert "0..13" in table.out
+    shares = run("stats {star} {sick} --table channels --columns name,zeros,which --format tsv").column(
+        "zeros"
+    )
+    assert len(shares[0].split(",")) == 16

@@ -71,26 +71,6 @@ def test_small_maps_are_enlarged_by_a_whole_factor_and_large_ones_left():
     assert grids.enlarge(torch.zeros(1, 224, 100, dtype=torch.uint8), None).shape == (1, 224, 100)
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 26, 36, 155, 400, 900])
-def test_a_contact_sheet_fits_on_a_screen(n):
-    tiles = [(f"{i:03d}_layer", torch.full((9, 28, 28), 100, dtype=torch.uint8)) for i in range(n)]
-    sheet = grids.contact_sheet(tiles, "viridis")
-    assert sheet.width <= 1920
-    assert sheet.height <= 1080
-
-
-def test_a_long_title_is_cut_and_never_widens_the_picture():
-    body = grids.to_image(torch.zeros(100, 400, dtype=torch.uint8), "viridis")
-    image = grids.with_title(body, "layer " * 200, "viridis")
-    assert image.width == 400 + 2 * grids.MARGIN
-
-
-def test_titles_can_be_read_on_palette_pictures():
-    body = grids.to_image(torch.zeros(50, 400, dtype=torch.uint8), "viridis")
-    pixels = np.asarray(grids.with_title(body, "conv1", "viridis"))[: 25 + grids.MARGIN]
-    assert (pixels == palette.TEXT[-1]).any()
-
-
 def test_an_overlay_shows_the_picture_below(maps):
     black, white = (torch.full((3, 40, 40), value, dtype=torch.uint8) for value in (0, 255))
     dark, light = (

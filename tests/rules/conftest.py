@@ -51,8 +51,8 @@ def examine(pictures: Tensor) -> Examine:
         loaded = replace(loaded, module=loaded.module if module is None else module)
         batches = list(x.split(5))
         inputs = Inputs(
-            info=InputInfo("image", (tuple(batches[0].shape),)),
-            n_images=len(x),
+            InputInfo("image", (tuple(batches[0].shape),)),
+            n_listed=len(x),
             n_batches=len(batches),
             make_batches=lambda: (Batch((part,), len(part)) for part in batches),
         )

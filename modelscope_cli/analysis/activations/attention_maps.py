@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.activations.attention import AttentionWatch, Heads, Seen
+from modelscope_cli.analysis.activations.channel_choice import ChannelChoice
 from modelscope_cli.analysis.activations.maps import Exhibit, finished
 from modelscope_cli.analysis.places.arrange import one_frame
 from modelscope_cli.hooks.selection import Selection, uncalled
@@ -48,8 +49,7 @@ def capture_attention(
     args: Arguments,
     selection: Selection,
     *,
-    n_channels: int = 64,
-    is_top: bool = False,
+    choice: ChannelChoice,
     interventions: Iterable[Intervention] = (),
 ) -> tuple[list[Exhibit], tuple[str, ...]]:
     """Run the model once; return a map a head of every attention inside the selected calls, in execution order, and
@@ -65,7 +65,7 @@ def capture_attention(
     watch.run(model, [args], interventions=interventions)
     exhibits = [_exhibit(seen, list(watch.tracker.read_alone)) for seen in watch.seen]
     never = uncalled(model, selection, watch.called, args) if selection.names is not None else ()
-    return finished(exhibits, n_channels, is_top), never
+    return finished(exhibits, choice), never
 
 
 def _look(heads: Heads) -> _Look:

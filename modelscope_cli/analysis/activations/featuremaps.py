@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from modelscope_cli.analysis.activations.attention_maps import capture_attention
-from modelscope_cli.analysis.activations.maps import capture_maps, nothing_to_draw
+from modelscope_cli.analysis.activations.channel_choice import ChannelChoice, choose_channels
+from modelscope_cli.analysis.activations.maps import Exhibit, capture_maps, nothing_to_draw
+from modelscope_cli.analysis.activations.stages import one_a_stage
 from modelscope_cli.analysis.results import Results
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.analysis.top_images.data_set import MOST_TOP_IMAGES, rank_data_set, refuse_together
 from modelscope_cli.errors import UsageError
+from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.inputs.given import as_given
 from modelscope_cli.records.featuremaps import FeatureMapsRecord
 from modelscope_cli.records.keywords import Keywords, check_choice, check_number, spelled_out
@@ -36,6 +39,7 @@ def featuremaps(
     *,
     layer: str | Sequence[str] = (),
     exclude: str | Sequence[str] = (),
+    channels: str | Sequence[int] = (),
     max_channels: int = 64,
     strongest: bool = False,
     scale: str = "channel",
@@ -53,15 +57,17 @@ def featuremaps(
 ) -> FeatureMapsRecord:
     """Return what the layers put out for one image: shapes and ranges; with `out`, a picture of each.
 
-    The forward stops after the last layer that was asked for. With `top_images`, a data set is gone through, and
-    the record says of every channel which images fire it most, in the middle and least.
+    The forward stops after the last layer that was asked for. Where nobody asked for any, and the network has more
+    than forty outputs, it is one a stage: the last of each size of maps. With `top_images`, a data set is gone
+    through, and the record says of every channel which images fire it most, in the middle and least.
 
     Args:
         model: a name or file as on the command line, a module of yours, or what `load` returned.
         inputs: a path, a PIL image or a tensor; None for seeded noise of the model's own size.
         layer, exclude: layer patterns.
-        max_channels: show at most this many, evenly chosen, or if `strongest` those of the
-            largest mean |activation|; with `top_images`, of the largest mean over the images.
+        channels: show these, by number: `[3, 7]` or `"3,7,10..20"`.
+        max_channels: where they are not named, show at most this many, evenly chosen, or if `strongest` those
+            of the largest mean |activation|; with `top_images`, of the largest mean over the images.
         scale: whether colours span each `channel`'s own range, or the whole `layer`'s.
         cmap: any matplotlib colour map. `cell`: pixels of a map's long side; None enlarges small ones.
         overlay: blend the maps over the image.
@@ -80,6 +86,7 @@ def featuremaps(
             written (exit 4).
     """
     check_number("max_channels", max_channels, 1)
+    choice = choose_channels(channels, max_channels, strongest)
     check_choice("scale", scale, SCALES)
     if cell is not None:
         check_number("cell", cell, 1, 2048)
@@ -105,34 +112,19 @@ def featuremaps(
     subject.open()
     if top_images:
         selection = subject.select(layer, exclude)
-        return rank_data_set(subject, selection, top_images, max_channels, strongest, results)
+        return rank_data_set(subject, selection, top_images, choice, results)
     image = _only_image(subject, overlay)
     selection = subject.select(layer, exclude)
-    module, args = subject.loaded.module, subject.first.args
-    interventions = subject.bind().interventions
-    if attention:
-        exhibits, never = capture_attention(
-            module,
-            args,
-            selection,
-            n_channels=max_channels,
-            is_top=strongest,
-            interventions=interventions,
-        )
-    else:
-        exhibits = capture_maps(
-            module,
-            args,
-            selection,
-            image_size=(image.shape[1], image.shape[2]) if image is not None else None,
-            n_channels=max_channels,
-            is_top=strongest,
-            interventions=interventions,
-        )
-        never = subject.uncalled(selection, [exhibit.record.name for exhibit in exhibits])
+    capture = _capture_attention if attention else _capture_outputs
+    exhibits, never = capture(subject, selection, choice)
     hooks = subject.conclude()
-    if not any(exhibit.maps is not None for exhibit in exhibits):
-        rows = [exhibit.record for exhibit in exhibits]
+    n_outputs = len(exhibits)
+    if not layer and not exclude:
+        exhibits = one_a_stage(exhibits)
+    for said in _notes(len(exhibits), n_outputs, channels):
+        subject.progress.note(said)
+    rows = [exhibit.record for exhibit in exhibits]
+    if not any(row.shown for row in rows):
         raise nothing_to_draw(rows, never, attention, subject.loaded.info.name)
     record = FeatureMapsRecord(
         run=subject.run(),
@@ -142,10 +134,11 @@ def featuremaps(
         tensors=str(save_tensors) if save_tensors is not None else None,
         not_called=never,
         hooks=hooks,
+        outputs=n_outputs,
     )
     with results.open() as stage:
         if stage is not None:
-            look = gallery.Look(scale, cmap, cell, image if overlay else None)
+            look = gallery.Look(scale, cmap, cell, image, is_overlay=overlay)
             maps = gallery.save_gallery(exhibits, look, stage)
             record = replace(record, maps=maps, contact_sheet=gallery.CONTACT_SHEET)
             write_text(stage / "report.json", render_json(record.to_dict()))
@@ -171,3 +164,41 @@ def _only_image(subject: Subject, is_overlay: bool) -> "Tensor | None":
     if is_overlay and image is None:
         raise UsageError("--overlay needs an image to lie over", "leave out --overlay")
     return image
+
+
+def _capture_outputs(
+    subject: Subject, selection: Selection, choice: ChannelChoice
+) -> tuple[list[Exhibit], tuple[str, ...]]:
+    """Return what the selected layers put out, and which of them never ran."""
+    image = next(iter(subject.first.pictures), None)
+    exhibits = capture_maps(
+        subject.loaded.module,
+        subject.first.args,
+        selection,
+        image_size=(image.shape[1], image.shape[2]) if image is not None else None,
+        choice=choice,
+        interventions=subject.bind().interventions,
+    )
+    return exhibits, subject.uncalled(selection, [exhibit.record.name for exhibit in exhibits])
+
+
+def _capture_attention(
+    subject: Subject, selection: Selection, choice: ChannelChoice
+) -> tuple[list[Exhibit], tuple[str, ...]]:
+    """Return where the heads in the selected layers look, and which of the layers never ran."""
+    interventions = subject.bind().interventions
+    return capture_attention(
+        subject.loaded.module, subject.first.args, selection, choice=choice, interventions=interventions
+    )
+
+
+def _notes(n_taken: int, n_outputs: int, channels: str | Sequence[int]) -> list[str]:
+    """Say what was decided for whoever asked."""
+    notes = []
+    if n_taken < n_outputs:
+        notes.append(
+            f"{n_outputs} outputs: one a stage is taken, {n_taken} in all; --layer takes others: --layer conv"
+        )
+    if isinstance(channels, str) and channels.isdecimal():
+        notes.append(f"channel {channels} alone is drawn; --max-channels {channels} draws so many")
+    return notes

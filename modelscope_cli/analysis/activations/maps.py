@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.activations.attention import NO_ATTENTION
+from modelscope_cli.analysis.activations.channel_choice import EVENLY, ChannelChoice
 from modelscope_cli.analysis.places.arrange import by_cells, by_shape
 from modelscope_cli.analysis.places.cells import Cells
 from modelscope_cli.analysis.places.tracker import Tracker
@@ -131,15 +132,14 @@ def capture_maps(
     selection: Selection,
     *,
     image_size: tuple[int, int] | None = None,
-    n_channels: int = 64,
-    is_top: bool = False,
+    choice: ChannelChoice = EVENLY,
     interventions: Sequence[Intervention] = (),
 ) -> list[Exhibit]:
     """Run the model once and return the selected outputs in execution order; cut short after the last.
 
     Args:
         image_size: height and width of the picture, for the proportions of token maps.
-        n_channels: show at most this many, evenly spread or, with `is_top`, the most active.
+        choice: which channels are shown.
         interventions: change what flows; then the forward is not cut short.
 
     Raises:
@@ -152,38 +152,25 @@ def capture_maps(
     )
     with session, tracker.follow(args):
         session.run(args)
-    return finished([caught.exhibit(image_size) for caught in capturer.caught], n_channels, is_top)
+    return finished([caught.exhibit(image_size) for caught in capturer.caught], choice)
 
 
-def finished(exhibits: Iterable[Exhibit], n_channels: int, is_top: bool) -> list[Exhibit]:
-    """Return exhibits in the order of their calls, with the channels that are shown of each."""
+def finished(exhibits: Iterable[Exhibit], choice: ChannelChoice) -> list[Exhibit]:
+    """Return exhibits in the order of their calls, with the channels that are shown of each.
+
+    One that has none of the channels that were asked for has a problem.
+    """
     done = []
     for exhibit in sorted(exhibits, key=lambda exhibit: exhibit.record.order):
         record, maps = exhibit.record, exhibit.maps
         if maps is not None:
             low, high = value_range(maps)
-            shown = choose_channels(maps, n_channels, is_top)
-            record = replace(record, shown=shown, min=low, max=high)
+            shown = choice.of(maps)
+            problem = None if shown else f"it has no such channel, only 0 to {len(maps) - 1}"
+            note = ", ".join(filter(None, (record.note, choice.missing(len(maps)) if shown else "")))
+            record = replace(record, shown=shown, min=low, max=high, problem=problem, note=note)
         done.append(replace(exhibit, record=record))
     return done
-
-
-def choose_channels(maps: Tensor, n: int, is_top: bool) -> tuple[int, ...]:
-    """Choose at most `n` of the C channels: evenly spread, or the ones with the largest mean |activation|."""
-    n_channels = len(maps)
-    if maps.ndim == 1 or (n_channels <= n and not is_top):
-        return tuple(range(n_channels))  # a vector is one picture whatever its length
-    if not is_top:
-        return evenly_chosen(n_channels, n)
-    strength = torch.nan_to_num(maps.float()).abs().flatten(1).mean(1)
-    return tuple(strength.topk(min(n, n_channels)).indices.tolist())
-
-
-def evenly_chosen(n_channels: int, n: int) -> tuple[int, ...]:
-    """Choose at most `n` channels, evenly spread from the first to the last."""
-    if n_channels <= n:
-        return tuple(range(n_channels))
-    return tuple(int(index) for index in torch.linspace(0, n_channels - 1, n).round())
 
 
 def value_range(maps: Tensor) -> tuple[float, float] | tuple[None, None]:

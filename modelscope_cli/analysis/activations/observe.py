@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from torch import nn
 
-from modelscope_cli.analysis.activations.observer import ActivationObserver, to_row
+from modelscope_cli.analysis.activations.observer import ActivationObserver, to_rows
 from modelscope_cli.analysis.statistics.moments import Wanted
 from modelscope_cli.analysis.subject import as_patterns, describe_module, header
 from modelscope_cli.errors import ModelscopeError
@@ -29,7 +29,7 @@ class Observation:
         """Return one row per output of each call, over all forwards; `images` counts along the first dimension."""
         self._observer.settle()
         activations = sorted(self._observer.activations.values(), key=lambda item: item.call.order)
-        rows = tuple(to_row(activation) for activation in activations)
+        rows = to_rows(activations)
         images = rows[0].numel // max(math.prod(rows[0].shape[1:]), 1) if rows else 0
         warnings = [] if rows else [Notice("nothing_observed", "none of the layers has run in the block yet")]
         return StatsRecord(header("stats", self._loaded, None, 0, warnings), rows, images, self._near_zero)

@@ -1,18 +1,22 @@
 """`stats`: what the activations of every layer look like, over any number of images, keeping none of them."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from modelscope_cli.analysis.activations.activation import Activation, Key
 from modelscope_cli.analysis.activations.batch_norm import BatchNormObserver
 from modelscope_cli.analysis.activations.entering import Entered, Entering, entered
+from modelscope_cli.analysis.activations.lineage import Lineage
+from modelscope_cli.analysis.activations.second_pass import Again, SecondPass, complete, merge_all
 from modelscope_cli.analysis.blocks.in_order import Over
 from modelscope_cli.analysis.statistics.correlation import Comoments
-from modelscope_cli.analysis.statistics.moments import Moments, Wanted
-from modelscope_cli.analysis.statistics.reduce import abs_deviation, reduce_tensor
+from modelscope_cli.analysis.statistics.moments import Wanted
+from modelscope_cli.analysis.statistics.reduce import reduce_tensor
 from modelscope_cli.hooks.channels import ChannelFinder
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.selection import Selection
@@ -20,57 +24,6 @@ from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observ
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.detection_targets import training_args
 from modelscope_cli.records.stats import ActivationStats, Counts, Redundancy
-
-Key = tuple[str, int, str]  # layer name, call, path of the output
-
-
-@dataclass(slots=True)
-class Activation:
-    """What has been gathered about one output of one call.
-
-    Attributes:
-        channels: None where there are none, or not as many in every batch.
-        comoments: sums for the correlation between channels; None where it was not asked for.
-        pending: moments of the current pass, still on the device.
-    """
-
-    call: Call
-    output: str
-    shape: tuple[int, ...]
-    dtype: str
-    channels: int | None
-    moments: Moments | None = None
-    problem: str | None = None
-    comoments: Comoments | None = field(default=None, repr=False)
-    pending: list[Callable[[], Moments]] = field(default_factory=list, repr=False)
-
-    @property
-    def key(self) -> "Key":
-        return self.call.name, self.call.index, self.output
-
-    def correlation(self) -> Tensor | None:
-        """Return the `(C, C)` correlation of the channels, None where it was not gathered."""
-        return self.comoments.correlation() if self.comoments else None
-
-    def settle(self) -> None:
-        """Merge what the pass brought; on an accelerator this is where the numbers come over."""
-        for finish in self.pending:
-            moments = finish()
-            self.moments = self.moments.merge(moments) if self.moments else moments
-        self.pending.clear()
-        if self.comoments:
-            self.comoments.settle()
-
-    def merge(self, later: "Activation") -> None:
-        """Take in what a later batch brought; from the first problem on, nothing more."""
-        if later.channels != self.channels:
-            self.channels = self.comoments = None
-        self.problem = self.problem or later.problem
-        if self.problem or later.moments is None:
-            return
-        self.moments = self.moments.merge(later.moments) if self.moments else later.moments
-        if self.comoments and later.comoments:
-            self.comoments.merge(later.comoments)
 
 
 class ActivationObserver(Observer):
@@ -88,6 +41,11 @@ class ActivationObserver(Observer):
         self._is_innermost_only = is_innermost_only
         self._with_correlation = with_correlation
         self._channels = ChannelFinder()
+        self._lineage = Lineage()
+
+    def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._wanted.channels:
+            self._lineage.enter(call, module, (args, kwargs))
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
         if self._is_innermost_only and not is_innermost:
@@ -99,13 +57,17 @@ class ActivationObserver(Observer):
         self._channels.see(module, output)
 
     def _add(self, call: Call, path: str, tensor: Tensor, channel_dim: int | None) -> None:
-        activation = self.activations.get((call.name, call.index, path))
+        key = (call.name, call.index, path)
+        activation = self.activations.get(key)
+        source = self._lineage.leave(key, tensor) if self._wanted.channels else None
         shape = tuple(tensor.shape)
         channels = shape[channel_dim] if channel_dim is not None else None
         if activation is None:
             dtype = str(tensor.dtype).removeprefix("torch.")
-            activation = Activation(call, path, shape, dtype, channels)
-            self.activations[call.name, call.index, path] = activation
+            activation = Activation(call, path, shape, dtype, channels, source=source)
+            self.activations[key] = activation
+        if source != activation.source:
+            activation.source = None
         if channels != activation.channels:
             activation.channels = activation.comoments = None
         if activation.problem:
@@ -127,28 +89,7 @@ class ActivationObserver(Observer):
         """Return what has been gathered, and begin anew: of a batch nothing depends on those before it."""
         self.settle()
         taken = tuple(self.activations.values())
-        self.activations, self._channels = {}, ChannelFinder()
-        return taken
-
-
-class _DeviationObserver(Observer):
-    """The second pass: sums |x - mean| now that the mean over all images is known."""
-
-    def __init__(self, first: Mapping[Key, Activation]) -> None:
-        self._first = first
-        self._sums: dict[Key, float | Tensor] = {}
-
-    def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
-        for path, tensor in tensors_in(output):
-            key = (call.name, call.index, path)
-            activation = self._first.get(key)
-            if activation and activation.moments and not activation.problem:
-                self._sums[key] = self._sums.get(key, 0.0) + abs_deviation(tensor, activation.moments.mean)
-
-    def take(self) -> tuple[float, ...]:
-        """Return the sums of a batch, in the order of the activations, and begin anew."""
-        taken = tuple(float(self._sums.get(key, 0.0)) for key in self._first)
-        self._sums = {}
+        self.activations, self._channels, self._lineage = {}, ChannelFinder(), Lineage()
         return taken
 
 
@@ -171,11 +112,12 @@ def observe_activations(
     batch_norms: BatchNormObserver | None = None,
     family: str = "custom",
     entering: Entering | None = None,
+    n_batches: int | None = None,
 ) -> list[Activation]:
     """Run every batch once and return what the activations were, in execution order.
 
-    The mean absolute deviation needs the mean of all images, so more than one batch is run a second time
-    where it is wanted.
+    The mean absolute deviation needs the mean of all images, and a quantile the bucket it lies in, so where they
+    are wanted every batch is run a second time; for the deviation alone only where there are several.
 
     Args:
         over: goes through the batches, the same each time; see `Blocks.over`, and `in_turn` of a list of them.
@@ -183,12 +125,14 @@ def observe_activations(
         batch_norms: where given, the model runs in train mode, and this looks at its batch norms too.
         family: as in `LoadedModel`; detection models need something to find in train mode.
         entering: takes in what enters the model.
+        n_batches: where it is known; of several, the first pass leaves out what only the second can tell.
 
     Raises:
         ForwardError: the model raised (exit 4).
     """
+    at_first = replace(wanted, mad=wanted.mad and n_batches in (None, 1))
     observer = ActivationObserver(
-        wanted, is_innermost_only=selection.is_innermost_only, with_correlation=with_correlation
+        at_first, is_innermost_only=selection.is_innermost_only, with_correlation=with_correlation
     )
     is_training = batch_norms is not None
 
@@ -211,10 +155,8 @@ def observe_activations(
         return Seen(entered(batch.args) if entering is not None else (), observer.take())
 
     merged: dict[Key, Activation] = {}
-    n_batches = 0
     with open_session(observer, *([batch_norms] if batch_norms else [])) as session:
         for seen in over("activations", see, Seen):
-            n_batches += 1
             if entering is not None:
                 entering.merge(seen.inputs)
             for activation in seen.outputs:
@@ -222,34 +164,39 @@ def observe_activations(
                     merged[activation.key].merge(activation)
                 else:
                     merged[activation.key] = activation
-    if wanted.mad and n_batches > 1:
-        _add_deviations(merged, over, open_session, run, interventions)
-    return sorted(merged.values(), key=lambda activation: activation.call.order)
+    second = SecondPass(merged, wanted)
 
-
-def _add_deviations(
-    merged: Mapping[Key, Activation],
-    over: Over,
-    open_session: Callable[[Observer], HookSession],
-    run: Callable[[HookSession, Batch], None],
-    interventions: Sequence[Intervention],
-) -> None:
-    """Run everything again for the mean absolute deviation, now that the means are known."""
-    second = _DeviationObserver(merged)
-    for intervention in interventions:
-        intervention.repeat()
-
-    def deviate(batch: Batch) -> tuple[float, ...]:
+    def look_again(batch: Batch) -> tuple[Again, ...]:
         run(session, batch)
         return second.take()
 
-    sums = [0.0] * len(merged)
-    with open_session(second) as session:
-        for part in over("mean absolute deviation", deviate, tuple[float, ...]):
-            sums = [total + more for total, more in zip(sums, part, strict=True)]
-    for activation, total in zip(merged.values(), sums, strict=True):
-        if activation.moments:
-            activation.moments = replace(activation.moments, abs_deviation=total)
+    again: Sequence[Again] = [Again(0.0, {})] * len(merged)
+    if second.is_needed:
+        for intervention in interventions:
+            intervention.repeat()
+        with open_session(second) as session:
+            parts = over("second pass", look_again, tuple[Again, ...])
+            again = reduce(merge_all, parts)
+    for activation, more in zip(merged.values(), again, strict=True):
+        complete(activation, more, wanted)
+    return sorted(merged.values(), key=lambda activation: activation.call.order)
+
+
+def to_rows(activations: Collection[Activation]) -> tuple[ActivationStats, ...]:
+    """Turn what was gathered into rows; of dead channels they say how many were dead in an earlier row already."""
+    rows = {activation.key: to_row(activation) for activation in activations}
+    sources = {activation.key: activation.source for activation in activations}
+    return tuple(_with_inherited(row, rows.get(sources[key] or key)) for key, row in rows.items())
+
+
+def _with_inherited(row: ActivationStats, source: ActivationStats | None) -> ActivationStats:
+    if row.dead_indices is None:
+        return row
+    is_its_own = source is None or source is row or source.channels != row.channels
+    inherited = (
+        0 if is_its_own or source is None else len({*row.dead_indices} & {*(source.dead_indices or ())})
+    )
+    return replace(row, dead_inherited=inherited)
 
 
 def to_row(activation: Activation) -> ActivationStats:
@@ -271,7 +218,8 @@ def to_row(activation: Activation) -> ActivationStats:
         return row
     row = replace(row, nan_count=moments.n_nan, inf_count=moments.n_inf)
     if moments.alive is not None:
-        row = replace(row, dead_channels=moments.alive.count(False))
+        dead = tuple(channel for channel, is_alive in enumerate(moments.alive) if not is_alive)
+        row = replace(row, dead_channels=len(dead), dead_indices=dead, channel_zeros=moments.channel_zeros)
     if not moments.n:
         return replace(row, problem="no finite value" if moments.numel else "no elements")
     histogram = moments.histogram
@@ -287,6 +235,7 @@ def to_row(activation: Activation) -> ActivationStats:
         near_zero_fraction=None if moments.n_near_zero is None else moments.n_near_zero / moments.n,
         histogram=Counts(histogram.edges, histogram.counts, histogram.is_sampled) if histogram else None,
         correlation=_redundancy(activation.correlation()),
+        quantiles=activation.quantiles,
     )
 
 

@@ -11,7 +11,7 @@ from torch.utils.hooks import RemovableHandle
 
 from modelscope_cli.analysis.activations.batch_norm import BatchNormObserver
 from modelscope_cli.analysis.activations.entering import Entering, rms_at_first_weights
-from modelscope_cli.analysis.activations.observer import ActivationObserver, to_row
+from modelscope_cli.analysis.activations.observer import ActivationObserver, to_rows
 from modelscope_cli.analysis.gradients.measure import Gradients, measure_gradients
 from modelscope_cli.analysis.gradients.request import AUTO, GradsRequest, LossRequest
 from modelscope_cli.analysis.health.awake import Awake
@@ -185,7 +185,7 @@ class _Checkup:
                 spread.add(other, _main_output(session.run(self._arguments(other, self._is_training))))
         rows = sorted(activations.activations.values(), key=lambda activation: activation.call.order)
         return Forward(
-            activations=tuple(map(to_row, rows)),
+            activations=to_rows(rows),
             flow=flow.rows(),
             near_zero=NEAR_ZERO,
             images=n_images,

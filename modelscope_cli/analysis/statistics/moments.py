@@ -1,4 +1,4 @@
-"""Statistics of a stream of numbers, merged batch by batch without keeping any of them. Standard library.
+"""Statistics of a stream of numbers, merged batch by batch without keeping any of them.
 
 Means and squared deviations merge pairwise: T. F. Chan, G. H. Golub, R. J. LeVeque, "Updating Formulae and a
 Pairwise Algorithm for Computing Sample Variances" (1979), equations 2.1a and 2.1b.
@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from modelscope_cli.analysis.statistics.histogram import Histogram
+from modelscope_cli.analysis.statistics.tally import Tally
 from modelscope_cli.records.naming import NEAR_ZERO
 
 
@@ -22,6 +23,8 @@ class Wanted:
         threshold: what counts as near zero, in the unit of the values and rounded to their precision.
         channels: which channels were ever alive.
         histogram: counts over at most 64 bins.
+        channel_zeros: how many zeros each channel has; only with `channels`.
+        quantiles: of these names, `p50`; the first pass counts the leading digits of all values.
     """
 
     mad: bool = True
@@ -30,6 +33,8 @@ class Wanted:
     threshold: float = NEAR_ZERO
     channels: bool = True
     histogram: bool = True
+    channel_zeros: bool = False
+    quantiles: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,8 @@ class Moments:
         n_zero, n_near_zero, n_nan, n_inf: counts; the first two None where not asked for.
         alive: per channel, whether any value was not zero; None where there are no channels.
         histogram: None where not asked for or nothing finite was seen.
+        channel_zeros: per channel, how many values were zero; None where not asked for.
+        leading: in which buckets the values lie, for quantiles; None where not asked for.
     """
 
     n: int
@@ -59,6 +66,8 @@ class Moments:
     n_near_zero: int | None = None
     alive: tuple[bool, ...] | None = None
     histogram: Histogram | None = None
+    channel_zeros: tuple[int, ...] | None = None
+    leading: Tally | None = None
 
     def merge(self, other: Self) -> Self:
         """Return the moments of both sets of values together."""
@@ -79,6 +88,8 @@ class Moments:
             n_near_zero=_add(self.n_near_zero, other.n_near_zero),
             alive=_either(self.alive, other.alive),
             histogram=_join(self.histogram, other.histogram),
+            channel_zeros=_sums(self.channel_zeros, other.channel_zeros),
+            leading=self.leading.merge(other.leading) if self.leading and other.leading else None,
         )
 
     @property
@@ -115,6 +126,10 @@ def _either(a: tuple[bool, ...] | None, b: tuple[bool, ...] | None) -> tuple[boo
     if a is None or b is None or len(a) != len(b):
         return None
     return tuple(x or y for x, y in zip(a, b, strict=True))
+
+
+def _sums(a: tuple[int, ...] | None, b: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    return None if a is None or b is None or len(a) != len(b) else tuple(map(sum, zip(a, b, strict=True)))
 
 
 def _join(a: Histogram | None, b: Histogram | None) -> Histogram | None:

@@ -5,12 +5,13 @@ that stay in cache, with branches on what was found. On an accelerator a branch 
 device, so everything is computed without any and stays there until the pass is over.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from modelscope_cli.analysis.statistics.moments import Moments, Wanted
+from modelscope_cli.analysis.statistics.quantiles import trailing_digits
 from modelscope_cli.analysis.statistics.reduce_cpu import deviation_on_cpu, reduce_on_cpu
 from modelscope_cli.analysis.statistics.reduce_device import deviation_on_device, reduce_on_device
 
@@ -40,6 +41,12 @@ def abs_deviation(x: Tensor, centre: float) -> float | Tensor:
     """Return the sum of |x - centre| over the finite values of `x`; on an accelerator, still there."""
     x = x.detach().dequantize() if x.is_quantized else x.detach()
     return deviation_on_cpu(x, centre) if x.device.type == "cpu" else deviation_on_device(x, centre)
+
+
+def trailing_counts(x: Tensor, buckets: Sequence[int]) -> dict[int, Tensor]:
+    """Return, by bucket, how often each trailing digit occurs among its values; on an accelerator, still there."""
+    x = x.detach().dequantize() if x.is_quantized else x.detach()
+    return {bucket: trailing_digits(x, bucket) for bucket in buckets}
 
 
 def _kind(x: Tensor) -> str:

@@ -9,8 +9,11 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.analysis.statistics.histogram import N_BINS, Histogram, grid
+from modelscope_cli.analysis.statistics.kernels import BlockKernels
 from modelscope_cli.analysis.statistics.moments import Moments, Wanted
+from modelscope_cli.analysis.statistics.quantiles import leading_digits
 from modelscope_cli.analysis.statistics.sampling import even_sample, in_memory_order
+from modelscope_cli.analysis.statistics.tally import Tally
 
 # Elements a chunk holds: 1 MB of float32 stays in cache, and a call is still long beside its overhead.
 CHUNK = 1 << 18
@@ -19,7 +22,7 @@ ROW = 1 << 12
 # Rows shorter than this cost more to begin than to sum.
 MIN_ROW = 256
 # A tensor of more elements than this gives its histogram from an even sample of at least SAMPLE of them.
-HISTOGRAM_EXACT = 1_000_000
+HISTOGRAM_EXACT = 1 << 18
 HISTOGRAM_SAMPLE = 1 << 15
 _LANES = 4
 # Above this ratio of mean square to variance, E[x^2] - E[x]^2 in float32 would lose more than 1e-5.
@@ -28,6 +31,7 @@ CANCELLATION = 20.0
 
 def reduce_on_cpu(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Moments:
     """Return the moments of a dense tensor of any dtype; see `reduce.reduce_tensor`."""
+    leading = Tally.of(leading_digits(x)) if wanted.quantiles else None
     x = x.to(_exact(x))
     flat = in_memory_order(x)
     n_nan = n_inf = 0
@@ -61,7 +65,14 @@ def reduce_on_cpu(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Moments
         n_near_zero=scan.n_near_zero if wanted.near_zero else None,
         alive=_alive(x, channel_dim, scan, is_by_channel) if wanted.channels else None,
         histogram=_histogram(flat, scan.low, scan.high) if wanted.histogram and n else None,
+        channel_zeros=_channel_zeros(x, channel_dim) if wanted.channel_zeros else None,
+        leading=leading,
     )
+
+
+def zeros_by_channel(x: Tensor, channel_dim: int) -> Tensor:
+    """Return how many values of each channel are zero, int64, on its device."""
+    return (x == 0).transpose(0, channel_dim).flatten(1).sum(1)
 
 
 def deviation_on_cpu(x: Tensor, centre: float) -> float:
@@ -107,16 +118,10 @@ def _add_up(sums: list[Tensor]) -> float:
 
 
 def _sum_of(flat: Tensor, change: Callable[[Tensor, Tensor], Tensor]) -> float:
-    """Sum `change(block, buffer)` over the blocks; `buffer` has the shape of the block and may take the result."""
+    """Sum `change(block, room)` over the blocks; `room` has the shape of the block and may take the result."""
     blocks = _blocks(flat)
-    buffer = torch.empty_like(blocks[0]) if blocks else flat
-    return _add_up([change(block, _part(buffer, block)).sum(1) for block in blocks])
-
-
-def _part(buffer: Tensor, block: Tensor) -> Tensor:
-    return (
-        buffer[: len(block)] if buffer.shape[1] == block.shape[1] else buffer.view(-1)[None, : block.shape[1]]
-    )
+    kernels = BlockKernels(blocks[0]) if blocks else None
+    return _add_up([change(block, kernels.room(block)).sum(1) for block in blocks if kernels])
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,31 +142,27 @@ def _scan(flat: Tensor, wanted: Wanted, row: int = ROW) -> _Scan:
     if not flat.numel():
         return _Scan()
     blocks = _blocks(flat, row)
-    buffer = torch.empty_like(blocks[0])
+    kernels = BlockKernels(blocks[0])
     edges, sums, norms = [], [], []
-    # Flags are written as float ones and zeros: exact up to 2**24 a row, and far quicker to count than booleans.
-    zeros: list[Tensor] = []
-    near_zeros: list[Tensor] = []
+    n_zero = n_near_zero = 0
     for block in blocks:
-        low, high = (edge.item() for edge in torch.aminmax(block))
-        edges.append((low, high))
         sums.append(block.sum(1))
         norms.append(torch.linalg.vector_norm(block, dim=1))
-        out = _part(buffer, block)
+        low, high = kernels.extremes(block)
+        edges.append((low, high))
         if (wanted.zero or wanted.channels) and low <= 0 <= high:
-            zeros.append(torch.eq(block, 0, out=out).sum(1))
+            n_zero += kernels.count_zeros(block)
         if wanted.near_zero and low < wanted.threshold and high > -wanted.threshold:
-            magnitude = block if low >= 0 else torch.abs(block, out=out)
-            near_zeros.append(torch.lt(magnitude, wanted.threshold, out=out).sum(1))
+            n_near_zero += kernels.count_below(block, wanted.threshold, is_negative=low < 0)
     all_norms = torch.cat(norms)
-    is_number = not any(math.isnan(low) for low, _ in edges)  # aminmax of a NaN is NaN twice
+    is_number = not any(math.isnan(low) for low, _ in edges)  # the extremes of a NaN are NaN twice
     return _Scan(
         low=min(low for low, _ in edges) if is_number else math.nan,
         high=max(high for _, high in edges) if is_number else math.nan,
         total=_add_up(sums),
         squares=all_norms.to(torch.float64).square().sum().item(),
-        n_zero=round(_add_up(zeros)),
-        n_near_zero=round(_add_up(near_zeros)),
+        n_zero=n_zero,
+        n_near_zero=n_near_zero,
         norms=all_norms,
     )
 
@@ -198,6 +199,10 @@ def _sum_of_deviations(flat: Tensor, centre: float) -> float:
     # What float32 rounds off the centre would count once an element, so it is taken off by itself.
     near = rounded(centre, flat)
     return _sum_of(flat, lambda chunk, out: torch.sub(chunk, near, out=out).sub_(centre - near).abs_())
+
+
+def _channel_zeros(x: Tensor, channel_dim: int | None) -> tuple[int, ...] | None:
+    return tuple(zeros_by_channel(x, channel_dim).tolist()) if channel_dim is not None else None
 
 
 def _alive(x: Tensor, channel_dim: int | None, scan: _Scan, is_by_channel: bool) -> tuple[bool, ...] | None:

@@ -8,7 +8,9 @@ from torch import Tensor
 
 from modelscope_cli.analysis.statistics.histogram import MIN_EXPONENT, N_BINS, Histogram, grid
 from modelscope_cli.analysis.statistics.moments import Moments, Wanted
-from modelscope_cli.analysis.statistics.reduce_cpu import rounded
+from modelscope_cli.analysis.statistics.quantiles import leading_digits
+from modelscope_cli.analysis.statistics.reduce_cpu import rounded, zeros_by_channel
+from modelscope_cli.analysis.statistics.tally import Tally
 
 
 def reduce_on_device(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Callable[[], Moments]:
@@ -30,7 +32,11 @@ def reduce_on_device(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Call
     alive = None
     if wanted.channels and channel_dim is not None:
         alive = (x != 0).transpose(0, channel_dim).flatten(1).any(1)
+    zeros = None
+    if wanted.channel_zeros and channel_dim is not None:
+        zeros = zeros_by_channel(x, channel_dim)
     histogram = _histogram_on_device(y, is_finite, low, high) if wanted.histogram and flat.numel() else None
+    leading = leading_digits(x) if wanted.quantiles else None
 
     def finish() -> Moments:
         n, mean, m2, low, high, n_nan, n_inf, deviation, n_zero, n_near = packed.tolist()
@@ -47,6 +53,8 @@ def reduce_on_device(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Call
             n_near_zero=int(n_near) if wanted.near_zero else None,
             alive=tuple(alive.tolist()) if alive is not None else None,
             histogram=_settle(low, high, histogram) if histogram and n else None,
+            channel_zeros=tuple(zeros.tolist()) if zeros is not None else None,
+            leading=Tally.of(leading) if leading is not None else None,
         )
 
     return finish

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from modelscope_cli.analysis.activations.channel_choice import ChannelChoice
 from modelscope_cli.analysis.activations.maps import nothing_to_draw
 from modelscope_cli.analysis.results import Results
 from modelscope_cli.analysis.subject import Subject
@@ -30,7 +31,7 @@ def refuse_together(of_one_image: Mapping[str, bool]) -> None:
 
 
 def rank_data_set(
-    subject: Subject, selection: Selection, k: int, n_channels: int, is_strongest: bool, results: Results
+    subject: Subject, selection: Selection, k: int, choice: ChannelChoice, results: Results
 ) -> FeatureMapsRecord:
     """Go through all images once, and draw sheets where there is a folder for them.
 
@@ -39,9 +40,7 @@ def rank_data_set(
         CannotRunError: no output has channels, the model raised, or a file cannot be written (exit 4).
     """
     subject.bind()
-    found, n_sampled = find_top_images(
-        subject, selection, k, n_channels=n_channels, is_strongest=is_strongest
-    )
+    found, n_sampled = find_top_images(subject, selection, k, choice)
     never = subject.uncalled(selection, [one.layer.name for one in found])
     hooks = subject.conclude()
     if not any(one.channels for one in found):

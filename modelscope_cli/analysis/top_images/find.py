@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.activations.maps import evenly_chosen
+from modelscope_cli.analysis.activations.channel_choice import ChannelChoice
 from modelscope_cli.analysis.places.receptive import Field, ReceptiveFields
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.analysis.top_images.observer import (
@@ -41,14 +41,13 @@ class LayerImages:
 
 
 def find_top_images(
-    subject: Subject, selection: Selection, k: int, *, n_channels: int, is_strongest: bool
+    subject: Subject, selection: Selection, k: int, choice: ChannelChoice
 ) -> tuple[list[LayerImages], int]:
     """Return what fires the channels of the selected outputs, in execution order, and how many images were sampled.
 
     Args:
         k: images in each of the three groups.
-        n_channels: show at most this many of a layer, evenly chosen, or with `is_strongest` those whose largest
-            values have the largest mean.
+        choice: of the channels that are shown; strong is one whose largest values have the largest mean.
 
     Raises:
         UsageError: the inputs are not image files (exit 2).
@@ -71,7 +70,7 @@ def find_top_images(
                 session.run(batch.args)
     fields = _Fields(subject, set(seen.watched))
     ordered = sorted(seen.watched.values(), key=lambda one: one.call.order)
-    found = [_Reader(seen, fields, one).read(n_channels, is_strongest) for one in ordered]
+    found = [_Reader(seen, fields, one).read(choice) for one in ordered]
     sampled = max((len(one.ranking.keys) for one in ordered if one.ranking is not None), default=0)
     return found, sampled
 
@@ -115,7 +114,7 @@ class _Reader:
         self._watched = watched
         self._shown: dict[str, Seen] = {}
 
-    def read(self, n_channels: int, is_strongest: bool) -> LayerImages:
+    def read(self, choice: ChannelChoice) -> LayerImages:
         watched, ranking = self._watched, self._watched.ranking
         call = watched.call
         layer = FeatureMap(
@@ -126,9 +125,7 @@ class _Reader:
         best = ranking.most.values[0]
         strength = ranking.sample.values.nan_to_num(neginf=0.0).mean(0)
         rows = [self._row(ranking, channel) for channel in range(len(best))]
-        shown = evenly_chosen(len(rows), n_channels)
-        if is_strongest:
-            shown = tuple(strength.topk(min(n_channels, len(rows))).indices.tolist())
+        shown = choice.among(len(rows), lambda: strength)
         drawn = tuple(channel for channel in shown if not rows[channel].problem)
         groups = {"most": ranking.most, "middle": ranking.middle(), "least": ranking.least}
         for channel in drawn:

@@ -103,7 +103,8 @@ def _lines(row: Ablation, record: AblateRecord) -> tuple[str, str, str]:
             if n_changed
             else "no prediction changes"
         )
-    return name, f"{record.score_name} {signed(row.target_logit_change)}   {share}", said
+    change = f"change of the {record.score_name} {signed(row.target_logit_change)}"
+    return name, f"{change}   {share}".rstrip(), said
 
 
 def _name(guess: Guess) -> str:

@@ -6,67 +6,62 @@ from typing import Any
 from modelscope_cli.commands.ablate.table import answer_of, picture_title
 from modelscope_cli.records.ablate import AblateRecord, Ablation
 from modelscope_cli.records.naming import label_of
-from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure
+from modelscope_cli.report.canvas import ACCENT, INK, LINE, new_figure
 from modelscope_cli.report.labels import shortened
+from modelscope_cli.report.layer_names import layer_names
+from modelscope_cli.report.layer_panels import Panel, layer_panels
 
 _MOST_PANELS = 8  # of channels
 _NAMED = 8  # longest bars of each panel
-_MOST_LABELS = 160
 
 
 def draw_ablation(record: AblateRecord) -> Any:
     """Draw the rows in execution order; red where the answer changes, paler where only for some of the images."""
-    is_by_channel = any(row.channel is not None for row in record.rows)
-    figure = new_figure(8.0, 7.2, picture_title(record))  # the rows will say how large it is
-    (_draw_channels if is_by_channel else _draw_layers)(figure, record)
+    if any(row.channel is not None for row in record.rows):
+        return _draw_channels(record)
+    rows = sorted(record.rows, key=lambda row: row.order)
+    names = layer_names(map(label_of, rows))
+    figure, (upper, lower) = layer_panels(picture_title(record), [names], [3, 2], 7.2)
+    places = range(len(rows))
+    _bars(upper, places, rows, [row.target_logit_change for row in rows])
+    upper.say(f"change of the target's {record.score_name}")
+    _explain(upper, record)
+    if record.baseline.target_probability is None:
+        _bars(lower, places, rows, [row.output_l2 for row in rows])
+        lower.say("distance of the outputs (L2)")
+    else:
+        _draw_probabilities(lower, rows, record.baseline.target_probability)
     return figure
 
 
-def _draw_layers(figure: Any, record: AblateRecord) -> None:
-    rows = sorted(record.rows, key=lambda row: row.order)
-    figure.set_size_inches(min(max(8.0, 0.17 * len(rows) + 2.0), 40.0), 7.2)
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
-    _bars(upper, range(len(rows)), rows, [row.target_logit_change for row in rows])
-    upper.set_ylabel(f"change of the target's {record.score_name}")
-    _explain(upper, record)
-    if record.baseline.target_probability is None:
-        _bars(lower, range(len(rows)), rows, [row.output_l2 for row in rows])
-        lower.set_ylabel("distance of the outputs (L2)")
-    else:
-        _draw_probabilities(lower, rows, record.baseline.target_probability)
-    step = -(-len(rows) // _MOST_LABELS)
-    labels = [shortened(label_of(row)) for row in rows]
-    lower.set_xticks(range(len(rows))[::step], labels[::step], rotation=90, fontsize=7)
-    lower.set_xlim(-0.7, len(rows) - 0.3)
-
-
-def _draw_probabilities(axes: Any, rows: Sequence[Ablation], whole: float) -> None:
-    _bars(axes, range(len(rows)), rows, [row.target_probability for row in rows])
-    axes.axhline(whole, color=INK, lw=0.8, ls="--", label="whole model")
+def _draw_probabilities(panel: Panel, rows: Sequence[Ablation], whole: float) -> None:
+    _bars(panel, range(len(rows)), rows, [row.target_probability for row in rows])
+    panel.level(whole, color=INK, lw=0.8, ls="--", label="whole model")
     highest = max([whole, *(row.target_probability or 0.0 for row in rows)])
-    axes.set_ylim(0, max(1.1 * highest, 1e-3))
-    axes.set_ylabel("its probability")
-    axes.legend(**ABOVE, ncols=3)
+    panel.limits(0, max(1.1 * highest, 1e-3))
+    panel.say("its probability")
+    panel.legend(ncols=3)
 
 
-def _draw_channels(figure: Any, record: AblateRecord) -> None:
+def _draw_channels(record: AblateRecord) -> Any:
     by_call: dict[tuple[int, str], list[Ablation]] = {}
     for row in record.rows:
         by_call.setdefault((row.order, label_of(row)), []).append(row)
     calls = sorted(list(by_call)[:_MOST_PANELS])  # those with the largest effects
-    figure.set_size_inches(11.0, 1.4 + 2.3 * len(calls))
-    panels = figure.subplots(len(calls), 1, squeeze=False)[:, 0]
-    for axes, key in zip(panels, calls, strict=True):
-        rows = by_call[key]
-        _bars(axes, [row.channel or 0 for row in rows], rows, [row.target_logit_change for row in rows])
+    figure = new_figure(11.0, 1.4 + 2.3 * len(calls), picture_title(record))
+    panels = [Panel(axes, is_down=False) for axes in figure.subplots(len(calls), 1, squeeze=False)[:, 0]]
+    for panel, key in zip(panels, calls, strict=True):
+        rows, axes = by_call[key], panel.axes
+        _bars(panel, [row.channel or 0 for row in rows], rows, [row.target_logit_change for row in rows])
         for row in sorted(rows, key=lambda row: -abs(row.target_logit_change or 0))[:_NAMED]:
             if row.target_logit_change:
                 _name_channel(axes, row, row.target_logit_change)
         axes.margins(y=0.18)
         axes.set_xlim(-0.7, len(rows) - 0.3)
         axes.set_ylabel(shortened(key[1]), fontsize=8)
-    panels[-1].set_xlabel(f"channel; the bar is the change of the target's {record.score_name}")
+    panels[-1].axes.set_xlabel(f"channel; the bar is the change of the target's {record.score_name}")
     _explain(panels[0], record)
+    return figure
 
 
 def _name_channel(axes: Any, row: Ablation, height: float) -> None:
@@ -85,18 +80,16 @@ def _name_channel(axes: Any, row: Ablation, height: float) -> None:
 
 
 def _bars(
-    axes: Any, places: Sequence[int], rows: Sequence[Ablation], heights: Sequence[float | None]
+    panel: Panel, places: Sequence[int], rows: Sequence[Ablation], heights: Sequence[float | None]
 ) -> None:
     colours = [_mixed(row.changed_fraction or 0.0) for row in rows]
-    axes.bar(
-        places, [height or 0.0 for height in heights], width=0.85, color=colours, edgecolor=colours, lw=0.4
-    )
+    known = [height or 0.0 for height in heights]
+    panel.bars(places, known, width=0.85, color=colours, edgecolor=colours, lw=0.4)
     lost = [x for x, height in zip(places, heights, strict=True) if height is None]
     if lost:
-        axes.plot(lost, [0.0] * len(lost), "x", color=ACCENT, label="no number")
-    axes.axhline(0, color=INK, lw=0.6)
-    axes.grid(axis="y", lw=0.4, alpha=0.5)
-    axes.set_axisbelow(True)
+        panel.plot(lost, [0.0] * len(lost), "x", color=ACCENT, label="no number")
+    panel.level(0, color=INK, lw=0.6)
+    panel.grid()
 
 
 def _mixed(fraction: float) -> tuple[float, float, float]:
@@ -110,7 +103,7 @@ def _mixed(fraction: float) -> tuple[float, float, float]:
     return red, green, blue
 
 
-def _explain(axes: Any, record: AblateRecord) -> None:
+def _explain(panel: Panel, record: AblateRecord) -> None:
     from matplotlib.patches import Patch
 
     changed = (
@@ -119,7 +112,7 @@ def _explain(axes: Any, record: AblateRecord) -> None:
     patches = [Patch(color=LINE, label="the same prediction")]
     if any(row.prediction_changed for row in record.rows):
         patches.append(Patch(color=ACCENT, label=changed))
-    axes.legend(handles=[*patches, *axes.get_legend_handles_labels()[0]], **ABOVE, ncols=3)
+    panel.legend(handles=[*patches, *panel.axes.get_legend_handles_labels()[0]], ncols=3)
 
 
 # What `record.plot()` draws; the first where no other is asked for.

@@ -10,7 +10,7 @@ from torch import Tensor
 from modelscope_cli.commands.attack.table import attack_words, best, in_levels, loss_words, name
 from modelscope_cli.records.attack import Answer, AttackRecord
 from modelscope_cli.report import numbers
-from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure, save_figure
+from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure, save_figure, tidy
 from modelscope_cli.report.folder import write_with
 
 _FAINT, _OTHERS, _OLD, _NEW = "#8a93a5", "#c3c9d5", LINE, ACCENT
@@ -135,7 +135,8 @@ def draw_losses(record: AttackRecord) -> Any:
     """Draw the loss over the steps, one line a run; what was found is marked."""
     from matplotlib.ticker import MaxNLocator
 
-    figure = new_figure(7.0, 4.0)
+    said = f"{record.run.model.heading}, on {Path(record.image).name}"
+    figure = new_figure(7.0, 4.2, f"{said}: the loss of {attack_words(record)}")
     axes = figure.subplots()
     axes.axhline(record.loss_before, color=_FAINT, lw=0.9, ls=":", label="the image itself")
     for run, losses in enumerate(record.losses):
@@ -147,11 +148,11 @@ def draw_losses(record: AttackRecord) -> Any:
     verdict = "fooled" if record.success else "best, but not fooled"
     axes.plot(record.iterations, found, "o", ms=9, mfc="none", mew=1.8, color=_NEW, label=verdict, zorder=4)
     axes.set_ylabel(f"{loss_words(record)}, {'falling' if record.targeted else 'rising'} is progress")
-    axes.set_xlabel("gradient steps")
-    axes.set_xlim(-0.02 * record.steps - 0.1, record.steps * 1.02 + 0.1)
+    axes.set_xlabel(f"gradient steps made, of at most {record.steps}")
+    made = max(len(losses) for losses in record.losses) - 1
+    axes.set_xlim(-0.02 * made - 0.1, made * 1.02 + 0.1)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.grid(axis="y", lw=0.4, alpha=0.5)
-    axes.spines[["top", "right"]].set_visible(False)
+    tidy(axes)
     axes.legend(**ABOVE, ncols=3, borderaxespad=0.2)
     return figure
 

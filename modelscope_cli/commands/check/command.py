@@ -36,7 +36,7 @@ def check(
     dataset: own.DatasetOptions = own.DATASET,
     output: own.CheckOutputOptions = own.OUTPUT,
 ) -> int:
-    """Judge a model, or a data set, by rules, and exit with 1 if one is broken; see `modelscope rules`.
+    """Judge a model or a data set by rules, and exit with 1 if one is broken.
 
     Weights, activations, gradients, structure, budgets and predictions: each rule has a code, a threshold with its
     source, and a hint. Images are better than the noise that is taken without them. A folder without a model is

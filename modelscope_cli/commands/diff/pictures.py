@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli.records.diff import Difference, DiffRecord
-from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure
+from modelscope_cli.report.canvas import ACCENT, INK, LINE
+from modelscope_cli.report.layer_names import layer_names, parameter_names
+from modelscope_cli.report.layer_panels import Panel, layer_panels
 
 _FAINT = "#9fb3cf"
-_MOST_LABELS = 160
 
 
 def draw_divergence(record: DiffRecord) -> Any:
@@ -18,26 +19,24 @@ def draw_divergence(record: DiffRecord) -> Any:
     What is equal to the last bit, which such a scale has no place for, stands on the lower edge. Below, 1 - cosine.
     """
     rows = record.rows
-    figure = new_figure(min(max(8.0, 0.16 * len(rows) + 2.5), 40.0), 7.2, _title(record))
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+    named = layer_names if record.layers is not None else parameter_names
+    figure, (upper, lower) = layer_panels(
+        _title(record), [named(row.label for row in rows)], [3, 1], 7.2, legend_lines=3
+    )
     _draw_distance(upper, record)
     _draw_angle(lower, rows)
-    step = -(-len(rows) // _MOST_LABELS) or 1
-    labels = [row.label for row in rows]
-    lower.set_xticks(range(0, len(rows), step), labels[::step], rotation=90, fontsize=6.5)
-    lower.set_xlim(-0.7, max(len(rows) - 0.3, 0.7))
     return figure
 
 
-def _draw_distance(axes: Any, record: DiffRecord) -> None:
+def _draw_distance(panel: Panel, record: DiffRecord) -> None:
     rows = record.rows
     distances = [row.rel_l2 for row in rows]
     floor, top = _limits([*distances, record.tolerance], has_edge=not all(distances))
-    axes.set_yscale("log")
-    axes.set_ylim(floor, top)
+    panel.scale("log")
+    panel.limits(floor, top)
     heights = [math.nan if one is None else min(max(one, floor), top) for one in distances]
     joined = [height if row.differing else math.nan for row, height in zip(rows, heights, strict=True)]
-    axes.plot(joined, "-", lw=1.0, color=_FAINT, zorder=1)
+    panel.plot(range(len(rows)), joined, "-", lw=1.0, color=_FAINT, zorder=1)
     looks = (
         ("beyond the tolerance", "o", LINE, LINE),
         ("within the tolerance", "o", LINE, "white"),
@@ -48,43 +47,34 @@ def _draw_distance(axes: Any, record: DiffRecord) -> None:
         places = [x for x, row in enumerate(rows) if kinds[x] == kind and row.rel_l2 is not None]
         points = [heights[x] for x in places]
         if places:
-            axes.plot(places, points, marker, ms=4, mec=edge, mfc=face, label=name, clip_on=False, zorder=2)
+            panel.plot(places, points, marker, ms=4, mec=edge, mfc=face, label=name, clip_on=False, zorder=2)
     if record.tolerance > 0:
-        axes.axhline(record.tolerance, color=INK, lw=0.8, ls=":", label=f"tolerance {record.tolerance:g}")
+        panel.level(record.tolerance, color=INK, lw=0.8, ls=":", label=f"tolerance {record.tolerance:g}")
     apart = [x for x, row in enumerate(rows) if row.rel_l2 is None]
     if apart:
-        axes.plot(
-            apart,
-            [floor] * len(apart),
-            "x",
-            ms=5,
-            color=ACCENT,
-            label="added, removed, reshaped",
-            clip_on=False,
-        )
+        words = "added, removed, reshaped"
+        panel.plot(apart, [floor] * len(apart), "x", ms=5, color=ACCENT, label=words, clip_on=False)
     first = next((x for x, row in enumerate(rows) if row.label == record.first_divergence), None)
     if first is not None and record.layers is not None:
-        axes.axvline(first, color=ACCENT, lw=1.0, zorder=0, label=f"first divergence: {rows[first].label}")
-    axes.set_ylabel("relative L2, |a - b| / |a|")
-    axes.grid(axis="y", lw=0.4, alpha=0.5)
-    axes.legend(**ABOVE, ncols=5)
-    decibels = axes.twinx()
-    decibels.set_ylim(-20 * math.log10(floor), -20 * math.log10(top))
-    decibels.set_ylabel("SQNR, dB")
+        panel.mark(first, color=ACCENT, lw=1.0, zorder=0, label=f"first divergence: {rows[first].label}")
+    panel.say("relative L2, |a - b| / |a|")
+    panel.grid()
+    panel.legend(ncols=5)
+    panel.other_scale(-20 * math.log10(floor), -20 * math.log10(top), "SQNR, dB")
 
 
-def _draw_angle(axes: Any, rows: Sequence[Difference]) -> None:
+def _draw_angle(panel: Panel, rows: Sequence[Difference]) -> None:
     # Below this a cosine in float64 says nothing; what is equal has none to show.
     angles = [
         max(1 - row.cosine, 1e-16) if row.cosine is not None and row.differing else math.nan for row in rows
     ]
-    axes.set_yscale("log")
-    axes.plot(angles, ".-", ms=4, lw=1.0, color=LINE)
+    panel.scale("log")
+    panel.plot(range(len(rows)), angles, ".-", ms=4, lw=1.0, color=LINE)
     drawn = [angle for angle in angles if angle > 0] or [1.0]
-    axes.set_ylim(10 ** math.floor(math.log10(0.5 * min(drawn))), 10 ** math.ceil(math.log10(2 * max(drawn))))
-    axes.yaxis.set_minor_formatter(lambda value, _: "")
-    axes.set_ylabel("1 - cosine")
-    axes.grid(axis="y", lw=0.4, alpha=0.5)
+    panel.limits(10 ** math.floor(math.log10(0.5 * min(drawn))), 10 ** math.ceil(math.log10(2 * max(drawn))))
+    panel.without_minor_numbers()
+    panel.say("1 - cosine")
+    panel.grid()
 
 
 def _limits(values: Sequence[float | None], *, has_edge: bool) -> tuple[float, float]:

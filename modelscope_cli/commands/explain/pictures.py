@@ -9,7 +9,7 @@ from torch import Tensor
 
 from modelscope_cli.records.receipt import Receipt, Whereabouts
 from modelscope_cli.report import numbers
-from modelscope_cli.report.canvas import ACCENT, INK, LINE, new_figure
+from modelscope_cli.report.canvas import ACCENT, INK, LINE, axes_at, new_figure
 from modelscope_cli.report.labels import shortened
 
 if TYPE_CHECKING:
@@ -57,8 +57,7 @@ class _Page:
         self.figure = new_figure(width, height, title, is_laid_out=False)
 
     def axes(self, left: float, top: float, width: float, height: float) -> Any:
-        bottom = 1 - (top + height) / self.height
-        return self.figure.add_axes((left / self.width, bottom, width / self.width, height / self.height))
+        return axes_at(self.figure, left, top, width, height)
 
     def image(self, one: Explained, left: float, top: float, size: tuple[float, float], words: str) -> Any:
         axes = self.axes(left, top, *size)

@@ -1,12 +1,7 @@
 """`modelscope featuremaps`."""
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
 import modelscope_cli as ms
-from modelscope_cli.commands.featuremaps.options import LOOK, LookOptions
+from modelscope_cli.commands.featuremaps.options import CHANNELS, LOOK, ChannelOptions, LookOptions
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
@@ -20,11 +15,8 @@ def featuremaps(
     first: FirstArg = None,
     images: opt.ImagesArg = None,
     layers: groups.LayerOptions = groups.LAYERS,
-    shown: LookOptions = LOOK,
-    save_tensors: Annotated[
-        Path | None,
-        typer.Option("--save-tensors", metavar="FILE", help="Save the whole outputs as .safetensors."),
-    ] = None,
+    channels: ChannelOptions = CHANNELS,
+    look: LookOptions = LOOK,
     hook: opt.HookOpt = None,
     model: groups.ModelOptions = groups.MODEL,
     input_shape: opt.InputShapeOpt = None,
@@ -36,8 +28,9 @@ def featuremaps(
     """Save what the layers see in an image: a grid for each layer, and a contact sheet.
 
     The forward stops after the last layer that was asked for. Gray cells are channels of a single value. Tokens and
-    windows are laid where they lie in the image; what is left out, such as class tokens, is said. With --top-images
-    of a whole folder: the images that fire each channel, cut to what it sees of them.
+    windows are laid where they lie in the image; what is left out, such as class tokens, is said. Without --layer a
+    deep network gives one grid a stage: the last output of each size of maps. With --top-images of a whole folder:
+    the images that fire each channel, cut to what it sees of them.
 
     Examples:
 
@@ -45,6 +38,8 @@ def featuremaps(
 
       modelscope featuremaps demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors -l
         block3 --strongest --max-channels 16 --overlay
+
+      modelscope featuremaps resnet34 demo/harbour.jpg --weights none -l layer1.0.conv1 --channels 3,7,10..20
 
       modelscope featuremaps vit_b_32 demo/harbour.jpg --weights none -l 'encoder.layers.*.mlp' --cmap magma
 
@@ -59,14 +54,13 @@ def featuremaps(
     where = output.begin()
     named, images = model.take("featuremaps", first, images)
     asked = model.request(named), prepared.request(images, model.seed, input_shape, named=input)
-    choose_columns(featuremaps_columns(True, shown.top_images > 0), output.columns)
-    make_palette(shown.cmap)
-    if not shown.top_images:
+    choose_columns(featuremaps_columns(True, look.top_images > 0), output.columns)
+    make_palette(look.cmap)
+    if not look.top_images:
         asked[1].check_one("featuremaps")
     record = ms.featuremaps(
         *asked,
-        **said(layers, shown),
-        save_tensors=save_tensors,
+        **said(layers, channels, look),
         hook=hook or (),
         out=folder.choose("featuremaps", named),
         force=output.force,

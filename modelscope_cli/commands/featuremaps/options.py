@@ -1,7 +1,8 @@
-"""The options that only `featuremaps` has."""
+"""The options of `featuremaps` that say what is drawn, and how it looks."""
 
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,15 +19,36 @@ class Scale(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class LookOptions:
-    """Which channels are shown, of what, and how."""
+class ChannelOptions:
+    """Which channels of each output are drawn."""
 
+    channels: Annotated[
+        str,
+        typer.Option(
+            "--channels",
+            metavar="LIST",
+            help="These, by number: 3,7,10..20; one number is that channel, not how many.",
+            show_default=False,
+        ),
+    ] = ""
     max_channels: Annotated[
-        int, whole("--max-channels", min=1, metavar="N", help="At most this many, evenly chosen.")
+        int,
+        whole(
+            "--max-channels",
+            min=1,
+            metavar="N",
+            help="At most this many, evenly chosen, where they are not named.",
+        ),
     ] = 64
     strongest: Annotated[
         bool, typer.Option("--strongest", help="Choose the channels with the largest mean |activation|.")
     ] = False
+
+
+@dataclass(frozen=True, slots=True)
+class LookOptions:
+    """How they are drawn, and what is saved beside."""
+
     scale: Annotated[
         Scale, typer.Option("--scale", help="Colours span each channel's own range, or the layer's.")
     ] = Scale.channel
@@ -50,7 +72,10 @@ class LookOptions:
             show_default="at least 96",
         ),
     ] = None
-    overlay: Annotated[bool, typer.Option("--overlay", help="Blend the maps over the image.")] = False
+    overlay: Annotated[
+        bool,
+        typer.Option("--overlay", help="Lay the maps over the gray image, as opaque as they are strong."),
+    ] = False
     attention: Annotated[
         bool, typer.Option("--attention", help="Draw where each head of the attention in the layers looks.")
     ] = False
@@ -64,6 +89,10 @@ class LookOptions:
             show_default=False,
         ),
     ] = 0
+    save_tensors: Annotated[
+        Path | None,
+        typer.Option("--save-tensors", metavar="FILE", help="Save the whole outputs as .safetensors."),
+    ] = None
 
 
-LOOK = LookOptions()
+CHANNELS, LOOK = ChannelOptions(), LookOptions()

@@ -6,12 +6,12 @@ from typing import Any
 
 from modelscope_cli.records.grads import ActivationGradient, GradsRecord, ParameterGradient
 from modelscope_cli.records.naming import label_of
-from modelscope_cli.report.canvas import ABOVE, ACCENT, AMBER, INK, LINE, new_figure
-from modelscope_cli.report.labels import shortened
+from modelscope_cli.report.canvas import ACCENT, AMBER, INK, LINE
+from modelscope_cli.report.layer_names import layer_names, parameter_names
+from modelscope_cli.report.layer_panels import Panel, layer_panels
 
 _NON_FINITE = "non-finite"
 _MARKERS = {"zero": "x", "vanishing": "v", "exploding": "^", _NON_FINITE: "s"}
-_MOST_LABELS = 160
 
 
 def draw_gradient_flow(record: GradsRecord) -> Any:
@@ -22,21 +22,18 @@ def draw_gradient_flow(record: GradsRecord) -> Any:
     """
     activations = [row for row in record.activations if _has_gradient(row)]
     parameters = [row for row in record.parameters if _has_gradient(row)]
-    width = min(max(8.0, 0.16 * max(len(activations), len(parameters)) + 2.0), 40.0)
-    figure = new_figure(width, 8.4, _title(record))
-    upper, lower = figure.subplots(2, 1)
-    every = [True] * len(activations)
-    _draw(upper, activations, [label_of(row) for row in activations], every, AMBER)
-    upper.set_ylabel("|gradient| at the output of each layer")
+    names = [layer_names(map(label_of, activations)), parameter_names(row.name for row in parameters)]
+    figure, (upper, lower) = layer_panels(_title(record), names, [1, 1], 8.4, legend_lines=3)
+    _draw(upper, activations, [True] * len(activations), AMBER)
+    upper.say("|gradient| at the output of each layer")
     # Biases and scales live on another scale than weights: joined up, the line would only zigzag.
     is_weight = [len(row.shape) > 1 for row in parameters]
-    _draw(lower, parameters, [row.name for row in parameters], is_weight, LINE)
-    lower.set_ylabel("|gradient| of each parameter")
-    if record.totals.output_grad_norm > 0:
-        upper.axhline(
-            record.totals.output_grad_norm, color=INK, lw=0.7, ls=":", label="at the model's output"
-        )
-        upper.legend(**ABOVE, ncols=4)
+    _draw(lower, parameters, is_weight, LINE)
+    lower.say("|gradient| of each parameter")
+    at_output = record.totals.output_grad_norm
+    if at_output > 0:
+        upper.level(at_output, color=INK, lw=0.7, ls=":", label="at the model's output")
+        upper.legend(ncols=4)
     return figure
 
 
@@ -45,11 +42,7 @@ def _has_gradient(row: ActivationGradient | ParameterGradient) -> bool:
 
 
 def _draw(
-    axes: Any,
-    rows: Sequence[ActivationGradient | ParameterGradient],
-    labels: list[str],
-    is_joined: list[bool],
-    colour: str,
+    panel: Panel, rows: Sequence[ActivationGradient | ParameterGradient], is_joined: list[bool], colour: str
 ) -> None:
     norms = [math.nan if row.mark == _NON_FINITE else row.grad_norm or 0.0 for row in rows]
     before = [row.norm_before_clip for row in rows]
@@ -58,43 +51,40 @@ def _draw(
     ]
     low, high = (min(positive), max(positive)) if positive else (1e-3, 1.0)
     floor = low / 10 ** max(0.05 * math.log10(high / low), 0.3)
-    axes.set_yscale("log")
+    panel.scale("log")
     ceiling = high * (high / floor) ** 0.06
-    axes.set_ylim(floor, ceiling)
+    panel.limits(floor, ceiling)
     places = range(len(rows))
     heights = [value if math.isnan(value) else max(value, floor) for value in norms]
     if any(value is not None for value in before):
         unclipped = [max(value or 0.0, floor) for value in before]
-        _line(axes, unclipped, is_joined, colour, 0.35, " before clipping")
-    _line(axes, heights, is_joined, colour, 1.0, "")
+        _line(panel, unclipped, is_joined, colour, 0.35, " before clipping")
+    _line(panel, heights, is_joined, colour, 1.0, "")
     for mark, marker in _MARKERS.items():
         marked = [x for x in places if rows[x].mark == mark]
         if marked:
             found = [ceiling if mark == _NON_FINITE else heights[x] for x in marked]
-            axes.plot(marked, found, marker, ms=6, color=ACCENT, label=mark, clip_on=False, zorder=3)
-    axes.grid(axis="y", lw=0.4, alpha=0.5)
-    axes.set_xlim(-0.7, max(len(rows) - 0.3, 0.7))
-    step = -(-len(rows) // _MOST_LABELS) if rows else 1
-    axes.set_xticks(
-        list(places)[::step], [shortened(label) for label in labels[::step]], rotation=90, fontsize=6.5
-    )
+            panel.plot(marked, found, marker, ms=6, color=ACCENT, label=mark, clip_on=False, zorder=3)
+    panel.grid()
     if rows:
-        axes.legend(**ABOVE, ncols=4)
+        panel.legend(ncols=4)
     else:
-        axes.text(0.5, 0.5, "no gradient arrived", ha="center", transform=axes.transAxes, color=ACCENT)
+        panel.axes.text(
+            0.5, 0.5, "no gradient arrived", ha="center", transform=panel.axes.transAxes, color=ACCENT
+        )
 
 
 def _line(
-    axes: Any, heights: list[float], is_joined: list[bool], colour: str, alpha: float, suffix: str
+    panel: Panel, heights: list[float], is_joined: list[bool], colour: str, alpha: float, suffix: str
 ) -> None:
     joined = [x for x, joins in enumerate(is_joined) if joins]
     single = [x for x, joins in enumerate(is_joined) if not joins]
     look: dict[str, Any] = {"color": colour, "alpha": alpha}
     name = "weights" if single else "gradient"
-    axes.plot(joined, [heights[x] for x in joined], "o-", ms=3, lw=1.2, label=name + suffix, **look)
+    panel.plot(joined, [heights[x] for x in joined], "o-", ms=3, lw=1.2, label=name + suffix, **look)
     if single:
         points = [heights[x] for x in single]
-        axes.plot(single, points, "o", ms=3.5, mfc="none", mew=0.8, label="biases, scales" + suffix, **look)
+        panel.plot(single, points, "o", ms=3.5, mfc="none", mew=0.8, label="biases, scales" + suffix, **look)
 
 
 def _title(record: GradsRecord) -> str:

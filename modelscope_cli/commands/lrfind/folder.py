@@ -4,9 +4,9 @@ from pathlib import Path
 
 from modelscope_cli.commands.lrfind.pictures import draw_range_test
 from modelscope_cli.records.lrfind import LrfindRecord
+from modelscope_cli.report.canvas import save_figure
 from modelscope_cli.report.folder import write_text
 from modelscope_cli.report.json import render_json
-from modelscope_cli.report.training_curves import save_curves
 
 FILES = ("lr.png", "report.json")
 
@@ -17,5 +17,5 @@ def save_report(record: LrfindRecord, stage: Path) -> None:
     Raises:
         CannotRunError: a file cannot be written (exit 4).
     """
-    save_curves(draw_range_test(record), stage / "lr.png")
+    save_figure(draw_range_test(record), stage / "lr.png")
     write_text(stage / "report.json", render_json(record.to_dict()))

@@ -1,44 +1,78 @@
 """The picture of a range test: the loss over the learning rate, and the suggestions on it."""
 
+import math
 from typing import Any
 
-from modelscope_cli.commands.lrfind.table import WAYS, loss_at
-from modelscope_cli.records.lrfind import LrfindRecord
-from modelscope_cli.report.canvas import ACCENT, AMBER, GREEN, INK, LINE, new_figure
+from modelscope_cli.commands.lrfind.table import WAYS, loss_at, rate
+from modelscope_cli.records.lrfind import RECOMMENDED, LrfindRecord
+from modelscope_cli.report.canvas import ACCENT, INK, LINE, new_figure, tidy
+from modelscope_cli.report.training_curves import say_cut
 
-_COLOURS = {"steepest": ACCENT, "valley": GREEN, "minimum": AMBER}
+_MARKERS = {"steepest": "^", "valley": "o", "minimum": "s"}
 
 
 def draw_range_test(record: LrfindRecord) -> Any:
-    """Draw the loss, faint, and the smoothed loss over the learning rate, with a dot for each suggestion."""
-    figure = new_figure(8.0, 4.6)
+    """Draw the loss, faint, and the smoothed loss over the learning rate, with the suggestions on it.
+
+    The one that is recommended is filled; the others are hollow.
+    """
+    figure = new_figure(8.0, 4.6, _title(record))
     axes = figure.subplots()
-    points = [(lr, a, b) for lr, a, b in zip(record.lr, record.loss, record.smoothed, strict=True) if a and b]
+    points = [
+        (lr, a, b)
+        for lr, a, b in zip(record.lr, record.loss, record.smoothed, strict=True)
+        if a is not None and b is not None
+    ]
     rates = [lr for lr, _, _ in points]
-    smoothed = [value for _, _, value in points]
     axes.plot(rates, [value for _, value, _ in points], color=LINE, lw=0.7, alpha=0.4, label="loss")
-    axes.plot(rates, smoothed, color=LINE, lw=1.8, label="smoothed")
-    for name in WAYS:
-        lr = getattr(record.suggestion, name)
-        if lr is not None:
-            label = f"{name.replace('minimum', 'minimum / 10')}: {lr:.2g}"
-            axes.axvline(lr, color=_COLOURS[name], lw=0.8, ls=":")
-            height = loss_at(record, lr) or float("nan")
-            axes.plot([lr], [height], "o", ms=7, color=_COLOURS[name], label=label)
+    axes.plot(rates, [value for _, _, value in points], color=LINE, lw=1.8, label="smoothed")
+    _mark_suggestions(axes, record)
     if record.sweep == "exponential":
         axes.set_xscale("log")
-    if smoothed:
-        low, first = min(smoothed), smoothed[0]
-        room = max(first - low, 0.05 * abs(first))  # as much above the start as below: the rise needs no more
-        axes.set_ylim(low - 0.3 * room, first + room)
-    axes.set_xlabel("learning rate")
+    _cut_rise(axes, [value for _, _, value in points])
+    tidy(axes)
+    axes.set_xlabel("learning rate" + (" (logarithmic)" if record.sweep == "exponential" else ""))
     axes.set_ylabel("loss")
-    axes.grid(lw=0.4, alpha=0.5)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=9)
-    name = record.run.model.short_name
-    axes.set_title(f"{name}, {record.optimizer}: {record.stopped}", loc="left", fontsize=10, color=INK)
+    axes.legend(frameon=False, fontsize=9, loc="upper left")
     return figure
+
+
+def _title(record: LrfindRecord) -> str:
+    """Say in a sentence what to do, and why the sweep ended."""
+    best = record.suggestion.recommended
+    advice = f"try a learning rate of {rate(best)}" if best is not None else "the loss never fell"
+    reasons = {"diverged": "because the loss diverged", "the loss": f"because {record.stopped}"}
+    ended = next(
+        (said for start, said in reasons.items() if record.stopped.startswith(start)), f"at {record.stopped}"
+    )
+    return f"{record.run.model.short_name} with {record.optimizer}: {advice}; the sweep ended {ended}"
+
+
+def _mark_suggestions(axes: Any, record: LrfindRecord) -> None:
+    for name in WAYS:
+        lr = getattr(record.suggestion, name)
+        if lr is None:
+            continue
+        is_best = name == RECOMMENDED
+        colour = ACCENT if is_best else INK
+        words = f"{name.replace('minimum', 'minimum / 10')}: {rate(lr)}" + (
+            ", recommended" if is_best else ""
+        )
+        look = {"ms": 9 if is_best else 6.5, "mec": colour, "mfc": colour if is_best else "white"}
+        axes.axvline(lr, color=colour, lw=1.2 if is_best else 0.7, ls="-" if is_best else ":", zorder=1)
+        height = loss_at(record, lr)
+        axes.plot([lr], [math.nan if height is None else height], _MARKERS[name], **look, label=words)
+
+
+def _cut_rise(axes: Any, smoothed: list[float]) -> None:
+    """Show as much above the start as below: the rise at the end needs no more."""
+    if not smoothed:
+        return
+    low, first = min(smoothed), smoothed[0]
+    room = max(first - low, 0.05 * abs(first))
+    axes.set_ylim(low - 0.3 * room, first + room)
+    if max(smoothed) > first + room:
+        say_cut(axes, max(smoothed))
 
 
 # What `record.plot()` draws; the first where no other is asked for.

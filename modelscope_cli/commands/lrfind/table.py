@@ -9,7 +9,7 @@ from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
 WAYS = {
     "steepest": "where the loss falls fastest over log lr",
-    "valley": "two thirds down the longest descent",
+    "valley": "two thirds down the longest descent: recommended",
     "minimum": "a tenth of the rate with the least loss",
 }
 
@@ -26,7 +26,7 @@ class Row:
 
 LRFIND_COLUMNS = (
     Column("suggestion", "suggestion", lambda r: r.name, is_number=False, rank=0),
-    Column("lr", "lr", lambda r: r.lr, lambda r: f"{r.lr:.3g}" if r.lr is not None else "none", rank=0),
+    Column("lr", "lr", lambda r: r.lr, lambda r: rate(r.lr) if r.lr is not None else "none", rank=0),
     Column("loss", "smoothed loss", lambda r: r.loss, lambda r: numbers.number(r.loss), rank=1),
     Column("meaning", "what it is", lambda r: r.meaning, is_number=False, rank=2),
 )
@@ -45,6 +45,11 @@ def lrfind_sheet(record: LrfindRecord, columns: str | None = None) -> Sheet:
         facts=tuple(_facts(record)),
         is_dim=lambda row: row.lr is None,
     )
+
+
+def rate(lr: float) -> str:
+    """Write a learning rate as one would type it."""
+    return f"{lr:.3g}"
 
 
 def loss_at(record: LrfindRecord, lr: float | None) -> float | None:

@@ -28,7 +28,7 @@ def predict(
         list[str] | None,
         typer.Argument(
             metavar="IMAGE",
-            help="Images: files, folders, globs, @list.txt, .tar shards, '-'; or one .pt, .npy, .safetensors file.",
+            help="Images: files, folders, globs, @list.txt, .tar shards, '-'; or one file of tensors.",
         ),
     ] = None,
     top: Annotated[

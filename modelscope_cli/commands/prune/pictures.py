@@ -1,44 +1,70 @@
 """The picture of pruning: how the answers drift as more is cut, and where the zeros are."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from modelscope_cli.commands.prune.table import prune_columns, weight_label
 from modelscope_cli.records.prune import PruneRecord
-from modelscope_cli.report.canvas import ACCENT, INK, LINE, new_figure
+from modelscope_cli.report.canvas import ACCENT, INK, LINE, axes_at, fitted, new_figure, tidy
 from modelscope_cli.report.headline import given
-from modelscope_cli.report.labels import shortened
-from modelscope_cli.report.numbers import short
+from modelscope_cli.report.layer_names import (
+    MOST_ACROSS,
+    POINTS,
+    ROW,
+    Name,
+    band_blocks,
+    layer_names,
+    room_for,
+    write_names,
+)
+from modelscope_cli.report.numbers import number, short
 
 _PALE = "#cfd8e4"
-_MOST_LABELS = 60
+# Inches: the figure, its curves, what lies above and below.
+_WIDTH, _CURVES, _LEAST, _TOP, _LINE, _FOOT = 12.0, 5.2, 5.2, 0.55, 0.19, 0.65
+_Drift = tuple[list[float], float, str]  # values, the value with nothing cut, what it is
 
 
 def draw_pruning(record: PruneRecord) -> Any:
     """Draw agreement, divergence and logit change over the amount; beside them every layer's weights and zeros.
 
-    Red is the amount that was asked for. With nothing cut, at 0, nothing drifts.
+    Red is the amount that was asked for. With nothing cut, at 0, nothing drifts. Of a single amount there is no
+    curve: its figures are words in the title.
     """
-    height = min(max(6.4, 0.17 * len(record.layers) + 1.6), 14.0)
-    figure = new_figure(11.0, height, _title(record))
+    names = layer_names(map(weight_label, record.layers))
+    is_swept = len(record.sweep) > 1
     curves = _curves_of(record)
-    grid = figure.add_gridspec(
-        len(curves), 2, width_ratios=[1.25, 1], height_ratios=[1.3, 1, 1][: len(curves)]
+    said = "" if is_swept else "".join(f"\n{label}: {number(values[0])}" for values, _, label in curves)
+    title = fitted(_title(record) + said, _WIDTH)
+    top = _TOP + _LINE * title.count("\n")
+    rows = ROW * len(names)
+    figure = new_figure(
+        _WIDTH, top + max(rows, _LEAST if is_swept else 0.0) + _FOOT, title, is_laid_out=False
     )
-    panels = [figure.add_subplot(grid[row, 0]) for row in range(len(curves))]
-    for axes, (values, at_zero, label) in zip(panels, curves, strict=True):
-        _curve(axes, record, values, at_zero, label)
-        if at_zero:  # a share
-            axes.set_ylim(-4, 104)
-    for axes in panels[:-1]:
-        axes.tick_params(labelbottom=False)
-    unit = "channels" if record.structured else "weights"
-    panels[-1].set_xlabel(f"{unit} cut, %")
-    _draw_layers(figure.add_subplot(grid[:, 1]), record)
+    left = room_for(figure, names) + 0.1
+    if is_swept:
+        _draw_curves(figure, record, curves, top)
+        left += _CURVES
+    axes = axes_at(figure, left, top, _WIDTH - left - 0.2, rows)
+    _draw_layers(axes, record, names)
     return figure
 
 
-def _curves_of(record: PruneRecord) -> list[tuple[list[float], float, str]]:
+def _draw_curves(figure: Any, record: PruneRecord, curves: list[_Drift], top: float) -> None:
+    """Draw a panel for each, one above the other."""
+    height = (_LEAST - 0.15 * (len(curves) - 1)) / len(curves)
+    for place, (values, at_zero, label) in enumerate(curves):
+        axes = axes_at(figure, 0.8, top + place * (height + 0.15), _CURVES - 1.0, height)
+        _curve(axes, record, values, at_zero, label)
+        if at_zero:  # a share
+            axes.set_ylim(-4, 104)
+        axes.tick_params(labelbottom=place == len(curves) - 1)
+    unit = "channels" if record.structured else "weights"
+    axes.set_xlabel(f"{unit} cut, %")
+
+
+def _curves_of(record: PruneRecord) -> list[_Drift]:
     """Return what the drift of this output has: values, the value with nothing cut, and a label."""
     rows = record.sweep
     titles = {column.key: column.title for column in prune_columns("drift", record.output)}
@@ -67,32 +93,32 @@ def _curve(axes: Any, record: PruneRecord, values: list[float], at_zero: float, 
     axes.axvline(asked, color=ACCENT, lw=0.8, ls=":", zorder=0)
     if asked in finite:
         axes.plot([asked], [finite[asked]], "o", ms=7, color=ACCENT, clip_on=False, zorder=3)
-    axes.set_xlim(-2, 102)
+    most = max(points)
+    axes.set_xlim(-0.02 * most, 1.02 * most)
     axes.set_ylim(bottom=0)
     axes.set_ylabel(label)
-    axes.grid(lw=0.4, alpha=0.5)
-    axes.spines[["top", "right"]].set_visible(False)
+    tidy(axes)
 
 
-def _draw_layers(axes: Any, record: PruneRecord) -> None:
+def _draw_layers(axes: Any, record: PruneRecord, names: Sequence[Name]) -> None:
     rows = record.layers
     places = range(len(rows))
     longest = max(row.numel for row in rows)
     axes.barh(places, [row.numel for row in rows], height=0.78, color=_PALE)
-    axes.barh(
-        places, [row.zeros for row in rows], height=0.78, color=LINE, label=f"zero at {record.amount:g}"
-    )
-    step = -(-len(rows) // _MOST_LABELS)
-    for place in places[::step]:
-        row = rows[place]
-        share = f"{100 * row.sparsity:.1f} %"
-        axes.text(row.numel + 0.01 * longest, place, share, va="center", fontsize=7, color=INK)
-    axes.set_yticks(places[::step], [shortened(weight_label(row)) for row in rows][::step], fontsize=7)
+    axes.barh(places, [row.zeros for row in rows], height=0.78, color=LINE)
+    shares = [f"{100 * row.sparsity:.1f} %" for row in rows]
+    is_alike = len(set(shares)) == 1
+    for place, row in enumerate(() if is_alike else rows):
+        where = (row.numel + 0.01 * longest, place)
+        axes.text(*where, shares[place], va="center_baseline", fontsize=POINTS, color=INK)
+    write_names(axes, names)
+    if len(names) > MOST_ACROSS:
+        band_blocks(axes, names)
     axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.set_xlim(0, 1.12 * longest)
+    axes.set_xlim(0, (1.02 if is_alike else 1.12) * longest)
     axes.xaxis.set_major_formatter(lambda value, _: short(value))
     axes.spines[["top", "right"]].set_visible(False)
-    total = f"{100 * record.totals.sparsity:.1f} % in all"
+    total = f"{shares[0]} of each" if is_alike else f"{100 * record.totals.sparsity:.1f} % in all"
     axes.set_xlabel(f"weights of each layer; dark: zero at {record.amount:g} ({total})")
 
 

@@ -23,6 +23,7 @@ class Table(StrEnum):
     layers = "layers"
     batch_norm = "batch-norm"
     attention = "attention"
+    channels = "channels"
 
 
 @spread
@@ -55,7 +56,7 @@ def stats(
         Table,
         typer.Option(
             "--table",
-            help="Which table to print; batch-norm needs --mode train, attention a model with attention.",
+            help="Which table to print; channels lists the dead ones, batch-norm needs --mode train.",
             rich_help_panel="Output",
         ),
     ] = Table.layers,
@@ -64,8 +65,9 @@ def stats(
     """Print statistics of every layer's output, over any number of images.
 
     Only finite values count; NaN and infinite ones are counted apart. A dead channel is zero at every position
-    of every image. Nothing is kept in memory but the sums. In train mode the drift of every batch norm is shown:
-    its batch's statistics beside the running ones. The table attention has the entropy of each head's weights.
+    of every image. A column such as p50, p01 or p99.9 is an exact quantile, a value of the data; for it, and for
+    mad with several batches, the images are read twice. In train mode the drift of every batch norm is shown: its
+    batch's statistics beside the running ones. The table attention has the entropy of each head's weights.
 
     Image files are cut into blocks of --batch. Under torchrun all processes work on them, and --out keeps them:
     the bits are the same for any number of processes, after a break too. In train mode, with --correlation, --hook
@@ -76,7 +78,7 @@ def stats(
       modelscope stats resnet34 demo/harbour.jpg --weights none
 
       modelscope stats demo/tiny_resnet.py:TinyResNet 'demo/shapes/*/*.jpg' -c demo/tiny_resnet.safetensors
-        --layer type:ReLU --columns name,mean,std,zero,dead
+        --layer type:ReLU --columns name,mean,p50,p99.9,zero,dead
 
       modelscope stats demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/sick.safetensors
 

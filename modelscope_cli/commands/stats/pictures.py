@@ -1,117 +1,91 @@
-"""The pictures of `stats`: all distributions in one figure, and a correlation matrix a layer."""
+"""The picture of `stats`: all distributions in one figure; those of `--correlation` are in `correlation.py`."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import torch
-from PIL import Image
-from torch import Tensor
-
-from modelscope_cli.records.naming import label_of
+from modelscope_cli.commands.stats.correlation import save_correlations
+from modelscope_cli.records.naming import counted, label_of
 from modelscope_cli.records.stats import ActivationStats, StatsRecord
-from modelscope_cli.report import grids, numbers, palette
-from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure
-from modelscope_cli.report.labels import file_stems
+from modelscope_cli.report.canvas import ACCENT, INK, LINE
+from modelscope_cli.report.layer_names import layer_names
+from modelscope_cli.report.layer_panels import Panel, layer_panels
 
-CMAP = "RdBu_r"  # blue -1, white 0, red 1
-SIDE = 640  # pixels; small matrices are enlarged to about this
+__all__ = ["PICTURES", "draw_distributions", "save_correlations"]
 
 
 def draw_distributions(record: StatsRecord) -> Any:
-    """Draw the distribution of every layer side by side, in execution order, and the share of zeros below.
+    """Draw the distribution of every layer beside the next, in execution order, and its share of zeros.
 
-    A column is one output; the darker, the more values lie there, on a logarithmic scale. The line is the mean,
-    the band one deviation to each side.
+    The darker, the more values lie there, on a logarithmic scale. The point is the mean, the bar one standard
+    deviation to each side.
     """
     rows = [row for row in record.layers if row.histogram and row.mean is not None]
-    width = min(max(7.0, 0.16 * len(rows) + 2.5), 40.0)
-    figure = new_figure(width, 6.4, _title(record))
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
-    _draw_densities(upper, rows)
-    _draw_zeros(lower, rows, record.near_zero)
-    lower.set_xticks(range(len(rows)), [label_of(row) for row in rows], rotation=90, fontsize=7)
-    lower.set_xlim(-0.5, len(rows) - 0.5)
+    names = layer_names(map(label_of, rows))
+    figure, (densities, zeros) = layer_panels(_title(record), [names], [3, 1], 6.4)
+    _draw_densities(densities, rows)
+    _draw_zeros(zeros, rows, record.near_zero)
     return figure
 
 
 def _title(record: StatsRecord) -> str:
-    images = f"{record.images} image{'s' if record.images != 1 else ''}"
-    return f"{record.run.model.heading}, {images}"
+    return f"{record.run.model.heading}, {counted(record.images, 'image')}"
 
 
-def _draw_densities(axes: object, rows: list[ActivationStats]) -> None:
+def _draw_densities(panel: Panel, rows: list[ActivationStats]) -> None:
     import numpy as np
-    from matplotlib.axes import Axes
+    from matplotlib.patches import Patch
 
-    assert isinstance(axes, Axes)
-    for x, row in enumerate(rows):
+    _draw_shades(panel, rows)
+    places = np.arange(len(rows))
+    mean = np.array([row.mean for row in rows], dtype=float)
+    std = np.array([row.std for row in rows], dtype=float)
+    words = "mean and one standard deviation"
+    panel.spread(places, mean, std, fmt="o", ms=2.5, lw=0.9, color=ACCENT, label=words)
+    # The linear part reaches to a power of ten near the smaller deviations, so that no tick falls inside it and
+    # layers whose values explode do not flatten all others.
+    small = max(float(np.quantile(std, 0.1)), 1e-12) if len(std) else 1.0
+    panel.scale("symlog", linthresh=10.0 ** math.ceil(math.log10(small)), linscale=0.8)
+    panel.level(0, color=INK, lw=0.6)
+    panel.say("value (linear near 0, then logarithmic)")
+    shade = Patch(color="#6aaed6", label="the darker, the more values (logarithmic)")
+    panel.legend(handles=[shade, *panel.axes.get_legend_handles_labels()[0]], ncols=3)
+
+
+def _draw_shades(panel: Panel, rows: list[ActivationStats]) -> None:
+    """Draw the bins of all histograms as boxes: one artist, where one a layer takes seconds."""
+    import numpy as np
+    from matplotlib import colormaps
+
+    corners, shades = [], []
+    for place, row in enumerate(rows):
         assert row.histogram is not None
         counts = np.asarray(row.histogram.counts, dtype=float)
         edges = np.asarray(row.histogram.edges)
-        shade = np.log1p(counts) / np.log1p(counts.max())
-        axes.pcolormesh([x - 0.45, x + 0.45], edges, shade[:, None], cmap="Blues", vmin=0, vmax=1.1)
-    positions = np.arange(len(rows))
-    mean = np.array([row.mean for row in rows], dtype=float)
-    std = np.array([row.std for row in rows], dtype=float)
-    axes.errorbar(
-        positions, mean, std, fmt="o", ms=2.5, lw=0.9, color=ACCENT, label="mean and one standard deviation"
-    )
-    # The linear part reaches to a power of ten near the usual deviation, so that no tick falls inside it.
-    usual = max(float(np.median(std)), 1e-12)
-    axes.set_yscale("symlog", linthresh=10.0 ** math.ceil(math.log10(usual)), linscale=0.8)
-    axes.axhline(0, color=INK, lw=0.6)
-    axes.set_ylabel("value (linear near 0, then logarithmic)")
-    axes.legend(**ABOVE, ncols=3)
+        filled = np.flatnonzero(counts)
+        low, high = edges[filled], edges[filled + 1]
+        sides = np.full(len(filled), place - 0.45), np.full(len(filled), place + 0.45)
+        box = [(sides[0], low), (sides[1], low), (sides[1], high), (sides[0], high)]
+        corners.append(np.stack([np.stack(corner, -1) for corner in box], 1))
+        shades.append(np.log1p(counts[filled]) / np.log1p(counts.max(initial=1)))
+    if corners:
+        colours = colormaps["Blues"](np.concatenate(shades) / 1.1)
+        panel.boxes(np.concatenate(corners), facecolors=colours, edgecolors="none", zorder=0)
 
 
-def _draw_zeros(axes: object, rows: list[ActivationStats], near_zero: float) -> None:
-    from matplotlib.axes import Axes
-
-    assert isinstance(axes, Axes)
-    positions = range(len(rows))
+def _draw_zeros(panel: Panel, rows: list[ActivationStats], near_zero: float) -> None:
+    places = range(len(rows))
     near = [100 * (row.near_zero_fraction or 0) for row in rows]
     zero = [100 * (row.zero_fraction or 0) for row in rows]
-    axes.bar(positions, near, width=0.9, color="#b8c4d6", label=f"|x| < {near_zero:g}")
-    axes.bar(positions, zero, width=0.9, color=LINE, label="exactly zero")
-    dead = [
-        (x, 100 * row.dead_channels / (row.channels or 1)) for x, row in enumerate(rows) if row.dead_channels
-    ]
-    axes.plot([x for x, _ in dead], [share for _, share in dead], "x", color=ACCENT, label="dead channels")
-    axes.set_ylim(0, 100)
-    axes.set_ylabel("percent")
-    axes.legend(**ABOVE, ncols=3)
-
-
-def save_correlations(
-    rows: Sequence[ActivationStats], matrices: Sequence[Tensor | None], folder: Path
-) -> tuple[ActivationStats, ...]:
-    """Write the `(C, C)` matrix of every row that has one, and return the rows with the names of the files."""
-    named = []
-    for row, matrix, stem in zip(rows, matrices, file_stems(rows), strict=True):
-        if matrix is None or row.correlation is None:
-            named.append(row)
-            continue
-        file = f"{stem}.png"
-        grids.save_png(grids.with_title(draw_matrix(matrix), _matrix_title(row), CMAP), folder / file)
-        named.append(replace(row, correlation=replace(row.correlation, file=file)))
-    return tuple(named)
-
-
-def draw_matrix(matrix: Tensor) -> Image.Image:
-    """Draw a `(C, C)` matrix of -1..1; rows of channels that never varied are gray."""
-    share = (torch.nan_to_num(matrix) + 1) / 2
-    colours = (share * (palette.N_COLOURS - 1)).round().to(torch.uint8)
-    colours[matrix.isnan()] = palette.FLAT
-    return grids.to_image(grids.enlarge(colours[None], max(SIDE, len(matrix)))[0], CMAP)
-
-
-def _matrix_title(row: ActivationStats) -> str:
-    correlation = row.correlation
-    mean_abs = numbers.number(correlation.mean_abs) if correlation else ""
-    return f"{label_of(row)}   {row.channels} channels   mean |correlation| {mean_abs or 'none'}"
+    panel.bars(places, near, width=0.9, color="#b8c4d6", label=f"|x| < {near_zero:g}")
+    panel.bars(places, zero, width=0.9, color=LINE, label="exactly zero")
+    dead = {
+        x: 100 * row.dead_channels / (row.channels or 1) for x, row in enumerate(rows) if row.dead_channels
+    }
+    if dead:
+        panel.plot(list(dead), list(dead.values()), "x", color=ACCENT, label="dead channels")
+    panel.limits(0, 100)
+    panel.say("percent")
+    panel.legend(ncols=3)
 
 
 # What `record.plot()` draws; the first where no other is asked for.

@@ -1,9 +1,13 @@
 """The columns of `stats`."""
 
+from collections.abc import Sequence
+
 from modelscope_cli.commands.stats.attention_table import COLUMNS as ATTENTION_COLUMNS
 from modelscope_cli.commands.stats.attention_table import attention_sheet, narrowest_head
+from modelscope_cli.commands.stats.channels_table import COLUMNS as CHANNEL_COLUMNS
+from modelscope_cli.commands.stats.channels_table import channels_sheet, dead_fact
 from modelscope_cli.records.naming import label_of
-from modelscope_cli.records.stats import ActivationStats, StatsRecord
+from modelscope_cli.records.stats import ActivationStats, StatsRecord, quantiles_in
 from modelscope_cli.report import numbers
 from modelscope_cli.report.batch_norm_table import COLUMNS as BATCH_NORM_COLUMNS
 from modelscope_cli.report.batch_norm_table import batch_norm_sheet, worst_drift
@@ -12,6 +16,10 @@ from modelscope_cli.report.headline import headline
 from modelscope_cli.report.input_facts import input_facts
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 
+_TABLES = {"batch-norm": BATCH_NORM_COLUMNS, "attention": ATTENTION_COLUMNS, "channels": CHANNEL_COLUMNS}
+# What has to be computed for a table beside what it has a pass of its own for.
+_NEEDED = {"channels": ("zero", "dead", "channel_zeros")}
+
 
 def columns_of(table: str, wanted: str | None) -> tuple[str, ...] | None:
     """Return the keys of the columns that were listed; None for all of them.
@@ -19,12 +27,13 @@ def columns_of(table: str, wanted: str | None) -> tuple[str, ...] | None:
     Raises:
         UsageError: an unknown column (exit 2).
     """
-    if table != "layers":
-        choose_columns(BATCH_NORM_COLUMNS if table == "batch-norm" else ATTENTION_COLUMNS, wanted)
-        return ()
+    if table in _TABLES:
+        choose_columns(_TABLES[table], wanted)
+        return _NEEDED.get(table, ())
     if wanted is None:
         return None
-    return tuple(column.key for column in choose_columns(stats_columns(True, True, True), wanted))
+    every = stats_columns(True, True, True, _named(wanted) or ("p50",))  # for who asks what there is
+    return tuple(column.key for column in choose_columns(every, wanted))
 
 
 def stats_sheet(record: StatsRecord, columns: str | None = None, table: str = "layers") -> Sheet:
@@ -34,10 +43,14 @@ def stats_sheet(record: StatsRecord, columns: str | None = None, table: str = "l
         return batch_norm_sheet(title, record.batch_norm, columns)
     if table == "attention":
         return attention_sheet(title, record.attention, columns)
+    if table == "channels":
+        return channels_sheet(title, record.layers, record.images, columns)
     rows = record.layers
     has_non_finite = any(row.nan_count or row.inf_count for row in rows)
     has_dead = any(row.dead_channels for row in rows)
-    every = stats_columns(has_non_finite, has_dead, any(row.correlation for row in rows))
+    quantiles = tuple(next((row.quantiles for row in rows if row.quantiles), ()))
+    has_correlation = any(row.correlation for row in rows)
+    every = stats_columns(has_non_finite, has_dead, has_correlation, quantiles or _named(columns))
     return Sheet(
         title=title,
         columns=choose_columns(every, columns),
@@ -47,8 +60,14 @@ def stats_sheet(record: StatsRecord, columns: str | None = None, table: str = "l
     )
 
 
-def stats_columns(has_non_finite: bool, has_dead: bool, has_correlation: bool) -> tuple[Column, ...]:
-    """All columns of `stats`; those with nothing to tell are left out of a person's table."""
+def _named(columns: str | None) -> tuple[str, ...]:
+    return quantiles_in(part.strip().lower() for part in (columns or "").split(","))
+
+
+def stats_columns(
+    has_non_finite: bool, has_dead: bool, has_correlation: bool, quantiles: Sequence[str] = ()
+) -> tuple[Column, ...]:
+    """All columns of `stats`, with these quantiles; those with nothing to tell are left out of a person's table."""
     return (
         Column("name", "layer", _label, is_number=False, rank=0),
         Column("type", "type", lambda r: r.type, is_number=False, rank=7),
@@ -59,6 +78,7 @@ def stats_columns(has_non_finite: bool, has_dead: bool, has_correlation: bool) -
         Column("min", "min", lambda r: r.min, lambda r: numbers.number(r.min), rank=4),
         Column("max", "max", lambda r: r.max, lambda r: numbers.number(r.max), rank=3),
         Column("rms", "rms", lambda r: r.rms, lambda r: numbers.number(r.rms), rank=10),
+        *map(_quantile, quantiles),
         Column("zero", "zero", lambda r: r.zero_fraction, lambda r: numbers.percent(r.zero_fraction), rank=5),
         Column(
             "near_zero",
@@ -77,6 +97,13 @@ def stats_columns(has_non_finite: bool, has_dead: bool, has_correlation: bool) -
         Column("order", "order", lambda r: r.order, is_shown=False),
         Column("channels", "channels", lambda r: r.channels, is_shown=False),
     )
+
+
+def _quantile(key: str) -> Column:
+    def value(row: ActivationStats) -> float | None:
+        return (row.quantiles or {}).get(key)
+
+    return Column(key, key, value, lambda row: numbers.number(value(row)), rank=1)
 
 
 def _label(row: ActivationStats) -> str:
@@ -106,12 +133,9 @@ def _corr_text(row: ActivationStats) -> str:
 def _facts(record: StatsRecord) -> tuple[tuple[str, str], ...]:
     facts = [*input_facts(record.inputs), ("near 0", f"|x| < {record.near_zero:g}")]
     if any(row.dead_channels is not None for row in record.layers):
-        dead = sum(row.dead_channels or 0 for row in record.layers)
-        facts.append(("dead channels", f"{numbers.count(dead)} (zero at every position of every image)"))
+        facts.append(dead_fact(record.layers, record.images))
     if any(row.histogram and row.histogram.sampled for row in record.layers):
-        facts.append(
-            ("histogram", "log counts; of an even sample where the tensor has over a million elements")
-        )
+        facts.append(("histogram", "log counts; of an even sample where a batch has over 262,144 values"))
     else:
         facts.append(("histogram", "log counts"))
     facts += hook_facts(record.hooks)

@@ -7,11 +7,11 @@ from typing import Any
 from modelscope_cli.commands.train.pictures import draw_training
 from modelscope_cli.commands.train.table import train_sheet
 from modelscope_cli.records.train import TrainRecord
+from modelscope_cli.report.canvas import save_figure
 from modelscope_cli.report.delimited import render_csv
 from modelscope_cli.report.folder import write_text
 from modelscope_cli.report.json import render_json
 from modelscope_cli.report.tensor_file import write_tensors
-from modelscope_cli.report.training_curves import save_curves
 
 WEIGHTS = "model.safetensors"
 SINGLE_FILES = ("curves.png", "layers.csv", "report.json", WEIGHTS)
@@ -32,7 +32,7 @@ def save_report(record: TrainRecord, stage: Path) -> None:
     picture, table = files_of(record)[:2]
     write_text(stage / "report.json", render_json(record.to_dict()))
     write_text(stage / table, render_csv(train_sheet(record)))
-    save_curves(draw_training(record), stage / picture)
+    save_figure(draw_training(record), stage / picture)
 
 
 def save_weights(state: dict[str, Any], path: Path, classes: Sequence[str]) -> None:

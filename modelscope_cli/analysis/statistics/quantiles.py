@@ -1,0 +1,118 @@
+"""Quantiles that are values of the data, exactly, over any number of batches and without keeping one of them.
+
+The 32 bits of a float, in an order that is that of the numbers, are two digits of 16 bits. The first time through
+the data the leading digit is counted, which tells in which of 65,536 buckets a quantile lies: its value to one step
+of bfloat16. The second time the trailing digit is counted, in those buckets only, which tells the value. Counts
+merge by addition.
+
+The p-th percentile is the smallest value that at least p % of the finite values are not above: an order statistic,
+`numpy.quantile(..., method="inverted_cdf")`. Numbers with more than 24 significant bits (float64, large integers)
+are rounded to float32 first, and those beyond its range count as its largest number.
+"""
+
+import math
+import struct
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor
+
+from modelscope_cli.analysis.statistics.sampling import in_memory_order
+from modelscope_cli.analysis.statistics.tally import N_PATTERNS, Tally
+from modelscope_cli.records.stats import percent_of
+
+# Values of these types have no trailing digit.
+SHORT = ("bfloat16", "uint8", "int8", "bool")
+_CHUNK = 1 << 18
+_HALF = N_PATTERNS // 2
+# Between them lie the buckets of finite values; NaN and infinite ones are outside.
+_FIRST, _END = 0x0080, 0xFF80
+
+
+def leading_digits(x: Tensor) -> Tensor:
+    """Return how many finite values of `x` lie in each of the 65,536 buckets, int64, on its device."""
+    counts = torch.zeros(N_PATTERNS, dtype=torch.int64, device=x.device)
+    for bits in _bits_of(x):
+        # As signed numbers, the leading digits of negative values are in the opposite order, from -0.0 on.
+        counts += _count((bits >> 16).add_(_HALF))
+    counts = torch.cat([counts[:_HALF].flip(0), counts[_HALF:]])
+    counts[:_FIRST] = 0
+    counts[_END:] = 0
+    return counts
+
+
+def trailing_digits(x: Tensor, bucket: int) -> Tensor:
+    """Return how often each trailing digit occurs among the values of `x` in a bucket, int64, on its device."""
+    counts = torch.zeros(N_PATTERNS, dtype=torch.int64, device=x.device)
+    leading = bucket - _HALF if bucket >= _HALF else -(bucket + 1)
+    for bits in _bits_of(x):
+        is_inside = (bits >> 16) == leading
+        if _is_on_cpu(x):
+            counts += _count(bits[is_inside] & 0xFFFF)
+        else:  # without asking the device how many there are
+            counts.scatter_add_(0, (bits & 0xFFFF).long(), is_inside.long())
+    return counts if bucket >= _HALF else counts.flip(0)
+
+
+def quantiles_of(
+    keys: tuple[str, ...], leading: Tally, trailing: Mapping[int, Tally] | None = None
+) -> dict[str, float]:
+    """Return the quantiles of these names (`p50`); without the trailing digits, rounded towards zero to bfloat16.
+
+    Args:
+        leading: holds at least one value.
+        trailing: by bucket, as many as `buckets_of` says.
+    """
+    found = {}
+    for key in keys:
+        bucket, rank = leading.holding(_rank(key, leading.total))
+        inside = (trailing or {}).get(bucket)
+        # A value that is not there the second time leaves the bucket empty: its edge is one step off at most.
+        digit = inside.holding(rank)[0] if inside is not None and inside.total else None
+        found[key] = _value(bucket, digit)
+    return found
+
+
+def buckets_of(keys: tuple[str, ...], leading: Tally) -> tuple[int, ...]:
+    """Return the buckets in which the quantiles lie, ascending; none where nothing finite was seen."""
+    n = leading.total
+    return tuple(sorted({leading.holding(_rank(key, n))[0] for key in keys})) if n else ()
+
+
+def _rank(key: str, n: int) -> int:
+    return max(math.ceil(percent_of(key) * n / 100), 1)
+
+
+def _value(bucket: int, digit: int | None) -> float:
+    if bucket >= _HALF:
+        bits = (bucket - _HALF) << 16 | (digit or 0)
+    else:
+        bits = 0xFFFFFFFF - (bucket << 16 | (0xFFFF if digit is None else digit))
+    value: float = struct.unpack("<f", struct.pack("<I", bits))[0]
+    return value + 0.0  # -0.0 and 0.0 are the same value
+
+
+def _count(patterns: Tensor) -> Tensor:
+    if _is_on_cpu(patterns):
+        return torch.bincount(patterns, minlength=N_PATTERNS)
+    counts = torch.zeros(N_PATTERNS, dtype=torch.int64, device=patterns.device)  # bincount would wait for it
+    return counts.scatter_add_(0, patterns.long(), torch.ones_like(patterns, dtype=torch.int64))
+
+
+def _bits_of(x: Tensor) -> Iterable[Tensor]:
+    """Return the bits of all values as float32, in chunks that stay in cache on a CPU."""
+    flat = in_memory_order(x)
+    if not _is_on_cpu(x):
+        return (_as_float32(flat).view(torch.int32),)
+    return (_as_float32(chunk).view(torch.int32) for chunk in torch.split(flat, _CHUNK))
+
+
+def _is_on_cpu(x: Tensor) -> bool:
+    return x.device.type == "cpu"
+
+
+def _as_float32(flat: Tensor) -> Tensor:
+    if flat.dtype != torch.float64:
+        return flat.to(torch.float32)  # no other number is beyond its range
+    largest = torch.finfo(torch.float32).max
+    return torch.where(flat.isfinite(), flat.clamp(-largest, largest), torch.nan).to(torch.float32)

@@ -1,0 +1,232 @@
+"""Quantiles are values of the data, those of a sort, however it is cut into batches and read."""
+
+import json
+import math
+from fractions import Fraction
+from functools import reduce
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from modelscope_cli.analysis.activations.observer import observe_activations, to_rows
+from modelscope_cli.analysis.blocks.exact import from_plain, to_text
+from modelscope_cli.analysis.blocks.in_order import in_turn
+from modelscope_cli.analysis.statistics.moments import Moments, Wanted
+from modelscope_cli.analysis.statistics.quantiles import (
+    buckets_of,
+    leading_digits,
+    quantiles_of,
+    trailing_digits,
+)
+from modelscope_cli.analysis.statistics.reduce import reduce_tensor
+from modelscope_cli.analysis.statistics.reduce_device import reduce_on_device
+from modelscope_cli.analysis.statistics.tally import N_PATTERNS, Tally
+from modelscope_cli.hooks.selection import Selection
+from modelscope_cli.inputs.batch import Batch
+from modelscope_cli.records.stats import quantiles_in
+
+KEYS = ("p0", "p01", "p05", "p25", "p50", "p75", "p99", "p99.9", "p99.999", "p100")
+NOTHING = Wanted(mad=False, zero=False, near_zero=False, channels=False, histogram=False)
+SMALLEST = 2.0**-149
+
+
+def by_sorting(x: Tensor, keys: tuple[str, ...] = KEYS) -> dict[str, float]:
+    """What a sort of the finite values as float32 gives, with ranks in exact arithmetic."""
+    values = x.detach().to(torch.float64).numpy().ravel()
+    values = np.sort(values[np.isfinite(values)].clip(-(2 - 2**-23) * 2.0**127, (2 - 2**-23) * 2.0**127))
+    ranks = [max(math.ceil(Fraction(key[1:]) * values.size / 100), 1) for key in keys]
+    return {key: float(np.float32(values[rank - 1])) for key, rank in zip(keys, ranks, strict=True)}
+
+
+def by_counting(parts: list[Tensor], keys: tuple[str, ...] = KEYS) -> dict[str, float]:
+    leading = reduce(Tally.merge, (Tally.of(leading_digits(part)) for part in parts))
+    trailing = {
+        bucket: reduce(Tally.merge, (Tally.of(trailing_digits(part, bucket)) for part in parts))
+        for bucket in buckets_of(keys, leading)
+    }
+    return quantiles_of(keys, leading, trailing)
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+CASES = {
+    "normal": normal(3000),
+    "relu": normal(4, 5, 6, 7).relu(),
+    "several chunks": normal(600_001),
+    "far away": normal(5000) * 1e-3 + 1e6,
+    "one value": torch.tensor([-2.5]),
+    "constant": torch.full((100,), 3.3),
+    "zeros of both signs": torch.tensor([0.0, -0.0, 0.0, -0.0, SMALLEST, -SMALLEST]),
+    "denormals": normal(1000) * 1e-41,
+    "huge": normal(1000) * 1e38,
+    "largest": torch.tensor([3.4028234663852886e38, -3.4028234663852886e38, math.inf, -math.inf]),
+    "some not finite": torch.tensor([math.nan, -math.nan, math.inf, 1.0, -math.inf, 2.0, 3.0]),
+    "bfloat16": normal(999).bfloat16(),
+    "float16": (normal(999) * 1000).half(),
+    "float64": normal(999).double() * math.pi,
+    "float64 beyond float32": torch.tensor([1e300, -1e300, 1.0, 1e-300], dtype=torch.float64),
+    "int64": torch.arange(-5000, 90_000) * 1_000_003,
+    "uint8": torch.arange(256, dtype=torch.uint8),
+    "bool": torch.tensor([True, False, False]),
+    "channels last": normal(2, 3, 4, 5).to(memory_format=torch.channels_last),
+    "every other": normal(40, 50)[::2, 1::3],
+    "no dimension": torch.tensor(4.25),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_sort_says_the_same(name: str) -> None:
+    assert by_counting([CASES[name]]) == by_sorting(CASES[name])
+
+
+BITS = st.integers(0, 2**32 - 1)
+VALUES = st.one_of(
+    BITS.map(lambda bits: float(np.uint32(bits).view(np.float32))),
+    st.sampled_from([0.0, -0.0, SMALLEST, -SMALLEST, math.inf, -math.inf, math.nan, 1.0]),
+)
+
+
+@given(st.lists(st.lists(VALUES, max_size=30), min_size=1, max_size=4), st.randoms())
+@settings(max_examples=60, deadline=None)
+def test_any_bits_in_any_batches_in_any_order(parts: list[list[float]], random: object) -> None:
+    tensors = [torch.tensor(np.array(part, dtype=np.float32)) for part in parts]
+    whole = torch.cat(tensors)
+    random.shuffle(tensors)  # type: ignore[attr-defined]
+    if whole.isfinite().any():
+        assert by_counting(tensors) == by_sorting(whole)
+    else:
+        assert buckets_of(KEYS, reduce(Tally.merge, (Tally.of(leading_digits(x)) for x in tensors))) == ()
+
+
+def test_minus_zero_is_told_as_zero() -> None:
+    (value,) = by_counting([torch.tensor([-0.0])], ("p50",)).values()
+    assert math.copysign(1.0, value) == 1.0
+
+
+@pytest.mark.parametrize("name", ["normal", "relu", "denormals", "huge"])
+def test_one_pass_is_within_a_step_of_bfloat16(name: str) -> None:
+    x = CASES[name]
+    found = quantiles_of(KEYS, Tally.of(leading_digits(x)))
+    for key, true in by_sorting(x).items():
+        truncated = torch.tensor(true).view(torch.int32).bitwise_and(-65536).view(torch.float32).item()
+        assert found[key] == truncated, key
+    assert by_sorting(CASES["bfloat16"]) == quantiles_of(KEYS, Tally.of(leading_digits(CASES["bfloat16"])))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_way_of_accelerators_counts_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = CASES[name]
+    wanted = Wanted(quantiles=KEYS)
+    here = reduce_tensor(x, None, wanted)().leading
+    monkeypatch.setattr("modelscope_cli.analysis.statistics.quantiles._is_on_cpu", lambda x: False)
+    there = reduce_on_device(x, None, wanted)().leading
+    assert here is not None
+    assert here == there
+    for bucket in buckets_of(KEYS, here):
+        counted = trailing_digits(x, bucket)
+        monkeypatch.undo()
+        assert torch.equal(counted, trailing_digits(x, bucket))
+        monkeypatch.setattr("modelscope_cli.analysis.statistics.quantiles._is_on_cpu", lambda x: False)
+
+
+def test_a_tally_of_counts_of_any_size_is_text_and_back() -> None:
+    for largest in (1, 255, 256, 40_000, 2**31, 2**40):
+        dense = torch.zeros(N_PATTERNS, dtype=torch.int64)
+        dense[[0, 7, 65_535]] = torch.tensor([1, largest, 3])
+        tally = Tally.of(dense)
+        text = to_text(tally)
+        again = from_plain(Tally, json.loads(text))
+        assert again == tally
+        assert torch.equal(again.dense(), dense)
+        assert again.total == largest + 4
+        assert again.holding(1) == (0, 1)
+        assert again.holding(largest + 1) == (7, largest)
+        assert len(text) < 250
+
+
+def test_a_tally_is_small() -> None:
+    text = to_text(Tally.of(leading_digits(normal(800_000))))
+    assert len(text) < 40_000  # of 512 KiB in full
+
+
+def test_moments_carry_the_leading_digits_when_they_merge() -> None:
+    wanted = Wanted(quantiles=("p50",))
+    one, two = (reduce_tensor(normal(100, seed=seed), None, wanted)() for seed in (0, 1))
+    assert one.merge(two).leading == two.merge(one).leading
+    assert reduce_tensor(normal(9), None, NOTHING)().leading is None
+    assert Moments(1, 0.0, 0.0, 0.0, 0.0).merge(one).leading is None
+
+
+def rows(
+    model: nn.Module, inputs: list[Tensor], keys: tuple[str, ...], **wanted: bool
+) -> dict[str, dict[str, float] | None]:
+    batches = [Batch((x,), len(x)) for x in inputs]
+    every = Selection(is_innermost_only=True)
+    found = observe_activations(model, in_turn(batches), every, Wanted(quantiles=keys, **wanted))
+    return {row.name: row.quantiles for row in to_rows(found)}
+
+
+def test_of_every_layer_over_all_batches() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.MaxPool2d(2)
+    ).eval()
+    inputs = [normal(n, 3, 16, 16, seed=n) for n in (4, 3, 5)]
+    outputs: dict[str, list[Tensor]] = {name: [] for name in "0123"}
+    for x in inputs:
+        flowing = x
+        for name, module in model.named_children():
+            with torch.no_grad():
+                flowing = module(flowing)
+            outputs[name].append(flowing.clone())
+    for mad in (True, False):
+        found = rows(model, inputs, KEYS, mad=mad)
+        assert found == {name: by_sorting(torch.cat([x.ravel() for x in xs])) for name, xs in outputs.items()}
+
+
+def counting(step: float = 0.0) -> tuple[nn.Module, list[int]]:
+    """A model that adds `step` for every time it has run, and how often that was."""
+    runs: list[int] = []
+
+    class Counting(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            runs.append(1)
+            return x + step * len(runs)
+
+    return Counting(), runs
+
+
+def test_what_is_another_the_second_time_is_a_step_of_bfloat16_off_at_most() -> None:
+    x = normal(50, 4)
+    (found,) = rows(counting(1e-3)[0], [x], ("p50",)).values()
+    assert found["p50"] == pytest.approx(by_sorting(x + 1e-3, ("p50",))["p50"], rel=2**-7)
+    (found,) = rows(counting(100.0)[0], [x], ("p50",)).values()
+    assert found["p50"] == pytest.approx(by_sorting(x + 100, ("p50",))["p50"], rel=2**-7)
+
+
+def test_no_second_pass_where_the_first_says_all() -> None:
+    for x, n_passes in ((normal(20, 4).bfloat16(), 1), (normal(20, 4), 2)):
+        model, runs = counting()
+        (found,) = rows(model, [x], ("p50",), mad=False).values()
+        assert found == by_sorting(x, ("p50",))
+        assert len(runs) == n_passes
+
+
+def test_outputs_without_finite_values_have_none() -> None:
+    assert rows(nn.Identity(), [torch.full((2, 3), math.nan)], ("p50",)) == {"": None}
+
+
+@pytest.mark.parametrize("key", ["p0", "p00", "p01", "p50", "p99.9", "p99.999", "p100"])
+def test_names_of_quantiles(key: str) -> None:
+    assert quantiles_in(["mean", key, "std", key]) == (key,)
+
+
+@pytest.mark.parametrize("key", ["p", "p101", "p-1", "p100.5", "p5.", "p.5", "q50", "50", "p1e1", "p 5"])
+def test_other_names_are_none(key: str) -> None:
+    assert quantiles_in([key]) == ()

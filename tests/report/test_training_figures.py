@@ -1,0 +1,196 @@
+"""The figures of a training: steps evenly spaced, findings where they belong, and nothing cut off in silence."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from rules.trainings import criterion, layer, loss, parameter, training
+
+from modelscope_cli.records.lrfind import LrfindRecord, Restored, Suggestion
+from modelscope_cli.records.naming import RECTIFIERS
+from modelscope_cli.records.watch import TrainingFinding, WatchRecord
+from modelscope_cli.report import training_curves as curves
+from modelscope_cli.report.canvas import new_figure
+from modelscope_cli.report.finding_marks import codes, mark_rows, mark_steps
+from modelscope_cli.report.views import pictures_of
+
+UNEVEN = (0, 3, 6, 15, 22, 49)
+
+
+def finding(code: str, since: int | None, layer: str | None = None) -> TrainingFinding:
+    return TrainingFinding(code, "a-rule", "error", layer, since, 1.0, 0.5, "it is so", "mend it")
+
+
+def uneven(name: str = "relu", kind: str = "ReLU", order: int = 0) -> Any:
+    row = layer(name, kind, order, zero_fraction=(0.1, 0.2, 0.3, 0.4, 0.95, 1.0))
+    return replace(row, series=replace(row.series, step=UNEVEN))
+
+
+def figure_of(record: WatchRecord, picture: str) -> Any:
+    figure = pictures_of("watch").PICTURES[picture](record)
+    figure.set_dpi(130)
+    figure.draw_without_rendering()
+    return figure
+
+
+def words(figure: Any) -> list[str]:
+    from matplotlib.text import Text
+
+    return [text.get_text() for text in figure.findobj(Text)]
+
+
+@pytest.mark.parametrize("origin", ["upper", "lower"])
+def test_a_heat_map_is_linear_in_steps(origin):
+    axes = new_figure(4, 3).subplots()
+    grid = np.arange(12.0).reshape(2, 6)
+    image = curves.draw_heat(axes, grid, UNEVEN, origin=origin)
+    low, high, bottom, top = image.get_extent()
+    assert (low, high) == (-0.5, 49.5)
+    assert (bottom, top) == ((-0.5, 1.5) if origin == "lower" else (1.5, -0.5))
+    drawn = np.asarray(image.get_array())
+    middles = low + (high - low) * (np.arange(drawn.shape[1]) + 0.5) / drawn.shape[1]
+    nearest = [min(range(6), key=lambda i: abs(UNEVEN[i] - at)) for at in middles]
+    assert np.mean(drawn == grid[:, nearest]) > 0.99  # a middle between two steps may be of either
+
+
+def test_lines_and_loss_of_a_watched_training_share_a_linear_axis_of_steps():
+    record = training(layers=(uneven(), uneven("late", order=1)), findings=(finding("MS705", 22, "relu"),))
+    figure = figure_of(record, "activations")
+    mean, std, falling = figure.axes[:3]
+    assert {axes.get_xscale() for axes in (mean, std, falling)} == {"linear"}
+    assert mean.get_xlim() == std.get_xlim() == falling.get_xlim() == (-0.5, 59.5)
+    assert list(mean.lines[0].get_xdata()) == list(UNEVEN)
+    (line,) = [line for line in falling.lines if line.get_label() == "loss"]
+    assert list(line.get_xdata()) == list(range(60))
+    assert all([22, 22] in [list(line.get_xdata()) for line in axes.lines] for axes in (mean, std, falling))
+    assert "MS705" in words(figure)
+    assert {"loss", "learning rate", "since when something is wrong"} <= set(words(figure))
+
+
+def test_a_validation_loss_stands_beside_the_loss_over_the_same_steps():
+    measured = replace(criterion(value=(2.0,) * 60), is_training=False)
+    figure = figure_of(training(criteria=(measured,)), "activations")
+    assert "validation" in words(figure)
+    (line,) = [line for line in figure.axes[2].lines if line.get_label() == "validation"]
+    assert list(line.get_xdata()) == list(range(60))
+
+
+def test_what_is_cut_off_is_said():
+    axes = new_figure(4, 3).subplots()
+    curves.cut_off(axes, [1.0] * 99 + [500.0, None, math.nan])
+    assert axes.get_ylim()[1] == 3
+    assert [text.get_text() for text in axes.texts] == ["cut off here: up to 500"]
+    calm = new_figure(4, 3).subplots()
+    calm.plot([1, 7])
+    curves.cut_off(calm, [1.0] * 99 + [7.0])
+    assert not calm.texts
+    assert calm.get_ylim()[1] > 7
+
+
+def test_dead_units_have_a_sequential_palette_and_the_code_behind_their_row():
+    record = training(layers=(uneven(), uneven("other", order=1)), findings=(finding("MS705", 22, "other"),))
+    figure = figure_of(record, "dead_units")
+    (image,) = figure.axes[0].images
+    luminance = image.cmap(np.linspace(0, 1, 20))[:, :3] @ (0.2126, 0.7152, 0.0722)
+    assert (np.diff(luminance) < 0).all()
+    (code,) = [text for text in figure.axes[0].texts if text.get_text() == "MS705"]
+    assert code.xy[1] == 1  # the second row
+    (triangle,) = [line for line in figure.axes[0].lines if line.get_marker() == ">"]
+    assert (list(triangle.get_xdata()), list(triangle.get_ydata())) == ([22], [1])
+    assert {"not recorded", "over 90 % zero", "since when something is wrong, and its code"} <= set(
+        words(figure)
+    )
+
+
+def test_gray_is_explained_where_gradients_are_drawn():
+    figure = figure_of(training(parameters=(parameter(),)), "gradients")
+    assert "zero, or none" in words(figure)
+
+
+@pytest.mark.parametrize("kind", [*RECTIFIERS, "LeakyReLU", "PReLU", "GELU", "Conv2d"])
+def test_rules_tables_and_figures_agree_on_what_a_rectifier_is(kind):
+    row = layer("it", kind)
+    assert bool(curves.rectifiers([row])) == (kind in RECTIFIERS)
+    title = words(figure_of(training(layers=(row,)), "dead_units"))
+    assert any(("of the ReLUs" in text) == (kind in RECTIFIERS) for text in title if "zeros in" in text)
+
+
+def test_codes_are_counted_where_they_are_many():
+    many = [finding(f"MS70{n}", 1) for n in (1, 1, 2, 3, 4)]
+    assert codes(many) == "MS701 MS702 +2"
+    assert codes(many[:1]) == "MS701"
+
+
+@pytest.mark.parametrize("steps", [[0], [0, 1, 2, 3], [55, 57, 59], list(range(0, 60, 2)), [0, 59]])
+def test_codes_over_steps_never_lie_on_each_other(steps):
+    figure = new_figure(8, 3, is_laid_out=False)
+    axes = figure.subplots()
+    axes.set_xlim(-0.5, 59.5)
+    mark_steps([axes], [finding("MS705", step) for step in steps], 8 * 0.775)
+    figure.draw_without_rendering()
+    assert len(axes.lines) == len(steps)  # every step has its line
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert len(boxes) >= min(len(steps), 4)
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[i + 1 :])
+    right = axes.get_window_extent().x1
+    assert all(box.x1 <= right + 1 for box in boxes)
+
+
+def test_a_finding_before_the_first_recorded_step_stands_at_the_edge():
+    axes = new_figure(4, 3).subplots()
+    mark_rows(axes, ["a", "b"], {"b": [finding("MS1", 2)], "c": [finding("MS2", 3)]}, 5)
+    assert [list(line.get_xdata()) for line in axes.lines] == [[5]]
+    assert [text.get_text() for text in axes.texts] == ["MS1"]
+
+
+def range_test(stopped: str, suggestion: Suggestion) -> LrfindRecord:
+    lr = tuple(10.0**-k for k in range(5, 0, -1))
+    return LrfindRecord(
+        run=training().run,
+        lr=lr,
+        loss=(2.0, 1.8, 1.0, 0.5, 90.0),
+        smoothed=(2.0, 1.9, 1.4, 0.9, 40.0),
+        suggestion=suggestion,
+        stopped=stopped,
+        restored=Restored(True, True, True, True),
+        hashes={},
+        optimizer="momentum",
+        sweep="exponential",
+        data="shapes",
+    )
+
+
+@pytest.mark.parametrize(
+    ("stopped", "said"),
+    [
+        ("the end of the range", "the sweep ended at the end of the range"),
+        (
+            "diverged: the smoothed loss is 4 times its least value",
+            "the sweep ended because the loss diverged",
+        ),
+        ("the loss was not finite at step 9", "the sweep ended because the loss was not finite at step 9"),
+    ],
+)
+def test_a_range_test_recommends_one_rate_in_a_sentence(stopped, said):
+    figure = pictures_of("lrfind").draw_range_test(range_test(stopped, Suggestion(1e-3, 1e-4, 1e-5)))
+    title = " ".join(figure.get_suptitle().split())
+    assert title == f"a.py with momentum: try a learning rate of 0.0001; {said}"
+    recommended = [text for text in words(figure) if "recommended" in text]
+    assert recommended == ["valley: 0.0001, recommended"]
+    assert "cut off here: up to 40" in words(figure)
+    colours = {line.get_markeredgecolor() for line in figure.axes[0].lines if line.get_marker() in "^os"}
+    assert len(colours) == 2  # one for the recommended, one for the others
+
+
+def test_a_range_test_without_a_suggestion_says_so():
+    figure = pictures_of("lrfind").draw_range_test(
+        range_test("the end of the range", Suggestion(None, None, None))
+    )
+    assert "the loss never fell" in " ".join(figure.get_suptitle().split())
+
+
+def test_several_losses_are_told_apart():
+    record = training(loss=(loss(optimizer="G"), loss(optimizer="D")), lr=())
+    assert {"loss of G", "loss of D"} <= set(words(figure_of(record, "activations")))
