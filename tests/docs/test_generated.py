@@ -43,9 +43,11 @@ def test_an_option_that_nobody_documents_is_seen():
 
 @pytest.mark.parametrize("rule", ms.list_rules().rules, ids=lambda rule: rule.code)
 def test_every_rule_has_a_page_with_all_there_is_to_say(rule):
-    page = (DOCS / "rules" / f"{rule.code}.md").read_text("utf-8").replace("\\", "")
+    page = (
+        (DOCS / "rules" / f"{rule.code}.md").read_text("utf-8").translate({ord("\\"): None, ord("`"): None})
+    )
     for text in (rule.name, rule.measure, rule.source, rule.hint[1:], rule.why[1:], rule.silence[1:]):
-        assert " ".join(text.split()) in page
+        assert " ".join(text.split()).replace("`", "") in page
 
 
 def test_every_public_function_is_described():

@@ -48,8 +48,8 @@ def page(rule: RuleInfo) -> str:
         table(("", ""), [(f"**{label}**", text) for label, text in facts]),
         "## Why it matters",
         cell(_sentence(rule.why)),
-        "## How to mend it",
-        cell(_sentence(rule.hint)),
+        "## How to fix it",
+        _hint(rule.hint),
         "## How to silence it",
         cell(_sentence(rule.silence)),
         f"```sh\nmodelscope rules {rule.code}\n```",
@@ -62,6 +62,14 @@ def _threshold(rule: RuleInfo) -> str:
     if rule.threshold is None:
         return "a budget, which is yours to set"
     return rule.threshold if isinstance(rule.threshold, str) else f"{rule.threshold:g}"
+
+
+def _hint(text: str) -> str:
+    """Return a hint as Markdown; in some a command comes first, and behind three blanks what it does."""
+    command, _, about = text.partition("   ")
+    if command.startswith("modelscope ") and about:
+        return f"`{command}` {cell(about)}."
+    return cell(_sentence(text))
 
 
 def _sentence(text: str) -> str:
