@@ -24,9 +24,11 @@ _HOMES = {
     "list_rules": "rules.listing",
     "load": "analysis.load",
     "lrfind": "training.lrfind",
+    "make_report": "report.page.make_report",
     "observe": "analysis.activations.observe",
     "predict": "analysis.predictions.predict",
     "prune": "analysis.pruning.prune",
+    "read": "report.reading",
     "scan": "analysis.weights.weights",
     "schema": "records.schema",
     "stats": "analysis.activations.stats",
@@ -53,9 +55,11 @@ __all__ = [
     "list_rules",
     "load",
     "lrfind",
+    "make_report",
     "observe",
     "predict",
     "prune",
+    "read",
     "scan",
     "schema",
     "stats",
@@ -90,6 +94,8 @@ if TYPE_CHECKING:
     from modelscope_cli.examples import demo
     from modelscope_cli.models.catalogue import list_models
     from modelscope_cli.records.schema import schema
+    from modelscope_cli.report.page.make_report import make_report
+    from modelscope_cli.report.reading import read
     from modelscope_cli.rules.listing import list_rules
     from modelscope_cli.training.lrfind import lrfind
     from modelscope_cli.training.train import train

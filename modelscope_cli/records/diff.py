@@ -70,6 +70,25 @@ class LayerDifference(Difference):
         return label_of(self) + (f" [{self.output}]" if self.output else "")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FigureDifference(Difference):
+    """One number of one row of two results that were kept; `rel_l2` is |a - b| / |a|.
+
+    Attributes:
+        figure: the key of its column; empty for a row that only one of them has.
+        a, b: the numbers; None where there is none, or where it is not finite.
+    """
+
+    figure: str
+    a: float | None = None
+    b: float | None = None
+
+    @property
+    def label(self) -> str:
+        """The row and the figure."""
+        return f"{self.name} {self.figure}".strip()
+
+
 @dataclass(frozen=True, slots=True)
 class Renaming:
     """Names of A that begin with `prefix` are those of B that begin with `b_prefix`; `tensors` of them fit."""
@@ -116,6 +135,7 @@ class DiffRecord(Record):
         hooks, b_hooks: what was hooked into A and into B, and what it did.
         layers: where something was run, in execution order; else None.
         tensors: where nothing was run, in A's order; else None.
+        figures: where two results that were kept are compared, in A's order; else None.
     """
 
     b: DiffSide
@@ -130,11 +150,12 @@ class DiffRecord(Record):
     b_hooks: tuple[HookReport, ...] = ()
     layers: tuple[LayerDifference, ...] | None = None
     tensors: tuple[TensorDifference, ...] | None = None
+    figures: tuple[FigureDifference, ...] | None = None
 
     @property
     def rows(self) -> tuple[Difference, ...]:
-        """The layers, or the tensors."""
-        return self.tensors or () if self.layers is None else self.layers
+        """The layers, the tensors, or the figures."""
+        return next((rows for rows in (self.layers, self.tensors, self.figures) if rows is not None), ())
 
     @property
     def is_same(self) -> bool:
@@ -142,9 +163,11 @@ class DiffRecord(Record):
         return self.totals.same == len(self.rows)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON document, with `layers` or with `tensors`."""
+        """Return the JSON document, with `layers`, with `tensors` or with `figures`."""
         document = Record.to_dict(self)
-        del document["layers" if self.layers is None else "tensors"]
+        for key in ("layers", "tensors", "figures"):
+            if document[key] is None:
+                del document[key]
         return document
 
 

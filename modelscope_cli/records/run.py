@@ -17,7 +17,7 @@ Arguments = tuple[Any, ...] | dict[str, Any]
 """What a model is called with: a tuple in order, `model(*args)`; a dict by name, `model(**args)`."""
 
 # Python keywords cannot be field names; these keys differ from their field.
-KEYS = {"class_name": "class"}
+_KEYS = {"class_name": "class"}
 _PLAIN = frozenset({bool, int, float, str, type(None)})
 
 
@@ -34,12 +34,15 @@ def to_plain(value: Any) -> Any:
     return value
 
 
+def key_of(field: str) -> str:
+    """Return the key of a field in a document."""
+    return _KEYS.get(field, field)
+
+
 @cache
 def _fields(kind: type[Any]) -> tuple[tuple[str, str], ...]:
     """Return the fields of a record, and their keys in a document."""
-    return tuple(
-        (field.name, KEYS.get(field.name, field.name)) for field in dataclasses.fields(kind) if field.repr
-    )
+    return tuple((field.name, key_of(field.name)) for field in dataclasses.fields(kind) if field.repr)
 
 
 def versions() -> dict[str, str]:

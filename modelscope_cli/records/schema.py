@@ -12,34 +12,12 @@ from importlib import import_module
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from modelscope_cli.errors import UsageError, nearest
-from modelscope_cli.records.run import KEYS, Run
+from modelscope_cli.records.restore import RECORDS
+from modelscope_cli.records.run import Run, key_of
 
 Schema = dict[str, Any]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-# Every document, and the record that it is made of.
-_RECORDS = {
-    "ablate": "ablate:AblateRecord",
-    "attack": "attack:AttackRecord",
-    "check": "check:CheckRecord",
-    "diff": "diff:DiffRecord",
-    "explain": "explain:ExplainRecord",
-    "featuremaps": "featuremaps:FeatureMapsRecord",
-    "grads": "grads:GradsRecord",
-    "lrfind": "lrfind:LrfindRecord",
-    "models": "models:Catalogue",
-    "predict": "predict:PredictRecord",
-    "predict-doctor": "doctor:DoctorRecord",
-    "prune": "prune:PruneRecord",
-    "rules": "check:RuleList",
-    "stats": "stats:StatsRecord",
-    "summary": "summary:SummaryRecord",
-    "train": "train:TrainRecord",
-    "verify": "verify:VerifyRecord",
-    "watch": "watch:WatchRecord",
-    "weights": "weights:WeightsRecord",
-    "weights-scan": "safety:ScanRecord",
-}
-DOCUMENTS = tuple(_RECORDS)
+DOCUMENTS = tuple(RECORDS)
 # Numbers that are not finite are null.
 _PLAIN: Mapping[Any, Schema] = {
     str: {"type": "string"},
@@ -60,11 +38,11 @@ def schema(document: str) -> Schema:
     Raises:
         UsageError: there is no such document (exit 2 on the command line).
     """
-    if document not in _RECORDS:
+    if document not in RECORDS:
         near = nearest(document, DOCUMENTS)
         message = f"there is no document '{document}'" + (f": {near}" if near else "")
         raise UsageError(message, f"modelscope schema {'|'.join(DOCUMENTS)}")
-    module, _, name = _RECORDS[document].partition(":")
+    module, name = RECORDS[document]
     kind = getattr(import_module(f"modelscope_cli.records.{module}"), name)
     return _Document(document, kind).schema()
 
@@ -114,7 +92,7 @@ class _Document:
         for field in dataclasses.fields(kind):
             if field.repr:
                 said = {"description": about[field.name]} if field.name in about else {}
-                properties[KEYS.get(field.name, field.name)] = {**said, **self.value(hints[field.name])}
+                properties[key_of(field.name)] = {**said, **self.value(hints[field.name])}
         return {
             "type": "object",
             "description": _about(kind),

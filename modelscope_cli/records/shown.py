@@ -25,6 +25,10 @@ class Shown:
         """The command that returns such a record."""
         raise NotImplementedError
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON document."""
+        raise NotImplementedError
+
     def labelled(self) -> list[tuple[str, Any]]:
         """Return the label of every row, and the row."""
         # How it looks is the business of the reports, which know the records; hence the late imports.
@@ -82,6 +86,25 @@ class Shown:
         from modelscope_cli.report import notebook
 
         return notebook.plot(self, file, picture)
+
+    def to_html(self, file: "str | PathLike[str] | None" = None) -> str:
+        """Return the result as a page for the browser, one file that needs nothing else; `ms.read` takes it back.
+
+        Args:
+            file: where it is saved as well.
+
+        Raises:
+            UsageError: the page would be larger than browsers open.
+            CannotRunError: the file cannot be written.
+        """
+        from pathlib import Path
+
+        from modelscope_cli.report.page import results
+
+        page = results.page_of(self)
+        if file is not None:
+            results.save_page(page, Path(file))
+        return page
 
     def __str__(self) -> str:
         from modelscope_cli.report import notebook, views

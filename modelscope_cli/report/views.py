@@ -41,6 +41,12 @@ def pictures_of(command: str) -> Any:
     return import_module(name) if find_spec(name) else None
 
 
+def page_of(command: str) -> Any:
+    """Return the module that makes sections of a page of what `command` returns; None where its table is enough."""
+    name = f"modelscope_cli.commands.{command}.page"
+    return import_module(name) if find_spec(name) else None
+
+
 def folder_of(command: str) -> Any:
     """Return the module that fills the folder `command` leaves behind."""
     return import_module(f"modelscope_cli.commands.{command}.folder")

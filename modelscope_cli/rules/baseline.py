@@ -12,7 +12,9 @@ from typing import Any
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.paths import refuse_endless
 from modelscope_cli.plain_text import plain_json
-from modelscope_cli.records.check import Finding, KnownFinding, RuleInfo
+from modelscope_cli.records.check import CheckRecord, Finding, KnownFinding, RuleInfo
+from modelscope_cli.records.page_data import extract, is_page
+from modelscope_cli.records.restore import restore
 from modelscope_cli.records.run import invocation
 
 _FAMILY, _VERSION = "modelscope/baseline/", "2"
@@ -54,13 +56,18 @@ def _order(one: KnownFinding) -> tuple[str, bool, str, bool, float]:
 def read_baseline(path: Path) -> tuple[KnownFinding, ...]:
     """Return every finding that is known; those of an old baseline are without their values.
 
+    What `check` found once serves as well, as the page or the document that it left.
+
     Raises:
         CannotRunError: the file is not there, cannot be read, or is not a baseline of ours (exit 4).
     """
     refuse_endless(path, "baseline ")
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = _document(path)
         schema = str(document["schema"])
+        if schema.startswith("modelscope/check/"):
+            record = restore(document)
+            return known_of(record.findings) if isinstance(record, CheckRecord) else ()
         if not schema.startswith(_FAMILY):
             raise ValueError(f"its schema is {schema!r}")
         known = _read_rows(document["findings"]) if schema.removeprefix(_FAMILY) in _READABLE else None
@@ -77,6 +84,15 @@ def read_baseline(path: Path) -> tuple[KnownFinding, ...]:
         message = f"'{path}' is a baseline of schema '{schema}', and this version reads {_FAMILY}1 and 2"
         raise CannotRunError(message, _anew(path))
     return known
+
+
+def _document(path: Path) -> dict[str, Any]:
+    """Return what a baseline holds, or the page or the document of a `check` that serves as one."""
+    data = path.read_bytes()
+    documents = extract(data) if is_page(data) else [json.loads(data.decode("utf-8"))]
+    if len(documents) != 1:
+        raise ValueError("a page of two results")
+    return dict(documents[0])
 
 
 def _read_rows(rows: Sequence[dict[str, Any]]) -> tuple[KnownFinding, ...]:
@@ -104,6 +120,9 @@ def check_update(baseline: Path | None) -> None:
     Raises:
         UsageError: there is none (exit 2).
     """
+    if baseline is not None and baseline.suffix.lower() in (".html", ".htm"):
+        message = f"'{baseline}' is a page, which keeps what was found then and is not updated"
+        raise UsageError(message, "--baseline known.json --update-baseline")
     if baseline is None:
         raise UsageError(
             "'--update-baseline' needs to know which file", "--baseline known.json --update-baseline"

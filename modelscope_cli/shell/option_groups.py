@@ -180,6 +180,7 @@ class OutputOptions:
     format: opt.FormatOpt = "auto"
     json: opt.JsonOpt = False
     output: opt.OutputOpt = None
+    html: opt.HtmlOpt = None
     quiet: opt.QuietOpt = False
     debug: opt.DebugOpt = False
 
@@ -195,7 +196,8 @@ class OutputOptions:
         # What a silent process finds written was written by the first.
         is_forced = self.force or console.settings.is_silent
         invoked_as(console.settings.argv, console.settings.started, is_forced)
-        return destination(self.format, self.json, self.output, more)
+        page = None if console.settings.is_silent else self.html
+        return destination(self.format, self.json, self.output, more, page=page)
 
 
 MODEL, INPUT, IMAGES, LAYERS, FOLDER, BLOCKS, OUTPUT = (

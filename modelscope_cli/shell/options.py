@@ -238,6 +238,15 @@ OutputOpt = Annotated[
         rich_help_panel=_OUTPUT,
     ),
 ]
+HtmlOpt = Annotated[
+    Path | None,
+    typer.Option(
+        "--html",
+        metavar="FILE",
+        help="Save the result as a page for the browser, too: one file that needs nothing else.",
+        rich_help_panel=_OUTPUT,
+    ),
+]
 OutDirOpt = Annotated[
     Path | None,
     typer.Option(

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,17 +23,24 @@ _BY_SUFFIX = {
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where the result goes: a format, and a file or (None) stdout."""
+    """Where the result goes: a format, and a file or (None) stdout; `html`: a page that is written beside that."""
 
     format: str
     file: Path | None
+    html: Path | None = None
+
+    def without_page(self) -> "Destination":
+        return replace(self, html=None)
 
 
-def destination(format: str, is_json: bool, file: Path | None, more: tuple[str, ...] = ()) -> Destination:
+def destination(
+    format: str, is_json: bool, file: Path | None, more: tuple[str, ...] = (), page: Path | None = None
+) -> Destination:
     """Decide before anything runs, so that a typo costs nothing.
 
     Args:
         more: formats that only this command has.
+        page: where to write a page as well.
 
     Raises:
         UsageError: an unknown format or suffix, two formats that contradict each other, or a file that is there
@@ -50,8 +57,10 @@ def destination(format: str, is_json: bool, file: Path | None, more: tuple[str, 
         if format not in ("auto", "json"):
             raise UsageError(f"'--json' and '--format {format}' exclude each other", "leave out --json")
         format = "json"
+    if page is not None:
+        check_page(page)
     if file is None:
-        return Destination(format, None)
+        return Destination(format, None, page)
     if format == "auto":
         format = _BY_SUFFIX.get(file.suffix.lower(), "")
         if format not in formats:
@@ -60,7 +69,22 @@ def destination(format: str, is_json: bool, file: Path | None, more: tuple[str, 
                 f"--output {file} --format {'|'.join(formats[1:])}",
             )
     check_target(file)
-    return Destination(format, file)
+    return Destination(format, file, page)
+
+
+def check_page(file: Path) -> None:
+    """Refuse a page that a browser would not open as one, or that cannot be written; see `check_target`.
+
+    Raises:
+        UsageError: another suffix, or it is there already and not a page of ours (exit 2).
+        CannotRunError: it cannot be written (exit 4).
+    """
+    from modelscope_cli.report.folder import check_file
+    from modelscope_cli.report.reading import is_page
+
+    if file.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"'--html {file}' does not end in .html", f"--html {file.with_suffix('.html')}")
+    check_file(file, invocation().is_forced or is_page(file))
 
 
 def check_target(file: Path) -> None:
@@ -91,6 +115,8 @@ def emit(
     def render(format: str) -> str:
         return more[format]() if more and format in more else _render(format, sheet, document)
 
+    if where.html is not None:
+        _write_page(where.html, document)
     if _resolved(where) in ("tsv", "csv"):  # rows and nothing else
         for label, text in sheet.facts:
             _console.note(f"{label}: {text}" if label else text)
@@ -109,9 +135,20 @@ def emit(
         _console.write(render(format))
 
 
+def _write_page(file: Path, document: dict[str, Any]) -> None:
+    from modelscope_cli.records.restore import restore
+    from modelscope_cli.report.json import strict
+    from modelscope_cli.report.page.results import page_of, save_page
+
+    note = save_page(page_of(restore(strict(document))), file)
+    if note:
+        _console.note(note)
+    _console.note(f"wrote {file}")
+
+
 def is_streamed(where: Destination) -> bool:
     """Whether rows can be written to stdout before the last one is known."""
-    return where.file is None and _resolved(where) in ("tsv", "csv")
+    return where.file is None and where.html is None and _resolved(where) in ("tsv", "csv")
 
 
 def row_writer(where: Destination, lay_out: Callable[[T], "Sheet"]) -> Callable[[T], None]:

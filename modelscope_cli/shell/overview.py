@@ -33,6 +33,7 @@ GROUPS = {
         "diff": "Compare two checkpoints, two models, or one model under two settings; exit with 1 if they differ.",
     },
     "Files and names": {
+        "report": "Make one self-contained page of a result, to look at in a browser and to hand over.",
         "weights": "List what a checkpoint holds and name its architecture, without loading it.",
         "models": "List the models of torchvision, or of timm, with parameters, multiply-adds and input size.",
         "schema": "Print the JSON Schema of what a command prints with --json.",

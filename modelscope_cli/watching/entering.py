@@ -8,6 +8,7 @@ from torch import Tensor
 
 from modelscope_cli.analysis.statistics.moments import Moments, Wanted
 from modelscope_cli.analysis.statistics.reduce import reduce_tensor
+from modelscope_cli.watching.first_images import FirstImages
 
 _WANTED = Wanted(mad=False, zero=False, near_zero=False, channels=False, histogram=False)
 
@@ -37,9 +38,16 @@ class EnteringSums:
     _pending: list[tuple[Callable[[], Moments], Tensor]] = field(default_factory=list)
     batch: int = 0
     is_alike: bool = True
+    images: FirstImages | None = None
 
-    def add(self, x: Tensor) -> None:
-        """Take in one tensor, at hook time: what comes after may rewrite it."""
+    def add(self, x: Tensor, *, is_shown: bool = False) -> None:
+        """Take in one tensor, at hook time: what comes after may rewrite it.
+
+        Args:
+            is_shown: keep a few images of it, if it looks like images.
+        """
+        if is_shown and self.images is None and FirstImages.are_in(x):
+            self.images = FirstImages(x)
         finish = reduce_tensor(x, None, _WANTED)
         alike = (x == x[:1]).all() if x.ndim > 1 and len(x) > 1 else torch.zeros((), dtype=torch.bool)
         self._pending.append((finish, alike))
@@ -53,7 +61,7 @@ class EnteringSums:
             self.is_alike = self.is_alike and bool(alike)
         self._pending = []
         assert self.moments is not None
-        return Entering(self.moments, self.batch, self.is_alike)
+        return Entering(self.moments, self.batch, self.is_alike, self.images)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +71,13 @@ class Entering:
     Attributes:
         batch: the most samples of one pass.
         is_alike: whether every sample of a pass was the same as its first.
+        images: the first of them, in the first step.
     """
 
     moments: Moments
     batch: int
     is_alike: bool
+    images: FirstImages | None = None
 
     def to_list(self) -> list[float | int | bool]:
         """Return what goes into the log."""

@@ -3,6 +3,7 @@
 {"begin": {...}}     the version of what follows, what was typed, which rank of how many
 {"layer": {...}}     gives a call of a layer its number, before its first use; so does {"parameter": {...}}
 {"entering": {...}}  numbers a tensor that enters a model; {"criterion": {...}} a line that calls a criterion
+{"images": {...}}    a few of the first images that enter, as a PNG
 {"step": {...}}      what one optimizer step showed, as sums
 {"evaluation": {...}} what criteria were given in evaluation, before that step
 {"facts": {...}}     who holds which parameter, who clears gradients, and the like; the last word on each counts

@@ -175,7 +175,7 @@ class PassWatch:
             name, kind, tuple(x.shape), str(x.dtype).removeprefix("torch."), x.requires_grad
         )
         try:
-            model.entering.setdefault(key, EnteringSums()).add(x)
+            model.entering.setdefault(key, EnteringSums()).add(x, is_shown=not kind and not model.step)
         except (TypeError, RuntimeError, NotImplementedError):
             model.entering.pop(key, None)
 

@@ -276,13 +276,16 @@ def _layer(key: LayerKey, order: int, ranks: Sequence[RankLog]) -> WatchedLayer:
         series=LayerSeries(
             step=tuple(steps),
             mean=tuple(m.mean if m.n else None for m in moments),
-            std=tuple(m.std if m.n else None for m in moments),
-            zero_fraction=tuple((m.n_zero or 0) / m.n if m.n else None for m in moments),
-            near_zero_fraction=tuple((m.n_near_zero or 0) / m.n if m.n else None for m in moments),
+            std=tuple(_nine_digits(m.std) if m.n else None for m in moments),
+            zero_fraction=tuple(_nine_digits((m.n_zero or 0) / m.n) if m.n else None for m in moments),
+            near_zero_fraction=tuple(
+                _nine_digits((m.n_near_zero or 0) / m.n) if m.n else None for m in moments
+            ),
             nan_count=tuple(m.n_nan for m in moments),
             inf_count=tuple(m.n_inf for m in moments),
             grad_norm=tuple(
-                None if sums.grad_squares is None else math.sqrt(sums.grad_squares) for sums in merged
+                None if sums.grad_squares is None else _nine_digits(math.sqrt(sums.grad_squares))
+                for sums in merged
             ),
             histogram=Magnitudes(EDGES, tuple(sums.counts for sums in merged)),
             dead_fraction=_if_any(dead),
@@ -295,6 +298,11 @@ def _layer(key: LayerKey, order: int, ranks: Sequence[RankLog]) -> WatchedLayer:
 
 def _if_any(values: Series) -> Series | None:
     return values if any(value is not None for value in values) else None
+
+
+def _nine_digits(value: float) -> float:
+    """Return what comes of numbers of nine digits, as those of the log: more say nothing, and take room."""
+    return float(f"{value:.9g}")
 
 
 def _parameter(key: ParameterKey, log: RankLog) -> WatchedParameter:

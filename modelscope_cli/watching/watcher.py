@@ -1,5 +1,6 @@
 """Writes down what the recorder sees, and stops the script when that was asked for."""
 
+import base64
 import contextlib
 import math
 from collections.abc import Callable, Sequence
@@ -80,6 +81,7 @@ class Watcher:
         self._worst = ""
         self._facts_due = 1
         self._birth: Birth | None = None  # the last
+        self._has_images = False
 
     def end(self, code: int | None, elapsed_ms: float) -> dict[str, Any]:
         """Return the last word, or what it would be now, where there is no exit code yet."""
@@ -185,6 +187,14 @@ class Watcher:
             },
             criteria=self._criteria(report.criteria),
         )
+        self._write_images(report)
+
+    def _write_images(self, report: StepReport) -> None:
+        """Keep what the first model was given first, once."""
+        found = next((sums.images for _, _, sums in report.entering if sums.images is not None), None)
+        if found is not None and not self._has_images:
+            self._has_images = True
+            self._log.write("images", png=base64.b64encode(found.png()).decode())
 
     def _write_evaluation(self, step: int, found: dict[CriterionKey, CriterionSums]) -> None:
         if found:

@@ -25,7 +25,7 @@ CONTRACT = {
     *("before", "after", "method", "epsilon", "steps", "step_size", "targeted", "target", "linf", "l2"),
     *("linf_saved", "success", "success_saved", "iterations", "files"),
 }
-FILES = ["adversarial.png", "comparison.png", "loss.png", "perturbation.png", "report.json"]
+FILES = ["adversarial.png", "comparison.png", "loss.png", "perturbation.png", "report.html", "report.json"]
 GRAY = """
 from torch import nn
 class Gray(nn.Sequential):
@@ -117,7 +117,7 @@ def test_document_folder_and_streams(run, cwd):
     assert outcome.err.endswith("wrote runs/attack-squeezenet1_1\n")
     assert len(document["losses"][document["restart"]]) == document["iterations"] + 1
     assert document["backward_passes"] == document["iterations"]
-    for name in FILES[:-1]:
+    for name in FILES[:-2]:
         with Image.open(folder / name) as image:
             image.load()
     assert run("attack {star} {squeezenet} --steps 1 -q").err == ""

@@ -25,7 +25,7 @@ PARAMETER |= {"zero_fraction", "nan_count", "inf_count", "weight_norm", "grad_to
 PARAMETER |= {"norm_before_clip", "clipped_fraction"}
 ACTIVATION = FIGURES | {"name", "type", "order", "call", "shape"}
 TOTALS = {"grad_norm", "norm_before_clip", "clipped_fraction", "trainable_params", "frozen_params"}
-FILES = ["activations.csv", "gradient_flow.png", "parameters.csv", "report.json", "report.md"]
+FILES = ["activations.csv", "gradient_flow.png", "parameters.csv", "report.html", "report.json", "report.md"]
 
 
 def names(folder):

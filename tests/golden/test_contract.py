@@ -52,6 +52,7 @@ LINES = {
     "predict_doctor": f"predict --doctor {SAMPLES}/star.png {TINY}",
     "prune": f"prune --force {SAMPLES}/star.png {TINY} --save-weights pruned.safetensors --sweep 0.5 "
     "--hook scale=1@block1.conv1",
+    "report": f"report {HERE.parent}/summary.json --html page.html",
     "rules": "rules",
     "stats": f"stats {SAMPLES}/star.png {TINY} --mode train --batch 1 --correlation -l conv "
     "--hook scale=1@block1.conv1",

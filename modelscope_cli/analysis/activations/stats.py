@@ -24,6 +24,7 @@ from modelscope_cli.records.stats import COLUMN_OF_FIGURE, AttentionStats, Stats
 from modelscope_cli.report.canvas import check_figure, save_figure
 from modelscope_cli.report.folder import write_text
 from modelscope_cli.report.json import render_json
+from modelscope_cli.report.page.results import save_folder_page
 from modelscope_cli.report.views import pictures_of
 
 if TYPE_CHECKING:
@@ -65,8 +66,8 @@ def stats(
         columns: compute only what these columns of the table need; None for all but quantiles, which are named by
             their percentage: `p01`, `p50`, `p99.9`. They are exact, and every image is read twice for them.
             `channel_zeros` counts the zeros of each channel, and is left out as well.
-        out: folder for `report.json`, the pictures of `correlation`, and over image files every finished block;
-            `force`: it need not be empty.
+        out: folder for `report.json`, its page, the pictures of `correlation`, and over image files every finished
+            block; `force`: it need not be empty.
 
     Raises:
         UsageError: a keyword, a pattern or a combination that means nothing (exit 2 on the command line).
@@ -134,6 +135,7 @@ def stats(
             matrices = [activation.correlation() for activation in activations]
             record = replace(record, layers=pictures_of("stats").save_correlations(rows, matrices, stage))
             write_text(stage / "report.json", render_json(record.to_dict()))
+            save_folder_page(record, stage)
     if plot is not None and blocks.is_first:
         save_figure(pictures_of("stats").draw_distributions(record), Path(plot))
         subject.progress.note(f"wrote {plot}")

@@ -14,6 +14,11 @@ from modelscope_cli.analysis.comparison.request import (
     refuse_run_options,
     requests_of,
 )
+from modelscope_cli.analysis.comparison.results import (
+    are_results,
+    compare_results,
+    refuse_all_but_tolerance,
+)
 from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.files import check_pictures
 from modelscope_cli.inputs.request import InputRequest
@@ -58,9 +63,10 @@ def diff(
     """Compare two checkpoints, two models, or one under two settings: the weights, or with an input every layer.
 
     Args:
-        a, b: names, files or modules of yours; without b, a again under the settings of b_... . A module and
-            itself is compared with a copy, as it cannot be in two states at once; two modules may not share
-            layers in a run. A checkpoint beside a module is run in a copy of it.
+        a, b: names, files or modules of yours, or two results that were kept (pages, documents, or the folders of
+            commands), whose numbers are compared one by one; without b, a again under the settings of b_... . A
+            module and itself is compared with a copy, as it cannot be in two states at once; two modules may not
+            share layers in a run. A checkpoint beside a module is run in a copy of it.
         inputs: as elsewhere; None, and no `input_shape`, compares the weights.
         tolerance: largest relative L2 that is not a difference; None for 0 of tensors, and of activations for what
             `torch.testing.assert_close` allows the coarser dtype.
@@ -86,6 +92,20 @@ def diff(
         check_figure(Path(plot), force)
     settings = _settings(a, b, keywords)
     a, b = _text(a), _text(b)
+    if are_results(a, b):
+        refuse_all_but_tolerance(
+            inputs=inputs
+            if not isinstance(inputs, InputRequest)
+            else inputs.files or inputs.shapes or inputs.named,
+            layer=layer,
+            exclude=exclude,
+            plot=plot,
+            hook=hook,
+            mode=None if mode == "auto" else mode,
+            model=model,
+            b=None if own == BSettings() else own,
+        )
+        return compare_results(a, b, tolerance, invoked)
     files = _files(inputs)
     if isinstance(b, str) and is_input(b):
         if files is None:

@@ -9,10 +9,12 @@ from modelscope_cli.records.attack import AttackRecord
 from modelscope_cli.report.canvas import save_figure
 from modelscope_cli.report.folder import write_text
 from modelscope_cli.report.json import render_json
+from modelscope_cli.report.page.results import save_folder_page
+from modelscope_cli.report.reading import PAGE
 
 ADVERSARIAL, PERTURBATION = "adversarial.png", "perturbation.png"
 COMPARISON, LOSS, REPORT = "comparison.png", "loss.png", "report.json"
-FILES = (ADVERSARIAL, PERTURBATION, COMPARISON, LOSS, REPORT)
+FILES = (ADVERSARIAL, PERTURBATION, COMPARISON, LOSS, REPORT, PAGE)
 
 
 def save_report(record: AttackRecord, before: Tensor, after: Tensor, stage: Path) -> None:
@@ -25,3 +27,4 @@ def save_report(record: AttackRecord, before: Tensor, after: Tensor, stage: Path
     save_comparison(record, before, after, stage / COMPARISON)
     save_figure(draw_losses(record), stage / LOSS, DPI)
     write_text(stage / REPORT, render_json(record.to_dict()))
+    save_folder_page(record, stage)

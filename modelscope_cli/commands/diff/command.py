@@ -58,7 +58,8 @@ def diff(
 
     Without an input, the weights: what was added, removed, renamed, reshaped, retyped, changed. With images or
     --input-shape, every layer's output, call by call, and the first one that diverges: both models run side
-    by side, on the input as A wants it, with one activation of each in memory.
+    by side, on the input as A wants it, with one activation of each in memory. Two results that were kept, pages or
+    folders, are compared number by number.
 
     Examples:
 

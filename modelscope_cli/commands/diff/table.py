@@ -4,7 +4,14 @@ import dataclasses
 import math
 from collections.abc import Callable
 
-from modelscope_cli.records.diff import Difference, DiffRecord, DiffSide, LayerDifference, TensorDifference
+from modelscope_cli.records.diff import (
+    Difference,
+    DiffRecord,
+    DiffSide,
+    FigureDifference,
+    LayerDifference,
+    TensorDifference,
+)
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import hook_facts
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
@@ -43,8 +50,11 @@ def diff_columns(record: DiffRecord | None = None) -> tuple[Column, ...]:
     has_shapes = any(row.shape != row.b_shape for row in rows)
     has_dtypes = any(row.dtype != row.b_dtype for row in rows if row.status == "retyped")
     is_run = record is None or record.layers is not None
+    has_figures = record is not None and record.figures is not None
+    title = "row" if has_figures else "layer" if is_run else "tensor"
     return (
-        Column("name", "layer" if is_run else "tensor", lambda r: r.label, is_number=False, rank=0),
+        Column("name", title, lambda r: r.label, is_number=False, rank=0),
+        *(_FIGURES if has_figures else ()),
         Column("b_name", "in B", _b_name, is_number=False, rank=1, is_shown=any(map(_b_name, rows))),
         Column("type", "type", _type, is_number=False, rank=6, is_shown=is_run),
         Column("status", "status", lambda r: r.status, _status, is_number=False, rank=0),
@@ -59,6 +69,13 @@ def diff_columns(record: DiffRecord | None = None) -> tuple[Column, ...]:
         Column("nonfinite", "NaN, inf", lambda r: r.nonfinite, rank=0, is_shown=has_non_finite),
         Column("order", "order", _order, is_shown=False),
     )
+
+
+def _of_figures(key: str, title: str) -> Column:
+    return Column(key, title, lambda r: getattr(r, key), lambda r: numbers.number(getattr(r, key)), rank=0)
+
+
+_FIGURES = (_of_figures("a", "A"), _of_figures("b", "B"))
 
 
 def _number(key: str, title: str, *, rank: int) -> Column:
@@ -115,6 +132,8 @@ def _title(record: DiffRecord) -> str:
         names = f"{a.name}, {weights[0]} against {weights[1]}"
     else:
         names = f"{a.name} against itself"
+    if record.figures is not None:
+        return f"{names}, figure by figure"
     if given is None:
         return f"{names}, tensor by tensor"
     if given.source != "image":
@@ -158,6 +177,8 @@ def _totals(record: DiffRecord) -> str:
 
 
 def _tolerance(record: DiffRecord) -> str:
+    if record.figures is not None:
+        return f"relative difference of {record.tolerance:g} ({record.tolerance_reason})"
     return f"relative L2 of {record.tolerance:g} ({record.tolerance_reason})"
 
 
@@ -171,6 +192,8 @@ def _worst(record: DiffRecord) -> list[tuple[str, str]]:
 
 
 def _describe(row: Difference) -> str:
+    if isinstance(row, FigureDifference) and row.rel_l2 is not None:
+        return f"{row.label}, {numbers.number(row.a)} in A and {numbers.number(row.b)} in B"
     if row.rel_l2 is None:
         return f"{row.label} ({row.problem or row.status})"
     return f"{row.label}, relative L2 {numbers.number(row.rel_l2)}"

@@ -12,6 +12,8 @@ from modelscope_cli.report.canvas import save_figure
 from modelscope_cli.report.delimited import render_csv
 from modelscope_cli.report.folder import write_text
 from modelscope_cli.report.json import render_json
+from modelscope_cli.report.page.results import save_folder_page
+from modelscope_cli.report.reading import PAGE
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,7 +26,7 @@ Kept = Sequence[tuple[Any, Mapping[str, Any]]]
 def files_for(record: ExplainRecord, kept: Kept) -> tuple[str, ...]:
     """Name what `save_report` writes: pictures only of images, the classes only of several."""
     pictures = (PICTURE,) if _seen(kept) else ()
-    return (*pictures, *((CLASSES,) if record.whereabouts is not None else ()), TABLE, REPORT)
+    return (*pictures, *((CLASSES,) if record.whereabouts is not None else ()), TABLE, REPORT, PAGE)
 
 
 def save_report(record: ExplainRecord, stage: Path, kept: Kept, mean_maps: "Mapping[str, Tensor]") -> None:
@@ -41,6 +43,7 @@ def save_report(record: ExplainRecord, stage: Path, kept: Kept, mean_maps: "Mapp
         save_figure(draw_class_maps(record.whereabouts, mean_maps, title), stage / CLASSES)
     write_text(stage / TABLE, render_csv(explain_sheet(record)))
     write_text(stage / REPORT, render_json(record.to_dict()))
+    save_folder_page(record, stage)
 
 
 def _seen(kept: Kept) -> list[Explained]:

@@ -13,9 +13,11 @@ from modelscope_cli.report.delimited import render_csv
 from modelscope_cli.report.folder import write_text
 from modelscope_cli.report.json import render_json
 from modelscope_cli.report.markdown import render_markdown
+from modelscope_cli.report.page.results import save_folder_page
+from modelscope_cli.report.reading import PAGE
 
 PICTURE = "gradient_flow.png"
-FILES = ("report.md", PICTURE, "parameters.csv", "activations.csv", "report.json")
+FILES = (PAGE, "report.md", PICTURE, "parameters.csv", "activations.csv", "report.json")
 
 
 def save_report(record: GradsRecord, stage: Path) -> None:
@@ -29,6 +31,7 @@ def save_report(record: GradsRecord, stage: Path) -> None:
     write_text(stage / "activations.csv", render_csv(grads_sheet(record, "activations")))
     save_figure(draw_gradient_flow(record), stage / PICTURE)
     write_text(stage / "report.md", _markdown(record))
+    save_folder_page(record, stage)
 
 
 def _markdown(record: GradsRecord) -> str:

@@ -8,6 +8,7 @@ from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.report.delimited import render_csv
 from modelscope_cli.report.folder import write_text
 from modelscope_cli.report.json import render_json
+from modelscope_cli.report.page.results import save_folder_page
 
 
 def save_watch_report(record: WatchRecord, stage: Path) -> None:
@@ -21,3 +22,4 @@ def save_watch_report(record: WatchRecord, stage: Path) -> None:
     write_text(stage / "layers.csv", render_csv(watch_sheet(record)))
     if record.recorded:
         save_figures(record, stage)
+    save_folder_page(record, stage)

@@ -121,7 +121,7 @@ def _flat(with_files: bool, with_stats: bool, with_problems: bool) -> tuple[Colu
 def weights_sheet(
     record: WeightsRecord | ScanRecord, columns: str | None = None, depth: int | None = None
 ) -> Sheet:
-    """List the tensors, or with `depth` the prefixes of so many words with their sums; of a scan the files."""
+    """List the tensors, or with `depth` the prefixes of so many words with their sums; of a scan, the files."""
     if isinstance(record, ScanRecord):
         return scan_sheet(record, columns)
     rows: Sequence[Branch | TensorRow]

@@ -1,0 +1,75 @@
+"""The page of `check`."""
+
+from modelscope_cli.commands.check.table import check_sheet, sentence
+from modelscope_cli.records.check import CheckRecord, RuleInfo
+from modelscope_cli.report import numbers
+from modelscope_cli.report.page.common import finding
+from modelscope_cli.report.page.html import NOTHING, Html, element, joined
+from modelscope_cli.report.page.pictures import Pictures
+from modelscope_cli.report.page.section import Section, facts
+from modelscope_cli.report.page.tables import sheet_section
+from modelscope_cli.report.sheet import Column, Sheet
+
+
+def sections(record: CheckRecord, pictures: Pictures) -> list[Section]:
+    """Return the verdict and its findings, and every rule with what became of it."""
+    return [
+        Section("verdict", "Verdict", _verdict(record)),
+        Section("rules", "Rules", _rules(record)),
+    ]
+
+
+def _verdict(record: CheckRecord) -> Html:
+    badge = element("span", sentence(record), class_=f"verdict {'sound' if record.passed else 'error'}")
+    cards = [
+        finding(one, anchor=f"rule-{one.code}", where=_where(one.known, one.made_at))
+        for one in record.findings
+    ]
+    inputs = [pair for pair in check_sheet(record).facts if pair[0].startswith("input")]
+    return joined(
+        [
+            element("p", badge),
+            element("ul", *cards, class_="findings") if cards else NOTHING,
+            facts([*inputs]),
+        ]
+    )
+
+
+def _where(is_known: bool, made_at: object) -> list[str]:
+    line = f"{made_at.file}:{made_at.line}" if made_at is not None else ""  # type: ignore[attr-defined]
+    return [line, "known to the baseline" if is_known else ""]
+
+
+def _rules(record: CheckRecord) -> Html:
+    found = {
+        rule.code: sum(one.code == rule.code and not one.known for one in record.findings)
+        for rule in record.rules
+    }
+
+    def result(rule: RuleInfo) -> str:
+        if not rule.judged:
+            return f"not judged: {rule.reason}"
+        n = found[rule.code]
+        return f"{n} finding{'s' if n != 1 else ''}" if n else "passed"
+
+    def threshold(rule: RuleInfo) -> str:
+        return rule.threshold if isinstance(rule.threshold, str) else numbers.number(rule.threshold)
+
+    columns = (
+        Column("code", "code", lambda rule: rule.code, is_number=False),
+        Column("name", "rule", lambda rule: rule.name, is_number=False),
+        Column("severity", "severity", lambda rule: rule.severity, is_number=False),
+        Column("result", "result", result, is_number=False, wraps=True),
+        Column("threshold", "threshold", lambda rule: rule.threshold, threshold),
+        Column("measure", "of", lambda rule: rule.measure, is_number=False, wraps=True),
+        Column("source", "source", lambda rule: rule.source, is_number=False, wraps=True),
+    )
+    sheet = Sheet(
+        "",
+        columns,
+        record.rules,
+        is_bad=lambda rule: found[rule.code] > 0,
+        is_dim=lambda rule: not rule.judged,
+    )
+    caption = "Every rule that was selected, with the threshold in force and where that comes from."
+    return sheet_section(sheet, "rule-rows", caption, anchor=lambda rule: f"rule-{rule.code}")

@@ -1,0 +1,54 @@
+"""The page of `featuremaps`."""
+
+from typing import Any
+
+from modelscope_cli.commands.featuremaps.table import featuremaps_sheet
+from modelscope_cli.records.featuremaps import FeatureMap, FeatureMapsRecord
+from modelscope_cli.records.naming import label_of
+from modelscope_cli.report import numbers
+from modelscope_cli.report.page.common import glance
+from modelscope_cli.report.page.html import NOTHING, Html, element, joined
+from modelscope_cli.report.page.pictures import Pictures
+from modelscope_cli.report.page.section import Section
+from modelscope_cli.report.page.tables import sheet_section
+
+
+def sections(record: FeatureMapsRecord, pictures: Pictures) -> list[Section]:
+    """Return all at a glance, the table, and the grid of every layer with the channels it shows."""
+    sheet = featuremaps_sheet(record)
+    places = {id(row): f"map-{n}" for n, row in enumerate(sheet.rows)}
+
+    def anchor(row: Any) -> str:
+        return places[id(row)]
+
+    sheet_body = sheet_section(sheet, "rows", sheet.title, anchor=anchor)
+    contact = pictures.figure(
+        record.contact_sheet, f"one map of each of {len(record.maps)} layers", "contact sheet"
+    )
+    grids = [grid for row in record.maps if (grid := _grid(row, pictures)) is not None]
+    found = [
+        glance(sheet, anchor),
+        Section("contact", "At one look", joined([contact])),
+        Section("table", "Table", sheet_body),
+        Section("maps", "Feature maps", element("div", *grids, class_="gallery grids") if grids else NOTHING),
+    ]
+    return [section for section in found if section.body]
+
+
+def _grid(row: FeatureMap, pictures: Pictures) -> Html | None:
+    channels = f"channels {_ranges(row.shown)} of {row.channels}"
+    values = f"values from {numbers.number(row.min)} to {numbers.number(row.max)}"
+    layer = f"{label_of(row)} ({row.type}, {numbers.shape(row.shape)})"
+    words = f"{layer}: {channels}, from left to right and downwards; {values}"
+    return pictures.figure(row.file, words, f"{layer}: {channels}")
+
+
+def _ranges(shown: tuple[int, ...]) -> str:
+    """Return `0-7, 9` for channels in an order that is mostly their own."""
+    runs: list[list[int]] = []
+    for channel in shown:
+        if runs and channel == runs[-1][1] + 1:
+            runs[-1][1] = channel
+        else:
+            runs.append([channel, channel])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)

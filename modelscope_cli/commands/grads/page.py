@@ -1,0 +1,35 @@
+"""The page of `grads`."""
+
+from typing import Any
+
+from modelscope_cli.commands.grads.table import grads_sheet
+from modelscope_cli.records.grads import GradsRecord
+from modelscope_cli.report.page.common import glance
+from modelscope_cli.report.page.files import pictures_section
+from modelscope_cli.report.page.pictures import Pictures
+from modelscope_cli.report.page.section import Section
+from modelscope_cli.report.page.tables import sheet_section
+
+_TITLES = {"parameters": "Parameters", "activations": "Activations", "batch-norm": "Batch norm"}
+
+
+def sections(record: GradsRecord, pictures: Pictures) -> list[Section]:
+    """Return what is troubled, the figure, and every table that has rows."""
+    tables = {
+        table: grads_sheet(record, table) for table in _TITLES if table != "batch-norm" or record.batch_norm
+    }
+    places = {id(row): f"{table}-{n}" for table, sheet in tables.items() for n, row in enumerate(sheet.rows)}
+
+    def anchor(row: Any) -> str:
+        return places[id(row)]
+
+    return [
+        glance(tables["parameters"], anchor),
+        *pictures_section(record, pictures),
+        *(
+            Section(
+                f"{table}-section", _TITLES[table], sheet_section(sheet, table, sheet.title, anchor=anchor)
+            )
+            for table, sheet in tables.items()
+        ),
+    ]

@@ -1,0 +1,50 @@
+"""`modelscope report`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import modelscope_cli as ms
+from modelscope_cli.shell import option_groups as groups
+from modelscope_cli.shell.console import PROGRESS
+from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.output import emit
+
+
+@spread
+def report(
+    a: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RESULT",
+            help="The folder of a command, its report.json, another page, or a folder of these.",
+        ),
+    ],
+    b: Annotated[
+        Path | None, typer.Argument(metavar="OTHER", help="A second result, to compare the first with.")
+    ] = None,
+    large: Annotated[bool, typer.Option("--large", help="Write pages above 25 MB, too.")] = False,
+    output: groups.OutputOptions = groups.OUTPUT,
+) -> None:
+    """Make one self-contained page of a result, to look at in a browser and to hand over.
+
+    The page needs no network and no other file: tables to sort and filter, curves, images, and the whole result as
+    data, which modelscope reads back. Two results are compared; a folder of results gets an index. Without --html
+    the page is written into the folder of the result.
+
+    Examples:
+
+      modelscope report runs/watch-train
+
+      modelscope report runs/watch-train runs/watch-train-2 --html comparison.html
+
+      modelscope report runs
+    """
+    from modelscope_cli.commands.report.table import COLUMNS, report_sheet
+    from modelscope_cli.report.sheet import choose_columns
+
+    where = output.begin()
+    choose_columns(COLUMNS, output.columns)
+    record = ms.make_report(a, b, html=where.html, large=large, progress=PROGRESS)
+    emit(where.without_page(), report_sheet(record, output.columns), record.to_dict())

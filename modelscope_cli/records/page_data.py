@@ -1,0 +1,192 @@
+"""The data inside a page: whole documents, read back by us and by the page's own script. Standard library.
+
+They stand in one `<script type="application/json">`, in which nothing can end the element. Short ones are written
+as they are. In long ones the series of numbers are taken out of the text and packed, so that the page of a deep
+network stays small. A list of whole numbers becomes `{"~i": [place, length]}`, a table of them `{"~t": [place,
+rows, columns]}` and stands column by column. Other numbers, `{"~f": [place, length]}`, are kept as a decimal
+fraction each, `mantissa * 10 ** exponent`, and so come back to the last bit (but for the sign of a zero). Of every
+stream of numbers the lowest bytes stand together, then the next, which is what makes them compress; the whole is
+gzip in base64.
+"""
+
+import base64
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+ELEMENT = "modelscope-data"
+_ISLAND = re.compile(rb'<script type="application/json" id="modelscope-data">(.*?)</script>', re.DOTALL)
+_SHORT = 60_000  # characters that are not worth packing
+_LEAST = 8  # numbers in a list that is packed
+_MOST = 1 << 48  # what a script can put together of bytes without loss
+_MISSING = 127  # in place of an exponent
+_MOST_BYTES = 1 << 30  # of what is unpacked: nobody's page holds more, and a bomb does
+
+
+class NotAPageError(ValueError):
+    """What was read is not a page of ours, or its data is damaged."""
+
+
+def embed(documents: Sequence[dict[str, Any]]) -> str:
+    """Return the element that holds documents, which are strict JSON: no NaN, no infinities."""
+    text = _json(list(documents))
+    held = text if len(text) <= _SHORT else _json(_packed(documents))
+    return f'<script type="application/json" id="{ELEMENT}">{held}</script>'
+
+
+def is_page(page: bytes) -> bool:
+    """Tell a page of ours, whether or not it holds a result."""
+    return _ISLAND.search(page) is not None
+
+
+def extract(page: bytes) -> list[dict[str, Any]]:
+    """Return the documents in a page.
+
+    Raises:
+        NotAPageError: there are none, or they cannot be read.
+    """
+    found = _ISLAND.search(page)
+    if found is None:
+        raise NotAPageError("it holds no data of modelscope")
+    try:
+        held = json.loads(found[1])
+        documents = held if isinstance(held, list) else _unpacked(held)
+    except (ValueError, LookupError, TypeError, EOFError, OSError, zlib.error, RecursionError) as error:
+        raise NotAPageError("its data is damaged") from error
+    if not documents or not all(isinstance(one, dict) for one in documents):
+        raise NotAPageError("its data is damaged")
+    return list(documents)
+
+
+def _json(value: Any) -> str:
+    """Return JSON in which nothing ends or begins an element."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    for mark in "<>&":
+        text = text.replace(mark, f"\\u{ord(mark):04x}")
+    return text
+
+
+def _packed(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    streams: dict[str, list[int]] = {"whole": [], "mantissa": [], "exponent": []}
+    parts = [_json([_without_numbers(one, streams) for one in documents]).encode()]
+    parts += [_planes(numbers) for numbers in streams.values()]
+    data = gzip.compress(b"".join(parts), 9, mtime=0)
+    counts = [len(numbers) for numbers in streams.values()]
+    return {"packed": 1, "text": len(parts[0]), "counts": counts, "data": base64.b64encode(data).decode()}
+
+
+def _without_numbers(value: Any, streams: dict[str, list[int]]) -> Any:
+    """Return a value whose long lists of numbers are moved to the streams."""
+    if isinstance(value, dict):
+        return {key: _without_numbers(item, streams) for key, item in value.items()}
+    if not isinstance(value, list | tuple):
+        return value
+    place = len(streams["whole"])
+    if _are_whole(value):
+        streams["whole"] += map(_folded, value)
+        return {"~i": [place, len(value)]}
+    if _is_table(value):
+        streams["whole"] += (_folded(item) for column in zip(*value, strict=True) for item in column)
+        return {"~t": [place, len(value), len(value[0])]}
+    place, split = len(streams["mantissa"]), _fractions(value)
+    if split:
+        streams["mantissa"] += (_folded(mantissa) for mantissa, _ in split)
+        streams["exponent"] += (exponent + 128 for _, exponent in split)
+        return {"~f": [place, len(value)]}
+    return [_without_numbers(item, streams) for item in value]
+
+
+def _are_whole(value: Any) -> bool:
+    is_long = isinstance(value, list | tuple) and len(value) >= _LEAST
+    return is_long and {type(item) for item in value} == {int} and max(map(abs, value)) < _MOST // 2
+
+
+def _is_table(value: Sequence[Any]) -> bool:
+    return bool(value) and all(map(_are_whole, value)) and len({len(row) for row in value}) == 1
+
+
+def _fractions(value: Sequence[Any]) -> list[tuple[int, int]]:
+    """Return mantissa and exponent of each; nothing where these are not all numbers, or too few or too long."""
+    kinds = {type(item) for item in value}
+    if len(value) < _LEAST or float not in kinds or not kinds <= {int, float, type(None)}:
+        return []
+    split = [_split(item) for item in value]
+    fits = all(abs(mantissa) < _MOST // 2 and -127 < exponent <= _MISSING for mantissa, exponent in split)
+    return split if fits else []
+
+
+def _split(value: float | None) -> tuple[int, int]:
+    """Return mantissa and exponent, in powers of ten, of the shortest decimal fraction that is this number."""
+    if value is None:
+        return 0, _MISSING
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    mantissa = int("".join(map(str, digits)))
+    return (-mantissa if sign else mantissa), int(exponent)
+
+
+def _folded(value: int) -> int:
+    """Return a whole number without its sign: 0, -1, 1, -2 as 0, 1, 2, 3."""
+    return 2 * value if value >= 0 else -2 * value - 1
+
+
+def _planes(values: Sequence[int]) -> bytes:
+    """Return how many bytes a number takes, then all lowest bytes, all second ones, and so on."""
+    width = (max(values, default=0).bit_length() + 7) // 8
+    return bytes([width]) + b"".join(
+        bytes(value >> 8 * place & 255 for value in values) for place in range(width)
+    )
+
+
+def _unpacked(held: dict[str, Any]) -> list[dict[str, Any]]:
+    unzip = zlib.decompressobj(wbits=31)
+    raw = unzip.decompress(base64.b64decode(held["data"], validate=True), _MOST_BYTES)
+    if unzip.unconsumed_tail or not unzip.eof:
+        raise ValueError("cut off, or far too large")
+    length = held["text"]
+    streams, place = [], length
+    for count in held["counts"]:
+        width = raw[place]
+        planes = raw[place + 1 : place + 1 + width * count]
+        if len(planes) != width * count:
+            raise ValueError("too short")
+        streams.append(_from_planes(planes, count))
+        place += 1 + width * count
+    documents: list[dict[str, Any]] = _with_numbers(json.loads(raw[:length]), streams)
+    return documents
+
+
+def _from_planes(planes: bytes, count: int) -> list[int]:
+    values = [0] * count
+    for place in range(len(planes) // max(count, 1)):
+        plane = planes[place * count : (place + 1) * count]
+        values = [value + (byte << 8 * place) for value, byte in zip(values, plane, strict=True)]
+    return values
+
+
+def _with_numbers(value: Any, streams: Sequence[Sequence[int]]) -> Any:
+    if isinstance(value, list):
+        return [_with_numbers(item, streams) for item in value]
+    if not isinstance(value, dict):
+        return value
+    whole, mantissas, exponents = streams
+    match value:
+        case {"~i": [int(at), int(n)]}:
+            return [_unfolded(number) for number in whole[at : at + n]]
+        case {"~t": [int(at), int(n), int(m)]}:
+            return [[_unfolded(number) for number in whole[at + row : at + n * m : n]] for row in range(n)]
+        case {"~f": [int(at), int(n)]}:
+            pairs = zip(mantissas[at : at + n], exponents[at : at + n], strict=True)
+            return [_joined(_unfolded(mantissa), exponent - 128) for mantissa, exponent in pairs]
+    return {key: _with_numbers(item, streams) for key, item in value.items()}
+
+
+def _unfolded(number: int) -> int:
+    return number // 2 if number % 2 == 0 else -(number + 1) // 2
+
+
+def _joined(mantissa: int, exponent: int) -> float | None:
+    return None if exponent == _MISSING else float(f"{mantissa}e{exponent}")

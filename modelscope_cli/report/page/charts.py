@@ -1,0 +1,214 @@
+"""Charts as inline SVG: lines over steps, small ones for a cell, and bars.
+
+Lines lie in a frame that is stretched to the width there is; words stand outside of it, so that they are never
+distorted. Colours come from the style sheet by class. Every chart says in words what it shows.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from modelscope_cli.report import numbers
+from modelscope_cli.report.page.html import NOTHING, Html, element, joined
+from modelscope_cli.report.page.scales import Scale, linear, logarithmic, steps, wants_log
+
+_WIDTH = 1000  # of the frame that is stretched
+_AXIS = 40  # pixels that the words of the axis take
+_NARROW, _LANES = 0.12, 5  # of the width: names nearer than this would meet on a narrow screen
+Values = Sequence[float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A series over steps. `tone`: which of the colours, from 0."""
+
+    name: str
+    step: Sequence[int]
+    value: Values
+    tone: int = 0
+
+    @property
+    def finite(self) -> list[float]:
+        return [v for v in self.value if v is not None and math.isfinite(v)]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something that stands at a step: a finding. `anchor`: where more is said of it on the page."""
+
+    step: int
+    name: str
+    anchor: str
+
+
+def line_chart(
+    title: str,
+    lines: Sequence[Line],
+    marks: Sequence[Mark] = (),
+    *,
+    height: int = 190,
+    last: int | None = None,
+) -> Html:
+    """Return a figure of series on one axis, logarithmic where they span more than three powers of ten.
+
+    Args:
+        last: the last step of the axis, where several charts share it.
+    """
+    values = [value for line in lines for value in line.finite]
+    most = 5 if height > 120 else 3
+    scale = logarithmic(values, most) if wants_log(values) else linear(values, most)
+    across = steps(last if last is not None else max((s for line in lines for s in line.step), default=1))
+    drawn = joined(
+        [
+            *_grid(scale, across, height),
+            *_flags(marks, across, height),
+            _frame([_path(line, across, scale, height) for line in lines], height),
+            *_tick_words(scale, across, height),
+        ]
+    )
+    words = "; ".join(_in_words(line) for line in lines)
+    axis = ", logarithmic axis" if scale.is_log else ""
+    label = f"{title}{axis}. {words}"
+    svg = element(
+        "svg", drawn, class_="chart", role="img", aria_label=label, width="100%", height=height + 22
+    )
+    return element("figure", element("figcaption", title + axis, _legend(lines)), svg)
+
+
+def spark(values: Values, step: Sequence[int]) -> Html:
+    """Return a line as small as a word, over steps; logarithmic where it spans more than three powers of ten.
+
+    It says nothing to a screen reader, to which the numbers in its row say the same.
+    """
+    known = [v for v in values if v is not None and math.isfinite(v)]
+    if len(known) < 2:
+        return NOTHING
+    scale = logarithmic(known, 400) if wants_log(known) else Scale((min(known), max(known)))
+    across = Scale((0.0, float(max(*step, 1))))
+    line = Html(f'<path d="{_data(step, values, across, scale, 96, 18)}"/>')
+    return element("svg", line, class_="spark", viewBox="0 -1 96 20", aria_hidden="true")
+
+
+def bars(counts: Sequence[int], label: str) -> Html:
+    """Return a histogram as small as a word; the heights are the logarithms of the counts, so that tails show."""
+    top = math.log1p(max(counts, default=0))
+    if not top:
+        return NOTHING
+    heights = [round(18 * math.log1p(n) / top) for n in counts]
+    data = "".join(f"M{2 * i} 18v-{height}" for i, height in enumerate(heights) if height)
+    box = f"-1 0 {2 * len(counts)} 18"
+    return element(
+        "svg", Html(f'<path d="{data}"/>'), class_="bars", role="img", aria_label=label, viewBox=box
+    )
+
+
+def _frame(paths: Sequence[Html], height: int) -> Html:
+    box = f"0 0 {_WIDTH} {height}"
+    return element("svg", *paths, viewBox=box, preserveAspectRatio="none", width="100%", height=height)
+
+
+def _path(line: Line, across: Scale, scale: Scale, height: int) -> Html:
+    data = _data(line.step, line.value, across, scale, _WIDTH, height)
+    return element("path", class_=f"line t{line.tone % 4}", d=data)
+
+
+def _data(step: Sequence[int], values: Values, across: Scale, scale: Scale, width: int, height: int) -> str:
+    """Return path data in whole units, each point as the way from the last; a gap where a number is missing."""
+    data: list[str] = []
+    x, y, level = 0, 0, 0  # where the pen is, and how far it has gone on the level, which is drawn at once
+
+    def lift() -> None:
+        """Draw what is left; a single point is a dot."""
+        if level or (data and data[-1].startswith("M")):
+            data.append(f"h{level}")
+
+    is_down = False
+    for at, value in zip(step, values, strict=True):
+        if value is None or not math.isfinite(value) or (scale.is_log and value <= 0):
+            if is_down:
+                lift()
+            is_down, level = False, 0
+            continue
+        to_x, to_y = round(width * across.place(at)), round(height * (1 - scale.place(value)))
+        if not is_down:
+            data.append(f"M{to_x} {to_y}")
+        elif to_y == y:
+            level += to_x - x
+        else:
+            data.append((f"h{level}" if level else "") + f"l{to_x - x} {to_y - y}")
+            level = 0
+        x, y, is_down = to_x, to_y, True
+    if is_down:
+        lift()
+    return "".join(data).replace(" -", "-")
+
+
+def _grid(scale: Scale, across: Scale, height: int) -> list[Html]:
+    lines = [_rule(0, 100, height * (1 - scale.place(tick))) for tick in scale.ticks]
+    places = [100 * across.place(tick) for tick in across.ticks]
+    return lines + [
+        element("line", class_="grid", x1=_share(x), x2=_share(x), y1=0, y2=height) for x in places
+    ]
+
+
+def _rule(left: float, right: float, y: float) -> Html:
+    return element("line", class_="grid", x1=_share(left), x2=_share(right), y1=f"{y:.1f}", y2=f"{y:.1f}")
+
+
+def _share(value: float) -> str:
+    return f"{value:.6g}%"
+
+
+def _tick_words(scale: Scale, across: Scale, height: int) -> list[Html]:
+    """Values stand on their lines, inside; the lowest one would stand in the words of the steps."""
+    words = [
+        element(
+            "text",
+            f"{tick:.3g}",
+            class_="halo",
+            x=4,
+            y=f"{max(height * (1 - scale.place(tick)) - 4, 11):.1f}",
+        )
+        for tick in scale.ticks
+    ]
+    for n, tick in enumerate(across.ticks):
+        end = n == len(across.ticks) - 1
+        anchor = "start" if n == 0 else "end" if end else "middle"
+        word = f"step {tick:g}" if end else f"{tick:g}"
+        words.append(
+            element("text", word, x=_share(100 * across.place(tick)), y=height + 16, text_anchor=anchor)
+        )
+    return words
+
+
+def _flags(marks: Sequence[Mark], across: Scale, height: int) -> list[Html]:
+    """Return a rule and a name for each; names that would run into the last one stand a line higher."""
+    flags, before, lane = [], -1.0, 0
+    for mark in marks:
+        place = across.place(mark.step)
+        lane = (lane + 1) % _LANES if place - before < _NARROW else 0
+        before = place
+        x, is_late = _share(100 * place), place > 0.85
+        rule = element("line", class_="mark", x1=x, x2=x, y1=0, y2=height)
+        # Beside the rule: to its left at the right end, and clear of the words of the axis at the left one.
+        aside = -4 if is_late else _AXIS if place < _NARROW / 4 else 4
+        y, anchor = height - 8 - 14 * lane, "end" if is_late else None
+        word = element("text", mark.name, x=x, dx=aside, y=y, text_anchor=anchor)
+        flags.append(element("a", rule, word, href=f"#{mark.anchor}", class_="flag"))
+    return flags
+
+
+def _legend(lines: Sequence[Line]) -> Html | None:
+    if len(lines) < 2:
+        return None
+    return element(
+        "span", *(element("span", line.name, class_=f"key t{line.tone % 4}") for line in lines), class_="keys"
+    )
+
+
+def _in_words(line: Line) -> str:
+    known = line.finite
+    if not known:
+        return f"{line.name}: no finite value"
+    first, last, low, high = map(numbers.number, (known[0], known[-1], min(known), max(known)))
+    return f"{line.name}: {first} at first, {last} at the end, from {low} to {high}"

@@ -1,0 +1,159 @@
+"""Two results beside each other on one page."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from modelscope_cli.errors import UsageError
+from modelscope_cli.records.shown import Shown
+from modelscope_cli.report import views
+from modelscope_cli.report.json import strict
+from modelscope_cli.report.page.charts import Line, line_chart
+from modelscope_cli.report.page.common import environment
+from modelscope_cli.report.page.files import pictures_section
+from modelscope_cli.report.page.html import Html, element, joined
+from modelscope_cli.report.page.outcome import outcome
+from modelscope_cli.report.page.page import render_page
+from modelscope_cli.report.page.pictures import Pictures
+from modelscope_cli.report.page.section import Section, facts
+from modelscope_cli.report.page.tables import sheet_section
+from modelscope_cli.report.sheet import Column, Sheet
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The row of one label in each of two sheets; None where that has no such row."""
+
+    label: str
+    a: Any
+    b: Any
+
+
+def compare_page(a: Shown, b: Shown, folders: tuple[Path | None, Path | None]) -> str:
+    """Return a page on which two results of one command stand side by side; A is the first.
+
+    Raises:
+        UsageError: they are of different commands (exit 2).
+    """
+    if a.command != b.command:
+        message = f"A is a result of {a.command} and B of {b.command}, which have no rows in common"
+        raise UsageError(message, "two results of the same command")
+    sections = [
+        Section("verdict", "Verdict", _side_by_side(_verdict, a, b)),
+        *_curves(a, b),
+        Section("table", "Rows of A and B", _table(a, b)),
+        *_pictures(a, b, folders),
+        Section("environment", "How they were made", _side_by_side(lambda one: environment(one).body, a, b)),
+    ]
+    title = f"{_name(a)} and {_name(b)}"
+    lead = element("p", f"modelscope {a.command}, two results")
+    documents = [strict(one.to_dict()) for one in (a, b)]
+    return render_page(title, lead, sections, documents)
+
+
+def _name(record: Any) -> str:
+    return views.sheet_of(record).title
+
+
+def _side_by_side(show: Callable[[Any], Html], a: Shown, b: Shown) -> Html:
+    columns = (element("div", element("h3", name), show(one)) for name, one in (("A", a), ("B", b)))
+    return element("div", *columns, class_="columns")
+
+
+def _verdict(record: Any) -> Html:
+    found = outcome(record)
+    badge = element("span", found.words, class_=f"verdict {found.kind}") if found.words else None
+    sheet = views.sheet_of(record)
+    return joined([element("p", badge) if badge else None, facts([*sheet.facts])])
+
+
+def _curves(a: Any, b: Any) -> list[Section]:
+    """Return the losses of two trainings on one axis, where both have some."""
+    charts = []
+    for title, field in (("Loss", "loss"), ("Learning rate", "lr")):
+        series = [
+            (name, one) for name, record in (("A", a), ("B", b)) for one in getattr(record, field, ())[:1]
+        ]
+        if len(series) == 2 and all(hasattr(one, "step") for _, one in series):
+            lines = [Line(name, one.step, one.value, n) for n, (name, one) in enumerate(series)]
+            charts.append(line_chart(title, lines, height=190 if field == "loss" else 90))
+    return [Section("steps", "Over steps", joined(charts))] if charts else []
+
+
+def _table(a: Shown, b: Shown) -> Html:
+    sheet = paired(views.whole_sheet_of(a), views.whole_sheet_of(b))
+    place = {id(row): n for n, row in enumerate(sheet.rows)}
+    caption = "Every row of both, A before B. Marked: rows that only one of them has, or only one marks."
+    return sheet_section(sheet, "rows", caption, anchor=lambda row: f"row-{place[id(row)]}")
+
+
+def paired(a: Sheet, b: Sheet) -> Sheet:
+    """Return one sheet of two of the same kind: their rows joined by label, their columns beside each other."""
+    pairs = pair_rows(a, b)
+    first = Column(a.columns[0].key, a.columns[0].title, lambda row: row.label, is_number=False)
+    others = {column.key: column for column in b.shown()}
+    columns = [first]
+    for column in a.shown()[1:]:
+        if column.key not in others:
+            continue
+        columns += _both(column, others[column.key])
+    return Sheet(
+        "",
+        tuple(columns),
+        tuple(pairs),
+        is_bad=lambda row: row.a is None or row.b is None or a.is_bad(row.a) != b.is_bad(row.b),
+    )
+
+
+def _both(column: Column, other: Column) -> Sequence[Column]:
+    """Return a column of each; words, which are mostly the same, stand in one."""
+
+    def of_a(row: Pair) -> str:
+        return "" if row.a is None else column.render(row.a)
+
+    def of_b(row: Pair) -> str:
+        return "" if row.b is None else other.render(row.b)
+
+    if not column.is_number:
+        both = Column(
+            column.key,
+            column.title,
+            of_a,
+            lambda row: " → ".join(dict.fromkeys(filter(None, (of_a(row), of_b(row))))),
+            is_number=False,
+            wraps=column.wraps,
+        )
+        return [both]
+    return [
+        Column(f"{column.key}_a", f"{column.title} A", of_a, of_a),
+        Column(f"{column.key}_b", f"{column.title} B", of_b, of_b),
+    ]
+
+
+def pair_rows(a: Sheet, b: Sheet) -> list[Pair]:
+    """Return the rows of two sheets by label: those of A in its order, then those that only B has.
+
+    Of several rows with one label the first meets the first, the second the second.
+    """
+    left: dict[str, list[Any]] = {}
+    for row in b.rows:
+        left.setdefault(str(b.columns[0].value(row)), []).append(row)
+    pairs = []
+    for row in a.rows:
+        label = str(a.columns[0].value(row))
+        same = left.get(label)
+        pairs.append(Pair(label, row, same.pop(0) if same else None))
+    pairs += [Pair(label, None, row) for label, rows in left.items() for row in rows]
+    return pairs
+
+
+def _pictures(a: Shown, b: Shown, folders: tuple[Path | None, Path | None]) -> list[Section]:
+    seen = [pictures_section(one, Pictures(folder)) for one, folder in zip((a, b), folders, strict=True)]
+    if not any(seen):
+        return []
+    columns = (
+        element("div", element("h3", name), *(section.body for section in sections))
+        for name, sections in zip("AB", seen, strict=True)
+    )
+    return [Section("pictures", "Pictures", element("div", *columns, class_="columns"))]

@@ -1,0 +1,120 @@
+"""`make_report`: pages of results that were kept."""
+
+from collections.abc import Iterator
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from modelscope_cli.errors import UsageError
+from modelscope_cli.records.progress import SILENT, Progress
+from modelscope_cli.records.report import Page, ReportRecord
+from modelscope_cli.records.run import invocation, versions
+from modelscope_cli.records.shown import Shown
+from modelscope_cli.report.folder import check_file
+from modelscope_cli.report.page.comparison import compare_page
+from modelscope_cli.report.page.index import INDEX, index_page
+from modelscope_cli.report.page.outcome import outcome
+from modelscope_cli.report.page.results import page_of, save_page
+from modelscope_cli.report.reading import DOCUMENT, PAGE, in_folder, is_page, read, result_file
+
+
+def make_report(
+    a: str | PathLike[str],
+    b: str | PathLike[str] | None = None,
+    *,
+    html: str | PathLike[str] | None = None,
+    large: bool = False,
+    progress: Progress | None = None,
+) -> ReportRecord:
+    """Make one self-contained page of a result that was kept, or of two beside each other.
+
+    Args:
+        a: the folder of a command, its `report.json`, what `-o result.json` wrote, or another page. A folder of
+            such folders gives an index that leads to their pages, which are made where they are missing.
+        b: another result, to be held against the first.
+        html: where the page is written; None for `report.html` in the folder of the result, `index.html` in a
+            folder of results, `comparison.html` here for two.
+        large: write pages above 25 MB, too.
+
+    Raises:
+        UsageError: the page is too large, or is there already and was not made by us (exit 2 on the command line).
+        CannotRunError: there is no result, or the page cannot be written (exit 4).
+    """
+    try:
+        pages = tuple(_pages(Path(a), Path(b) if b is not None else None, html, large, progress or SILENT))
+    except UsageError as error:
+        if not invocation().argv:
+            error.speak_python()
+        raise
+    return ReportRecord(versions(), invocation().argv, pages)
+
+
+def _pages(
+    a: Path, b: Path | None, html: str | PathLike[str] | None, large: bool, progress: Progress
+) -> Iterator[Page]:
+    if b is not None:
+        target = _checked(Path(html) if html is not None else Path("comparison.html"))
+        first, second = read(a), read(b)
+        text = compare_page(first, second, (_folder(a), _folder(b)))
+        yield _written(text, target, large, progress, "comparison", _model(first))
+    elif a.is_dir() and in_folder(a) is None and (folders := _results_in(a)):
+        target = _checked(Path(html) if html is not None else a / INDEX)
+        pages = [_page_in(folder, large, progress) for folder in folders]
+        yield _written(index_page(a, target, pages), target, large, progress, "index", "")
+        yield from pages
+    else:
+        file = result_file(a)
+        target = _checked(Path(html) if html is not None else _beside(file))
+        yield _one(read(file), file, target, large, progress)
+
+
+def _one(record: Shown, file: Path, target: Path, large: bool, progress: Progress) -> Page:
+    text = page_of(record, _folder(file))
+    return _written(text, target, large, progress, record.command, _model(record), outcome(record).words)
+
+
+def _folder(path: Path) -> Path | None:
+    """Return the folder that holds the pictures of a result, where the result lies in it."""
+    file = result_file(path)
+    return file.parent if file.name in (DOCUMENT, PAGE) else None
+
+
+def _beside(file: Path) -> Path:
+    """Return where the page of a result belongs: in its folder, or beside a file of JSON under the same name."""
+    return file.with_suffix(".html")
+
+
+def _results_in(folder: Path) -> list[Path]:
+    """Return the folders below one that hold a result, by name."""
+    inner = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    return [path for path in inner if in_folder(path) is not None]
+
+
+def _page_in(folder: Path, large: bool, progress: Progress) -> Page:
+    """Return the page of a result, made where there is none yet."""
+    page = folder / PAGE
+    record = read(folder)
+    if page.is_file():
+        return Page(str(page), page.stat().st_size, record.command, _model(record), outcome(record).words)
+    return _one(record, folder / DOCUMENT, page, large, progress)
+
+
+def _checked(target: Path) -> Path:
+    """Refuse a file that cannot be written, or that is there and is not a page of ours, which is only renewed."""
+    check_file(target, invocation().is_forced or is_page(target))
+    return target
+
+
+def _written(
+    text: str, target: Path, large: bool, progress: Progress, command: str, model: str, verdict: str = ""
+) -> Page:
+    note = save_page(text, target, large=large)
+    if note:
+        progress.note(note)
+    progress.note(f"wrote {target}")
+    return Page(str(target), target.stat().st_size, command, model, verdict)
+
+
+def _model(record: Any) -> str:
+    run = getattr(record, "run", None)
+    return run.model.short_name if run else getattr(record, "source", "")

@@ -1,0 +1,91 @@
+"""From a result to its page."""
+
+from pathlib import Path
+from typing import Any
+
+from modelscope_cli.errors import UsageError
+from modelscope_cli.records.restore import restore
+from modelscope_cli.records.shown import Shown
+from modelscope_cli.report import numbers, views
+from modelscope_cli.report.folder import write_text
+from modelscope_cli.report.json import strict
+from modelscope_cli.report.page.common import environment, glance
+from modelscope_cli.report.page.files import pictures_section
+from modelscope_cli.report.page.html import element
+from modelscope_cli.report.page.page import render_page
+from modelscope_cli.report.page.pictures import Pictures
+from modelscope_cli.report.page.section import Section
+from modelscope_cli.report.page.tables import sheet_section
+from modelscope_cli.report.reading import PAGE
+
+NOTED, REFUSED = 5_000_000, 25_000_000
+"""Bytes: a page above the first is slow to open, one above the second many browsers do not open at all."""
+
+
+def page_of(record: Shown, folder: Path | None = None) -> str:
+    """Return a result as one HTML file that needs nothing else.
+
+    Args:
+        folder: where the pictures of the result are; None for the folder that the result names.
+
+    Returns:
+        The same bytes for the same result, whether it was just made or read back.
+    """
+    document = strict(record.to_dict())
+    record = restore(document)
+    own = views.page_of(record.command)
+    pictures = Pictures(folder or named_folder(record))
+    sections = own.sections(record, pictures) if own else sheet_sections(record, pictures)
+    title = views.sheet_of(record).title
+    lead = element("p", f"modelscope {record.command}")
+    return render_page(title, lead, [*sections, environment(record)], [document])
+
+
+def named_folder(record: Any) -> Path | None:
+    """Return the folder that a result says its pictures are in."""
+    out = getattr(record, "out_dir", None)
+    return Path(out) if out else None
+
+
+def sheet_sections(record: Shown, pictures: Pictures) -> list[Section]:
+    """Return the table of a result, what stands under it, and its pictures."""
+    sheet = views.whole_sheet_of(record)
+    places = {id(row): f"row-{n}" for n, row in enumerate(sheet.rows)}
+
+    def anchor(row: Any) -> str:
+        return places[id(row)]
+
+    body = sheet_section(sheet, "rows", sheet.title, anchor=anchor)
+    return [glance(sheet, anchor), *pictures_section(record, pictures), Section("table", "Table", body)]
+
+
+def save_folder_page(record: Shown, folder: Path) -> None:
+    """Write the page of a result into the folder in which its pictures are already.
+
+    A page that would be too large is left for `modelscope report`, and the file says so.
+
+    Raises:
+        CannotRunError: the file cannot be written (exit 4).
+    """
+    page = page_of(record, folder)
+    if len(page.encode(errors="replace")) > REFUSED:
+        size = numbers.memory(len(page))
+        what = f"This page would take {size}. It is made by: modelscope report FOLDER --large"
+        page = render_page(views.sheet_of(record).title, element("p", what), [environment(record)], [])
+    write_text(folder / PAGE, page)
+
+
+def save_page(page: str, file: Path, *, large: bool = False) -> str | None:
+    """Write a page; return what there is to note of its size.
+
+    Raises:
+        UsageError: it is larger than `REFUSED`, and nobody asked for a `large` one (exit 2).
+        CannotRunError: the file cannot be written (exit 4).
+    """
+    size = len(page.encode(errors="replace"))
+    if size > REFUSED and not large:
+        most = numbers.memory(REFUSED)
+        message = f"the page would take {numbers.memory(size)}, and browsers open few that are above {most}"
+        raise UsageError(message, "--large, or fewer layers by --layer")
+    write_text(file, page)
+    return f"{file} takes {numbers.memory(size)} and opens slowly" if size > NOTED else None

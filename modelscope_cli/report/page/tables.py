@@ -1,0 +1,122 @@
+"""A sheet as a table of a page: every row is there, for the eye, Ctrl+F, the printer and a screen reader."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from modelscope_cli.report.page.html import NOTHING, Html, element, joined
+from modelscope_cli.report.sheet import Column, Sheet
+
+_MOST_IN_VIEW = 14  # columns; a table of more is scrolled by itself also where there is much room
+Extra = tuple[str, Callable[[Any], Html]]
+"""A column of pictures: its title, and what it shows of a row."""
+
+
+def table(
+    sheet: Sheet,
+    name: str,
+    caption: str,
+    *,
+    anchor: Callable[[Any], str | None] = lambda row: None,
+    extras: Sequence[Extra] = (),
+    series: Callable[[Any], int | None] = lambda row: None,
+) -> Html:
+    """Return a table that the page's script can sort and filter.
+
+    Args:
+        name: its place on the page.
+        anchor: what a link jumps to in order to reach a row.
+        extras: columns behind those of the sheet.
+        series: the number under which the page's data has more of a row, which then opens.
+    """
+    columns = _with_content(sheet)
+    head = joined(_heading(column) for column in columns)
+    head = joined([head, *(element("th", title, scope="col") for title, _ in extras)])
+    body = joined(_row(sheet, row, columns, anchor(row), extras, series(row)) for row in sheet.rows)
+    grid = element(
+        "table",
+        element("caption", caption),
+        element("thead", element("tr", head)),
+        element("tbody", body),
+        class_="rows",
+        id=name,
+    )
+    is_wide = len(columns) + len(extras) > _MOST_IN_VIEW
+    kind = "scroll wide" if is_wide else "scroll"
+    return element("div", grid, class_=kind, tabindex=0, role="region", aria_label=caption)
+
+
+def _with_content(sheet: Sheet) -> tuple[Column, ...]:
+    """Leave out columns with nothing in any row, and those that only programs want."""
+    first, *others = sheet.shown()
+    return (first, *(one for one in others if any(map(one.render, sheet.rows))))
+
+
+def _heading(column: Column) -> Html:
+    return element("th", column.title or column.key, scope="col", class_="n" if column.is_number else None)
+
+
+def _row(
+    sheet: Sheet,
+    row: Any,
+    columns: Sequence[Column],
+    anchor: str | None,
+    extras: Sequence[Extra],
+    series: int | None,
+) -> Html:
+    first, *others = columns
+    marks = [mark for mark, is_so in (("bad", sheet.is_bad(row)), ("dim", sheet.is_dim(row))) if is_so]
+    cells = [
+        element("th", first.render(row), scope="row"),
+        *(element("td", one.render(row), class_=_kind(one)) for one in others),
+        *(element("td", picture(row), class_="l") for _, picture in extras),
+    ]
+    return element("tr", *cells, id=anchor, class_=" ".join(marks) or None, data_series=series)
+
+
+def _kind(column: Column) -> str | None:
+    """Numbers are most of the cells, so they need no class."""
+    return None if column.is_number else "w" if column.wraps else "l"
+
+
+def tools(name: str, *, has_marks: bool) -> Html:
+    """Return what the script shows above a table of more than a few rows: a filter and how many rows are left."""
+    box = element(
+        "input",
+        type="search",
+        name="filter",
+        class_="filter",
+        data_for=name,
+        spellcheck="false",
+        autocomplete="off",
+    )
+    only = element(
+        "label",
+        element("input", type="checkbox", name="only", class_="only", data_for=name),
+        " only marked rows",
+    )
+    return element(
+        "form",
+        element("label", "filter ", box),
+        element("span", "a regular expression, as in layer[34].*conv", class_="hint"),
+        only if has_marks else NOTHING,
+        element("output", class_="count", data_for=name),
+        class_="tools",
+        hidden=True,
+        role="search",
+    )
+
+
+def sheet_section(sheet: Sheet, name: str, caption: str, **how: Any) -> Html:
+    """Return a table with its tools, where it has enough rows for them."""
+    if not sheet.rows:
+        return element("p", "No rows.", class_="quiet")
+    has_marks = any(sheet.is_bad(row) for row in sheet.rows)
+    above = tools(name, has_marks=has_marks) if len(sheet.rows) > 8 else NOTHING
+    return joined([above, table(sheet, name, caption, **how)])
+
+
+def renamed(sheet: Sheet, columns: Sequence[str]) -> Sheet:
+    """Return a sheet of these columns only, by key."""
+    by_key = {column.key: column for column in sheet.columns}
+    return replace(sheet, columns=tuple(by_key[key] for key in columns if key in by_key))

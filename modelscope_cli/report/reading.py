@@ -1,0 +1,122 @@
+"""Results that were kept, read back: a page, a file of JSON, or the folder of a command."""
+
+import json
+import shlex
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.paths import refuse_endless
+from modelscope_cli.records import page_data
+from modelscope_cli.records.page_data import NotAPageError, extract
+from modelscope_cli.records.restore import NotADocumentError, restore
+from modelscope_cli.records.shown import Shown
+
+PAGE, DOCUMENT = "report.html", "report.json"
+"""The names of a page and of a document in the folder of a result."""
+
+
+def read(path: str | PathLike[str]) -> Shown:
+    """Return the record that was kept in a page, in a file of JSON, or in the folder of a command.
+
+    It is the record that the command returned: it has rows, `to_dict()`, `plot()`, `to_html()`. Numbers that are
+    not finite come back as NaN, which is all that JSON keeps of them.
+
+    Raises:
+        UsageError: a page that compares two results (exit 2 on the command line).
+        CannotRunError: there is no such file, it cannot be read, or it is not a result of modelscope (exit 4).
+    """
+    found = read_all(path)
+    if len(found) > 1:
+        names = " and ".join(_typed(one) for one in found)
+        raise UsageError(
+            f"'{path}' compares two results: {names}", "read one of the pages or folders it was made of"
+        )
+    return found[0]
+
+
+def read_all(path: str | PathLike[str]) -> list[Shown]:
+    """Return every record that a page holds, two where it compares; of any other file the one in it.
+
+    Raises:
+        CannotRunError: as `read`.
+    """
+    file = result_file(Path(path))
+    try:
+        return [restore(document) for document in _documents(file)]
+    except NotAPageError as error:
+        raise CannotRunError(f"'{file}' is not a page of modelscope: {error}", _look(file)) from error
+    except NotADocumentError as error:
+        raise CannotRunError(f"'{file}' is not a result of modelscope: {error}", _look(file)) from error
+    except ValueError as error:
+        raise CannotRunError(f"'{file}' is neither a page nor JSON", _look(file)) from error
+    except OSError as error:
+        raise CannotRunError(f"cannot read '{file}': {error.strerror}", _look(file)) from error
+
+
+def result_file(path: Path) -> Path:
+    """Return the file of a result, which is in its folder, or is named itself.
+
+    Raises:
+        CannotRunError: there is none (exit 4).
+    """
+    refuse_endless(path)
+    if not path.is_dir():
+        if not path.exists():
+            raise CannotRunError(f"there is no '{path}'", _look(path.parent))
+        return path
+    found = in_folder(path)
+    if found is None:
+        raise CannotRunError(f"folder '{path}' holds no {DOCUMENT} and no {PAGE}", _look(path))
+    return found
+
+
+def in_folder(folder: Path) -> Path | None:
+    """Return the file of the result in a folder; None where there is none."""
+    files = (folder / DOCUMENT, folder / PAGE)
+    return next((file for file in files if file.is_file()), None)
+
+
+def is_page(path: str | PathLike[str]) -> bool:
+    """Tell a page of ours, by what is in it."""
+    file = Path(path)
+    if file.suffix.lower() not in (".html", ".htm") or not file.is_file():
+        return False
+    try:
+        return page_data.is_page(file.read_bytes())
+    except OSError:
+        return False
+
+
+def is_result(path: str | PathLike[str]) -> bool:
+    """Tell a result that was kept from a file of another kind, such as weights, without reading all of it."""
+    file = Path(path)
+    if file.is_dir():
+        return in_folder(file) is not None
+    if file.suffix.lower() in (".html", ".htm"):
+        return file.is_file()
+    if file.suffix.lower() != ".json" or not file.is_file():
+        return False
+    try:
+        with file.open("rb") as opened:
+            return b'"modelscope/' in opened.read(200)
+    except OSError:
+        return False
+
+
+def _documents(file: Path) -> list[dict[str, Any]]:
+    data = file.read_bytes()
+    if data.lstrip()[:1] == b"<":
+        return extract(data)
+    document = json.loads(data.decode("utf-8"))
+    return [document]
+
+
+def _typed(record: Any) -> str:
+    run = getattr(record, "run", None)
+    return f"{record.command} of {run.model.name}" if run else record.command
+
+
+def _look(path: Path) -> str:
+    return f"ls -l {shlex.quote(str(path))}"

@@ -1,0 +1,85 @@
+"""From a document back to the record: the same document again, or a refusal, and never anything between."""
+
+import copy
+import json
+import math
+import shlex
+
+import pytest
+from samples_of_results import LINES
+
+from modelscope_cli.records.restore import RECORDS, NotADocumentError, restore
+from modelscope_cli.report.json import render_json, strict
+from modelscope_cli.report.views import sheet_of
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_restored_record_has_the_document_it_was_made_of(name, documents):
+    document = documents[name]
+    record = restore(document)
+    assert strict(record.to_dict()) == document
+    assert json.loads(render_json(record.to_dict())) == document
+    assert sheet_of(record).rows is not None
+
+
+def test_every_command_that_returns_a_record_is_tried():
+    tried = {shlex.split(line)[0] for line in LINES.values()}
+    assert tried >= {
+        "watch",
+        "stats",
+        "grads",
+        "check",
+        "diff",
+        "summary",
+        "weights",
+        "predict",
+        "rules",
+        "models",
+    }
+    assert {name.partition("-")[0] for name in RECORDS} == tried
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        (("layers", 0, "mean"), "<script>", "layers[0].mean is not a number"),
+        (("layers", 0, "mean"), True, "layers[0].mean is not a number"),
+        (("layers", 0, "order"), 1.5, "layers[0].order is not a whole number"),
+        (("layers", 0, "shape"), [1, "x"], "layers[0].shape[1] is not a whole number"),
+        (("layers", 0, "name"), 7, "layers[0].name is not a text"),
+        (("layers",), {"a": 1}, "layers is not a list"),
+        (("layers", 0), [], "layers[0]. is not an object"),
+        (("model", "class"), None, "model.class is not a text"),
+        (("schema",), "modelscope/stats/2", "this version reads modelscope/stats/1"),
+        (("schema",), "other/stats/1", "its schema is 'other/stats/1'"),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_where_it_stands(path, value, words, documents):
+    document = copy.deepcopy(documents["stats"])
+    inner = document
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    with pytest.raises(NotADocumentError) as refused:
+        restore(document)
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize("document", [None, [], "modelscope/stats/1", {}, {"schema": "modelscope/stats/1"}])
+def test_what_is_no_document_is_refused(document):
+    with pytest.raises(NotADocumentError):
+        restore(document)
+
+
+def test_unknown_keys_are_left_out_and_missing_ones_take_their_default(documents):
+    document = copy.deepcopy(documents["stats"])
+    document["of a later version"] = 1
+    document["layers"][0]["of a later version"] = 1
+    del document["attention"]
+    assert restore(document).attention == ()
+
+
+def test_what_json_has_no_word_for_is_a_number_again(documents):
+    document = copy.deepcopy(documents["stats"])
+    document["near_zero"] = None
+    assert math.isnan(restore(document).near_zero)

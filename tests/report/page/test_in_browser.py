@@ -1,0 +1,204 @@
+"""Pages in a real browser: nothing leaves them, nothing complains, and what a person does works."""
+
+import json
+
+import pytest
+from made_trainings import HOSTILE, NAMES, watch_document
+from samples_of_results import LINES
+
+from modelscope_cli.plain_text import plain
+
+LAYERS = "document.querySelectorAll('#layer-rows tbody tr[data-series]')"
+# Of every text that is shown: the contrast of its colour with what lies behind it, by the formula of WCAG 2.
+CONTRASTS = """(() => {
+  const parse = (colour) => { const [r, g, b, a] = colour.match(/[\\d.]+/g).map(Number); return [r, g, b, a ?? 1] };
+  const over = (top, under) => top.slice(0, 3).map((one, i) => one * top[3] + under[i] * (1 - top[3]));
+  const light = (rgb) => rgb.map((c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = (element) => {
+    const layers = [];
+    for (let one = element; one; one = one.parentElement) layers.push(parse(getComputedStyle(one).backgroundColor));
+    return layers.reverse().reduce((under, top) => over(top, under), [255, 255, 255]);
+  };
+  const found = [];
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const element = texts.currentNode.parentElement;
+    if (!texts.currentNode.textContent.trim() || !element.checkVisibility() || element.closest("script")) continue;
+    const style = getComputedStyle(element);
+    const back = behind(element);
+    const front = over(parse(element.closest("svg") ? style.fill : style.color), back);
+    const [a, b] = [light(front), light(back)].sort((x, y) => y - x);
+    found.push([(a + 0.05) / (b + 0.05), texts.currentNode.textContent.slice(0, 40)]);
+  }
+  return found.sort((x, y) => x[0] - y[0]).slice(0, 3).concat([[found.length, ""]]);
+})()"""
+
+
+def texts(browser, query):
+    return browser.run(f"[...document.querySelectorAll({json.dumps(query)})].map((one) => one.textContent)")
+
+
+@pytest.mark.parametrize(
+    "name", ["check", "diff", "explain", "featuremaps", "grads", "stats", "train_study", "weights"]
+)
+def test_nothing_leaves_a_page_and_nothing_complains(name, shown, documents, tmp_path):
+    browser = shown(documents[name])
+    assert browser.requests() == []
+    assert browser.complaints() == []
+    assert texts(browser, "h2")[-1] == "How it was made"
+    assert name in LINES
+
+
+def test_the_policy_is_in_force(shown):
+    """Markup that got in would still reach nobody and run nothing."""
+    browser = shown(watch_document())
+    browser.run(
+        "document.body.insertAdjacentHTML('beforeend', '<img src=http://127.0.0.1:9/x.png><p style=color:red>"
+        "<a href=# onclick=document.title=1 id=evil>x</a>'); document.getElementById('evil').click()"
+    )
+    assert browser.run("document.title") != "1"
+    assert "Content Security Policy" in "".join(browser.complaints())
+    assert not [url for url in browser.requests() if not browser.told("Network.loadingFailed")]
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_hostile_names_stay_text(half, shown):
+    names = HOSTILE[half::2]
+    browser = shown(watch_document(names))
+    assert browser.complaints() == []
+    assert browser.requests() == []
+    shown_names = browser.run(f"[...{LAYERS}].map((row) => row.cells[0].textContent)")
+    assert shown_names == [plain(name) for name in names]
+    assert browser.run("document.querySelectorAll('main img, main b, main script, svg[onload]').length") == 0
+    assert browser.run("document.documentElement.scrollWidth") <= 1440
+    browser.run(f"[...{LAYERS}].forEach((row) => row.querySelector('button').click())")
+    browser.run("new Promise((done) => setTimeout(done, 300))")
+    assert browser.run("document.querySelectorAll('.detail canvas').length") == len(names)
+    assert browser.complaints() == []
+
+
+def test_the_data_in_the_page_is_the_document(shown):
+    """Also where it is packed, which the script undoes."""
+    document = watch_document([f"layer{n}.conv" for n in range(40)])
+    browser = shown(document)
+    assert browser.run("JSON.parse(document.getElementById('modelscope-data').textContent).packed") == 1
+    assert json.loads(browser.run("modelscope.data().then((all) => JSON.stringify(all))")) == [document]
+
+
+def test_a_table_is_sorted_by_its_numbers(shown):
+    document = watch_document([f"layer{n}" for n in range(12)])
+    browser = shown(document)
+    heading = (
+        "[...document.querySelectorAll('#layer-rows thead th')].find((one) => one.textContent === 'std end')"
+    )
+    column = browser.run(f"{heading}.cellIndex")
+    last = sorted((layer["series"]["std"][-1] for layer in document["layers"]), reverse=True)
+
+    def figures():
+        return [
+            float(text)
+            for text in browser.run(f"[...{LAYERS}].map((row) => row.cells[{column}].textContent)")
+        ]
+
+    browser.run(f"{heading}.querySelector('button').click()")
+    assert browser.run(f"{heading}.getAttribute('aria-sort')") == "descending"
+    assert figures() == pytest.approx(last, rel=1e-3)
+    browser.run(f"{heading}.querySelector('button').click()")
+    assert browser.run(f"{heading}.getAttribute('aria-sort')") == "ascending"
+    assert figures() == pytest.approx(last[::-1], rel=1e-3)
+
+
+def test_a_table_is_filtered_by_a_regular_expression_and_by_findings(shown):
+    names = [f"layer{n}.{kind}" for n in range(6) for kind in ("conv", "relu")]
+    browser = shown(watch_document(names))
+
+    def type_in(words):
+        box = "document.querySelector('.filter[data-for=layer-rows]')"
+        browser.run(f"{box}.value = {json.dumps(words)}; {box}.dispatchEvent(new Event('input'))")
+        return browser.run(
+            f"[...{LAYERS}].filter((row) => !row.hidden).map((row) => row.cells[0].textContent)"
+        )
+
+    assert type_in(r"layer[23]\.conv") == ["layer2.conv", "layer3.conv"]
+    assert texts(browser, ".count[data-for=layer-rows]") == ["2 of 12 rows"]
+    assert type_in("layer(") == names
+    assert browser.run("document.querySelector('.filter').getAttribute('aria-invalid')") == "true"
+    assert texts(browser, ".count[data-for=layer-rows]") == ["not a regular expression"]
+    type_in("")
+    browser.run("document.querySelector('.only[data-for=layer-rows]').click()")
+    assert type_in("") == [names[2]]
+    assert browser.complaints() == []
+
+
+def test_a_row_opens_into_its_series_and_closes_again(shown):
+    document = watch_document()
+    browser = shown(document)
+    row = "document.getElementById('layer-1')"
+    browser.run(f"{row}.querySelector('button').click()")
+    browser.run("new Promise((done) => setTimeout(done, 200))")
+    titles = texts(browser, ".detail figcaption")
+    assert titles[0].startswith("histogram of |x| over steps")
+    assert [title for title in titles if title.startswith("weight: update / weight")]
+    assert "channels dead at the end: 3, 7" in browser.run(f"{row}.nextElementSibling.textContent")
+    labels = browser.run("[...document.querySelectorAll('.detail [role=img]')].map((one) => one.ariaLabel)")
+    first = f"{document['layers'][1]['series']['std'][0]:.4g}".rstrip("0").rstrip(".")
+    assert any(f"standard deviation: {first} at first" in label for label in labels)
+    browser.run(f"{row}.querySelector('button').click()")
+    assert texts(browser, ".detail") == []
+
+
+def test_the_tree_is_coloured_by_what_is_chosen(shown):
+    document = watch_document()
+    browser = shown(document)
+    chosen = "document.querySelector('select.shade')"
+    zeros = texts(browser, ".chip")
+    browser.run(f"{chosen}.value = 1; {chosen}.dispatchEvent(new Event('change'))")
+    assert texts(browser, ".chip") != zeros
+    assert [float(text) for text in texts(browser, ".chip")] == pytest.approx(
+        [layer["series"]["std"][-1] for layer in document["layers"]], rel=1e-3
+    )
+
+
+def test_a_finding_leads_to_its_row(shown):
+    browser = shown(watch_document())
+    link = browser.run("document.querySelector('.finding a').getAttribute('href')")
+    assert browser.run(f"document.querySelector('{link}').cells[0].textContent") == NAMES[2]
+
+
+def test_without_a_script_everything_is_there_to_read(shown):
+    document = watch_document()
+    browser = shown(document, script=False)
+    text = browser.run("document.body.innerText")
+    assert all(name in text for name in NAMES)
+    assert document["findings"][0]["message"] in text
+    assert document["findings"][0]["hint"] in text
+    assert "only marked rows" not in text  # what does nothing is not shown
+    assert browser.complaints() == []
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("name", ["watch", "check", "grads"])
+def test_every_text_stands_out(name, dark, shown, documents):
+    document = watch_document() if name == "watch" else documents[name]
+    browser = shown(document, dark=dark)
+    browser.run("document.querySelectorAll('details').forEach((one) => (one.open = true))")
+    if name == "watch":
+        browser.run("document.getElementById('layer-1').querySelector('button').click()")
+        browser.run("new Promise((done) => setTimeout(done, 200))")
+    *worst, (n, _) = browser.run(CONTRASTS)
+    assert n > 50
+    assert worst[0][0] >= 4.5, worst
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+@pytest.mark.parametrize("name", ["check", "diff", "stats", "grads", "featuremaps"])
+def test_a_page_is_no_wider_than_the_screen(name, width, shown, documents):
+    assert shown(documents[name], width=width).run("document.documentElement.scrollWidth") <= width
+
+
+def test_a_page_prints(shown):
+    browser = shown(watch_document([f"layer{n}.conv" for n in range(60)]))
+    pdf = browser.pdf()
+    assert pdf.startswith(b"%PDF")
+    assert pdf.count(b"/Type /Page\n") + pdf.count(b"/Type /Page/") + pdf.count(b"/Type /Page ") >= 2
