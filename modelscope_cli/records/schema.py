@@ -17,7 +17,9 @@ from modelscope_cli.records.run import Run, key_of
 
 Schema = dict[str, Any]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-DOCUMENTS = tuple(RECORDS)
+# A report is a list of pages, and nothing to read back.
+_RECORDS = RECORDS | {"report": ("report", "ReportRecord")}
+DOCUMENTS = tuple(sorted(_RECORDS))
 # Numbers that are not finite are null.
 _PLAIN: Mapping[Any, Schema] = {
     str: {"type": "string"},
@@ -38,11 +40,11 @@ def schema(document: str) -> Schema:
     Raises:
         UsageError: there is no such document (exit 2 on the command line).
     """
-    if document not in RECORDS:
+    if document not in _RECORDS:
         near = nearest(document, DOCUMENTS)
         message = f"there is no document '{document}'" + (f": {near}" if near else "")
         raise UsageError(message, f"modelscope schema {'|'.join(DOCUMENTS)}")
-    module, name = RECORDS[document]
+    module, name = _RECORDS[document]
     kind = getattr(import_module(f"modelscope_cli.records.{module}"), name)
     return _Document(document, kind).schema()
 
@@ -154,10 +156,11 @@ def _attributes(kind: type[Any]) -> dict[str, str]:
     return found
 
 
-def _either_layers_or_tensors(document: _Document, made: Schema) -> None:
-    """Let `diff` have one of the two lists: models were run, or only their weights compared."""
-    made["required"] = [key for key in made["required"] if key not in ("layers", "tensors")]
-    made["oneOf"] = [{"required": ["layers"]}, {"required": ["tensors"]}]
+def _one_kind_of_rows(document: _Document, made: Schema) -> None:
+    """Let `diff` have one of its lists: of models that were run, of weights, or of the numbers of two results."""
+    lists = ("layers", "tensors", "figures")
+    made["required"] = [key for key in made["required"] if key not in lists]
+    made["oneOf"] = [{"required": [key]} for key in lists]
 
 
 def _no_seed(document: _Document, made: Schema) -> None:
@@ -195,7 +198,7 @@ def _worst_file(document: _Document, made: Schema) -> None:
 
 
 _EXCEPTIONS: dict[str, Callable[[_Document, Schema], None]] = {
-    "diff": _either_layers_or_tensors,
+    "diff": _one_kind_of_rows,
     "rules": _rules_alone,
     "train": _one_training_or_several,
     "watch": _no_seed,
