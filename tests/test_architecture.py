@@ -184,6 +184,10 @@ OF_THE_SHELL = {
     "format",
     "json",
     "output",
+    "sort",
+    "top",
+    "all",
+    "verbose",
     "quiet",
     "debug",
     "table",
@@ -203,8 +207,7 @@ OF_THE_SHELL = {
 # Words that Python keeps for itself, and the one argument that may be a script or a module.
 OTHER_WORDS = {"is_global": "global_", "set_": "set", "script": "what"}
 # How much of a record is shown, and a mode that is a function of its own.
-OF_ONE_SHELL = {("ablate", "top"), ("diff", "show_all"), ("weights", "depth"), ("weights", "scan")} | {
-    ("predict", "doctor"),
+OF_ONE_SHELL = {("weights", "depth"), ("weights", "scan"), ("predict", "doctor")} | {
     ("check", "against"),  # of check_images
     ("watch", "strict"),  # like --fail-on, which it needs: an exit code
 }

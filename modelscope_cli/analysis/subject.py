@@ -25,7 +25,7 @@ from modelscope_cli.models.seeding import seeded
 from modelscope_cli.models.uncompiled import compiled_notes, uncompiled
 from modelscope_cli.records.hooks import HookReport
 from modelscope_cli.records.keywords import DEFAULTS, Keywords, ModelKeywords
-from modelscope_cli.records.progress import SILENT, Progress, counting
+from modelscope_cli.records.progress import SILENT, Progress, counting, tell_more
 from modelscope_cli.records.run import Arguments, ModelInfo, Notice, Run, WeightsInfo, invocation
 
 if TYPE_CHECKING:
@@ -241,6 +241,8 @@ def open_for(given: Given, loaded: LoadedModel, progress: Progress) -> Inputs:
     )
     for note in inputs.notes:
         progress.note(note)
+    if inputs.preprocessing is not None:
+        tell_more(progress, f"preprocessing: {inputs.preprocessing.words}")
     for warning in inputs.warnings:
         progress.warn(warning.message)
     return inputs

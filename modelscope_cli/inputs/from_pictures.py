@@ -115,8 +115,12 @@ def prepare(plan: Preprocessing, files: Group) -> dict[PictureFile, Tensor]:
 def preparation_notes(plan: Preprocessing, transforms: Any | None) -> list[str]:
     """Say how pictures are prepared, where the weights of torchvision do not go without saying."""
     if transforms is None:
-        return [f"preprocessing: the model states none, so the usual one: {plan.words}"]
-    return [f"preprocessing: {plan.words}"] if isinstance(transforms, Preset) else []
+        return [f"images: {plan.brief}; as is usual, for the model states nothing (-v says more)"]
+    return (
+        [f"images: {plan.brief}, as {transforms.origin} says (-v says more)"]
+        if isinstance(transforms, Preset)
+        else []
+    )
 
 
 def _several(files: Sequence[PictureFile]) -> list[str]:

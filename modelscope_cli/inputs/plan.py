@@ -63,6 +63,7 @@ def plan_preprocessing(
         mode="L" if n_channels == 1 else "RGB",
         mean=mean,
         std=std,
+        brief=", ".join(_in_brief(preset, mean, std)),
         words=_describe(preset, family, n_channels, flow_size) + _origin(preset, request),
         is_fixed_size=bool(getattr(preset, "crop_size", None))
         or len(getattr(preset, "resize_size", None) or ()) == 2,
@@ -159,6 +160,24 @@ def _describe(preset: Any, family: str, n_channels: int, flow_size: tuple[int, i
         numbers = f"normalise mean {_listed(preset.mean)} std {_listed(preset.std)}"
         steps.append(numbers if is_normalised else "not normalised")
     return ", ".join(steps)
+
+
+def _in_brief(preset: Any, mean: list[float], std: list[float]) -> list[str]:
+    """Say in a few words what becomes of an image."""
+    resize, crop = (list(getattr(preset, name, None) or ()) for name in ("resize_size", "crop_size"))
+    imagenet = _IMAGENET_WEIGHTS.transforms()
+    steps = [f"resized to {_size(resize)}"] if resize else []
+    if crop and crop != resize:
+        steps.append(f"centre crop {_size(crop)}")
+    if (list(mean), list(std)) == (imagenet.mean, imagenet.std):
+        steps.append("ImageNet normalisation")
+    else:
+        steps.append("normalised" if any(mean) or any(value != 1 for value in std) else "not normalised")
+    return steps
+
+
+def _size(sides: list[int]) -> str:
+    return str(sides[0]) if len(set(sides)) == 1 else by(sides)
 
 
 def _listed(values: list[float]) -> str:

@@ -31,7 +31,7 @@ class Preprocessing:
         preset: a torchvision preset, called as it is; it alone decides what the model sees.
         mode: `RGB` or `L`, what to decode to.
         mean, std: one value a channel, what the preset normalises with.
-        words: all of it in words and numbers.
+        words: all of it in words and numbers; `brief`: the same in a few words.
         is_fixed_size: whether all pictures come out the same size.
         flow_size: height and width for optical flow, whose preset does not resize; None is their own.
         is_reversed: the preset is given blue, green, red, as OpenCV decodes an image.
@@ -44,6 +44,7 @@ class Preprocessing:
     mean: list[float]
     std: list[float]
     words: str
+    brief: str
     is_fixed_size: bool
     flow_size: tuple[int, int] | None
     is_reversed: bool = False

@@ -58,6 +58,15 @@ class Silent:
 SILENT = Silent()
 
 
+def tell_more(progress: Progress, text: str) -> None:
+    """Say in one line what only some want to know, where `progress` has a method `detail` for it."""
+    getattr(progress, "detail", _ignore)(text)
+
+
+def _ignore(text: str) -> None:
+    pass
+
+
 @contextmanager
 def counting(progress: Progress, what: str, total: int) -> Iterator[Callable[[], object]]:
     """Give a function to call after each of `total` steps, where there is nothing to go through."""

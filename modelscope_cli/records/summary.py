@@ -67,7 +67,7 @@ class SummaryRecord(Record):
     """What `summary` returns.
 
     Attributes:
-        layers: in the order of the module tree, calls of one layer one after the other.
+        layers: in execution order; what was not called stands where the module tree has it.
         uncounted_ops: operators that ran and for which no FLOP formula exists, with how often.
         failed: the label of the layer whose forward raised; then the rows up to it are there. Else None.
     """

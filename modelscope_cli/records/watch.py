@@ -307,6 +307,8 @@ class ScalarSeries:
     group: int = 0
 
 
+NEVER_TRAINED = "never-trained"
+"""The code of the warning that no optimizer stepped and nothing ran backward."""
 SUMMED, BROADCAST, WRONG_SIGN, SAME_DATA = "summed", "broadcast", "wrong-sign", "same-data"
 """Kinds of events that rules judge: what the graph of a loss shows, and ranks that are given the same."""
 
@@ -379,6 +381,11 @@ class WatchRecord(Record):
     births: tuple[Birth, ...] = ()
     verdict: str = UNKNOWN
     reason: str | None = None
+
+    @property
+    def came_to_nothing(self) -> bool:
+        """Whether the script failed before it trained anything, so that there is nothing to report."""
+        return bool(self.exit_code) and any(one.code == NEVER_TRAINED for one in self.run.warnings)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document; the seed is the script's own affair."""

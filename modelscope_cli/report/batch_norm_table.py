@@ -6,7 +6,7 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.records.stats import BatchNormDrift
 from modelscope_cli.report import numbers
-from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+from modelscope_cli.report.sheet import Column, Sheet, figure
 
 
 def _momentum(row: BatchNormDrift) -> str:
@@ -15,27 +15,25 @@ def _momentum(row: BatchNormDrift) -> str:
 
 COLUMNS = (
     Column("name", "layer", label_of, is_number=False, rank=0),
-    Column("type", "type", lambda r: r.type, is_number=False, rank=7),
+    Column("type", "type", lambda r: r.type, is_number=False, rank=0),
     Column("channels", "channels", lambda r: r.channels, rank=6),
     Column("momentum", "momentum", lambda r: r.momentum, _momentum, rank=5),
-    Column("mean_gap", "mean gap", lambda r: r.mean_gap, lambda r: numbers.number(r.mean_gap), rank=0),
-    Column("var_ratio", "var ratio", lambda r: r.var_ratio, lambda r: numbers.number(r.var_ratio), rank=0),
-    Column(
+    figure("mean_gap", "mean gap", lambda r: r.mean_gap, rank=0),
+    figure("var_ratio", "var ratio", lambda r: r.var_ratio, rank=0),
+    figure(
         "var_ratio_min",
         "lowest",
         lambda r: r.var_ratio_min,
-        lambda r: numbers.number(r.var_ratio_min),
         rank=3,
     ),
-    Column(
+    figure(
         "var_ratio_max",
         "highest",
         lambda r: r.var_ratio_max,
-        lambda r: numbers.number(r.var_ratio_max),
         rank=3,
     ),
-    Column("mean_move", "mean moves", lambda r: r.mean_move, lambda r: numbers.number(r.mean_move), rank=1),
-    Column("var_move", "var moves", lambda r: r.var_move, lambda r: numbers.number(r.var_move), rank=1),
+    figure("mean_move", "mean moves", lambda r: r.mean_move, rank=1),
+    figure("var_move", "var moves", lambda r: r.var_move, rank=1),
     Column(
         "is_frozen", "frozen", lambda r: r.is_frozen, lambda r: "frozen" if r.is_frozen else "", False, rank=2
     ),
@@ -55,11 +53,9 @@ def check_drift(is_training: bool) -> None:
         raise UsageError(message, "--mode train --table batch-norm")
 
 
-def batch_norm_sheet(title: str, rows: Sequence[BatchNormDrift], columns: str | None = None) -> Sheet:
+def batch_norm_sheet(title: str, rows: Sequence[BatchNormDrift]) -> Sheet:
     """Lay out the drift of every batch norm, in execution order."""
-    return Sheet(
-        title, choose_columns(COLUMNS, columns), tuple(rows), _FACTS, is_bad=lambda row: row.is_frozen
-    )
+    return Sheet(title, COLUMNS, tuple(rows), _FACTS, is_bad=lambda row: row.is_frozen, is_by_layer=True)
 
 
 def worst_drift(rows: Sequence[BatchNormDrift]) -> tuple[str, str]:

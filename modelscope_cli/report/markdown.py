@@ -10,7 +10,8 @@ def render_markdown(sheet: Sheet) -> str:
     lines = [f"### {markdown(sheet.title)}", ""]
     lines.append(_row(markdown(column.title) for column in columns))
     lines.append(_row("---:" if column.is_number else ":---" for column in columns))
-    lines += [_row(markdown(column.render(row)) for column in columns) for row in sheet.rows]
+    cells = zip(*(column.cells(sheet.rows) for column in columns), strict=True)
+    lines += [_row(map(markdown, row)) for row in cells]
     if sheet.facts:
         lines += ["", *(f"- {markdown(label)}: {markdown(text)}" for label, text in sheet.facts)]
     return "\n".join(lines) + "\n"

@@ -13,10 +13,10 @@ from typing import Any
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.report import views
 from modelscope_cli.report.canvas import check_figure, save_figure
+from modelscope_cli.report.fold import fold
 from modelscope_cli.report.sheet import Column, Sheet
 
-# A longer table is folded: its first rows, its last ones, and between them those that deserve a look.
-_MOST_ROWS, _FIRST, _LAST, _MOST_BAD = 40, 20, 5, 20
+_MOST_ROWS = 40  # of a table whose other rows are folded away
 
 
 def to_text(sheet: Sheet) -> str:
@@ -59,36 +59,31 @@ def _style() -> str:
 def _without_empty_columns(sheet: Sheet) -> Sheet:
     """Leave out columns with nothing in any row, as that of a figure nobody asked for."""
     first, *others = sheet.columns
-    kept = [one for one in others if not sheet.rows or not one.is_shown or any(map(one.render, sheet.rows))]
+    kept = [one for one in others if not sheet.rows or not one.is_shown or any(one.cells(sheet.rows))]
     return replace(sheet, columns=(first, *kept))
 
 
 def _body(sheet: Sheet, columns: Sequence[Column]) -> Iterator[str]:
-    """Give the rows of the table; before those that are folded away, one that says how many they are."""
-    kept = _kept(sheet)
-    folded = 0
+    """Give the rows of the table; before those that are folded away, a line that says what they are."""
+    folded = fold(sheet, _MOST_ROWS)
+    kept = set(folded.kept if folded else range(len(sheet.rows)))
+    cells = list(zip(*(column.cells(sheet.rows) for column in columns), strict=True))
     for n, row in enumerate(sheet.rows):
-        if n in kept:
-            folded = 0
-        elif not folded:
-            folded = next((m for m in range(n, len(sheet.rows)) if m in kept), len(sheet.rows)) - n
-            yield f'<tr class="gap"><td colspan="{len(columns)}">⋯ {folded:,} more rows</td></tr>'
+        if folded and n not in kept and (n - 1 in kept or not n):
+            after = next((place for place in folded.kept if place > n), len(sheet.rows))
+            for text in folded.lines.get(after, ()):
+                yield f'<tr class="gap"><td colspan="{len(columns)}">⋯ {escape(text)}</td></tr>'
         marks = {"bad": sheet.is_bad(row), "dim": sheet.is_dim(row), "more": n not in kept}
-        cells = (f"<td{_class(_kind(column))}>{escape(column.render(row))}</td>" for column in columns)
-        yield f"<tr{_class(' '.join(mark for mark, is_so in marks.items() if is_so))}>{''.join(cells)}</tr>"
+        texts = (
+            f"<td{_class(_kind(column, row))}>{escape(cell)}</td>"
+            for column, cell in zip(columns, cells[n], strict=True)
+        )
+        yield f"<tr{_class(' '.join(mark for mark, is_so in marks.items() if is_so))}>{''.join(texts)}</tr>"
 
 
-def _kept(sheet: Sheet) -> set[int]:
-    """Return the places of the rows that are not folded away."""
-    n = len(sheet.rows)
-    if n <= _MOST_ROWS:
-        return set(range(n))
-    bad = [place for place, row in enumerate(sheet.rows) if sheet.is_bad(row)]
-    return {*range(_FIRST), *range(n - _LAST, n), *bad[:_MOST_BAD]}
-
-
-def _kind(column: Column) -> str:
-    return "n" if column.is_number else "w" if column.wraps else ""
+def _kind(column: Column, row: Any = None) -> str:
+    kind = "n" if column.is_number else "w" if column.wraps else ""
+    return f"{kind} bad".strip() if row is not None and column.is_bad(row) else kind
 
 
 def _class(names: str) -> str:

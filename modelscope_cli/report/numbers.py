@@ -1,7 +1,7 @@
 """Numbers as people read them: shapes, counts, bytes, shares, histograms in a cell."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
@@ -56,6 +56,37 @@ def number(value: float | None) -> str:
     if value == 0:
         return "0"
     return f"{value:.4f}" if 0.001 <= abs(value) < 100 else f"{value:.4g}"
+
+
+def notation(values: Sequence[float | None], *, is_change: bool = False) -> Callable[[float | None], str]:
+    """Return the function that writes every number of a column, so that sizes can be read downwards.
+
+    All of them have the same number of decimals where that takes few characters and leaves each three significant
+    digits, and powers of ten otherwise. Among numbers of both signs the smaller half may have fewer digits: such
+    numbers are what is left where larger ones cancel. A change above zero has its sign as well.
+    """
+    sign = "+" if is_change else ""
+    sizes = sorted(abs(value) for value in values if value and math.isfinite(value))
+    if not sizes:
+        return lambda value: _written(value, "f")
+    is_signed = any(value is not None and value < 0 for value in values)
+    least, most = _exponent(sizes[len(sizes) // 2 if is_signed else 0]), _exponent(sizes[-1])
+    decimals = max(3 - most, 2 - least, 0)
+    form = f"{decimals}f" if max(most, 0) + 1 + decimals <= _MOST_DIGITS else "3e"
+    return lambda value: _written(value, f"{sign}z.{form}")
+
+
+_MOST_DIGITS = 7
+
+
+def _exponent(size: float) -> int:
+    return math.floor(math.log10(size))
+
+
+def _written(value: float | None, form: str) -> str:
+    if value is None or math.isnan(value):
+        return ""
+    return "0" if value == 0 else format(value, form)
 
 
 def bars(counts: Sequence[int], width: int = 16) -> str:

@@ -3,7 +3,8 @@
 from modelscope_cli.records.naming import some
 from modelscope_cli.records.run import Notice
 from modelscope_cli.records.safety import DANGEROUS, Safety, ScanRecord, Suspect, WeightsOnly
-from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+from modelscope_cli.report.sheet import Column, Sheet
+from modelscope_cli.report.view import View
 
 _N_UNKNOWN = 8
 _N_ERRORS = 3
@@ -83,13 +84,13 @@ _COLUMNS: tuple[Column, ...] = (
 )
 
 
-def scan_sheet(record: ScanRecord, columns: str | None = None) -> Sheet:
+def scan_sheet(record: ScanRecord) -> Sheet:
     """List the files of a scan, as they stand in the folder."""
     n = {rank: sum(file.rank == rank for file in record.files) for rank in ("dangerous", "unknown", "known")}
     counts = ", ".join(f"{n[rank]} {rank}" for rank in n if n[rank]) or "none"
     return Sheet(
         title=f"{record.source}",
-        columns=choose_columns(_COLUMNS, columns),
+        columns=_COLUMNS,
         rows=record.files,
         facts=(("files", f"{len(record.files)}: {counts}"),),
         is_dim=lambda file: not file.pickles and not file.errors and file.is_understood,
@@ -97,10 +98,10 @@ def scan_sheet(record: ScanRecord, columns: str | None = None) -> Sheet:
     )
 
 
-def check_scan_columns(columns: str | None) -> None:
+def check_scan_columns(view: View) -> None:
     """Refuse unknown columns before anything is read.
 
     Raises:
         UsageError: an unknown column (exit 2).
     """
-    choose_columns(_COLUMNS, columns)
+    view.check(_COLUMNS)

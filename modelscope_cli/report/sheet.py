@@ -1,11 +1,13 @@
 """A sheet: rows and columns ready for any text format, between the records and the formats."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.plain_text import plain
+from modelscope_cli.report import numbers
 
 Value = str | int | float | bool | None
 
@@ -23,6 +25,10 @@ class Column:
         rank: in a narrow terminal the highest rank goes first; 0 never goes.
         is_shown: left out of a person's table otherwise, never of tsv and csv.
         wraps: sentences, which go over several lines where the terminal is narrow.
+        is_figure: the value is written in one notation with the others of its column; `text` has words that stand
+            there instead, or nothing.
+        is_change: a figure above zero has its sign as well.
+        is_bad: whether a cell deserves a look: it is marked, and coloured where there is colour.
     """
 
     key: str
@@ -33,13 +39,41 @@ class Column:
     rank: int = 1
     is_shown: bool = True
     wraps: bool = False
+    is_figure: bool = False
+    is_change: bool = False
+    is_bad: Callable[[Any], bool] = lambda row: False
 
-    def render(self, row: Any) -> str:
-        """Return the cell as people read it."""
-        if self.text is not None:
-            return plain(self.text(row))
-        value = self.value(row)
-        return "" if value is None else plain(str(value))
+    def cells(self, rows: Sequence[Any]) -> list[str]:
+        """Return the cells of these rows as people read them."""
+        values = [self.value(row) for row in rows]
+        if not self.is_figure:
+            texts = (
+                map(self.text, rows)
+                if self.text is not None
+                else ("" if v is None else str(v) for v in values)
+            )
+            return [plain(text) for text in texts]
+        figures = [float(value) if isinstance(value, int | float) else None for value in values]
+        write = numbers.notation(figures, is_change=self.is_change)
+        words = [self.text(row) if self.text is not None else "" for row in rows]
+        return [plain(word) or write(figure) for word, figure in zip(words, figures, strict=True)]
+
+
+def figure(
+    key: str, title: str, value: Callable[[Any], float | None], *, rank: int = 1, **traits: Any
+) -> Column:
+    """Return a column of numbers in one notation, so that their sizes can be read downwards."""
+    return Column(key, title, value, rank=rank, is_figure=True, **traits)
+
+
+def counter(key: str, title: str, value: Callable[[Any], int | None], **traits: Any) -> Column:
+    """Return a column of counts of which any but 0 deserves a look, such as NaN; it never leaves a narrow table."""
+    return Column(key, title, value, rank=0, is_bad=lambda row: bool(value(row)), **traits)
+
+
+def is_missing(value: Value) -> bool:
+    """Tell whether there is nothing to show or to sort by."""
+    return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +84,11 @@ class Sheet:
         facts: `(label, text)` lines under the table: totals, what was run on what.
         is_dim: whether a row is of less interest (a layer that was never called).
         is_bad: whether a row deserves a look (NaN, dead channels).
+        is_by_layer: the column `name` is that of a layer or parameter, with dots between its parts: in a terminal a
+            block that repeats another one is a line of a long table, and a name that is too long loses its head.
+        is_tree: the first column as people read it means something only below the row before.
+        is_catalogue: a list to read; no row matters more than another, and a terminal gets all of them.
+        is_sorted: the rows stand in the order that somebody asked for.
     """
 
     title: str
@@ -58,6 +97,10 @@ class Sheet:
     facts: tuple[tuple[str, str], ...] = ()
     is_dim: Callable[[Any], bool] = lambda row: False
     is_bad: Callable[[Any], bool] = lambda row: False
+    is_by_layer: bool = False
+    is_tree: bool = False
+    is_catalogue: bool = False
+    is_sorted: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "title", plain(self.title))
@@ -75,14 +118,23 @@ def choose_columns(columns: Sequence[Column], wanted: str | None) -> tuple[Colum
     """
     if wanted is None:
         return tuple(columns)
-    by_key = {column.key: column for column in columns}
-    chosen = []
-    for key in filter(None, (part.strip().lower().replace("-", "_") for part in wanted.split(","))):
-        if key not in by_key:
-            near = nearest(key, by_key)
-            message = f"unknown column '{key}' in --columns '{wanted}'" + (f": {near}" if near else "")
-            raise UsageError(message, f"--columns {','.join(by_key)}")
-        chosen.append(replace(by_key[key], rank=0, is_shown=True))
+    keys = ",".join(column.key for column in columns)
+    parts = [part for part in wanted.split(",") if part.strip()]
+    chosen = [find_column(columns, part, f"--columns '{wanted}'", f"--columns {keys}") for part in parts]
     if not chosen:
-        raise UsageError(f"--columns '{wanted}' names no column", f"--columns {','.join(by_key)}")
-    return tuple(chosen)
+        raise UsageError(f"--columns '{wanted}' names no column", f"--columns {keys}")
+    return tuple(replace(column, rank=0, is_shown=True) for column in chosen)
+
+
+def find_column(columns: Sequence[Column], word: str, typed: str, hint: str) -> Column:
+    """Return the column with this key.
+
+    Raises:
+        UsageError: there is none; names the near ones (exit 2).
+    """
+    by_key = {column.key: column for column in columns}
+    key = word.strip().lower().replace("-", "_")
+    if key not in by_key:
+        near = nearest(key, by_key)
+        raise UsageError(f"unknown column '{key}' in {typed}" + (f": {near}" if near else ""), hint)
+    return by_key[key]

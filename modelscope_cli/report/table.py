@@ -1,60 +1,161 @@
 """A table for people at a terminal. Columns that do not fit leave whole, the least needed first."""
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
 from rich.cells import cell_len
 from rich.console import Group, JustifyMethod, OverflowMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from modelscope_cli.records.naming import counted
+from modelscope_cli.report.fold import Folded
+from modelscope_cli.report.labels import shortened
 from modelscope_cli.report.sheet import Column, Sheet
 
 _GAP = 2  # blanks between two columns
 _SENTENCE = 36  # what a column of sentences makes do with
+_SHORT_NAME, _DEAR = 28, 2  # a layer's name is cut in front before a column of this rank or less leaves
+_MARK = "!"  # after a number that deserves a look, for those who see no colour
+_BAD_CELL, _BAD_ROW, _DIM_ROW, _EXTREME = "bold red", "yellow", "dim", "bold"
 
 
-def render_table(sheet: Sheet, width: int | None) -> RenderableType:
-    """Return what Rich prints; `width` in characters, None where there is no limit."""
-    columns, dropped = _fit(sheet, width)
-    table = Table(
-        box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold", title_justify="left"
-    )
-    for column in columns:
-        justify: JustifyMethod = "right" if column.is_number else "left"
-        overflow: OverflowMethod = "fold" if column.wraps else "ellipsis"
-        table.add_column(Text(column.title), justify=justify, no_wrap=not column.wraps, overflow=overflow)
-    for row in sheet.rows:
-        style = "dim" if sheet.is_dim(row) else "yellow" if sheet.is_bad(row) else ""
-        table.add_row(*(Text(column.render(row)) for column in columns), style=style)
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A column with its cells; `bad` and `extreme` are places of some, `width` what the widest needs, or gets."""
+
+    column: Column
+    cells: tuple[str, ...]
+    bad: frozenset[int]
+    extreme: frozenset[int]
+    width: int
+
+    def cell(self, n: int) -> Text:
+        return Text(self.cells[n], _BAD_CELL if n in self.bad else _EXTREME if n in self.extreme else "")
+
+    def cut_to(self, width: int) -> "_Written":
+        """Keep the ends of names: there a layer's says most."""
+        return replace(self, cells=tuple(shortened(cell, width) for cell in self.cells), width=width)
+
+
+def render_table(sheet: Sheet, width: int | None, folded: Folded | None = None) -> RenderableType:
+    """Return what Rich prints.
+
+    Args:
+        width: in characters, None where there is no limit.
+        folded: which of the rows are shown; None for all.
+    """
+    whole = folded or Folded(tuple(range(len(sheet.rows))), {}, frozenset(), 0)
+    columns, dropped = _fit(_write(sheet, whole), width, can_cut=sheet.is_by_layer and not sheet.is_tree)
     parts: list[RenderableType] = [Text(sheet.title, style="bold")]
     if sheet.rows:
-        parts += [Text(), table]
+        parts += [Text(), *_rows(sheet, whole, columns)]
     if sheet.facts:
-        facts = Table.grid(padding=(0, _GAP, 0, 0))
-        facts.add_column(style="dim", no_wrap=True)
-        facts.add_column(overflow="fold")
-        for label, text in sheet.facts:
-            facts.add_row(Text(label), Text(text))
-        parts += [Text(), facts]
+        parts += [Text(), _facts(sheet.facts)]
+    notes = [_hidden(len(sheet.rows), folded)] if folded is not None else []
     if dropped:
-        keys = ", ".join(column.key for column in dropped)
-        parts += [
-            Text(),
-            Text(f"not shown for lack of width: {keys}  (--columns picks, --json has all)", "dim"),
-        ]
+        keys = ", ".join(one.column.key for one in dropped)
+        notes.append(f"not shown for lack of width: {keys}  (--columns picks, --json has all)")
+    if notes:
+        parts += [Text(), *(Text(note, "dim") for note in notes)]
     return Group(*parts)
 
 
-def _fit(sheet: Sheet, width: int | None) -> tuple[list[Column], list[Column]]:
-    columns = list(sheet.shown())
-    widths = {
-        column.key: max([cell_len(column.title), *(cell_len(column.render(row)) for row in sheet.rows)])
-        for column in columns
-    }
-    widths |= {column.key: min(widths[column.key], _SENTENCE) for column in columns if column.wraps}
-    dropped: list[Column] = []
-    while width is not None and sum(widths[column.key] + _GAP for column in columns) - _GAP > width:
-        column = max(columns, key=lambda column: column.rank)
-        if column.rank == 0:
+def _write(sheet: Sheet, folded: Folded) -> list[_Written]:
+    rows = [sheet.rows[place] for place in folded.kept]
+    written = []
+    for column in sheet.shown():
+        cells = column.cells(rows)
+        bad = frozenset(n for n, row in enumerate(rows) if column.is_bad(row))
+        extreme = frozenset(
+            n for n, place in enumerate(folded.kept) if (place, column.key) in folded.extremes
+        )
+        if bad and column.is_number:
+            cells = [f"{cell} {_MARK if n in bad else ' '}" for n, cell in enumerate(cells)]
+        width = max([cell_len(column.title), *map(cell_len, cells)])
+        written.append(_Written(column, tuple(cells), bad, extreme, width))
+    return written
+
+
+def _rows(sheet: Sheet, folded: Folded, columns: Sequence[_Written]) -> Iterator[RenderableType]:
+    """Give the table, in pieces where lines stand between its rows for those that are folded away."""
+    kept = folded.kept
+    starts = [0, *(n for n, place in enumerate(kept) if n and place in folded.lines), len(kept)]
+    for start, stop in pairwise(starts):
+        for line in folded.lines.get(kept[start], ()):
+            yield Text(f"⋯ {line}", "dim")
+        table = _frame(columns, has_header=not start)
+        for n in range(start, stop):
+            row = sheet.rows[kept[n]]
+            style = _DIM_ROW if sheet.is_dim(row) else _BAD_ROW if sheet.is_bad(row) else ""
+            table.add_row(*(one.cell(n) for one in columns), style=style)
+        yield table
+
+
+def _frame(columns: Sequence[_Written], has_header: bool) -> Table:
+    table = Table(
+        box=None,
+        padding=(0, _GAP, 0, 0),
+        pad_edge=False,
+        header_style="bold",
+        title_justify="left",
+        show_header=has_header,
+    )
+    for one in columns:
+        column = one.column
+        justify: JustifyMethod = "right" if column.is_number else "left"
+        overflow: OverflowMethod = "fold" if column.wraps else "ellipsis"
+        table.add_column(
+            Text(column.title),
+            justify=justify,
+            no_wrap=not column.wraps,
+            overflow=overflow,
+            width=one.width,
+        )
+    return table
+
+
+def _facts(facts: Sequence[tuple[str, str]]) -> Table:
+    grid = Table.grid(padding=(0, _GAP, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for label, text in facts:
+        grid.add_row(Text(label), Text(text))
+    return grid
+
+
+def _hidden(n: int, folded: Folded) -> str:
+    others = f", {folded.n_bad} of them with something to look at" if folded.n_bad else ""
+    return f"folded: {n - len(folded.kept):,} of {counted(n, 'row')}{others}  (--all shows them)"
+
+
+def _fit(
+    written: Sequence[_Written], width: int | None, *, can_cut: bool
+) -> tuple[list[_Written], list[_Written]]:
+    """Drop columns until the others fit; return those, in their widths, and what was dropped.
+
+    Args:
+        can_cut: whether names of layers may be cut, which they are before a dear column goes.
+    """
+    if width is None:
+        return list(written), []
+    columns = [replace(one, width=min(one.width, _SENTENCE)) if one.column.wraps else one for one in written]
+    dropped: list[_Written] = []
+    while (spare := width + _GAP - sum(one.width + _GAP for one in columns)) < 0:
+        last = max(columns, key=lambda one: one.column.rank)
+        name = next((one for one in columns if can_cut and one.column.key == "name"), None)
+        if name is not None and last.column.rank <= _DEAR and name.width > _SHORT_NAME:
+            columns[columns.index(name)] = name.cut_to(max(_SHORT_NAME, name.width + spare))
+        elif last.column.rank == 0:
             break
-        columns.remove(column)
-        dropped.append(column)
+        else:
+            columns.remove(last)
+            dropped.append(last)
+    wants = {one.column.key: one.width for one in written}
+    for n, one in enumerate(columns):
+        more = min(spare, wants[one.column.key] - one.width) if one.column.wraps else 0
+        if more > 0:
+            columns[n] = replace(one, width=one.width + more)
+            spare -= more
     return columns, dropped

@@ -3,7 +3,6 @@
 import contextlib
 import io
 import os
-import shutil
 import sys
 import time
 import traceback
@@ -15,6 +14,7 @@ from modelscope_cli.interrupts import obey
 from modelscope_cli.plain_text import plain, plain_lines
 from modelscope_cli.ranks import is_first_to_fail
 from modelscope_cli.records.run import invoked_as
+from modelscope_cli.shell import live
 from modelscope_cli.shell.streams import heard_or_not, open_closed, silence
 
 if TYPE_CHECKING:
@@ -35,11 +35,13 @@ class _Settings:
     argv: tuple[str, ...] = ()
     started = 0.0
     is_quiet = False
+    is_verbose = False
     is_debug = False
     is_silent = False
 
 
 settings = _Settings()
+_BUSY = live.Busy()
 
 
 def _console(stream: IO[str]) -> "Console":
@@ -66,9 +68,15 @@ def begin(argv: tuple[str, ...]) -> None:
     settings.argv = argv
     settings.started = time.monotonic()
     invoked_as(argv, settings.started)
-    settings.is_quiet = settings.is_debug = settings.is_silent = False
+    settings.is_quiet = settings.is_verbose = settings.is_debug = settings.is_silent = False
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
+
+
+def begin_work() -> None:
+    """Show from now on, in a terminal, that something is going on, should it take longer; see `live.Busy`."""
+    if not (settings.is_quiet or settings.is_silent):
+        _BUSY.start()
 
 
 def terminal_width() -> int:
@@ -108,7 +116,13 @@ def show(renderable: "RenderableType") -> None:
 def note(text: str) -> None:
     """Say on stderr what was decided or written; silent under --quiet."""
     if not (settings.is_quiet or settings.is_silent):
-        say(text)
+        write_error(_wrapped(text) + "\n")
+
+
+def detail(text: str) -> None:
+    """Say on stderr what is only told under --verbose."""
+    if settings.is_verbose:
+        note(text)
 
 
 def say(text: str) -> None:
@@ -118,19 +132,23 @@ def say(text: str) -> None:
 
 def warn(text: str) -> None:
     """Say on stderr what may make the result mean less than it seems."""
-    if settings.is_silent:
-        return
-    _styled("warning: ", "yellow", text)
+    if not settings.is_silent:
+        _styled("warning: ", "yellow", _wrapped(text, "warning: "))
 
 
 def fail(error: ModelscopeError) -> None:
     """Write an error, a blank line and a hint to stderr; of several processes, the first that fails does."""
     if not is_first_to_fail():
         return
-    _styled("error: ", "bold red", error.message)
+    _styled("error: ", "bold red", _wrapped(error.message, "error: "))
     if error.hint:
-        write_error("\n")
-        _styled("hint: ", "bold cyan", error.hint)
+        hint(error.hint)
+
+
+def hint(text: str) -> None:
+    """Say on stderr, after an empty line, what to type instead; in one piece, so that it can be pasted."""
+    write_error("\n")
+    _styled("hint: ", "bold cyan", plain(text))
 
 
 def show_traceback(error: BaseException) -> None:
@@ -138,20 +156,39 @@ def show_traceback(error: BaseException) -> None:
     write_error(plain_lines("".join(traceback.format_exception(error))))
 
 
-def _styled(label: str, style: str, text: str) -> None:
+def _wrapped(text: str, label: str = "") -> str:
+    """Return what stands behind `label`, on a terminal over as many lines as it takes, broken between words."""
+    text = plain(text)
+    if not sys.stderr.isatty():
+        return text
+    import textwrap
+
+    lines = textwrap.wrap(
+        text,
+        _console(sys.stderr).width,
+        initial_indent=" " * len(label),
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join(lines)[len(label) :]
+
+
+def _styled(label: str, style: str, harmless: str) -> None:
     if not _is_coloured(sys.stderr):
-        write_error(label + plain(text) + "\n")
+        write_error(label + harmless + "\n")
         return
     from rich.text import Text
 
     with heard_or_not():
-        _console(sys.stderr).print(Text.assemble((label, style), plain(text)), soft_wrap=True)
+        _console(sys.stderr).print(Text.assemble((label, style), harmless), soft_wrap=True)
 
 
 @contextlib.contextmanager
 def progress(description: str, total: int) -> Iterator["Progress | None"]:
     """A progress bar on stderr where that is a terminal, else None; removed when done."""
     if settings.is_quiet or settings.is_silent or total < 2 or not sys.stderr.isatty():
+        _BUSY.what = description
         yield None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
@@ -168,7 +205,7 @@ def progress(description: str, total: int) -> Iterator["Progress | None"]:
         Speed(""),
         TimeRemainingColumn(),
     ]
-    with Progress(*columns, console=_console(sys.stderr), transient=True) as bar:
+    with _BUSY.paused(), Progress(*columns, console=_console(sys.stderr), transient=True) as bar:
         bar.add_task(description, total=total)
         yield bar
 
@@ -189,7 +226,8 @@ class _Telling:
     def track(self, items: Iterable[T], what: str, total: int) -> Iterator[T]:
         return track(what, items, total)
 
-    note, warn, say = staticmethod(note), staticmethod(warn), staticmethod(say)
+    note, detail = staticmethod(note), staticmethod(detail)
+    warn, say = staticmethod(warn), staticmethod(say)
 
 
 PROGRESS = _Telling()
@@ -208,6 +246,7 @@ def flush() -> None:
 
 def end() -> None:
     """Empty the buffers; what cannot be written now must not trouble the exit of the process."""
+    _BUSY.stop()
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -218,6 +257,7 @@ def end() -> None:
 @contextlib.contextmanager
 def _received() -> Iterator[None]:
     """Write to stdout in here. A reader that has gone had enough; anything else is an error."""
+    _BUSY.stop()
     obey()
     try:
         yield
@@ -229,62 +269,9 @@ def _received() -> Iterator[None]:
         raise CannotRunError(f"cannot write: {reason}", "modelscope ... --output FILE-ELSEWHERE") from error
 
 
-class _LiveLine:
-    """One line that is drawn over itself, at most a few times a second, and steps aside for other output."""
-
-    _INTERVAL_S = 0.2
-
-    def __init__(self) -> None:
-        self._write = sys.stderr.write  # past whatever watches for other output
-        self._drawn_at = 0.0
-        self._is_drawn = False
-        self._is_free = True  # no unfinished line of others stands there, such as a progress bar
-
-    def draw(self, text: str) -> None:
-        now = time.monotonic()
-        if now - self._drawn_at < self._INTERVAL_S or not self._is_free:
-            return
-        self._drawn_at, self._is_drawn = now, True
-        self._write(f"\r\x1b[2K{text[: shutil.get_terminal_size().columns - 1]}\r")
-        sys.stderr.flush()
-
-    def clear(self) -> None:
-        if self._is_drawn:
-            self._is_drawn = False
-            self._write("\r\x1b[2K")
-            sys.stderr.flush()
-
-    def make_way(self, text: str) -> None:
-        """Clear the line for what others are about to write."""
-        self.clear()
-        if text:
-            self._is_free = text.endswith("\n")
-
-
 @contextlib.contextmanager
 def live_line() -> Iterator[Callable[[str], None] | None]:
-    """Give a function that shows one line on stderr, None where that is not a terminal or under --quiet.
-
-    What a script writes to stdout or stderr meanwhile first clears the line; the streams stay the objects they are.
-    """
-    if settings.is_quiet or not sys.stderr.isatty():
-        yield None
-        return
-    line = _LiveLine()
-    streams: list[Any] = [stream for stream in (sys.stdout, sys.stderr) if stream.isatty()]
-    for stream in streams:
-        stream.write = _after(line.make_way, stream.write)
-    try:
-        yield line.draw
-    finally:
-        line.clear()
-        for stream in streams:
-            del stream.write
-
-
-def _after(first: Callable[[str], object], write: Callable[[str], int]) -> Callable[[str], int]:
-    def write_after(text: str) -> int:
-        first(text)
-        return write(text)
-
-    return write_after
+    """Give a function that shows one line on stderr, None where that is not a terminal or under --quiet."""
+    _BUSY.stop()
+    with contextlib.nullcontext() if settings.is_quiet else live.live_line() as draw:
+        yield draw

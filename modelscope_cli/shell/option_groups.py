@@ -14,6 +14,7 @@ from modelscope_cli.shell.output import Destination, destination
 if TYPE_CHECKING:
     from modelscope_cli.inputs.request import InputRequest
     from modelscope_cli.models.request import ModelRequest
+    from modelscope_cli.report.view import View
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +178,14 @@ class OutputOptions:
 
     force: opt.ForceOpt = False
     columns: opt.ColumnsOpt = None
+    sort: opt.SortOpt = None
+    top: opt.TopOpt = None
+    all: opt.AllOpt = False
     format: opt.FormatOpt = "auto"
     json: opt.JsonOpt = False
     output: opt.OutputOpt = None
     html: opt.HtmlOpt = None
+    verbose: opt.VerboseOpt = False
     quiet: opt.QuietOpt = False
     debug: opt.DebugOpt = False
 
@@ -191,13 +196,21 @@ class OutputOptions:
             is_shared: whether the processes that torchrun starts do it together; then one speaks for all.
         """
         console.settings.is_quiet = self.quiet
+        console.settings.is_verbose = self.verbose
         console.settings.is_debug = self.debug
         console.settings.is_silent = is_shared and not find_ranks().is_first
         # What a silent process finds written was written by the first.
         is_forced = self.force or console.settings.is_silent
         invoked_as(console.settings.argv, console.settings.started, is_forced)
         page = None if console.settings.is_silent else self.html
-        return destination(self.format, self.json, self.output, more, page=page)
+        where = destination(self.format, self.json, self.output, self._view(), more, page=page)
+        console.begin_work()
+        return where
+
+    def _view(self) -> "View":
+        from modelscope_cli.report.view import View
+
+        return View(self.columns, self.sort, self.top, self.all)
 
 
 MODEL, INPUT, IMAGES, LAYERS, FOLDER, BLOCKS, OUTPUT = (

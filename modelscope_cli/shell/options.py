@@ -216,6 +216,32 @@ ColumnsOpt = Annotated[
         rich_help_panel=_OUTPUT,
     ),
 ]
+SortOpt = Annotated[
+    str | None,
+    typer.Option(
+        "--sort",
+        metavar="COLUMN",
+        autocompletion=completion.columns,
+        help="Sort the rows, the largest number first; COLUMN:asc turns that round. JSON stays in order.",
+        rich_help_panel=_OUTPUT,
+    ),
+]
+TopOpt = Annotated[
+    int | None,
+    whole(
+        "--top",
+        min=1,
+        metavar="N",
+        help="Only the first N rows. JSON has all.",
+        rich_help_panel=_OUTPUT,
+    ),
+]
+AllOpt = Annotated[
+    bool,
+    typer.Option(
+        "--all", help="Every row, where a terminal would fold a long table.", rich_help_panel=_OUTPUT
+    ),
+]
 FormatOpt = Annotated[
     str,
     typer.Option(
@@ -284,6 +310,10 @@ ForceOpt = Annotated[
 QuietOpt = Annotated[
     bool,
     typer.Option("--quiet", "-q", help="No notes and no progress on stderr.", rich_help_panel=_OUTPUT),
+]
+VerboseOpt = Annotated[
+    bool,
+    typer.Option("--verbose", "-v", help="Say in full how images are prepared.", rich_help_panel=_OUTPUT),
 ]
 DebugOpt = Annotated[
     bool, typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=_OUTPUT)

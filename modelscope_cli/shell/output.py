@@ -12,6 +12,7 @@ from modelscope_cli.shell import console as _console
 
 if TYPE_CHECKING:
     from modelscope_cli.report.sheet import Sheet
+    from modelscope_cli.report.view import View
 
 T = TypeVar("T")
 FORMATS = ("auto", "table", "tsv", "csv", "json", "markdown")
@@ -23,22 +24,38 @@ _BY_SUFFIX = {
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where the result goes: a format, and a file or (None) stdout; `html`: a page that is written beside that."""
+    """Where the result goes: a format, a file or (None) stdout, and which rows and columns of it.
+
+    Attributes:
+        html: a page that is written beside that.
+    """
 
     format: str
     file: Path | None
+    view: "View"
     html: Path | None = None
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether somebody said where or as what the result is wanted."""
+        return self.file is not None or self.html is not None or self.format != "auto"
 
     def without_page(self) -> "Destination":
         return replace(self, html=None)
 
 
 def destination(
-    format: str, is_json: bool, file: Path | None, more: tuple[str, ...] = (), page: Path | None = None
+    format: str,
+    is_json: bool,
+    file: Path | None,
+    view: "View",
+    more: tuple[str, ...] = (),
+    page: Path | None = None,
 ) -> Destination:
     """Decide before anything runs, so that a typo costs nothing.
 
     Args:
+        view: which rows and columns; json always has all.
         more: formats that only this command has.
         page: where to write a page as well.
 
@@ -60,16 +77,15 @@ def destination(
     if page is not None:
         check_page(page)
     if file is None:
-        return Destination(format, None, page)
+        return Destination(format, None, view, page)
     if format == "auto":
         format = _BY_SUFFIX.get(file.suffix.lower(), "")
         if format not in formats:
-            raise UsageError(
-                f"'--output {file}' does not say which format",
-                f"--output {file} --format {'|'.join(formats[1:])}",
-            )
+            is_page = file.suffix.lower() in (".html", ".htm")
+            hint = f"--html {file}" if is_page else f"--output {file} --format {'|'.join(formats[1:])}"
+            raise UsageError(f"'--output {file}' does not say which format", hint)
     check_target(file)
-    return Destination(format, file, page)
+    return Destination(format, file, view, page)
 
 
 def check_page(file: Path) -> None:
@@ -111,6 +127,7 @@ def emit(
     """
     if _console.settings.is_silent:
         return
+    sheet = where.view.arrange(sheet)
 
     def render(format: str) -> str:
         return more[format]() if more and format in more else _render(format, sheet, document)
@@ -128,9 +145,11 @@ def emit(
         return
     format = _resolved(where)
     if format == "table" and sys.stdout.isatty():
+        from modelscope_cli.report.fold import fold
         from modelscope_cli.report.table import render_table
 
-        _console.show(render_table(sheet, _console.terminal_width()))
+        is_whole = where.view.is_whole or where.view.top is not None
+        _console.show(render_table(sheet, _console.terminal_width(), None if is_whole else fold(sheet)))
     else:
         _console.write(render(format))
 
@@ -148,7 +167,9 @@ def _write_page(file: Path, document: dict[str, Any]) -> None:
 
 def is_streamed(where: Destination) -> bool:
     """Whether rows can be written to stdout before the last one is known."""
-    return where.file is None and where.html is None and _resolved(where) in ("tsv", "csv")
+    is_in_order = where.view.sort is None and where.view.top is None
+    is_alone = where.file is None and where.html is None
+    return is_alone and _resolved(where) in ("tsv", "csv") and is_in_order
 
 
 def row_writer(where: Destination, lay_out: Callable[[T], "Sheet"]) -> Callable[[T], None]:
@@ -163,7 +184,7 @@ def row_writer(where: Destination, lay_out: Callable[[T], "Sheet"]) -> Callable[
 
     def write(record: T) -> None:
         nonlocal has_header
-        text = _render(_resolved(where), lay_out(record), {})
+        text = _render(_resolved(where), where.view.arrange(lay_out(record)), {})
         _console.write(text.partition("\n")[2] if has_header else text)
         has_header = True
 

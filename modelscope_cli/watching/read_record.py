@@ -7,7 +7,7 @@ from pathlib import Path
 
 from modelscope_cli.records.naming import NEAR_ZERO, counted, some
 from modelscope_cli.records.run import ModelInfo, Notice, Run, WeightsInfo, versions
-from modelscope_cli.records.watch import BROADCAST, SAME_DATA, SUMMED, WRONG_SIGN, WatchRecord
+from modelscope_cli.records.watch import BROADCAST, NEVER_TRAINED, SAME_DATA, SUMMED, WRONG_SIGN, WatchRecord
 from modelscope_cli.rules.training import judge_training
 from modelscope_cli.watching.log import Entry
 from modelscope_cli.watching.read_series import RankLog, RunSeries, read_series
@@ -89,10 +89,14 @@ def _notices(series: RunSeries, first: RankLog) -> Iterator[Notice]:
         yield Notice("all-skipped", "no step was taken: the gradients were never finite")
     elif not first.steps and end.get("backward"):
         yield Notice("no-optimizer", f"{script} {_without_steps(end)}")
+    elif not first.steps and first.exit_code:
+        yield Notice(
+            NEVER_TRAINED, f"{script} ended with exit code {first.exit_code} before it trained anything"
+        )
     elif not first.steps:
         others = "; processes that it starts itself are not watched, those of torchrun are"
         what = f"{script} never trained: no optimizer stepped and nothing ran backward"
-        yield Notice("never-trained", what + ("" if first.begin.get("source") == "object" else others))
+        yield Notice(NEVER_TRAINED, what + ("" if first.begin.get("source") == "object" else others))
     if n := kinds["skipped"]:
         were = "step was" if n == 1 else "steps were"
         yield Notice("skipped", f"{n} {were} skipped by the gradient scaler: gradients were not finite")

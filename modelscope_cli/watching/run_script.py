@@ -11,7 +11,7 @@ from modelscope_cli.ranks import Ranks, find_ranks
 from modelscope_cli.records.progress import SILENT, LiveProgress, Progress
 from modelscope_cli.records.run import Invocation
 from modelscope_cli.records.watch import WatchRecord
-from modelscope_cli.report.folder import OutputFolder, make_folder
+from modelscope_cli.report.folder import OutputFolder
 from modelscope_cli.watching.conclude import conclude
 from modelscope_cli.watching.judge import Judge
 from modelscope_cli.watching.log import VERSION, Log, log_file
@@ -49,11 +49,12 @@ def run_script(
     ranks = find_ranks() if folder is not None else Ranks()
     memory = RankLog()
     process = os.getpid()
+    is_new = folder is not None and not (folder.exists() and any(folder.iterdir()))
     refusal: UsageError | None = None
     with alone(), gentle_sigterm() as hold_off:
         path = None if folder is None else _open_folder(folder, ranks, force)
-        is_kept = path is None or abort_on == "findings"
-        log = Log(path, memory.take if is_kept else None)
+        is_remembered = path is None or abort_on == "findings"
+        log = Log(path, memory.take if is_remembered else None)
         argv = [*invoked.argv]
         log.write("begin", version=VERSION, script=script.name, argv=argv, rank=ranks.rank, world=ranks.world)
         beside = progress if isinstance(progress, LiveProgress) else None
@@ -91,7 +92,11 @@ def run_script(
         if not ranks.is_first:
             return record_of(merge_ranks([read_rank(path)]))
         _wait(folder, ranks, progress)
-        return conclude(read_record(folder), folder, progress)
+        record = read_record(folder)
+        is_kept = not (record.came_to_nothing and is_new and ranks.world == 1)
+        if not is_kept:
+            path.unlink(missing_ok=True)
+        return conclude(record, folder if is_kept else None, progress)
 
 
 def _wait(folder: Path | None, ranks: Ranks, progress: Progress) -> None:
@@ -102,8 +107,9 @@ def _wait(folder: Path | None, ranks: Ranks, progress: Progress) -> None:
 def _open_folder(folder: Path, ranks: Ranks, force: bool) -> Path:
     """Make the folder and return the file of the log in it."""
     if ranks.is_first:
-        OutputFolder(folder, force).check()
-        make_folder(folder)
+        output = OutputFolder(folder, force)
+        output.check()
+        output.begun()
     else:
         wait_for_first(folder, ranks, force)
     return log_file(folder, ranks.rank)

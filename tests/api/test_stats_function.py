@@ -96,6 +96,7 @@ def test_files_are_written_only_where_they_are_asked_for(tmp_path):
     )
     assert (tmp_path / "all.png").is_file()
     assert {path.name for path in (tmp_path / "folder").iterdir()} == {
+        "report.html",
         "report.json",
         *(row.correlation.file for row in record),
     }

@@ -66,6 +66,23 @@ def test_a_file_of_json_gets_a_page_beside_it(watched):
     assert Path("mine.html").is_file()
 
 
+def test_images_are_taken_from_beside_a_result_and_not_from_where_it_says():
+    typed(f"grads {TINY} {STAR} --out mine -q")
+    document = json.loads(Path("mine/report.json").read_text(encoding="utf-8"))
+    Path("handed").mkdir()
+    Path("handed/report.json").write_text(json.dumps(document | {"out_dir": str(Path("mine").resolve())}))
+    assert typed("report handed -q") == 0
+    assert "<img" not in Path("handed/report.html").read_text(encoding="utf-8")
+    for name in ("../mine/gradient_flow.png", str(Path("mine/gradient_flow.png").resolve())):
+        Path("handed/report.json").write_text(json.dumps(document | {"files": [name]}))
+        assert typed("report handed -q") == 0
+        assert "<img" not in Path("handed/report.html").read_text(encoding="utf-8")
+    Path("mine/gradient_flow.png").rename("handed/gradient_flow.png")
+    Path("handed/report.json").write_text(json.dumps(document))
+    assert typed("report handed -q") == 0
+    assert "<img" in Path("handed/report.html").read_text(encoding="utf-8")
+
+
 def test_two_results_are_compared_on_one_page(watched):
     assert typed("report runs/old runs/new -q") == 0
     page = Path("comparison.html").read_bytes()
@@ -118,6 +135,7 @@ def test_what_is_no_result_is_refused(content, code, words, capsys):
         ("report empty", 4, "holds no report.json"),
         ("report runs/old runs/stats.json", 2, "which have no rows in common"),
         ("report runs/old --html there", 2, "does not end in .html"),
+        ("summary x.py:Net -o page.html", 2, "hint: --html page.html"),
         ("report runs/old --html nowhere/page.html", 4, "there is no folder 'nowhere'"),
     ],
 )

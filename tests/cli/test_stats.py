@@ -121,7 +121,7 @@ def test_correlation_is_numpys_and_has_a_picture(run, outputs, pictures, cwd):
         with Image.open(cwd / "here" / row["correlation"]["file"]) as picture:
             assert picture.format == "PNG"
     files = sorted(path.name for path in (cwd / "here").iterdir())
-    assert files == sorted([*(row["correlation"]["file"] for row in rows), "report.json"])
+    assert files == sorted([*(row["correlation"]["file"] for row in rows), "report.html", "report.json"])
     assert run("stats {star} {healthy} -l conv").column("correlation") == [""]
 
 

@@ -376,3 +376,45 @@ def test_refusals(refused, cwd, line, code, quoted, hint):
     message, said = refused(line, code)
     assert quoted in message
     assert hint in said
+
+
+WITH_ARGUMENTS = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--epochs")
+parser.parse_args()
+"""
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("train.py --every 5 --epochs 3", "watch --every 5 train.py --epochs 3"),
+        ("--steps 3 train.py --fail-on=error x", "watch --steps 3 --fail-on=error train.py x"),
+        ("train.py --strict --epochs 3", "watch --strict train.py --epochs 3"),
+    ],
+)
+def test_options_behind_the_script_get_a_command_that_has_them_before(run, cwd, typed, meant):
+    (cwd / "train.py").write_text(WITH_ARGUMENTS)
+    outcome = run(f"watch {typed}", expect=2)
+    assert outcome.err.endswith(f"hint: modelscope {meant}\n")
+    assert "unrecognized arguments" in outcome.err
+    assert outcome.out == ""
+
+
+@pytest.mark.parametrize("out", ["", "--out o"])
+@pytest.mark.parametrize(
+    ("script", "code"), [(WITH_ARGUMENTS, 2), ("raise SystemExit('no')", 1), ("raise SystemExit(7)", 7)]
+)
+def test_a_script_that_fails_before_it_trains_leaves_neither_table_nor_folder(run, cwd, out, script, code):
+    (cwd / "train.py").write_text(script)
+    outcome = run(f"watch {out} train.py --unknown", expect=code)
+    assert outcome.out == ""
+    assert f"ended with exit code {code} before it trained anything" in outcome.err
+    assert "hint" not in outcome.err
+    assert [path.name for path in cwd.iterdir()] == ["train.py"]
+
+
+def test_a_document_that_is_asked_for_comes_also_of_a_script_that_fails(run, cwd):
+    (cwd / "train.py").write_text("raise SystemExit(7)")
+    assert run("watch --json train.py", expect=7).json["exit_code"] == 7

@@ -155,9 +155,11 @@ def test_an_unknown_label_says_what_is_near(record, key, words):
 
 def test_bad_rows_are_marked(record):
     marked = [text for kind, text in Rows(record._repr_html_()).rows if "bad" in kind]
-    assert (
-        len(marked) == sum(bool(row.nan_count or row.inf_count or row.problem) for row in record.layers) > 0
-    )
+    odd = [row.nan_count or row.inf_count or row.problem for row in record.layers]
+    dying = [row.dead_channels and 2 * row.dead_channels >= row.channels for row in record.layers]
+    assert len(marked) == sum(bool(one or other) for one, other in zip(odd, dying, strict=True))
+    assert any(odd)
+    assert any(dying)
 
 
 def test_warnings_are_shown_with_the_record():

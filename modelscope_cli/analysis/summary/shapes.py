@@ -1,7 +1,7 @@
 """`summary`: the layers of a model, what goes through them and what they cost."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ class Structure:
     """What one pass showed.
 
     Attributes:
-        layers: in the order of the module tree; one row per call, one for a layer never called.
+        layers: in execution order, one row per call; one for a layer never called, where the module tree has it.
         uncounted_ops: operators without a FLOP formula, with how often they ran.
         error: what the forward raised; the rows are those up to it.
     """
@@ -97,9 +97,25 @@ def measure_shapes(model: nn.Module, args: Arguments) -> Structure:
             error = raised
     present = list_layers(model)
     reasons = _reasons(model, observer.visits, counter.use.layers, error)
-    rows = [row for layer, module in present for row in _rows(layer, module, observer, reasons)]
+    rows = in_order([row for layer, module in present for row in _rows(layer, module, observer, reasons)])
     totals = _totals(model, rows, observer.visits, counter.get_total_flops())
     return Structure(tuple(rows), totals, counter.uncounted(), error)
+
+
+def in_order(rows: Sequence[LayerShape]) -> list[LayerShape]:
+    """Sort rows of the module tree as they ran.
+
+    What was not called stands before what was called inside it, or else behind what it follows in the tree.
+    """
+    places: list[tuple[int, int]] = []
+    for n, row in enumerate(rows):
+        if row.order is not None:
+            places.append((row.order, 0))
+            continue
+        inside = [one.order for one in rows if one.order and one.name.startswith(f"{row.name}.")]
+        before = min(inside) - 1 if inside else places[-1][0] if places else 0
+        places.append((before, n))
+    return [row for _, row in sorted(zip(places, rows, strict=True), key=lambda pair: pair[0])]
 
 
 class _OperatorCounter(FlopCounterMode):

@@ -12,7 +12,6 @@ from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.groups import said, spread
 from modelscope_cli.shell.named_model import FirstArg
-from modelscope_cli.shell.numbers import whole
 from modelscope_cli.shell.output import emit
 
 
@@ -49,9 +48,6 @@ def ablate(
             help=opt.TARGET_HELP,
         ),
     ] = "predicted",
-    top: Annotated[
-        int | None, whole("--top", min=1, metavar="N", help="Print only the N largest effects.")
-    ] = None,
     hook: opt.HookOpt = None,
     model: groups.ModelOptions = groups.MODEL,
     inputs: groups.InputOptions = groups.INPUT,
@@ -75,12 +71,11 @@ def ablate(
         --method shuffle --target star --no-save
     """
     from modelscope_cli.commands.ablate.table import ablate_columns, ablate_sheet
-    from modelscope_cli.report.sheet import choose_columns
 
     where = output.begin()
     named, images = model.take("ablate", first, images)
     asked = model.request(named), inputs.request(images, model.seed)
-    choose_columns(ablate_columns(), output.columns)
+    where.view.check(ablate_columns())
     if (folder.out or (output.force and output.output is None)) and not save:
         raise UsageError("--no-save writes no folder", "leave out --no-save, or --out and --force")
     record = ms.ablate(
@@ -94,4 +89,4 @@ def ablate(
         force=output.force,
         progress=PROGRESS,
     )
-    emit(where, ablate_sheet(record, output.columns, top), record.to_dict())
+    emit(where, ablate_sheet(record), record.to_dict())

@@ -1,13 +1,11 @@
 """The columns of `ablate`."""
 
-from collections.abc import Callable
-
 from modelscope_cli.records.ablate import AblateRecord, Ablation
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import hook_facts, not_called_facts, report_facts
 from modelscope_cli.report.headline import headline
-from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+from modelscope_cli.report.sheet import Column, Sheet, figure
 
 _STAND_INS = {
     "zero": "zeros",
@@ -27,9 +25,9 @@ def ablate_columns(record: AblateRecord | None = None) -> tuple[Column, ...]:
     return (
         Column("name", "layer", label_of, is_number=False, rank=0),
         Column("channel", "channel", lambda r: r.channel, rank=0, is_shown=has_channels),
-        Column("type", "type", lambda r: r.type, is_number=False, rank=5),
-        _number("kl", "KL", "kl_divergence", _amount, rank=1, is_shown=has_divergence),
-        _number("logit_change", f"Δ {score_name}", "target_logit_change", signed, rank=0),
+        Column("type", "type", lambda r: r.type, is_number=False, rank=0),
+        _number("kl", "KL", "kl_divergence", rank=1, is_shown=has_divergence),
+        _number("logit_change", f"Δ {score_name}", "target_logit_change", rank=0, is_change=True),
         Column(
             "probability",
             "probability",
@@ -38,7 +36,7 @@ def ablate_columns(record: AblateRecord | None = None) -> tuple[Column, ...]:
             rank=2,
             is_shown=has_probability,
         ),
-        _number("l2", "L2", "output_l2", _amount, rank=4),
+        _number("l2", "L2", "output_l2", rank=4),
         Column(
             "changed",
             "changed",
@@ -54,21 +52,19 @@ def ablate_columns(record: AblateRecord | None = None) -> tuple[Column, ...]:
 
 
 def _number(
-    key: str,
-    title: str,
-    field: str,
-    text: Callable[[float | None], str],
-    *,
-    rank: int,
-    is_shown: bool = True,
+    key: str, title: str, field: str, *, rank: int, is_shown: bool = True, is_change: bool = False
 ) -> Column:
-    return Column(
+    def value(row: Ablation) -> float | None:
+        return getattr(row, field)
+
+    return figure(
         key,
         title,
-        lambda row: getattr(row, field),
-        lambda row: text(getattr(row, field)),
+        value,
         rank=rank,
         is_shown=is_shown,
+        is_change=is_change,
+        text=lambda row: "NaN" if value(row) is None else "",
     )
 
 
@@ -90,18 +86,18 @@ def answer_of(row: Ablation) -> str:
     return row.answer_label or ("" if row.answer_index is None else str(row.answer_index))
 
 
-def ablate_sheet(record: AblateRecord, columns: str | None = None, top: int | None = None) -> Sheet:
-    """List what was taken out, the largest effect first; `top` rows of it."""
+def ablate_sheet(record: AblateRecord) -> Sheet:
+    """List what was taken out, the largest effect first."""
     return Sheet(
         title=headline(record.run, record.images),
-        columns=choose_columns(ablate_columns(record), columns),
-        rows=record.rows[:top],
-        facts=_facts(record, top),
+        columns=ablate_columns(record),
+        rows=record.rows,
+        facts=_facts(record),
         is_bad=lambda row: row.prediction_changed or row.output_l2 is None,
     )
 
 
-def _facts(record: AblateRecord, top: int | None) -> tuple[tuple[str, str], ...]:
+def _facts(record: AblateRecord) -> tuple[tuple[str, str], ...]:
     rows = record.rows
     facts = [
         ("target", target_words(record)),
@@ -111,8 +107,6 @@ def _facts(record: AblateRecord, top: int | None) -> tuple[tuple[str, str], ...]
         n_changed = sum(row.prediction_changed for row in rows)
         facts.append(("changed", f"{n_changed} of {len(rows)} change the prediction"))
     facts.append(("columns", _column_words(record)))
-    if top is not None and top < len(rows):
-        facts.append(("shown", f"{top} of {len(rows)}"))
     facts += hook_facts(record.hooks)
     facts += not_called_facts(record.not_called)
     facts += report_facts(record.out_dir, record.files)

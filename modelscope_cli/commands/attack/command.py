@@ -42,13 +42,12 @@ def attack(
         --epsilon 1 --steps 50 --restarts 3 --target ring
     """
     from modelscope_cli.commands.attack.table import COLUMNS, attack_sheet
-    from modelscope_cli.report.sheet import choose_columns
 
     where = output.begin()
     named, images = model.take("attack", first, images)
     need_images("attack", images)
     asked = model.request(named), prepared.request(images, model.seed)
-    choose_columns(COLUMNS, output.columns)
+    where.view.check(COLUMNS)
     search.check(model.seed)
     asked[1].check_one("attack")
     record = ms.attack(
@@ -59,4 +58,4 @@ def attack(
         force=output.force,
         progress=PROGRESS,
     )
-    emit(where, attack_sheet(record, output.columns), record.to_dict())
+    emit(where, attack_sheet(record), record.to_dict())

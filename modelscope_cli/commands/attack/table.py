@@ -3,7 +3,7 @@
 from modelscope_cli.records.attack import Answer, AttackRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import hook_facts
-from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+from modelscope_cli.report.sheet import Column, Sheet
 
 COLUMNS = (
     Column("class", "class", lambda r: r.index, rank=2),
@@ -21,13 +21,13 @@ COLUMNS = (
 )
 
 
-def attack_sheet(record: AttackRecord, columns: str | None = None) -> Sheet:
+def attack_sheet(record: AttackRecord) -> Sheet:
     """List the classes that were ever among the best: those of the picture first, then those that came up."""
     model = record.run.model
     return Sheet(
         title=f"{model.name} ({model.class_name}, weights {model.weights.resolved}) on {record.image}, "
         f"{record.run.device}",
-        columns=choose_columns(COLUMNS, columns),
+        columns=COLUMNS,
         rows=record.classes,
         facts=_facts(record),
         is_bad=lambda row: (

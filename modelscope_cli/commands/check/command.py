@@ -59,10 +59,9 @@ def check(
     from modelscope_cli.commands.check.table import COLUMNS, check_sheet
     from modelscope_cli.records.check import CheckRecord
     from modelscope_cli.report.markdown import render_markdown
-    from modelscope_cli.report.sheet import choose_columns
 
     where = output.begin(more=("github", "junit"))
-    choose_columns(COLUMNS, output.columns)
+    where.view.check(COLUMNS)
     settings = rules.settings()
     if settings.project is not None:
         PROGRESS.note(f"settings: {settings.project}")
@@ -87,7 +86,7 @@ def check(
         if not isinstance(error.record, CheckRecord):
             raise
         record, refused = error.record, error
-    sheet = check_sheet(record, output.columns)
+    sheet = check_sheet(record)
     try:
         append_summary(render_markdown(sheet))
     except OSError as error:

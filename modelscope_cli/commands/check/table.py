@@ -8,7 +8,7 @@ from modelscope_cli.records.dataset import DatasetReport
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.report import numbers
 from modelscope_cli.report.input_facts import input_facts
-from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+from modelscope_cli.report.sheet import Column, Sheet
 
 
 def _text(value: float | str | None) -> str:
@@ -25,7 +25,15 @@ def _file(row: Finding) -> str | None:
 
 COLUMNS = (
     Column("code", "code", lambda r: r.code, is_number=False, rank=0),
-    Column("severity", "severity", lambda r: r.severity, _severity, is_number=False, rank=1),
+    Column(
+        "severity",
+        "severity",
+        lambda r: r.severity,
+        _severity,
+        is_number=False,
+        rank=1,
+        is_bad=lambda r: r.severity == "error" and not r.known,
+    ),
     Column("rule", "rule", lambda r: r.rule, is_number=False, rank=3),
     Column("layer", "layer", lambda r: r.layer, lambda r: r.layer or "the model", is_number=False, rank=0),
     Column("value", "value", lambda r: r.value, lambda r: _text(r.value), is_shown=False),
@@ -47,11 +55,11 @@ _OF_IMAGES = tuple(
 )
 
 
-def check_sheet(record: CheckRecord, columns: str | None = None) -> Sheet:
+def check_sheet(record: CheckRecord) -> Sheet:
     """Lay out the findings, errors first, with a hint for every rule that fired."""
     return Sheet(
         title=f"{_subject(record)}: {_verdict(record)}",
-        columns=choose_columns(COLUMNS if record.dataset is None else _OF_IMAGES, columns),
+        columns=COLUMNS if record.dataset is None else _OF_IMAGES,
         rows=record.findings,
         facts=_facts(record),
         is_dim=lambda row: row.known,

@@ -44,15 +44,12 @@ def diff(
         Path | None,
         typer.Option("--plot", metavar="FILE", help="Draw the differences along the depth (.png .svg .pdf)."),
     ] = None,
-    show_all: Annotated[
-        bool, typer.Option("--all", help="Show what is the same, too.", rich_help_panel="Output")
-    ] = False,
     hook: opt.HookOpt = None,
     mode: opt.ModeOpt = opt.Mode.auto,
     both: own.BothOptions = own.BOTH,
     b_options: own.BOptions = own.B,
     inputs: groups.InputOptions = groups.INPUT,
-    output: groups.OutputOptions = groups.OUTPUT,
+    output: own.DiffOutputOptions = own.OUTPUT,
 ) -> int:
     """Compare two checkpoints, two models, or one model under two settings; exit with 1 if they differ.
 
@@ -71,10 +68,9 @@ def diff(
       modelscope diff resnet18 resnet34 --weights none --input-shape 1,3,224,224 --plot depth.png
     """
     from modelscope_cli.commands.diff.table import diff_columns, diff_sheet
-    from modelscope_cli.report.sheet import choose_columns
 
     where = output.begin()
-    choose_columns(diff_columns(), output.columns)
+    where.view.check(diff_columns())
     a, b, images = both.take(a, b, images)
     record = ms.diff(
         both.typed(a),
@@ -89,5 +85,5 @@ def diff(
         force=output.force,
         progress=PROGRESS,
     )
-    emit(where, diff_sheet(record, output.columns, show_all=show_all), record.to_dict())
+    emit(where, diff_sheet(record, show_all=output.all), record.to_dict())
     return 0 if record.is_same else DIFFERENT

@@ -94,4 +94,18 @@ class BOptions:
     ] = None
 
 
-BOTH, B = BothOptions(), BOptions()
+@dataclass(frozen=True, slots=True)
+class DiffOutputOptions(groups.OutputOptions):
+    """How the result is shown; it leaves out what is the same, unless all is asked for."""
+
+    all: Annotated[
+        bool,
+        typer.Option(
+            "--all",
+            help="Every row: also what is the same, and what a terminal would fold.",
+            rich_help_panel="Output",
+        ),
+    ] = False
+
+
+BOTH, B, OUTPUT = BothOptions(), BOptions(), DiffOutputOptions()

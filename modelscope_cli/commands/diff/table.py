@@ -14,20 +14,21 @@ from modelscope_cli.records.diff import (
 )
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import hook_facts
-from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+from modelscope_cli.report.sheet import Column, Sheet, counter, figure
 
 WHOLE = {"show_all": True}  # also what is the same on both sides
 
 
-def diff_sheet(record: DiffRecord, columns: str | None = None, *, show_all: bool = False) -> Sheet:
+def diff_sheet(record: DiffRecord, *, show_all: bool = False) -> Sheet:
     """Lay out what differs, if only within the tolerance; with `show_all` also what is equal to the last bit."""
     is_run = record.layers is not None
     return Sheet(
         title=_title(record),
-        columns=choose_columns(diff_columns(record), columns),
+        columns=diff_columns(record),
         rows=tuple(row for row in record.rows if show_all or row.status != "same" or row.differing),
         facts=_facts(record),
         is_dim=lambda row: row.status == "same",
+        is_by_layer=True,
         is_bad=lambda row: bool(row.nonfinite) or (is_run and row.label == record.first_divergence),
     )
 
@@ -56,17 +57,17 @@ def diff_columns(record: DiffRecord | None = None) -> tuple[Column, ...]:
         Column("name", title, lambda r: r.label, is_number=False, rank=0),
         *(_FIGURES if has_figures else ()),
         Column("b_name", "in B", _b_name, is_number=False, rank=1, is_shown=any(map(_b_name, rows))),
-        Column("type", "type", _type, is_number=False, rank=6, is_shown=is_run),
+        Column("type", "type", _type, is_number=False, rank=0, is_shown=is_run),
         Column("status", "status", lambda r: r.status, _status, is_number=False, rank=0),
         Column("shape", "shape", *_pair("shape"), is_number=False, rank=2, is_shown=has_shapes),
         Column("dtype", "dtype", *_pair("dtype"), is_number=False, rank=3, is_shown=has_dtypes),
-        _number("max_abs", "max |d|", rank=4),
+        _number("max_abs", "max |d|", rank=3),
         _number("mean_abs", "mean |d|", rank=5),
         _number("rel_l2", "rel L2", rank=0),
-        Column("cosine", "cosine", lambda r: r.cosine, _cosine, rank=3),
+        Column("cosine", "cosine", lambda r: r.cosine, _cosine, rank=4),
         Column("sqnr_db", "SQNR", lambda r: r.sqnr_db, _decibels, rank=1),
         Column("differing", "values", lambda r: r.differing, _values, rank=7),
-        Column("nonfinite", "NaN, inf", lambda r: r.nonfinite, rank=0, is_shown=has_non_finite),
+        counter("nonfinite", "NaN, inf", lambda r: r.nonfinite, is_shown=has_non_finite),
         Column("order", "order", _order, is_shown=False),
     )
 
@@ -79,7 +80,7 @@ _FIGURES = (_of_figures("a", "A"), _of_figures("b", "B"))
 
 
 def _number(key: str, title: str, *, rank: int) -> Column:
-    return Column(key, title, lambda r: getattr(r, key), lambda r: numbers.number(getattr(r, key)), rank=rank)
+    return figure(key, title, lambda r: getattr(r, key), rank=rank)
 
 
 def _pair(trait: str) -> tuple[Callable[[Difference], str], Callable[[Difference], str]]:

@@ -42,12 +42,11 @@ def explain(
         hirescam --no-receipt
     """
     from modelscope_cli.commands.explain.table import explain_columns, explain_sheet
-    from modelscope_cli.report.sheet import choose_columns
 
     where = output.begin()
     named, images = model.take("explain", first, images)
     asked = model.request(named), inputs.request(images, model.seed)
-    choose_columns(explain_columns(), output.columns)
+    where.view.check(explain_columns())
     how.check()
     if (folder.out or (output.force and output.output is None and not how.save_tensors)) and not save:
         raise UsageError("--no-save writes no folder", "leave out --no-save, or --out and --force")
@@ -59,5 +58,5 @@ def explain(
         force=output.force,
         progress=PROGRESS,
     )
-    emit(where, explain_sheet(record, output.columns), record.to_dict())
+    emit(where, explain_sheet(record), record.to_dict())
     return 0 if record.passed else NOT_MET

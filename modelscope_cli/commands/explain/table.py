@@ -7,7 +7,7 @@ from modelscope_cli.records.receipt import RULE, Whereabouts
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import hook_facts, report_facts
 from modelscope_cli.report.headline import headline
-from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+from modelscope_cli.report.sheet import Column, Sheet
 
 _MEANINGS = (
     "insertion, higher is better, and deletion, lower is better: areas under the curve of the probability, 0 the "
@@ -69,11 +69,11 @@ def _signed(value: float | None) -> str:
     return "" if value is None else f"{value:+.2f}"
 
 
-def explain_sheet(record: ExplainRecord, columns: str | None = None) -> Sheet:
+def explain_sheet(record: ExplainRecord) -> Sheet:
     """List the methods, the winner first."""
     return Sheet(
         title=headline(record.run, record.images),
-        columns=choose_columns(explain_columns(record), columns),
+        columns=explain_columns(record),
         rows=record.rows,
         facts=tuple(_facts(record)),
         is_bad=lambda row: bool(row.receipt.failed),

@@ -49,12 +49,11 @@ def featuremaps(
     """
     from modelscope_cli.commands.featuremaps.table import featuremaps_columns, featuremaps_sheet
     from modelscope_cli.report.palette import make_palette
-    from modelscope_cli.report.sheet import choose_columns
 
     where = output.begin()
     named, images = model.take("featuremaps", first, images)
     asked = model.request(named), prepared.request(images, model.seed, input_shape, named=input)
-    choose_columns(featuremaps_columns(True, look.top_images > 0), output.columns)
+    where.view.check(featuremaps_columns(True, look.top_images > 0))
     make_palette(look.cmap)
     if not look.top_images:
         asked[1].check_one("featuremaps")
@@ -66,4 +65,4 @@ def featuremaps(
         force=output.force,
         progress=PROGRESS,
     )
-    emit(where, featuremaps_sheet(record, output.columns), record.to_dict())
+    emit(where, featuremaps_sheet(record), record.to_dict())

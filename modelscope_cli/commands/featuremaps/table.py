@@ -4,16 +4,16 @@ from modelscope_cli.records.featuremaps import FeatureMap, FeatureMapsRecord
 from modelscope_cli.records.naming import counted, label_of
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import hook_facts, not_called_facts
-from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+from modelscope_cli.report.sheet import Column, Sheet, figure
 
 _COLUMNS = (
     Column("name", "layer", label_of, is_number=False, rank=0),
-    Column("type", "type", lambda r: r.type, is_number=False, rank=3),
+    Column("type", "type", lambda r: r.type, is_number=False, rank=0),
     Column("shape", "shape", lambda r: numbers.shape(r.shape), is_number=False, rank=1),
     Column("channels", "channels", lambda r: r.channels, rank=4, is_shown=False),
     Column("shown", "shown", lambda r: len(r.shown), lambda r: f"{len(r.shown)} of {r.channels}", rank=2),
-    Column("min", "min", lambda r: r.min, lambda r: numbers.number(r.min), rank=5),
-    Column("max", "max", lambda r: r.max, lambda r: numbers.number(r.max), rank=5),
+    figure("min", "min", lambda r: r.min, rank=5),
+    figure("max", "max", lambda r: r.max, rank=5),
     Column("file", "file", lambda r: r.file, lambda r: r.file or r.problem or "", is_number=False, rank=0),
 )
 
@@ -40,10 +40,10 @@ def featuremaps_columns(has_notes: bool, is_of_channels: bool = False) -> tuple[
     return (*_COLUMNS, Column("note", "note", lambda r: r.note, is_number=False, rank=4, is_shown=has_notes))
 
 
-def featuremaps_sheet(record: FeatureMapsRecord, columns: str | None = None) -> Sheet:
+def featuremaps_sheet(record: FeatureMapsRecord) -> Sheet:
     """List the pictures that were written, in execution order; of a data set the channels."""
     if record.top_images:
-        return _channels_sheet(record, columns)
+        return _channels_sheet(record)
     facts = [*hook_facts(record.hooks)]
     if record.out_dir is not None:
         sheet = f"{record.out_dir}/{record.contact_sheet}"
@@ -51,14 +51,15 @@ def featuremaps_sheet(record: FeatureMapsRecord, columns: str | None = None) -> 
     facts += not_called_facts(record.not_called)
     return Sheet(
         title=_title(record),
-        columns=choose_columns(featuremaps_columns(any(row.note for row in record.maps)), columns),
+        columns=featuremaps_columns(any(row.note for row in record.maps)),
         rows=record.maps,
         facts=tuple(facts),
         is_dim=_is_missing,
+        is_by_layer=True,
     )
 
 
-def _channels_sheet(record: FeatureMapsRecord, columns: str | None) -> Sheet:
+def _channels_sheet(record: FeatureMapsRecord) -> Sheet:
     """Say what fires each channel, and of each layer what a value of it sees."""
     facts = [*hook_facts(record.hooks)]
     if record.out_dir is not None:
@@ -69,7 +70,7 @@ def _channels_sheet(record: FeatureMapsRecord, columns: str | None) -> Sheet:
         facts.append(("median, above half", f"of {numbers.count(record.sampled)} images, chosen by name"))
     return Sheet(
         title=_title(record),
-        columns=choose_columns(featuremaps_columns(False, True), columns),
+        columns=featuremaps_columns(False, True),
         rows=record.channels,
         facts=(*facts, *not_called_facts(record.not_called)),
         is_dim=lambda row: not row.most,

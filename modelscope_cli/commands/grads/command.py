@@ -67,12 +67,11 @@ def grads(
     from modelscope_cli.commands.grads.table import grads_columns, grads_sheet
     from modelscope_cli.report.batch_norm_table import check_drift
     from modelscope_cli.report.folder import free_folder
-    from modelscope_cli.report.sheet import choose_columns
 
     where = output.begin()
     named, images = model.take("grads", first, images)
     asked = model.request(named), inputs.request(images, model.seed)
-    choose_columns(grads_columns(report.table), output.columns)
+    where.view.check(grads_columns(report.table))
     if (report.out or (output.force and output.output is None)) and not report.save:
         raise UsageError("--no-save writes no folder", "leave out --no-save, or --out and --force")
     if report.table == own.Table.batch_norm:
@@ -90,4 +89,4 @@ def grads(
         force=output.force,
         progress=PROGRESS,
     )
-    emit(where, grads_sheet(record, report.table, output.columns), record.to_dict())
+    emit(where, grads_sheet(record, report.table), record.to_dict())

@@ -10,24 +10,25 @@ from modelscope_cli.report.batch_norm_table import COLUMNS as BATCH_NORM_COLUMNS
 from modelscope_cli.report.batch_norm_table import batch_norm_sheet, worst_drift
 from modelscope_cli.report.facts import hook_facts, not_called_facts, report_facts
 from modelscope_cli.report.headline import headline
-from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+from modelscope_cli.report.sheet import Column, Sheet, counter, figure
 
 Row = ParameterGradient | ActivationGradient
 
 
-def grads_sheet(record: GradsRecord, table: str = "parameters", columns: str | None = None) -> Sheet:
+def grads_sheet(record: GradsRecord, table: str = "parameters") -> Sheet:
     """Lay out one of the tables: `parameters`, `activations` or `batch-norm`, in execution order."""
     if table == "batch-norm":
-        return batch_norm_sheet(_title(record), record.batch_norm, columns)
+        return batch_norm_sheet(_title(record), record.batch_norm)
     every = grads_columns(table, record)
     rows: Sequence[Row] = record.parameters if table == "parameters" else record.activations
     return Sheet(
         title=_title(record),
-        columns=choose_columns(every, columns),
+        columns=every,
         rows=tuple(rows),
         facts=_facts(record, rows),
         is_dim=lambda row: row.mark in ("frozen", "unused") or row.grad_norm is None,
-        is_bad=lambda row: row.mark not in ("", "frozen", "unused"),
+        is_bad=_is_marked,
+        is_by_layer=True,
     )
 
 
@@ -44,7 +45,7 @@ def _parameter_columns(record: GradsRecord | None) -> tuple[Column, ...]:
     return (
         Column("name", "parameter", lambda r: r.name, is_number=False, rank=0),
         Column("type", "type", lambda r: r.type, is_number=False, is_shown=False),
-        Column("shape", "shape", lambda r: numbers.shape(r.shape), is_number=False, rank=9),
+        Column("shape", "shape", lambda r: numbers.shape(r.shape), is_number=False, rank=7),
         *_figures(record, record.parameters if record else ()),
         _number("likelihood", "of likelihood", "likelihood_norm", rank=2, is_shown=has_prior),
         _number("prior", "of prior", "prior_norm", rank=2, is_shown=has_prior),
@@ -52,7 +53,14 @@ def _parameter_columns(record: GradsRecord | None) -> tuple[Column, ...]:
         _number("ratio", "|g|/|w|", "grad_to_weight", rank=1),
         _number("noise", "noise", "noise", rank=2, is_shown=has_noise),
         _number("snr", "|g|/noise", "snr", rank=1, is_shown=has_noise),
-        Column("zero", "zero", lambda r: r.zero_fraction, lambda r: numbers.percent(r.zero_fraction), rank=5),
+        Column(
+            "zero",
+            "zero",
+            lambda r: r.zero_fraction,
+            lambda r: numbers.percent(r.zero_fraction),
+            rank=0,
+            is_bad=lambda r: r.zero_fraction == 1,
+        ),
         _MARK,
         Column("numel", "numel", lambda r: r.numel, is_shown=False),
         Column("trainable", "trainable", lambda r: r.trainable, is_shown=False),
@@ -63,7 +71,7 @@ def _parameter_columns(record: GradsRecord | None) -> tuple[Column, ...]:
 def _activation_columns(record: GradsRecord | None) -> tuple[Column, ...]:
     return (
         Column("name", "layer", _label, is_number=False, rank=0),
-        Column("type", "type", lambda r: r.type, is_number=False, rank=7),
+        Column("type", "type", lambda r: r.type, is_number=False, rank=0),
         Column("shape", "shape", lambda r: numbers.shape(r.shape), is_number=False, rank=9),
         *_figures(record, record.activations if record else ()),
         _MARK,
@@ -71,7 +79,13 @@ def _activation_columns(record: GradsRecord | None) -> tuple[Column, ...]:
     )
 
 
-_MARK = Column("mark", "", lambda r: r.mark, lambda r: r.problem or r.mark, is_number=False, rank=0)
+def _is_marked(row: Row) -> bool:
+    return row.mark not in ("", "frozen", "unused")
+
+
+_MARK = Column(
+    "mark", "", lambda r: r.mark, lambda r: r.problem or r.mark, is_number=False, rank=0, is_bad=_is_marked
+)
 
 
 def _figures(record: GradsRecord | None, rows: Sequence[Row]) -> tuple[Column, ...]:
@@ -91,24 +105,17 @@ def _figures(record: GradsRecord | None, rows: Sequence[Row]) -> tuple[Column, .
             is_shown=has_clipped,
         ),
         _number("mean", "mean", "grad_mean", rank=6),
-        _number("std", "std", "grad_std", rank=3),
+        _number("std", "std", "grad_std", rank=5),
         _number("min", "min", "grad_min", rank=8),
         _number("max", "max", "grad_max", rank=8),
-        _number("abs_max", "max |g|", "grad_abs_max", rank=2),
-        Column("nan", "NaN", lambda r: r.nan_count, rank=0, is_shown=has_non_finite),
-        Column("inf", "inf", lambda r: r.inf_count, rank=0, is_shown=has_non_finite),
+        _number("abs_max", "max |g|", "grad_abs_max", rank=3),
+        counter("nan", "NaN", lambda r: r.nan_count, is_shown=has_non_finite),
+        counter("inf", "inf", lambda r: r.inf_count, is_shown=has_non_finite),
     )
 
 
 def _number(key: str, title: str, field: str, *, rank: int, is_shown: bool = True) -> Column:
-    return Column(
-        key,
-        title,
-        lambda row: getattr(row, field),
-        lambda row: numbers.number(getattr(row, field)),
-        rank=rank,
-        is_shown=is_shown,
-    )
+    return figure(key, title, lambda row: getattr(row, field), rank=rank, is_shown=is_shown)
 
 
 def _label(row: ActivationGradient) -> str:

@@ -38,12 +38,11 @@ def lrfind(
     """
     from modelscope_cli.commands.lrfind.table import LRFIND_COLUMNS, lrfind_sheet
     from modelscope_cli.report.folder import free_folder
-    from modelscope_cli.report.sheet import choose_columns
 
     where = output.begin()
     model, data = given.take("lrfind", learner.model)
     request = learner.request(model)
-    choose_columns(LRFIND_COLUMNS, output.columns)
+    where.view.check(LRFIND_COLUMNS)
     record = ms.lrfind(
         request,
         data,
@@ -57,4 +56,4 @@ def lrfind(
         force=output.force,
         progress=PROGRESS,
     )
-    emit(where, lrfind_sheet(record, output.columns), record.to_dict())
+    emit(where, lrfind_sheet(record), record.to_dict())

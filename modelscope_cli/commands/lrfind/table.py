@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from modelscope_cli.records.lrfind import LrfindRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import report_facts
-from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+from modelscope_cli.report.sheet import Column, Sheet, figure
 
 WAYS = {
     "steepest": "where the loss falls fastest over log lr",
@@ -27,12 +27,12 @@ class Row:
 LRFIND_COLUMNS = (
     Column("suggestion", "suggestion", lambda r: r.name, is_number=False, rank=0),
     Column("lr", "lr", lambda r: r.lr, lambda r: rate(r.lr) if r.lr is not None else "none", rank=0),
-    Column("loss", "smoothed loss", lambda r: r.loss, lambda r: numbers.number(r.loss), rank=1),
+    figure("loss", "smoothed loss", lambda r: r.loss, rank=1),
     Column("meaning", "what it is", lambda r: r.meaning, is_number=False, rank=2),
 )
 
 
-def lrfind_sheet(record: LrfindRecord, columns: str | None = None) -> Sheet:
+def lrfind_sheet(record: LrfindRecord) -> Sheet:
     """Lay out the suggestions, with the sweep and the proof that everything was put back below."""
     rows = []
     for name, meaning in WAYS.items():
@@ -40,7 +40,7 @@ def lrfind_sheet(record: LrfindRecord, columns: str | None = None) -> Sheet:
         rows.append(Row(name, lr, loss_at(record, lr), meaning))
     return Sheet(
         title=_title(record),
-        columns=choose_columns(LRFIND_COLUMNS, columns),
+        columns=LRFIND_COLUMNS,
         rows=tuple(rows),
         facts=tuple(_facts(record)),
         is_dim=lambda row: row.lr is None,

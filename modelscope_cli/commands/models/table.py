@@ -2,7 +2,7 @@
 
 from modelscope_cli.records.models import Catalogue, ModelEntry
 from modelscope_cli.report import numbers
-from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+from modelscope_cli.report.sheet import Column, Sheet
 
 
 def _gmacs(row: ModelEntry) -> float | None:
@@ -38,13 +38,14 @@ _COLUMNS = (
 )
 
 
-def models_sheet(catalogue: Catalogue, columns: str | None = None) -> Sheet:
+def models_sheet(catalogue: Catalogue) -> Sheet:
     """List models with the figures that their library publishes for their default weights."""
     n = len(catalogue.models)
     is_timm = n > 0 and catalogue.models[0].name.startswith("timm:")
     library = "timm" if is_timm else f"torchvision {catalogue.versions['torchvision']}"
     return Sheet(
         title=f"{n} model{'s' if n != 1 else ''} of {library}",
-        columns=choose_columns(_COLUMNS, columns),
+        columns=_COLUMNS,
         rows=catalogue.models,
+        is_catalogue=True,
     )

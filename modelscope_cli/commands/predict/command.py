@@ -43,7 +43,7 @@ def predict(
     input: opt.NamedInputsOpt = None,
     batch: opt.BatchOpt = None,
     workers: opt.WorkersOpt = None,
-    output: groups.OutputOptions = groups.OUTPUT,
+    output: own.PredictOutputOptions = own.OUTPUT,
 ) -> None:
     """Print what a model says about images: the likeliest classes of each.
 
@@ -71,7 +71,6 @@ def predict(
     from modelscope_cli.analysis.predictions.request import check_scoring
     from modelscope_cli.commands.predict.table import predict_columns, predict_sheet
     from modelscope_cli.commands.predict.truth_table import truth_columns
-    from modelscope_cli.report.sheet import choose_columns
 
     where = output.begin()
     named, images = model.take("predict", first, images)
@@ -79,15 +78,15 @@ def predict(
     asked = model.request(named), prepared.request(images, model.seed, None, batch, input, workers)
     if doctor:
         own.refuse_idle(given, against, top, hook)
-        _doctor(asked, given.labels, where, output.columns)
+        _doctor(asked, given.labels, where)
         return
     against.check(top)
     columns = predict_columns() if against.truth is None else truth_columns(against.table)
-    choose_columns(columns, output.columns)
+    where.view.check(columns)
     check_scoring(given.scores, given.threshold, given.temperature)
 
     def lay_out(record: "PredictRecord") -> "Sheet":
-        return predict_sheet(record, output.columns, against.table)
+        return predict_sheet(record, against.table)
 
     is_by_row = is_streamed(where) and against.truth is None
     record = ms.predict(
@@ -108,11 +107,10 @@ def predict(
         emit(where, lay_out(record), record.to_dict())
 
 
-def _doctor(asked: Any, labels: "Path | None", where: Destination, columns: str | None) -> None:
+def _doctor(asked: Any, labels: "Path | None", where: Destination) -> None:
     """Print what the usual mistakes in preparing images do to the predictions, one row a mistake."""
     from modelscope_cli.commands.predict.doctor_table import doctor_columns, doctor_sheet
-    from modelscope_cli.report.sheet import choose_columns
 
-    choose_columns(doctor_columns(), columns)
+    where.view.check(doctor_columns())
     record = ms.doctor(*asked, labels=labels, progress=PROGRESS)
-    emit(where, doctor_sheet(record, columns), record.to_dict())
+    emit(where, doctor_sheet(record), record.to_dict())

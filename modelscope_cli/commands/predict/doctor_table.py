@@ -4,7 +4,7 @@ from modelscope_cli.records.doctor import DoctorRecord, Evidence, Variation
 from modelscope_cli.records.naming import counted
 from modelscope_cli.report import numbers
 from modelscope_cli.report.headline import headline
-from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+from modelscope_cli.report.sheet import Column, Sheet, figure
 
 
 def doctor_columns(images: int = 0, has_accuracy: bool = True, has_misfit: bool = True) -> tuple[Column, ...]:
@@ -22,11 +22,10 @@ def doctor_columns(images: int = 0, has_accuracy: bool = True, has_misfit: bool 
             lambda r: numbers.percent(r.probability_change),
             rank=1,
         ),
-        Column(
+        figure(
             "kl_divergence",
             "KL (nats)",
             lambda r: r.kl_divergence,
-            lambda r: numbers.number(r.kl_divergence),
             rank=2,
         ),
         Column(
@@ -37,11 +36,10 @@ def doctor_columns(images: int = 0, has_accuracy: bool = True, has_misfit: bool 
             rank=2,
         ),
         Column("predicted_classes", "classes", lambda r: r.predicted_classes, rank=3),
-        Column(
+        figure(
             "misfit",
             "misfit",
             lambda r: r.misfit,
-            lambda r: numbers.number(r.misfit),
             rank=2,
             is_shown=has_misfit,
         ),
@@ -56,7 +54,7 @@ def doctor_columns(images: int = 0, has_accuracy: bool = True, has_misfit: bool 
     )
 
 
-def doctor_sheet(record: DoctorRecord, columns: str | None = None) -> Sheet:
+def doctor_sheet(record: DoctorRecord) -> Sheet:
     """Lay out the variations, the most harmful first."""
     rows = record.variations
     known = doctor_columns(
@@ -66,7 +64,7 @@ def doctor_sheet(record: DoctorRecord, columns: str | None = None) -> Sheet:
     )
     return Sheet(
         title=headline(record.run, record.images),
-        columns=choose_columns(known, columns),
+        columns=known,
         rows=rows,
         facts=tuple(_facts(record)),
         is_dim=lambda row: not row.affected,

@@ -38,5 +38,5 @@ def save_report(record: PredictRecord, stage: Path, pictures: "Sequence[Tensor]"
     if pictures:
         save_figure(draw_worst(record, pictures), stage / WORST)
     for table in tables_of(record.truth):
-        write_text(stage / f"{table}.csv", render_csv(predict_sheet(record, None, table)))
+        write_text(stage / f"{table}.csv", render_csv(predict_sheet(record, table)))
     write_text(stage / REPORT, render_json(record.to_dict()))

@@ -1,7 +1,7 @@
 """The options of `modelscope predict`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from modelscope_cli.errors import UsageError
+from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell.numbers import real
 
 TOP = 5
@@ -150,5 +151,11 @@ def refuse_idle(given: ScoreOptions, against: TruthOptions, top: int, hook: Sequ
         raise UsageError(f"'{option}' and '--doctor' exclude each other", f"leave out {option}")
 
 
-SCORES = ScoreOptions()
-TRUTH = TruthOptions()
+@dataclass(frozen=True, slots=True)
+class PredictOutputOptions(groups.OutputOptions):
+    """How the result is shown; `--top` is how many classes an image has here."""
+
+    top: None = field(init=False, default=None)
+
+
+SCORES, TRUTH, OUTPUT = ScoreOptions(), TruthOptions(), PredictOutputOptions()

@@ -8,7 +8,7 @@ from modelscope_cli.records.doctor import DoctorRecord
 from modelscope_cli.records.predict import Guess, PredictRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import hook_facts, report_facts
-from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+from modelscope_cli.report.sheet import Column, Sheet, figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ def predict_columns(record: PredictRecord | None = None) -> tuple[Column, ...]:
         Column("label", "label", lambda r: r.guess.label, is_number=False, rank=0),
         Column("score", "score", lambda r: r.guess.score, lambda r: numbers.percent(r.guess.score), rank=0),
         Column("on", "on", lambda r: r.is_on, lambda r: "on" if r.is_on else "", False, 0, has_threshold),
-        Column("logit", "logit", lambda r: r.guess.logit, _logit, True, 1, output != "boxes"),
+        figure("logit", "logit", lambda r: r.guess.logit, rank=1, is_shown=output != "boxes"),
         Column("head", "head", lambda r: r.head, _head, False, 0, output in (None, "heads")),
         Column("share", "of the image", lambda r: r.guess.share, _share, True, 0, has_pixels),
         Column("box", "box (x0 y0 x1 y1)", lambda r: _box(r, 2), _box, False, 0, output in (None, "boxes")),
@@ -53,27 +53,21 @@ def _share(row: _Row) -> str:
     return "" if row.guess.share is None else numbers.percent(row.guess.share)
 
 
-def _logit(row: _Row) -> str:
-    return "" if row.guess.logit is None else numbers.number(row.guess.logit)
-
-
 def _box(row: _Row, n_decimals: int = 0) -> str:
     return " ".join(f"{side:.{n_decimals}f}" for side in row.guess.box or ())
 
 
-def predict_sheet(
-    record: PredictRecord | DoctorRecord, columns: str | None = None, table: str | None = None
-) -> Sheet:
+def predict_sheet(record: PredictRecord | DoctorRecord, table: str | None = None) -> Sheet:
     """Lay out the guesses, image by image, likeliest first; or what the doctor found, or one `table` of a truth."""
     if isinstance(record, DoctorRecord):
-        return doctor_sheet(record, columns)
+        return doctor_sheet(record)
     if record.truth is not None:
         facts = (*_facts(record), *report_facts(record.out_dir, record.files))
-        return truth_sheet(record.run, record.truth, facts, columns, table)
+        return truth_sheet(record.run, record.truth, facts, table)
     threshold = record.threshold
     return Sheet(
         title=_title(record),
-        columns=choose_columns(predict_columns(record), columns),
+        columns=predict_columns(record),
         rows=tuple(
             _Row(
                 prediction.image,
@@ -86,6 +80,7 @@ def predict_sheet(
             for rank, guess in enumerate(prediction.top, 1)
         ),
         facts=tuple(_facts(record)),
+        is_tree=True,
         is_dim=lambda row: (row.rank > 1 and row.guess.box is None) if row.is_on is None else not row.is_on,
     )
 

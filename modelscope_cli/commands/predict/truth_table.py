@@ -9,7 +9,7 @@ from modelscope_cli.records.run import Run
 from modelscope_cli.records.truth import BINS, ClassQuality, Mistake, TruthReport
 from modelscope_cli.report import numbers
 from modelscope_cli.report.headline import headline
-from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+from modelscope_cli.report.sheet import Column, Sheet
 
 MEASURES = "measures"
 Facts = tuple[tuple[str, str], ...]
@@ -94,9 +94,7 @@ def truth_columns(table: str | None, kind: str = "classes") -> tuple[Column, ...
     return _columns(kind)[table or MEASURES]
 
 
-def truth_sheet(
-    run: Run, report: TruthReport, facts: Facts, columns: str | None = None, table: str | None = None
-) -> Sheet:
+def truth_sheet(run: Run, report: TruthReport, facts: Facts, table: str | None = None) -> Sheet:
     """Lay out one of the tables. `facts`: what else is told.
 
     Raises:
@@ -110,7 +108,7 @@ def truth_sheet(
     rows = tables[table]
     return Sheet(
         title=headline(run, report.images),
-        columns=choose_columns(truth_columns(table, report.kind), columns),
+        columns=truth_columns(table, report.kind),
         rows=rows,
         facts=(*_facts(report, table, len(rows)), *facts),
         is_dim=lambda row: isinstance(row, ClassQuality) and not row.n + row.predicted,

@@ -63,12 +63,11 @@ def prune(
       modelscope prune resnet18 demo/harbour.jpg --weights none --layer conv --by-channel --method l2
     """
     from modelscope_cli.commands.prune.table import prune_columns, prune_sheet
-    from modelscope_cli.report.sheet import choose_columns
 
     where = output.begin()
     named, images = model.take("prune", first, images)
     asked = model.request(named), inputs.request(images, model.seed)
-    choose_columns(prune_columns(table), output.columns)
+    where.view.check(prune_columns(table))
     cut.check(model.seed, bool(images))
     record = ms.prune(
         *asked,
@@ -84,4 +83,4 @@ def prune(
         force=output.force,
         progress=PROGRESS,
     )
-    emit(where, prune_sheet(record, table, output.columns), record.to_dict())
+    emit(where, prune_sheet(record, table), record.to_dict())

@@ -4,7 +4,7 @@ from modelscope_cli.records.prune import Drift, PrunedLayer, PruneRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import hook_facts, report_facts
 from modelscope_cli.report.headline import headline
-from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+from modelscope_cli.report.sheet import Column, Sheet, figure
 
 
 def weight_label(row: PrunedLayer) -> str:
@@ -30,25 +30,22 @@ def _drift_columns(output: str) -> tuple[Column, ...]:
             rank=0,
             is_shown=has_predictions,
         ),
-        Column(
+        figure(
             "kl_divergence",
             "KL (nats)",
             lambda r: r.kl_divergence,
-            lambda r: numbers.number(r.kl_divergence),
             is_shown=has_divergence,
         ),
-        Column(
+        figure(
             "max_logit_change",
             f"max |{unit} change|",
             lambda r: r.max_logit_change,
-            lambda r: numbers.number(r.max_logit_change),
             rank=1,
         ),
-        Column(
+        figure(
             "cosine_similarity",
             "cosine similarity",
             lambda r: r.cosine_similarity,
-            lambda r: numbers.number(r.cosine_similarity),
             rank=0,
             is_shown=output == "vectors",
         ),
@@ -57,7 +54,7 @@ def _drift_columns(output: str) -> tuple[Column, ...]:
 
 LAYER_COLUMNS = (
     Column("name", "layer", weight_label, is_number=False, rank=0),
-    Column("type", "type", lambda r: r.type, is_number=False, rank=3),
+    Column("type", "type", lambda r: r.type, is_number=False, rank=0),
     Column("shape", "shape", lambda r: numbers.shape(r.shape), is_number=False, rank=2),
     Column("numel", "weights", lambda r: r.numel, lambda r: numbers.count(r.numel), rank=1),
     Column("zeros", "zeros", lambda r: r.zeros, lambda r: numbers.count(r.zeros), rank=1),
@@ -71,15 +68,16 @@ def prune_columns(table: str, output: str = "classes") -> tuple[Column, ...]:
     return LAYER_COLUMNS if table == "layers" else _drift_columns(output)
 
 
-def prune_sheet(record: PruneRecord, table: str = "drift", columns: str | None = None) -> Sheet:
+def prune_sheet(record: PruneRecord, table: str = "drift") -> Sheet:
     """Lay out one of the tables: the drift in rising amounts, or the layers in the order of the model."""
     rows: tuple[Drift | PrunedLayer, ...] = record.layers if table == "layers" else record.sweep
     return Sheet(
         title=headline(record.run, record.images),
-        columns=choose_columns(prune_columns(table, record.output), columns),
+        columns=prune_columns(table, record.output),
         rows=rows,
         facts=tuple(_facts(record)),
         is_dim=lambda row: isinstance(row, PrunedLayer) and row.zeros == row.zeros_before,
+        is_by_layer=table == "layers",
         is_bad=lambda row: isinstance(row, Drift) and row.agreement is not None and row.agreement < 1,
     )
 

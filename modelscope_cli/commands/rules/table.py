@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from modelscope_cli.records.check import RuleInfo, RuleList
-from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+from modelscope_cli.report.sheet import Column, Sheet
 
 # What the table of a single rule holds; the rest stands below it in full.
 _SHORT = ("code", "name", "severity", "threshold")
@@ -31,18 +31,17 @@ COLUMNS = (
 )
 
 
-def rules_sheet(listed: RuleList, columns: str | None = None) -> Sheet:
+def rules_sheet(listed: RuleList) -> Sheet:
     """List the rules; below a single one stands all that is known of it."""
-    chosen = choose_columns(COLUMNS, columns)
     if len(listed.rules) == 1:
         (rule,) = listed.rules
-        if columns is None:
-            chosen = tuple(replace(column, is_shown=column.key in _SHORT) for column in chosen)
-        return Sheet(f"{rule.code} {rule.name}", chosen, listed.rules, _explained(rule))
+        short = tuple(replace(column, is_shown=column.key in _SHORT) for column in COLUMNS)
+        return Sheet(f"{rule.code} {rule.name}", short, listed.rules, _explained(rule))
     return Sheet(
         title=f"{len(listed.rules)} rules: MS0 to MS6 of check, MS7 of watch and train",
-        columns=chosen,
+        columns=COLUMNS,
         rows=listed.rules,
+        is_catalogue=True,
         facts=(
             ("threshold", "check --set CODE=threshold changes one; a budget is yours to set"),
             ("one rule", "modelscope rules MS202 explains it"),

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.records.stats import AttentionStats
 from modelscope_cli.report import numbers
-from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+from modelscope_cli.report.sheet import Column, Sheet, figure
 
 
 def _label(row: AttentionStats) -> str:
@@ -18,18 +18,16 @@ def _share(row: AttentionStats) -> float | None:
 
 COLUMNS = (
     Column("name", "layer", _label, is_number=False, rank=0),
-    Column("type", "type", lambda r: r.type, is_number=False, rank=7),
+    Column("type", "type", lambda r: r.type, is_number=False, rank=0),
     Column("head", "head", lambda r: r.head, rank=0),
     Column("windows", "windows", lambda r: r.windows, rank=6),
     Column("queries", "queries", lambda r: r.queries, rank=5),
     Column("keys", "keys", lambda r: r.keys, rank=4),
-    Column("entropy", "entropy", lambda r: r.entropy, lambda r: numbers.number(r.entropy), rank=0),
-    Column("ceiling", "log(keys)", lambda r: r.ceiling, lambda r: numbers.number(r.ceiling), rank=3),
+    figure("entropy", "entropy", lambda r: r.entropy, rank=0),
+    figure("ceiling", "log(keys)", lambda r: r.ceiling, rank=3),
     Column("share", "of it", _share, lambda r: numbers.percent(_share(r)), rank=1),
-    Column("entropy_min", "lowest", lambda r: r.entropy_min, lambda r: numbers.number(r.entropy_min), rank=2),
-    Column(
-        "entropy_max", "highest", lambda r: r.entropy_max, lambda r: numbers.number(r.entropy_max), rank=2
-    ),
+    figure("entropy_min", "lowest", lambda r: r.entropy_min, rank=2),
+    figure("entropy_max", "highest", lambda r: r.entropy_max, rank=2),
 )
 
 _FACTS = (
@@ -38,9 +36,9 @@ _FACTS = (
 )
 
 
-def attention_sheet(title: str, rows: Sequence[AttentionStats], columns: str | None = None) -> Sheet:
+def attention_sheet(title: str, rows: Sequence[AttentionStats]) -> Sheet:
     """Lay out how widely each head looks, in execution order."""
-    return Sheet(title, choose_columns(COLUMNS, columns), tuple(rows), _FACTS)
+    return Sheet(title, COLUMNS, tuple(rows), _FACTS, is_by_layer=True)
 
 
 def narrowest_head(rows: Sequence[AttentionStats]) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from modelscope_cli.records.naming import index_ranges, label_of
 from modelscope_cli.records.stats import ActivationStats
 from modelscope_cli.report import numbers
-from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+from modelscope_cli.report.sheet import Column, Sheet
 
 _N_BINS = 16
 
@@ -27,13 +27,13 @@ def _spread(row: ActivationStats) -> str:
 
 COLUMNS = (
     Column("name", "layer", _label, is_number=False, rank=0),
-    Column("type", "type", lambda r: r.type, is_number=False, rank=3),
+    Column("type", "type", lambda r: r.type, is_number=False, rank=0),
     Column("channels", "channels", lambda r: r.channels, rank=2),
     Column("dead", "dead", lambda r: r.dead_channels, lambda r: f"{r.dead_channels or ''}", rank=0),
     Column(
         "inherited", "inherited", lambda r: r.dead_inherited, lambda r: f"{r.dead_inherited or ''}", rank=2
     ),
-    Column("zero", "zero", lambda r: r.zero_fraction, lambda r: numbers.percent(r.zero_fraction), rank=1),
+    Column("zero", "zero", lambda r: r.zero_fraction, lambda r: numbers.percent(r.zero_fraction), rank=0),
     Column("zeros", "zeros 0..100 %", lambda r: ",".join(f"{s:.4g}" for s in _shares(r)), _spread, False, 1),
     Column(
         "which",
@@ -52,14 +52,12 @@ _FACTS = (
 )
 
 
-def channels_sheet(
-    title: str, rows: Sequence[ActivationStats], images: int, columns: str | None = None
-) -> Sheet:
+def channels_sheet(title: str, rows: Sequence[ActivationStats], images: int) -> Sheet:
     """Lay out the channels of every output that has some, in execution order."""
     shown = tuple(row for row in rows if row.channels and row.dead_channels is not None)
     facts = (*_FACTS, dead_fact(rows, images))
-    chosen = choose_columns(COLUMNS, columns)
-    return Sheet(title, chosen, shown, facts, is_bad=lambda row: bool(row.dead_channels))
+    chosen = COLUMNS
+    return Sheet(title, chosen, shown, facts, is_bad=lambda row: bool(row.dead_channels), is_by_layer=True)
 
 
 def dead_fact(rows: Sequence[ActivationStats], images: int) -> tuple[str, str]:

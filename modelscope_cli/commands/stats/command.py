@@ -96,7 +96,7 @@ def stats(
     asked = model.request(named), inputs.request(images, model.seed)
     if table == Table.batch_norm:
         check_drift(mode == opt.Mode.train)
-    columns = columns_of(table, output.columns)
+    columns = columns_of(table, where.view)
     record = ms.stats(
         *asked,
         **said(layers),
@@ -113,4 +113,4 @@ def stats(
         force=output.force,
         progress=PROGRESS,
     )
-    emit(where, stats_sheet(record, output.columns, table), record.to_dict())
+    emit(where, stats_sheet(record, table, columns or ()), record.to_dict())

@@ -19,7 +19,7 @@ _TITLES = {"layers": "Layers", "batch-norm": "Batch norm", "attention": "Attenti
 def sections(record: StatsRecord, pictures: Pictures) -> list[Section]:
     """Return what deserves a look, every table that has rows, and the pictures of correlations."""
     tables = {
-        table: stats_sheet(record, None, table)
+        table: stats_sheet(record, table)
         for table, rows in (
             ("layers", record.layers),
             ("batch-norm", record.batch_norm),

@@ -1,5 +1,6 @@
 """The columns of `stats`."""
 
+import re
 from collections.abc import Sequence
 
 from modelscope_cli.commands.stats.attention_table import COLUMNS as ATTENTION_COLUMNS
@@ -14,54 +15,52 @@ from modelscope_cli.report.batch_norm_table import batch_norm_sheet, worst_drift
 from modelscope_cli.report.facts import certificate_facts, hook_facts, not_called_facts
 from modelscope_cli.report.headline import headline
 from modelscope_cli.report.input_facts import input_facts
-from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+from modelscope_cli.report.sheet import Column, Sheet, counter, figure
+from modelscope_cli.report.view import View
 
 _TABLES = {"batch-norm": BATCH_NORM_COLUMNS, "attention": ATTENTION_COLUMNS, "channels": CHANNEL_COLUMNS}
 # What has to be computed for a table beside what it has a pass of its own for.
 _NEEDED = {"channels": ("zero", "dead", "channel_zeros")}
 
 
-def columns_of(table: str, wanted: str | None) -> tuple[str, ...] | None:
-    """Return the keys of the columns that were listed; None for all of them.
+def columns_of(table: str, view: View) -> tuple[str, ...] | None:
+    """Return the keys of the columns that were listed, and that by which is sorted; None for all of them.
 
     Raises:
         UsageError: an unknown column (exit 2).
     """
     if table in _TABLES:
-        choose_columns(_TABLES[table], wanted)
+        view.check(_TABLES[table])
         return _NEEDED.get(table, ())
-    if wanted is None:
-        return None
-    every = stats_columns(True, True, True, _named(wanted) or ("p50",))  # for who asks what there is
-    return tuple(column.key for column in choose_columns(every, wanted))
+    named = quantiles_in(re.split("[,:]", f"{view.columns or ''},{view.sort or ''}".lower()))
+    chosen = view.check(stats_columns(True, True, True, named or ("p50",)))  # for who asks what there is
+    is_asked = view.columns is not None or named
+    return tuple(column.key for column in chosen) if is_asked else None
 
 
-def stats_sheet(record: StatsRecord, columns: str | None = None, table: str = "layers") -> Sheet:
+def stats_sheet(record: StatsRecord, table: str = "layers", wanted: Sequence[str] = ()) -> Sheet:
     """Lay out the statistics, one row per output of each call in execution order; or another table."""
     title = headline(record.run, record.images, "train mode" if record.mode == "train" else "")
     if table == "batch-norm":
-        return batch_norm_sheet(title, record.batch_norm, columns)
+        return batch_norm_sheet(title, record.batch_norm)
     if table == "attention":
-        return attention_sheet(title, record.attention, columns)
+        return attention_sheet(title, record.attention)
     if table == "channels":
-        return channels_sheet(title, record.layers, record.images, columns)
+        return channels_sheet(title, record.layers, record.images)
     rows = record.layers
     has_non_finite = any(row.nan_count or row.inf_count for row in rows)
     has_dead = any(row.dead_channels for row in rows)
     quantiles = tuple(next((row.quantiles for row in rows if row.quantiles), ()))
     has_correlation = any(row.correlation for row in rows)
-    every = stats_columns(has_non_finite, has_dead, has_correlation, quantiles or _named(columns))
+    every = stats_columns(has_non_finite, has_dead, has_correlation, quantiles or quantiles_in(wanted))
     return Sheet(
         title=title,
-        columns=choose_columns(every, columns),
+        columns=every,
         rows=rows,
         facts=_facts(record),
-        is_bad=lambda row: bool(row.nan_count or row.inf_count or row.problem),
+        is_bad=_deserves_a_look,
+        is_by_layer=True,
     )
-
-
-def _named(columns: str | None) -> tuple[str, ...]:
-    return quantiles_in(part.strip().lower() for part in (columns or "").split(","))
 
 
 def stats_columns(
@@ -70,28 +69,37 @@ def stats_columns(
     """All columns of `stats`, with these quantiles; those with nothing to tell are left out of a person's table."""
     return (
         Column("name", "layer", _label, is_number=False, rank=0),
-        Column("type", "type", lambda r: r.type, is_number=False, rank=7),
-        Column("shape", "shape", lambda r: numbers.shape(r.shape), is_number=False, rank=9),
-        Column("mean", "mean", lambda r: r.mean, lambda r: r.problem or numbers.number(r.mean), rank=0),
-        Column("std", "std", lambda r: r.std, lambda r: numbers.number(r.std), rank=0),
-        Column("mad", "mad", lambda r: r.mad, lambda r: numbers.number(r.mad), rank=11),
-        Column("min", "min", lambda r: r.min, lambda r: numbers.number(r.min), rank=4),
-        Column("max", "max", lambda r: r.max, lambda r: numbers.number(r.max), rank=3),
-        Column("rms", "rms", lambda r: r.rms, lambda r: numbers.number(r.rms), rank=10),
+        Column("type", "type", lambda r: r.type, is_number=False, rank=0),
+        Column("shape", "shape", lambda r: numbers.shape(r.shape), is_number=False, rank=8),
+        figure("mean", "mean", lambda r: r.mean, rank=2, text=lambda r: r.problem or ""),
+        figure("std", "std", lambda r: r.std, rank=1),
+        figure("mad", "mad", lambda r: r.mad, rank=11),
+        figure("min", "min", lambda r: r.min, rank=5),
+        figure("max", "max", lambda r: r.max, rank=4),
+        figure("rms", "rms", lambda r: r.rms, rank=10),
         *map(_quantile, quantiles),
-        Column("zero", "zero", lambda r: r.zero_fraction, lambda r: numbers.percent(r.zero_fraction), rank=5),
+        Column(
+            "zero",
+            "zero",
+            lambda r: r.zero_fraction,
+            lambda r: numbers.percent(r.zero_fraction),
+            rank=0,
+            is_bad=lambda r: r.zero_fraction == 1,
+        ),
         Column(
             "near_zero",
             "near 0",
             lambda r: r.near_zero_fraction,
             lambda r: numbers.percent(r.near_zero_fraction),
-            rank=8,
+            rank=7,
         ),
-        Column("nan", "NaN", lambda r: r.nan_count, rank=0, is_shown=has_non_finite),
-        Column("inf", "inf", lambda r: r.inf_count, rank=0, is_shown=has_non_finite),
-        Column("dead", "dead", lambda r: r.dead_channels, _dead, rank=2, is_shown=has_dead),
-        Column("histogram", "histogram", _counts, _bars, is_number=False, rank=1),
-        Column("correlation", "corr", _correlation, _corr_text, rank=2, is_shown=has_correlation),
+        counter("nan", "NaN", lambda r: r.nan_count, is_shown=has_non_finite),
+        counter("inf", "inf", lambda r: r.inf_count, is_shown=has_non_finite),
+        Column(
+            "dead", "dead", lambda r: r.dead_channels, _dead, rank=1, is_shown=has_dead, is_bad=_is_half_dead
+        ),
+        Column("histogram", "histogram", _counts, _bars, is_number=False, rank=6),
+        figure("correlation", "corr", _correlation, rank=2, is_shown=has_correlation),
         Column("numel", "numel", lambda r: r.numel, is_shown=False),
         Column("dtype", "dtype", lambda r: r.dtype, is_number=False, is_shown=False),
         Column("order", "order", lambda r: r.order, is_shown=False),
@@ -99,11 +107,17 @@ def stats_columns(
     )
 
 
-def _quantile(key: str) -> Column:
-    def value(row: ActivationStats) -> float | None:
-        return (row.quantiles or {}).get(key)
+def _deserves_a_look(row: ActivationStats) -> bool:
+    is_odd = row.nan_count or row.inf_count or row.problem or row.zero_fraction == 1
+    return bool(is_odd) or _is_half_dead(row)
 
-    return Column(key, key, value, lambda row: numbers.number(value(row)), rank=1)
+
+def _is_half_dead(row: ActivationStats) -> bool:
+    return bool(row.dead_channels) and 2 * (row.dead_channels or 0) >= (row.channels or 0)
+
+
+def _quantile(key: str) -> Column:
+    return figure(key, key, lambda row: (row.quantiles or {}).get(key), rank=1)
 
 
 def _label(row: ActivationStats) -> str:
@@ -124,10 +138,6 @@ def _bars(row: ActivationStats) -> str:
 
 def _correlation(row: ActivationStats) -> float | None:
     return row.correlation.mean_abs if row.correlation else None
-
-
-def _corr_text(row: ActivationStats) -> str:
-    return numbers.number(_correlation(row))
 
 
 def _facts(record: StatsRecord) -> tuple[tuple[str, str], ...]:

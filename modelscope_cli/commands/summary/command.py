@@ -62,7 +62,6 @@ def summary(
       modelscope summary demo/tiny_resnet.py:TinyResNet --input-shape 1,3,96,96
     """
     from modelscope_cli.commands.summary.table import summary_columns, summary_sheet
-    from modelscope_cli.report.sheet import choose_columns
 
     where = output.begin()
     model, _ = take_model("summary", first, (), built.model, is_model=lambda _: True)
@@ -77,7 +76,7 @@ def summary(
         seed=built.seed,
     ).request(model)
     given = groups.InputOptions(input_shape=built.input_shape, input=built.input, batch=built.batch)
-    choose_columns(summary_columns(), output.columns)
+    where.view.check(summary_columns())
     raised = None
     try:
         record = ms.summary(
@@ -92,6 +91,6 @@ def summary(
         if error.record is None:
             raise
         record, raised = error.record, error
-    emit(where, summary_sheet(record, output.columns), record.to_dict())
+    emit(where, summary_sheet(record), record.to_dict())
     if raised is not None:  # the layers up to the one that did are shown all the same
         raise raised

@@ -1,22 +1,24 @@
 """The columns of `summary`."""
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 
-from modelscope_cli.records.naming import label_of, some
+from modelscope_cli.records.naming import counted, label_of, some
 from modelscope_cli.records.summary import INSIDE, LayerShape, SummaryRecord
 from modelscope_cli.report import numbers
-from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+from modelscope_cli.report.sheet import Column, Sheet
 
 
-def summary_sheet(record: SummaryRecord, columns: str | None = None) -> Sheet:
+def summary_sheet(record: SummaryRecord) -> Sheet:
     """Lay out a summary: a tree of layers, then the totals."""
     # Of a forward that raised: the layers up to the one that did.
     rows = record.layers if record.failed is None else tuple(row for row in record.layers if row.executed)
     return Sheet(
         title=_title(record),
-        columns=choose_columns(summary_columns(rows, record.totals.params), columns),
+        columns=summary_columns(rows, record.totals.params),
         rows=rows,
         facts=_facts(record),
+        is_by_layer=True,
+        is_tree=True,
         is_dim=lambda row: not row.executed and row.note != INSIDE,
         is_bad=lambda row: record.failed is not None and label_of(row) == record.failed,
     )
@@ -24,24 +26,21 @@ def summary_sheet(record: SummaryRecord, columns: str | None = None) -> Sheet:
 
 def summary_columns(rows: Sequence[LayerShape] = (), total_params: int = 0) -> tuple[Column, ...]:
     """All columns of `summary` for a tree of `rows`; shares are of `total_params`."""
-    shown = {row.name for row in rows}
-
-    def tree(row: LayerShape) -> str:
-        return _in_tree(row, shown)
+    tree = _tree(rows)
 
     def share(row: LayerShape) -> float | None:
         return row.params / total_params if total_params and row.call == 0 else None
 
     return (
-        Column("name", "layer", label_of, tree, is_number=False, rank=0),
-        Column("type", "type", lambda r: r.type, is_number=False, rank=3),
-        Column("kernel", "kernel", lambda r: _kernel(r) or None, _kernel, rank=6),
-        Column("input", "input", lambda r: _all(r.input_shapes), _input, is_number=False, rank=5),
+        Column("name", "layer", label_of, lambda r: tree[r.name, r.call], is_number=False, rank=0),
+        Column("type", "type", lambda r: r.type, is_number=False, rank=0),
+        Column("kernel", "kernel", lambda r: _kernel(r) or None, _kernel, rank=4),
+        Column("input", "input", lambda r: _all(r.input_shapes), _input, is_number=False, rank=3),
         Column("output", "output", lambda r: _all(r.output_shapes), _output, is_number=False, rank=0),
         Column("params", "params", lambda r: r.params, _params, rank=0),
-        Column("share", "share", share, lambda r: numbers.percent(share(r)) if r.params else "", rank=4),
+        Column("share", "share", share, lambda r: numbers.percent(share(r)) if r.params else "", rank=5),
         Column("macs", "MACs", lambda r: r.macs, lambda r: numbers.short(r.macs) if r.macs else "", rank=1),
-        Column("memory", "output memory", lambda r: r.output_bytes, _memory, rank=2),
+        Column("memory", "output memory", lambda r: r.output_bytes, _memory, rank=6),
         Column("order", "order", lambda r: r.order, is_shown=False),
         Column("depth", "depth", lambda r: r.depth, is_shown=False),
         Column("trainable", "trainable", lambda r: r.trainable_params, is_shown=False),
@@ -49,13 +48,21 @@ def summary_columns(rows: Sequence[LayerShape] = (), total_params: int = 0) -> t
     )
 
 
-def _in_tree(row: LayerShape, shown: Set[str]) -> str:
-    """Return `conv1`, indented, below the `layer1.0` it is in; the whole name where nothing it is in is shown."""
-    parts = row.name.split(".") if row.name else []
-    above = [name for n in range(len(parts)) if (name := ".".join(parts[:n])) in shown]
-    name = row.name.removeprefix(f"{above[-1]}.") if above else row.name
-    call = f"#{row.call}" if row.calls > 1 else ""
-    return "  " * len(above) + (name or row.type) + call
+def _tree(rows: Sequence[LayerShape]) -> dict[tuple[str, int], str]:
+    """Return what stands in the first column for each call: `conv1`, indented, below the `layer1.0` it is in.
+
+    What is called from outside of the layer it is in has its whole name.
+    """
+    texts = {}
+    around: list[str] = []
+    for row in rows:
+        while around and not row.name.startswith(f"{around[-1]}.".removeprefix(".")):
+            around.pop()
+        name = row.name.removeprefix(f"{around[-1]}.") if around else row.name
+        call = f"#{row.call}" if row.call else ""
+        texts[row.name, row.call] = "  " * len(around) + (name or row.type) + call
+        around.append(row.name)
+    return texts
 
 
 def _kernel(row: LayerShape) -> str:
@@ -108,6 +115,10 @@ def _facts(record: SummaryRecord) -> tuple[tuple[str, str], ...]:
         ),
         ("layers", f"{totals.layers} layers, {totals.calls} calls"),
     ]
+    again = [row for row in record.layers if row.call]
+    if again:
+        once = f"{counted(len({row.name for row in again}), 'layer')} called more than once"
+        facts.append(("#1", f"the second call of the same layer, #2 the third; {once}"))
     by_reason: dict[str, list[str]] = {}
     for row in record.layers:
         if not row.executed and row.note != INSIDE:

@@ -64,12 +64,11 @@ def train(
     """  # fmt: skip
     from modelscope_cli.commands.train.table import train_columns, train_sheet
     from modelscope_cli.report.folder import free_folder
-    from modelscope_cli.report.sheet import choose_columns
 
     where = output.begin()
     model, data = given.take("train", learner.model)
     request = learner.request(model)
-    choose_columns(train_columns(bool(how.vary)), output.columns)
+    where.view.check(train_columns(bool(how.vary)))
     record = ms.train(
         request,
         data,
@@ -81,5 +80,5 @@ def train(
         force=output.force,
         progress=PROGRESS,
     )
-    emit(where, train_sheet(record, output.columns), record.to_dict())
+    emit(where, train_sheet(record), record.to_dict())
     return int(is_failed(record.findings, fail_on))

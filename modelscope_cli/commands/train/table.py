@@ -8,7 +8,7 @@ from modelscope_cli.records.train import Training, TrainRecord
 from modelscope_cli.records.watch import SOUND, UNKNOWN, WatchedLayer
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import report_facts
-from modelscope_cli.report.sheet import Column, Sheet, Value, choose_columns
+from modelscope_cli.report.sheet import Column, Sheet, Value, figure
 from modelscope_cli.report.training_story import story
 
 
@@ -18,7 +18,7 @@ def _end(row: WatchedLayer, key: str, end: int) -> float | None:
 
 
 def _number(key: str, title: str, value: Callable[[Any], float | None], rank: int) -> Column:
-    return Column(key, title, value, lambda row: numbers.number(value(row)), rank=rank)
+    return figure(key, title, value, rank=rank)
 
 
 def _share(key: str, title: str, value: Callable[[Any], float | None], rank: int) -> Column:
@@ -27,15 +27,15 @@ def _share(key: str, title: str, value: Callable[[Any], float | None], rank: int
 
 LAYER_COLUMNS = (
     Column("name", "layer", label_of, is_number=False, rank=0),
-    Column("type", "type", lambda r: r.type, is_number=False, rank=4),
-    _number("mean_first", "mean at 0", lambda r: _end(r, "mean", 0), 2),
-    _number("mean_last", "mean", lambda r: _end(r, "mean", -1), 1),
+    Column("type", "type", lambda r: r.type, is_number=False, rank=0),
+    _number("mean_first", "mean at 0", lambda r: _end(r, "mean", 0), 4),
+    _number("mean_last", "mean", lambda r: _end(r, "mean", -1), 3),
     _number("std_first", "std at 0", lambda r: _end(r, "std", 0), 2),
-    _number("std_last", "std", lambda r: _end(r, "std", -1), 0),
-    _share("zero", "zero", lambda r: _end(r, "zero_fraction", -1), 1),
-    _share("near_zero", "near 0", lambda r: _end(r, "near_zero_fraction", -1), 3),
+    _number("std_last", "std", lambda r: _end(r, "std", -1), 1),
+    _share("zero", "zero", lambda r: _end(r, "zero_fraction", -1), 0),
+    _share("near_zero", "near 0", lambda r: _end(r, "near_zero_fraction", -1), 6),
     _share("dead", "dead", lambda r: _end(r, "dead_fraction", -1), 0),
-    _number("grad_norm_first", "|grad| at 0", lambda r: _end(r, "grad_norm", 0), 3),
+    _number("grad_norm_first", "|grad| at 0", lambda r: _end(r, "grad_norm", 0), 5),
     _number("grad_norm_last", "|grad|", lambda r: _end(r, "grad_norm", -1), 2),
 )
 
@@ -91,16 +91,17 @@ def train_columns(is_study: bool) -> tuple[Column, ...]:
     return VARIANT_COLUMNS if is_study else LAYER_COLUMNS
 
 
-def train_sheet(record: TrainRecord, columns: str | None = None) -> Sheet:
+def train_sheet(record: TrainRecord) -> Sheet:
     """Lay out the variants of a study, or the layers of a single training in execution order."""
     rows: tuple[Training, ...] | tuple[WatchedLayer, ...]
     rows = record.trainings if record.is_study else record.trainings[0].layers
     bad = {finding.layer for finding in record.findings}
     return Sheet(
         title=_title(record),
-        columns=choose_columns(train_columns(record.is_study), columns),
+        columns=train_columns(record.is_study),
         rows=rows,
         facts=tuple(_facts(record)),
+        is_by_layer=not record.is_study,
         is_bad=lambda row: bool(row.findings) if isinstance(row, Training) else label_of(row) in bad,
     )
 

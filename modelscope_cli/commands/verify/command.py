@@ -43,10 +43,9 @@ def verify(
       modelscope verify activations/report.json --json
     """
     from modelscope_cli.commands.verify.table import verify_columns, verify_sheet
-    from modelscope_cli.report.sheet import choose_columns
 
     where = output.begin()
-    choose_columns(verify_columns(), output.columns)
+    where.view.check(verify_columns())
     record = ms.verify(result, sample=sample, seed=seed, progress=PROGRESS)
-    emit(where, verify_sheet(record, output.columns), record.to_dict())
+    emit(where, verify_sheet(record), record.to_dict())
     return 0 if record.passed else NOT_PASSED

@@ -3,7 +3,7 @@
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.verify import VerifiedBlock, VerifyRecord
 from modelscope_cli.report import numbers
-from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+from modelscope_cli.report.sheet import Column, Sheet
 
 
 def verify_columns() -> tuple[Column, ...]:
@@ -18,11 +18,11 @@ def verify_columns() -> tuple[Column, ...]:
     )
 
 
-def verify_sheet(record: VerifyRecord, columns: str | None = None) -> Sheet:
+def verify_sheet(record: VerifyRecord) -> Sheet:
     """Lay out what was computed again, one row a block and phase."""
     return Sheet(
         title=f"{record.result} ({record.of})",
-        columns=choose_columns(verify_columns(), columns),
+        columns=verify_columns(),
         rows=record.blocks,
         facts=_facts(record),
         is_bad=lambda row: not row.passed,

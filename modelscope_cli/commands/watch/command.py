@@ -16,6 +16,8 @@ from modelscope_cli.shell.groups import spread
 from modelscope_cli.shell.output import emit
 from modelscope_cli.shell.verdict import FailOnOpt, is_failed
 
+_MISUSED = 2  # with which argparse, and Click, end a script that does not know an option
+
 
 class _Telling:
     """The console, with the live line."""
@@ -65,6 +67,7 @@ def watch(
 
       modelscope watch --layer relu --steps 20 --every 1 demo/train.py
     """
+    from modelscope_cli.commands.watch.misplaced import what_was_meant
     from modelscope_cli.commands.watch.table import check_columns, watch_sheet
     from modelscope_cli.ranks import find_ranks
     from modelscope_cli.records.watch import UNKNOWN
@@ -75,7 +78,7 @@ def watch(
         message = "--strict says what else --fail-on fails on, and --fail-on is missing"
         raise UsageError(message, f"modelscope watch --fail-on error --strict {script or 'train.py'}")
     where = output.begin()
-    check_columns(output.columns)
+    check_columns(where.view)
     ranks = find_ranks()
     name = script or "" if module else Path(script or "").name.removesuffix(".py")
     given = report or folder.out
@@ -95,7 +98,11 @@ def watch(
         )
     if not (ranks.is_first or report):
         return record.exit_code or 0
-    emit(where, watch_sheet(record, output.columns), record.to_dict())
     exit_code = 0 if report else record.exit_code or 0
+    if exit_code == _MISUSED and (meant := what_was_meant(watch, console.settings.argv, arguments or ())):
+        console.warn(f"'{meant[0]}' went to the script: options for modelscope stand before it")
+        console.hint(meant[1])
+    if not record.came_to_nothing or where.is_asked_for:
+        emit(where, watch_sheet(record), record.to_dict())
     is_unknown = strict and fail_on is not None and record.verdict == UNKNOWN
     return exit_code or int(is_unknown or is_failed(record.findings, fail_on))

@@ -14,11 +14,12 @@ from modelscope_cli.records.watch import (
     labelling,
 )
 from modelscope_cli.report.numbers import number, percent, shape
-from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+from modelscope_cli.report.sheet import Column, Sheet, counter, figure
 from modelscope_cli.report.training_story import story
+from modelscope_cli.report.view import View
 
 
-def watch_sheet(record: WatchRecord, columns: str | None = None) -> Sheet:
+def watch_sheet(record: WatchRecord) -> Sheet:
     """Lay out a record.
 
     Raises:
@@ -30,20 +31,21 @@ def watch_sheet(record: WatchRecord, columns: str | None = None) -> Sheet:
     own = f"{record.run.model.class_name}, {record.steps} steps, {record.run.device}"
     return Sheet(
         title=f"{record.run.model.name} ({own})" if record.layers else record.run.model.name,
-        columns=choose_columns(_columns(label, findings, record.layers), columns),
+        columns=_columns(label, findings, record.layers),
         rows=rows,
         facts=(*_folded(len(record.layers) - len(rows)), *_facts(record)),
         is_bad=lambda row: bool(findings.get(label(row))),
+        is_by_layer=True,
     )
 
 
-def check_columns(wanted: str | None) -> None:
+def check_columns(view: View) -> None:
     """Refuse an unknown column before anything runs.
 
     Raises:
         UsageError: names the near ones and lists all (exit 2).
     """
-    choose_columns(_columns(lambda row: row.name, {}, ()), wanted)
+    view.check(_columns(lambda row: row.name, {}, ()))
 
 
 def _by_layer(record: WatchRecord) -> dict[str, list[TrainingFinding]]:
@@ -74,20 +76,20 @@ def _columns(
 
     return (
         Column("name", "layer", label, is_number=False, rank=0),
-        Column("type", "type", lambda row: row.type, is_number=False, rank=6),
-        _figure("mean_first", "mean", "mean", _first, number, rank=4),
-        _figure("mean_last", "mean end", "mean", _last, number, rank=4),
-        _figure("std_first", "std", "std", _first, number, rank=2),
-        _figure("std_last", "std end", "std", _last, number, rank=2),
-        _figure("zero_first", "zero", "zero_fraction", _first, percent, rank=1),
-        _figure("zero_last", "zero end", "zero_fraction", _last, percent, rank=1),
-        _figure("near_zero_last", "near 0", "near_zero_fraction", _last, percent, rank=5),
+        Column("type", "type", lambda row: row.type, is_number=False, rank=0),
+        _figure("mean_first", "mean", "mean", _first, rank=5),
+        _figure("mean_last", "mean end", "mean", _last, rank=4),
+        _figure("std_first", "std", "std", _first, rank=2),
+        _figure("std_last", "std end", "std", _last, rank=1),
+        _portion("zero_first", "zero", "zero_fraction", _first, rank=2),
+        _portion("zero_last", "zero end", "zero_fraction", _last, rank=0),
+        _portion("near_zero_last", "near 0", "near_zero_fraction", _last, rank=6),
         _share("dead_last", "dead", "dead_fraction", layers),
         _share("saturated_last", "saturated", "saturated_fraction", layers),
-        _figure("grad_norm_last", "gradient", "grad_norm", _last, number, rank=3),
-        Column("nan", "NaN", lambda row: sum(row.series.nan_count), is_shown=has_non_finite),
-        Column("inf", "inf", lambda row: sum(row.series.inf_count), is_shown=has_non_finite),
-        Column("findings", "findings", codes, is_number=False, rank=0),
+        _figure("grad_norm_last", "gradient", "grad_norm", _last, rank=3),
+        counter("nan", "NaN", lambda row: sum(row.series.nan_count), is_shown=has_non_finite),
+        counter("inf", "inf", lambda row: sum(row.series.inf_count), is_shown=has_non_finite),
+        Column("findings", "findings", codes, is_number=False, rank=0, is_bad=lambda row: bool(codes(row))),
     )
 
 
@@ -96,15 +98,21 @@ def _figure(
     title: str,
     field: str,
     pick: Callable[[Sequence[Any]], Any],
-    text: Callable[[float | None], str],
     rank: int,
 ) -> Column:
     """Make a column of one value of a series, such as its first."""
+    return figure(key, title, lambda row: pick(getattr(row.series, field)), rank=rank)
+
+
+def _portion(key: str, title: str, field: str, pick: Callable[[Sequence[Any]], Any], rank: int) -> Column:
+    """The same for a share, which deserves a look where it is all."""
 
     def value(row: WatchedLayer) -> float | None:
         return pick(getattr(row.series, field))
 
-    return Column(key, title, value, lambda row: text(value(row)), rank=rank)
+    return Column(
+        key, title, value, lambda row: percent(value(row)), rank=rank, is_bad=lambda row: value(row) == 1
+    )
 
 
 def _share(key: str, title: str, field: str, layers: Sequence[WatchedLayer]) -> Column:
@@ -114,7 +122,7 @@ def _share(key: str, title: str, field: str, layers: Sequence[WatchedLayer]) -> 
         return _last(getattr(row.series, field) or ())
 
     return Column(
-        key, title, value, lambda row: percent(value(row)), rank=2, is_shown=any(map(value, layers))
+        key, title, value, lambda row: percent(value(row)), rank=1, is_shown=any(map(value, layers))
     )
 
 

@@ -54,8 +54,8 @@ def weights(
     where = output.begin()
     check_choice("rank", given.fail_on, FAIL_ON)
     if given.scan:
-        return _scan(file, given.fail_on, where, output.columns)
-    needs_values = check_columns(output.columns, given.depth)
+        return _scan(file, given.fail_on, where)
+    needs_values = check_columns(where.view, given.depth)
     try:
         record = ms.weights(
             file,
@@ -70,7 +70,7 @@ def weights(
         if error.record is not None:
             _tell_of_refused(error, error.record, given.fail_on, where)
         raise
-    emit(where, weights_sheet(record, output.columns, given.depth), record.to_dict())
+    emit(where, weights_sheet(record, given.depth), record.to_dict())
     return FOUND if record.safety is not None and record.safety.fails(given.fail_on) else 0
 
 
@@ -92,13 +92,13 @@ def _tell_of_refused(
         error.exit_code = FOUND
 
 
-def _scan(path: Path, fail_on: str, where: Destination, columns: str | None) -> int:
+def _scan(path: Path, fail_on: str, where: Destination) -> int:
     """Print one row a file; the exit code is that of the worst."""
     from modelscope_cli.report.safety_sheet import check_scan_columns, scan_sheet
 
-    check_scan_columns(columns)
+    check_scan_columns(where.view)
     record = ms.scan(path, fail_on=fail_on, progress=PROGRESS)
-    emit(where, scan_sheet(record, columns), record.to_dict())
+    emit(where, scan_sheet(record), record.to_dict())
     if not record.passed:
         return FOUND
     return UNREADABLE if any(file.errors for file in record.files) else 0

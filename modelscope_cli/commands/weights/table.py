@@ -9,7 +9,8 @@ from modelscope_cli.records.safety import ScanRecord
 from modelscope_cli.records.weights import Identified, TensorRow, WeightsRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.safety_sheet import safety_facts, scan_sheet
-from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+from modelscope_cli.report.sheet import Column, Sheet, figure
+from modelscope_cli.report.view import View
 
 STATISTICS = ("mean", "std", "min", "max", "abs_max", "zero", "nan", "inf")
 _N_NAMED = 5
@@ -63,15 +64,7 @@ def _size(row: TensorRow) -> str:
 
 def _flat(with_files: bool, with_stats: bool, with_problems: bool) -> tuple[Column, ...]:
     def statistic(key: str, title: str, rank: int) -> Column:
-        return Column(
-            key,
-            title,
-            lambda r: getattr(r, key),
-            lambda r: numbers.number(getattr(r, key)),
-            True,
-            rank,
-            with_stats,
-        )
+        return figure(key, title, lambda r: getattr(r, key), rank=rank, is_shown=with_stats)
 
     def counter(key: str) -> Column:
         return Column(
@@ -81,6 +74,7 @@ def _flat(with_files: bool, with_stats: bool, with_problems: bool) -> tuple[Colu
             lambda r: numbers.count(n) if (n := getattr(r, f"{key}_count")) else "",
             rank=2,
             is_shown=with_stats,
+            is_bad=lambda r: bool(getattr(r, f"{key}_count")),
         )
 
     return (
@@ -99,7 +93,7 @@ def _flat(with_files: bool, with_stats: bool, with_problems: bool) -> tuple[Colu
             "zero",
             lambda r: r.zero_fraction,
             lambda r: numbers.percent(r.zero_fraction),
-            rank=1,
+            rank=0,
             is_shown=with_stats,
         ),
         counter("nan"),
@@ -118,12 +112,10 @@ def _flat(with_files: bool, with_stats: bool, with_problems: bool) -> tuple[Colu
     )
 
 
-def weights_sheet(
-    record: WeightsRecord | ScanRecord, columns: str | None = None, depth: int | None = None
-) -> Sheet:
+def weights_sheet(record: WeightsRecord | ScanRecord, depth: int | None = None) -> Sheet:
     """List the tensors, or with `depth` the prefixes of so many words with their sums; of a scan, the files."""
     if isinstance(record, ScanRecord):
-        return scan_sheet(record, columns)
+        return scan_sheet(record)
     rows: Sequence[Branch | TensorRow]
     if depth is not None:
         rows, known = branches(record.tensors, depth), _TREE
@@ -133,22 +125,25 @@ def weights_sheet(
         known = _flat(with_files, record.has_stats, any(row.problem for row in rows))
     return Sheet(
         title=f"{record.source} ({record.format})",
-        columns=choose_columns(known, columns),
+        columns=known,
         rows=tuple(rows),
         facts=_facts(record),
+        is_by_layer=True,
+        is_tree=depth is not None,
         is_dim=lambda row: isinstance(row, TensorRow) and row.shared_with is not None,
         is_bad=lambda row: isinstance(row, TensorRow) and bool(row.nan_count or row.inf_count),
     )
 
 
-def check_columns(columns: str | None, depth: int | None) -> bool:
+def check_columns(view: View, depth: int | None) -> bool:
     """Refuse unknown columns before anything is read, and tell whether they need the values.
 
     Raises:
         UsageError: an unknown column (exit 2).
     """
-    chosen = choose_columns(_TREE if depth is not None else _flat(True, True, True), columns)
-    return columns is not None and any(column.key in STATISTICS for column in chosen)
+    chosen = view.check(_TREE if depth is not None else _flat(True, True, True))
+    is_asked = view.columns is not None or view.sort is not None
+    return is_asked and any(column.key in STATISTICS for column in chosen)
 
 
 def branches(tensors: Sequence[TensorRow], depth: int) -> list[Branch]:

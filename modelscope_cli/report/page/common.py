@@ -65,11 +65,11 @@ def finding(
 
 def glance(sheet: Sheet, anchor: Callable[[Any], str | None]) -> Section:
     """Say what stands under a table, and name the rows that deserve a look."""
-    marked = [row for row in sheet.rows if sheet.is_bad(row)]
-    label = sheet.columns[0]
+    labels = sheet.columns[0].cells(sheet.rows)
+    marked = [(row, label) for row, label in zip(sheet.rows, labels, strict=True) if sheet.is_bad(row)]
     lines: list[tuple[str, str | Html]] = [*sheet.facts]
     if marked:
-        links = [element("a", label.render(row), href=f"#{anchor(row)}") for row in marked[:_MOST_NAMED]]
+        links = [element("a", label, href=f"#{anchor(row)}") for row, label in marked[:_MOST_NAMED]]
         more = f" and {len(marked) - _MOST_NAMED} more" if len(marked) > _MOST_NAMED else ""
         named = joined(part for n, link in enumerate(links) for part in ((", ", link) if n else (link,)))
         lines.insert(

@@ -30,7 +30,7 @@ class Pair:
     b: Any
 
 
-def compare_page(a: Shown, b: Shown, folders: tuple[Path | None, Path | None]) -> str:
+def compare_page(a: Shown, b: Shown, folders: tuple[Path, Path]) -> str:
     """Return a page on which two results of one command stand side by side; A is the first.
 
     Raises:
@@ -97,7 +97,7 @@ def paired(a: Sheet, b: Sheet) -> Sheet:
     for column in a.shown()[1:]:
         if column.key not in others:
             continue
-        columns += _both(column, others[column.key])
+        columns += _both(column, _written(a, column), _written(b, others[column.key]))
     return Sheet(
         "",
         tuple(columns),
@@ -106,14 +106,19 @@ def paired(a: Sheet, b: Sheet) -> Sheet:
     )
 
 
-def _both(column: Column, other: Column) -> Sequence[Column]:
+def _written(sheet: Sheet, column: Column) -> dict[int, str]:
+    """Return the cells of a column by the identity of their rows, which the sheet keeps."""
+    return {id(row): cell for row, cell in zip(sheet.rows, column.cells(sheet.rows), strict=True)}
+
+
+def _both(column: Column, in_a: dict[int, str], in_b: dict[int, str]) -> Sequence[Column]:
     """Return a column of each; words, which are mostly the same, stand in one."""
 
     def of_a(row: Pair) -> str:
-        return "" if row.a is None else column.render(row.a)
+        return in_a.get(id(row.a), "")
 
     def of_b(row: Pair) -> str:
-        return "" if row.b is None else other.render(row.b)
+        return in_b.get(id(row.b), "")
 
     if not column.is_number:
         both = Column(
@@ -148,7 +153,7 @@ def pair_rows(a: Sheet, b: Sheet) -> list[Pair]:
     return pairs
 
 
-def _pictures(a: Shown, b: Shown, folders: tuple[Path | None, Path | None]) -> list[Section]:
+def _pictures(a: Shown, b: Shown, folders: tuple[Path, Path]) -> list[Section]:
     seen = [pictures_section(one, Pictures(folder)) for one, folder in zip((a, b), folders, strict=True)]
     if not any(seen):
         return []

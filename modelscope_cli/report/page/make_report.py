@@ -73,10 +73,9 @@ def _one(record: Shown, file: Path, target: Path, large: bool, progress: Progres
     return _written(text, target, large, progress, record.command, _model(record), outcome(record).words)
 
 
-def _folder(path: Path) -> Path | None:
-    """Return the folder that holds the pictures of a result, where the result lies in it."""
-    file = result_file(path)
-    return file.parent if file.name in (DOCUMENT, PAGE) else None
+def _folder(path: Path) -> Path:
+    """Return the folder that a result lies in: images are taken from there, and never from where a file says."""
+    return result_file(path).parent
 
 
 def _beside(file: Path) -> Path:

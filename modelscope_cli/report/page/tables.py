@@ -1,7 +1,6 @@
 """A sheet as a table of a page: every row is there, for the eye, Ctrl+F, the printer and a screen reader."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from modelscope_cli.report.page.html import NOTHING, Html, element, joined
@@ -29,10 +28,13 @@ def table(
         extras: columns behind those of the sheet.
         series: the number under which the page's data has more of a row, which then opens.
     """
-    columns = _with_content(sheet)
+    columns, written = _with_content(sheet)
     head = joined(_heading(column) for column in columns)
     head = joined([head, *(element("th", title, scope="col") for title, _ in extras)])
-    body = joined(_row(sheet, row, columns, anchor(row), extras, series(row)) for row in sheet.rows)
+    body = joined(
+        _row(sheet, row, columns, cells, anchor(row), extras, series(row))
+        for row, cells in zip(sheet.rows, written, strict=True)
+    )
     grid = element(
         "table",
         element("caption", caption),
@@ -46,10 +48,11 @@ def table(
     return element("div", grid, class_=kind, tabindex=0, role="region", aria_label=caption)
 
 
-def _with_content(sheet: Sheet) -> tuple[Column, ...]:
-    """Leave out columns with nothing in any row, and those that only programs want."""
-    first, *others = sheet.shown()
-    return (first, *(one for one in others if any(map(one.render, sheet.rows))))
+def _with_content(sheet: Sheet) -> tuple[list[Column], list[tuple[str, ...]]]:
+    """Return the columns and the cells of every row, without columns that are empty or that only programs want."""
+    columns = [(column, column.cells(sheet.rows)) for column in sheet.shown()]
+    kept = [(column, cells) for n, (column, cells) in enumerate(columns) if n == 0 or any(cells)]
+    return [column for column, _ in kept], list(zip(*(cells for _, cells in kept), strict=True))
 
 
 def _heading(column: Column) -> Html:
@@ -60,15 +63,16 @@ def _row(
     sheet: Sheet,
     row: Any,
     columns: Sequence[Column],
+    written: Sequence[str],
     anchor: str | None,
     extras: Sequence[Extra],
     series: int | None,
 ) -> Html:
-    first, *others = columns
+    first, *others = written
     marks = [mark for mark, is_so in (("bad", sheet.is_bad(row)), ("dim", sheet.is_dim(row))) if is_so]
     cells = [
-        element("th", first.render(row), scope="row"),
-        *(element("td", one.render(row), class_=_kind(one)) for one in others),
+        element("th", first, scope="row"),
+        *(element("td", one, class_=_kind(column)) for one, column in zip(others, columns[1:], strict=True)),
         *(element("td", picture(row), class_="l") for _, picture in extras),
     ]
     return element("tr", *cells, id=anchor, class_=" ".join(marks) or None, data_series=series)
@@ -114,9 +118,3 @@ def sheet_section(sheet: Sheet, name: str, caption: str, **how: Any) -> Html:
     has_marks = any(sheet.is_bad(row) for row in sheet.rows)
     above = tools(name, has_marks=has_marks) if len(sheet.rows) > 8 else NOTHING
     return joined([above, table(sheet, name, caption, **how)])
-
-
-def renamed(sheet: Sheet, columns: Sequence[str]) -> Sheet:
-    """Return a sheet of these columns only, by key."""
-    by_key = {column.key: column for column in sheet.columns}
-    return replace(sheet, columns=tuple(by_key[key] for key in columns if key in by_key))

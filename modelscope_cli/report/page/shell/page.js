@@ -99,9 +99,8 @@
     const cell = make("td", { className: "detail l", colSpan: row.cells.length });
     const opened = make("tr", { className: "open" }, cell);
     row.after(opened);
-    const { series, source } = row.dataset;
-    const found = (await data())[Number(source ?? 0)];
-    if (opened.isConnected) cell.append(...detail(found, found.layers[Number(series)]));
+    const [found] = await data();
+    if (opened.isConnected) cell.append(...detail(found, found.layers[Number(row.dataset.series)]));
   }
 
   for (const table of all("table.rows")) {

@@ -1,0 +1,100 @@
+"""What a terminal shows of a long table: what matters, and in a line each what was folded away."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from modelscope_cli.records.naming import counted
+from modelscope_cli.report.blocks import Repeat, find_repeats
+from modelscope_cli.report.sheet import Sheet, is_missing
+
+MOST_ROWS = 60
+_FIRST, _LAST, _MOST_BAD = 15, 5, 20
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """The rows of a long table that are shown.
+
+    Attributes:
+        kept: their places.
+        lines: what stands for those that are not, by the place of the row before which they stand.
+        extremes: `(place, key of the column)` of the cells with the largest or smallest number of a column.
+        n_bad: how many rows that deserve a look are not shown.
+    """
+
+    kept: tuple[int, ...]
+    lines: dict[int, tuple[str, ...]]
+    extremes: frozenset[tuple[int, str]]
+    n_bad: int
+
+
+def fold(sheet: Sheet, most: int = MOST_ROWS) -> Folded | None:
+    """Choose the rows of a table that has more than `most`; None where all of them are shown.
+
+    Rows that deserve a look, the extremes of the columns, the first rows and the last ones stay. A block that only
+    repeats one before it goes first.
+    """
+    n = len(sheet.rows)
+    if n <= most or sheet.is_catalogue:
+        return None
+    bad = [place for place, row in enumerate(sheet.rows) if sheet.is_bad(row)]
+    extremes = frozenset(_extremes(sheet)) if sheet.is_by_layer and not sheet.is_sorted else frozenset()
+    needed = {0, n - 1, *bad[:_MOST_BAD], *(place for place, _ in extremes)}
+    repeats: list[Repeat] = []
+    kept: Collection[int] = range(n)
+    labels, types = _labels(sheet)
+    for is_anywhere in (False, True) if labels else ():
+        repeats = find_repeats(labels, types, is_anywhere=is_anywhere)
+        repeated = {place for one in repeats for place in range(one.start, one.stop)}
+        kept = needed.union(range(n)) - (repeated - needed)
+        if len(kept) + len(repeats) <= most:
+            break
+    else:
+        needed.update(range(n - _LAST, n))
+        others = [place for place in sorted(kept) if place not in needed]
+        kept = needed.union(others[: max(_FIRST, most - len(needed))])
+    shown = tuple(sorted(kept))
+    return Folded(shown, _lines(n, shown, repeats), extremes, len(set(bad) - set(shown)))
+
+
+def _labels(sheet: Sheet) -> tuple[list[str], list[str]]:
+    """Return the names and types of the layers, nothing where blocks of them do not stand together."""
+    by_key = {column.key: column for column in sheet.columns}
+    if not sheet.is_by_layer or sheet.is_sorted or "name" not in by_key:
+        return [], []
+    names = [str(by_key["name"].value(row)) for row in sheet.rows]
+    return names, [str(by_key["type"].value(row)) if "type" in by_key else "" for row in sheet.rows]
+
+
+def _extremes(sheet: Sheet) -> Iterator[tuple[int, str]]:
+    """Give the cells that hold the largest or the smallest number of their column, where it is theirs alone."""
+    for column in sheet.shown():
+        values = {place: column.value(row) for place, row in enumerate(sheet.rows)}
+        numbers = {
+            place: value
+            for place, value in values.items()
+            if isinstance(value, int | float) and not isinstance(value, bool) and not is_missing(value)
+        }
+        for end in {min(numbers.values()), max(numbers.values())} if numbers else ():
+            places = [place for place, value in numbers.items() if value == end]
+            if len(places) == 1:
+                yield places[0], column.key
+
+
+def _lines(n: int, kept: Sequence[int], repeats: Sequence[Repeat]) -> dict[int, tuple[str, ...]]:
+    """Say what stands between the rows that are kept: which blocks, once each, or how many rows."""
+    owner = {place: one for one in repeats for place in range(one.start, one.stop)}
+    told: set[Repeat] = set()
+    lines: dict[int, tuple[str, ...]] = {}
+    for before, after in zip((-1, *kept), (*kept, n), strict=True):
+        texts = []
+        for one, places in groupby(range(before + 1, after), owner.get):
+            if one is None:
+                texts.append(counted(len(list(places)), "row"))
+            elif one not in told:
+                told.add(one)
+                texts.append(one.text)
+        if texts:
+            lines[after] = tuple(texts)
+    return lines

@@ -1,0 +1,134 @@
+"""One line on stderr, in a terminal, that is drawn over itself and gone before anything else is written."""
+
+import contextlib
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
+
+class _LiveLine:
+    """Drawn at most a few times a second; steps aside for other output."""
+
+    _INTERVAL_S = 0.2
+
+    def __init__(self) -> None:
+        self._write = sys.stderr.write  # past whatever watches for other output
+        self._drawn_at = 0.0
+        self._is_drawn = False
+        self._is_free = True  # no unfinished line of others stands there, such as a progress bar
+        self._turn = threading.Lock()
+
+    def draw(self, text: str) -> None:
+        now = time.monotonic()
+        if now - self._drawn_at < self._INTERVAL_S or not self._is_free:
+            return
+        with self.alone():
+            self._drawn_at, self._is_drawn = now, True
+            self._write(f"\r\x1b[2K{text[: shutil.get_terminal_size().columns - 1]}\r")
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        if self._is_drawn:
+            self._is_drawn = False
+            self._write("\r\x1b[2K")
+            sys.stderr.flush()
+
+    def make_way(self, text: str) -> None:
+        """Clear the line for what others are about to write."""
+        self.clear()
+        if text:
+            self._is_free = text.endswith("\n")
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Write in here and not at the same time in another thread."""
+        # Not for ever: in a process that was forked off meanwhile the other thread is missing.
+        is_ours = self._turn.acquire(timeout=0.1)
+        try:
+            yield
+        finally:
+            if is_ours:
+                self._turn.release()
+
+
+@contextlib.contextmanager
+def live_line() -> Iterator[Callable[[str], None] | None]:
+    """Give a function that shows one line on stderr; None where that is not a terminal.
+
+    What others write to stdout or stderr meanwhile first clears the line; the streams stay the objects they are.
+    """
+    if not sys.stderr.isatty():
+        yield None
+        return
+    line = _LiveLine()
+    streams: list[Any] = [stream for stream in (sys.stdout, sys.stderr) if stream.isatty()]
+    for stream in streams:
+        stream.write = _after(line, stream.write)
+    try:
+        yield line.draw
+    finally:
+        line.clear()
+        for stream in streams:
+            del stream.write
+
+
+def _after(line: _LiveLine, write: Callable[[str], int]) -> Callable[[str], int]:
+    def write_after(text: str) -> int:
+        with line.alone():
+            line.make_way(text)
+            return write(text)
+
+    return write_after
+
+
+class Busy:
+    """Shows that a command is at work once it has been for some time, until it has something to say."""
+
+    _DELAY_S = 1.5
+
+    def __init__(self) -> None:
+        self.what = "working"
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to wait; nothing is shown where stderr is not a terminal."""
+        if self._thread is None and sys.stderr.isatty():
+            self.what = "working"
+            self._over.clear()
+            self._thread = threading.Thread(target=self._show, daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Take the line away, before anything else is written."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._over.set()
+            thread.join()
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave the line to a progress bar in here."""
+        was_running = self._thread is not None
+        self.stop()
+        try:
+            yield
+        finally:
+            if was_running:
+                self.start()
+
+    def _show(self) -> None:
+        started = time.monotonic()
+        if self._over.wait(self._DELAY_S):
+            return
+        with live_line() as draw:
+            turn = 0
+            while draw is not None and not self._over.wait(_LiveLine._INTERVAL_S):
+                seconds = time.monotonic() - started
+                draw(f"{_SPINNER[turn % len(_SPINNER)]} {self.what}, {seconds:.0f} s")
+                turn += 1
