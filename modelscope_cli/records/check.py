@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.dataset import DatasetReport
 from modelscope_cli.records.run import Record, first_keys, to_plain
 from modelscope_cli.records.shown import Shown
@@ -110,6 +111,7 @@ class CheckRecord(Record):
         inputs: what entered the model, one an argument; empty where no selected rule looks at it.
         mode: `eval` or `train`: of the forward and backward passes.
         baseline: the file the findings were held against; None without one. `gone`: what it has and occurs no more.
+        certificate: of the blocks of the forward pass; None where it was made in one go.
     """
 
     findings: tuple[Finding, ...]
@@ -122,6 +124,7 @@ class CheckRecord(Record):
     gone: tuple[KnownFinding, ...] = ()
     inputs: tuple[InputStats, ...] = ()
     dataset: DatasetReport | None = None
+    certificate: Certificate | None = None
 
     def assert_passed(self) -> None:
         """Do nothing where it passed, so that a test can end with this.

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.hooks import HookReport
 from modelscope_cli.records.receipt import Receipt, RequirementMet, Whereabouts
 from modelscope_cli.records.run import Record
@@ -46,6 +47,7 @@ class ExplainRecord(Record):
             of the winner for the first image.
         tensors: the file of the maps; None without `save_tensors`.
         files: names inside `out_dir`; None and empty where nothing was saved.
+        certificate: of the blocks it was made of, one an image; None where it was made in one go.
     """
 
     target: str
@@ -63,3 +65,4 @@ class ExplainRecord(Record):
     out_dir: str | None = None
     files: tuple[str, ...] = ()
     hooks: tuple[HookReport, ...] = ()
+    certificate: Certificate | None = None

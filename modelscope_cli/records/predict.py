@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.hooks import HookReport
 from modelscope_cli.records.run import Record
 from modelscope_cli.records.truth import TruthReport
@@ -50,7 +51,8 @@ class PredictRecord(Record):
         classes: how many the model knows; 0 of boxes whose labels nobody knows.
         output: what the model gives: `classes`, `pixels`, `boxes`, or `heads`, several of the first two.
         truth: how far the predictions are right; None where nobody gave the truth. Where somebody did, no
-            prediction is kept. `out_dir`, `files`: the folder that was written of it, and what is in it.
+            prediction is kept. `out_dir`, `files`: the folder that was written, and what is in it.
+        certificate: of the blocks it was made of; None where it was made in one go.
     """
 
     predictions: tuple[Prediction, ...]
@@ -63,6 +65,7 @@ class PredictRecord(Record):
     truth: TruthReport | None = None
     out_dir: str | None = None
     files: tuple[str, ...] = ()
+    certificate: Certificate | None = None
 
     def labelled(self) -> list[tuple[str, Any]]:
         """Return the predictions by image, as the table has a row a guess; of a truth its figures by key."""

@@ -48,7 +48,6 @@ def test_what_it_is_given_of_each_batch_is_what_it_would_be_without_a_truth(trut
     ("typed", "message"),
     [
         ("--table worst", "'--table worst' is for '--truth'"),
-        ("--out judged", "'--out judged' is for '--truth'"),
         ("--truth folders --top 3", "'--top 3' and '--truth' exclude each other"),
         ("--truth folders --doctor", "'--truth folders' and '--doctor' exclude each other"),
         ("--truth {truth} --scores sigmoid --table calibration", "is not a table of a truth of labels"),

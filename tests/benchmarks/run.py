@@ -30,6 +30,7 @@ BENCHMARKS = (
     "stats_accuracy",
     "feed_throughput",
     "feed_memory",
+    "processes",
     "gradients",
     "diff_memory",
     "grid",

@@ -152,3 +152,47 @@ def test_threads_are_those_of_any_number_of_processes_and_others_are_told(place)
     done = cold(*STATS, "--out", "threads", "--resume", cwd=place, OMP_NUM_THREADS="2")
     assert [machine["threads"] for machine in document(done.stdout)["certificate"]["machines"]] == [1, 2]
     assert re.search("warning: the blocks were computed in 2 ways", done.stderr)
+
+
+def test_predictions_and_their_truth_have_the_same_bits(place):
+    (place / "truth.csv").write_text(
+        "".join(f"{number:03d}.png,{number % 10}\n" for number in range(N_IMAGES))
+    )
+    rows = ("predict", "images", *TINY, "--size", "32", "--top", "2")
+    alone, _ = run(None, *rows, cwd=place, OMP_NUM_THREADS="1")
+    assert len(alone.splitlines()) == 1 + 2 * (N_IMAGES - 9)
+    assert run(3, *rows, cwd=place)[0] == alone
+    judged = (*rows[:-2], "--truth", "truth.csv", "--json", "--out")
+    one = document(run(None, *judged, "one", cwd=place)[0])
+    (place / "one/blocks/images-000004.json").unlink()
+    run(None, *judged, "one", "--resume", cwd=place)
+    two = document(run(2, *judged, "two-judge", cwd=place)[0])
+    assert two == one
+    assert content(place / "two-judge") == content(place / "one")
+    for name in ("worst.png", "worst.csv", "reliability.png"):
+        assert (place / "one" / name).read_bytes() == (place / "two-judge" / name).read_bytes()
+    assert run(None, "verify", "one", cwd=place)
+
+
+def test_explanations_have_the_same_bits(place):
+    (place / "few.txt").write_text("".join(f"images/{number:03d}.png\n" for number in range(38, 51)))
+    argv = ("explain", "@few.txt", *TINY, "--size", "32", "--method", "hirescam,saliency", "--no-receipt")
+    one = document(run(None, *argv, "--json", "--out", "why", cwd=place)[0])
+    two = document(run(2, *argv, "--json", "--out", "why-two", cwd=place)[0])
+    for found in (one, two):
+        for row in found["rows"]:
+            row.pop("seconds")
+    assert two == one
+    assert one["images"] == 5
+    for name in ("explanation.png", "classes.png"):
+        assert (place / "why" / name).read_bytes() == (place / "why-two" / name).read_bytes()
+    assert run(None, "verify", "why", cwd=place)
+
+
+def test_findings_have_the_same_bits(place):
+    argv = ("check", *TINY[1:2], "images", *TINY[2:], "--size", "32", "--json", "--out")
+    one = document(run(None, *argv, "judged", cwd=place)[0])
+    assert document(run(2, *argv, "judged-two", cwd=place)[0]) == one
+    assert content(place / "judged-two") == content(place / "judged")
+    assert one["images"] == N_IMAGES - 9
+    assert run(None, "verify", "judged", cwd=place)

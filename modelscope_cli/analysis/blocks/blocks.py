@@ -5,7 +5,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import timedelta
 from os import PathLike
 from pathlib import Path
 from shutil import rmtree
@@ -42,6 +41,8 @@ class Blocks:
 
     Attributes:
         out: the folder of the result, for the record; None where there is none.
+        has_folder: whether a folder is written of the result, here or by another process, or was once.
+        is_shared: whether other processes make the same call.
         is_first: whether this process writes what is to be written; of several, one does.
     """
 
@@ -66,10 +67,11 @@ class Blocks:
             CannotRunError: not a folder, or not writable (exit 4).
         """
         self._verified = being_verified()
-        self._is_shared = share and is_started_by_torchrun() and self._verified is None
-        self._ranks = find_ranks() if self._is_shared else Ranks()
+        self.is_shared = share and is_started_by_torchrun() and self._verified is None
+        self._ranks = find_ranks() if self.is_shared else Ranks()
         self.is_first = self._ranks.is_first and self._verified is None
         self.out = os.fspath(out) if out is not None else None
+        self.has_folder = self.out is not None or self.is_shared or self._verified is not None
         self._folder = BlockFolder(Path(self.out)) if self.out is not None and keep else None
         self._is_again = resume or (self._ranks.attempt > 0 and self._has_begun())
         self._check(resume, force)
@@ -84,7 +86,7 @@ class Blocks:
     def _check(self, resume: bool, force: bool) -> None:
         if resume and self.out is None:
             raise UsageError("--resume needs the folder of the run that is to go on", "--resume --out DIR")
-        if self._is_shared and self._folder is None and self._ranks.local_world != self._ranks.world:
+        if self.is_shared and self._folder is None and self._ranks.local_world != self._ranks.world:
             raise UsageError("several machines need a folder they share", "--out /shared/folder")
         if not self.is_first:
             return
@@ -124,13 +126,13 @@ class Blocks:
                 yield self._verified
             return
         self._refuse_alone(alone)
-        if alone or not (self._is_shared or (self._folder is not None and subject.inputs.n_batches > 1)):
+        if alone or not (self.is_shared or (self._folder is not None and subject.inputs.n_batches > 1)):
             if alone and self._folder is not None:
                 subject.progress.note(f"no blocks are kept: {alone}")
             yield InOrder(subject)
             return
         n_threads = threads_of_blocks(subject.loaded.device)
-        if n_threads < torch.get_num_threads() and not self._is_shared:
+        if n_threads < torch.get_num_threads() and not self.is_shared:
             subject.progress.note(_ONE_THREAD.format(cores=os.cpu_count()))
         with threads(n_threads), self._agreed_folder() as folder:
             self._document = describe_run(subject, options, keywords)
@@ -140,10 +142,15 @@ class Blocks:
             self._wait_for_others()
 
     def _refuse_alone(self, alone: str) -> None:
-        if alone and self._is_shared:
+        if alone and self.is_shared:
             raise UsageError(f"{alone}, so several processes cannot share it", "start one without torchrun")
         if alone and self._is_again:
             raise UsageError(f"{alone}, so there are no blocks to go on with", "leave out --resume")
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether this process goes through all batches itself, the first one first."""
+        return isinstance(self._way, InOrder)
 
     def over(self, phase: str, compute: Callable[[Batch], T], kind: type[T]) -> Iterator[T]:
         """Give the partial results of all batches, in their order, whoever computed them.
@@ -205,6 +212,8 @@ class Blocks:
             folder.clear()
             self._results.begun()
             folder.begin(self._document)
+        elif self.is_first:
+            folder.tidy()
         if self._ranks.world > 1:
             if self.is_first:
                 meeting_place().set("begun", "yes")
@@ -221,8 +230,11 @@ class Blocks:
         Raises:
             CannotRunError: it says nothing for half an hour (exit 4).
         """
+        end = time.monotonic() + PATIENCE_S
         try:
-            meeting_place().wait([word], timedelta(seconds=PATIENCE_S))
+            # Not by the store's own `wait`, in which no signal would be answered.
+            while not meeting_place().check([word]) and time.monotonic() < end:
+                time.sleep(0.02)
             return meeting_place().get(word).decode()
         except Exception as error:  # of torch, which has several
             raise CannotRunError("the first process has gone", "start the command again") from error

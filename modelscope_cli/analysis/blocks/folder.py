@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,9 +13,11 @@ from modelscope_cli.analysis.blocks.exact import from_plain, to_text
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.broken import Broken
 from modelscope_cli.records.certificate import Machine
-from modelscope_cli.report.folder import make_folder, write_bytes, write_with
+from modelscope_cli.report.folder import is_unfinished, make_folder, write_bytes, write_with
 
 RUN, BLOCKS = "run.json", "blocks"
+TIMING = "seconds"  # the one figure of a result that is not the same twice
+_TIMES = re.compile(rb'"seconds":[^,}]*')
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +59,18 @@ class BlockFolder:
             CannotRunError: it cannot be written (exit 4).
         """
         make_folder(self.path / BLOCKS)
-        write_bytes(self.path / RUN, (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode())
+        write_bytes(self.path / RUN, (json.dumps(document, indent=2) + "\n").encode())
 
     def clear(self) -> None:
         """Take away what another run has begun here."""
         (self.path / RUN).unlink(missing_ok=True)
         shutil.rmtree(self.path / BLOCKS, ignore_errors=True)
+
+    def tidy(self) -> None:
+        """Take away what a process was writing when it was killed."""
+        for file in (self.path / BLOCKS).glob("*"):
+            if is_unfinished(file):
+                file.unlink(missing_ok=True)
 
     def document(self) -> dict[str, Any] | None:
         """Return what the blocks are blocks of; None where none were begun."""
@@ -95,7 +104,7 @@ class BlockFolder:
         write_with(self._file(phase, block.number), write_through)
 
     def read(self, phase: str, number: int) -> tuple[Block, bytes]:
-        """Return a block and the hash of its file.
+        """Return a block and the hash of its file, without what took how long.
 
         Raises:
             CannotRunError: it is not there, or damaged (exit 4).
@@ -108,7 +117,7 @@ class BlockFolder:
         except (OSError, ValueError, KeyError, TypeError) as error:
             message = f"block '{path}' cannot be read: {error}"
             raise CannotRunError(message, f"rm {path}   and --resume computes it again") from error
-        return block, hashlib.sha256(data).digest()
+        return block, hashlib.sha256(_TIMES.sub(b"", data)).digest()
 
     def _file(self, phase: str, number: int) -> Path:
         return self.path / BLOCKS / f"{phase.replace(' ', '-')}-{number:06d}.json"

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Mapping
-from os import fspath
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +99,14 @@ def _request(request: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    return json.loads(json.dumps(value, default=fspath))
+    """Return what JSON makes of a value, of whichever kind a caller in Python gave it."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    return fspath(value) if isinstance(value, PathLike) else str(value)
 
 
 def _tuples(values: Mapping[str, Any]) -> dict[str, Any]:

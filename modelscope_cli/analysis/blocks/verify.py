@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from modelscope_cli.analysis.blocks.folder import BlockFolder
+from modelscope_cli.analysis.blocks.folder import TIMING, BlockFolder
 from modelscope_cli.analysis.blocks.run_file import input_request, keywords_of, model_request
-from modelscope_cli.analysis.blocks.verifying import TIMING, TOLERANCE, Verifying, verifying
+from modelscope_cli.analysis.blocks.verifying import TOLERANCE, Verifying, verifying
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.records.keywords import check_number, spelled_out
 from modelscope_cli.records.progress import Progress
@@ -66,15 +67,13 @@ def verify(
         )
     check = Verifying(folder, sample, seed)
     with verifying(check):
-        again = _function(document)(
-            requested, input_request(document), **keywords_of(document), progress=progress
-        )
+        again = _compute(document, requested, progress)
     certificate = check.certificate(document)
     found = [*check.differences, *_in_report(folder.path / REPORT, again)]
     for one in found:
         (progress.warn if progress is not None else str)(one)
     return VerifyRecord(
-        run=_header(again, document),
+        run=replace(again.run, command="verify"),
         result=str(folder.path),
         of=document["command"],
         blocks=tuple(check.checked),
@@ -86,16 +85,15 @@ def verify(
     )
 
 
-def _function(document: Mapping[str, Any]) -> Any:
+def _compute(document: Mapping[str, Any], model: Any, progress: Progress | None) -> Record:
+    """Call the public function that made the result, as it was called then."""
     import modelscope_cli
 
-    return getattr(modelscope_cli, document["command"])
-
-
-def _header(again: Record, document: Mapping[str, Any]) -> Any:
-    from dataclasses import replace
-
-    return replace(again.run, command="verify")
+    keywords = keywords_of(document)
+    if "each" in keywords:  # whether rows were handed on one by one, and none of them kept
+        keywords["each"] = (lambda record: None) if keywords["each"] else None
+    function = getattr(modelscope_cli, document["command"])
+    return function(model, input_request(document), **keywords, progress=progress)
 
 
 def _in_report(path: Path, again: Record) -> list[str]:

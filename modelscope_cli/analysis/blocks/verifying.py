@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 
 from modelscope_cli.analysis.blocks.exact import from_plain, to_text
-from modelscope_cli.analysis.blocks.folder import BlockFolder
+from modelscope_cli.analysis.blocks.folder import TIMING, BlockFolder
 from modelscope_cli.analysis.blocks.identity import this_machine
 from modelscope_cli.analysis.blocks.in_order import compute_block
 from modelscope_cli.analysis.blocks.kept import Kept
@@ -25,7 +25,6 @@ from modelscope_cli.records.verify import VerifiedBlock
 T = TypeVar("T")
 # Of numbers that another kind of machine computed. Kernels differ by some 1e-6 a layer.
 TOLERANCE = 1e-3
-TIMING = "seconds"  # the name of a figure that is not the same twice
 _CURRENT: ContextVar["Verifying | None"] = ContextVar("verifying", default=None)
 
 

@@ -1,7 +1,7 @@
 """`explain`: from a classifier and images to where the evidence lies, and how far each map of it can be trusted."""
 
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 import torch
 from torch import Tensor
 
+from modelscope_cli.analysis.blocks.blocks import Blocks
 from modelscope_cli.analysis.explaining.layer import Layer, Names, find_layer
-from modelscope_cli.analysis.explaining.one_image import Question, explain_image
+from modelscope_cli.analysis.explaining.one_image import Explained, Question, explain_image
 from modelscope_cli.analysis.explaining.receipt.region import Region
 from modelscope_cli.analysis.explaining.receipt.verdict import read_requirements
 from modelscope_cli.analysis.explaining.request import ALL, AUTO, choose_methods
@@ -21,15 +22,14 @@ from modelscope_cli.analysis.explaining.totals import Totals
 from modelscope_cli.analysis.outputs.aim import PREDICTED, Aim
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.resolve import resolve_aim
-from modelscope_cli.analysis.results import Results
 from modelscope_cli.analysis.subject import Subject, as_patterns
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.differentiable import opened
-from modelscope_cli.inputs.batch import ModelSide
+from modelscope_cli.inputs.batch import Batch, ModelSide
 from modelscope_cli.inputs.given import as_given
 from modelscope_cli.inputs.picture import decode
 from modelscope_cli.records.explain import ExplainRecord
-from modelscope_cli.records.keywords import Keywords, spelled_out, texts
+from modelscope_cli.records.keywords import BlockKeywords, block_keywords, spelled_out, texts
 from modelscope_cli.records.naming import label
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Arguments
@@ -61,8 +61,9 @@ def explain(
     hook: str | Sequence[str] = (),
     out: str | PathLike[str] | None = None,
     force: bool = False,
+    keep: bool = True,
     progress: Progress | None = None,
-    **keywords: Unpack[Keywords],
+    **keywords: Unpack[BlockKeywords],
 ) -> ExplainRecord:
     """Say where in an image the evidence for a class lies, by several methods, and how far each can be trusted.
 
@@ -84,7 +85,8 @@ def explain(
         require: what the receipt of the winner has to show: `insertion>chance`.
         save_tensors: save the cells of the maps here, as `.safetensors`.
         hook: what changes on the way, as `--hook` takes it.
-        out: folder for the report and the pictures; `force`: it need not be empty.
+        out: folder for the report and the pictures; `force`: it need not be empty. Over several image files it
+            holds every finished block, too, unless `keep` is False.
 
     Raises:
         UsageError: a keyword, a class, a layer or a combination that means nothing (exit 2 on the command line).
@@ -97,8 +99,8 @@ def explain(
         raise UsageError("--require is about the receipt", "leave out --no-receipt")
     region = _region(texts(box), mask)
     given = as_given(inputs, keywords)
-    results = Results(out, force)
-    if save_tensors is not None:
+    blocks = Blocks(out, force=force, keep=keep, **block_keywords(keywords))
+    if save_tensors is not None and blocks.is_first:
         check_file(Path(save_tensors), force)
     subject = Subject("explain", model, given, keywords, hook=hook, progress=progress)
     subject.open(batch=1)  # an image is asked many times over before the next
@@ -106,7 +108,8 @@ def explain(
         raise UsageError(
             f"--save-tensors keeps the maps of {MOST_SHOWN} images at most", "leave out --save-tensors"
         )
-    totals = Totals(most_kept=MOST_SHOWN if out is not None or save_tensors is not None else 0)
+    n_kept = MOST_SHOWN if blocks.has_folder or save_tensors is not None else 0
+    totals = Totals(most_kept=n_kept)
     asked = _Asked(
         resolve_aim(str(target), subject),
         texts(against),
@@ -114,20 +117,44 @@ def explain(
         region,
         given.request.batch or BATCH,
     )
-    is_asked_for = method not in (AUTO, ALL)
-    with closing(_questions(subject, asked)) as questions:  # and the model, whatever happens to a question
-        for question in subject.progress.track(questions, "images", subject.inputs.n_listed):
-            answered = explain_image(
-                question, names, subject.loaded.module, has_receipt=receipt, is_asked_for=is_asked_for
+    own = {
+        **{"method": method, "target": str(target), "against": texts(against), "layer": layer},
+        **{"receipt": receipt, "box": texts(box), "mask": mask},
+    }
+    alone = "--hook counts what it changes over all images" if hook else ""
+    n_seen = 0
+
+    def see(batch: Batch) -> tuple[Explained, ...]:
+        nonlocal n_seen
+        first = batch.numbers[0] if batch.numbers else n_seen
+        n_seen += batch.n_images
+        return tuple(
+            explain_image(
+                question,
+                names,
+                subject.loaded.module,
+                has_receipt=receipt,
+                is_asked_for=method not in (AUTO, ALL),
+                has_maps=n < n_kept,
             )
-            totals.add(question, *answered)
+            for n, question in enumerate(ask(batch, first), first)
+        )
+
+    with (
+        _asking(subject, asked) as ask,  # in a model that is open and left as it was
+        blocks.begin(subject, {**own, "passes": asked.batch}, {**own, "require": require}, alone),
+    ):
+        for images in blocks.over("images", see, tuple[Explained, ...]):
+            for one in images:
+                totals.add(one)
     hooks = subject.conclude()
+    subject.warn(blocks.warnings())
     rows = totals.rows()
     met = tuple(one.check(rows[0].method, rows[0].receipt) for one in requirements)
     record = ExplainRecord(
         run=subject.run(),
-        target=totals.target.words if totals.target is not None else PREDICTED,
-        target_index=getattr(totals.target, "index", None),
+        target=totals.words if totals.words is not None else PREDICTED,
+        target_index=totals.index,
         logit=totals.logit / totals.images,
         probability=totals.probability / totals.images,
         images=totals.images,
@@ -138,19 +165,18 @@ def explain(
         whereabouts=totals.evidence.whereabouts() if totals.images > 1 else None,
         whereabouts_method=totals.winner if totals.images > 1 else None,
         tensors=fspath(save_tensors) if save_tensors is not None else None,
-        out_dir=results.path,
+        out_dir=blocks.out,
         hooks=hooks,
+        certificate=blocks.certificate(),
     )
-    if save_tensors is not None:
+    if save_tensors is not None and blocks.is_first:
         write_tensors(Path(save_tensors), totals.cells())
         subject.progress.note(f"wrote {save_tensors}")
-    with results.open() as stage:
+    with blocks.write() as stage:
         if stage is not None:
             folder = folder_of("explain")
             record = replace(record, files=folder.files_for(record, totals.kept))
             folder.save_report(record, stage, totals.kept, totals.evidence.mean_maps())
-    if out is not None:
-        subject.progress.note(f"wrote {out}")
     return record
 
 
@@ -195,8 +221,9 @@ def _calls(subject: Subject, layer: str | None) -> tuple[str, ...]:
     return labels
 
 
-def _questions(subject: Subject, asked: _Asked) -> Generator[Question]:
-    """Give every image of the inputs, with its target, in a model that is open and left as it was."""
+@contextmanager
+def _asking(subject: Subject, asked: _Asked) -> Iterator[Callable[[Batch, int], Iterator[Question]]]:
+    """Open the model, and give what gives every image of a batch, with its target; the number is the first's."""
     loaded, names = subject.loaded, Names()
     reader, side = OutputReader.of(loaded), ModelSide(loaded.family, loaded.device, loaded.dtype)
     layers: dict[tuple[int, ...], Layer] = {}
@@ -216,7 +243,8 @@ def _questions(subject: Subject, asked: _Asked) -> Generator[Question]:
         return dict(zip(keywords, arguments, strict=False)) if keywords else arguments
 
     with opened(loaded.module, arrange, interventions, [names]) as run:
-        for batch in subject.inputs:
+
+        def ask(batch: Batch, first: int) -> Iterator[Question]:
             pictures = batch.pictures
             for n, image in enumerate(_images(batch.args)):
                 with torch.no_grad():
@@ -224,16 +252,14 @@ def _questions(subject: Subject, asked: _Asked) -> Generator[Question]:
                     target = choose_target(reader, asked.aim, asked.against, image, output)
                     logit, probability = float(target.score(output)), float(target.probability(output))
                     other = target.runner_up(output) if isinstance(target, ClassTarget) else None
-                name = batch.names[n] if batch.names else str(n)
                 inside = None
                 if asked.region is not None:
                     if preprocessing is None or not batch.names:
                         raise UsageError("--box and --mask are pixels of an image file", "give an image file")
-                    file = subject.inputs.files[batch.numbers[n]]
-                    size = decode(file, preprocessing.mode).size
+                    size = decode(subject.inputs.files[batch.numbers[n]], preprocessing.mode).size
                     inside = asked.region.seen(size, preprocessing)
                 yield Question(
-                    name,
+                    batch.names[n] if batch.names else str(first + n),
                     Scored(run, target, asked.batch if other is not None else 1, find, subject.seed),
                     image,
                     target,
@@ -244,6 +270,8 @@ def _questions(subject: Subject, asked: _Asked) -> Generator[Question]:
                     preprocessing is not None and any(preprocessing.mean),
                     pictures[n] if pictures else None,
                 )
+
+        yield ask
 
 
 def _images(args: Arguments) -> Iterator[Tensor]:

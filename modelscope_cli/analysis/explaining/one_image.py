@@ -12,6 +12,7 @@ from modelscope_cli.analysis.explaining.map import Map
 from modelscope_cli.analysis.explaining.methods import LAYER, METHODS, PIXELS, Method
 from modelscope_cli.analysis.explaining.receipt.agreement import agreement
 from modelscope_cli.analysis.explaining.receipt.faithfulness import Faithfulness
+from modelscope_cli.analysis.explaining.receipt.folder import Lies, lies_of
 from modelscope_cli.analysis.explaining.receipt.planted import Term, planted_evidence
 from modelscope_cli.analysis.explaining.receipt.randomisation import randomisation
 from modelscope_cli.analysis.explaining.receipt.rankings import spearman
@@ -37,6 +38,36 @@ class Outcome:
     seconds: float
     units: str
     receipt: Receipt
+
+    def figures(self) -> "Outcome":
+        """Return this without its maps and curves, which are many numbers."""
+        nothing = self.shown.new_empty(0, 0)
+        receipt = replace(self.receipt, curves=())
+        return replace(self, map=replace(self.map, cells=nothing), shown=nothing, receipt=receipt)
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """What came of one image: plain numbers and small maps, which are added up later.
+
+    Attributes:
+        name: of the file, or a number.
+        words: what was explained; `index`: the class, where it is one.
+        outcomes: by method. Of all but the first images of a run without maps.
+        lies: where the evidence lies by each method.
+        unfit: why a method does not fit.
+        picture: what the model saw before normalisation, `(3, H, W)` uint8; None where that is not shown.
+    """
+
+    name: str
+    words: str
+    index: int | None
+    logit: float
+    probability: float
+    outcomes: dict[str, Outcome]
+    lies: dict[str, Lies]
+    unfit: dict[str, str]
+    picture: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +97,41 @@ class Question:
 
 
 def explain_image(
-    question: Question, names: tuple[str, ...], model: nn.Module, *, has_receipt: bool, is_asked_for: bool
-) -> tuple[dict[str, Outcome], dict[str, str]]:
-    """Return what came of each method, and of those that do not fit why.
+    question: Question,
+    names: tuple[str, ...],
+    model: nn.Module,
+    *,
+    has_receipt: bool,
+    is_asked_for: bool,
+    has_maps: bool,
+) -> Explained:
+    """Explain one image by every method that fits.
 
     Args:
         is_asked_for: whether the methods were named one by one, and one that does not fit is an error.
+        has_maps: whether the maps and the picture are shown, and not only their figures.
 
     Raises:
         UnfitError: a method that was asked for does not fit, or none does (exit 4).
     """
+    outcomes, unfit = _outcomes(question, names, model, has_receipt=has_receipt, is_asked_for=is_asked_for)
+    return Explained(
+        name=question.name,
+        words=question.target.words,
+        index=getattr(question.target, "index", None),
+        logit=question.logit,
+        probability=question.probability,
+        outcomes=outcomes if has_maps else {method: one.figures() for method, one in outcomes.items()},
+        lies={method: lies_of(outcome.shown, question.inside) for method, outcome in outcomes.items()},
+        unfit=unfit,
+        picture=question.picture if has_maps else None,
+    )
+
+
+def _outcomes(
+    question: Question, names: tuple[str, ...], model: nn.Module, *, has_receipt: bool, is_asked_for: bool
+) -> tuple[dict[str, Outcome], dict[str, str]]:
+    """Return what came of each method, and of those that do not fit why."""
     scored, image = question.scored, question.image
     size = (image.shape[-2], image.shape[-1])
     outcomes: dict[str, Outcome] = {}

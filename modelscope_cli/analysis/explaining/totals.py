@@ -1,15 +1,14 @@
 """What the images of a run come to: means of their figures, and the maps of the first few."""
 
 import dataclasses
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
 
-from modelscope_cli.analysis.explaining.one_image import Outcome, Question
+from modelscope_cli.analysis.explaining.one_image import Explained, Outcome
 from modelscope_cli.analysis.explaining.receipt.folder import EvidenceOfFolder
 from modelscope_cli.analysis.explaining.receipt.verdict import judged, winner_first
-from modelscope_cli.analysis.explaining.target import ClassTarget, OtherTarget
 from modelscope_cli.records.explain import Explanation
 from modelscope_cli.records.receipt import Receipt
 
@@ -22,7 +21,7 @@ class Totals:
 
     Attributes:
         most_kept: of how many images the maps are kept, in `kept`.
-        target: None from the moment that two images have different ones.
+        words: what is explained; None from the moment that two images have different targets, as is `index`.
         winner: of the first image: whose maps are added up in `evidence`.
     """
 
@@ -30,25 +29,26 @@ class Totals:
     images: int = 0
     logit: float = 0.0
     probability: float = 0.0
-    target: ClassTarget | OtherTarget | None = None
+    words: str | None = None
+    index: int | None = None
     winner: str = ""
     unfit: dict[str, str] = field(default_factory=dict)
-    kept: list[tuple[Question, dict[str, Outcome]]] = field(default_factory=list)
+    kept: list[Explained] = field(default_factory=list)
     evidence: EvidenceOfFolder = field(default_factory=EvidenceOfFolder)
     _first: dict[str, Outcome] = field(default_factory=dict)
     _sums: dict[str, dict[str, list[float]]] = field(default_factory=dict)  # method -> figure -> total, count
 
-    def add(self, question: Question, outcomes: dict[str, Outcome], unfit: dict[str, str]) -> None:
+    def add(self, one: Explained) -> None:
         """Take in one image."""
-        is_same = self.images == 0 or (self.target is not None and self.target.words == question.target.words)
-        self.target = question.target if is_same else None
+        is_same = self.images == 0 or self.words == one.words
+        self.words, self.index = (one.words, one.index) if is_same else (None, None)
         self.images += 1
-        self.logit += question.logit
-        self.probability += question.probability
-        self.unfit = {**unfit, **self.unfit}
-        ranked = winner_first({method: outcome.receipt for method, outcome in outcomes.items()})
+        self.logit += one.logit
+        self.probability += one.probability
+        self.unfit = {**one.unfit, **self.unfit}
+        ranked = winner_first({method: outcome.receipt for method, outcome in one.outcomes.items()})
         self.winner = self.winner or ranked[0]
-        for method, outcome in outcomes.items():
+        for method, outcome in one.outcomes.items():
             self._first.setdefault(method, outcome)
             figures = {key: getattr(outcome.receipt, key) for key in _FIGURES}
             figures |= {key: getattr(outcome.map, key) for key in ("adds_up", "completeness", "steps")}
@@ -57,11 +57,10 @@ class Totals:
                 if value is not None:
                     sums[0] += value
                     sums[1] += 1
-        if self.winner in outcomes:
-            words, shown = question.target.words, outcomes[self.winner].shown
-            self.evidence.add(question.name, words, shown, question.inside)
+        if self.winner in one.lies:
+            self.evidence.take(one.name, one.words, one.lies[self.winner])
         if len(self.kept) < self.most_kept:
-            self.kept.append((question, {method: outcomes[method] for method in ranked}))
+            self.kept.append(replace(one, outcomes={method: one.outcomes[method] for method in ranked}))
 
     def rows(self) -> tuple[Explanation, ...]:
         """Return one row a method, the winner first."""
@@ -90,6 +89,6 @@ class Totals:
         """Return the cells of the maps that are kept, by method, and by image where there are several."""
         return {
             method if self.images == 1 else f"{n}.{method}": outcome.map.cells
-            for n, (_, outcomes) in enumerate(self.kept)
-            for method, outcome in outcomes.items()
+            for n, one in enumerate(self.kept)
+            for method, outcome in one.outcomes.items()
         }

@@ -9,17 +9,28 @@ from typing import TYPE_CHECKING, Any, Unpack
 from modelscope_cli.analysis.health.known_findings import known_findings, several, write_baseline
 from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.models.request import ModelRequest, as_request, weights_file
+from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.check import CheckRecord, SourceLine
 from modelscope_cli.records.evidence import Evidence
-from modelscope_cli.records.keywords import MODES, Keywords, check_choice, spelled_out
+from modelscope_cli.records.keywords import (
+    MODES,
+    BlockKeywords,
+    Keywords,
+    block_keywords,
+    check_choice,
+    spelled_out,
+)
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo, invocation, versions
 from modelscope_cli.records.safety import KNOWN, Safety
+from modelscope_cli.report.folder import write_text
+from modelscope_cli.report.json import render_json
 from modelscope_cli.rules.baseline import compare, updated
 from modelscope_cli.rules.judge import fails, judge, needs_of
 from modelscope_cli.rules.settings import read_settings
 
 if TYPE_CHECKING:
+    from modelscope_cli.analysis.blocks.blocks import Blocks
     from modelscope_cli.models.request import Model
 
 
@@ -39,8 +50,10 @@ def check(
     max_memory: int | str | None = None,
     expect_output: str | Sequence[int] | None = None,
     mode: str = "auto",
+    out: str | PathLike[str] | None = None,
+    force: bool = False,
     progress: Progress | None = None,
-    **keywords: Unpack[Keywords],
+    **keywords: Unpack[BlockKeywords],
 ) -> CheckRecord:
     """Judge a model by rules; `.passed` and `.assert_passed()` say what came of it.
 
@@ -58,6 +71,8 @@ def check(
         max_params, max_macs, max_memory: budgets for one image: a number, or `"25M"`, `"5G"`, `"500MB"`.
         expect_output: shape of the output for one image: `(1, 1000)`.
         mode: of the forward and backward pass; `auto` is eval, but train where no batch norm has seen a batch.
+        out: folder for the report and, over image files, every finished block of the forward pass; `force`: it need
+            not be empty.
 
     Raises:
         UsageError: a rule, threshold or keyword that means nothing (exit 2 on the command line).
@@ -81,11 +96,19 @@ def check(
     rules = settings.rules()
     known = known_findings(settings.baseline, update_baseline, progress or SILENT)
 
+    from modelscope_cli.analysis.blocks.blocks import Blocks  # which needs torch
+
+    blocks = Blocks(out, force=force, **block_keywords(keywords))
+    asked = {
+        **{"select": select, "ignore": ignore, "set": set, "fail_on": fail_on, "baseline": baseline},
+        **{"max_params": max_params, "max_macs": max_macs, "max_memory": max_memory},
+        **{"expect_output": expect_output, "mode": mode},
+    }
     needs = needs_of(rules, settings.thresholds)
     safety = _scan(model, keywords) if "safety" in needs else None
     refused: ModelscopeError | None = None
     try:
-        examined = _examine(model, inputs, keywords, needs, mode, progress)
+        examined = _examine(model, inputs, keywords, needs, mode, blocks, asked, progress)
     except ModelscopeError as error:
         if safety is None or safety.rank == KNOWN:
             raise
@@ -93,7 +116,7 @@ def check(
         evidence = Evidence(missing=dict.fromkeys(needs - {"safety"}, error.message))
         examined = _Examined(_unloaded(safety.file), evidence)
     findings, infos = judge(rules, settings.thresholds, replace(examined.evidence, safety=safety))
-    if settings.baseline is not None and update_baseline:
+    if settings.baseline is not None and update_baseline and blocks.is_first:
         known = write_baseline(settings.baseline, updated(known, findings, infos), progress or SILENT)
     findings, gone = compare(findings, known, infos)
     findings = tuple(replace(one, made_at=examined.made_at(one.layer)) for one in findings)
@@ -108,7 +131,11 @@ def check(
         baseline=str(settings.baseline) if settings.baseline else None,
         gone=gone,
         inputs=examined.evidence.inputs,
+        certificate=examined.certificate,
     )
+    with blocks.write() as stage:
+        if stage is not None:
+            write_text(stage / "report.json", render_json(record.to_dict()))
     if record.passed and refused is not None:
         refused.record = record
         raise refused
@@ -124,6 +151,7 @@ class _Examined:
     n_images: int = 0
     is_training: bool = False
     made_at: Callable[[str | None], SourceLine | None] = lambda layer: None
+    certificate: Certificate | None = None
 
 
 def _scan(model: Any, keywords: Keywords) -> Safety | None:
@@ -142,6 +170,8 @@ def _examine(
     keywords: Keywords,
     needs: frozenset[str],
     mode: str,
+    blocks: "Blocks",
+    asked: dict[str, Any],
     progress: Progress | None,
 ) -> _Examined:
     """Load the model and look at it."""
@@ -156,18 +186,24 @@ def _examine(
     if mode == "auto" and never_saw_a_batch(subject.loaded.module):
         subject.progress.note("mode: train (auto; no batch norm has seen a batch yet)")
         is_training = True
-    evidence = gather(
-        subject.loaded,
-        subject.inputs,
-        needs,
-        is_training=is_training,
-        is_real=subject.inputs.info.source != "noise",
-        seed=subject.seed,
-        track=subject.track,
-    )
+    with blocks.begin(subject, {"needs": sorted(needs), "is_training": is_training}, asked):
+        evidence = gather(
+            subject.loaded,
+            subject.inputs,
+            needs,
+            is_training=is_training,
+            is_real=subject.inputs.info.source != "noise",
+            seed=subject.seed,
+            track=subject.track,
+            over=blocks.over,
+            first=None if blocks.is_in_order else subject.first,
+        )
     subject.conclude()
+    subject.warn(blocks.warnings())
     sources = Sources(subject.loaded.module, subject.loaded.info.name)
-    return _Examined(subject.run(), evidence, subject.inputs.n_images, is_training, sources.find)
+    return _Examined(
+        subject.run(), evidence, subject.inputs.n_images, is_training, sources.find, blocks.certificate()
+    )
 
 
 def _unloaded(file: str) -> Run:

@@ -3,21 +3,23 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from modelscope_cli.analysis.activations.batch_norm import BatchNormObserver
-from modelscope_cli.analysis.activations.entering import Entering, rms_at_first_weights
-from modelscope_cli.analysis.activations.observer import ActivationObserver, to_rows
+from modelscope_cli.analysis.activations.entering import Entered, Entering, entered, rms_at_first_weights
+from modelscope_cli.analysis.activations.observer import ActivationObserver
+from modelscope_cli.analysis.blocks.in_order import Over, compute_block
 from modelscope_cli.analysis.gradients.measure import Gradients, measure_gradients
 from modelscope_cli.analysis.gradients.request import AUTO, GradsRequest, LossRequest
 from modelscope_cli.analysis.health.awake import Awake
 from modelscope_cli.analysis.health.flow import FlowObserver
+from modelscope_cli.analysis.health.passed import Passed
 from modelscope_cli.analysis.health.randomness import RandomDraws
-from modelscope_cli.analysis.health.spread import Spread, noise_like
+from modelscope_cli.analysis.health.spread import Spread, larger, noise_like
 from modelscope_cli.analysis.health.usage import every_output, used_layers
 from modelscope_cli.analysis.health.weights import all_finite, batch_norm_states, tensor_health
 from modelscope_cli.analysis.outputs.leaves import leaves_of, main_leaf
@@ -43,6 +45,7 @@ NEAR_ZERO = 1e-6
 _LARGE = 3.0
 _NOT_FINITE = "the forward pass is not finite"
 
+T = TypeVar("T")
 Track = Callable[[Iterable[Any], str], Iterator[Any]]
 
 
@@ -55,6 +58,8 @@ def gather(
     is_real: bool = False,
     seed: int = 0,
     track: Track = lambda batches, what: iter(batches),
+    over: Over | None = None,
+    first: Batch | None = None,
 ) -> Evidence:
     """Look at everything the rules need; the model is left as it was.
 
@@ -63,25 +68,44 @@ def gather(
         is_training: run forward and backward in train mode.
         is_real: the input is pictures or a tensor file, not noise.
         seed: of what is random in a pass: dropout.
+        over: goes through the batches for what is added up batch by batch; see `Blocks.over`. Gradients, and batch
+            norm in train mode, take the batches themselves.
+        first: the first batch, where `over` may begin with another.
 
     Raises:
         ForwardError: the model raised in its main pass (exit 4). What cannot be had otherwise is `missing`.
     """
-    return _Checkup(loaded, batches, is_training, track).gather(needs, Evidence(is_real=is_real), seed)
+    checkup = _Checkup(loaded, batches, is_training, track, over or _one_by_one(batches, track), first, seed)
+    return checkup.gather(needs, Evidence(is_real=is_real))
+
+
+def _one_by_one(batches: Iterable[Batch], track: Track) -> Over:
+    def over(phase: str, compute: Callable[[Batch], T], kind: type[T], /) -> Iterator[T]:
+        return map(compute, track(batches, phase))
+
+    return over
 
 
 class _Checkup:
     def __init__(
-        self, loaded: LoadedModel, batches: Iterable[Batch], is_training: bool, track: Track
+        self,
+        loaded: LoadedModel,
+        batches: Iterable[Batch],
+        is_training: bool,
+        track: Track,
+        over: Over,
+        first: Batch | None,
+        seed: int,
     ) -> None:
         self._loaded = loaded
         self._model = loaded.module
         self._batches = batches
         self._is_training = is_training
-        self._track = track
+        self._track, self._over = track, over
+        self._first, self._seed = first, seed
         self._missing: dict[str, str] = {}
 
-    def gather(self, needs: frozenset[str], evidence: Evidence, seed: int) -> Evidence:
+    def gather(self, needs: frozenset[str], evidence: Evidence) -> Evidence:
         if "tensors" in needs:
             evidence = replace(evidence, tensors=tensor_health(self._model))
         evidence = replace(evidence, batch_norms=batch_norm_states(self._model), missing=self._missing)
@@ -94,7 +118,7 @@ class _Checkup:
         passes = needs & {"forward", "repeat_gap", "train", "backward"}
         if not passes:
             return evidence
-        with seeded(seed):
+        with seeded(self._seed):
             forward = self._forward()
             evidence = replace(evidence, forward=forward)
             if not forward.is_finite:
@@ -114,7 +138,7 @@ class _Checkup:
                     backward = self._wake(awake, forward) if may_wake else self._backward(forward)
                     evidence = replace(evidence, backward=backward)
                     if awake.has_woken:
-                        evidence = replace(evidence, awake=self._forward())
+                        evidence = replace(evidence, awake=self._forward("activations awake"))
         return evidence
 
     def _is_trained(self) -> bool:
@@ -143,8 +167,8 @@ class _Checkup:
 
     def _inputs(self) -> tuple[InputStats, ...]:
         entering = Entering()
-        for batch in self._batches:
-            entering.add(batch.args)
+        for parts in self._over("inputs", lambda batch: entered(batch.args), tuple[Entered, ...]):
+            entering.merge(parts)
         return entering.rows()
 
     def _first_rms(self) -> float | None:
@@ -160,39 +184,37 @@ class _Checkup:
             raise measured.error
         return Structure(measured.layers, measured.totals, measured.layers[0].output_shapes, n_images)
 
-    def _forward(self) -> Forward:
+    def _forward(self, phase: str = "activations") -> Forward:
         wanted = Wanted(mad=False, histogram=False, threshold=NEAR_ZERO)
         activations, flow = ActivationObserver(wanted, is_innermost_only=True), FlowObserver()
-        answers: list[int] | None = []
-        n_images, is_input_finite, spread = 0, True, Spread()
+        spread, total = Spread(), Passed()
+
+        def see(batch: Batch) -> Passed:
+            output = session.run(self._arguments(batch, self._is_training))
+            main = _main_output(output)
+            is_row = main is not None and self._is_row_of_scores(output, batch)
+            inputs = [tensor for _, tensor in tensors_in(batch.args) if tensor.is_floating_point()]
+            return Passed(
+                n_images=batch.n_images,
+                outputs=activations.take(),
+                flow=flow.take(),
+                answers=tuple(main.argmax(1).tolist()) if main is not None and is_row else None,
+                is_input_finite=all(bool(all_finite(tensor)) for tensor in inputs),
+                apart=spread.of(batch, main),
+            )
+
         with HookSession(
             self._model, [activations, flow], is_training=self._is_training, interventions=[Steady()]
         ) as session:
-            for batch in self._track(self._batches, "activations"):
-                output = session.run(self._arguments(batch, self._is_training))
-                activations.settle()
-                main = _main_output(output)
-                if answers is not None and main is not None and self._is_row_of_scores(output, batch):
-                    answers += main.argmax(1).tolist()
-                else:
-                    answers = None
-                inputs = [tensor for _, tensor in tensors_in(batch.args) if tensor.is_floating_point()]
-                is_input_finite &= all(bool(all_finite(tensor)) for tensor in inputs)
-                n_images += batch.n_images
-                spread.add(batch, main)
-            if n_images == 1 and main is not None:
-                other = noise_like(batch)
-                spread.add(other, _main_output(session.run(self._arguments(other, self._is_training))))
-        rows = sorted(activations.activations.values(), key=lambda activation: activation.call.order)
-        return Forward(
-            activations=to_rows(rows),
-            flow=flow.rows(),
-            near_zero=NEAR_ZERO,
-            images=n_images,
-            answers=None if answers is None else tuple(answers),
-            is_input_finite=is_input_finite,
-            output_spread=spread.value,
-        )
+            if self._first is not None:
+                compute_block(self._first, see, self._seed)  # all others are held against its first image
+            for part in self._over(phase, see, Passed):
+                total.add(part)
+            if total.n_images == 1:
+                other = noise_like(next(iter(self._batches)))
+                main = _main_output(session.run(self._arguments(other, self._is_training)))
+                total.apart = larger(total.apart, spread.of(other, main))
+        return total.forward(NEAR_ZERO)
 
     def _is_row_of_scores(self, output: Any, batch: Batch) -> bool:
         if self._loaded.family == "detection":  # whose tables are of boxes

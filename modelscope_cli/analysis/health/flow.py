@@ -1,7 +1,7 @@
 """Where a pass stops being finite, and which sigmoids are saturated."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,12 +16,49 @@ from modelscope_cli.records.evidence import CallFlow
 _FLAT = 0.01
 
 
+@dataclass(frozen=True, slots=True)
+class Flowed:
+    """What was seen of one call, in one batch or in several.
+
+    Attributes:
+        produces: whether finite inputs gave an output that is not, in any batch. `is_finite`: every output.
+    """
+
+    call: Call
+    produces: bool
+    is_finite: bool
+    n_saturated: int
+    n_values: int
+
+    def merge(self, later: "Flowed") -> "Flowed":
+        return replace(
+            self,
+            produces=self.produces or later.produces,
+            is_finite=self.is_finite and later.is_finite,
+            n_saturated=self.n_saturated + later.n_saturated,
+            n_values=self.n_values + later.n_values,
+        )
+
+    def row(self) -> CallFlow:
+        """Return it as a row."""
+        return CallFlow(
+            name=self.call.name,
+            type=self.call.type,
+            order=self.call.order,
+            call=self.call.index,
+            depth=self.call.depth,
+            produces=self.produces,
+            is_finite=self.is_finite,
+            saturated_fraction=self.n_saturated / self.n_values if self.n_values else None,
+        )
+
+
 @dataclass(slots=True)
 class _Entry:
     call: Call
-    # One a batch, still on the device.
-    finite_in: list[Tensor] = field(default_factory=list)
-    finite_out: list[Tensor] = field(default_factory=list)
+    # Of this batch, still on the device.
+    finite_in: Tensor
+    finite_out: Tensor | None = None  # a forward that raised has no output
     n_saturated: list[Tensor] = field(default_factory=list)
     n_values: int = 0
 
@@ -33,40 +70,29 @@ class FlowObserver(Observer):
         self._entries: dict[tuple[str, int], _Entry] = {}
 
     def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        entry = self._entries.setdefault((call.name, call.index), _Entry(call))
-        entry.finite_in.append(_all_finite(_floats((args, kwargs))))
+        self._entries[call.name, call.index] = _Entry(call, _all_finite(_floats((args, kwargs))))
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
         entry = self._entries[call.name, call.index]
         outputs = _floats(output)
-        entry.finite_out.append(_all_finite(outputs))
+        entry.finite_out = _all_finite(outputs)
         for tensor in outputs:
             flat = _flat_units(module, tensor.detach())
             if flat is not None:
                 entry.n_saturated.append(torch.count_nonzero(flat))
                 entry.n_values += tensor.numel()
 
-    def rows(self) -> tuple[CallFlow, ...]:
-        """Return one row a call, in execution order; on an accelerator this is where the numbers come over."""
-        return tuple(_to_row(entry) for entry in sorted(self._entries.values(), key=lambda e: e.call.order))
+    def take(self) -> tuple[Flowed, ...]:
+        """Return what a batch showed, and begin anew; on an accelerator this is where the numbers come over."""
+        entries, self._entries = self._entries, {}
+        return tuple(map(_settled, entries.values()))
 
 
-def _to_row(entry: _Entry) -> CallFlow:
-    # A batch whose forward raised has no output.
-    batches = [
-        (bool(before), bool(after)) for before, after in zip(entry.finite_in, entry.finite_out, strict=False)
-    ]
+def _settled(entry: _Entry) -> Flowed:
+    has_output = entry.finite_out is not None
+    is_finite = not has_output or bool(entry.finite_out)
     n_saturated = sum(int(n) for n in entry.n_saturated)
-    return CallFlow(
-        name=entry.call.name,
-        type=entry.call.type,
-        order=entry.call.order,
-        call=entry.call.index,
-        depth=entry.call.depth,
-        produces=any(before and not after for before, after in batches),
-        is_finite=all(after for _, after in batches),
-        saturated_fraction=n_saturated / entry.n_values if entry.n_values else None,
-    )
+    return Flowed(entry.call, bool(entry.finite_in) and not is_finite, is_finite, n_saturated, entry.n_values)
 
 
 def _floats(value: Any) -> list[Tensor]:

@@ -10,30 +10,31 @@ from modelscope_cli.inputs.batch import Batch
 
 
 class Spread:
-    """Holds the output for every image against the one for the first.
-
-    Attributes:
-        value: the largest difference of an output from the first; None before there are two different images.
-    """
+    """Holds the output for every image against the one for the first, which is shown first."""
 
     def __init__(self) -> None:
-        self.value: float | None = None
         self._first: tuple[list[Tensor], Tensor] | None = None
 
-    def add(self, batch: Batch, output: Tensor | None) -> None:
-        """Take a batch and what the model made of it."""
+    def of(self, batch: Batch, output: Tensor | None) -> float | None:
+        """Return the largest difference of an output in a batch from the first; None where no image differs."""
         given = [tensor for _, tensor in tensors_in(batch.args)]
         has_rows = output is not None and output.ndim > 0 and len(output) == batch.n_images
         if not has_rows or any(tensor.ndim == 0 or len(tensor) != batch.n_images for tensor in given):
-            return
+            return None
         assert output is not None
+        apart: list[float] = []
         for i in range(batch.n_images):
             image, row = [tensor[i] for tensor in given], output[i].detach()
             if self._first is None:
                 self._first = [tensor.clone() for tensor in image], row.clone()
             elif _differ(image, self._first[0]) and row.shape == self._first[1].shape and row.numel():
-                apart = float((row - self._first[1]).abs().max())
-                self.value = apart if self.value is None else max(self.value, apart)
+                apart.append(float((row - self._first[1]).abs().max()))
+        return max(apart, default=None)
+
+
+def larger(one: float | None, other: float | None) -> float | None:
+    """Return the larger of two differences, where there are two."""
+    return max((value for value in (one, other) if value is not None), default=None)
 
 
 def _differ(image: list[Tensor], other: list[Tensor]) -> bool:

@@ -1,32 +1,36 @@
 """`predict`: from a model and images to the likeliest classes of each, or its best boxes."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from modelscope_cli.analysis.blocks.blocks import Blocks
 from modelscope_cli.analysis.outputs.answer import Answer
 from modelscope_cli.analysis.outputs.classes import ClassScores
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.said import Scoring
 from modelscope_cli.analysis.outputs.vectors import Vectors
 from modelscope_cli.analysis.predictions.guesses import predictions_of
+from modelscope_cli.analysis.predictions.judged import Judged
 from modelscope_cli.analysis.predictions.request import check_scoring, choose_activation
 from modelscope_cli.analysis.predictions.scores import check_labels
 from modelscope_cli.analysis.predictions.truth import Judge
-from modelscope_cli.analysis.results import Results
 from modelscope_cli.analysis.subject import Subject
-from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.session import HookSession
+from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.labels import read_labels
 from modelscope_cli.inputs.truth import read_truth
-from modelscope_cli.records.keywords import Keywords, check_number, spelled_out
+from modelscope_cli.records.keywords import BlockKeywords, block_keywords, check_number, spelled_out
 from modelscope_cli.records.predict import Prediction, PredictRecord
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.report.views import folder_of
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from modelscope_cli.models.request import Model
 
 
@@ -46,7 +50,7 @@ def predict(
     out: str | PathLike[str] | None = None,
     force: bool = False,
     progress: Progress | None = None,
-    **keywords: Unpack[Keywords],
+    **keywords: Unpack[BlockKeywords],
 ) -> PredictRecord:
     """Return what a model says of images: the likeliest classes of each, of its pixels, or the best boxes.
 
@@ -67,7 +71,8 @@ def predict(
         hook: what changes on the way, as `--hook` takes it.
         each: called with a record of every batch as soon as it is known. Nothing of it is kept then, for any
             number of images, and the record that is returned has no predictions.
-        out: folder for the report of a truth and its pictures; `force`: it need not be empty.
+        out: folder for the report, the pictures of a truth, and over image files every finished block; `force`: it
+            need not be empty.
 
     Raises:
         UsageError: a keyword or a combination that means nothing (exit 2 on the command line).
@@ -77,9 +82,7 @@ def predict(
     check_number("top", top, 1)
     check_scoring(scores, threshold, temperature)
     names, of_labels = named_labels(labels)
-    if out is not None and truth is None:
-        raise UsageError(f"'--out {out}' is the folder of what '--truth' finds", "--truth folders")
-    results = Results(out, force)
+    blocks = Blocks(out, force=force, **block_keywords(keywords))
     given_truth = read_truth(truth) if truth is not None else None
     subject = Subject("predict", model, inputs, keywords, hook=hook, progress=progress)
     activation = choose_activation(scores, threshold, subject.loaded.module)
@@ -98,48 +101,84 @@ def predict(
     scoring = Scoring(activation, temperature)
     judge = None
     if given_truth is not None:
-        on_from, has_pictures = record.threshold or 0.0, out is not None
-        judge = Judge(given_truth, subject, categories, scoring, on_from, has_pictures=has_pictures)
-    predictions: list[Prediction] = []
+        judge = Judge(given_truth, subject, categories, scoring, record.threshold or 0.0)
     n_done = 0
-    with HookSession(subject.loaded.module, interventions=interventions) as session:
-        for batch in subject.track(subject.inputs, "images"):
-            answer = reader.read(session.run(batch.args), batch.args, batch.n_images).settled()
-            answer = _as_predictions(answer, activation)
-            if n_done == 0 and answer.note is not None:
-                subject.progress.note(answer.note)
-            if names is not None and answer.main.n_classes is not None:
-                check_labels(names, answer.main.n_classes, of_labels)
-            record = replace(
-                record, output=answer.kind, classes=answer.main.n_classes or len(categories or ())
-            )
-            if judge is not None:
-                judge.add(answer, batch, n_done)
-            if judge is None or each is not None:
-                found = predictions_of(answer, top, categories, batch, n_done, scoring)
-                if each is None:
-                    predictions += found
-                else:
-                    each(replace(record, predictions=found))
-            n_done += len(answer)
+
+    def see(batch: Batch) -> Predicted:
+        nonlocal n_done
+        answer = reader.read(session.run(batch.args), batch.args, batch.n_images).settled()
+        answer = _as_predictions(answer, activation)
+        if names is not None and answer.main.n_classes is not None:
+            check_labels(names, answer.main.n_classes, of_labels)
+        has_rows = judge is None or each is not None
+        found = predictions_of(answer, top, categories, batch, n_done, scoring) if has_rows else ()
+        judged = judge.look(answer, batch, n_done) if judge is not None else None
+        n_done += len(answer)
+        return Predicted(answer.kind, answer.main.n_classes or 0, answer.note, found, judged)
+
+    asked = {"top": top, "scores": activation, "threshold": threshold, "temperature": temperature}
+    options = {**asked, "labels": names, "truth": judge.words_sha256() if judge is not None else None}
+    again = {**asked, "scores": scores, "labels": labels, "truth": truth, "each": each is not None}
+    alone = "--hook counts what it changes over all batches" if hook else ""
+    predictions: list[Prediction] = []
+    is_first = True
+    with (
+        blocks.begin(subject, options, again, alone),
+        HookSession(subject.loaded.module, interventions=interventions) as session,
+    ):
+        for part in blocks.over("images", see, Predicted):
+            if is_first and part.note is not None:
+                subject.progress.note(part.note)
+            is_first = False
+            record = replace(record, output=part.output, classes=part.classes or len(categories or ()))
+            if judge is not None and part.judged is not None:
+                judge.add(part.judged)
+            if each is not None:
+                each(replace(record, predictions=part.predictions))
+            else:
+                predictions += part.predictions
     hooks = subject.conclude()
-    record = replace(record, run=subject.run(), predictions=tuple(predictions), hooks=hooks)
-    return record if judge is None else _with_truth(record, judge, results, subject.progress)
+    subject.warn(blocks.warnings())
+    record = replace(
+        record,
+        run=subject.run(),
+        predictions=tuple(predictions),
+        hooks=hooks,
+        certificate=blocks.certificate(),
+        out_dir=blocks.out,
+    )
+    return _written(record, judge, blocks)
 
 
-def _with_truth(record: PredictRecord, judge: Judge, results: Results, progress: Progress) -> PredictRecord:
+def _written(record: PredictRecord, judge: Judge | None, blocks: Blocks) -> PredictRecord:
     """Return the record with what the judge found; write the folder, if one is asked for."""
-    report, worst = judge.report()
-    record = replace(record, truth=report, out_dir=results.path)
-    with results.open() as stage:
+    pictures: list[Tensor] = []
+    if judge is not None:
+        has_pictures = blocks.out is not None and blocks.is_first
+        report, worst = judge.report(has_pictures=has_pictures)
+        record = replace(record, truth=report)
+        pictures = [picture for _, picture in worst if picture is not None]
+    with blocks.write() as stage:
         if stage is not None:
             folder = folder_of("predict")
-            pictures = [picture for _, picture in worst if picture is not None]
-            record = replace(record, files=folder.files_for(report, pictures))
+            record = replace(record, files=folder.files_for(record.truth, pictures))
             folder.save_report(record, stage, pictures)
-    if results.path is not None:
-        progress.note(f"wrote {results.path}")
     return record
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """What a batch brings: its rows, and what holding them against the truth brings.
+
+    Attributes:
+        output, classes: what the model gives, and of how many classes. `note`: how its output was understood.
+    """
+
+    output: str
+    classes: int
+    note: str | None
+    predictions: tuple[Prediction, ...]
+    judged: Judged | None
 
 
 def _as_predictions(answer: Answer, activation: str) -> Answer:

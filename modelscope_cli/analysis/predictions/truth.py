@@ -1,8 +1,10 @@
 """`predict --truth`: predictions held against what is true, batch by batch."""
 
+import hashlib
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from functools import cache, partial
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,9 +14,10 @@ from modelscope_cli.analysis.outputs.answer import Answer
 from modelscope_cli.analysis.outputs.classes import PixelScores
 from modelscope_cli.analysis.outputs.said import Scoring
 from modelscope_cli.analysis.predictions.class_names import ClassNames
+from modelscope_cli.analysis.predictions.judged import Judged, JudgedImage
 from modelscope_cli.analysis.predictions.scores import probabilities
 from modelscope_cli.analysis.predictions.truth_masks import Masks
-from modelscope_cli.analysis.predictions.truth_sums import Calibration, ClassCounts, Worst, ratio
+from modelscope_cli.analysis.predictions.truth_sums import Calibration, ClassCounts, Worst, pictures_of, ratio
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.batch import Batch
@@ -22,7 +25,6 @@ from modelscope_cli.inputs.truth import GivenTruth, Words
 from modelscope_cli.records.naming import some
 from modelscope_cli.records.truth import Mistake, Share, TruthReport
 
-Pictures = Callable[[], Sequence[Tensor]]
 Worsts = tuple[tuple[Mistake, Tensor | None], ...]
 
 
@@ -36,13 +38,8 @@ class Judge:
         categories: Sequence[str] | None,
         scoring: Scoring,
         threshold: float,
-        *,
-        has_pictures: bool,
     ) -> None:
         """Find the truth of every image before the model runs.
-
-        Args:
-            has_pictures: whether the worst images are kept as the model saw them.
 
         Raises:
             UsageError: noise, or images that lie in no folder (exit 2).
@@ -59,48 +56,59 @@ class Judge:
         names = [file.name for file in files] or [str(number) for number in range(inputs.n_listed)]
         self._truth, self._words = truth, truth.of_images(names)
         self._names = names
-        self._plan = inputs.preprocessing
+        self._inputs = inputs
         self._categories, self._scoring, self._threshold = categories, scoring, threshold
-        self._has_pictures = has_pictures
         self._sums: Sums | None = None
         self._n_images = 0
 
-    def add(self, answer: Answer, batch: Batch, first: int) -> None:
-        """Take the predictions for a batch. `first`: number of its first image.
+    def look(self, answer: Answer, batch: Batch, first: int) -> Judged:
+        """Hold the predictions for a batch against the truth. `first`: number of its first image.
 
         Raises:
             CannotRunError: they cannot be held against this truth, or are NaN (exit 4).
         """
-        if self._sums is None:
-            self._sums = self._begin(answer)
-        here = batch.numbers or range(first, first + len(answer))
-        words, names = [self._words[n] for n in here], [self._names[n] for n in here]
-        pictures = cache(lambda: batch.pictures if self._has_pictures else ())
-        self._sums.add(answer.main.tensor(), words, names, pictures)
-        self._n_images += len(answer)
-
-    def report(self) -> tuple[TruthReport, Worsts]:
-        """Return what was found, and the worst images with their pictures."""
-        assert self._sums is not None  # there is always one batch
-        return self._sums.report(self._n_images)
-
-    def _begin(self, answer: Answer) -> "Sums":
         main = answer.main
-        n_classes = main.n_classes or 0
         if answer.kind not in ("classes", "pixels"):
             raise CannotRunError(
                 f"the model gives {answer.words}, and '--truth' is for one row of scores an image, or a pixel",
                 "leave out --truth",
             )
+        here = batch.numbers or range(first, first + len(answer))
+        sums = self._sums_of(main.n_classes or 0, is_of_pixels=isinstance(main, PixelScores))
+        return sums.look(main.tensor(), here, [self._words[n] for n in here], [self._names[n] for n in here])
+
+    def add(self, judged: Judged) -> None:
+        """Add up what was found of a batch."""
+        self._sums_of(judged.n_classes, is_of_pixels=judged.pixels is not None).add(judged)
+        self._n_images += judged.n_images
+
+    def report(self, *, has_pictures: bool) -> tuple[TruthReport, Worsts]:
+        """Return what was found, and the worst images; with `has_pictures` as the model saw them."""
+        assert self._sums is not None  # there is always one batch
+        report, numbers = self._sums.report(self._n_images)
+        pictures = pictures_of(self._inputs, numbers) if has_pictures else {}
+        worst = zip(report.worst, numbers, strict=True)
+        return report, tuple((mistake, pictures.get(number)) for mistake, number in worst)
+
+    def words_sha256(self) -> str:
+        """Return the hash of what is true of all images, in their order."""
+        return hashlib.sha256(json.dumps(self._words).encode()).hexdigest()
+
+    def _sums_of(self, n_classes: int, *, is_of_pixels: bool) -> "Sums":
+        if self._sums is None:
+            self._sums = self._begin(n_classes, is_of_pixels)
+        return self._sums
+
+    def _begin(self, n_classes: int, is_of_pixels: bool) -> "Sums":
         if n_classes < 2:
             message = "the model gives one value an image, and '--truth' is for two classes or more"
             raise CannotRunError(message, "leave out --truth")
         names = ClassNames(self._categories, n_classes)
-        if isinstance(main, PixelScores):
+        if is_of_pixels:
             if self._scoring.activation == "sigmoid":
                 message = "'--truth' is for one class a pixel, and sigmoid gives several or none"
                 raise CannotRunError(message, "--scores softmax")
-            return OfPixels(names, Masks(self._truth, self._plan, n_classes))
+            return OfPixels(names, Masks(self._truth, self._inputs.preprocessing, n_classes))
         indices = names.find((word for words in self._words for word in words), self._truth.name)
         if self._scoring.activation == "sigmoid":
             return OfLabels(names, indices, self._scoring, self._threshold)
@@ -120,12 +128,18 @@ class Sums(ABC):
     """Sums over the images of one kind of truth."""
 
     @abstractmethod
-    def add(self, logits: Tensor, words: Sequence[Words], images: Sequence[str], pictures: Pictures) -> None:
-        """Take a batch: its logits, what is true of its images, and what these are called."""
+    def look(
+        self, logits: Tensor, numbers: Sequence[int], words: Sequence[Words], images: Sequence[str]
+    ) -> Judged:
+        """Look at a batch: its logits, the numbers of its images, what is true of them and what they are called."""
 
     @abstractmethod
-    def report(self, n_images: int) -> tuple[TruthReport, Worsts]:
-        """Return the figures."""
+    def add(self, judged: Judged) -> None:
+        """Take what was found of a batch."""
+
+    @abstractmethod
+    def report(self, n_images: int) -> tuple[TruthReport, list[int]]:
+        """Return the figures, and the numbers of the worst images."""
 
 
 class OfClasses(Sums):
@@ -136,28 +150,34 @@ class OfClasses(Sums):
         self._counts, self._calibration, self._worst = ClassCounts(names.n_classes), Calibration(), Worst()
         self._n_in_top5 = 0
 
-    def add(self, logits: Tensor, words: Sequence[Words], images: Sequence[str], pictures: Pictures) -> None:
-        truth = torch.tensor([self._indices[own[0]] for own in words])
+    def look(
+        self, logits: Tensor, numbers: Sequence[int], words: Sequence[Words], images: Sequence[str]
+    ) -> Judged:
         scores = _scores(logits, self._scoring, images)
         # As the guesses are ordered: of equal logits the first.
         best = logits.sort(dim=1, descending=True, stable=True).indices[:, :5]
-        predicted = best[:, 0]
-        confidence, is_right = scores.gather(1, best[:, :1])[:, 0], predicted == truth
-        self._counts.add(truth, predicted)
-        self._n_in_top5 += int((best == truth[:, None]).any(1).sum())
-        self._calibration.add(confidence, is_right)
-        for n in (~is_right).nonzero()[:, 0].tolist():
-            self._worst.offer(
-                images[n],
-                (int(truth[n]),),
-                int(predicted[n]),
-                float(confidence[n]),
-                self._names,
-                partial(_nth, pictures, n),
+        confidence = scores.gather(1, best[:, :1])[:, 0].tolist()
+        truth = [self._indices[own[0]] for own in words]
+        found = tuple(
+            JudgedImage(number, name, (true,), tuple(five), five[0] if five[0] != true else None, score)
+            for number, name, true, five, score in zip(
+                numbers, images, truth, best.tolist(), confidence, strict=True
             )
+        )
+        return Judged(logits.shape[1], len(found), found)
 
-    def report(self, n_images: int) -> tuple[TruthReport, Worsts]:
-        worst = self._worst.ranked()
+    def add(self, judged: Judged) -> None:
+        truth = torch.tensor([one.truth[0] for one in judged.images])
+        predicted = torch.tensor([one.predicted[0] for one in judged.images])
+        confidence = torch.tensor([one.confidence for one in judged.images], dtype=torch.float64)
+        self._counts.add(truth, predicted)
+        self._n_in_top5 += sum(one.truth[0] in one.predicted for one in judged.images)
+        self._calibration.add(confidence, predicted == truth)
+        for one in judged.images:
+            self._worst.offer(one, self._names)
+
+    def report(self, n_images: int) -> tuple[TruthReport, list[int]]:
+        worst, numbers = self._worst.ranked()
         has_top5 = self._names.n_classes > 5
         return TruthReport(
             kind="classes",
@@ -170,8 +190,8 @@ class OfClasses(Sums):
             bins=self._calibration.bins(),
             classes=self._counts.classes(self._names),
             confusions=self._counts.confusions(self._names),
-            worst=tuple(mistake for mistake, _ in worst),
-        ), worst
+            worst=worst,
+        ), numbers
 
 
 class OfLabels(Sums):
@@ -183,27 +203,35 @@ class OfLabels(Sums):
         self._names, self._indices, self._scoring, self._threshold = names, indices, scoring, threshold
         self._counts, self._worst = ClassCounts(names.n_classes), Worst()
 
-    def add(self, logits: Tensor, words: Sequence[Words], images: Sequence[str], pictures: Pictures) -> None:
+    def look(
+        self, logits: Tensor, numbers: Sequence[int], words: Sequence[Words], images: Sequence[str]
+    ) -> Judged:
         scores = _scores(logits, self._scoring, images)
         own = [sorted({self._indices[word] for word in one}) for one in words]
-        truth = torch.zeros(logits.shape, dtype=torch.bool)
-        for row, classes in zip(truth, own, strict=True):
-            row[classes] = True
         is_on = scores >= self._threshold
-        self._counts.add_labels(truth, is_on)
-        confidence, wrong = scores.where(is_on & ~truth, -1.0).max(1)
-        for n in (confidence >= 0).nonzero()[:, 0].tolist():
-            self._worst.offer(
+        confidence, wrong = scores.where(is_on & ~_flags(own, scores.shape), -1.0).max(1)
+        found = tuple(
+            JudgedImage(
+                numbers[n],
                 images[n],
-                own[n],
-                int(wrong[n]),
-                float(confidence[n]),
-                self._names,
-                partial(_nth, pictures, n),
+                tuple(own[n]),
+                tuple(is_on[n].nonzero()[:, 0].tolist()),
+                int(wrong[n]) if confidence[n] >= 0 else None,
+                float(confidence[n]) if confidence[n] >= 0 else None,
             )
+            for n in range(len(images))
+        )
+        return Judged(logits.shape[1], len(found), found)
 
-    def report(self, n_images: int) -> tuple[TruthReport, Worsts]:
-        worst, counts = self._worst.ranked(), self._counts
+    def add(self, judged: Judged) -> None:
+        shape = torch.Size((len(judged.images), judged.n_classes))
+        truth = _flags([one.truth for one in judged.images], shape)
+        self._counts.add_labels(truth, _flags([one.predicted for one in judged.images], shape))
+        for one in judged.images:
+            self._worst.offer(one, self._names)
+
+    def report(self, n_images: int) -> tuple[TruthReport, list[int]]:
+        (worst, numbers), counts = self._worst.ranked(), self._counts
         correct = int(counts.correct.sum())
         has_truth = bool(counts.n.any())
         return TruthReport(
@@ -214,8 +242,8 @@ class OfLabels(Sums):
             micro_precision=ratio(correct, int(counts.predicted.sum())),
             micro_recall=ratio(correct, int(counts.n.sum())),
             classes=counts.classes(self._names),
-            worst=tuple(mistake for mistake, _ in worst),
-        ), worst
+            worst=worst,
+        ), numbers
 
 
 class OfPixels(Sums):
@@ -224,13 +252,25 @@ class OfPixels(Sums):
     def __init__(self, names: ClassNames, masks: Masks) -> None:
         self._names, self._masks, self._counts = names, masks, ClassCounts(names.n_classes)
 
-    def add(self, logits: Tensor, words: Sequence[Words], images: Sequence[str], pictures: Pictures) -> None:
+    def look(
+        self, logits: Tensor, numbers: Sequence[int], words: Sequence[Words], images: Sequence[str]
+    ) -> Judged:
+        met: Counter[tuple[int, int]] = Counter()
+        n_classes = logits.shape[1]
         for image, own, name in zip(logits, words, images, strict=True):
             if image.isnan().any():
                 raise _not_a_number(name)
-            self._counts.add(*self._masks.pixels(image, own, name))
+            truth, predicted = self._masks.pixels(image, own, name)
+            pairs, times = (truth * n_classes + predicted).unique(return_counts=True)
+            for pair, count in zip(pairs.tolist(), times.tolist(), strict=True):
+                met[divmod(pair, n_classes)] += count
+        return Judged(n_classes, len(images), pixels=tuple((*pair, met[pair]) for pair in sorted(met)))
 
-    def report(self, n_images: int) -> tuple[TruthReport, Worsts]:
+    def add(self, judged: Judged) -> None:
+        for truth, predicted, count in judged.pixels or ():
+            self._counts.add_counted(truth, predicted, count)
+
+    def report(self, n_images: int) -> tuple[TruthReport, list[int]]:
         counts = self._counts
         if not counts.n.any():
             message = "no pixel of the masks has a class: all are 255, which means that nobody knows"
@@ -244,12 +284,15 @@ class OfPixels(Sums):
             macro_recall=counts.recall(),
             classes=counts.classes(self._names, has_iou=True),
             confusions=counts.confusions(self._names),
-        ), ()
+        ), []
 
 
-def _nth(pictures: Pictures, n: int) -> Tensor | None:
-    made = pictures()
-    return made[n] if n < len(made) else None
+def _flags(classes: Sequence[Sequence[int]], shape: torch.Size) -> Tensor:
+    """Return which classes are meant of each image, `(N, classes)` bool."""
+    flags = torch.zeros(shape, dtype=torch.bool)
+    for row, meant in zip(flags, classes, strict=True):
+        row[list(meant)] = True
+    return flags
 
 
 def _scores(logits: Tensor, scoring: Scoring, images: Sequence[str]) -> Tensor:

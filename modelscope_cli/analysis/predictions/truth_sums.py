@@ -2,12 +2,14 @@
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 
 from modelscope_cli.analysis.predictions.class_names import ClassNames
+from modelscope_cli.analysis.predictions.judged import JudgedImage
+from modelscope_cli.inputs.batch import Batch, Inputs
 from modelscope_cli.records.truth import BINS, ClassQuality, ConfidenceBin, Confusion, Mistake
 
 MOST_PAIRS, MOST_WORST = 100, 24
@@ -30,6 +32,15 @@ class ClassCounts:
         pairs, times = (truth * n_classes + predicted)[truth != predicted].unique(return_counts=True)
         for pair, count in zip(pairs.tolist(), times.tolist(), strict=True):
             self.pairs[divmod(pair, n_classes)] += count
+
+    def add_counted(self, truth: int, predicted: int, count: int) -> None:
+        """Take `count` decisions of one kind."""
+        self.n[truth] += count
+        self.predicted[predicted] += count
+        if truth == predicted:
+            self.correct[truth] += count
+        else:
+            self.pairs[truth, predicted] += count
 
     def add_labels(self, truth: Tensor, predicted: Tensor) -> None:
         """Take decisions for each class, `(N, classes)` bool each."""
@@ -124,45 +135,53 @@ class Worst:
     """The images with the highest scores of a wrong class; a heap of so many, and of nothing else."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Mistake, Tensor | None]] = []
+        self._heap: list[tuple[float, int, int, Mistake]] = []
         self._n = 0
 
-    def offer(
-        self,
-        image: str,
-        truth: Sequence[int],
-        predicted: int,
-        confidence: float,
-        names: ClassNames,
-        picture: Callable[[], Tensor | None],
-    ) -> None:
-        """Take an image, if it is one of the worst until now; of equal ones the first.
-
-        Args:
-            picture: gives what the model saw of it, `(3, H, W)` uint8; asked only where the image is kept.
-        """
+    def offer(self, one: JudgedImage, names: ClassNames) -> None:
+        """Take an image, if something is wrong with it, and it is one of the worst until now; of equal ones the
+        first."""
+        if one.wrong is None or one.confidence is None:
+            return
         self._n -= 1
-        if len(self._heap) == MOST_WORST and confidence <= self._heap[0][0]:
+        if len(self._heap) == MOST_WORST and one.confidence <= self._heap[0][0]:
             return
         mistake = Mistake(
-            image=image,
-            truth=tuple(truth),
-            truth_labels=tuple(names.label(index) for index in truth),
-            predicted=predicted,
-            predicted_label=names.label(predicted),
-            confidence=confidence,
+            image=one.image,
+            truth=one.truth,
+            truth_labels=tuple(names.label(index) for index in one.truth),
+            predicted=one.wrong,
+            predicted_label=names.label(one.wrong),
+            confidence=one.confidence,
         )
-        heapq.heappush(self._heap, (confidence, self._n, mistake, _small(picture())))
+        heapq.heappush(self._heap, (one.confidence, self._n, one.number, mistake))
         if len(self._heap) > MOST_WORST:
             heapq.heappop(self._heap)
 
-    def ranked(self) -> tuple[tuple[Mistake, Tensor | None], ...]:
-        """Return the mistakes, the worst first, with the picture of each where it was kept."""
-        return tuple(entry[2:] for entry in sorted(self._heap, key=lambda entry: entry[:2], reverse=True))
+    def ranked(self) -> tuple[tuple[Mistake, ...], list[int]]:
+        """Return the mistakes, the worst first, and the numbers of their images."""
+        ranked = sorted(self._heap, key=lambda entry: entry[:2], reverse=True)
+        return tuple(entry[3] for entry in ranked), [entry[2] for entry in ranked]
 
 
-def _small(picture: Tensor | None) -> Tensor | None:
-    if picture is None:
-        return None
+def pictures_of(inputs: Inputs, numbers: Sequence[int]) -> dict[int, Tensor]:
+    """Return what the model sees of some images by their numbers, small, `(3, H, W)` uint8; they are decoded again.
+
+    Of what is not an image nothing.
+    """
+    found: dict[int, Tensor] = {}
+    batches: Iterable[Batch] = inputs
+    if inputs.make_blocks is not None:
+        batches = inputs.make_blocks(sorted({number // inputs.block_size for number in numbers}))
+    n_before = 0
+    for batch in batches:
+        here = batch.numbers or range(n_before, n_before + batch.n_images)
+        n_before += batch.n_images
+        if not set(here).isdisjoint(numbers):
+            found.update(zip(here, map(_small, batch.pictures), strict=False))
+    return {number: found[number] for number in numbers if number in found}
+
+
+def _small(picture: Tensor) -> Tensor:
     step = max(max(picture.shape[1:]) // _THUMBNAIL, 1)
     return picture[:, ::step, ::step].clone()

@@ -7,10 +7,11 @@ import typer
 import modelscope_cli as ms
 from modelscope_cli.commands.check import options as own
 from modelscope_cli.errors import ModelscopeError
+from modelscope_cli.shell import console
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
-from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.groups import said, spread
 from modelscope_cli.shell.named_model import ModelArg
 from modelscope_cli.shell.output import emit
 
@@ -34,6 +35,7 @@ def check(
     loading: own.LoadingOptions = own.LOADING,
     inputs: groups.InputOptions = groups.INPUT,
     dataset: own.DatasetOptions = own.DATASET,
+    blocks: groups.BlockOptions = groups.BLOCKS,
     output: own.CheckOutputOptions = own.OUTPUT,
 ) -> int:
     """Judge a model or a data set by rules, and exit with 1 if one is broken.
@@ -42,7 +44,8 @@ def check(
     source, and a hint. Images are better than the noise that is taken without them. A folder without a model is
     judged as a data set: copies, broken, odd, dark, flat and blurred images, and images that another has, too.
     The table tool.modelscope of the nearest pyproject.toml sets model, checkpoint, images, select, ignore,
-    thresholds, fail-on, baseline and the budgets; what is typed wins.
+    thresholds, fail-on, baseline and the budgets; what is typed wins. Under torchrun the forward pass over images
+    is shared out, and --out keeps its blocks; gradients are computed by every process.
 
     Examples:
 
@@ -60,7 +63,7 @@ def check(
     from modelscope_cli.records.check import CheckRecord
     from modelscope_cli.report.markdown import render_markdown
 
-    where = output.begin(more=("github", "junit"))
+    where = output.begin(("github", "junit"), is_shared=True)
     where.view.check(COLUMNS)
     settings = rules.settings()
     if settings.project is not None:
@@ -74,21 +77,23 @@ def check(
     refused = None
     try:
         if folders:
-            own.refuse_mode(mode)
+            own.refuse_idle(mode, blocks)
             record = ms.check_images(folders, against=dataset.against or (), **judged)
         else:
             model, images = loading.take(first, images, settings)
             if not images and not inputs.input_shape:
                 images = list(settings.images)
-            asked = loading.completed(model, settings).request(model), inputs.request(images, loading.seed)
-            record = ms.check(*asked, mode=mode, **judged)
+            asked = loading.completed(model, settings).request(model)
+            shared: dict[str, Any] = {**said(blocks), "share": True, "force": output.force, "mode": mode}
+            record = ms.check(asked, inputs.request(images, loading.seed), **judged, **shared)
     except ModelscopeError as error:
         if not isinstance(error.record, CheckRecord):
             raise
         record, refused = error.record, error
     sheet = check_sheet(record)
     try:
-        append_summary(render_markdown(sheet))
+        if not console.settings.is_silent:
+            append_summary(render_markdown(sheet))
     except OSError as error:
         PROGRESS.warn(f"no summary of the step: {error}")
     emit(

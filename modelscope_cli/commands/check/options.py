@@ -210,16 +210,20 @@ class DatasetOptions:
         return words
 
 
-def refuse_mode(mode: str) -> None:
-    """Refuse to run a data set in a mode.
+def refuse_idle(mode: str, blocks: groups.BlockOptions) -> None:
+    """Refuse what says how a model is run where a data set is judged.
 
     Raises:
-        UsageError: one was typed (exit 2).
+        UsageError: it was typed (exit 2).
     """
-    if mode != "auto":
-        raise UsageError(
-            f"'--mode {mode}' is about a model, and a data set is judged here", "leave out --mode"
-        )
+    typed = {
+        f"--mode {mode}": mode != "auto",
+        f"--out {blocks.out}": blocks.out is not None,
+        "--resume": blocks.resume,
+    }
+    for option in (option for option, is_typed in typed.items() if is_typed):
+        message = f"'{option}' is about a model, and a data set is judged here"
+        raise UsageError(message, f"leave out {option}")
 
 
 def is_data_set(word: str) -> bool:

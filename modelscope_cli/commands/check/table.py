@@ -7,6 +7,7 @@ from modelscope_cli.records.check import CheckRecord, Finding
 from modelscope_cli.records.dataset import DatasetReport
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.report import numbers
+from modelscope_cli.report.facts import certificate_facts
 from modelscope_cli.report.input_facts import input_facts
 from modelscope_cli.report.sheet import Column, Sheet
 
@@ -156,4 +157,5 @@ def _facts(record: CheckRecord) -> tuple[tuple[str, str], ...]:
     if record.gone:
         words = some((f"{one.code} {one.layer or _whole(record)}" for one in record.gone), 5)
         facts.append(("gone", f"{words}; --update-baseline takes out of the baseline what is mended"))
+    facts += certificate_facts(record.certificate)
     return tuple(facts)

@@ -1,8 +1,11 @@
 """`modelscope explain`."""
 
+from pathlib import Path
+
 import modelscope_cli as ms
 from modelscope_cli.commands.explain.options import EXPLAIN, ExplainOptions
 from modelscope_cli.errors import UsageError
+from modelscope_cli.shell import console
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
@@ -22,6 +25,7 @@ def explain(
     model: groups.ModelOptions = groups.MODEL,
     inputs: groups.InputOptions = groups.INPUT,
     folder: groups.FolderOptions = groups.FOLDER,
+    resume: opt.ResumeOpt = False,
     save: opt.SaveOpt = True,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> int:
@@ -43,7 +47,7 @@ def explain(
     """
     from modelscope_cli.commands.explain.table import explain_columns, explain_sheet
 
-    where = output.begin()
+    where = output.begin(is_shared=True)
     named, images = model.take("explain", first, images)
     asked = model.request(named), inputs.request(images, model.seed)
     where.view.check(explain_columns())
@@ -54,9 +58,19 @@ def explain(
         *asked,
         **said(how),
         hook=hook or (),
-        out=folder.choose("explain", named) if save else None,
+        out=_folder(folder, named) if save else None,
+        keep=folder.out is not None,
+        resume=resume,
+        share=True,
         force=output.force,
         progress=PROGRESS,
     )
     emit(where, explain_sheet(record), record.to_dict())
     return 0 if record.passed else NOT_MET
+
+
+def _folder(folder: groups.FolderOptions, model: str) -> Path | None:
+    """Return the folder that was asked for, else a free one, which one of several processes writes."""
+    if folder.out is not None or console.settings.is_silent:
+        return folder.out
+    return folder.choose("explain", model)

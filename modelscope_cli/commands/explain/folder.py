@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PICTURE, CLASSES, TABLE, REPORT = "explanation.png", "classes.png", "explanation.csv", "report.json"
-# A question with its outcomes by method, the winner first; see `analysis.explaining.totals`.
-Kept = Sequence[tuple[Any, Mapping[str, Any]]]
+Kept = Sequence[Any]  # what came of each image; see `analysis.explaining.one_image.Explained`
 
 
 def files_for(record: ExplainRecord, kept: Kept) -> tuple[str, ...]:
@@ -49,13 +48,13 @@ def save_report(record: ExplainRecord, stage: Path, kept: Kept, mean_maps: "Mapp
 def _seen(kept: Kept) -> list[Explained]:
     return [
         Explained(
-            name=Path(question.name).name,
-            said=f"{question.target.words} {numbers.percent(question.probability)}",
-            image=question.picture,
-            maps={method: outcome.shown for method, outcome in outcomes.items()},
-            receipts={method: outcome.receipt for method, outcome in outcomes.items()},
-            units={method: outcome.units for method, outcome in outcomes.items()},
+            name=Path(one.name).name,
+            said=f"{one.words} {numbers.percent(one.probability)}",
+            image=one.picture,
+            maps={method: outcome.shown for method, outcome in one.outcomes.items()},
+            receipts={method: outcome.receipt for method, outcome in one.outcomes.items()},
+            units={method: outcome.units for method, outcome in one.outcomes.items()},
         )
-        for question, outcomes in kept
-        if question.picture is not None
+        for one in kept
+        if one.picture is not None
     ]

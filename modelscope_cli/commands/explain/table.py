@@ -5,7 +5,7 @@ from collections.abc import Callable
 from modelscope_cli.records.explain import ExplainRecord, Explanation
 from modelscope_cli.records.receipt import RULE, Whereabouts
 from modelscope_cli.report import numbers
-from modelscope_cli.report.facts import hook_facts, report_facts
+from modelscope_cli.report.facts import certificate_facts, hook_facts, report_facts
 from modelscope_cli.report.headline import headline
 from modelscope_cli.report.sheet import Column, Sheet
 
@@ -99,6 +99,7 @@ def _facts(record: ExplainRecord) -> list[tuple[str, str]]:
     facts += _where(record.whereabouts, record.whereabouts_method) if record.whereabouts is not None else []
     facts += hook_facts(record.hooks)
     facts += [("maps", record.tensors)] if record.tensors is not None else []
+    facts += certificate_facts(record.certificate)
     return facts + list(report_facts(record.out_dir, record.files))
 
 

@@ -9,7 +9,7 @@ from modelscope_cli.commands.predict import options as own
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
-from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.groups import said, spread
 from modelscope_cli.shell.named_model import FirstArg, need_images
 from modelscope_cli.shell.numbers import whole
 from modelscope_cli.shell.output import Destination, emit, is_streamed, row_writer
@@ -43,6 +43,7 @@ def predict(
     input: opt.NamedInputsOpt = None,
     batch: opt.BatchOpt = None,
     workers: opt.WorkersOpt = None,
+    blocks: groups.BlockOptions = groups.BLOCKS,
     output: own.PredictOutputOptions = own.OUTPUT,
 ) -> None:
     """Print what a model says about images: the likeliest classes of each.
@@ -72,12 +73,13 @@ def predict(
     from modelscope_cli.commands.predict.table import predict_columns, predict_sheet
     from modelscope_cli.commands.predict.truth_table import truth_columns
 
-    where = output.begin()
+    where = output.begin(is_shared=True)
     named, images = model.take("predict", first, images)
     need_images("predict", images or input or ())
-    asked = model.request(named), prepared.request(images, model.seed, None, batch, input, workers)
+    given_images = prepared.request(images, model.seed, batch=batch, named=input, workers=workers)
+    asked = model.request(named), given_images
     if doctor:
-        own.refuse_idle(given, against, top, hook)
+        own.refuse_idle(given, against, blocks, top, hook)
         _doctor(asked, given.labels, where)
         return
     against.check(top)
@@ -91,20 +93,19 @@ def predict(
     is_by_row = is_streamed(where) and against.truth is None
     record = ms.predict(
         *asked,
+        **said(given, blocks),
         top=top,
-        labels=given.labels,
-        scores=given.scores,
-        threshold=given.threshold,
-        temperature=given.temperature,
         truth=against.truth,
         hook=hook or (),
         each=row_writer(where, lay_out) if is_by_row else None,
-        out=against.out,
+        share=True,
         force=output.force,
         progress=PROGRESS,
     )
     if not is_by_row:
         emit(where, lay_out(record), record.to_dict())
+    elif record.certificate is not None:
+        PROGRESS.note(f"certificate: {record.certificate.words}")
 
 
 def _doctor(asked: Any, labels: "Path | None", where: Destination) -> None:

@@ -1,4 +1,4 @@
-"""The folder `predict --truth --out` leaves behind."""
+"""The folder `predict --out` leaves behind."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 RELIABILITY, WORST, REPORT = "reliability.png", "worst.png", "report.json"
 
 
-def files_for(truth: TruthReport, pictures: "Sequence[Tensor]") -> tuple[str, ...]:
-    """Name what `save_report` writes; the worst images only where there are some."""
+def files_for(truth: TruthReport | None, pictures: "Sequence[Tensor]") -> tuple[str, ...]:
+    """Name what `save_report` writes; without a truth the record alone."""
+    if truth is None:
+        return (REPORT,)
     drawn = [RELIABILITY] * (truth.ece is not None) + [WORST] * bool(pictures)
     return (*drawn, *(f"{table}.csv" for table in tables_of(truth)), REPORT)
 
@@ -32,11 +34,12 @@ def save_report(record: PredictRecord, stage: Path, pictures: "Sequence[Tensor]"
     Raises:
         CannotRunError: a file cannot be written (exit 4).
     """
-    assert record.truth is not None
+    write_text(stage / REPORT, render_json(record.to_dict()))
+    if record.truth is None:
+        return
     if record.truth.ece is not None:
         save_figure(draw_reliability(record), stage / RELIABILITY)
     if pictures:
         save_figure(draw_worst(record, pictures), stage / WORST)
     for table in tables_of(record.truth):
         write_text(stage / f"{table}.csv", render_csv(predict_sheet(record, table)))
-    write_text(stage / REPORT, render_json(record.to_dict()))

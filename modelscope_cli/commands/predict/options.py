@@ -9,8 +9,10 @@ from typing import Annotated
 import typer
 
 from modelscope_cli.errors import UsageError
+from modelscope_cli.ranks import find_ranks
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell.numbers import real
+from modelscope_cli.shell.option_groups import BlockOptions
 
 TOP = 5
 _TRUTH = "Against the truth"
@@ -104,15 +106,6 @@ class TruthOptions:
             rich_help_panel=_TRUTH,
         ),
     ] = None
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            metavar="DIR",
-            help="Folder for the tables of --truth, the reliability diagram and the worst images.",
-            rich_help_panel=_TRUTH,
-        ),
-    ] = None
 
     def check(self, top: int) -> None:
         """Refuse what means nothing with or without `--truth`.
@@ -129,12 +122,18 @@ class TruthOptions:
 
     def typed(self) -> list[str]:
         """Return the options that were given."""
-        typed = {"--truth": self.truth, "--table": self.table, "--out": self.out}
+        typed = {"--truth": self.truth, "--table": self.table}
         return [f"{option} {value}" for option, value in typed.items() if value is not None]
 
 
-def refuse_idle(given: ScoreOptions, against: TruthOptions, top: int, hook: Sequence[str] | None) -> None:
-    """Refuse what `--doctor` has no use for.
+def refuse_idle(
+    given: ScoreOptions,
+    against: TruthOptions,
+    blocks: BlockOptions,
+    top: int,
+    hook: Sequence[str] | None,
+) -> None:
+    """Refuse what `--doctor` has no use for, several processes too.
 
     Raises:
         UsageError: exit code 2.
@@ -145,6 +144,9 @@ def refuse_idle(given: ScoreOptions, against: TruthOptions, top: int, hook: Sequ
         f"--threshold {given.threshold}": given.threshold is not None,
         f"--temperature {given.temperature:g}": given.temperature != 1,
         f"--hook {(hook or ('',))[0]}": bool(hook),
+        f"--out {blocks.out}": blocks.out is not None,
+        "--resume": blocks.resume,
+        "torchrun": find_ranks().world > 1,
         **dict.fromkeys(against.typed(), True),
     }
     for option in (text for text, is_typed in typed.items() if is_typed):

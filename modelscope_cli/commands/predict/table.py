@@ -7,7 +7,7 @@ from modelscope_cli.commands.predict.truth_table import truth_sheet
 from modelscope_cli.records.doctor import DoctorRecord
 from modelscope_cli.records.predict import Guess, PredictRecord
 from modelscope_cli.report import numbers
-from modelscope_cli.report.facts import hook_facts, report_facts
+from modelscope_cli.report.facts import certificate_facts, hook_facts, report_facts
 from modelscope_cli.report.sheet import Column, Sheet, figure
 
 
@@ -101,7 +101,7 @@ def _facts(record: PredictRecord) -> list[tuple[str, str]]:
             facts.append(("no box", f"in {without} of {len(record.predictions)} images"))
     if record.temperature != 1:
         facts.append(("temperature", f"logits divided by {record.temperature:g} before that"))
-    return [*facts, *hook_facts(record.hooks)]
+    return [*facts, *hook_facts(record.hooks), *certificate_facts(record.certificate)]
 
 
 def _score_words(record: PredictRecord) -> str:

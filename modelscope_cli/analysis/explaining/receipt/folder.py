@@ -14,6 +14,31 @@ GRID = 32  # a class keeps a map of so many cells a side, whatever the size of t
 N_OUTLIERS = 10
 
 
+@dataclass(frozen=True, slots=True)
+class Lies:
+    """Where the evidence of one image lies.
+
+    Attributes:
+        border, within: the share of it at the border, and where the object is; None where there is none.
+        has_inside: whether somebody said where the object is.
+        share: of it in each of 32 x 32 cells, float64; None where there is none.
+    """
+
+    border: float | None
+    within: float | None
+    has_inside: bool
+    share: Tensor | None
+
+
+def lies_of(scores: Tensor, inside: Tensor | None = None) -> Lies:
+    """Look where the evidence of a map lies, `(H, W)`; `inside`: where the object is, bool."""
+    positive = scores.detach().cpu().double().clamp_min(0)
+    border = energy_inside(positive, border_of((scores.shape[0], scores.shape[1])))
+    within = None if inside is None else energy_inside(positive, inside)
+    share = None if border is None else _small(positive / positive.sum())
+    return Lies(border, within, inside is not None, share)
+
+
 @dataclass(slots=True)
 class _Sums:
     """Of one class: running sums, never maps of single images."""
@@ -39,21 +64,21 @@ class EvidenceOfFolder:
 
         Give `inside` for every image or for none.
         """
+        self.take(image, label, lies_of(scores, inside))
+
+    def take(self, image: str, label: str, lies: Lies) -> None:
+        """Take in where the evidence of one image lies."""
         sums = self._sums.setdefault(label, _Sums())
-        positive = scores.detach().cpu().double().clamp_min(0)
-        self._has_inside = inside is not None
-        border = energy_inside(positive, border_of((scores.shape[0], scores.shape[1])))
-        within = None if inside is None else energy_inside(positive, inside)
-        if border is None:
+        self._has_inside = lies.has_inside
+        if lies.border is None or lies.share is None:
             sums.silent += 1
             return
         sums.images += 1
-        sums.border += border
-        sums.outside += 0.0 if within is None else 1 - within
-        share = _small(positive / positive.sum())
-        sums.map = share if sums.map is None else sums.map + share
+        sums.border += lies.border
+        sums.outside += 0.0 if lies.within is None else 1 - lies.within
+        sums.map = lies.share if sums.map is None else sums.map + lies.share
         # The first of equals stays; names never decide.
-        entry = (border if within is None else 1 - within, -self._n_seen, image, label)
+        entry = (lies.border if lies.within is None else 1 - lies.within, -self._n_seen, image, label)
         self._n_seen += 1
         push = heapq.heappush if len(self._worst) < N_OUTLIERS else heapq.heappushpop
         push(self._worst, entry)
