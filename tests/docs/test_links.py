@@ -42,3 +42,9 @@ def test_every_picture_is_shown_and_drawn():
     assert shown == {picture.name for picture in PICTURES.iterdir()}
     script = (ROOT / "tools" / "docs" / "pictures.py").read_text("utf-8")
     assert [name for name in shown if f'"{name}"' not in script] == []
+
+
+def test_the_readme_is_short_and_holds_the_command_that_ci_runs():
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert len(text.encode()) <= 16_000
+    assert len(re.findall(r"(?m)^python3 .*pytest", text)) == 1
