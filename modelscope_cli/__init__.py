@@ -7,7 +7,7 @@ The names below are loaded when they are first used, so that importing the packa
 """
 
 TYPE_CHECKING = False  # as type checkers read it; `typing` takes as long to import as Python takes to start
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 _HOMES = {
     "ablate": "analysis.ablation.ablate",
     "attack": "analysis.attack.attack",
@@ -30,6 +30,7 @@ _HOMES = {
     "prune": "analysis.pruning.prune",
     "read": "report.reading",
     "scan": "analysis.weights.weights",
+    "schema": "records.schema",
     "stats": "analysis.activations.stats",
     "summary": "analysis.summary.summary",
     "train": "training.train",
@@ -60,6 +61,7 @@ __all__ = [
     "prune",
     "read",
     "scan",
+    "schema",
     "stats",
     "summary",
     "testing",
@@ -91,6 +93,7 @@ if TYPE_CHECKING:
     from modelscope_cli.analysis.weights.weights import scan, weights
     from modelscope_cli.examples import demo
     from modelscope_cli.models.catalogue import list_models
+    from modelscope_cli.records.schema import schema
     from modelscope_cli.report.page.make_report import make_report
     from modelscope_cli.report.reading import read
     from modelscope_cli.rules.listing import list_rules

@@ -21,6 +21,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
+os.environ.setdefault("MSCOPE_CACHE", "0")  # what a test finds is what it made
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="Rewrite the files of tests/golden.")
 

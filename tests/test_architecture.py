@@ -173,7 +173,12 @@ def test_no_command_reads_its_options_as_text():
 
 
 # Typed only: how a result is shown, and what a function says by what it returns.
-LISTS = {"help", "models", "rules"}  # what is there, of no model; rooms of the house have these names
+LISTS = {
+    "help",
+    "models",
+    "rules",
+    "schema",
+}  # what is there, of no model; rooms of the house have these names
 OTHER_FUNCTIONS = {"report": "make_report"}  # another room
 OF_THE_SHELL = {
     "format",
@@ -204,6 +209,7 @@ OTHER_WORDS = {"is_global": "global_", "set_": "set", "script": "what"}
 # How much of a record is shown, and a mode that is a function of its own.
 OF_ONE_SHELL = {("weights", "depth"), ("weights", "scan"), ("predict", "doctor")} | {
     ("check", "against"),  # of check_images
+    ("summary", "fresh"),
     ("watch", "strict"),  # like --fail-on, which it needs: an exit code
 }
 
@@ -247,9 +253,9 @@ def test_every_option_says_what_it_does_and_every_help_shows_a_command():
 
 
 def examples() -> list[str]:
-    """Return every command line in a help text, in the README and in the samples' README."""
+    """Return every command line in a help text and in the samples' README; `docs` are tried in `tests/docs`."""
     texts = [command.help or "" for command in COMMANDS.values()]
-    texts += [(ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "samples/README.md")]
+    texts.append((ROOT / "samples" / "README.md").read_text(encoding="utf-8"))
     return sorted(
         {line for text in texts for line in re.findall(r"^[ $]*(modelscope [^|`>\n]+)$", text, re.MULTILINE)}
     )

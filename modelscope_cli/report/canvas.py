@@ -5,7 +5,8 @@ The words of a figure are made harmless there, and the whole of it is written or
 
 import textwrap
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,12 +99,19 @@ def save_figure(figure: "Figure", path: Path, dpi: int = 130) -> None:
         CannotRunError: the file cannot be written (exit 4).
     """
     _use_plain_words(figure)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=r"(?s)Glyph .* missing from font")
-        warnings.filterwarnings("ignore", message="Matplotlib currently does not support")  # some scripts
+    with any_letters():
         write_with(
             path, lambda beside: figure.savefig(beside, format=path.suffix.lower()[1:] or "png", dpi=dpi)
         )
+
+
+@contextmanager
+def any_letters() -> Iterator[None]:
+    """Measure and draw letters that no font has, and scripts that cannot be laid out, without a warning."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"(?s)Glyph .* missing from font")
+        warnings.filterwarnings("ignore", message="Matplotlib currently does not support")
+        yield
 
 
 def _use_plain_words(figure: "Figure") -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.naming import layer_of
+from modelscope_cli.report.canvas import any_letters
 from modelscope_cli.report.labels import shortened
 
 if TYPE_CHECKING:
@@ -122,5 +123,6 @@ def _widest(figure: "Figure", texts: Iterable[str]) -> float:
 
     renderer: Any = figure.canvas.get_renderer()  # type: ignore[attr-defined]  # of Agg, which we set
     font = FontProperties(size=POINTS)
-    widths = (renderer.get_text_width_height_descent(plain(text), font, False)[0] for text in set(texts))
+    with any_letters():
+        widths = [renderer.get_text_width_height_descent(plain(text), font, False)[0] for text in set(texts)]
     return max(widths, default=0.0) / figure.dpi

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 
 _LEARNING = {"--norm": "--norm-layer"}
 OLD_NAMES: Mapping[str, Mapping[str, str]] = {
-    "featuremaps": {"--top": "--strongest"},
     "predict": {"--activation": "--scores"},
     "ablate": {"--how": "--method", "--channels": "--by-channel"},
     "prune": {"--channels": "--by-channel", "--save": "--save-weights"},

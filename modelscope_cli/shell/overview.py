@@ -36,6 +36,7 @@ GROUPS = {
         "report": "Make one self-contained page of a result, to view in a browser and to share.",
         "weights": "List what a checkpoint holds and name its architecture, without loading it.",
         "models": "List the models of torchvision, or of timm, with parameters, multiply-adds and input size.",
+        "schema": "Print the JSON Schema of what a command prints with --json.",
         "demo": "Put the samples into a folder: images, a tiny network with its weights, and a training script.",
         "help": "Explain what commands share: naming a model, preparing images, layer patterns, hooks, output.",
     },

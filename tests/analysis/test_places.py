@@ -9,6 +9,7 @@ import torchvision
 from tolerance import A_NETWORK, assert_close
 from torch import Tensor, nn
 
+from modelscope_cli.analysis.activations.channel_choice import ChannelChoice
 from modelscope_cli.analysis.activations.maps import Exhibit, capture_maps
 from modelscope_cli.analysis.places.tracker import Tracker
 from modelscope_cli.hooks.selection import select
@@ -21,7 +22,9 @@ def maps_of(model: nn.Module, x: Tensor, *layers: str) -> list[Exhibit]:
     """Return what `featuremaps` draws of some layers."""
     model.eval()
     size = (x.shape[-2], x.shape[-1])
-    return capture_maps(model, (x,), select(model, layers, (), (x,)), image_size=size, n_channels=1000)
+    return capture_maps(
+        model, (x,), select(model, layers, (), (x,)), image_size=size, choice=ChannelChoice(1000)
+    )
 
 
 def numbered(height: int, width: int, n: int = 1) -> tuple[Tensor, Tensor]:

@@ -311,7 +311,7 @@ def test_a_model_that_goes_another_way_each_time_is_refused() -> None:
     replay = Replay()
     with HookSession(Turning(), interventions=[replay]) as session:
         replay.rerun(session, (noise(2, 3),), 3, damaged)
-        with pytest.raises(CannotRunError, match="calls other layers"):
+        with pytest.raises(CannotRunError, match="calls different layers"):
             replay.rerun(session, (noise(2, 3),), 3, damaged)
 
 

@@ -35,6 +35,7 @@ SICK, HEALTHY, STAR = (
 _SMALL = "-m {TINY} -w none --size 16"
 _SMALL_SET = "-m {TINY} --pictures 20 --size 8 --steps 3 --batch 4"
 USUAL = {
+    **{"demo": "", "help": "", "schema": "stats", "verify": "results", "report": "results"},
     "watch": "script.py",
     "summary": "{TINY}",
     **dict.fromkeys(("stats", "featuremaps", "grads", "predict", "ablate"), "{STAR} " + _SMALL),
@@ -135,7 +136,7 @@ OWN = {
 
 def draw_line(draw: random.Random, with_all: bool) -> list[str]:
     """Return one command line."""
-    command = draw.choice(COMMANDS)
+    command = draw.choice(list(COMMANDS))
     usual = USUAL[command] if draw.random() < 0.98 else ""
     line = [command]
     function = getattr(importlib.import_module(f"modelscope_cli.commands.{command}.command"), command)

@@ -13,7 +13,6 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 TRAINED = "{TINY} --size 8 --pictures 20 --steps 4 --batch 4"
 # (command, what is typed the old way, the new way)
 CASES = [
-    ("featuremaps", "{star} {tiny} --max-channels 2 --top", "{star} {tiny} --max-channels=2 --strongest"),
     ("predict", "{star} {tiny} --activation=sigmoid", "{star} {tiny} --scores sigmoid"),
     (
         "ablate",

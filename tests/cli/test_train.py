@@ -178,8 +178,10 @@ def test_a_folder_of_pictures_with_an_unreadable_one(run, cwd):
 
 @undrawn
 def test_a_callback_of_ones_own_is_told_and_can_end_the_training(run, cwd, samples):
-    """The class of the README, with another limit: a loss that every first step is below."""
-    (source,) = re.findall(r"```py\n(.*?)```", (samples.parent / "README.md").read_text(), re.DOTALL)
+    """The class of the documentation, with another limit: a loss that every first step is below."""
+    (source,) = re.findall(
+        r"```py\n(.*?)```", (samples.parent / "docs/commands/train.md").read_text(), re.DOTALL
+    )
     (cwd / "mine.py").write_text(source.replace("run.loss < 1", "run.loss < 99 and run.step == 2"))
     assert run(f"train {SMALL} --steps 9 --callback mine.py:StopAtOne --json").json["steps"] == 2
 

@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from documents import assert_fits
 from typer.main import get_command
 
 from modelscope_cli import records as all_records
@@ -32,7 +33,7 @@ LINES = {
     "--hook scale=2@block1.conv1",
     "attack": f"attack {SAMPLES}/star.png {TINY} --steps 1 --hook scale=1@block1.conv1",
     "check": f"check {SAMPLES}/tiny_resnet.py:TinyResNet {SAMPLES}/star.png -w none --max-params 1000",
-    "check_images": f"check {SAMPLES}/readme --against {SAMPLES}/readme",
+    "check_images": f"check {SAMPLES}/shapes {SAMPLES}/../docs/pictures --against {SAMPLES}/shapes/star",
     "diff": f"diff {SAMPLES}/tiny_resnet.safetensors {SAMPLES}/sick.safetensors",
     "diff_run": f"diff {SAMPLES}/tiny_resnet.py:TinyResNet {SAMPLES}/star.png -c {SAMPLES}/tiny_resnet.safetensors "
     "--tolerance 0 --b-dtype bfloat16 --hook scale=1@block1.conv1",
@@ -62,6 +63,7 @@ LINES = {
     "verify": "verify kept",
     "watch": f"watch --steps 3 {SAMPLES}/train.py",
     "weights": f"weights {SAMPLES}/tiny_resnet.safetensors --stats",
+    "weights_scan": f"weights {SAMPLES} --scan",
 }
 ENDS_WITH_A_FINDING = {"check", "diff", "diff_run"}
 
@@ -170,7 +172,7 @@ def look_at_it_in_python(record, tsv):
 
 
 def test_every_command_is_here():
-    without_a_table = {"demo", "help"}
+    without_a_table = {"demo", "help", "schema"}
     commands = set(get_command(make_app()).commands)
     assert {name.partition("_")[0] for name in LINES} == commands - without_a_table
 
@@ -183,6 +185,7 @@ def test_no_key_and_no_column_went_away_or_came_unseen(name, printed, records, r
     document = json.loads(printed(f"{command} --json {arguments}"))
     tsv = printed(f"{command} --format tsv {arguments}")
     look_at_it_in_python(records[-1], tsv)
+    assert_fits(document)
     header = tsv.partition("\n")[0]
     found = "\n".join([*sorted(keys(document) - {""}), "", *header.split("\t"), ""])
     golden = HERE / f"{name}.txt"

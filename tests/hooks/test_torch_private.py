@@ -30,6 +30,7 @@ DOORS = {
     "training/model.py": {"_ConvNd"},
     "analysis/pruning/masks.py": {"_ConvTransposeNd"},
     "analysis/activations/batch_norm.py": {"_BatchNorm"},
+    "analysis/activations/lineage.py": {"_NormBase"},
     "analysis/health/weights.py": {"_BatchNorm"},
     "analysis/predictions/tally.py": {"_BatchNorm"},
     "inputs/calling.py": {"_forward_pre_hooks"},
@@ -43,6 +44,8 @@ DOORS = {
 # Not torch's: Python's own, the tool's own, and the protocol of notebooks.
 OTHERS = {"_getframe", "_repr_html_", "_repr_png_", "_fields"}
 OTHERS |= {"_compat_pickle", "_exit", "_run_exitfuncs", "_shutdown"}
+# Typer's, of what stands before a word that is completed.
+OTHERS |= {"_opt_prefixes", "_protected_args"}
 # Of timm and transformers, read where they are there.
 OTHERS |= {"_model_args", "_model_mapping"}
 

@@ -9,6 +9,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from modelscope_cli.analysis.activations.activation import Key
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import Call
+from modelscope_cli.hooks.torch_private import version_of
 
 
 class Lineage:
@@ -28,7 +29,7 @@ class Lineage:
         """See what it gives; return whose channels these are, None where they are its own."""
         source = self._maker(tensor) or self._given.get(key[:2])
         if not tensor.is_inference():
-            self._makers[id(tensor)] = ref(tensor), tensor._version, key
+            self._makers[id(tensor)] = ref(tensor), version_of(tensor), key
         return source
 
     def _maker(self, tensor: Tensor) -> Key | None:
@@ -37,7 +38,7 @@ class Lineage:
         if found is None or tensor.is_inference():
             return None
         maker, version, key = found
-        return key if maker() is tensor and version == tensor._version else None
+        return key if maker() is tensor and version == version_of(tensor) else None
 
 
 def _keeps_channels_apart(module: nn.Module) -> bool:

@@ -35,11 +35,15 @@ def report(
 
     Examples:
 
-      modelscope report runs/watch-train
+      modelscope watch --out sick demo/train.py --variant sick
 
-      modelscope report runs/watch-train runs/watch-train-2 --html comparison.html
+      modelscope report sick
 
-      modelscope report runs
+      modelscope watch --out healthy demo/train.py
+
+      modelscope report sick healthy --html comparison.html
+
+      modelscope report .
     """
     from modelscope_cli.commands.report.table import COLUMNS, report_sheet
     from modelscope_cli.report.sheet import choose_columns

@@ -1,12 +1,13 @@
 """`modelscope summary`."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
 import modelscope_cli as ms
 from modelscope_cli.errors import ModelscopeError
+from modelscope_cli.records.progress import Progress
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
@@ -39,21 +40,24 @@ _BUILT = Built()
 @spread
 def summary(
     first: ModelArg = None,
-    depth: Annotated[
-        int | None, whole("--depth", min=0, help="Show layers nested no deeper than this.")
-    ] = None,
+    depth: Annotated[int | None, whole("--depth", min=0, help="Layers nested no deeper than this.")] = None,
     freeze: Annotated[
         list[str] | None,
         typer.Option("--freeze", metavar="PATTERN", help="Count these layers' parameters as not trainable."),
     ] = None,
+    fresh: Annotated[
+        bool,
+        typer.Option("--fresh", help="Build the model, even if its summary was kept by an earlier run."),
+    ] = False,
     layers: groups.LayerOptions = groups.LAYERS,
     built: Built = _BUILT,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> None:
     """Print the layers of a model with their shapes, parameters and cost.
 
-    Needs no weights and almost no memory: the model is built and run without data. Shapes and costs are those of
-    one forward at the model's own input size; --input-shape and --batch change it.
+    Needs no weights and almost no memory: the model is built and run without data. Shapes and costs are
+    those of one forward at the model's own input size; --input-shape and --batch change it. The summary of a
+    model of torchvision is kept in the user's cache, for the same versions and options.
 
     Examples:
 
@@ -63,6 +67,7 @@ def summary(
 
       modelscope summary demo/tiny_resnet.py:TinyResNet --input-shape 1,3,96,96
     """
+    from modelscope_cli.commands.summary.kept import Told, kept_for
     from modelscope_cli.commands.summary.table import summary_columns, summary_sheet
 
     where = output.begin()
@@ -78,21 +83,27 @@ def summary(
         seed=built.seed,
     ).request(model)
     given = groups.InputOptions(input_shape=built.input_shape, input=built.input, batch=built.batch)
+    asked = given.request(None, built.seed)
     where.view.check(summary_columns())
-    raised = None
+    kept = kept_for(request, asked, depth=depth, freeze=freeze, **said(layers))
+    found = kept.read() if kept is not None and not fresh else None
+    if found is not None:
+        record, notes = found
+        for note in (*notes, "kept by an earlier run; --fresh builds the model again"):
+            PROGRESS.note(note)
+        emit(where, summary_sheet(record), record.to_dict())
+        return
+    raised, told = None, Told(PROGRESS)
     try:
         record = ms.summary(
-            request,
-            given.request(None, built.seed),
-            depth=depth,
-            freeze=freeze or (),
-            **said(layers),
-            progress=PROGRESS,
+            request, asked, depth=depth, freeze=freeze or (), **said(layers), progress=cast(Progress, told)
         )
     except ModelscopeError as error:
         if error.record is None:
             raise
         record, raised = error.record, error
+    if kept is not None and raised is None:
+        kept.write(record, told.notes)
     emit(where, summary_sheet(record), record.to_dict())
     if raised is not None:  # the layers up to the one that did are shown all the same
         raise raised

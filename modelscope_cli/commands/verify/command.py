@@ -37,6 +37,9 @@ def verify(
 
     Examples:
 
+      modelscope stats demo/tiny_resnet.py:TinyResNet demo/shapes -c demo/tiny_resnet.safetensors --batch 8
+        --out activations
+
       modelscope verify activations --sample 20
 
       modelscope verify activations/report.json --json

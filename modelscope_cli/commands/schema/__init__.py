@@ -1,0 +1,1 @@
+"""`modelscope schema`."""

@@ -1,0 +1,106 @@
+"""Every command and every program on the pages runs; every output is what the tool prints.
+
+Words are compared to the letter, numbers as close as CPUs are. A page's steps are done in order, in one folder.
+"""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from modelscope_cli.shell.app import run
+from tools.docs import ROOT, pages
+from tools.docs.printed import arguments, fresh_folder, on_terminal, settings, write_file
+from tools.docs.regions import without
+from tools.docs.steps import Step, steps
+
+# Training goes another way on another CPU: what stays is the line above the table, its columns and its rows.
+TRAINED = ("watch", "train", "lrfind")
+# Options that make a command quicker and leave what is compared.
+QUICKER = {"train": ["--steps", "4"]}
+# A training that is watched and of which nothing is compared need not be long.
+WATCHED = re.compile(r"modelscope watch (?!.*--(steps|fail-on|strict))")
+NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?(?![\w.])")
+# They install something, or start what a test must not: the pages say them, and others try them.
+OTHERS = ("pip ", "python3 -m venv", "git ", "pre-commit ", "zensical ")
+
+
+def steps_of(page: Path) -> list[Step]:
+    """Return the steps that people wrote; the examples of a command's help are tried in `test_examples`."""
+    return list(steps(without(page.read_text(encoding="utf-8"))))
+
+
+# A page a rule holds one command each, and is made from what that command prints.
+WITH_STEPS = [page for page in pages() if page.parent.name != "rules" and steps_of(page)]
+
+
+def page_id(page):
+    return str(page.relative_to(ROOT))
+
+
+@pytest.fixture
+def folder():
+    with fresh_folder() as folder, settings(folder):
+        yield folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", WITH_STEPS, ids=page_id)
+def test_a_reader_can_do_what_the_page_says(page, folder, capsys):
+    for step in steps_of(page):
+        if step.kind == "shown":
+            check_what_is_shown(step)
+        elif step.kind == "file":
+            write_file(step, folder)
+        elif step.kind == "python":
+            exec(compile(step.what, page_id(page), "exec"), {"__name__": "__main__"})
+        else:
+            check_line(step, folder)
+        capsys.readouterr()
+
+
+def check_what_is_shown(step: Step) -> None:
+    command, *typed = arguments(f"modelscope {step.what.partition(' ')[2]}")
+    printed = on_terminal([command, *typed, *QUICKER.get(command, ())])
+    if command in TRAINED:
+        assert frame_of(printed, command) == frame_of(step.text, command), step.what
+        return
+    words, known = ("".join(NUMBER.sub("0", text).split()) for text in (printed, step.text))
+    assert words == known, step.what
+    assert numbers_of(printed) == pytest.approx(numbers_of(step.text), rel=2e-2, abs=2e-3), step.what
+
+
+def frame_of(text: str, command: str) -> list[str]:
+    """Return the line above the table, its columns and, but for lrfind, the names of its rows, without numbers."""
+    above, table = text.split("\n\n")[:2]
+    columns, *rows = table.splitlines()
+    names = [] if command == "lrfind" else [row.split("  ")[0] for row in rows]
+    title = NUMBER.sub("0", " ".join(above.rpartition("(")[2].split()))
+    return [title, " ".join(columns.split()), *names]
+
+
+def numbers_of(text: str) -> list[float]:
+    return [float(number.replace(",", "")) for number in NUMBER.findall(text)]
+
+
+def check_line(step: Step, folder) -> None:
+    if step.needs or step.what.startswith(OTHERS) or not step.what:
+        return
+    if step.what == "modelscope demo":
+        shutil.rmtree(folder / "demo")
+    if step.what.startswith("modelscope ") and not re.search(r"[|>&;]", step.what):
+        line = WATCHED.sub("modelscope watch --steps 8 ", step.what)
+        assert run(shlex.split(line)[1:]) == step.code, step.what
+        return
+    tool = f'modelscope() {{ {shlex.quote(sys.executable)} -m modelscope_cli "$@"; }}; set -o pipefail'
+    line = re.sub(r"^python ", f"{shlex.quote(sys.executable)} ", step.what)
+    outcome = subprocess.run([shutil.which("bash"), "-c", f"{tool}; {line}"], cwd=folder, check=False)
+    assert outcome.returncode == step.code, step.what
+
+
+def test_there_are_outputs_to_check():
+    assert sum(step.kind == "shown" for page in pages() for step in steps_of(page)) >= 25

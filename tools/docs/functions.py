@@ -1,0 +1,92 @@
+"""The reference of the Python functions, made from their signatures and docstrings."""
+
+import ast
+import inspect
+import re
+import textwrap
+from typing import Any
+
+import modelscope_cli as ms
+from modelscope_cli.records import keywords
+from tools.docs.markdown import cell, table
+
+_SECTION = re.compile(r"(?m)^(Args|Raises|Returns|Yields|Attributes):\n")
+_ENTRY = re.compile(r"(?m)^    (?=\S)")
+
+
+def reference() -> str:
+    """Return every public function: signature, what it does, arguments, errors."""
+    names = [name for name in ms.__all__ if callable(getattr(ms, name))]
+    parts = [_function("ms", name, getattr(ms, name)) for name in names]
+    checks = [name for name in vars(ms.testing) if name.startswith("assert_")]
+    parts += [
+        "## Keywords of a model and its input",
+        "Every function that runs a model takes them.",
+        _shared(),
+    ]
+    parts += ["## modelscope_cli.testing", cell(ms.testing.__doc__ or "")]
+    parts += [_function("ms.testing", name, getattr(ms.testing, name)) for name in checks]
+    return "\n\n".join(parts)
+
+
+def _function(home: str, name: str, function: Any) -> str:
+    return f"## {home}.{name}\n\n```py\n{signature(function)}\n```\n\n{_described(inspect.getdoc(function) or '')}"
+
+
+def signature(function: Any) -> str:
+    """Return the signature as it was written, one argument a line where it is long."""
+    plain = inspect.unwrap(function)
+    node = ast.parse(textwrap.dedent(inspect.getsource(plain))).body[0]
+    if not isinstance(node, ast.FunctionDef):
+        raise TypeError(f"{function} is not a function")
+    arguments = _arguments(node.args)
+    returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+    line = f"{node.name}({', '.join(arguments)}){returns}"
+    if len(line) > 100:
+        line = f"{node.name}(\n" + "".join(f"    {text},\n" for text in arguments) + f"){returns}"
+    return line
+
+
+def _arguments(args: ast.arguments) -> list[str]:
+    plain = [*args.posonlyargs, *args.args]
+    padded: list[ast.expr | None] = [*[None] * (len(plain) - len(args.defaults)), *args.defaults]
+    shown = [_argument(arg, default) for arg, default in zip(plain, padded, strict=True)]
+    if args.vararg:
+        shown.append(f"*{_argument(args.vararg, None)}")
+    elif args.kwonlyargs:
+        shown.append("*")
+    shown += [_argument(arg, value) for arg, value in zip(args.kwonlyargs, args.kw_defaults, strict=True)]
+    return [*shown, *([f"**{_argument(args.kwarg, None)}"] if args.kwarg else [])]
+
+
+def _argument(arg: ast.arg, default: ast.expr | None) -> str:
+    text = f"{arg.arg}: {ast.unparse(arg.annotation)}" if arg.annotation else arg.arg
+    return text + (f" = {ast.unparse(default)}" if default is not None else "")
+
+
+def _described(doc: str) -> str:
+    """Return a docstring as Markdown: its text, its examples, its lists as tables."""
+    about, *sections = _SECTION.split(doc)
+    parts = [_paragraph(text) for text in about.strip().split("\n\n")]
+    for title, body in zip(sections[::2], sections[1::2], strict=True):
+        rows = [_entry(" ".join(entry.split())) for entry in _ENTRY.split(body) if entry.strip()]
+        head = ("error", "when") if title == "Raises" else ("argument", "what it is")
+        parts += [table(head, rows)]
+    return "\n\n".join(parts)
+
+
+def _paragraph(text: str) -> str:
+    if text.startswith(">>>"):
+        return f"```pycon\n{text}\n```"
+    return cell(text)
+
+
+def _entry(text: str) -> tuple[str, str]:
+    names, _, meaning = text.partition(": ")
+    return ", ".join(f"`{name.strip()}`" for name in names.split(",")), cell(meaning)
+
+
+def _shared() -> str:
+    kinds = (keywords.ModelKeywords, keywords.InputKeywords)
+    tables = [_described(inspect.getdoc(kind) or "").partition("\n\n")[2] for kind in kinds]
+    return "\n\n".join(tables)

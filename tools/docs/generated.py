@@ -1,0 +1,46 @@
+"""Every page, or part of a page, that is made from the program."""
+
+from pathlib import Path
+
+import modelscope_cli as ms
+from tools.docs import DOCS, ROOT, commands, documents, functions, rules
+from tools.docs.regions import fill
+
+# The page of a command that nobody has written about yet.
+_NEW = "# modelscope {name}\n\n<!-- made: options -->\n<!-- end: options -->\n"
+
+
+def generated() -> dict[Path, str]:
+    """Return the pages, by path, as they should be.
+
+    Raises:
+        ValueError: a page has no place for what is made.
+    """
+    made = {DOCS / "rules" / f"{rule.code}.md": rules.page(rule) for rule in ms.list_rules().rules}
+    for name, command in commands.commands().items():
+        page = DOCS / "commands" / f"{name}.md"
+        if not page.exists():
+            made[page] = fill(_NEW.format(name=name), "options", commands.reference(name, command))
+            continue
+        made[page] = _filled(page, "options", commands.reference(name, command))
+    overviews = {
+        DOCS / "commands" / "index.md": ("commands", commands.overview()),
+        DOCS / "rules" / "index.md": ("rules", rules.overview()),
+        DOCS / "functions.md": ("functions", functions.reference()),
+        DOCS / "schemas.md": ("documents", documents.overview()),
+    }
+    made |= {page: _filled(page, name, text) for page, (name, text) in overviews.items()}
+    return made | {DOCS / "ci.md": _with_recipes(DOCS / "ci.md")}
+
+
+def _with_recipes(page: Path) -> str:
+    """Show the files of `samples/ci`, which are tried by a test of their own."""
+    text = page.read_text(encoding="utf-8")
+    for name, file in (("actions", "github-actions.yml"), ("pre-commit", "pre-commit-config.yaml")):
+        recipe = (ROOT / "samples" / "ci" / file).read_text(encoding="utf-8").strip()
+        text = fill(text, name, f"```yaml\n{recipe}\n```")
+    return text
+
+
+def _filled(page: Path, name: str, text: str) -> str:
+    return fill(page.read_text(encoding="utf-8"), name, text)

@@ -1,0 +1,72 @@
+"""The pictures of the documentation, drawn by the commands that the pages show."""
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+from PIL import Image
+
+from modelscope_cli.shell.app import run
+from tools.docs import PICTURES
+from tools.docs.printed import fresh_folder, settings
+
+_WIDEST = 1100  # pixels, as wide as a page
+_COLOURS = 128  # a third of the size, and nobody sees it
+_HEALTHY = "demo/tiny_resnet.py:TinyResNet -c demo/tiny_resnet.safetensors"
+_SICK = "demo/tiny_resnet.py:TinyResNet -c demo/sick.safetensors"
+_CUT = "--global --amount 0.2 --sweep 0.05,0.1,0.3,0.4,0.5,0.6,0.7,0.8,0.9"
+# A command, and the pictures of it that are kept: the file it writes, and its name here.
+DRAWN: Mapping[str, Mapping[str, str]] = {
+    f"featuremaps {_HEALTHY} demo/harbour.jpg --layer type:Conv2d --out maps": {
+        "maps/*_conv.png": "conv.png",
+        "maps/contact_sheet.png": "contact_sheet.png",
+    },
+    f"stats {_SICK} demo/star.png --plot sick.png": {"sick.png": "sick.png"},
+    f"stats {_HEALTHY} demo/shapes --layer block3.conv2 --correlation --out alike": {
+        "alike/*block3.conv2*.png": "correlation.png"
+    },
+    f"grads {_HEALTHY} demo/star.png --target star --out flow": {
+        "flow/gradient_flow.png": "gradient_flow.png"
+    },
+    f"grads {_SICK} demo/star.png --target star --out sick": {"sick/gradient_flow.png": "sick_gradients.png"},
+    f"explain {_HEALTHY} demo/star.png --method hirescam,lrp --out why": {
+        "why/explanation.png": "explanation.png"
+    },
+    f"attack {_HEALTHY} demo/star.png --method ifgsm --steps 20 --target circle --out fooled": {
+        "fooled/comparison.png": "attack.png"
+    },
+    f"ablate {_HEALTHY} demo/star.png --layer type:Conv2d --out ablated": {
+        "ablated/ablation.png": "ablation.png",
+        "ablated/contact_sheet.png": "ablated.png",
+    },
+    f"prune {_HEALTHY} demo/shapes {_CUT} --out pruned": {"pruned/drift.png": "drift.png"},
+    "watch --out run demo/train.py --variant sick": {
+        "run/histograms.png": "watch_histograms.png",
+        "run/dead_units.png": "watch_dead_units.png",
+        "run/activations.png": "watch_activations.png",
+        "run/gradients.png": "watch_gradients.png",
+    },
+    "train demo/tiny_resnet.py:TinyResNet --size 48 --vary init=default,kaiming-normal "
+    "--vary norm-layer=batch,none --out study": {"study/comparison.png": "comparison.png"},
+    "train demo/tiny_resnet.py:TinyResNet --size 48 --out learnt": {"learnt/curves.png": "curves.png"},
+    "lrfind demo/tiny_resnet.py:TinyResNet --size 48 --out rate": {"rate/lr.png": "lr.png"},
+    f"diff {_HEALTHY} --b-dtype bfloat16 demo/star.png --plot bfloat16.png": {"bfloat16.png": "bfloat16.png"},
+}
+
+
+def draw() -> None:
+    """Run the commands and keep their pictures."""
+    PICTURES.mkdir(exist_ok=True)
+    with fresh_folder() as folder, settings(folder):
+        for line, kept in DRAWN.items():
+            if run(shlex.split(line)) > 1:
+                raise SystemExit(f"modelscope {line} failed")
+            for written, name in kept.items():
+                _keep(next(folder.glob(written)), PICTURES / name)
+
+
+def _keep(picture: Path, target: Path) -> None:
+    """Save a picture no wider than a page, in as many colours as it takes."""
+    image = Image.open(picture).convert("RGB")
+    image.thumbnail((_WIDEST, 2000), Image.Resampling.LANCZOS)
+    image.quantize(_COLOURS).save(target, optimize=True)

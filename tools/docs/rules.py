@@ -1,0 +1,78 @@
+"""One page a rule, and the list of them."""
+
+import modelscope_cli as ms
+from modelscope_cli.records.check import RuleInfo
+from tools.docs.markdown import cell, table
+
+GROUPS = {
+    "MS0": "Code in a checkpoint (`check`)",
+    "MS1": "Weights and input (`check`)",
+    "MS2": "Activations (`check`)",
+    "MS3": "Gradients (`check`)",
+    "MS4": "Structure (`check`)",
+    "MS5": "Budgets (`check`)",
+    "MS6": "Behaviour (`check`)",
+    "MS7": "Training (`watch`, `train`)",
+    "MS8": "Data sets (`check` of folders)",
+}
+
+
+def overview() -> str:
+    """Return every rule with what it says, group by group."""
+    rules = ms.list_rules().rules
+    parts = []
+    for prefix, title in GROUPS.items():
+        rows = [
+            (f"[{rule.code}]({rule.code}.md)", f"`{rule.name}`", rule.severity, cell(rule.sentence))
+            for rule in rules
+            if rule.code.startswith(prefix)
+        ]
+        parts += [f"## {title}", table(("code", "name", "severity", "fires when"), rows)]
+    if sum(part.count("\n| [MS") for part in parts) != len(rules):
+        raise ValueError("a group of rules has no heading here")
+    return "\n\n".join(parts)
+
+
+def page(rule: RuleInfo) -> str:
+    """Return the page of one rule: all that `modelscope rules CODE` says."""
+    commands = "`watch` and `train`" if rule.code.startswith("MS7") else "`check`"
+    facts = [
+        ("Rule of", commands),
+        ("Severity", rule.severity),
+        ("Threshold", f"{cell(_threshold(rule))}: {cell(rule.measure)}"),
+        ("Where the threshold comes from", cell(rule.source)),
+    ]
+    parts = [
+        f"# {rule.code} {rule.name}",
+        cell(_sentence(rule.sentence)),
+        table(("", ""), [(f"**{label}**", text) for label, text in facts]),
+        "## Why it matters",
+        cell(_sentence(rule.why)),
+        "## How to fix it",
+        _hint(rule.hint),
+        "## How to silence it",
+        cell(_sentence(rule.silence)),
+        f"```sh\nmodelscope rules {rule.code}\n```",
+        "[All rules](index.md)",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _threshold(rule: RuleInfo) -> str:
+    if rule.threshold is None:
+        return "a budget, which is yours to set"
+    return rule.threshold if isinstance(rule.threshold, str) else f"{rule.threshold:g}"
+
+
+def _hint(text: str) -> str:
+    """Return a hint as Markdown; in some a command comes first, and behind three blanks what it does."""
+    command, _, about = text.partition("   ")
+    if command.startswith("modelscope ") and about:
+        return f"`{command}` {cell(about)}."
+    return cell(_sentence(text))
+
+
+def _sentence(text: str) -> str:
+    """Return what the program says as a line of a list as a sentence of a page."""
+    text = text.strip()
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".") if text else ""
