@@ -7,6 +7,7 @@ of the kinds of values are only used with --all-kinds: they tell whether what wa
 """
 
 import argparse
+import atexit
 import collections
 import contextlib
 import enum
@@ -15,6 +16,7 @@ import io
 import os
 import random
 import shlex
+import shutil
 import sys
 import tempfile
 import traceback
@@ -25,7 +27,11 @@ from typing import Any, get_args, get_type_hints
 from modelscope_cli.shell.app import run
 from modelscope_cli.shell.overview import COMMANDS
 
-SAMPLES = Path(__file__).resolve().parents[2] / "samples"
+# Copies: a line that is drawn may well say --force and --output.
+SAMPLES = Path(tempfile.mkdtemp(prefix="modelscope-fuzz-"))
+atexit.register(shutil.rmtree, SAMPLES, ignore_errors=True)
+for _name in ("tiny_resnet.py", "sick.safetensors", "tiny_resnet.safetensors", "star.png"):
+    shutil.copy(Path(__file__).resolve().parents[2] / "samples" / _name, SAMPLES)
 TINY = f"{SAMPLES}/tiny_resnet.py:TinyResNet"
 SICK, HEALTHY, STAR = (
     f"{SAMPLES}/{name}" for name in ("sick.safetensors", "tiny_resnet.safetensors", "star.png")
