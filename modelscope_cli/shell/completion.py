@@ -7,6 +7,8 @@ from pathlib import Path
 
 import typer
 
+LAYER_WORDS = ("conv", "linear", "norm", "relu", "pool", "type:")
+
 Complete = Callable[[str], list[str]]
 # The key of a column, also where a function of the table makes it of a key and a title.
 _COLUMN = re.compile(r'\b(?:(?:Column|figure|counter|statistic)\(\s*|_\w+\(\s*(?="\w+",\s*f?"))"(\w+)"')
@@ -54,13 +56,24 @@ def of_training(setting: str) -> Complete:
     return complete
 
 
-def hooks(incomplete: str) -> list[str]:
-    """Complete the kind and the action of a hook, up to what the action does or where."""
+def hooks(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Complete the kind and the action of a hook, and the layer behind its @."""
     from modelscope_cli.hooks.vocabulary import ACTIONS, KINDS
 
+    if "@" in incomplete:
+        action, at, pattern = incomplete.partition("@")
+        return [f"{action}{at}{layer}" for layer in layers(ctx, pattern)]
     kind, colon, action = incomplete.rpartition(":")
     kinds = [] if colon else [f"{kind}:" for kind in KINDS if kind != "forward"]
     return [f"{kind}{colon}{word}" for word in (*kinds, *ACTIONS) if word.startswith(action)]
+
+
+def layers(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Complete a layer pattern: kinds of layers, and the names of a model whose summary was kept."""
+    from modelscope_cli.models.kept_layers import kept_layers
+
+    model = ctx.params.get("model") or ctx.params.get("first") or ""
+    return _beginning(incomplete, dict.fromkeys((*LAYER_WORDS, *kept_layers(str(model)))))
 
 
 def _last_of(incomplete: str, words: Iterable[str]) -> list[str]:

@@ -197,12 +197,19 @@ LayersOpt = Annotated[
         metavar="PATTERN",
         help="Which layers, as `modelscope help layers` explains (repeatable): conv, 'layer1.*', relu@-1. "
         "Also layer1.0.conv1, type:Conv2d, 're:^layer[12]', conv@16, relu@1..4.",
+        autocompletion=completion.layers,
         rich_help_panel=_LAYERS,
     ),
 ]
 ExcludeOpt = Annotated[
     list[str] | None,
-    typer.Option("--exclude", metavar="PATTERN", help="Leave out these layers.", rich_help_panel=_LAYERS),
+    typer.Option(
+        "--exclude",
+        metavar="PATTERN",
+        help="Leave out these layers.",
+        autocompletion=completion.layers,
+        rich_help_panel=_LAYERS,
+    ),
 ]
 SaveOpt = Annotated[
     bool,

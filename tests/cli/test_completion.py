@@ -55,5 +55,19 @@ def test_every_loss_is_offered(complete):
     assert {"auto", "cross-entropy", "bce"} <= set(complete("modelscope grads --loss "))
 
 
+def test_layers_are_those_of_a_summary_that_was_kept(complete, run, tmp_path, monkeypatch):
+    monkeypatch.setenv("MSCOPE_CACHE", str(tmp_path))
+    assert complete("modelscope stats resnet18 --layer layer1.0.c") == []
+    assert complete("modelscope stats resnet18 --layer co") == ["conv"]
+    monkeypatch.delenv("_MODELSCOPE_COMPLETE")
+    run("summary resnet18")
+    assert complete("modelscope stats resnet18 --layer layer1.0.c") == ["layer1.0.conv1", "layer1.0.conv2"]
+    assert complete("modelscope grads -m resnet18 --exclude f") == ["fc"]
+    assert complete("modelscope stats resnet18 --hook zero@layer4.1.b") == [
+        "zero@layer4.1.bn1",
+        "zero@layer4.1.bn2",
+    ]
+
+
 def test_the_short_name_is_completed_too(complete):
     assert complete("mscope sta") == ["stats"]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelscope_cli.errors import ModelscopeError
+from modelscope_cli.models.kept_layers import kept_summaries
 from modelscope_cli.models.names import model_names
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import invocation, versions
@@ -81,7 +82,6 @@ def kept_for(model: "ModelRequest", inputs: "InputRequest", **options: Any) -> K
     is_published = model.model.lower() in model_names() and model.checkpoint is None
     if place == "0" or not is_published or inputs.files or inputs.named:
         return None
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "modelscope")
     asked = {
         **versions(),
         "sources": max(file.stat().st_mtime_ns for file in _PACKAGE.rglob("*.py")),
@@ -90,7 +90,7 @@ def kept_for(model: "ModelRequest", inputs: "InputRequest", **options: Any) -> K
         **options,
     }
     key = hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()
-    return Kept(Path(place or cache, "summary", f"{model.model.lower()}-{key[:32]}.json"))
+    return Kept(kept_summaries() / f"{model.model.lower()}-{key[:32]}.json")
 
 
 def _plain(request: Any, leaving: tuple[str, ...] = ()) -> dict[str, Any]:
