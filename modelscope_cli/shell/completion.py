@@ -72,8 +72,10 @@ def layers(ctx: typer.Context, incomplete: str) -> list[str]:
     """Complete a layer pattern: kinds of layers, and the names of a model whose summary was kept."""
     from modelscope_cli.models.kept_layers import kept_layers
 
-    model = ctx.params.get("model") or ctx.params.get("first") or ""
-    return _beginning(incomplete, dict.fromkeys((*LAYER_WORDS, *kept_layers(str(model)))))
+    # Behind an option that still lacks its value, no word is counted among the arguments yet.
+    named = (ctx.params.get("model"), ctx.params.get("first"), *ctx.args)
+    model = str(next(filter(None, named), ""))
+    return _beginning(incomplete, dict.fromkeys((*LAYER_WORDS, *kept_layers(model))))
 
 
 def _last_of(incomplete: str, words: Iterable[str]) -> list[str]:
