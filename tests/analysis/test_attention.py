@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 from modelscope_cli.analysis.activations.attention import AttentionWatch, Heads, Seen, by_head
 from modelscope_cli.analysis.activations.attention_entropy import observe_attention
 from modelscope_cli.analysis.activations.attention_maps import capture_attention
+from modelscope_cli.analysis.activations.channel_choice import EVENLY
 from modelscope_cli.analysis.places.cells import nowhere
 from modelscope_cli.hooks.selection import Selection, select
 from modelscope_cli.hooks.session import ForwardError
@@ -113,7 +114,7 @@ def test_weights_of_torch_are_what_it_gives_when_asked():
 def test_the_class_token_looks_at_the_image_and_nobody_else_is_asked():
     model, x = vit(), torch.randn(1, 3, 32, 32)
     first, _ = seen_in(model, x)
-    exhibits, _ = capture_attention(model, (x,), Selection())
+    exhibits, _ = capture_attention(model, (x,), Selection(), choice=EVENLY)
     assert_close(exhibits[0].maps, first.kept.weights[0, :, 0, 1:].view(2, 4, 4))
     record = exhibits[0].record
     assert (record.kind, record.channels, record.shape) == ("attention", 2, (2, 17, 17))
@@ -123,7 +124,7 @@ def test_the_class_token_looks_at_the_image_and_nobody_else_is_asked():
 def test_without_a_class_token_a_map_is_what_each_place_receives():
     model, x = Sequence().eval(), torch.randn(1, 3, 32, 48)
     first, _ = seen_in(model, x)
-    exhibits, _ = capture_attention(model, (x,), Selection())
+    exhibits, _ = capture_attention(model, (x,), Selection(), choice=EVENLY)
     assert exhibits[0].record.name == "encoder.layers.0.self_attn"
     assert_close(exhibits[0].maps, first.kept.weights[0].mean(1).view(2, 4, 6))
     assert exhibits[0].record.note == "attention received, mean over the queries"
@@ -148,7 +149,7 @@ def test_windows_of_heads_are_put_together():
     model, x = swin(), torch.randn(1, 3, 32, 48)
     with torch.no_grad(), Softmaxes() as truth:
         model(x)
-    exhibits, _ = capture_attention(model, (x,), Selection())
+    exhibits, _ = capture_attention(model, (x,), Selection(), choice=EVENLY)
     for exhibit, weights, shift in zip(exhibits, truth.kept, (0, 2), strict=True):
         windows = weights.mean(2).view(2, 3, 2, 4, 4)  # of 8 x 12 patches
         laid = windows.permute(2, 0, 3, 1, 4).reshape(2, 8, 12).roll((shift, shift), (1, 2))
@@ -288,10 +289,10 @@ def test_layers_choose_and_a_block_stands_for_the_attention_inside():
 def test_the_model_is_left_as_it_was_even_when_it_fails(unchanged):
     model, x, small = vit(), torch.randn(1, 3, 32, 32), torch.randn(1, 3, 16, 16)
     check = unchanged(model)
-    capture_attention(model, (x,), Selection())
+    capture_attention(model, (x,), Selection(), choice=EVENLY)
     check()
     with pytest.raises(ForwardError):
-        capture_attention(model, (small,), Selection())
+        capture_attention(model, (small,), Selection(), choice=EVENLY)
     check()
     with torch.no_grad():
         before = model(x)
@@ -304,7 +305,7 @@ def test_weights_of_timm_are_the_input_of_its_dropout():
     model = timm.create_model("deit_tiny_distilled_patch16_224", img_size=(32, 48)).eval()
     x, truth = torch.randn(1, 3, 32, 48), []
     seen = seen_in(model, x)
-    exhibits, _ = capture_attention(model, (x,), Selection())
+    exhibits, _ = capture_attention(model, (x,), Selection(), choice=EVENLY)
     for block in model.blocks:
         block.attn.fused_attn = False
         block.attn.attn_drop.register_forward_pre_hook(lambda _, args: truth.append(args[0].detach()))

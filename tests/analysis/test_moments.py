@@ -129,7 +129,8 @@ def test_any_tree_of_merges_gives_the_figures(
         random.shuffle(pool)
         pool.append(pool.pop().merge(pool.pop()))
     assert pool[0].mean == pytest.approx(exact.mean(), rel=1e-12, abs=1e-6 * exact.std())
-    assert pool[0].std == pytest.approx(exact.std(), rel=1e-6)
+    # Within a part deviations are added up in the precision of the values.
+    assert pool[0].std == pytest.approx(exact.std(), rel=1e-5)
 
 
 @given(PARTS)

@@ -93,7 +93,7 @@ def test_files_of_other_programs(tmp_path: Path, kind: str, suffix: str) -> None
 )
 def test_zip_archives_of_other_programs(tmp_path: Path, names: list[str], words: str) -> None:
     (tmp_path / "a.pt").write_bytes(zipped(*names))
-    assert f"is not read: it is {words}" in refusal(tmp_path / "a.pt").message
+    assert f"cannot be read: it is {words}" in refusal(tmp_path / "a.pt").message
 
 
 @pytest.mark.parametrize("kind", ["gzip", "bzip2", "xz", "7z", "tar"])
@@ -106,7 +106,7 @@ def test_the_hint_unpacks_it(tmp_path: Path, kind: str) -> None:
 def test_joblib(tmp_path: Path) -> None:
     joblib = pytest.importorskip("joblib")
     joblib.dump({"coef": np.ones((3, 4)), "names": ["a"]}, tmp_path / "a.joblib")
-    assert "is not read: it is a file of joblib" in refusal(tmp_path / "a.joblib").message
+    assert "cannot be read: it is a file of joblib" in refusal(tmp_path / "a.joblib").message
     joblib.dump({"coef": np.ones((3, 4))}, tmp_path / "b.joblib", compress=3)
     assert "compressed by zlib, as joblib does" in refusal(tmp_path / "b.joblib").message
 
@@ -116,7 +116,7 @@ def test_a_stand_in_for_joblib(tmp_path: Path) -> None:
     begin = b"\x80\x04\x95\x60\x00\x00\x00\x00\x00\x00\x00}\x94\x8c\x01w\x94"
     wrapper = b"\x8c\x13joblib.numpy_pickle\x94\x8c\x11NumpyArrayWrapper\x94\x93\x94)\x81\x94}\x94b"
     (tmp_path / "a.pkl").write_bytes(begin[:2] + begin[11:] + wrapper + bytes([255] * 64) + b"s.")
-    assert "is not read: it is a file of joblib" in refusal(tmp_path / "a.pkl").message
+    assert "cannot be read: it is a file of joblib" in refusal(tmp_path / "a.pkl").message
 
 
 def test_big_endian_arrays(tmp_path: Path) -> None:
@@ -158,5 +158,5 @@ def test_storages_that_are_pickled_deeper_and_deeper(tmp_path: Path) -> None:
             + b"\x85R."
         )
     (tmp_path / "a.pkl").write_bytes(payload)
-    with pytest.raises(CannotRunError, match="is not read"):
+    with pytest.raises(CannotRunError, match="cannot be read"):
         read_contents(tmp_path / "a.pkl")

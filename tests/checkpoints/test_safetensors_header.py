@@ -163,7 +163,7 @@ def test_an_unknown_dtype_is_not_damage(tmp_path: Path, dtype: str) -> None:
         json.dumps({"x": {"dtype": dtype, "shape": [2], "data_offsets": [0, 1]}}),
         1,
     )
-    with pytest.raises(CannotRunError, match=f"is not read: the dtype '{dtype}'"):
+    with pytest.raises(CannotRunError, match=f"cannot be read: the dtype '{dtype}'"):
         read_contents(tmp_path / "a.safetensors")
 
 

@@ -272,7 +272,7 @@ def test_what_occurs_no_more_is_told_and_taken_out(run, cwd):
     line = f"{QUICK} --ignore MS207 --baseline known.json"
     # The rule of `other` is not selected: whether it still occurs nobody knows.
     assert run(f"{line} --json").json["gone"] == [{**KNOWN, "layer": "block2.relu", "value": 1.0}]
-    assert "MS202 block2.relu; --update-baseline takes" in run(f"{line} --format table").out
+    assert "MS202 block2.relu; --update-baseline removes" in run(f"{line} --format table").out
     run(f"{line} --update-baseline")
     assert json.loads((cwd / "known.json").read_text())["findings"] == [{**KNOWN, "value": 0.875}, other]
 

@@ -49,7 +49,7 @@ def test_a_folder_gets_its_page_and_a_page_of_ours_is_renewed(watched, capsys):
 def test_what_is_not_a_page_of_ours_is_not_replaced(watched, capsys):
     Path("runs/old/report.html").write_text("<html>mine</html>")
     assert typed("report runs/old") == 2
-    assert "there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert Path("runs/old/report.html").read_text() == "<html>mine</html>"
     assert typed("report runs/old --force") == 0
 
@@ -216,7 +216,7 @@ def test_diff_compares_two_pages_number_by_number(watched, capsys):
 )
 def test_diff_passes_over_nothing_that_is_said_of_pages(option, watched, capsys):
     assert typed(f"diff runs/old runs/new {option}") == 2
-    assert "results that were kept" in capsys.readouterr().err
+    assert "saved results" in capsys.readouterr().err
 
 
 def test_a_page_of_check_is_a_baseline(capsys):

@@ -59,7 +59,7 @@ def run_and_list_imports(*argv, **environment):
         ("weights --help", 0, "--convert"),
         (f"weights {SAMPLES}/shapes_squeezenet1_1.safetensors", 0, "features.0.weight"),
         ("weights nothing.pt", 4, "'nothing.pt'"),
-        (f"stats --model {SAMPLES}/sick.safetensors", 4, "of no torchvision model"),
+        (f"stats --model {SAMPLES}/sick.safetensors", 4, "does not hold the weights of a model"),
         ("models nothing_like_it", 2, "'nothing_like_it'"),
         ("nonsense", 2, "'nonsense'"),
     ],

@@ -89,7 +89,7 @@ def test_every_command_has_the_options_of_tables():
     for name, command in get_command(make_app()).commands.items():
         options = {word for one in command.params for word in one.opts}
         has_table = "--columns" in options
-        assert has_table is (name not in ("demo", "help"))
+        assert has_table is (name not in ("demo", "help", "schema"))
         assert {"--sort", "--top", "--all", "--verbose", "-v"} <= options or not has_table, name
 
 

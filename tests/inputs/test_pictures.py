@@ -93,7 +93,7 @@ def test_16_bit_gray_is_scaled_not_clipped(tmp_path, name, mode):
 
 def test_32_bit_float_pixels_have_no_stated_white(tmp_path):
     Image.new("F", (3, 3), 0.5).save(tmp_path / "a.tif")
-    with pytest.raises(CannotRunError, match="no stated white"):
+    with pytest.raises(CannotRunError, match="no defined white level"):
         pixels(tmp_path / "a.tif")
 
 

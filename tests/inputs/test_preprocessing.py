@@ -196,7 +196,8 @@ def test_without_a_preset_the_imagenet_defaults_are_used_and_stated(opened, make
     assert torch.equal(
         first_batch(inputs).args[0], ResNet34_Weights.IMAGENET1K_V1.transforms()(Image.open(path))[None]
     )
-    assert "mean (0.485, 0.456, 0.406)" in inputs.notes[-1]
+    assert "mean (0.485, 0.456, 0.406)" in inputs.info.preprocessing
+    assert "ImageNet normalisation" in inputs.notes[-1]
 
 
 def test_a_gray_model_gets_gray_pictures(opened, make_picture):

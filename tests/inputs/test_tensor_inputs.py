@@ -144,7 +144,7 @@ def test_picture_options_do_not_apply(opened, tensor_file, options):
 
 
 def test_a_tensor_file_stands_alone(opened, tensor_file, make_picture):
-    with pytest.raises(UsageError, match="stands alone"):
+    with pytest.raises(UsageError, match="must be the only input"):
         opened(tensor_file, make_picture())
     with pytest.raises(UsageError, match="two different inputs"):
         opened(tensor_file, shapes=("1,3,8,8",))

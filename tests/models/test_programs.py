@@ -250,7 +250,7 @@ def test_what_gives_no_tensor_is_looked_at_all_the_same(output: Any) -> None:
 
 
 def test_a_table_without_rows_is_an_error_that_says_why() -> None:
-    with pytest.raises(CannotRunError, match="no layer of 'NoLayers' gives a tensor"):
+    with pytest.raises(CannotRunError, match="no layer of 'NoLayers' outputs a tensor"):
         ms.stats(NoLayers(), X)
     model = small()
     model.idle = nn.Linear(1, 1)
