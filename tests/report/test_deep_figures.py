@@ -71,7 +71,7 @@ FIGURES = [
     ("diff", "divergence", [163]),
     ("ablate", "ablation", [162]),
     ("prune", "pruning", [81]),
-    ("watch", "activations", [242]),
+    ("watch", "activations", None),  # sums are rows unless something was compiled in this process
     ("watch", "dead_units", [80]),
     ("watch", "gradients", [81]),
     ("train", "training", [162, 162, 80, 80, 81]),
@@ -135,6 +135,7 @@ def is_apart(one: Any, other: Any) -> bool:
 @pytest.mark.parametrize(("command", "picture", "counts"), FIGURES)
 def test_a_deep_figure_names_every_layer_where_one_can_read_it(record, command, picture, counts):
     figure = drawn(record(command), picture)
+    counts = counts or [len(record(command).layers)]
     width, height = figure.get_size_inches() * DPI
     assert width <= 2000
     assert height > max(counts) * 8
