@@ -42,7 +42,7 @@ def measure(pairs: int | None) -> Iterator[Figure]:
         ours = [PYTHON, "-m", "modelscope_cli", "weights", str(path)]
         seconds, peak = compare_commands(ours, [PYTHON, str(_PEER), str(path)], pairs or 5)
         over = f"`weights` on a checkpoint of {GIGABYTES:.1f} GB / torch.load and a list"
-        yield seconds.at_most(f"time of {over}", 0.08)
+        yield seconds.at_most(f"time of {over}", 0.06)
         yield peak.at_most(f"peak memory of {over}", 0.05)
         done = subprocess.run([PYTHON, "-c", _IS_TORCH_FREE, *ours[3:]], capture_output=True, check=False)
         yield Figure(
