@@ -36,12 +36,15 @@ class InOrder:
         """Give the partial result of every batch."""
         has_blocks = self._subject.inputs.make_blocks is not None
         for batch in self._subject.track(self._subject.inputs, phase):
-            if batch.n_images:
-                yield compute_block(batch, compute, self._subject.seed) if has_blocks else compute(batch)
+            partial = compute_block(batch, compute, self._subject.seed) if has_blocks else compute(batch)
+            if partial is not None:
+                yield partial
 
 
-def compute_block(batch: Batch, compute: Callable[[Batch], T], seed: int) -> T:
+def compute_block(batch: Batch, compute: Callable[[Batch], T], seed: int) -> T | None:
     """Compute a block with random numbers of its own: what a model draws depends neither on the process nor on
-    the blocks before."""
+    the blocks before. None of a block without images."""
+    if not batch.n_images:
+        return None
     with seeded((seed + batch.block) % (LAST_SEED + 1)):
         return compute(batch)

@@ -68,7 +68,7 @@ class Kept:
             yield number
 
     def _finish(self, phase: str, batch: Batch, compute: Callable[[Batch], Any]) -> None:
-        partial = compute_block(batch, compute, self._subject.seed) if batch.n_images else None
+        partial = compute_block(batch, compute, self._subject.seed)
         block = Block(batch.block, batch.names, batch.broken, self._machine)
         self._folder.write(phase, block, to_text(partial))
 

@@ -76,8 +76,7 @@ class Verifying:
         n = min(self._n_sampled, inputs.n_batches)
         numbers = sorted(random.Random(self._seed).sample(range(inputs.n_batches), n))
         for batch in self._subject.track(inputs.make_blocks(numbers), phase):
-            partial = compute_block(batch, compute, self._subject.seed) if batch.n_images else None
-            self._compare(phase, batch, to_text(partial))
+            self._compare(phase, batch, to_text(compute_block(batch, compute, self._subject.seed)))
         for number in range(inputs.n_batches):
             block = self._kept.take(phase, number)
             if block.result is not None:
@@ -119,13 +118,17 @@ def gap_between(one: Any, other: Any) -> float | None:
 
 
 def _largest(pairs: list[tuple[Any, Any]]) -> float | None:
-    numbers = [pair for pair in pairs if all(type(value) in (int, float) for value in pair)]
-    others = [gap_between(*pair) for pair in pairs if pair not in numbers]
-    if None in others:
-        return None
+    numbers: list[tuple[Any, Any]] = []
+    gaps: list[float] = []
+    for pair in pairs:
+        if all(type(value) in (int, float) for value in pair):
+            numbers.append(pair)
+        elif (gap := gap_between(*pair)) is not None:
+            gaps.append(gap)
+        else:
+            return None
     scale = max((abs(value) for pair in numbers for value in pair), default=0.0)
-    gaps = [abs(a - b) / scale if a != b else 0.0 for a, b in numbers]
-    return max([*gaps, *(gap for gap in others if gap is not None)], default=0.0)
+    return max([*gaps, *(abs(a - b) / scale if a != b else 0.0 for a, b in numbers)], default=0.0)
 
 
 @contextmanager
