@@ -5,6 +5,9 @@ from modelscope_cli.records.run import invocation, versions
 from modelscope_cli.rules import training
 from modelscope_cli.rules.registry import EVERY_RULE, match_rules
 
+EVERY = tuple(sorted((*EVERY_RULE, *training.RULES), key=lambda rule: rule.code))
+"""The rules of models, of data sets and of trainings, by code."""
+
 
 def list_rules(*which: str) -> RuleList:
     """Return the rules with their thresholds, where those come from, and what to do.
@@ -15,6 +18,5 @@ def list_rules(*which: str) -> RuleList:
     Raises:
         UsageError: one of them means nothing; names the nearest (exit 2 on the command line).
     """
-    every = tuple(sorted((*EVERY_RULE, *training.RULES), key=lambda rule: rule.code))
-    chosen = match_rules(which, every) if which else every
+    chosen = match_rules(which, EVERY) if which else EVERY
     return RuleList(versions(), invocation().argv, tuple(rule.info(rule.threshold) for rule in chosen))

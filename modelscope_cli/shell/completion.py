@@ -31,11 +31,9 @@ def columns(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def rules(incomplete: str) -> list[str]:
     """Complete the last of several codes or names of rules."""
-    from modelscope_cli.rules import training
-    from modelscope_cli.rules.registry import RULES
+    from modelscope_cli.rules.listing import EVERY
 
-    every = (*RULES, *training.RULES)
-    return _last_of(incomplete, [word for rule in every for word in (rule.code, rule.name)])
+    return _last_of(incomplete, [word for rule in EVERY for word in (rule.code, rule.name)])
 
 
 def losses(incomplete: str) -> list[str]:
