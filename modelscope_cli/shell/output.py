@@ -155,11 +155,10 @@ def emit(
 
 
 def _write_page(file: Path, document: dict[str, Any]) -> None:
-    from modelscope_cli.records.restore import restore
     from modelscope_cli.report.json import strict
-    from modelscope_cli.report.page.results import page_of, save_page
+    from modelscope_cli.report.page.results import page_of_document, save_page
 
-    note = save_page(page_of(restore(strict(document))), file)
+    note = save_page(page_of_document(strict(document)), file)
     if note:
         _console.note(note)
     _console.note(f"wrote {file}")

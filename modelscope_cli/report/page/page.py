@@ -8,7 +8,6 @@ from importlib.resources import files
 from typing import Any
 
 from modelscope_cli.records.page_data import embed
-from modelscope_cli.report.json import strict
 from modelscope_cli.report.page.html import Html, element, joined
 from modelscope_cli.report.page.section import Section
 
@@ -20,7 +19,7 @@ def render_page(
 
     Args:
         lead: stands under the title.
-        documents: the whole results, which `ms.read` gives back.
+        documents: the whole results as `strict` leaves them, which `ms.read` gives back.
     """
     style, script = _shipped("page.css"), _shipped("page.js")
     contents = [element("a", section.title, href=f"#{section.name}") for section in sections]
@@ -41,7 +40,7 @@ def render_page(
             element("header", element("h1", title), lead),
             element("nav", *contents, aria_label="Contents"),
             element("main", *(section.render() for section in sections), id="main"),
-            Html(embed([strict(document) for document in documents])),
+            Html(embed(list(documents))),
             Html(f"<script>{script}</script>"),
         ]
     )

@@ -31,7 +31,11 @@ def page_of(record: Shown, folder: Path | None = None) -> str:
     Returns:
         The same bytes for the same result, whether it was just made or read back.
     """
-    document = strict(record.to_dict())
+    return page_of_document(strict(record.to_dict()), folder)
+
+
+def page_of_document(document: dict[str, Any], folder: Path | None = None) -> str:
+    """Return the page of a result that is there as a document, as `strict` leaves it; see `page_of`."""
     record = restore(document)
     own = views.page_of(record.command)
     pictures = Pictures(folder or named_folder(record))
