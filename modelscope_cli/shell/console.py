@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import os
 import sys
 import time
 import traceback
@@ -15,7 +14,7 @@ from modelscope_cli.plain_text import plain, plain_lines
 from modelscope_cli.ranks import is_first_to_fail
 from modelscope_cli.records.run import invoked_as
 from modelscope_cli.shell import live
-from modelscope_cli.shell.streams import heard_or_not, open_closed, silence
+from modelscope_cli.shell.streams import heard_or_not, is_coloured, open_closed, silence
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -53,12 +52,8 @@ def _console(stream: IO[str]) -> "Console":
         markup=False,
         emoji=False,
         highlight=False,
-        color_system="auto" if _is_coloured(stream) else None,
+        color_system="auto" if is_coloured(stream) else None,
     )
-
-
-def _is_coloured(stream: IO[str]) -> bool:
-    return stream.isatty() and not os.environ.get("NO_COLOR")
 
 
 def begin(argv: tuple[str, ...]) -> None:
@@ -175,7 +170,7 @@ def _wrapped(text: str, label: str = "") -> str:
 
 
 def _styled(label: str, style: str, harmless: str) -> None:
-    if not _is_coloured(sys.stderr):
+    if not is_coloured(sys.stderr):
         write_error(label + harmless + "\n")
         return
     from rich.text import Text

@@ -1,10 +1,11 @@
 """Lines of a page in a terminal: filled, in two columns, with bold headings. Standard library only."""
 
-import os
 import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping
+
+from modelscope_cli.shell.streams import is_coloured
 
 _NARROW, _WIDE, _MARGIN = 60, 100, 26  # columns: of a page, at least and at most; of the names in a list
 
@@ -47,5 +48,4 @@ def width() -> int:
 
 def bold(text: str) -> str:
     """Return a heading, bold where stdout is a terminal."""
-    is_plain = not sys.stdout.isatty() or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
-    return text if is_plain else f"\x1b[1m{text}\x1b[0m"
+    return f"\x1b[1m{text}\x1b[0m" if is_coloured(sys.stdout) else text

@@ -23,6 +23,11 @@ class _Unheard(io.TextIOBase):
         return len(text)
 
 
+def is_coloured(stream: IO[str]) -> bool:
+    """Tell whether what is written to a stream may have colours and bold letters."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
 def open_closed() -> None:
     """Put something in the place of streams that were closed before we started; Python has None there."""
     if None not in (sys.stdin, sys.stdout, sys.stderr):

@@ -1,5 +1,7 @@
 """The pages of `modelscope help`: what many commands share, told once."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from typer.main import get_command
@@ -91,24 +93,24 @@ _TOPICS: dict[str, list[tuple[str, str, dict[str, str]]]] = {
 
 def explain_command(name: str) -> str:
     """Return the page of a command with all its options."""
-    group, context = _opened(name)
-    command = group.commands[name]
-    with command.make_context(name, [], parent=context, resilient_parsing=True) as inside:
-        return "\n".join(page(command, inside, is_whole=True)) + "\n"
+    with _opened(name) as (command, context):
+        return "\n".join(page(command, context, is_whole=True)) + "\n"
 
 
 def explain_topic(name: str) -> str:
     """Return the page of a topic; of one that is a panel of options, with them."""
     lines = [line for section in _TOPICS[name] for line in rows_of(*section)]
     if name.title() in PANELS:
-        group, context = _opened("stats")
-        with group.commands["stats"].make_context(
-            "stats", [], parent=context, resilient_parsing=True
-        ) as inside:
-            lines += page_of_panel(group.commands["stats"], name.title(), inside)
+        with _opened("stats") as (command, context):
+            lines += page_of_panel(command, name.title(), context)
     return "\n".join(lines[1:]) + "\n"
 
 
-def _opened(*names: str) -> tuple[Any, Any]:
-    group = get_command(make_app(names) if names else make_app())
-    return group, group.make_context("modelscope", [*names[:1]] or ["help"], resilient_parsing=True)
+@contextmanager
+def _opened(name: str) -> Iterator[tuple[Any, Any]]:
+    """Give a command as Typer has it, and the context that its help needs."""
+    group: Any = get_command(make_app((name,)))
+    around = group.make_context("modelscope", [name], resilient_parsing=True)
+    command = group.commands[name]
+    with command.make_context(name, [], parent=around, resilient_parsing=True) as context:
+        yield command, context
