@@ -32,8 +32,9 @@ _QUIET = frozenset(
         "expand_as",
         "alias",
     }
-    | {"view_as", "__iter__", "unbind", "requires_grad_", "__deepcopy__", "size", "numel", "dim"}
+    | {"copy_", "view_as", "__iter__", "unbind", "requires_grad_", "__deepcopy__", "size", "numel", "dim"}
 )
+_FILLING = frozenset({"copy_", "fill_", "zero_"})  # of what they write to nothing is left
 _LEAVING = frozenset({"item", "numpy", "tolist", "__array__", "__float__", "__int__"})
 
 
@@ -125,17 +126,16 @@ class FlowRecorder(Intervention):
         del self._open[call.depth :]
         self._last = None
 
-    def see(self, name: str, given: list[tuple[Tensor, int]], result: Any) -> None:
-        """Look at a function that was called, with what it was given and how often that had been written to."""
+    def see(self, name: str, given: list[Tensor], written: list[Tensor], result: Any) -> None:
+        """Look at a function that was called: what it was given, which of that it wrote to, and what it gave."""
         if not self._open:
             return
-        written = [tensor for tensor, n in given if version_of(tensor) != n]
-        made = [one for one in _tensors(result) if not any(one is tensor for tensor, _ in given)]
+        made = [one for one in _tensors(result) if not any(one is tensor for tensor in given)]
         if not made and not written:
-            if name in _LEAVING and self._sources(tensor for tensor, _ in given):
+            if name in _LEAVING and self._sources(given):
                 self._left[name.strip("_")] = None
             return
-        nodes = self._operate(name, self._sources(tensor for tensor, _ in given))
+        nodes = self._operate(name, self._sources(given[1:] if name in _FILLING else given))
         self._give(written, made, nodes)
         for node in nodes & {self._last}:
             assert node is not None
@@ -222,10 +222,21 @@ class _Functions(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        given = [(tensor, version_of(tensor)) for tensor in _tensors((args, kwargs or {}))]
-        result = func(*args, **(kwargs or {}))
-        self._recorder.see(getattr(func, "__name__", str(func)), given, result)
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", str(func)).partition(".")[0]
+        given = [(tensor, version_of(tensor)) for tensor in _tensors((args, kwargs))]
+        result = func(*args, **kwargs)
+        written = [tensor for tensor, n in given if version_of(tensor) != n]
+        if given and given[0][0].is_inference() and _writes(name, kwargs):  # such are not counted
+            written.append(given[0][0])
+        self._recorder.see(name, [tensor for tensor, _ in given], written, result)
         return result
+
+
+def _writes(name: str, kwargs: dict[str, Any]) -> bool:
+    """Tell by its name a function that writes to the first tensor it is given."""
+    is_in_place = name.endswith("_") and not name.endswith("__")
+    return is_in_place or name.startswith("__i") or name == "__setitem__" or kwargs.get("inplace") is True
 
 
 def _tensors(value: Any) -> list[Tensor]:

@@ -33,7 +33,7 @@ FILLS = (
     *(PANEL, "#fdf3e2", "#fbe8c9", "#f8dbae", "#f5cc93", "#f1bb7a", "#eca865", "#e69453"),
     "#de8046",
 )
-_MOST_NAME, _MOST_TYPE, _MOST_SHAPE, _MOST_LINE = 250, 210, 190, 420  # pixels
+_MOST_NAME, _MOST_TYPE, _MOST_SHAPE, _MOST_LINE = 250, 230, 190, 560  # pixels
 _APART = 18  # pixels between two columns
 _NOT_XML = re.compile("[\ufffe\uffff]")
 
