@@ -135,6 +135,10 @@ class FlowRecorder(Intervention):
             if name in _LEAVING and self._sources(given):
                 self._left[name.strip("_")] = None
             return
+        if name in _QUIET and given and not written:
+            is_shared = [self._origins.share(one, given[0]) for one in made]
+            if all(is_shared):
+                return
         nodes = self._operate(name, self._sources(given[1:] if name in _FILLING else given))
         self._give(written, made, nodes)
         for node in nodes & {self._last}:
@@ -142,7 +146,11 @@ class FlowRecorder(Intervention):
             self._operations[node].shapes = tuple(tuple(one.shape) for one in (made or written))
 
     def flow(self) -> Flow:
-        """Return what was seen."""
+        """Return what was seen; of a forward that raised, up to the call that did."""
+        for opened in self._open[-1:]:
+            if opened.call.order not in self._around:
+                self._absorb(opened)
+                self._connect(opened.given, opened.node)
         numbers: dict[Node, int] = {OUTPUT: 0}
         numbers |= {("call", n): n for n in range(1, len(self._around) + 1)}
         numbers |= {("input", n): -1 - n for n in range(len(self._inputs))}

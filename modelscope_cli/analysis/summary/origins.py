@@ -88,6 +88,14 @@ class Origins:
             self._storages[found._cdata] = storage
         self._known[id(tensor)] = _Known(ref(tensor), nodes, len(storage.writes) if storage else 0)
 
+    def share(self, view: Tensor, base: Tensor) -> bool:
+        """Say that a tensor shows some bytes of another one, if it does: what others wrote to is told apart."""
+        storage, known = self._storage_of(view), self._known.get(id(base))
+        if storage is None or storage is not self._storage_of(base) or known is None:
+            return False
+        self._known[id(view)] = _Known(ref(view), known.nodes, known.n_writes)
+        return True
+
     def write(self, tensor: Tensor, nodes: Nodes) -> None:
         """Say who has just written to a tensor in place: every other one that shares its bytes sees it."""
         storage = self._storage_of(tensor)
@@ -126,5 +134,6 @@ def _own_tensors(model: nn.Module) -> Iterable[Tensor]:
     yield from model.buffers()
     for module in model.modules():
         for name, value in vars(module).items():
-            if name not in ("_parameters", "_buffers", "_modules"):
+            is_registered = name in ("_parameters", "_buffers", "_modules")
+            if isinstance(value, Tensor | list | tuple | dict) and not is_registered:
                 yield from (tensor for _, tensor in tensors_in(value))

@@ -179,4 +179,4 @@ def _words(record: SummaryRecord) -> Words:
         notes.append(f"not called, and not here: {some(map(plain, idle))}")
     model, given = record.run.model, record.run.input
     shapes = f", input {numbers.shapes(given.shape)}" if given else ""
-    return Words(f"{model.name} ({model.class_name}){shapes}", (facts,), tuple(notes))
+    return Words(f"{model.short_name} ({model.class_name}){shapes}", (facts,), tuple(notes))

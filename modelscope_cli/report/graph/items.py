@@ -1,51 +1,14 @@
 """What is drawn of a summary: calls in calls as they ran, what is between them, and whose output goes where."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from modelscope_cli.records.naming import counted
-from modelscope_cli.records.run import Shape
 from modelscope_cli.records.summary import Flow, LayerShape, Operation, SummaryRecord
+from modelscope_cli.report.graph.folding import fold
+from modelscope_cli.report.graph.item import Item
 
 MOST_ROWS, MOST_ALIKE = 60, 150
 """Of a longer picture blocks that repeat the one before them are folded; of a much longer one also those that
 differ in nothing but their sizes."""
-_LEAST = 3  # rows of a block that is worth it
-_Signature = tuple[object, ...]
-
-
-@dataclass(eq=False, slots=True)
-class Item:
-    """A thing that is drawn: a call, an operation, blocks that were folded, an input or the output.
-
-    Attributes:
-        kind: `layer` (nothing is drawn inside it), `box`, `operation`, `fold`, `input`, `output`.
-        name: in the box it is in: `conv1`. `full_name`: `layer1.0.conv1`.
-        row: of a call; `rows`: of all calls that it stands for.
-        number: in the edges of the flow.
-        marks: what else there is to say of it, in words.
-    """
-
-    kind: str
-    name: str
-    full_name: str
-    type: str = ""
-    shapes: tuple[Shape, ...] = ()
-    row: LayerShape | None = None
-    rows: tuple[LayerShape, ...] = ()
-    number: int = 0
-    key: tuple[int, int, int] = (0, 0, 0)
-    inside: list["Item"] = field(default_factory=list)
-    numbers: set[int] = field(default_factory=set)
-    marks: list[str] = field(default_factory=list)
-
-    def walk(self) -> Iterator["Item"]:
-        """Give the thing itself and everything in it, in the order in which they are drawn."""
-        waiting = [self]
-        while waiting:
-            item = waiting.pop()
-            yield item
-            waiting += reversed(item.inside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +42,13 @@ def items_of(record: SummaryRecord, *, is_whole: bool = False) -> Picture:
         Item("input", words, words, shapes=tuple(shapes[n : n + 1]), number=-1 - n)
         for n, words in enumerate(f"input {name}" if len(names) > 1 else "input" for name in names)
     ]
-    output = Item("output", "output", "output")
-    top.inside = [*inputs, *top.inside, output]
+    output = [Item("output", "output", "output")] if record.failed is None else []
+    top.inside = [*inputs, *top.inside, *output]
     _fill(top)
     for most, with_sizes in () if is_whole else ((MOST_ROWS, True), (MOST_ALIKE, False)):
         if sum(1 for _ in top.walk()) > most:
-            _fold(top, with_sizes=with_sizes)
-    places = {number: item for item in top.walk() for number in item.numbers | _own(item)}
+            fold(top, with_sizes=with_sizes)
+    places = {number: item for item in top.walk() for number in item.stands_for}
     edges = _lifted(flow, places)
     _mark(top, flow, places, record.failed)
     return Picture(top, edges)
@@ -100,28 +63,31 @@ def _call(row: LayerShape) -> Item:
 def _nest(items: dict[int, Item], top: Item, flow: Flow) -> None:
     """Put every call and operation into what it ran in; what is not drawn itself belongs to what is around it."""
     for order, item in items.items():
-        outside = flow.around[order - 1]
-        while outside and outside not in items:
-            outside = flow.around[outside - 1]
-        outer = items[outside] if outside else top
+        outer = items.get(_drawn(_around(order, flow), items, flow), top)
         outer.inside.append(item)
         outer.kind = "box"
     for operation in flow.operations:
         around = items.get(operation.inside)
         if around is not None and around.kind == "box":
             around.inside.append(_operation(operation))
+        elif drawn := _drawn(operation.inside, items, flow):
+            items[drawn].numbers.add(operation.number)
     for order in range(1, len(flow.around) + 1):
-        _belong(order, order, items, flow)
-    for operation in flow.operations:
-        if items.get(operation.inside) is None or items[operation.inside].kind != "box":
-            _belong(operation.number, operation.inside, items, flow)
+        if drawn := _drawn(order, items, flow):
+            items[drawn].numbers.add(order)
 
 
-def _belong(number: int, order: int, items: dict[int, Item], flow: Flow) -> None:
+def _drawn(order: int, items: dict[int, Item], flow: Flow) -> int:
+    """Return the call that is drawn, this one or the innermost around it; 0 where none is."""
     while order and order not in items:
-        order = flow.around[order - 1]
-    if order:
-        items[order].numbers.add(number)
+        order = _around(order, flow)
+    return order
+
+
+def _around(order: int, flow: Flow) -> int:
+    """Return the call around one, which began before it, whatever a document says."""
+    around = flow.around[order - 1] if 0 < order <= len(flow.around) else 0
+    return around if 0 <= around < order else 0
 
 
 def _operation(operation: Operation) -> Item:
@@ -137,10 +103,6 @@ def _fill(top: Item) -> None:
             item.inside.sort(key=lambda one: one.key)
 
 
-def _own(item: Item) -> set[int]:
-    return {item.number} if item.kind in ("operation", "input", "output") else set()
-
-
 def _name(top: Item) -> None:
     """Leave out of every name what the box around it is called already."""
     waiting = [(item, "") for item in top.inside]
@@ -151,51 +113,6 @@ def _name(top: Item) -> None:
         if around and item.row.name.startswith(f"{around}."):
             item.name = item.full_name[len(around) + 1 :]
         waiting += [(one, item.row.name or around) for one in item.inside]
-
-
-def _fold(box: Item, *, with_sizes: bool) -> None:
-    """Put one thing in the place of blocks that follow each other and hold what the one before them holds."""
-    waiting = [box]
-    while waiting:
-        outer = waiting.pop()
-        kept: list[Item] = []
-        alike: list[Item] = []
-        like: _Signature = ()
-        for item in outer.inside:
-            signature = _signature(item, with_sizes=with_sizes) if item.kind == "box" else ()
-            if signature and signature == like and len(signature) > _LEAST:
-                alike.append(item)
-                continue
-            kept += _folded(kept, alike)
-            alike, like = [], signature
-            kept.append(item)
-        outer.inside = kept + _folded(kept, alike)
-        waiting += [item for item in outer.inside if item.kind == "box"]
-
-
-def _folded(kept: Sequence[Item], alike: Sequence[Item]) -> list[Item]:
-    if not alike:
-        return []
-    first, last, before = alike[0], alike[-1], kept[-1]
-    names = first.name if first is last else f"{first.name} .. {last.name}"
-    words = f"{names}: {'' if first is last else counted(len(alike), 'block') + ' '}like {before.name}"
-    inner = [item for block in alike for item in block.walk()]
-    numbers = set[int]().union(*(item.numbers | _own(item) for item in inner))
-    rows = tuple(block.row for block in alike if block.row)
-    return [Item("fold", words, words, shapes=last.shapes, rows=rows, numbers=numbers, key=first.key)]
-
-
-def _signature(item: Item, *, with_sizes: bool) -> _Signature:
-    """Return what a block is made of: names, types and kernels, and the shapes of what they give."""
-    found: list[object] = []
-    depth = [(item, 0)]
-    while depth:
-        one, level = depth.pop()
-        name = "" if one is item else one.name
-        kernel = one.row.kernel_size if one.row else None
-        found.append((level, name, one.type, one.kind, kernel, one.shapes if with_sizes else ()))
-        depth += [(inner, level + 1) for inner in reversed(one.inside)]
-    return tuple(found)
 
 
 def _lifted(flow: Flow, places: dict[int, Item]) -> tuple[tuple[Item, Item], ...]:
@@ -210,15 +127,12 @@ def _mark(top: Item, flow: Flow, places: dict[int, Item], failed: str | None) ->
         if number in places and _UNFOLLOWED not in places[number].marks:
             places[number].marks.append(_UNFOLLOWED)
     used = {source for source, _ in flow.edges}
+    is_all_seen = failed is None and not flow.unfollowed and not flow.left
     for item in top.walk():
         if failed is not None and item.full_name == failed:
             item.marks.append("raised an error")
-        elif failed is None and item.kind in ("layer", "operation") and _is_unused(item, used):
+        elif is_all_seen and item.kind in ("layer", "operation") and not item.stands_for & used:
             item.marks.append("result not used")
 
 
-_UNFOLLOWED = "given a tensor that was not followed"
-
-
-def _is_unused(item: Item, used: Iterable[int]) -> bool:
-    return not (item.numbers | _own(item)) & set(used)
+_UNFOLLOWED = "input not followed"

@@ -9,9 +9,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from modelscope_cli.report.graph.items import Item, Picture
+from modelscope_cli.report.graph.item import Item
+from modelscope_cli.report.graph.items import Picture
 
 ROW, GAP, HEAD, PAD, LANE, RADIUS = 24, 9, 27, 10, 9, 5
+_DEEP = 40  # things that stand deeper are not moved as far
 _MOST_GUTTER = 700  # pixels; lanes stand closer where there are very many
 
 
@@ -95,7 +97,7 @@ def lay_out(picture: Picture, core: float) -> Layout:
 
 def left_of(depth: int) -> float:
     """Return where things that stand so deep begin."""
-    return float(PAD * depth)
+    return float(PAD * min(depth, _DEEP) + max(depth - _DEEP, 0))
 
 
 def _stack(top: Item, layout: Layout) -> None:

@@ -17,4 +17,4 @@ def width(words: str, size: float) -> float:
 def fitted(words: str, size: float, most: float) -> str:
     """Cut words in their middle until they are no wider than this."""
     words = plain(words)
-    return cut_in_the_middle(words, lambda cut: width(cut, size) <= most)
+    return cut_in_the_middle(words, lambda cut: width(cut, size) <= most + 0.01)
