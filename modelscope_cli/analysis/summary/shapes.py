@@ -4,18 +4,20 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import UntypedStorage, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from modelscope_cli.analysis.summary.flow import FlowRecorder
 from modelscope_cli.hooks.layers import list_layers, tensors_in
 from modelscope_cli.hooks.patterns import Layer
 from modelscope_cli.hooks.session import Call, ForwardError, HookSession, Observer
 from modelscope_cli.hooks.tensor_use import TensorUse, storages_in
 from modelscope_cli.records.run import Arguments, Shape
 from modelscope_cli.records.summary import INSIDE, USED, Flow, LayerShape, SummaryTotals
+
+if TYPE_CHECKING:
+    from modelscope_cli.analysis.summary.flow import FlowRecorder
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ def measure_shapes(model: nn.Module, args: Arguments, *, with_flow: bool = False
     """
     counter = _OperatorCounter(model)
     observer = _ShapeObserver(counter)
-    followers = [FlowRecorder(model)] if with_flow else []
+    followers = _followers(model) if with_flow else []
     error = None
     with (
         HookSession(model, [observer, *followers], interventions=followers) as session,
@@ -110,6 +112,12 @@ def measure_shapes(model: nn.Module, args: Arguments, *, with_flow: bool = False
     totals = _totals(model, rows, observer.visits, counter.get_total_flops())
     flow = followers[0].flow() if followers else None
     return Structure(tuple(rows), totals, counter.uncounted(), error, flow)
+
+
+def _followers(model: nn.Module) -> "list[FlowRecorder]":
+    from modelscope_cli.analysis.summary.flow import FlowRecorder
+
+    return [FlowRecorder(model)]
 
 
 def in_order(rows: Sequence[LayerShape]) -> list[LayerShape]:

@@ -57,14 +57,13 @@ def summary(
 
       modelscope summary resnet18 --graph resnet18.svg --color params
     """
-    from modelscope_cli.commands.summary.graph import check_graph, save
     from modelscope_cli.commands.summary.kept import Told, kept_for
     from modelscope_cli.commands.summary.table import measured_for, summary_sheet
 
     where = output.begin()
     is_model = names_model if built.model else lambda _: True
     model, images = take_model("summary", first, images, built.model, is_model=is_model)
-    check_graph(drawn.graph, drawn.color, where.html)
+    drawn.check(where.html)
     request = built.request(model)
     given = groups.InputOptions(input_shape=inputs.input_shape, input=inputs.input, batch=inputs.batch)
     asked = given.request(images, built.seed)
@@ -92,7 +91,7 @@ def summary(
         if kept is not None and raised is None:
             kept.write(record, told.notes)
     if drawn.graph is not None:
-        save(record, drawn.graph, drawn.color, is_whole=output.all)
+        drawn.save(record, is_whole=output.all)
         PROGRESS.note(f"wrote {drawn.graph}")
     emit(where, summary_sheet(record, measure), record.to_dict())
     if raised is not None:  # the layers up to the one that did are shown all the same

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from modelscope_cli.records.summary import COLORS
+from modelscope_cli.records.summary import COLORS, SummaryRecord
 from modelscope_cli.shell import completion
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
@@ -47,6 +47,19 @@ class Drawn:
             autocompletion=completion.one_of(*COLORS),
         ),
     ] = None
+
+    def check(self, page: Path | None) -> None:
+        """Refuse what cannot be drawn, beside a `page`; see `graph.check_graph`."""
+        if self.graph is not None or self.color is not None:
+            from modelscope_cli.commands.summary.graph import check_graph
+
+            check_graph(self.graph, self.color, page)
+
+    def save(self, record: SummaryRecord, *, is_whole: bool) -> None:
+        """Draw a record; see `graph.save`."""
+        from modelscope_cli.commands.summary.graph import save
+
+        save(record, self.graph, self.color, is_whole=is_whole)
 
 
 BUILT, RUN, DRAWN = Built(), Run(), Drawn()

@@ -81,6 +81,7 @@ def draw(picture: Picture, words: Words, shades: Sequence[Shade], *, is_alone: b
         xmlns="http://www.w3.org/2000/svg",
         class_="graph",
         role="img",
+        aria_label=words.name,
         viewBox=f"0 0 {wide} {high}",
         width=wide,
         height=high,
