@@ -237,6 +237,25 @@ def test_blocks_that_repeat_the_one_before_are_folded(records):
     assert "like blocks.0" not in record.graph(whole=True)
 
 
+def test_very_many_operations_in_a_row_are_one_line():
+    class Boxes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.Sequential(*[nn.Linear(4, 4) for _ in range(50)])
+
+        def forward(self, x):
+            found = self.layers(x)
+            kept = [found > 0.1 * n for n in range(20)]
+            return torch.stack([one & kept[0] for one in kept[1:]])
+
+    record = summary(Boxes())
+    (fold,) = [item for item in items_of(record).top.walk() if item.kind == "fold"]
+    assert fold.name == "40 operations: gt, and, stack"
+    assert len([item for item in items_of(record, is_whole=True).nodes() if item.kind == "operation"]) == 40
+    path = [(a.full_name, b.full_name) for a, b in items_of(record).edges]
+    assert path[-2:] == [("layers.49", fold.name), (fold.name, "output")]
+
+
 def test_depth_makes_a_box_of_what_is_deeper():
     picture = items_of(ms.summary("resnet18", depth=1, flow=True))
     kinds = {item.full_name: item.kind for item in picture.top.walk()}

@@ -174,12 +174,8 @@ class FlowRecorder(Intervention):
         if not sources or (len(roots) == 1 and name in _QUIET):
             return sources
         last = self._last
-        if (
-            last in sources and len(roots) == 1 and self._root(last) in roots
-        ):  # one step more of the same flow
-            operation = self._operations[last]
-            operation.names.append(_plain(name))
-            self._connect(sources - {last}, last)
+        if last in sources and len(roots) == 1 and sources <= {last, *self._into[last]}:  # one step more
+            self._operations[last].names.append(_plain(name))
             return frozenset({last})
         node = ("operation", len(self._operations) + len(self._owner))
         inside = self._open[-1]

@@ -1,11 +1,13 @@
 """Blocks that repeat the one before them, drawn as one line."""
 
 from collections.abc import Sequence
+from itertools import groupby
 
-from modelscope_cli.records.naming import counted
+from modelscope_cli.records.naming import counted, some
 from modelscope_cli.report.graph.item import Item
 
 _LEAST = 3  # things in a block that is worth it
+_MOST_OPERATIONS = 12  # in a row
 _Block = list[Item]
 _Signature = tuple[object, ...]
 
@@ -32,6 +34,23 @@ def fold(box: Item, *, with_sizes: bool) -> None:
             kept += block
         outer.inside = kept + _folded(kept, alike)
         waiting += [item for item in outer.inside if item.kind == "box"]
+
+
+def fold_operations(top: Item) -> None:
+    """Put one thing in the place of very many operations in a row, such as those on the boxes of a detector."""
+    for box in list(top.walk()):
+        kept: list[Item] = []
+        for kind, group in groupby(box.inside, lambda item: item.kind):
+            run = list(group)
+            kept += [_as_one(run)] if kind == "operation" and len(run) > _MOST_OPERATIONS else run
+        box.inside = kept
+
+
+def _as_one(run: Sequence[Item]) -> Item:
+    names = dict.fromkeys(name for item in run for name in item.name.split(" · "))
+    words = f"{len(run)} operations: {some(names)}"
+    numbers = {item.number for item in run}
+    return Item("fold", words, words, shapes=run[-1].shapes, numbers=numbers, key=run[0].key)
 
 
 def _blocks(items: Sequence[Item]) -> list[_Block]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from modelscope_cli.records.summary import Flow, LayerShape, Operation, SummaryRecord
-from modelscope_cli.report.graph.folding import fold
+from modelscope_cli.report.graph.folding import fold, fold_operations
 from modelscope_cli.report.graph.item import Item
 
 MOST_ROWS, MOST_ALIKE = 60, 150
@@ -45,13 +45,25 @@ def items_of(record: SummaryRecord, *, is_whole: bool = False) -> Picture:
     output = [Item("output", "output", "output")] if record.failed is None else []
     top.inside = [*inputs, *top.inside, *output]
     _fill(top)
-    for most, with_sizes in () if is_whole else ((MOST_ROWS, True), (MOST_ALIKE, False)):
-        if sum(1 for _ in top.walk()) > most:
-            fold(top, with_sizes=with_sizes)
+    if not is_whole:
+        _shorten(top)
     places = {number: item for item in top.walk() for number in item.stands_for}
     edges = _lifted(flow, places)
     _mark(top, flow, places, record.failed)
     return Picture(top, edges)
+
+
+def _shorten(top: Item) -> None:
+    """Fold what repeats where a picture would be long."""
+    if _length(top) > MOST_ROWS:
+        fold_operations(top)
+        fold(top, with_sizes=True)
+    if _length(top) > MOST_ALIKE:
+        fold(top, with_sizes=False)
+
+
+def _length(top: Item) -> int:
+    return sum(1 for _ in top.walk())
 
 
 def _call(row: LayerShape) -> Item:
