@@ -41,7 +41,8 @@ def test_zeros_are_those_of_the_output(net, x):
     found = rows(ms.summary(net, x, measure=("zero",)))
     with torch.no_grad():
         hidden = net.block[0](x)
-        outputs = {"block.0": hidden, "block.1": hidden.relu(), "block": hidden.relu(), "head": net(x)}
+        relu, last = hidden.relu(), net(x)
+        outputs = {"block.0": hidden, "block.1": relu, "block": relu, "head": last, "": last}
     for name, output in outputs.items():
         assert found[name].zero_fraction == float((output == 0).sum()) / output.numel()
     assert found["block.1"].zero_fraction > 0
@@ -57,6 +58,12 @@ def test_gradients_are_those_of_autograd(net, x):
     nn.functional.cross_entropy(output, output.argmax(1)).backward()
     assert_close(torch.tensor(found["block.0"].grad_norm), hidden.grad.norm())
     assert_close(torch.tensor(found["head"].grad_norm), output.grad.norm())
+
+
+def test_a_model_without_layers_is_measured():
+    (row,) = ms.summary(nn.ReLU(), torch.tensor([[-1.0, 2.0]]), measure=("time", "zero")).layers
+    assert row.zero_fraction == 0.5
+    assert row.time_ms > 0
 
 
 def test_the_time_of_a_call_has_everything_in_it(net, x, monkeypatch):

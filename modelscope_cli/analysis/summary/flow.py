@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -93,8 +94,9 @@ class FlowRecorder(Intervention):
         given = tensors_in((args, kwargs))
         if not call.depth:
             self._inputs = tuple(path.partition(".")[2] for path, _ in given)
-            for n, (_, tensor) in enumerate(given):
-                self._origins.put(tensor, frozenset({("input", n)}))
+            for _, tensor in given:
+                same = frozenset(("input", n) for n, (_, other) in enumerate(given) if other is tensor)
+                self._origins.put(tensor, same)
         del self._open[call.depth :]
         self._around.append(self._open[-1].call.order if self._open else 0)
         before = [(tensor, version_of(tensor)) for _, tensor in given]
@@ -103,6 +105,8 @@ class FlowRecorder(Intervention):
         return args, kwargs
 
     def change_output(self, call: Call, module: nn.Module, inputs: Any, output: Any) -> Any:
+        if torch.is_grad_enabled():  # what a backward pass goes through is left alone
+            return output
         same = {id(tensor) for tensor, n in self._open[call.depth].before if version_of(tensor) == n}
 
         def another(path: str, tensor: Tensor) -> Tensor:
@@ -143,7 +147,8 @@ class FlowRecorder(Intervention):
         self._give(written, made, nodes)
         for node in nodes & {self._last}:
             assert node is not None
-            self._operations[node].shapes = tuple(tuple(one.shape) for one in (made or written))
+            shown = [one for one in made or written if not one.is_nested]
+            self._operations[node].shapes = tuple(tuple(one.shape) for one in shown)
 
     def flow(self) -> Flow:
         """Return what was seen; of a forward that raised, up to the call that did."""

@@ -13,6 +13,7 @@ from torch import nn
 
 from modelscope_cli.analysis.subject import first_of
 from modelscope_cli.errors import UsageError
+from modelscope_cli.hooks.layers import list_layers
 from modelscope_cli.hooks.session import Call, HookSession, Observer
 from modelscope_cli.inputs.batch import Inputs
 from modelscope_cli.inputs.given import Given
@@ -46,7 +47,8 @@ def check_measured(measure: Sequence[str], model: ModelRequest | None = None) ->
 def about_values(loaded: LoadedModel, measure: Sequence[str]) -> tuple[Notice, ...]:
     """Warn where values are measured of a model that was given none but random weights."""
     is_known = any(warning.code == "random_weights" for warning in loaded.warnings)
-    if loaded.info.weights.resolved != "random" or is_known or not {"zero", "gradient"} & set(measure):
+    is_random = loaded.info.weights.resolved == "random" and any(True for _ in loaded.module.parameters())
+    if not is_random or is_known or not {"zero", "gradient"} & set(measure):
         return ()
     message = (
         f"'{loaded.info.name}' has random weights, so its zeros and gradients mean little: --weights auto"
@@ -129,7 +131,7 @@ def _zeros(loaded: LoadedModel, given: Given) -> dict[_Key, float]:
 
     zeros: dict[_Key, float] = defaultdict(float)
     counts: dict[_Key, int] = defaultdict(int)
-    for row in stats(loaded, given, layer="*", columns=("zero",)).layers:
+    for row in stats(loaded, given, layer=_every_layer(loaded), columns=("zero",)).layers:
         if row.zero_fraction is not None:
             n = row.numel - row.nan_count - row.inf_count
             zeros[row.name, row.call] += n * row.zero_fraction
@@ -142,7 +144,13 @@ def _gradients(loaded: LoadedModel, given: Given) -> dict[_Key, float]:
     from modelscope_cli.analysis.gradients.grads import grads
 
     squares: dict[_Key, float] = defaultdict(float)
-    for row in grads(loaded, given, layer="*").activations:
+    for row in grads(loaded, given, layer=_every_layer(loaded)).activations:
         if row.grad_norm is not None:
             squares[row.name, row.call] += row.grad_norm**2
     return {key: math.sqrt(square) for key, square in squares.items()}
+
+
+def _every_layer(loaded: LoadedModel) -> tuple[str, ...]:
+    """Return patterns for the model itself and for all layers in it, where it has any."""
+    (model, _), *inner = list_layers(loaded.module)
+    return (f"type:{model.type}", *(["*"] if inner else []))
