@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from modelscope_cli.analysis.activations.observer import observe_activations, to_rows
 from modelscope_cli.analysis.blocks.exact import from_plain, to_text
-from modelscope_cli.analysis.blocks.in_order import in_turn
 from modelscope_cli.analysis.statistics.moments import Moments, Wanted
 from modelscope_cli.analysis.statistics.quantiles import (
     buckets_of,
@@ -168,7 +167,9 @@ def rows(
 ) -> dict[str, dict[str, float] | None]:
     batches = [Batch((x,), len(x)) for x in inputs]
     every = Selection(is_innermost_only=True)
-    found = observe_activations(model, in_turn(batches), every, Wanted(quantiles=keys, **wanted))
+    found = observe_activations(
+        model, lambda phase, compute, kind: map(compute, batches), every, Wanted(quantiles=keys, **wanted)
+    )
     return {row.name: row.quantiles for row in to_rows(found)}
 
 

@@ -120,7 +120,7 @@ def observe_activations(
     are wanted every batch is run a second time; for the deviation alone only where there are several.
 
     Args:
-        over: goes through the batches, the same each time; see `Blocks.over`, and `in_turn` of a list of them.
+        over: goes through the batches, the same each time; see `Blocks.over`.
         interventions: change what flows, in both passes.
         batch_norms: where given, the model runs in train mode, and this looks at its batch norms too.
         family: as in `LoadedModel`; detection models need something to find in train mode.
