@@ -135,8 +135,8 @@ def _uncaught() -> Iterator[None]:
         raise _StopForward from error
 
 
-def _refuse_lazy(model: nn.Module) -> None:
-    for layer, module in list_layers(model):
+def _refuse_lazy(layers: Iterable[tuple[Layer, nn.Module]]) -> None:
+    for layer, module in layers:
         if any(map(is_lazy, (*module.parameters(recurse=False), *module.buffers(recurse=False)))):
             message = f"layer '{layer.name}' ({layer.type}) has no shape before the model's first run"
             raise CannotRunError(message, "let the factory run the model once on a dummy batch and return it")
@@ -217,7 +217,8 @@ class HookSession:
         self._n_missing = len(self._wanted or ()) if may_stop else 0
 
     def __enter__(self) -> Self:
-        _refuse_lazy(self.model)
+        layers = list_layers(self.model)
+        _refuse_lazy(layers)
         if self._is_restoring:
             self._snapshot = Snapshot(self.model)
         try:
@@ -225,7 +226,7 @@ class HookSession:
                 set_training(self.model, self._is_training)
                 torch.backends.mha.set_fastpath_enabled(False)
                 self._uncompiled.enter_context(run_uncompiled())
-            for layer, module in (layers := list_layers(self.model)):
+            for layer, module in layers:
                 if not isinstance(module, torch.jit.ScriptModule):  # takes no hooks
                     self._attach(layer, module)
             self._attach_to_scripts(layers)
