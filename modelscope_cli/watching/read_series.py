@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -330,9 +330,4 @@ def _scalars(
 
 
 def _means(values: dict[int, list[float]]) -> tuple[float, ...]:
-    return tuple(_mean(values[step]) for step in sorted(values))
-
-
-def _mean(values: Iterable[float]) -> float:
-    every = list(values)
-    return sum(every) / len(every)
+    return tuple(sum(values[step]) / len(values[step]) for step in sorted(values))
