@@ -48,10 +48,10 @@ def dead(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The first rectifier to die; one that is given nothing but zeros dies of it."""
     yield from _fed_nothing(case)
     silent = []
+    limit = threshold if case.fails else _ENTIRELY
     for layer in case.course.layers:
         if is_rectifier(layer.type):
-            limit = threshold if case.fails else _ENTIRELY
-            start = lasting(layer.series.zero_fraction, lambda share, limit=limit: share > limit)  # type: ignore[misc]
+            start = lasting(layer.series.zero_fraction, lambda share: share > limit)
             if start is not None and len(layer.series.step) >= FEW_STEPS:
                 silent.append((layer.series.step[start], layer.order, layer))
     if silent:
