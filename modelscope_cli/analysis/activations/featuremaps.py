@@ -128,7 +128,7 @@ def featuremaps(
         raise nothing_to_draw(rows, never, attention, subject.loaded.info.name)
     record = FeatureMapsRecord(
         run=subject.run(),
-        maps=tuple(exhibit.record for exhibit in exhibits),
+        maps=tuple(rows),
         contact_sheet=None,
         out_dir=results.path,
         tensors=str(save_tensors) if save_tensors is not None else None,

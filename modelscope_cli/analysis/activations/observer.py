@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.activations.activation import Activation, Key
+from modelscope_cli.analysis.activations.activation import Activation, Key, merge_into
 from modelscope_cli.analysis.activations.batch_norm import BatchNormObserver
 from modelscope_cli.analysis.activations.entering import Entered, Entering, entered
 from modelscope_cli.analysis.activations.lineage import Lineage
@@ -159,11 +159,7 @@ def observe_activations(
         for seen in over("activations", see, Seen):
             if entering is not None:
                 entering.merge(seen.inputs)
-            for activation in seen.outputs:
-                if activation.key in merged:
-                    merged[activation.key].merge(activation)
-                else:
-                    merged[activation.key] = activation
+            merge_into(merged, seen.outputs)
     second = SecondPass(merged, wanted)
 
     def look_again(batch: Batch) -> tuple[Again, ...]:

@@ -189,7 +189,7 @@ class FullBackwardGradients(ActivationGradients):
     def _fire(self, module: nn.Module, grad_input: Any, grad_output: tuple[Tensor | None, ...]) -> None:
         # The calls of a layer are left in the reverse of the order they were made in.
         outputs = self._open[module].pop()
-        for one, grad in zip(outputs, (g for g in grad_output), strict=False):
+        for one, grad in zip(outputs, grad_output, strict=False):
             if grad is not None:
                 self._add(one, one.after, grad)
 

@@ -2,18 +2,14 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.statistics.moments import Moments, Wanted
+from modelscope_cli.analysis.statistics.moments import RANGE, Moments
 from modelscope_cli.analysis.statistics.reduce import reduce_tensor
-
-# Of a gradient nobody asks for a histogram, nor which channels are dead; zeros only where they are rows' own.
-RANGE = Wanted(mad=False, zero=False, near_zero=False, channels=False, histogram=False)
-RANGE_AND_ZEROS = Wanted(mad=False, zero=True, near_zero=False, channels=False, histogram=False)
 
 
 def norm_of(moments: Moments) -> float:
@@ -92,4 +88,4 @@ class Mean:
     def moments(self) -> Moments:
         """Return the moments of the mean gradient."""
         assert self.value is not None
-        return reduce_tensor(self.value, None, RANGE_AND_ZEROS)()
+        return reduce_tensor(self.value, None, replace(RANGE, zero=True))()
