@@ -25,6 +25,7 @@ from modelscope_cli.models.seeding import seeded
 from modelscope_cli.models.uncompiled import compiled_notes, uncompiled
 from modelscope_cli.records.hooks import HookReport
 from modelscope_cli.records.keywords import DEFAULTS, Keywords, ModelKeywords
+from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.progress import SILENT, Progress, counting, tell_more
 from modelscope_cli.records.run import Arguments, ModelInfo, Notice, Run, WeightsInfo, invocation
 
@@ -200,7 +201,7 @@ def header(
         loaded.info,
         given,
         device=str(loaded.device),
-        dtype=str(loaded.dtype).removeprefix("torch."),
+        dtype=dtype_name(loaded.dtype),
         seed=seed,
         warnings=warnings,
         invoked=invoked,

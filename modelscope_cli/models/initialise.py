@@ -22,6 +22,7 @@ from modelscope_cli.models.replace_head import graft
 from modelscope_cli.models.request import ModelRequest, parse_model_args
 from modelscope_cli.models.uncompiled import uncompiled
 from modelscope_cli.models.zoo import WeightsEnum, build_pretrained
+from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.run import Notice, WeightsInfo
 
 
@@ -117,9 +118,7 @@ def fill_from_checkpoint(architecture: Architecture, request: ModelRequest, path
     module = (
         trial if is_final else architecture.build(request.num_classes if num_classes is None else num_classes)
     )
-    dtypes = {
-        str(tensor.dtype).removeprefix("torch.") for tensor in state.values() if tensor.is_floating_point()
-    }
+    dtypes = {dtype_name(tensor.dtype) for tensor in state.values() if tensor.is_floating_point()}
     if dtypes - {"float32"}:
         notes.append(f"checkpoint: holds {', '.join(sorted(dtypes))}, loaded into float32")
     if any(parameter.is_meta for parameter in module.parameters()):

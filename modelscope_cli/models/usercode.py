@@ -6,13 +6,14 @@ import traceback
 from pathlib import Path
 
 from modelscope_cli.errors import CannotRunError
+from modelscope_cli.plain_text import in_one_line
 
 _OURS = Path(__file__).parents[1]
 
 
 def user_code_failed(doing: str, error: BaseException) -> CannotRunError:
     """Describe `error`, raised while `doing`, by its type, message and the innermost line of their code."""
-    message = " ".join(str(error).split())[:300]
+    message = in_one_line(error, 300)
     what = f"{type(error).__name__}: {message}" if message else type(error).__name__
     where = _innermost_line(error)
     at = f" at {where[0]}:{where[1]}" if where else ""

@@ -61,6 +61,11 @@ def index_ranges(indices: Sequence[int]) -> str:
     return ",".join(parts)
 
 
+def dtype_name(dtype: object) -> str:
+    """Return what a record calls one of torch's types: `float32`."""
+    return str(dtype).removeprefix("torch.")
+
+
 def is_rectifier(type: str) -> bool:
     """Tell whether a layer or function of this type gives exact zeros for everything below zero."""
     return type in RECTIFIERS

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.birth import Birth
-from modelscope_cli.records.naming import some
+from modelscope_cli.records.naming import dtype_name, some
 from modelscope_cli.watching.criteria import CriterionKey, CriterionSums
 from modelscope_cli.watching.judge import Judge
 from modelscope_cli.watching.log import Log
@@ -236,7 +236,7 @@ class Watcher:
 
 
 def _describe(x: Tensor) -> dict[str, Any]:
-    what = {"shape": list(x.shape), "device": str(x.device), "dtype": str(x.dtype).removeprefix("torch.")}
+    what = {"shape": list(x.shape), "device": str(x.device), "dtype": dtype_name(x.dtype)}
     return {**what, "sharded": True} if is_sharded(x) else what
 
 

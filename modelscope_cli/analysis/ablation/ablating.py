@@ -9,9 +9,8 @@ from torch import Tensor
 
 from modelscope_cli.analysis.ablation.candidates import CandidateFinder
 from modelscope_cli.analysis.ablation.effect import Effect, by_effect
-from modelscope_cli.analysis.ablation.partial_rerun import Replay, took_another_way
+from modelscope_cli.analysis.ablation.partial_rerun import Holdings, Replay, took_another_way
 from modelscope_cli.analysis.ablation.replacement import replace_output
-from modelscope_cli.analysis.health.determinism import Holdings
 from modelscope_cli.analysis.outputs.aim import PREDICTED, THE_PREDICTED, Aim, label_of_class, name_class
 from modelscope_cli.analysis.outputs.answer import Answer, FollowedAnswer
 from modelscope_cli.analysis.outputs.read import OutputReader

@@ -1,6 +1,7 @@
 """Run a model again from the middle: what came before a call is given from memory, what follows is computed."""
 
 import functools
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -161,7 +162,7 @@ class _Witness:
     def stands_apart(self, output: Any) -> bool:
         """Tell whether a copy of `output` can stand for the call."""
         leaves = leaves_of(self._inputs)
-        is_untouched = len(leaves) == len(self._leaves) and all(map(_is_same, leaves, self._leaves))
+        is_untouched = len(leaves) == len(self._leaves) and all(map(operator.is_, leaves, self._leaves))
         if not is_untouched or self._versions is None or _versions(leaves) != self._versions:
             return False
         outputs = leaves_of(output)
@@ -175,8 +176,29 @@ class _Witness:
         return is_new and all(torch.empty_like(tensor).stride() == tensor.stride() for tensor in tensors)
 
 
-def _is_same(one: Any, other: Any) -> bool:
-    return one is other
+class Holdings:
+    """Everything the modules of a model hold on to at one moment, by identity, and how often buffers were
+    written."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._held, self._versions = _held_by(model)
+
+    def are_same(self) -> bool:
+        """Tell whether the model still holds the same: no attribute set, no cache filled, no buffer written."""
+        held, versions = _held_by(self._model)
+        is_same = len(held) == len(self._held) and all(map(operator.is_, held, self._held))
+        return is_same and versions == self._versions
+
+
+def _held_by(model: nn.Module) -> tuple[list[Any], list[int]]:
+    held: list[Any] = []
+    for module in model.modules():
+        for value in module.__dict__.values():
+            held.append(value)
+            if isinstance(value, (dict, list, set)):
+                held.extend(value.values() if isinstance(value, dict) else value)
+    return held, [version_of(buffer) for buffer in model.buffers()]
 
 
 def _is_plain(leaf: Any) -> bool:

@@ -49,8 +49,7 @@ class BatchNormObserver(Observer):
             n_before = tracked.clone() if tracked is not None else 0
             self._entries[key] = _Entry(call, module, mean, variance, n_before)
         entry = self._entries[key]
-        dims = [dim for dim in range(x.ndim) if dim != 1]
-        variance, mean = torch.var_mean(x.detach().float(), dims, correction=0)
+        variance, mean = channel_statistics(x)
         entry.means.append(mean.double())
         entry.variances.append(variance.double())
         entry.n_values = x.numel() // x.shape[1]
@@ -85,6 +84,11 @@ def _to_row(entry: _Entry) -> BatchNormDrift:
         var_move=share * _rms((unbiased - entry.running_var) / scale),
         is_frozen=module.affine and not any(p.requires_grad for p in module.parameters(recurse=False)),
     )
+
+
+def channel_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return variance (divided by n) and mean of each channel, `(C,)` both, of what goes into a batch norm."""
+    return torch.var_mean(x.detach().float(), [dim for dim in range(x.ndim) if dim != 1], correction=0)
 
 
 def _rms(x: Tensor) -> float:

@@ -11,6 +11,7 @@ from modelscope_cli.analysis.statistics.moments import RANGE, Moments
 from modelscope_cli.analysis.statistics.reduce import reduce_tensor
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import Call, HookSession, Observer
+from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.run import Arguments
 from modelscope_cli.records.stats import InputStats
 
@@ -36,7 +37,7 @@ def entered(args: Arguments) -> tuple[Entered, ...]:
         Entered(
             name,
             tuple(tensor.shape),
-            str(tensor.dtype).removeprefix("torch."),
+            dtype_name(tensor.dtype),
             reduce_tensor(tensor, None, RANGE)(),
         )
         for name, arg in (given.items() if isinstance(given, dict) else enumerate(given))

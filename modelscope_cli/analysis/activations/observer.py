@@ -23,6 +23,8 @@ from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.detection_targets import training_args
+from modelscope_cli.plain_text import in_one_line
+from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.stats import ActivationStats, Counts, Redundancy
 
 
@@ -63,7 +65,7 @@ class ActivationObserver(Observer):
         shape = tuple(tensor.shape)
         channels = shape[channel_dim] if channel_dim is not None else None
         if activation is None:
-            dtype = str(tensor.dtype).removeprefix("torch.")
+            dtype = dtype_name(tensor.dtype)
             activation = Activation(call, path, shape, dtype, channels, source=source)
             self.activations[key] = activation
         if source != activation.source:
@@ -79,7 +81,7 @@ class ActivationObserver(Observer):
                 activation.comoments.add(tensor, channel_dim)
         except (TypeError, RuntimeError, NotImplementedError) as error:
             # One tensor without statistics is a row that says so, never the end of the run.
-            activation.problem = " ".join(str(error).split())[:200]
+            activation.problem = in_one_line(error, 200)
 
     def settle(self) -> None:
         for activation in self.activations.values():

@@ -18,6 +18,7 @@ from modelscope_cli.hooks.stream import Output, OutputStream
 from modelscope_cli.inputs.batch import Batch, ModelSide
 from modelscope_cli.inputs.detection_targets import training_args
 from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.diff import LayerDifference
 from modelscope_cli.records.run import Arguments, Notice
 
@@ -156,7 +157,7 @@ def _add(rows: dict[tuple[str, int, str], _Row], x: Output | None, y: Output | N
             row.pending = sum_up(x.tensor, y.tensor)
         except (TypeError, RuntimeError, NotImplementedError) as error:
             # One output that cannot be compared is a row that says so, never the end of the run.
-            row.fail(" ".join(str(error).split())[:200])
+            row.fail(in_one_line(error, 200))
 
 
 def _to_difference(x: Output | None, y: Output | None) -> LayerDifference:

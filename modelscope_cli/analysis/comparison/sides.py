@@ -21,7 +21,9 @@ from modelscope_cli.models.device import resolve_device, resolve_dtype
 from modelscope_cli.models.initialise import fill_from_checkpoint
 from modelscope_cli.models.load import LoadedModel, load_model
 from modelscope_cli.models.request import ModelRequest, as_request, check_request
+from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.diff import DiffSide
+from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import ModelInfo, Notice, WeightsInfo
 
@@ -134,7 +136,7 @@ def _copied(loaded: LoadedModel) -> nn.Module:
     try:
         return copy.deepcopy(loaded.module)
     except Exception as error:  # whatever stands in the attributes of the user's module
-        reason = " ".join(str(error).split())[:200]
+        reason = in_one_line(error, 200)
         message = f"'{loaded.info.name}' cannot be copied for B: {type(error).__name__}: {reason}"
         raise CannotRunError(message, "give two modules as a and b") from error
 
@@ -206,7 +208,7 @@ def _open_file(file: WeightsFile, progress: Progress) -> Weights:
     state = held.state
     if path.suffix.lower() == ".safetensors":  # which has no order of its own
         state = {name: state[name] for name in sorted(state, key=in_order)}
-    dtypes = {str(tensor.dtype).removeprefix("torch.") for tensor in state.values()}
+    dtypes = {dtype_name(tensor.dtype) for tensor in state.values()}
     weights = WeightsInfo(str(path), path.name, "checkpoint", held.sha256)
     side = DiffSide(ModelInfo("file", str(path), "", weights), "cpu", ", ".join(sorted(dtypes)), 0, None)
     return Weights(side, state, held.warnings)
@@ -214,5 +216,5 @@ def _open_file(file: WeightsFile, progress: Progress) -> Weights:
 
 def describe(loaded: LoadedModel, seed: int, mode: str | None) -> DiffSide:
     """Say what a side is."""
-    dtype = str(loaded.dtype).removeprefix("torch.")
+    dtype = dtype_name(loaded.dtype)
     return DiffSide(loaded.info, str(loaded.device), dtype, seed, mode)

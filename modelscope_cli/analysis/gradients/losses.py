@@ -18,6 +18,7 @@ from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.inputs import detection_targets as targets
 from modelscope_cli.models.importspec import import_object
 from modelscope_cli.models.usercode import user_code_failed
+from modelscope_cli.records.naming import dtype_name
 
 # What the auxiliary heads of torchvision's models weigh beside the main one in training: GoogLeNet, Szegedy et
 # al. 2014, section 5; Inception v3 and the segmentation models as torchvision's own training scripts have it.
@@ -260,7 +261,7 @@ def _has_classes(tensor: Tensor) -> bool:
 
 def _not_differentiable(output: Any, floats: list[tuple[str, Tensor]]) -> CannotRunError:
     if not floats:
-        kinds = sorted({str(tensor.dtype).removeprefix("torch.") for _, tensor in tensors_in(output)})
+        kinds = sorted({dtype_name(tensor.dtype) for _, tensor in tensors_in(output)})
         what = f"tensors of {', '.join(kinds)}" if kinds else f"a {type(output).__name__} without tensors"
         return CannotRunError(
             f"the model returns {what}, which cannot be differentiated",
