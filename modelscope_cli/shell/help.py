@@ -14,6 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from modelscope_cli.shell import console, option_groups
 from modelscope_cli.shell.overview import HELP_ALL, overview
 from modelscope_cli.shell.pages import bold, entry, filled, width
+from modelscope_cli.shell.parsing import LeanParsing
 
 # The panels of options that many commands share; each is a topic of `modelscope help`.
 PANELS = {
@@ -28,25 +29,7 @@ _SENTENCE = re.compile(r"(?<=[.?!])\s+")
 _LINES = 60  # of a page at 80 columns; a command that has fewer folds nothing
 
 
-class _Completed:
-    """What stands before a word that is to be completed is not read as values: that would import pydantic."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if not ctx.resilient_parsing:
-            return super().parse_args(ctx, args)  # type: ignore[misc]
-        parser = self.make_parser(ctx)  # type: ignore[attr-defined]
-        typed, rest, _ = parser.parse_args(args=args)
-        ctx._opt_prefixes.update(parser._opt_prefixes)
-        for param in self.get_params(ctx):  # type: ignore[attr-defined]
-            ctx.params[param.name], source = param.consume_value(ctx, typed)
-            ctx.set_parameter_source(param.name, source)
-        if isinstance(self, TyperGroup):
-            ctx._protected_args, rest = rest[:1], rest[1:]
-        ctx.args = rest
-        return rest
-
-
-class Command(_Completed, TyperCommand):
+class Command(LeanParsing, TyperCommand):
     """A command that writes its own help."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -55,7 +38,7 @@ class Command(_Completed, TyperCommand):
         formatter.write(whole if is_asked_for else "\n".join(page(self, ctx, is_whole=False)))
 
 
-class Group(_Completed, TyperGroup):
+class Group(LeanParsing, TyperGroup):
     """The commands, in groups by what they are for."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

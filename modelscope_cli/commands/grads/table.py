@@ -10,7 +10,7 @@ from modelscope_cli.report.batch_norm_table import COLUMNS as BATCH_NORM_COLUMNS
 from modelscope_cli.report.batch_norm_table import batch_norm_sheet, worst_drift
 from modelscope_cli.report.facts import hook_facts, not_called_facts, report_facts
 from modelscope_cli.report.headline import headline
-from modelscope_cli.report.sheet import Column, Sheet, counter, figure
+from modelscope_cli.report.sheet import Column, Sheet, counter, figure, percentage
 
 Row = ParameterGradient | ActivationGradient
 
@@ -53,14 +53,7 @@ def _parameter_columns(record: GradsRecord | None) -> tuple[Column, ...]:
         _number("ratio", "|g|/|w|", "grad_to_weight", rank=1),
         _number("noise", "noise", "noise", rank=2, is_shown=has_noise),
         _number("snr", "|g|/noise", "snr", rank=1, is_shown=has_noise),
-        Column(
-            "zero",
-            "zero",
-            lambda r: r.zero_fraction,
-            lambda r: numbers.percent(r.zero_fraction),
-            rank=0,
-            is_bad=lambda r: r.zero_fraction == 1,
-        ),
+        percentage("zero", "zero", lambda r: r.zero_fraction, rank=0, is_bad=lambda r: r.zero_fraction == 1),
         _MARK,
         Column("numel", "numel", lambda r: r.numel, is_shown=False),
         Column("trainable", "trainable", lambda r: r.trainable, is_shown=False),
@@ -96,14 +89,7 @@ def _figures(record: GradsRecord | None, rows: Sequence[Row]) -> tuple[Column, .
     return (
         _number("norm", "|g|", "grad_norm", rank=0),
         _number("before", "unclipped", "norm_before_clip", rank=0, is_shown=has_before),
-        Column(
-            "clipped",
-            "clipped",
-            lambda r: r.clipped_fraction,
-            lambda r: numbers.percent(r.clipped_fraction),
-            rank=0,
-            is_shown=has_clipped,
-        ),
+        percentage("clipped", "clipped", lambda r: r.clipped_fraction, rank=0, is_shown=has_clipped),
         _number("mean", "mean", "grad_mean", rank=6),
         _number("std", "std", "grad_std", rank=5),
         _number("min", "min", "grad_min", rank=8),

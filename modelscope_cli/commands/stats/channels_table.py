@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from modelscope_cli.records.naming import index_ranges, label_of
 from modelscope_cli.records.stats import ActivationStats
 from modelscope_cli.report import numbers
-from modelscope_cli.report.sheet import Column, Sheet
+from modelscope_cli.report.sheet import Column, Sheet, percentage
 
 _N_BINS = 16
 
@@ -33,7 +33,7 @@ COLUMNS = (
     Column(
         "inherited", "inherited", lambda r: r.dead_inherited, lambda r: f"{r.dead_inherited or ''}", rank=2
     ),
-    Column("zero", "zero", lambda r: r.zero_fraction, lambda r: numbers.percent(r.zero_fraction), rank=0),
+    percentage("zero", "zero", lambda r: r.zero_fraction, rank=0),
     Column("zeros", "zeros 0..100 %", lambda r: ",".join(f"{s:.4g}" for s in _shares(r)), _spread, False, 1),
     Column(
         "which",
