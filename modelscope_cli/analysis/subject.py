@@ -43,6 +43,7 @@ class Subject:
     Attributes:
         loaded: the model; a module that was handed over is where it was and as it was.
         request: what was asked for as the model; None of one that was handed over.
+        given: what was asked for as input.
         inputs: after `open`.
         first: the first batch of them.
         bound: after `bind`; no hooks before.
@@ -72,22 +73,17 @@ class Subject:
         self.command = command
         self.progress = progress or SILENT
         self._invocation = invocation()
-        self._given = as_given(inputs, keywords)
+        self.given = as_given(inputs, keywords)
         is_theirs = isinstance(model, (LoadedModel, nn.Module))
         self.request = None if is_theirs else as_request(model, keywords)
         self.seed = seed_of(model, keywords)
-        self._is_strict = is_strict(model, keywords)
+        self._is_strict = _is_strict(model, keywords)
         self._hooks = read_hooks(as_patterns(hook), command, has_backward=has_backward)
         self.loaded = load(model, keywords, self.progress)
         self.warnings: list[Notice] = list(self.loaded.warnings)
         self.bound = BoundHooks()
         self.inputs: Inputs
         self.first: Batch
-
-    @property
-    def given(self) -> Given:
-        """What was asked for as input."""
-        return self._given
 
     def open(self, *, is_training: bool = False, batch: int | None = None, repeat: int = 1) -> None:
         """Open the inputs.
@@ -100,14 +96,14 @@ class Subject:
         Raises:
             UsageError, CannotRunError: an input that cannot be read, or is none for this model (exit 2, 4).
         """
-        request = self._given.request
-        if request.batch is None and self._given.named is None:
-            if self._given.is_noise and not request.shapes and is_training:
+        request = self.given.request
+        if request.batch is None and self.given.named is None:
+            if self.given.is_noise and not request.shapes and is_training:
                 request = replace(request, batch=2)
-            elif batch is not None and not self._given.is_noise:
+            elif batch is not None and not self.given.is_noise:
                 request = replace(request, batch=batch)
         request = replace(request, repeat=repeat, is_strict=self._is_strict)
-        self.inputs = open_for(replace(self._given, request=request), self.loaded, self.progress)
+        self.inputs = open_for(replace(self.given, request=request), self.loaded, self.progress)
         self.warnings += self.inputs.warnings
         self.first = first_of(self.inputs, self.loaded)
         self.loaded = with_shapes(self.loaded, self.first.args, self.seed, self.progress)
@@ -163,7 +159,7 @@ def seed_of(model: "Model", keywords: Keywords) -> int:
     return model.seed if isinstance(model, ModelRequest) else keywords.get("seed", DEFAULTS["seed"])
 
 
-def is_strict(model: "Model", keywords: Keywords) -> bool:
+def _is_strict(model: "Model", keywords: Keywords) -> bool:
     """Tell whether it was asked for that no image may be broken."""
     return (model.strict if isinstance(model, ModelRequest) else keywords.get("strict")) is True
 

@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.hooks.layers import map_tensors, tensors_in
+from modelscope_cli.hooks.layers import cloned, map_tensors, tensors_in
 from modelscope_cli.inputs.batch import (
     Batch,
     Inputs,
@@ -196,10 +196,7 @@ class _Content:
         )
         drawn = dict(zip(specs, noise, strict=True))
         # A model may write into its input; the next time round it must be the same.
-        return {
-            name: drawn[name] if name in drawn else map_tensors(value, lambda _, tensor: tensor.clone())
-            for name, value in self.values.items()
-        }
+        return {name: drawn[name] if name in drawn else cloned(value) for name, value in self.values.items()}
 
 
 def _files(read: Any, given: Any) -> list[str]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.hooks.layers import map_tensors
+from modelscope_cli.hooks.layers import cloned
 from modelscope_cli.hooks.session import Call, HookSession, Intervention
 from modelscope_cli.hooks.torch_private import leaves_of, version_of
 from modelscope_cli.records.run import Arguments
@@ -127,7 +127,7 @@ class Replay(Intervention):
         known = self._finished.get(place)
         if known is not None:
             self._place += known.n_calls
-            output = _copied(known.output)
+            output = cloned(known.output)
         else:
             self._place += 1
             inputs = _Witness(args, kwargs)
@@ -144,7 +144,7 @@ class Replay(Intervention):
             return
         for inside in range(place + 1, self._place):
             self._finished.pop(inside, None)
-        self._finished[place] = _Finished(name, _copied(output), n_calls)
+        self._finished[place] = _Finished(name, cloned(output), n_calls)
 
 
 class _Witness:
@@ -212,10 +212,6 @@ def _versions(leaves: list[Any]) -> list[int] | None:
     if not all(map(_is_plain, leaves)):
         return None
     return [version_of(leaf) for leaf in leaves if isinstance(leaf, Tensor)]
-
-
-def _copied(output: Any) -> Any:
-    return map_tensors(output, lambda _, tensor: tensor.clone())
 
 
 def took_another_way() -> CannotRunError:

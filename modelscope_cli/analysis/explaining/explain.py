@@ -1,4 +1,4 @@
-"""`explain`: from a classifier and images to where the evidence lies, and how far each map of it can be trusted."""
+"""`explain`: from a model and images to where the evidence lies, and how far each map of it can be trusted."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -90,8 +90,8 @@ def explain(
 
     Raises:
         UsageError: a keyword, a class, a layer or a combination that means nothing (exit 2 on the command line).
-        CannotRunError: the model cannot be loaded, raised or is not a classifier, no gradient comes back, or a file
-            cannot be read or written (exit 4).
+        CannotRunError: the model cannot be loaded, raised or is not one of images, no gradient comes back, or a
+            file cannot be read or written (exit 4).
     """
     names = choose_methods(method, texts(against))
     requirements = read_requirements(as_patterns(require))

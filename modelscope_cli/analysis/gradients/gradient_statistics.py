@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.statistics.moments import RANGE, Moments
+from modelscope_cli.analysis.statistics.moments import RANGE, RANGE_AND_ZEROS, Moments
 from modelscope_cli.analysis.statistics.reduce import reduce_tensor
 
 
@@ -88,4 +88,4 @@ class Mean:
     def moments(self) -> Moments:
         """Return the moments of the mean gradient."""
         assert self.value is not None
-        return reduce_tensor(self.value, None, replace(RANGE, zero=True))()
+        return reduce_tensor(self.value, None, RANGE_AND_ZEROS)()

@@ -8,7 +8,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from modelscope_cli.analysis.outputs.aim import PREDICTED, Aim, class_index, means_nothing, name_class
+from modelscope_cli.analysis.outputs.aim import (
+    PREDICTED,
+    Aim,
+    class_index,
+    label_of_class,
+    means_nothing,
+    name_class,
+)
 from modelscope_cli.analysis.outputs.said import Followed, Said, Scoring, settle
 from modelscope_cli.analysis.predictions.scores import kl_divergence, probabilities, top_guesses
 from modelscope_cli.errors import UsageError
@@ -174,7 +181,7 @@ def _cover(
     return tuple(
         Guess(
             index,
-            categories[index] if categories and index < len(categories) else None,
+            label_of_class(index, categories),
             float(scores[index][classes == index].mean()),
             float(logits[index][classes == index].mean()),
             share=count / classes.numel(),

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from modelscope_cli.analysis.outputs.aim import label_of_class
 from modelscope_cli.analysis.outputs.leaves import leaves_of, main_leaf
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.records.predict import Guess
@@ -66,7 +67,7 @@ def top_guesses(
     scores = probabilities(logits, activation, temperature).gather(1, indices)
     return tuple(
         tuple(
-            Guess(index, categories[index] if categories and index < len(categories) else None, score, logit)
+            Guess(index, label_of_class(index, categories), score, logit)
             for index, score, logit in zip(*row, strict=True)
         )
         for row in zip(indices.tolist(), scores.tolist(), chosen.tolist(), strict=True)

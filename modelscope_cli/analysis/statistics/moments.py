@@ -39,6 +39,7 @@ class Wanted:
 
 RANGE = Wanted(mad=False, zero=False, near_zero=False, channels=False, histogram=False)
 """Nothing beside them."""
+RANGE_AND_ZEROS = replace(RANGE, zero=True)
 
 
 @dataclass(frozen=True, slots=True)
