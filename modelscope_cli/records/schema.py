@@ -111,7 +111,7 @@ class _Document:
         origin, inside = get_origin(hint), get_args(hint)
         if origin in (Union, types.UnionType):
             return _any_of([self.value(one) for one in inside])
-        if origin is dict:
+        if origin in (dict, Mapping):
             return {"type": "object", "additionalProperties": self.value(inside[1])}
         if origin is tuple and inside[-1] is not Ellipsis:
             items = [self.value(one) for one in inside]

@@ -89,4 +89,4 @@ def ablate(
         force=output.force,
         progress=PROGRESS,
     )
-    emit(where, ablate_sheet(record), record.to_dict())
+    emit(where, ablate_sheet(record), record)

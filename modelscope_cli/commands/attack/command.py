@@ -58,4 +58,4 @@ def attack(
         force=output.force,
         progress=PROGRESS,
     )
-    emit(where, attack_sheet(record), record.to_dict())
+    emit(where, attack_sheet(record), record)

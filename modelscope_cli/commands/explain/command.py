@@ -65,7 +65,7 @@ def explain(
         force=output.force,
         progress=PROGRESS,
     )
-    emit(where, explain_sheet(record), record.to_dict())
+    emit(where, explain_sheet(record), record)
     return 0 if record.passed else NOT_MET
 
 

@@ -65,4 +65,4 @@ def featuremaps(
         force=output.force,
         progress=PROGRESS,
     )
-    emit(where, featuremaps_sheet(record), record.to_dict())
+    emit(where, featuremaps_sheet(record), record)

@@ -89,4 +89,4 @@ def grads(
         force=output.force,
         progress=PROGRESS,
     )
-    emit(where, grads_sheet(record, report.table), record.to_dict())
+    emit(where, grads_sheet(record, report.table), record)

@@ -91,7 +91,7 @@ def summary(
         record, notes = found
         for note in (*notes, "kept by an earlier run; --fresh builds the model again"):
             PROGRESS.note(note)
-        emit(where, summary_sheet(record), record.to_dict())
+        emit(where, summary_sheet(record), record)
         return
     raised, told = None, Told(PROGRESS)
     try:
@@ -104,6 +104,6 @@ def summary(
         record, raised = error.record, error
     if kept is not None and raised is None:
         kept.write(record, told.notes)
-    emit(where, summary_sheet(record), record.to_dict())
+    emit(where, summary_sheet(record), record)
     if raised is not None:  # the layers up to the one that did are shown all the same
         raise raised

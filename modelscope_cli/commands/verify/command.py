@@ -49,5 +49,5 @@ def verify(
     where = output.begin()
     where.view.check(verify_columns())
     record = ms.verify(result, sample=sample, seed=seed, progress=PROGRESS)
-    emit(where, verify_sheet(record), record.to_dict())
+    emit(where, verify_sheet(record), record)
     return 0 if record.passed else NOT_PASSED
