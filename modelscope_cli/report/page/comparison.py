@@ -64,9 +64,9 @@ def _name(record: Any) -> str:
 def _side_by_side(
     show: Callable[[Any], Html], a: Shown, b: Shown, files: tuple[Path, Path] | None = None
 ) -> Html:
-    names = ("A", "B")
+    names: Sequence[str] = "AB"
     if files is not None:
-        names = tuple(f"{name}: {_called(file)}" for name, file in zip(names, files, strict=True))
+        names = [f"{name}: {_called(file)}" for name, file in zip("AB", files, strict=True)]
     columns = (
         element("div", element("h3", name), show(one)) for name, one in zip(names, (a, b), strict=True)
     )
