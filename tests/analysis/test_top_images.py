@@ -177,7 +177,7 @@ def test_of_equal_images_the_first_comes_first(folder):
 def test_sheets_and_record_are_written(folder, tmp_path):
     record = ms.featuremaps(Edges(), folder, top_images=4, out=tmp_path / "out", **LOOKED)
     written = sorted(path.name for path in (tmp_path / "out").iterdir())
-    assert written == [record.maps[0].file, "report.json"]
+    assert written == [record.maps[0].file, "report.html", "report.json"]
     with Image.open(tmp_path / "out" / record.maps[0].file) as sheet:
         assert sheet.size[0] > 600
         assert len(sheet.convert("RGB").getcolors(1 << 24)) > 100

@@ -102,7 +102,9 @@ def test_a_study_sees_the_same_pictures_and_finds_the_one_that_dies(run, cwd):
     assert batch == none
     assert first["init=kaiming-normal norm-layer=none"]["std"][0] > 2 * none
     folder = cwd / document["out_dir"]
-    assert {file.name for file in folder.iterdir()} == {"comparison.png", "variants.csv", "report.json"}
+    assert {file.name for file in folder.iterdir()} == {
+        *("comparison.png", "variants.csv", "report.html", "report.json")
+    }
     with Image.open(folder / "comparison.png") as picture:
         assert len(picture.convert("RGB").getcolors(1 << 21)) > 500
 

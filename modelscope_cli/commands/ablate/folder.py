@@ -11,6 +11,8 @@ from modelscope_cli.report.canvas import save_figure
 from modelscope_cli.report.delimited import render_csv
 from modelscope_cli.report.folder import write_text
 from modelscope_cli.report.json import render_json
+from modelscope_cli.report.page.results import save_folder_page
+from modelscope_cli.report.reading import PAGE
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,11 +25,11 @@ PLOT, TABLE, REPORT, CONTACT_SHEET = "ablation.png", "ablation.csv", "report.jso
 
 def files_for(picture: "Tensor | None") -> tuple[str, ...]:
     """Name what `save_report` writes; the contact sheet only where there is a picture."""
-    return (PLOT, *((CONTACT_SHEET,) if picture is not None else ()), TABLE, REPORT)
+    return (PLOT, *((CONTACT_SHEET,) if picture is not None else ()), TABLE, REPORT, PAGE)
 
 
 def save_report(record: AblateRecord, stage: Path, picture: "Tensor | None", maps: "Maps") -> None:
-    """Write `files_for(picture)`: the chart, the contact sheet, the table and the record.
+    """Write `files_for(picture)`: the chart, the contact sheet, the table, the record and its page.
 
     Raises:
         CannotRunError: a file cannot be written (exit 4).
@@ -37,3 +39,4 @@ def save_report(record: AblateRecord, stage: Path, picture: "Tensor | None", map
         save_contact_sheet(record, picture, maps, stage / CONTACT_SHEET)
     write_text(stage / TABLE, render_csv(ablate_sheet(record)))
     write_text(stage / REPORT, render_json(record.to_dict()))
+    save_folder_page(record, stage)

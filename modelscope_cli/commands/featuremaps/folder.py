@@ -1,4 +1,4 @@
-"""The folder `featuremaps --top-images` leaves behind: the sheets of every layer, and the record."""
+"""The folder `featuremaps` leaves behind: the sheets of `--top-images`, the record and its page."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -12,6 +12,7 @@ from modelscope_cli.report.folder import write_text
 from modelscope_cli.report.grids import save_png
 from modelscope_cli.report.json import render_json
 from modelscope_cli.report.labels import file_stems
+from modelscope_cli.report.page.results import save_folder_page
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -40,8 +41,18 @@ def save_sheets(
             channels |= {key_of(row): replace(row, file=file) for row in rows}
         maps.append(replace(layer, file=files[0] if files else None))
     record = replace(record, maps=tuple(maps), channels=tuple(channels.values()))
-    write_text(stage / "report.json", render_json(record.to_dict()))
+    save_record(record, stage)
     return record
+
+
+def save_record(record: FeatureMapsRecord, stage: Path) -> None:
+    """Write the record and its page, which shows the pictures that are there already.
+
+    Raises:
+        CannotRunError: a file cannot be written (exit 4).
+    """
+    write_text(stage / "report.json", render_json(record.to_dict()))
+    save_folder_page(record, stage)
 
 
 def key_of(row: FeatureMap | ChannelImages) -> tuple[str | int, ...]:

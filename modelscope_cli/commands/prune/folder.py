@@ -9,9 +9,11 @@ from modelscope_cli.report.canvas import save_figure
 from modelscope_cli.report.delimited import render_csv
 from modelscope_cli.report.folder import write_text
 from modelscope_cli.report.json import render_json
+from modelscope_cli.report.page.results import save_folder_page
+from modelscope_cli.report.reading import PAGE
 
 PICTURE = "drift.png"
-FILES = (PICTURE, "drift.csv", "layers.csv", "report.json")
+FILES = (PICTURE, "drift.csv", "layers.csv", "report.json", PAGE)
 
 
 def save_report(record: PruneRecord, stage: Path) -> None:
@@ -24,3 +26,4 @@ def save_report(record: PruneRecord, stage: Path) -> None:
     write_text(stage / "drift.csv", render_csv(prune_sheet(record, "drift")))
     write_text(stage / "layers.csv", render_csv(prune_sheet(record, "layers")))
     save_figure(draw_pruning(record), stage / PICTURE)
+    save_folder_page(record, stage)

@@ -112,17 +112,9 @@ def settings_of(training: Training) -> str:
 
 
 def _facts(record: TrainRecord) -> list[tuple[str, str]]:
-    facts = []
     first = record.trainings[0]
-    if record.is_study:
-        facts.append(
-            ("all", f"{first.settings['steps']} steps of the same images in the same order, same seed")
-        )
-        row = first_layer(first)
-        if row:
-            facts.append(("std", f"of the output of the first layer, {label_of(row)}"))
-        facts.append(("most dead", "channels of a ReLU that are zero for every image of the last batch"))
-    else:
+    facts = study_facts(first) if record.is_study else []
+    if not record.is_study:
         facts.append(("trained", settings_of(first)))
         if first.losses:
             ends = f"{numbers.number(first.losses[0])} -> {numbers.number(first.losses[-1]) or 'not finite'}"
@@ -142,6 +134,15 @@ def _facts(record: TrainRecord) -> list[tuple[str, str]]:
         facts += story(training.findings, training.verdict, training.reason, at)
     facts += report_facts(record.out_dir, record.files)
     return facts
+
+
+def study_facts(first: Training) -> list[tuple[str, str]]:
+    """Say what the variants of a study have in common, and what its columns mean."""
+    facts = [("all", f"{first.settings['steps']} steps of the same images in the same order, same seed")]
+    row = first_layer(first)
+    if row:
+        facts.append(("std", f"of the output of the first layer, {label_of(row)}"))
+    return [*facts, ("most dead", "channels of a ReLU that are zero for every image of the last batch")]
 
 
 def _at(variant: str) -> str:

@@ -55,7 +55,7 @@ def _pages(
     if b is not None:
         target = _checked(Path(html) if html is not None else Path("comparison.html"))
         first, second = read(a), read(b)
-        text = compare_page(first, second, (_folder(a), _folder(b)))
+        text = compare_page(first, second, (result_file(a), result_file(b)))
         yield _written(text, target, large, progress, "comparison", _model(first))
     elif a.is_dir() and in_folder(a) is None and (folders := _results_in(a)):
         target = _checked(Path(html) if html is not None else a / INDEX)

@@ -12,6 +12,7 @@ from modelscope_cli.report.json import strict
 from modelscope_cli.report.page.common import environment, glance
 from modelscope_cli.report.page.files import pictures_section
 from modelscope_cli.report.page.html import element
+from modelscope_cli.report.page.outcome import judged
 from modelscope_cli.report.page.page import render_page
 from modelscope_cli.report.page.pictures import Pictures
 from modelscope_cli.report.page.section import Section
@@ -60,7 +61,11 @@ def sheet_sections(record: Shown, pictures: Pictures) -> list[Section]:
         return places[id(row)]
 
     body = sheet_section(sheet, "rows", sheet.title, anchor=anchor)
-    return [glance(sheet, anchor), *pictures_section(record, pictures), Section("table", "Table", body)]
+    return [
+        glance(sheet, anchor, judged(record)),
+        *pictures_section(record, pictures),
+        Section("table", "Table", body),
+    ]
 
 
 def save_folder_page(record: Shown, folder: Path) -> None:
