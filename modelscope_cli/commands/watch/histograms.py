@@ -30,7 +30,9 @@ def draw_histograms(record: WatchRecord) -> Any:
     """
     import numpy as np
 
-    rows = _thinned(record.layers)
+    label = labelling(record.layers, record.parameters)
+    findings = by_layer(record.findings)
+    rows = _thinned(record.layers, [label(row) in findings for row in record.layers])
     steps = curves.all_steps(rows)
     n_columns = min(_MOST_COLUMNS, len(rows))
     n_lines = -(-len(rows) // n_columns)
@@ -40,8 +42,6 @@ def draw_histograms(record: WatchRecord) -> Any:
     figure = new_figure(
         width, _HEAD + n_lines * _STRIP + _FOOT, figure_title(record, _what(record, rows)), is_laid_out=False
     )
-    label = labelling(record.layers, record.parameters)
-    findings = by_layer(record.findings)
     image: Any = None
     for column in range(n_columns):
         shown = rows[column::n_columns]
@@ -70,12 +70,17 @@ def draw_histograms(record: WatchRecord) -> Any:
 def _what(record: WatchRecord, rows: Sequence[WatchedLayer]) -> str:
     """Say what is shown, and where not all layers are, how many."""
     n = len(record.layers)
-    some = "" if len(rows) == n else f"; {len(rows)} of {counted(n, 'layer')}, evenly chosen"
-    return f"how large the values are, over time{some}"
+    some = f"; {len(rows)} of {counted(n, 'layer')}: report.html has all, --layer chooses others"
+    return "how large the values are, over time" + some * (len(rows) < n)
 
 
-def _thinned(rows: Sequence[WatchedLayer]) -> list[WatchedLayer]:
-    return list(rows)[:: -(-len(rows) // _MOST_STRIPS)]
+def _thinned(rows: Sequence[WatchedLayer], is_marked: Sequence[bool]) -> list[WatchedLayer]:
+    """Return as many as a figure can show: those with findings, as far as there is room, and others evenly."""
+    marked = [i for i, is_one in enumerate(is_marked) if is_one][:_MOST_STRIPS]
+    others = [i for i in range(len(rows)) if i not in marked]
+    room = _MOST_STRIPS - len(marked)
+    kept = others[:: -(-len(others) // room)] if room and others else []
+    return [rows[i] for i in sorted([*marked, *kept])]
 
 
 def _shades(row: WatchedLayer, steps: list[int]) -> Any:
