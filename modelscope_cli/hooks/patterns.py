@@ -165,8 +165,8 @@ def explain(pattern: Pattern, layers: Sequence[Layer]) -> str | None:
     others = [layer for layer in layers if pattern.matches(layer, False) and pattern.body not in layer.names]
     if not others:
         return None
-    n = len(others)
-    return f"layer '{pattern.body}' is the layer of that name; type:{others[0].type} means {n} more layer(s)"
+    more = counted(len(others), "more layer")
+    return f"layer '{pattern.body}' is the layer of that name; type:{others[0].type} means {more}"
 
 
 def match_layers(pattern: Pattern, layers: Sequence[Layer]) -> list[Layer]:
@@ -231,9 +231,10 @@ def pick_calls(
         turned = f"--layer '{pattern.body}@{pattern.last}..{pattern.first}'"
         raise UsageError(f"layer pattern '{pattern}' counts backwards, of {counted(n, 'call')}", turned)
     if last < 0 or first >= n:
-        exist = f", so positions 1..{n} or -{n}..-1 exist" if n else " in this forward"
+        exist = f", so positions 1..{n} or -{n}..-1 exist" if n > 1 else "" if n else " in this forward"
+        whose = f"'{pattern.body}'" if pattern.body else "the model"
         raise UsageError(
-            f"layer pattern '{pattern}': '{pattern.body or '@'}' has {counted(n, 'call')}{exist}",
+            f"layer pattern '{pattern}': {whose} has {counted(n, 'call')}{exist}",
             f"--layer '{pattern.body}'" if pattern.body else "--layer '@1'",
         )
     return candidates[max(first, 0) : last + 1]

@@ -8,6 +8,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -204,13 +205,16 @@ def _find_attribute(module: ModuleType, attribute: str, spec: str, hint: Callabl
 
 
 def _suggest(module: ModuleType, spec: str) -> str:
-    """Name a model that is there: a class, function or instance the module itself defines."""
-    where = spec.rpartition(":")[0]
-    for name, value in vars(module).items():
-        is_class = isinstance(value, type) and issubclass(value, nn.Module)
-        if isinstance(value, nn.Module) or (is_class and value.__module__ == module.__name__):
-            return f"--model {where}:{name}"
-    return f"--model {where}:NAME"
+    """Name a model that is there, the one most like what was typed: a class or instance that the module defines."""
+    where, _, typed = spec.rpartition(":")
+    there = [
+        name
+        for name, value in vars(module).items()
+        if isinstance(value, nn.Module)
+        or (isinstance(value, type) and issubclass(value, nn.Module) and value.__module__ == module.__name__)
+    ]
+    near = get_close_matches(typed, there, n=1, cutoff=0.5)
+    return f"--model {where}:{next(iter(near or there), 'NAME')}"
 
 
 def _suggest_function(module: ModuleType, spec: str, option: str) -> str:

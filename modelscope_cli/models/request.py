@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from modelscope_cli.checkpoints.file_type import CHECKPOINT_SUFFIXES
 from modelscope_cli.errors import UsageError, nearest
+from modelscope_cli.models.file_models import models_in
 from modelscope_cli.models.hubs import check_hub, is_in_timm, split_hub
 from modelscope_cli.models.names import model_names
 from modelscope_cli.records.keywords import DEFAULTS, ModelKeywords
@@ -211,7 +212,10 @@ def _value(text: str) -> Any:
 def _unknown_model(model: str) -> UsageError:
     path = Path(model)
     if path.suffix == ".py":
-        return UsageError(f"model file '{model}' needs the name of what to build", f"--model {model}:NAME")
+        names = models_in(path)
+        message = f"model file '{model}' needs the name of what to build"
+        message += f": it has {', '.join(names)}" if names else ""
+        return UsageError(message, f"--model {model}:{names[0] if names else 'NAME'}")
     if is_in_timm(model):
         return UsageError(f"unknown model '{model}': did you mean timm:{model}", f"--model timm:{model}")
     module, dot, attribute = model.rpartition(".")

@@ -24,7 +24,8 @@ def _told(sightings: Sequence[Sighting]) -> Iterator[Sighting]:
     yield from sightings[:MOST_TOLD]
     n_left = len(sightings) - MOST_TOLD
     if n_left > 0:
-        yield Sighting(None, None, f"and {counted(n_left, 'more place')}: the JSON document has all groups")
+        words = f"and {counted(n_left, 'more place')}: the JSON document has all groups"
+        yield Sighting(None, n_left, words, is_rest=True)
 
 
 def _unreadable(evidence: Evidence, threshold: float) -> Iterator[Sighting]:

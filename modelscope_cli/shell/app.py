@@ -117,14 +117,13 @@ def _shortened(text: str) -> str:
 
 def _misused(error: Exception) -> int:
     """A command line that Typer itself could not read."""
-    context = getattr(error, "ctx", None)
-    path = context.command_path if context else "modelscope"
-    message = error.format_message() if hasattr(error, "format_message") else str(error)
+    from modelscope_cli.shell.mistyped import what_was_meant
+
     if type(error).__name__ == "NoArgsIsHelpError":  # `modelscope` alone: the message is the help
-        _console.write(f"{message}\n")
+        _console.write(f"{error}\n")
         return USAGE
-    message = _shortened(" ".join(message.split()).rstrip("."))
-    _console.fail(ModelscopeError(message[:1].lower() + message[1:], f"{path} --help"))
+    message, hint = what_was_meant(error, _console.settings.argv)
+    _console.fail(ModelscopeError(_shortened(message), _shortened(hint)))
     return USAGE
 
 

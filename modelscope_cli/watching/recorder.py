@@ -29,7 +29,7 @@ from modelscope_cli.watching.inferred import InferredSteps, inferred
 from modelscope_cli.watching.loss_graph import faults_of
 from modelscope_cli.watching.losses import LossWatch, watched_losses
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
-from modelscope_cli.watching.owners import find_owners
+from modelscope_cli.watching.owners import find_optimizers, find_owners
 from modelscope_cli.watching.parameters import Stepper, StepWatch
 from modelscope_cli.watching.passes import PassWatch
 from modelscope_cli.watching.place import place_of_caller
@@ -126,8 +126,15 @@ class Recorder:
             )
             stack.enter_context(watched_criteria(self.criteria, self._guard))
             stack.enter_context(self.bookkeeper.installed(self._guard))
+            self._guard(self._expect_optimizers)
             yield
             self.settle()
+
+    def _expect_optimizers(self) -> None:
+        """Know the optimizers that were made before anybody looked, so that one that never steps can be told."""
+        given = [p for model in self.registry.models if (root := model.root()) for p in root.parameters()]
+        for optimizer in self._only or find_optimizers(given):
+            self.bookkeeper.cycle(optimizer)
 
     def optimizer_facts(self) -> list[dict[str, Any]]:
         """Return what is certain of every optimizer that has stepped."""

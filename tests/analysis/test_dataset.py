@@ -187,6 +187,15 @@ def test_only_so_many_are_told_and_the_rest_are_counted(tmp_path, originals):
     assert len(record.findings) == 21
     assert record.findings[-1].message.startswith("and 10 more places")
 
+    known = tmp_path / "known.json"
+    ms.check_images(tmp_path, select="MS809", baseline=known, update_baseline=True)
+    assert all(one.known for one in ms.check_images(tmp_path, select="MS809", baseline=known).findings)
+    Image.new("L", (40, 40), 99).save(tmp_path / "last.png")
+    *before, rest = ms.check_images(tmp_path, select="MS809", baseline=known).findings
+    assert all(one.known for one in before)
+    assert not rest.known
+    assert rest.message.endswith("worse than in the baseline, where it was 10")
+
 
 def test_a_threshold_and_a_baseline_are_obeyed(folder, originals, tmp_path):
     jpeg(originals[2], 20).save(folder / "dog" / "again.jpg")

@@ -382,7 +382,7 @@ def test_noise_has_maps_too(run, cwd):
 def test_quiet_says_nothing_and_writes_the_same(run, cwd):
     loud = run("featuremaps {star} {tiny} -l bn --out a")
     quiet = run("featuremaps {star} {tiny} -l bn --out b -q")
-    assert "wrote a (1 grids)\n" in loud.err
+    assert "wrote a (1 grid)\n" in loud.err
     assert quiet.err == ""
     assert quiet.out == loud.out
     assert (cwd / "a" / "003_bn.png").read_bytes() == (cwd / "b" / "003_bn.png").read_bytes()

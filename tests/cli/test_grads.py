@@ -207,7 +207,7 @@ def test_a_fresh_head_is_fine_tuned(run):
     assert saving["kept_bytes"] < saving["kept_bytes_unfrozen"] / 100
     assert saving["backward_ms"] < saving["backward_ms_unfrozen"]
     assert len(document["batch_norm"]) == 20
-    assert "20 frozen batch norm(s) still update their running statistics" in outcome.err
+    assert "20 frozen batch norms still update their running statistics" in outcome.err
     shown = run(line.replace("--json", "-f table")).out
     assert "freezing saves" in shown
     assert "5,130 parameters" in shown

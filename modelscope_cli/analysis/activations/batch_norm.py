@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from modelscope_cli.hooks.session import Call, Observer
-from modelscope_cli.records.naming import some
+from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.run import Notice
 from modelscope_cli.records.stats import BatchNormDrift
 
@@ -112,10 +112,11 @@ def frozen_but_moving(rows: Iterable[BatchNormDrift]) -> tuple[Notice, ...]:
     names = list(dict.fromkeys(row.name for row in rows if row.is_frozen))
     if not names:
         return ()
+    does = "updates its" if len(names) == 1 else "update their"
     return (
         Notice(
             "frozen_batch_norm_moves",
-            f"{len(names)} frozen batch norm(s) still update their running statistics in train mode: "
-            f"{some(names, _N_NAMED)}; keep them in eval mode if they should not change",
+            f"{counted(len(names), 'frozen batch norm')} still {does} running statistics in train mode: "
+            f"{some(names, _N_NAMED)}; use eval mode if they should not change",
         ),
     )

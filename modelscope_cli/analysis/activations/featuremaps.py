@@ -18,6 +18,7 @@ from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.inputs.given import as_given
 from modelscope_cli.records.featuremaps import FeatureMapsRecord
 from modelscope_cli.records.keywords import Keywords, check_choice, check_number, spelled_out
+from modelscope_cli.records.naming import counted
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.report import gallery
 from modelscope_cli.report.folder import check_file
@@ -147,7 +148,8 @@ def featuremaps(
     if save_tensors is not None:
         subject.progress.note(f"wrote {save_tensors}")
     if out is not None:
-        subject.progress.note(f"wrote {out} ({sum(row.file is not None for row in record.maps)} grids)")
+        n_grids = sum(row.file is not None for row in record.maps)
+        subject.progress.note(f"wrote {out} ({counted(n_grids, 'grid')})")
     return record
 
 

@@ -180,10 +180,12 @@ def trained_in_evaluation(case: Case, threshold: float) -> Iterator[TrainingSigh
             parameter.model == one.model and parameter.optimizer for parameter in case.course.parameters
         ):
             continue
-        when = "never in training mode" if since == 0 else f"in evaluation mode since step {since}"
-        words = (
-            f"{one.model} is trained {when}: its {' and '.join(one.frozen_modes)} layers act as in evaluation"
+        when = (
+            "never trained in training mode"
+            if since == 0
+            else f"trained in evaluation mode since step {since}"
         )
+        words = f"{one.model} is {when}: its {' and '.join(one.frozen_modes)} layers act as in evaluation"
         yield TrainingSighting(None, since, case.course.steps - since, words, one.called)
 
 

@@ -160,7 +160,7 @@ RULES = (
         threshold=0,
         measure="losses that are not finite",
         source="IEEE 754: NaN passes through every sum, and into every weight",
-        hint="lower the learning rate, clip the gradients; look for log, sqrt or a division in the loss",
+        hint="look for log, sqrt or a division in the loss; lower the learning rate, or clip the gradients",
         link=Link.LAYERS,
         judge=loss_not_finite,
     ),
