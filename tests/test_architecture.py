@@ -44,7 +44,7 @@ MAY_IMPORT = {
     "commands": {*PLAIN, "report", "models", "inputs", "hooks", "rules", "checkpoints", "shell"},
 }
 # What a command needs to know of a request before anything heavy is imported.
-LIGHT = re.compile(r"modelscope_cli\.(analysis\.\w+\.request|training\.(request|suggest)|watching\.ranks)\b")
+LIGHT = re.compile(r"modelscope_cli\.(analysis\.\w+\.request|training\.request|watching\.ranks)\b")
 STANDARD_LIBRARY_ONLY = (
     *("records", "checkpoints", "rules", "hooks/patterns.py", "hooks/spec.py"),
     *("errors.py", "interrupts.py", "paths.py", "plain_text.py", "ranks.py"),

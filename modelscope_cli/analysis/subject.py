@@ -12,6 +12,7 @@ from torch.nn.parameter import UninitializedBuffer, is_lazy
 
 from modelscope_cli.analysis.interventions import bind, conclude, read_hooks
 from modelscope_cli.errors import UsageError
+from modelscope_cli.hooks.binding import BoundHooks
 from modelscope_cli.hooks.layers import not_looked_into
 from modelscope_cli.hooks.selection import Selection, select, uncalled
 from modelscope_cli.hooks.session import ForwardError
@@ -27,12 +28,19 @@ from modelscope_cli.records.hooks import HookReport
 from modelscope_cli.records.keywords import DEFAULTS, Keywords, ModelKeywords
 from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.progress import SILENT, Progress, counting, tell_more
-from modelscope_cli.records.run import Arguments, ModelInfo, Notice, Run, WeightsInfo, invocation
+from modelscope_cli.records.run import (
+    Arguments,
+    InputInfo,
+    Invocation,
+    ModelInfo,
+    Notice,
+    Run,
+    WeightsInfo,
+    invocation,
+)
 
 if TYPE_CHECKING:
-    from modelscope_cli.hooks.binding import BoundHooks
     from modelscope_cli.models.request import Model
-
 
 T = TypeVar("T")
 
@@ -67,8 +75,6 @@ class Subject:
             UsageError: a name, a hook or a combination of keywords that means nothing (exit 2).
             CannotRunError: a file that is missing; device, weights, checkpoint or the user's code fail (exit 4).
         """
-        from modelscope_cli.hooks.binding import BoundHooks
-
         keywords = keywords or {}
         self.command = command
         self.progress = progress or SILENT
@@ -125,7 +131,7 @@ class Subject:
         """Return the layers that were meant and not seen; see `hooks.selection.uncalled`."""
         return uncalled(self.loaded.module, selection, seen, self.first.args)
 
-    def bind(self) -> "BoundHooks":
+    def bind(self) -> BoundHooks:
         """Put the hooks in their places; see `analysis.interventions.bind`."""
         self.bound = bind(self._hooks, self.loaded, self.first.args, self.seed, self.progress)
         return self.bound
@@ -186,10 +192,10 @@ def by_image(progress: Progress, batches: Iterable[T], what: str, n_images: int)
 def header(
     command: str,
     loaded: LoadedModel,
-    given: Any,
+    given: InputInfo | None,
     seed: int,
     warnings: Iterable[Notice] = (),
-    invoked: Any = None,
+    invoked: Invocation | None = None,
 ) -> Run:
     """Return the header that every record begins with; without an invocation, it was called from Python now."""
     return Run.of(

@@ -21,11 +21,13 @@ from modelscope_cli.hooks.layers import list_layers, set_training, tensors_in
 from modelscope_cli.hooks.patterns import Layer
 from modelscope_cli.hooks.snapshot import Snapshot
 from modelscope_cli.hooks.torch_private import in_backward, run_uncompiled
+from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.naming import label
 from modelscope_cli.records.run import Arguments, Shape
 
 # So many are taken of what a model gives by and by.
 _MOST_OUTPUTS = 1000
+_MOST_CHARACTERS = 300  # of an error of the model's
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,7 @@ class ForwardError(CannotRunError):
     def __init__(self, error: Exception, call: Call | None, input_shapes: tuple[Shape, ...]) -> None:
         self.call = call
         self.input_shapes = input_shapes
-        reason = " ".join(str(error).split()) or "no message"
+        reason = in_one_line(error, _MOST_CHARACTERS) or "no message"
         where = f"{call.label or 'the model itself'} ({call.type})" if call else "the model"
         shapes = " and ".join(str(list(shape)) for shape in input_shapes)
         given = f", given {shapes}" if shapes else ""
@@ -118,7 +120,7 @@ class ForwardError(CannotRunError):
         elif reason.startswith("Expected more than 1 value per channel when training"):
             hint = "--batch 2 of noise, else two images, or --mode eval   "
             hint += "(batch norm in train mode needs more than one value per channel)"
-        super().__init__(f"forward raised in {where}{given}: {type(error).__name__}: {reason[:300]}", hint)
+        super().__init__(f"forward raised in {where}{given}: {type(error).__name__}: {reason}", hint)
 
 
 # Not an Exception: a model's own `except Exception` must not swallow it.

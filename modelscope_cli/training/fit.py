@@ -83,12 +83,6 @@ def train_once(
         )
         runner.fit(epochs=sys.maxsize)
     name = type(optimizer).__name__
-    events = []
-    if non_finite.at is not None:
-        events.append(Event(non_finite.at, "non-finite-loss", "the loss was NaN or infinite: stopped"))
-    if stopping is not None and stopping.at is not None:
-        message = f"the validation loss did not fall for {stopping.patience} epochs: stopped"
-        events.append(Event(stopping.at, "early-stop", message))
     training = Training(
         name=variant.name,
         settings=asdict(request),
@@ -98,11 +92,22 @@ def train_once(
         loss=history.loss(name),
         lr=history.lr(name),
         held_out=tuple(Measurement(step, _finite(loss), share) for step, loss, share in held_out.results),
-        events=tuple(events),
+        events=_events(non_finite, stopping),
     )
     facts = what_it_is_given(training.loss[0], data.n_classes, request.batch)
     judged = judge_training(training, facts)
     return replace(training, findings=judged.findings, verdict=judged.verdict, reason=judged.reason)
+
+
+def _events(non_finite: cb.StopAtNonFinite, stopping: cb.EarlyStopping | None) -> tuple[Event, ...]:
+    """Say why a training stopped before its end."""
+    events = []
+    if non_finite.at is not None:
+        events.append(Event(non_finite.at, "non-finite-loss", "the loss was NaN or infinite: stopped"))
+    if stopping is not None and stopping.at is not None:
+        message = f"the validation loss did not fall for {stopping.patience} epochs: stopped"
+        events.append(Event(stopping.at, "early-stop", message))
+    return tuple(events)
 
 
 def what_it_is_given(loss: ScalarSeries, n_classes: int | None, batch: int) -> TrainingFacts:
@@ -186,4 +191,4 @@ def all_seeded(seed: int, device: torch.device) -> Iterator[None]:
 
 
 def _finite(value: float) -> float | None:
-    return value if abs(value) < float("inf") else None
+    return value if math.isfinite(value) else None

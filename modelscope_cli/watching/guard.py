@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from modelscope_cli.hooks.torch_private import unseen_by_modes
+from modelscope_cli.plain_text import in_one_line
 
 
 class Guard:
@@ -35,7 +36,7 @@ class Guard:
                 look(*args)
         except Exception as error:
             self._is_broken = True
-            what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            what = in_one_line(f"{type(error).__name__}: {error}", 300)
             self._tell(
                 "broken", f"recording stopped, the training continues; this is a bug in modelscope: {what}"
             )

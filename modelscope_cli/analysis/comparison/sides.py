@@ -54,16 +54,7 @@ def sources_handed_over(
     if not is_run and not is_named:
         refuse_given({"--b-seed": own.seed}, "needs a run, and there is no input to run on", "inputs=")
     if _is_handed(a) and (b is None or b is a):
-        if all(not value for value in replace(own, seed=None).typed().values()) and own.seed is None:
-            message = (
-                f"there is nothing to compare {_name(a)} with: B is the same module under the same settings"
-            )
-            raise UsageError(
-                message, "give another module or a file as b, or a setting such as b_dtype='bfloat16'"
-            )
-        refuse_given({"--b-weights": own.weights}, "needs a model that is named", "b_checkpoint='FILE'")
-        ours = _described(a)
-        return ours, _varied(ours, own.checkpoint, own, settings)
+        return _same_module(_described(a), own, settings)
     beside = _described(a if _is_handed(a) else b)
 
     def source(side: Any, said: BSettings) -> Source:
@@ -94,16 +85,24 @@ def sources_handed_over(
     return source(a, BSettings()), source(b, own)
 
 
+def _same_module(ours: LoadedModel, own: BSettings, settings: ModelRequest) -> tuple[Source, Source]:
+    """Return a module, and a copy of it under the settings that B has of its own."""
+    if not any(replace(own, seed=None).typed().values()) and own.seed is None:
+        what = f"there is nothing to compare '{ours.info.name}' with"
+        message = f"{what}: B is the same module under the same settings"
+        raise UsageError(
+            message, "give another module or a file as b, or a setting such as b_dtype='bfloat16'"
+        )
+    refuse_given({"--b-weights": own.weights}, "needs a model that is named", "b_checkpoint='FILE'")
+    return ours, _varied(ours, own.checkpoint, own, settings)
+
+
 def _is_handed(side: Any) -> bool:
     return isinstance(side, LoadedModel | nn.Module)
 
 
 def _described(side: Any) -> LoadedModel:
     return side if isinstance(side, LoadedModel) else describe_module(side)
-
-
-def _name(side: Any) -> str:
-    return f"'{_described(side).info.name}'"
 
 
 def _varied(

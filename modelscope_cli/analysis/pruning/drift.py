@@ -32,7 +32,6 @@ class Pruning:
 
     output: str
     output_note: str | None
-
     layers: tuple[PrunedLayer, ...]
     totals: PruneTotals
     sweep: tuple[Drift, ...]
