@@ -8,7 +8,7 @@ from modelscope_cli.report.page.charts import spark
 from modelscope_cli.report.page.html import NOTHING, Html
 from modelscope_cli.report.page.tables import sheet_section
 from modelscope_cli.report.page.tree import Shade, tree
-from modelscope_cli.report.sheet import Column, Sheet
+from modelscope_cli.report.sheet import Column, Sheet, figure
 
 
 def layer_rows(record: WatchRecord, sheet: Sheet) -> Html:
@@ -68,19 +68,16 @@ def parameter_rows(record: WatchRecord) -> Html:
     found = {one.layer for one in record.findings}
     place = {id(row): n for n, row in enumerate(record.parameters)}
 
-    def figure(key: str, title: str) -> Column:
-        def value(row: WatchedParameter) -> float | None:
-            return last_of(getattr(row.series, key))
-
-        return Column(key, title, value, lambda row: numbers.number(value(row)))
+    def at_the_end(key: str, title: str) -> Column:
+        return figure(key, title, lambda row: last_of(getattr(row.series, key)))
 
     columns = (
         Column("name", "parameter", label, is_number=False),
         Column("shape", "shape", lambda row: numbers.shape(row.shape), is_number=False),
         Column("optimizer", "optimizer", lambda row: row.optimizer or "none holds it", is_number=False),
-        figure("grad_norm", "gradient"),
-        figure("weight_norm", "weight"),
-        figure("update_ratio", "update / weight"),
+        at_the_end("grad_norm", "gradient"),
+        at_the_end("weight_norm", "weight"),
+        at_the_end("update_ratio", "update / weight"),
     )
     sheet = Sheet(
         "", columns, record.parameters, is_bad=lambda row: label(row) in found or _is_forgotten(row)
