@@ -2,15 +2,30 @@
 
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 from modelscope_cli.plain_text import plain_json
+from modelscope_cli.records.shown import Shown
+from modelscope_cli.report.folder import write_text
+
+DOCUMENT = "report.json"
+"""The name of a document in the folder of a result."""
 
 
 def render_json(document: dict[str, Any], *, is_indented: bool = True) -> str:
     """Return `document` as JSON that any parser takes; indented, or on one line."""
     layout: dict[str, Any] = {"indent": 2} if is_indented else {"separators": (",", ":")}
     return plain_json(json.dumps(strict(document), ensure_ascii=False, allow_nan=False, **layout)) + "\n"
+
+
+def save_document(record: Shown, folder: Path, *, is_indented: bool = True) -> None:
+    """Write the document of a record into the folder of its result, where `ms.read` finds it.
+
+    Raises:
+        CannotRunError: the file cannot be written (exit 4).
+    """
+    write_text(folder / DOCUMENT, render_json(record.to_dict(), is_indented=is_indented))
 
 
 def strict(value: Any) -> Any:

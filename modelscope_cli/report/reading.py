@@ -12,9 +12,10 @@ from modelscope_cli.records import page_data
 from modelscope_cli.records.page_data import NotAPageError, extract
 from modelscope_cli.records.restore import NotADocumentError, restore
 from modelscope_cli.records.shown import Shown
+from modelscope_cli.report.json import DOCUMENT
 
-PAGE, DOCUMENT = "report.html", "report.json"
-"""The names of a page and of a document in the folder of a result."""
+PAGE = "report.html"
+"""The name of a page in the folder of a result."""
 
 
 def read(path: str | PathLike[str]) -> Shown:

@@ -20,8 +20,8 @@ from modelscope_cli.records.featuremaps import FeatureMapsRecord
 from modelscope_cli.records.keywords import Keywords, check_choice, check_number, spelled_out
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.report import gallery
-from modelscope_cli.report.folder import check_file, write_text
-from modelscope_cli.report.json import render_json
+from modelscope_cli.report.folder import check_file
+from modelscope_cli.report.json import save_document
 from modelscope_cli.report.palette import make_palette
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def featuremaps(
             look = gallery.Look(scale, cmap, cell, image, is_overlay=overlay)
             maps = gallery.save_gallery(exhibits, look, stage)
             record = replace(record, maps=maps, contact_sheet=gallery.CONTACT_SHEET)
-            write_text(stage / "report.json", render_json(record.to_dict()))
+            save_document(record, stage)
         if save_tensors is not None:
             gallery.save_tensors(exhibits, Path(save_tensors))
     if save_tensors is not None:

@@ -5,10 +5,9 @@ from pathlib import Path
 from modelscope_cli.commands.lrfind.pictures import draw_range_test
 from modelscope_cli.records.lrfind import LrfindRecord
 from modelscope_cli.report.canvas import save_figure
-from modelscope_cli.report.folder import write_text
-from modelscope_cli.report.json import render_json
+from modelscope_cli.report.json import DOCUMENT, save_document
 
-FILES = ("lr.png", "report.json")
+FILES = ("lr.png", DOCUMENT)
 
 
 def save_report(record: LrfindRecord, stage: Path) -> None:
@@ -18,4 +17,4 @@ def save_report(record: LrfindRecord, stage: Path) -> None:
         CannotRunError: a file cannot be written (exit 4).
     """
     save_figure(draw_range_test(record), stage / "lr.png")
-    write_text(stage / "report.json", render_json(record.to_dict()))
+    save_document(record, stage)

@@ -12,20 +12,20 @@ from modelscope_cli.records.truth import TruthReport
 from modelscope_cli.report.canvas import save_figure
 from modelscope_cli.report.delimited import render_csv
 from modelscope_cli.report.folder import write_text
-from modelscope_cli.report.json import render_json
+from modelscope_cli.report.json import DOCUMENT, save_document
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-RELIABILITY, WORST, REPORT = "reliability.png", "worst.png", "report.json"
+RELIABILITY, WORST = "reliability.png", "worst.png"
 
 
 def files_for(truth: TruthReport | None, pictures: "Sequence[Tensor]") -> tuple[str, ...]:
     """Name what `save_report` writes; without a truth the record alone."""
     if truth is None:
-        return (REPORT,)
+        return (DOCUMENT,)
     drawn = [RELIABILITY] * (truth.ece is not None) + [WORST] * bool(pictures)
-    return (*drawn, *(f"{table}.csv" for table in tables_of(truth)), REPORT)
+    return (*drawn, *(f"{table}.csv" for table in tables_of(truth)), DOCUMENT)
 
 
 def save_report(record: PredictRecord, stage: Path, pictures: "Sequence[Tensor]") -> None:
@@ -34,7 +34,7 @@ def save_report(record: PredictRecord, stage: Path, pictures: "Sequence[Tensor]"
     Raises:
         CannotRunError: a file cannot be written (exit 4).
     """
-    write_text(stage / REPORT, render_json(record.to_dict()))
+    save_document(record, stage)
     if record.truth is None:
         return
     if record.truth.ece is not None:

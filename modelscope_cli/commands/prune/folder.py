@@ -8,10 +8,10 @@ from modelscope_cli.records.prune import PruneRecord
 from modelscope_cli.report.canvas import save_figure
 from modelscope_cli.report.delimited import render_csv
 from modelscope_cli.report.folder import write_text
-from modelscope_cli.report.json import render_json
+from modelscope_cli.report.json import DOCUMENT, save_document
 
 PICTURE = "drift.png"
-FILES = (PICTURE, "drift.csv", "layers.csv", "report.json")
+FILES = (PICTURE, "drift.csv", "layers.csv", DOCUMENT)
 
 
 def save_report(record: PruneRecord, stage: Path) -> None:
@@ -20,7 +20,7 @@ def save_report(record: PruneRecord, stage: Path) -> None:
     Raises:
         CannotRunError: a file cannot be written (exit 4).
     """
-    write_text(stage / "report.json", render_json(record.to_dict()))
+    save_document(record, stage)
     write_text(stage / "drift.csv", render_csv(prune_sheet(record, "drift")))
     write_text(stage / "layers.csv", render_csv(prune_sheet(record, "layers")))
     save_figure(draw_pruning(record), stage / PICTURE)

@@ -10,12 +10,12 @@ from modelscope_cli.records.train import TrainRecord
 from modelscope_cli.report.canvas import save_figure
 from modelscope_cli.report.delimited import render_csv
 from modelscope_cli.report.folder import write_text
-from modelscope_cli.report.json import render_json
+from modelscope_cli.report.json import DOCUMENT, save_document
 from modelscope_cli.report.tensor_file import write_tensors
 
 WEIGHTS = "model.safetensors"
-SINGLE_FILES = ("curves.png", "layers.csv", "report.json", WEIGHTS)
-STUDY_FILES = ("comparison.png", "variants.csv", "report.json")
+SINGLE_FILES = ("curves.png", "layers.csv", DOCUMENT, WEIGHTS)
+STUDY_FILES = ("comparison.png", "variants.csv", DOCUMENT)
 
 
 def files_of(record: TrainRecord) -> tuple[str, ...]:
@@ -30,7 +30,7 @@ def save_report(record: TrainRecord, stage: Path) -> None:
         CannotRunError: a file cannot be written (exit 4).
     """
     picture, table = files_of(record)[:2]
-    write_text(stage / "report.json", render_json(record.to_dict()))
+    save_document(record, stage)
     write_text(stage / table, render_csv(train_sheet(record)))
     save_figure(draw_training(record), stage / picture)
 
