@@ -22,8 +22,8 @@ from modelscope_cli.records.naming import counted
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.report import gallery
 from modelscope_cli.report.folder import check_file
+from modelscope_cli.report.page.results import save_result
 from modelscope_cli.report.palette import make_palette
-from modelscope_cli.report.views import folder_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -142,7 +142,7 @@ def featuremaps(
             look = gallery.Look(scale, cmap, cell, image, is_overlay=overlay)
             maps = gallery.save_gallery(exhibits, look, stage)
             record = replace(record, maps=maps, contact_sheet=gallery.CONTACT_SHEET)
-            folder_of("featuremaps").save_record(record, stage)
+            save_result(record, stage)
         if save_tensors is not None:
             gallery.save_tensors(exhibits, Path(save_tensors))
     if save_tensors is not None:

@@ -22,9 +22,7 @@ from modelscope_cli.records.naming import NEAR_ZERO, some
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.stats import COLUMN_OF_FIGURE, AttentionStats, StatsRecord, quantiles_in
 from modelscope_cli.report.canvas import check_figure, save_figure
-from modelscope_cli.report.folder import write_text
-from modelscope_cli.report.json import render_json
-from modelscope_cli.report.page.results import save_folder_page
+from modelscope_cli.report.page.results import save_result
 from modelscope_cli.report.views import pictures_of
 
 if TYPE_CHECKING:
@@ -134,8 +132,7 @@ def stats(
         if stage is not None:
             matrices = [activation.correlation() for activation in activations]
             record = replace(record, layers=pictures_of("stats").save_correlations(rows, matrices, stage))
-            write_text(stage / "report.json", render_json(record.to_dict()))
-            save_folder_page(record, stage)
+            save_result(record, stage)
     if plot is not None and blocks.is_first:
         save_figure(pictures_of("stats").draw_distributions(record), Path(plot))
         subject.progress.note(f"wrote {plot}")

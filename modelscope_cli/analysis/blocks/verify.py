@@ -15,13 +15,12 @@ from modelscope_cli.records.keywords import check_number, spelled_out
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Record
 from modelscope_cli.records.verify import VerifyRecord
-from modelscope_cli.report.json import strict
+from modelscope_cli.report.json import DOCUMENT, strict
 
 if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
 
 SAMPLE = 8
-REPORT = "report.json"
 # What a report says of how it was made, and not of what was found.
 _CIRCUMSTANCES = {"tool", "argv", "elapsed_ms", "warnings", "out_dir", "files", "feeding", TIMING}
 
@@ -55,7 +54,7 @@ def verify(
     """
     check_number("sample", sample, 1)
     path = Path(result)
-    folder = BlockFolder(path.parent if path.name == REPORT else path)
+    folder = BlockFolder(path.parent if path.name == DOCUMENT else path)
     document = folder.document()
     if document is None:
         message = f"'{folder.path}' holds no blocks, so nothing can be computed again"
@@ -67,7 +66,7 @@ def verify(
     with verifying(check):
         again = _compute(document, requested, progress)
     certificate = check.certificate(document)
-    found = [*check.differences, *_in_report(folder.path / REPORT, again)]
+    found = [*check.differences, *_in_report(folder.path / DOCUMENT, again)]
     for one in found:
         (progress.warn if progress is not None else str)(one)
     return VerifyRecord(

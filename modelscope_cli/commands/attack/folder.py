@@ -11,7 +11,6 @@ from modelscope_cli.commands.attack.names import (
     FILES,
     LOSS,
     PERTURBATION,
-    REPORT,
 )
 from modelscope_cli.commands.attack.pictures import (
     DPI,
@@ -22,9 +21,7 @@ from modelscope_cli.commands.attack.pictures import (
 )
 from modelscope_cli.records.attack import AttackRecord
 from modelscope_cli.report.canvas import save_figure
-from modelscope_cli.report.folder import write_text
-from modelscope_cli.report.json import render_json
-from modelscope_cli.report.page.results import save_folder_page
+from modelscope_cli.report.page.results import save_result
 
 __all__ = ["ADVERSARIAL", "FILES", "save_report"]
 
@@ -39,5 +36,4 @@ def save_report(record: AttackRecord, before: Tensor, after: Tensor, stage: Path
     save_perturbation(record, before, after, stage / PERTURBATION)
     save_comparison(record, before, after, stage / COMPARISON)
     save_figure(draw_losses(record), stage / LOSS, DPI)
-    write_text(stage / REPORT, render_json(record.to_dict()))
-    save_folder_page(record, stage)
+    save_result(record, stage)

@@ -1,7 +1,7 @@
 """The names of the files that `attack` leaves behind."""
 
-from modelscope_cli.report.reading import PAGE
+from modelscope_cli.report.reading import RESULT_FILES
 
 BEFORE, ADVERSARIAL, PERTURBATION = "before.png", "adversarial.png", "perturbation.png"
-COMPARISON, LOSS, REPORT = "comparison.png", "loss.png", "report.json"
-FILES = (BEFORE, ADVERSARIAL, PERTURBATION, COMPARISON, LOSS, REPORT, PAGE)
+COMPARISON, LOSS = "comparison.png", "loss.png"
+FILES = (BEFORE, ADVERSARIAL, PERTURBATION, COMPARISON, LOSS, *RESULT_FILES)

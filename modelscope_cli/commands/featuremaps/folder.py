@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 from modelscope_cli.commands.featuremaps.pictures import CHANNELS_A_SHEET, SIDE, draw_sheet
 from modelscope_cli.records.featuremaps import ChannelImage, ChannelImages, FeatureMap, FeatureMapsRecord
 from modelscope_cli.records.naming import label_of
-from modelscope_cli.report.folder import write_text
 from modelscope_cli.report.grids import save_png
-from modelscope_cli.report.json import render_json
 from modelscope_cli.report.labels import file_stems
-from modelscope_cli.report.page.results import save_folder_page
+from modelscope_cli.report.page.results import save_result
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -41,18 +39,8 @@ def save_sheets(
             channels |= {key_of(row): replace(row, file=file) for row in rows}
         maps.append(replace(layer, file=files[0] if files else None))
     record = replace(record, maps=tuple(maps), channels=tuple(channels.values()))
-    save_record(record, stage)
+    save_result(record, stage)
     return record
-
-
-def save_record(record: FeatureMapsRecord, stage: Path) -> None:
-    """Write the record and its page, which shows the pictures that are there already.
-
-    Raises:
-        CannotRunError: a file cannot be written (exit 4).
-    """
-    write_text(stage / "report.json", render_json(record.to_dict()))
-    save_folder_page(record, stage)
 
 
 def key_of(row: FeatureMap | ChannelImages) -> tuple[str | int, ...]:

@@ -46,7 +46,7 @@ def _parameter_columns(record: GradsRecord | None) -> tuple[Column, ...]:
         Column("name", "parameter", lambda r: r.name, is_number=False, rank=0),
         Column("type", "type", lambda r: r.type, is_number=False, is_shown=False),
         Column("shape", "shape", lambda r: numbers.shape(r.shape), is_number=False, rank=7),
-        *_figures(record, record.parameters if record else ()),
+        *_figures(record.parameters if record else ()),
         _number("likelihood", "of likelihood", "likelihood_norm", rank=2, is_shown=has_prior),
         _number("prior", "of prior", "prior_norm", rank=2, is_shown=has_prior),
         _number("weight_norm", "|w|", "weight_norm", rank=4),
@@ -66,7 +66,7 @@ def _activation_columns(record: GradsRecord | None) -> tuple[Column, ...]:
         Column("name", "layer", _label, is_number=False, rank=0),
         Column("type", "type", lambda r: r.type, is_number=False, rank=0),
         Column("shape", "shape", lambda r: numbers.shape(r.shape), is_number=False, rank=9),
-        *_figures(record, record.activations if record else ()),
+        *_figures(record.activations if record else ()),
         _MARK,
         Column("order", "order", lambda r: r.order, is_shown=False),
     )
@@ -81,7 +81,7 @@ _MARK = Column(
 )
 
 
-def _figures(record: GradsRecord | None, rows: Sequence[Row]) -> tuple[Column, ...]:
+def _figures(rows: Sequence[Row]) -> tuple[Column, ...]:
     """The columns both tables have."""
     has_non_finite = any(row.nan_count or row.inf_count for row in rows)
     has_before = any(row.norm_before_clip is not None for row in rows)

@@ -5,12 +5,10 @@ from pathlib import Path
 from modelscope_cli.commands.lrfind.pictures import draw_range_test
 from modelscope_cli.records.lrfind import LrfindRecord
 from modelscope_cli.report.canvas import save_figure
-from modelscope_cli.report.folder import write_text
-from modelscope_cli.report.json import render_json
-from modelscope_cli.report.page.results import save_folder_page
-from modelscope_cli.report.reading import PAGE
+from modelscope_cli.report.page.results import save_result
+from modelscope_cli.report.reading import RESULT_FILES
 
-FILES = ("lr.png", "report.json", PAGE)
+FILES = ("lr.png", *RESULT_FILES)
 
 
 def save_report(record: LrfindRecord, stage: Path) -> None:
@@ -20,5 +18,4 @@ def save_report(record: LrfindRecord, stage: Path) -> None:
         CannotRunError: a file cannot be written (exit 4).
     """
     save_figure(draw_range_test(record), stage / "lr.png")
-    write_text(stage / "report.json", render_json(record.to_dict()))
-    save_folder_page(record, stage)
+    save_result(record, stage)

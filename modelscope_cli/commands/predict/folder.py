@@ -12,22 +12,21 @@ from modelscope_cli.records.truth import TruthReport
 from modelscope_cli.report.canvas import save_figure
 from modelscope_cli.report.delimited import render_csv
 from modelscope_cli.report.folder import write_text
-from modelscope_cli.report.json import render_json
-from modelscope_cli.report.page.results import save_folder_page
-from modelscope_cli.report.reading import PAGE
+from modelscope_cli.report.page.results import save_result
+from modelscope_cli.report.reading import RESULT_FILES
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-RELIABILITY, WORST, REPORT = "reliability.png", "worst.png", "report.json"
+RELIABILITY, WORST = "reliability.png", "worst.png"
 
 
 def files_for(truth: TruthReport | None, pictures: "Sequence[Tensor]") -> tuple[str, ...]:
     """Name what `save_report` writes; without a truth the record and its page."""
     if truth is None:
-        return (REPORT, PAGE)
+        return RESULT_FILES
     drawn = [RELIABILITY] * (truth.ece is not None) + [WORST] * bool(pictures)
-    return (*drawn, *(f"{table}.csv" for table in tables_of(truth)), REPORT, PAGE)
+    return (*drawn, *(f"{table}.csv" for table in tables_of(truth)), *RESULT_FILES)
 
 
 def save_report(record: PredictRecord, stage: Path, pictures: "Sequence[Tensor]") -> None:
@@ -36,10 +35,9 @@ def save_report(record: PredictRecord, stage: Path, pictures: "Sequence[Tensor]"
     Raises:
         CannotRunError: a file cannot be written (exit 4).
     """
-    write_text(stage / REPORT, render_json(record.to_dict()))
     if record.truth is not None:
         _save_truth(record, record.truth, stage, pictures)
-    save_folder_page(record, stage)
+    save_result(record, stage)
 
 
 def _save_truth(record: PredictRecord, truth: TruthReport, stage: Path, pictures: "Sequence[Tensor]") -> None:

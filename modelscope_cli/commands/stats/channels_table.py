@@ -56,8 +56,7 @@ def channels_sheet(title: str, rows: Sequence[ActivationStats], images: int) -> 
     """Lay out the channels of every output that has some, in execution order."""
     shown = tuple(row for row in rows if row.channels and row.dead_channels is not None)
     facts = (*_FACTS, dead_fact(rows, images))
-    chosen = COLUMNS
-    return Sheet(title, chosen, shown, facts, is_bad=lambda row: bool(row.dead_channels), is_by_layer=True)
+    return Sheet(title, COLUMNS, shown, facts, is_bad=lambda row: bool(row.dead_channels), is_by_layer=True)
 
 
 def dead_fact(rows: Sequence[ActivationStats], images: int) -> tuple[str, str]:

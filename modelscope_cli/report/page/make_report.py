@@ -11,11 +11,12 @@ from modelscope_cli.records.report import Page, ReportRecord
 from modelscope_cli.records.run import invocation, versions
 from modelscope_cli.records.shown import Shown
 from modelscope_cli.report.folder import check_file
+from modelscope_cli.report.json import DOCUMENT
 from modelscope_cli.report.page.comparison import compare_page
 from modelscope_cli.report.page.index import INDEX, index_page
 from modelscope_cli.report.page.outcome import outcome
 from modelscope_cli.report.page.results import page_of, save_page
-from modelscope_cli.report.reading import DOCUMENT, PAGE, in_folder, is_page, read, result_file
+from modelscope_cli.report.reading import PAGE, in_folder, is_page, read, result_file
 
 
 def make_report(

@@ -8,7 +8,7 @@ from modelscope_cli.records.restore import restore
 from modelscope_cli.records.shown import Shown
 from modelscope_cli.report import numbers, views
 from modelscope_cli.report.folder import write_text
-from modelscope_cli.report.json import strict
+from modelscope_cli.report.json import DOCUMENT, render_json, strict
 from modelscope_cli.report.page.common import environment, glance
 from modelscope_cli.report.page.files import pictures_section
 from modelscope_cli.report.page.html import element
@@ -68,14 +68,18 @@ def sheet_sections(record: Shown, pictures: Pictures) -> list[Section]:
     ]
 
 
-def save_folder_page(record: Shown, folder: Path) -> None:
-    """Write the page of a result into the folder in which its pictures are already.
+def save_result(record: Shown, folder: Path, *, is_indented: bool = True) -> None:
+    """Write the document of a result and its page into the folder in which its pictures are already.
 
     A page that would be too large is left for `modelscope report`, and the file says so.
 
+    Args:
+        is_indented: the document; see `render_json`.
+
     Raises:
-        CannotRunError: the file cannot be written (exit 4).
+        CannotRunError: a file cannot be written (exit 4).
     """
+    write_text(folder / DOCUMENT, render_json(record.to_dict(), is_indented=is_indented))
     page = page_of(record, folder)
     if len(page.encode(errors="replace")) > REFUSED:
         size = numbers.memory(len(page))

@@ -69,16 +69,16 @@ def parameter_rows(training: Trained) -> Html:
     found = {one.layer for one in training.findings}
     place = {id(row): n for n, row in enumerate(training.parameters)}
 
-    def last(key: str, title: str) -> Column:
+    def at_the_end(key: str, title: str) -> Column:
         return figure(key, title, lambda row: last_of(getattr(row.series, key)))
 
     columns = (
         Column("name", "parameter", label, is_number=False),
         Column("shape", "shape", lambda row: numbers.shape(row.shape), is_number=False),
         Column("optimizer", "optimizer", lambda row: row.optimizer or "none holds it", is_number=False),
-        last("grad_norm", "gradient"),
-        last("weight_norm", "weight"),
-        last("update_ratio", "update / weight"),
+        at_the_end("grad_norm", "gradient"),
+        at_the_end("weight_norm", "weight"),
+        at_the_end("update_ratio", "update / weight"),
     )
     sheet = Sheet(
         "", columns, training.parameters, is_bad=lambda row: label(row) in found or _is_forgotten(row)
