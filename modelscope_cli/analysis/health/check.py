@@ -25,6 +25,7 @@ from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo, invocation, 
 from modelscope_cli.records.safety import KNOWN, Safety
 from modelscope_cli.report.folder import write_text
 from modelscope_cli.report.json import render_json
+from modelscope_cli.report.page.results import save_folder_page
 from modelscope_cli.rules.baseline import compare, updated
 from modelscope_cli.rules.judge import fails, judge, needs_of
 from modelscope_cli.rules.settings import read_settings
@@ -136,6 +137,7 @@ def check(
     with blocks.write() as stage:
         if stage is not None:
             write_text(stage / "report.json", render_json(record.to_dict()))
+            save_folder_page(record, stage)
     if record.passed and refused is not None:
         refused.record = record
         raise refused
