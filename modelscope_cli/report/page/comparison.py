@@ -8,7 +8,7 @@ from typing import Any
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.shown import Shown
 from modelscope_cli.report import views
-from modelscope_cli.report.json import strict
+from modelscope_cli.report.json import DOCUMENT, strict
 from modelscope_cli.report.page.charts import Line, line_chart
 from modelscope_cli.report.page.common import environment
 from modelscope_cli.report.page.files import pictures_section
@@ -18,7 +18,7 @@ from modelscope_cli.report.page.page import render_page
 from modelscope_cli.report.page.pictures import Pictures
 from modelscope_cli.report.page.section import Section, facts
 from modelscope_cli.report.page.tables import sheet_section
-from modelscope_cli.report.reading import DOCUMENT, PAGE
+from modelscope_cli.report.reading import PAGE
 from modelscope_cli.report.sheet import Column, Sheet
 
 
