@@ -58,7 +58,8 @@ BUGS = {
     "detached": ("self.conv(x))).", "self.conv(x))).detach().", "MS715", ".detach()", None),
     "under no_grad": (
         "x = F.relu(self.norm(self.conv(x)))",
-        "with torch.no_grad(): x = F.relu(self.norm(self.conv(x)))\n        x = x", "MS715", "torch.no_grad()", None,
+        "with torch.no_grad(): x = F.relu(self.norm(self.conv(x)))\n        x = x",
+        "MS715", "torch.no_grad()", None,
     ),
     "a learning rate of 1e-7": ("lr=0.05", "lr=1e-7", "MS710", "raise the learning rate", None),
     "a learning rate of 50": ("lr=0.05", "lr=50", "MS709", "lower the learning rate", None),
