@@ -22,6 +22,8 @@ from modelscope_cli.models.arguments import check_arguments, takes
 from modelscope_cli.models.seeding import seeded
 from modelscope_cli.models.usercode import user_code_failed
 
+_GUARD = "if __name__ == '__main__':"
+
 
 def imported_architecture(spec: str, model_args: dict[str, Any], seed: int) -> Architecture:
     """Import what `spec` names and describe how to build it; an instance is taken as it is.
@@ -108,10 +110,21 @@ def _running(spec: str, seed: int, doing: str) -> Iterator[None]:
     except ModelscopeError:
         raise
     except (Exception, SystemExit) as error:
-        raise user_code_failed(f"{doing} '{spec}'", error) from error
+        failed = user_code_failed(f"{doing} '{spec}'", error)
+        if doing == "importing" and where.endswith(".py") and not _is_guarded(Path(where)):
+            failed.hint = f"{failed.hint}   to be imported, what runs belongs below {_GUARD}"
+        raise failed from error
     finally:
         with contextlib.suppress(ValueError):
             sys.path.remove(folder)
+
+
+def _is_guarded(path: Path) -> bool:
+    """Tell a file that can be imported without running as a script, or is none of those that could."""
+    try:
+        return "__main__" in path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return True
 
 
 def _import_file(path: str, spec: str) -> ModuleType:

@@ -134,6 +134,7 @@ def _read_project(folder: Path) -> Settings:
 
 def _from_table(table: dict[str, Any], path: Path) -> Settings:
     where = f"[tool.modelscope] of '{path}'"
+    table = {key.replace("_", "-"): value for key, value in table.items()}  # fail_on is as good
     for key in table:
         if key not in _KEYS:
             near = nearest(key, _KEYS)

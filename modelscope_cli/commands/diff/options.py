@@ -85,6 +85,7 @@ class BOptions:
         int | None,
         whole(
             "--b-seed",
+            metavar="N",
             most=LAST_SEED,
             min=0,
             help="The seed of B's random weights and of its dropout.",

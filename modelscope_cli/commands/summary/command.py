@@ -40,7 +40,9 @@ _BUILT = Built()
 @spread
 def summary(
     first: ModelArg = None,
-    depth: Annotated[int | None, whole("--depth", min=0, help="Layers nested no deeper than this.")] = None,
+    depth: Annotated[
+        int | None, whole("--depth", min=0, metavar="N", help="Layers nested no deeper than this.")
+    ] = None,
     freeze: Annotated[
         list[str] | None,
         typer.Option("--freeze", metavar="PATTERN", help="Count these layers' parameters as not trainable."),

@@ -25,7 +25,7 @@ def verify(
         int, whole("--sample", min=1, metavar="N", help="How many blocks to compute again.")
     ] = 8,
     seed: Annotated[
-        int, whole("--seed", most=LAST_SEED, min=0, help="The seed that chooses the blocks.")
+        int, whole("--seed", most=LAST_SEED, min=0, metavar="N", help="The seed that chooses the blocks.")
     ] = 0,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> int:
