@@ -29,7 +29,7 @@ LINES = {
     "rules": "rules",
     "stats": f"stats {STAR} {TINY} --mode train --size 32",
     "stats_blocks": f"stats {STAR} {SAMPLES}/harbour.jpg {TINY} --size 32 --batch 1 --out kept --force",
-    "summary": f"summary {SAMPLES}/tiny_resnet.py:TinyResNet",
+    "summary": f"summary {SAMPLES}/tiny_resnet.py:TinyResNet --html summary.html",
     "train": f"train -m {SAMPLES}/tiny_resnet.py:TinyResNet --steps 3 --pictures 40 --size 16 --batch 4",
     "train_study": f"train -m {SAMPLES}/tiny_resnet.py:TinyResNet --steps 3 --pictures 40 --size 16 --batch 4 "
     "--vary lr=0.1,1e12",

@@ -228,6 +228,8 @@ OTHER_WORDS = {"is_global": "global_", "set_": "set", "script": "what"}
 OF_ONE_SHELL = {("weights", "depth"), ("weights", "scan"), ("predict", "doctor")} | {
     ("check", "against"),  # of check_images
     ("summary", "fresh"),
+    ("summary", "graph"),
+    ("summary", "color"),
     ("watch", "strict"),  # like --fail-on, which it needs: an exit code
 }
 

@@ -1,12 +1,18 @@
 """What `summary` returns."""
 
 from dataclasses import dataclass
+from os import PathLike
 
+from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.records.run import Record, Shape
 
 # Notes of layers that are not called and take part all the same.
 USED = "used without a call, through its parameters or buffers"
 INSIDE = "only what is inside it is called"
+# The columns that need a run with values.
+MEASURED = ("time", "zero", "gradient")
+# Those that can colour a graph.
+COLORS = ("macs", "flops", "params", "memory", *MEASURED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +31,10 @@ class LayerShape:
             which is never called itself, the sum of what is called in it.
         output_bytes: memory of the output tensors.
         note: why the layer was not called, where that is known; `USED` and `INSIDE` take part uncalled.
+        time_ms: milliseconds of this call with everything inside it, the median of several forwards; None where
+            it was not measured, like the others.
+        zero_fraction: share of zeros among the finite values of the output, as `stats` counts them.
+        grad_norm: Euclidean norm of the gradient at the output, as `grads` takes it.
     """
 
     name: str
@@ -44,6 +54,9 @@ class LayerShape:
     output_bytes: int
     is_leaf: bool
     note: str | None = None
+    time_ms: float | None = None
+    zero_fraction: float | None = None
+    grad_norm: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +76,50 @@ class SummaryTotals:
 
 
 @dataclass(frozen=True, slots=True)
+class Operation:
+    """Functions that the forward of a layer calls itself, one behind the other on one flow, beside other layers.
+
+    Attributes:
+        number: in the edges of the graph.
+        names: of the functions: `add`, `cat`, `flatten`.
+        inside: the `order` of the call in whose forward it happened.
+        after: the `order` of the last call that had begun by then.
+        is_joint: whether flows of several calls meet in it.
+        output_shapes: of the tensors it made last.
+    """
+
+    number: int
+    names: tuple[str, ...]
+    inside: int
+    after: int
+    is_joint: bool
+    output_shapes: tuple[Shape, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Whose output goes where, in the one forward.
+
+    A number in it is the `order` of a call inside which no other layer is called, the `number` of an operation, 0
+    for the output of the model, and -1, -2, ... for its inputs.
+
+    Attributes:
+        inputs: the name or place of every tensor that the model was called with: -1 is the first of them.
+        around: of every call, in order, the `order` of the call it was made in; 0 for the model itself.
+        edges: `[from, to]`; parameters and constants are not followed.
+        unfollowed: what was given a tensor that came from where nobody could look, such as NumPy or TorchScript.
+        left: functions by which values left torch for Python, `item`, `numpy`: where they went is not known.
+    """
+
+    inputs: tuple[str, ...]
+    around: tuple[int, ...]
+    operations: tuple[Operation, ...]
+    edges: tuple[tuple[int, int], ...]
+    unfollowed: tuple[int, ...] = ()
+    left: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class SummaryRecord(Record):
     """What `summary` returns.
 
@@ -70,9 +127,38 @@ class SummaryRecord(Record):
         layers: in execution order; what was not called stands where the module tree has it.
         uncounted_ops: operators that ran and for which no FLOP formula exists, with how often.
         failed: the label of the layer whose forward raised; then the rows up to it are there. Else None.
+        flow: whose output goes where; None where nobody asked for it.
     """
 
     layers: tuple[LayerShape, ...]
     totals: SummaryTotals
     uncounted_ops: tuple[str, ...] = ()
     failed: str | None = None
+    flow: Flow | None = None
+
+    def graph(
+        self, file: str | PathLike[str] | None = None, *, color: str | None = None, whole: bool = False
+    ) -> str:
+        """Return the model as one image: nested boxes in the order in which they run, coloured by a column.
+
+        Args:
+            file: where it is saved as well: `.svg`, or `.html` for a page.
+            color: a column: `macs`, `flops`, `params`, `memory`, or one that was measured; None for the first of
+                those that were measured, else `macs`.
+            whole: show every block, also where a long image has many alike.
+
+        Raises:
+            UsageError: the record has no flow or not this column, or the file ends in something else.
+            CannotRunError: the file cannot be written.
+        """
+        from pathlib import Path
+
+        from modelscope_cli.report import views
+
+        try:
+            return str(
+                views.graph_of(self.command).save(self, Path(file) if file else None, color, is_whole=whole)
+            )
+        except ModelscopeError as error:
+            error.speak_python()
+            raise

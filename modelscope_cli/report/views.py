@@ -47,6 +47,11 @@ def page_of(command: str) -> Any:
     return import_module(name) if find_spec(name) else None
 
 
+def graph_of(command: str) -> Any:
+    """Return the module that draws the model as `command` saw it."""
+    return import_module(f"modelscope_cli.commands.{command}.graph")
+
+
 def folder_of(command: str) -> Any:
     """Return the module that fills the folder `command` leaves behind."""
     return import_module(f"modelscope_cli.commands.{command}.folder")

@@ -53,7 +53,7 @@ LINES = {
     "stats": f"stats {SAMPLES}/star.png {TINY} --mode train --batch 1 --correlation -l conv "
     "--hook scale=1@block1.conv1",
     "stats_blocks": f"stats --force {SAMPLES}/star.png {SAMPLES}/star.png {TINY} --batch 1 --out kept",
-    "summary": f"summary {SAMPLES}/tiny_resnet.py:TinyResNet",
+    "summary": f"summary {SAMPLES}/tiny_resnet.py:TinyResNet --html summary.html",
     "train": f"train -m {SAMPLES}/tiny_resnet.py:TinyResNet --steps 3 --pictures 40 --size 16 --batch 4 "
     "--vary lr=0.1,1e12",  # one of them with findings
     "verify": "verify kept",

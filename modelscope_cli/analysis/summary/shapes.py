@@ -2,8 +2,9 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import UntypedStorage, nn
 from torch.utils.flop_counter import FlopCounterMode
@@ -13,7 +14,10 @@ from modelscope_cli.hooks.patterns import Layer
 from modelscope_cli.hooks.session import Call, ForwardError, HookSession, Observer
 from modelscope_cli.hooks.tensor_use import TensorUse, storages_in
 from modelscope_cli.records.run import Arguments, Shape
-from modelscope_cli.records.summary import INSIDE, USED, LayerShape, SummaryTotals
+from modelscope_cli.records.summary import INSIDE, USED, Flow, LayerShape, SummaryTotals
+
+if TYPE_CHECKING:
+    from modelscope_cli.analysis.summary.flow import FlowRecorder
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +28,14 @@ class Structure:
         layers: in execution order, one row per call; one for a layer never called, where the module tree has it.
         uncounted_ops: operators without a FLOP formula, with how often they ran.
         error: what the forward raised; the rows are those up to it.
+        flow: whose output goes where, if asked for.
     """
 
     layers: tuple[LayerShape, ...]
     totals: SummaryTotals
     uncounted_ops: tuple[str, ...]
     error: ForwardError | None = None
+    flow: Flow | None = None
 
 
 @dataclass(slots=True)
@@ -82,15 +88,20 @@ def _shapes(value: Any) -> tuple[Shape, ...]:
     return tuple(tuple(tensor.shape) for _, tensor in tensors_in(value))
 
 
-def measure_shapes(model: nn.Module, args: Arguments) -> Structure:
+def measure_shapes(model: nn.Module, args: Arguments, *, with_flow: bool = False) -> Structure:
     """Run the model once, on whichever device it is, and return its structure.
 
     A forward that raises is not an error here: the rows up to it are returned with the error beside them.
     """
     counter = _OperatorCounter(model)
     observer = _ShapeObserver(counter)
+    followers = _followers(model) if with_flow else []
     error = None
-    with HookSession(model, [observer]) as session, counter:
+    with (
+        HookSession(model, [observer, *followers], interventions=followers) as session,
+        counter,
+        followers[0].mode if followers else nullcontext(),
+    ):
         try:
             session.run(args)
         except ForwardError as raised:
@@ -99,7 +110,14 @@ def measure_shapes(model: nn.Module, args: Arguments) -> Structure:
     reasons = _reasons(model, observer.visits, counter.use.layers, error)
     rows = in_order([row for layer, module in present for row in _rows(layer, module, observer, reasons)])
     totals = _totals(model, rows, observer.visits, counter.get_total_flops())
-    return Structure(tuple(rows), totals, counter.uncounted(), error)
+    flow = followers[0].flow() if followers else None
+    return Structure(tuple(rows), totals, counter.uncounted(), error, flow)
+
+
+def _followers(model: nn.Module) -> "list[FlowRecorder]":
+    from modelscope_cli.analysis.summary.flow import FlowRecorder
+
+    return [FlowRecorder(model)]
 
 
 def in_order(rows: Sequence[LayerShape]) -> list[LayerShape]:

@@ -18,6 +18,7 @@ from modelscope_cli.analysis.subject import (
     refuse_idle,
     with_shapes,
 )
+from modelscope_cli.analysis.summary.measured import about_values, check_measured, with_measured
 from modelscope_cli.analysis.summary.shapes import Structure, measure_shapes
 from modelscope_cli.hooks.layers import list_layers, not_looked_into
 from modelscope_cli.hooks.patterns import parse_pattern, pick_calls
@@ -27,7 +28,7 @@ from modelscope_cli.inputs.given import Given, as_given
 from modelscope_cli.lean import without_dynamo
 from modelscope_cli.models.load import LoadedModel, load_model, load_skeleton
 from modelscope_cli.models.request import ModelRequest, as_request
-from modelscope_cli.records.keywords import InputKeywords, Keywords, spelled_out
+from modelscope_cli.records.keywords import InputKeywords, Keywords, ModelKeywords, spelled_out
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import Notice, invocation
 from modelscope_cli.records.summary import LayerShape, SummaryRecord
@@ -47,8 +48,10 @@ class SummaryKeywords(InputKeywords, total=False):
     strict: bool | None
     num_classes: int | None
     model_arg: Sequence[str] | Mapping[str, Any]
+    device: str
     dtype: str
     seed: int
+    offline: bool
 
 
 @spelled_out
@@ -60,6 +63,9 @@ def summary(
     freeze: str | Sequence[str] = (),
     layer: str | Sequence[str] = (),
     exclude: str | Sequence[str] = (),
+    measure: Sequence[str] = (),
+    weights: str = "none",
+    flow: bool = False,
     progress: Progress | None = None,
     **keywords: Unpack[SummaryKeywords],
 ) -> SummaryRecord:
@@ -71,6 +77,9 @@ def summary(
             model's own size. Only the first batch is run.
         depth, layer, exclude: which rows are kept; the totals are always of the whole model.
         freeze: patterns of layers whose parameters are not counted as trainable.
+        measure: what to measure of every call as well: `time`, `zero`, `gradient`; the model then has values.
+        weights: which, where something is measured; `none` (random, seeded), or as in `ModelKeywords`.
+        flow: record whose output goes where, for `record.graph()` and the page.
 
     Raises:
         UsageError: a name, keyword or pattern that means nothing (exit 2 on the command line).
@@ -83,31 +92,36 @@ def summary(
     given = as_given((inputs, *more) if more else inputs, said)
     frozen = as_patterns(freeze)
     if isinstance(model, LoadedModel | nn.Module):
-        refuse_idle(said)
+        refuse_idle({**said, "weights": "auto" if weights == "none" else weights})
+        check_measured(measure)
         loaded = model if isinstance(model, LoadedModel) else describe_module(model)
-        measured = _measure(loaded, given, frozen, progress)
+        measured = _measure(loaded, given, frozen, flow, progress)
     else:
-        if not isinstance(model, ModelRequest):
-            model = replace(as_request(model, said), weights="none")
-        measured = _measure_named(model, given, frozen, progress)
+        model = as_request(model, cast(ModelKeywords, {**said, "weights": weights}))
+        check_measured(measure, model)
+        seen = _measure_for_real if measure else _measure_named
+        measured = seen(model, given, frozen, flow, progress)
     if not isinstance(model, LoadedModel):  # who loaded it has been told
         for note in (*measured.loaded.notes, *not_looked_into(measured.loaded.module)):
             progress.note(note)
     loaded, opened, structure = measured.loaded, measured.inputs, measured.structure
     rows = _keep(loaded.module, structure.layers, as_patterns(layer), as_patterns(exclude), depth)
-    warnings = (*loaded.warnings, *opened.warnings)
+    warnings = (*loaded.warnings, *opened.warnings, *about_values(loaded, measure))
     for note in opened.notes:
         progress.note(note)
     for warning in warnings:
         progress.warn(warning.message)
     seed = given.request.seed
     error = structure.error
+    if measure and error is None:
+        rows = with_measured(rows, loaded, given, opened, measure, progress)
     record = SummaryRecord(
         run=header("summary", loaded, opened.info, seed, warnings, invoked),
         layers=rows,
         totals=structure.totals,
         uncounted_ops=structure.uncounted_ops,
         failed=error.call.label if error and error.call else None,
+        flow=structure.flow,
     )
     if error is not None:
         error.record = record
@@ -125,20 +139,20 @@ class _Measured:
 
 
 def _measure_named(
-    request: ModelRequest, given: Given, freeze: Sequence[str], progress: Progress
+    request: ModelRequest, given: Given, freeze: Sequence[str], with_flow: bool, progress: Progress
 ) -> _Measured:
     """Build a model without data and run it; for real, with a warning, where that cannot be."""
     loaded = load_skeleton(request)
     if loaded.device.type == "meta" and loaded.family in _NEEDS_VALUES:
         loaded = _for_real(request, f"{loaded.family} models decide their shapes from values")
-    measured = _measure(loaded, given, freeze, progress)
+    measured = _measure(loaded, given, freeze, with_flow, progress)
     error = measured.structure.error
     # torchvision's models all run on meta, so what they raise there is the truth; other code may just need
     # values, which only a second try can tell.
     may_need_values = loaded.device.type == "meta" and loaded.info.source != "zoo"
     if error is not None and may_need_values and not _is_about_shapes(error):
         loaded = _for_real(request, str(error.__cause__).partition("\n")[0])
-        measured = _measure(loaded, given, freeze, progress)
+        measured = _measure(loaded, given, freeze, with_flow, progress)
     return measured
 
 
@@ -161,7 +175,17 @@ def _for_real(request: ModelRequest, reason: str) -> LoadedModel:
     return replace(loaded, notes=(), warnings=(*loaded.warnings, notice))
 
 
-def _measure(loaded: LoadedModel, given: Given, freeze: Sequence[str], progress: Progress) -> _Measured:
+def _measure_for_real(
+    request: ModelRequest, given: Given, freeze: Sequence[str], with_flow: bool, progress: Progress
+) -> _Measured:
+    """Build a model with values and run it."""
+    loaded = load_model(request)
+    return _measure(loaded, given, freeze, with_flow, progress)
+
+
+def _measure(
+    loaded: LoadedModel, given: Given, freeze: Sequence[str], with_flow: bool, progress: Progress
+) -> _Measured:
     # Nothing of the user's own runs under the stand-ins.
     with without_dynamo() if loaded.info.source == "zoo" else nullcontext():
         inputs = open_for(given, loaded, SILENT)
@@ -169,7 +193,7 @@ def _measure(loaded: LoadedModel, given: Given, freeze: Sequence[str], progress:
         loaded = with_shapes(loaded, args, given.request.seed, progress)
         with flags_kept(loaded.module):
             set_trainable(loaded.module, freeze)
-            return _Measured(loaded, inputs, measure_shapes(loaded.module, args))
+            return _Measured(loaded, inputs, measure_shapes(loaded.module, args, with_flow=with_flow))
 
 
 def _keep(

@@ -3,18 +3,25 @@
 from collections.abc import Sequence
 
 from modelscope_cli.records.naming import counted, label_of, some
-from modelscope_cli.records.summary import INSIDE, LayerShape, SummaryRecord
+from modelscope_cli.records.summary import INSIDE, MEASURED, LayerShape, SummaryRecord
 from modelscope_cli.report import numbers
-from modelscope_cli.report.sheet import Column, Sheet
+from modelscope_cli.report.sheet import Column, Sheet, figure
+from modelscope_cli.report.view import View
 
 
-def summary_sheet(record: SummaryRecord) -> Sheet:
-    """Lay out a summary: a tree of layers, then the totals."""
+def summary_sheet(record: SummaryRecord, measured: Sequence[str] = ()) -> Sheet:
+    """Lay out a summary: a tree of layers, then the totals; `measured`: columns that are there in any case."""
     # Of a forward that raised: the layers up to the one that did.
     rows = record.layers if record.failed is None else tuple(row for row in record.layers if row.executed)
     return Sheet(
         title=_title(record),
-        columns=summary_columns(rows, record.totals.params),
+        columns=tuple(
+            column
+            for column in summary_columns(rows, record.totals.params)
+            if column.key not in MEASURED
+            or column.key in measured
+            or any(column.value(row) is not None for row in rows)
+        ),
         rows=rows,
         facts=_facts(record),
         is_by_layer=True,
@@ -45,7 +52,25 @@ def summary_columns(rows: Sequence[LayerShape] = (), total_params: int = 0) -> t
         Column("depth", "depth", lambda r: r.depth, is_shown=False),
         Column("trainable", "trainable", lambda r: r.trainable_params, is_shown=False),
         Column("flops", "FLOPs", lambda r: r.flops, is_shown=False),
+        figure("time", "time (ms)", lambda r: r.time_ms),
+        Column("zero", "zeros", lambda r: r.zero_fraction, lambda r: numbers.percent(r.zero_fraction)),
+        figure("gradient", "gradient", lambda r: r.grad_norm),
     )
+
+
+def measured_for(view: View, color: str | None) -> tuple[str, ...]:
+    """Return the columns that have to be measured for what was asked to see.
+
+    Raises:
+        UsageError: an unknown column (exit 2).
+    """
+    listed = view.check(summary_columns())
+    keys = {column.key for column in listed} if view.columns is not None else {_sorted_by(view)}
+    return tuple(key for key in MEASURED if key in keys or key == color)
+
+
+def _sorted_by(view: View) -> str:
+    return (view.sort or "").partition(":")[0].strip().lower()
 
 
 def _tree(rows: Sequence[LayerShape]) -> dict[tuple[str, int], str]:

@@ -8,7 +8,8 @@ from modelscope_cli.report.page.charts import spark
 from modelscope_cli.report.page.html import NOTHING, Html
 from modelscope_cli.report.page.tables import sheet_section
 from modelscope_cli.report.page.training import Trained
-from modelscope_cli.report.page.tree import Shade, tree
+from modelscope_cli.report.page.tree import tree
+from modelscope_cli.report.shades import Shade
 from modelscope_cli.report.sheet import Column, Sheet, figure
 
 

@@ -1,13 +1,11 @@
 """The tree of a model: modules in modules as their names say, each layer coloured by a number of its row."""
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from modelscope_cli.report.page.html import Html, element, joined
-
-_SHADES = 8
+from modelscope_cli.report.shades import Shade, levels
 
 
 @dataclass(slots=True)
@@ -21,15 +19,6 @@ class _Node:
         yield from self.rows
         for node in self.inside.values():
             yield from node.all_rows()
-
-
-@dataclass(frozen=True, slots=True)
-class Shade:
-    """What colours the tree: its name, the value of a row, and how the value reads."""
-
-    name: str
-    value: Callable[[Any], float | None]
-    words: Callable[[Any], str]
 
 
 def tree(
@@ -46,8 +35,7 @@ def tree(
         for part in name(row).split("."):
             node = node.inside.setdefault(part, _Node())
         node.rows.append(row)
-    levels = [_levels(rows, shade) for shade in shades]
-    look = _Look(anchor, shades, levels, is_bad)
+    look = _Look(anchor, shades, [levels(rows, shade) for shade in shades], is_bad)
     options = [element("option", shade.name, value=n) for n, shade in enumerate(shades)]
     chooser = element(
         "label",
@@ -83,33 +71,11 @@ def _children(node: _Node, look: _Look) -> Iterator[Html]:
 
 def _leaf(name: str, row: Any, look: _Look) -> Html:
     """Say the value in words, so that the colour is not all there is."""
-    shade, levels = look.shades[0], look.levels[0]
-    chip = element("span", shade.words(row) or "–", class_=f"chip h{levels[id(row)]}")
+    shade, level = look.shades[0], look.levels[0][id(row)]
+    chip = element("span", shade.words(row) or "–", class_=f"chip h{level}")
     every = ";".join(
         f"{level[id(row)]},{one.words(row) or '–'}"
         for level, one in zip(look.levels, look.shades, strict=True)
     )
     link = element("a", name, href=f"#{look.anchor(row)}", class_="bad" if look.is_bad(row) else None)
     return element("li", link, chip, data_shades=every)
-
-
-def _levels(rows: Sequence[Any], shade: Shade) -> dict[int, int]:
-    """Return a shade from 0 to `_SHADES` for every row: by logarithm where values span much, as norms do."""
-    values = {id(row): shade.value(row) for row in rows}
-    known = [abs(v) for v in values.values() if v is not None and math.isfinite(v) and v]
-    if not known:
-        return dict.fromkeys(values, 0)
-    low, high = min(known), max(known)
-    is_log = high > 1000 * low
-
-    def level(value: float | None) -> int:
-        if value is None or not math.isfinite(value) or not value:
-            return 0
-        if high == low:
-            return _SHADES // 2
-        if is_log:
-            span = math.log(high) - math.log(low)
-            return round(_SHADES * (math.log(abs(value)) - math.log(low)) / span)
-        return round(_SHADES * (abs(value) / high))
-
-    return {key: level(value) for key, value in values.items()}

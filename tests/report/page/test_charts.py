@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from modelscope_cli.report.page import scales
 from modelscope_cli.report.page.charts import Line, Mark, bars, line_chart, spark
-from modelscope_cli.report.page.tree import Shade, tree
+from modelscope_cli.report.page.tree import tree
+from modelscope_cli.report.shades import Shade
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 ANY = st.one_of(st.none(), st.floats(), st.integers(-(10**6), 10**6).map(float))

@@ -296,3 +296,21 @@ def test_a_page_prints(shown):
     pdf = browser.pdf()
     assert pdf.startswith(b"%PDF")
     assert pdf.count(b"/Type /Page\n") + pdf.count(b"/Type /Page/") + pdf.count(b"/Type /Page ") >= 2
+
+
+def test_the_graph_is_coloured_by_what_is_chosen(shown, documents):
+    browser = shown(documents["summary"])
+    assert browser.requests() == []
+    assert browser.complaints() == []
+    before = texts(browser, "svg.graph g[data-shades] .words")
+    browser.run(
+        "(() => { const one = document.querySelector('select.shade'); one.value = 1;"
+        " one.dispatchEvent(new Event('change')); })()"
+    )
+    after = texts(browser, "svg.graph g[data-shades] .words")
+    assert len(after) == len(before)
+    assert before[0].startswith("MACs of a call: ")
+    assert after[0].startswith("parameters of a call: ")
+    assert "9,216" in after
+    assert browser.run("document.querySelectorAll('svg.graph rect.chip.h8').length") >= 1
+    assert browser.complaints() == []

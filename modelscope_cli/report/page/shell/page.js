@@ -124,15 +124,15 @@
     input.addEventListener("input", () => filter(input.dataset.for));
   }
 
-  // ---- the tree ------------------------------------------------------------------------------------------------
+  // ---- the tree, and the graph ------------------------------------------------------------------------------------------------
   for (const chooser of all("select.shade")) {
-    const leaves = all("li[data-shades]", chooser.closest("section"));
+    const leaves = all("[data-shades]", chooser.closest("section"));
     chooser.addEventListener("change", () => {
       for (const leaf of leaves) {
-        const [level, words] = leaf.dataset.shades.split(";")[Number(chooser.value)].split(",", 2);
+        const [, level, words] = /^(\d+),(.*)$/.exec(leaf.dataset.shades.split(";")[Number(chooser.value)]);
         const chip = leaf.querySelector(".chip");
-        chip.className = `chip h${level}`;
-        chip.textContent = words;
+        chip?.setAttribute("class", `chip h${level}`);
+        (leaf.querySelector(".words") ?? chip).textContent = words;
       }
     });
   }

@@ -1,0 +1,182 @@
+"""The model as one image, of a summary that recorded whose output goes where."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from modelscope_cli.commands.summary.table import summary_sheet
+from modelscope_cli.errors import UsageError, nearest
+from modelscope_cli.plain_text import plain
+from modelscope_cli.records.naming import counted, some
+from modelscope_cli.records.run import invocation
+from modelscope_cli.records.summary import COLORS, MEASURED, LayerShape, SummaryRecord
+from modelscope_cli.report import numbers
+from modelscope_cli.report.folder import check_file, write_text
+from modelscope_cli.report.graph.drawing import Words, as_file, draw
+from modelscope_cli.report.graph.items import items_of
+from modelscope_cli.report.json import strict
+from modelscope_cli.report.page.common import environment
+from modelscope_cli.report.page.html import Html, element, joined
+from modelscope_cli.report.page.page import render_page
+from modelscope_cli.report.page.results import save_page
+from modelscope_cli.report.page.section import Section
+from modelscope_cli.report.reading import is_page
+from modelscope_cli.report.shades import Shade
+
+
+def check_graph(file: Path | None, color: str | None, page: Path | None) -> None:
+    """Refuse, before anything runs, a file that cannot be written and a column that cannot colour.
+
+    Raises:
+        UsageError: exit code 2.
+        CannotRunError: the file cannot be written (exit 4).
+    """
+    if color is not None:
+        _check_color(color)
+    if file is None:
+        if color is not None:
+            raise UsageError(
+                "'--color' is about the image that --graph makes", f"--graph model.svg --color {color}"
+            )
+        return
+    _check_suffix(file)
+    if page is not None and page.resolve() == file.resolve():
+        raise UsageError(
+            f"'--graph {file}' and '--html {page}' are one file", f"--graph {file.with_suffix('.svg')}"
+        )
+    check_file(file, invocation().is_forced or is_page(file))
+
+
+def _check_suffix(file: Path) -> None:
+    if file.suffix.lower() not in (".svg", ".html", ".htm"):
+        raise UsageError(
+            f"'--graph {file}' ends in neither .svg nor .html", f"--graph {file.with_suffix('.svg')}"
+        )
+
+
+def _check_color(color: str) -> None:
+    if color not in COLORS:
+        near = nearest(color, COLORS)
+        message = f"'{color}' is not a column that colours a graph" + (f": {near}" if near else "")
+        raise UsageError(message, f"--color {'|'.join(COLORS)}")
+
+
+def save(record: SummaryRecord, file: Path | None, color: str | None, *, is_whole: bool = False) -> str:
+    """Draw a record and save it where a file is given; see `SummaryRecord.graph`."""
+    if color is not None:
+        _check_color(color)
+    if record.flow is None:
+        raise UsageError(
+            "this summary did not record whose output goes where", "ms.summary(model, x, flow=True)"
+        )
+    shades = _shades(record, color)
+    if file is not None:
+        _check_suffix(file)
+        if file.suffix.lower() != ".svg":
+            page = _page(record, shades, is_whole)
+            save_page(page, file, large=True)
+            return page
+    drawn = as_file(draw(items_of(record, is_whole=is_whole), _words(record), shades))
+    if file is not None:
+        write_text(file, drawn)
+    return drawn
+
+
+def graph_section(record: SummaryRecord, color: str | None = None, *, is_whole: bool = False) -> Section:
+    """Return the graph as a part of a page, with a choice of what colours it."""
+    return Section("graph", "Graph", _in_page(record, _shades(record, color), is_whole))
+
+
+def _page(record: SummaryRecord, shades: Sequence[Shade], is_whole: bool) -> str:
+    title = summary_sheet(record).title
+    lead = element("p", f"modelscope {record.command}")
+    section = Section("graph", "Graph", _in_page(record, shades, is_whole))
+    return render_page(title, lead, [section, environment(record)], [strict(record.to_dict())])
+
+
+def _in_page(record: SummaryRecord, shades: Sequence[Shade], is_whole: bool) -> Html:
+    svg = draw(items_of(record, is_whole=is_whole), _words(record), shades, is_alone=False)
+    options = [element("option", shade.name, value=n) for n, shade in enumerate(shades)]
+    chooser = element(
+        "label",
+        "colour by ",
+        element("select", *options, name="shade", class_="shade"),
+        class_="tools",
+        hidden=True,
+    )
+    frame = element(
+        "div", svg, class_="scroll wide", tabindex=0, role="region", aria_label="Graph of the model"
+    )
+    return joined([chooser, frame])
+
+
+def _shades(record: SummaryRecord, color: str | None) -> list[Shade]:
+    """Return what there is to colour by: `color` first, else the first column that was measured, else MACs.
+
+    Raises:
+        UsageError: the column was not measured.
+    """
+    every = dict(zip(COLORS, _SHADES, strict=True))
+    measured = [key for key in MEASURED if any(every[key].value(row) is not None for row in record.layers)]
+    first = color or next(iter(measured), "macs")
+    if first in MEASURED and first not in measured:
+        raise UsageError(
+            f"'{first}' was not measured", f"ms.summary(model, x, flow=True, measure=('{first}',))"
+        )
+    keys = [first, *(key for key in ("macs", "params", "memory", *measured) if key != first)]
+    return [every[key] for key in keys]
+
+
+def _some(words: Callable[[Any], str]) -> Callable[[Any], str]:
+    """Return a function that says nothing of zero and of what is missing."""
+    return lambda value: words(round(value)) if value else ""
+
+
+def _shade(name: str, field: str, words: Callable[[Any], str], *, adds: bool = False) -> Shade:
+    return Shade(name, lambda row: getattr(row, field), lambda row: words(getattr(row, field)), words, adds)
+
+
+def _params(row: LayerShape) -> int | None:
+    return None if row.call else row.params
+
+
+def _params_words(row: LayerShape) -> str:
+    return ("shared" if row.call else numbers.count(row.params)) if row.params else ""
+
+
+def _ms(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g} ms"
+
+
+# In the order of COLORS.
+_SHADES = (
+    _shade("MACs", "macs", _some(numbers.short), adds=True),
+    _shade("FLOPs", "flops", _some(numbers.short), adds=True),
+    Shade("parameters", _params, _params_words, _some(numbers.count), adds=True),
+    _shade("output memory", "output_bytes", _some(numbers.memory)),
+    _shade("time", "time_ms", _ms, adds=True),
+    _shade("zeros", "zero_fraction", numbers.percent),
+    _shade("gradient", "grad_norm", numbers.number),
+)
+
+
+def _words(record: SummaryRecord) -> Words:
+    totals, flow = record.totals, record.flow
+    assert flow is not None
+    facts = (
+        f"{numbers.count(totals.params)} parameters · {numbers.short(totals.macs)} MACs"
+        f" · {counted(totals.layers, 'layer')}, {counted(totals.calls, 'call')}"
+    )
+    notes = []
+    if record.failed is not None:
+        notes.append(f"the forward raised in {record.failed}; what would follow is not here")
+    if flow.unfollowed:
+        notes.append("not followed: tensors from where nobody could look, such as NumPy or TorchScript")
+    if flow.left:
+        notes.append(f"not followed: values that left torch for Python by {some(flow.left)}")
+    idle = [row.name for row in record.layers if not row.executed and row.note is None]
+    if idle:
+        notes.append(f"not called, and not here: {some(map(plain, idle))}")
+    model, given = record.run.model, record.run.input
+    shapes = f", input {numbers.shapes(given.shape)}" if given else ""
+    return Words(f"{model.short_name} ({model.class_name}){shapes}", (facts,), tuple(notes))

@@ -1,0 +1,282 @@
+"""The picture as SVG: what stands where in words and colours, by itself or in a page.
+
+Colours are attributes of the elements, for a file that stands alone on its own paper; the style sheet of a page,
+which knows the dark scheme, has the last word by their classes. Words of other people pass through `element`.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from modelscope_cli.records.naming import counted
+from modelscope_cli.report import numbers
+from modelscope_cli.report.graph.arrows import arrows
+from modelscope_cli.report.graph.columns import (
+    APART,
+    MOST_SHAPE,
+    SIZE,
+    Columns,
+    find_columns,
+    kernel_words,
+    shape_words,
+    type_words,
+    value_words,
+)
+from modelscope_cli.report.graph.item import Item
+from modelscope_cli.report.graph.items import Picture
+from modelscope_cli.report.graph.layout import HEAD, PAD, ROW, Layout, lay_out
+from modelscope_cli.report.graph.letters import fitted, width
+from modelscope_cli.report.page.html import NOTHING, Html, element, joined
+from modelscope_cli.report.shades import SHADES, Range, Shade, range_of
+
+MARGIN, _LARGE = 18, 15
+MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, monospace"
+PAPER, PANEL, INK, QUIET, RULE, ARC = "#fdfdfc", "#f4f5f4", "#1d2228", "#5a636d", "#dfe3e6", "#2566ae"
+FILLS = (
+    *(PANEL, "#fdf3e2", "#fbe8c9", "#f8dbae", "#f5cc93", "#f1bb7a", "#eca865", "#e69453"),
+    "#de8046",
+)
+_NOT_XML = re.compile("[\ufffe\uffff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What stands around a picture. `name`: of the model, in a title; `lines`: under it; `notes`: at the end."""
+
+    name: str
+    lines: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+def draw(picture: Picture, words: Words, shades: Sequence[Shade], *, is_alone: bool = True) -> Html:
+    """Return the picture.
+
+    Args:
+        shades: what can colour it; by the first it is coloured.
+        is_alone: whether it is a file of its own and not a part of a page.
+    """
+    columns = find_columns(picture, shades)
+    layout = lay_out(picture, columns.value + PAD)
+    rows = [item.row for item in picture.nodes() if item.kind == "layer" and item.row]
+    wide = max(layout.width, _least(words))
+    look = _Look(columns, shades, [range_of(rows, shade) for shade in shades], layout, wide, is_alone)
+    head, top = _head(words, look)
+    body = element("g", *_body(picture, look), transform=f"translate({MARGIN} {top})")
+    end = top + layout.height + 8
+    notes = [
+        element("text", _cut(note, look), class_="quiet", fill=QUIET, x=MARGIN, y=end + 18 * n + 12)
+        for n, note in enumerate(words.notes)
+    ]
+    wide = round(wide + 2 * MARGIN)
+    high = round(end + 18 * len(words.notes) + MARGIN)
+    ground = element("rect", class_="paper", width=wide, height=high, fill=PAPER)
+    return element(
+        "svg",
+        element("title", words.name),
+        element("desc", _description(picture, words, shades[0])),
+        ground if is_alone else NOTHING,
+        head,
+        body,
+        *notes,
+        xmlns="http://www.w3.org/2000/svg",
+        class_="graph",
+        role="img",
+        aria_label=words.name,
+        viewBox=f"0 0 {wide} {high}",
+        width=wide,
+        height=high,
+        font_family=MONO,
+        font_size=SIZE,
+        fill=INK,
+    )
+
+
+def as_file(svg: Html) -> str:
+    """Return a picture as a file of its own."""
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + _NOT_XML.sub("\ufffd", svg) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    columns: Columns
+    shades: Sequence[Shade]
+    ranges: Sequence[Range | None]
+    layout: Layout
+    width: float
+    is_alone: bool
+
+    def levels(self, item: Item) -> list[tuple[int, str]]:
+        """Return the shade of a call and its value in words, for all that can colour it."""
+        found = []
+        for shade, span in zip(self.shades, self.ranges, strict=True):
+            value = shade.value(item.row) if item.row else None
+            found.append((span.level(value) if span else 0, value_words(item, shade)))
+        return found
+
+
+def _least(words: Words) -> float:
+    """Return how wide the picture has to be for what stands around it."""
+    title = width(words.name, _LARGE)
+    return min(max(title, *(width(line, SIZE) for line in (*words.lines, *words.notes))), 900)
+
+
+def _cut(words: str, look: _Look) -> str:
+    return fitted(words, SIZE, look.width)
+
+
+def _head(words: Words, look: _Look) -> tuple[Html, float]:
+    """Return the title, what stands under it and the legend, and where they end."""
+    name = fitted(words.name, _LARGE, look.width)
+    title = element("text", name, x=MARGIN, y=MARGIN + 14, font_size=_LARGE, font_weight=600)
+    top = MARGIN + (36 if look.is_alone else 0)
+    lines = [
+        element("text", _cut(line, look), class_="quiet", fill=QUIET, x=MARGIN, y=top + 18 * n)
+        for n, line in enumerate(words.lines)
+    ]
+    y = top + 20 + 18 * (len(words.lines) - 1)
+    return joined([title if look.is_alone else NOTHING, *lines, _legend(look, y)]), y + 34
+
+
+def _legend(look: _Look, y: float) -> Html:
+    chips = [
+        element(
+            "rect",
+            class_=f"h{n} edge",
+            fill=FILLS[n],
+            x=MARGIN + 18 * n,
+            y=y,
+            width=18,
+            height=12,
+            stroke=RULE,
+        )
+        for n in range(SHADES + 1)
+    ]
+    said = [_range_words(shade, span) for shade, span in zip(look.shades, look.ranges, strict=True)]
+    every = None if look.is_alone else ";".join(f"0,{one}" for one in said)
+    words = element("text", said[0], class_="words", x=MARGIN + 18 * (SHADES + 1) + 10, y=y + 10.5)
+    return element("g", *chips, words, data_shades=every)
+
+
+def _range_words(shade: Shade, span: Range | None) -> str:
+    if span is None:
+        return f"{shade.name}: none"
+    scale = ", logarithmic" if span.is_log else ""
+    low = shade.scale(span.low) if span.is_log or span.low == span.high else "0"
+    between = f"{low} to {shade.scale(span.high)}" if span.low != span.high else shade.scale(span.high)
+    return f"{shade.name} of a call: {between}{scale}"
+
+
+def _description(picture: Picture, words: Words, shade: Shade) -> str:
+    rows = [item for item in picture.nodes() if item.kind == "layer" and item.row]
+    known = [(shade.value(item.row) or 0.0, item) for item in rows]
+    largest = sorted(known, key=lambda pair: -pair[0])[:5]
+    named = ", ".join(f"{item.full_name} {shade.words(item.row)}" for value, item in largest if value)
+    n_joints = sum(item.kind == "operation" for item in picture.nodes())
+    parts = [
+        *words.lines,
+        f"{counted(len(rows), 'call')} and {counted(n_joints, 'operation')} in the order in which they run",
+        f"largest {shade.name}: {named}" if named else "",
+        *words.notes,
+    ]
+    return ". ".join(part for part in parts if part)
+
+
+def _body(picture: Picture, look: _Look) -> Iterator[Html]:
+    items = [item for item in picture.top.walk() if item is not picture.top]
+    yield from (_frame(item, look) for item in items if item.kind == "box")
+    yield arrows(look.layout, QUIET, ARC)
+    yield from (_thing(item, look) for item in items)
+
+
+def _frame(item: Item, look: _Look) -> Html:
+    place = look.layout.places[item]
+    return element(
+        "rect",
+        class_="box",
+        fill=PAPER,
+        stroke=RULE,
+        x=place.left,
+        y=place.top,
+        width=round(place.right - place.left, 1),
+        height=round(place.bottom - place.top, 1),
+        rx=6,
+    )
+
+
+def _thing(item: Item, look: _Look) -> Html:
+    """Return a row, or the head of a box. What was cut is there in full to whoever points at it."""
+    ground = {"layer": _filled, "box": lambda *_: NOTHING}.get(item.kind, _pill)(item, look)
+    title = element("title", _told(item, look.shades))
+    every = ";".join(f"{level},{words}" for level, words in look.levels(item))
+    return element(
+        "g",
+        title,
+        ground,
+        *_written(item, look),
+        data_shades=None if look.is_alone or not item.rows else every,
+    )
+
+
+def _filled(item: Item, look: _Look) -> Html:
+    level, _ = look.levels(item)[0]
+    return element("rect", class_=f"chip h{level}", fill=FILLS[level], **_rectangle(item, look), rx=4)
+
+
+def _pill(item: Item, look: _Look) -> Html:
+    dashes = "4 3" if item.kind == "fold" else None
+    return element(
+        "rect",
+        class_="pill",
+        fill=PAPER,
+        stroke=QUIET,
+        stroke_dasharray=dashes,
+        **_rectangle(item, look),
+        rx=ROW / 2,
+    )
+
+
+def _rectangle(item: Item, look: _Look) -> dict[str, float]:
+    place = look.layout.places[item]
+    wide = round(look.layout.core - place.left, 1)
+    return {"x": place.left, "y": place.top, "width": wide, "height": place.bottom - place.top}
+
+
+def _written(item: Item, look: _Look) -> Iterator[Html]:
+    """Give the words, each kind of them in its column."""
+    place, columns = look.layout.places[item], look.columns
+    is_layer, is_box = item.kind == "layer", item.kind == "box"
+    y = round(place.top + (HEAD if is_box else ROW) / 2 + 0.36 * SIZE, 1)
+    x = place.left + PAD
+    end = (columns.type if is_layer else columns.shape) - APART
+    name = fitted(item.name, SIZE, end - x)
+    yield element("text", name, x=x, y=y, font_weight=600 if is_layer or is_box else None)
+    after, end = (columns.type, columns.kernel - APART) if is_layer else (x + width(name, SIZE) + SIZE, end)
+    type = fitted(type_words(item), SIZE, max(end - after, 0.0)) if type_words(item) else ""
+    quiet = {} if is_layer else {"class_": "quiet", "fill": QUIET}
+    shape = fitted(shape_words(item), SIZE, MOST_SHAPE)
+    for words, left, how in (
+        (type, after, quiet),
+        (kernel_words(item), columns.kernel, {}),
+        (shape, columns.shape, {}),
+    ):
+        if words:
+            yield element("text", words, x=left, y=y, **how)
+    if item.rows:
+        words = value_words(item, look.shades[0])
+        yield element("text", words, class_="words", x=columns.value, y=y, text_anchor="end")
+
+
+def _told(item: Item, shades: Sequence[Shade]) -> str:
+    given = numbers.shapes(item.row.input_shapes, most=4) if item.row else ""
+    made = numbers.shapes(item.shapes, most=4)
+    values = [
+        f"{shade.name} {shade.words(item.row)}" for shade in shades if item.row and shade.words(item.row)
+    ]
+    parts = [
+        f"{item.full_name} ({item.type})" if item.type and item.type != item.full_name else item.full_name,
+        f"kernel {kernel_words(item)}" if kernel_words(item) else "",
+        f"{given} -> {made}" if given else made,
+        *values,
+        *item.marks,
+    ]
+    return ", ".join(part for part in parts if part)

@@ -1,0 +1,209 @@
+"""Where everything stands: numbers in pixels, no word and no colour.
+
+Boxes stand in boxes, from top to bottom. A value that goes to the next thing beneath needs a short arrow between
+the two; every other one is an arc on the right, in a lane of the innermost box that holds both its ends. Arcs with
+one end in common share a lane.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from modelscope_cli.report.graph.item import Item
+from modelscope_cli.report.graph.items import Picture
+
+ROW, GAP, HEAD, PAD, LANE, RADIUS = 24, 9, 27, 10, 9, 5
+_DEEP = 40  # things that stand deeper are not moved as far
+_MOST_GUTTER = 700  # pixels; lanes stand closer where there are very many
+
+
+@dataclass(slots=True)
+class Place:
+    """The rectangle of an item, and the lanes of a box."""
+
+    left: float
+    top: float = 0.0
+    right: float = 0.0
+    bottom: float = 0.0
+
+    @property
+    def out(self) -> float:
+        """The height at which an arc leaves; it arrives at `into`."""
+        return round(min(self.top + 0.68 * ROW, self.bottom - 3), 1)
+
+    @property
+    def into(self) -> float:
+        return round(self.top + 0.32 * ROW, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Arc:
+    """Arcs that share a lane: from every source to every target; one of the two has one."""
+
+    sources: tuple[Item, ...]
+    targets: tuple[Item, ...]
+    box: Item
+    x: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A short arrow between two that stand beneath each other."""
+
+    x: float
+    top: float
+    bottom: float
+
+
+@dataclass(slots=True)
+class Layout:
+    """Where everything stands. `core`: the right edge of every row."""
+
+    core: float
+    places: dict[Item, Place] = field(default_factory=dict)
+    arcs: list[Arc] = field(default_factory=list)
+    links: list[Link] = field(default_factory=list)
+
+    @property
+    def width(self) -> float:
+        return max((place.right for place in self.places.values()), default=self.core)
+
+    @property
+    def height(self) -> float:
+        return max((place.bottom for place in self.places.values()), default=0.0)
+
+
+def lay_out(picture: Picture, core: float) -> Layout:
+    """Return where everything of a picture stands.
+
+    Args:
+        core: how far rows reach to the right: the words in them need it.
+    """
+    layout = Layout(core)
+    _stack(picture.top, layout)
+    chains = dict(_chains(picture.top))
+    order = {item: n for n, item in enumerate(picture.top.walk())}
+    following = dict(zip(nodes := picture.nodes(), nodes[1:], strict=False))
+    skips = [(a, b) for a, b in picture.edges if following.get(a) is not b]
+    for source, target in picture.edges:
+        if following.get(source) is target:
+            layout.links.append(_link(chains[source], chains[target], layout))
+    by_box: dict[Item, list[tuple[Item, Item]]] = defaultdict(list)
+    for source, target in skips:
+        by_box[_around(chains[source], chains[target])].append((source, target))
+    _widen(picture.top, layout, {box: _bundles(box, pairs, order) for box, pairs in by_box.items()})
+    return layout
+
+
+def left_of(depth: int) -> float:
+    """Return where things that stand so deep begin."""
+    return float(PAD * min(depth, _DEEP) + max(depth - _DEEP, 0))
+
+
+def _stack(top: Item, layout: Layout) -> None:
+    """Put everything below the one before; boxes end where what is in them ends."""
+    y = 0.0
+    waiting: list[tuple[Item, int, bool]] = [(top, -1, False)]
+    while waiting:
+        item, depth, is_done = waiting.pop()
+        if is_done:
+            y = y - GAP + PAD if item is not top else y
+            layout.places[item].bottom = y
+            y += GAP
+            continue
+        place = layout.places[item] = Place(left_of(max(depth, 0)), y, layout.core)
+        if item.kind == "box":
+            y += 0 if item is top else HEAD + GAP / 2
+            waiting.append((item, depth, True))
+            waiting += [(one, depth + 1, False) for one in reversed(item.inside)]
+        else:
+            place.bottom = y + ROW
+            y += ROW + GAP
+
+
+def _chains(top: Item) -> list[tuple[Item, tuple[Item, ...]]]:
+    """Return of every item the boxes it is in, the outermost first, and itself."""
+    found: list[tuple[Item, tuple[Item, ...]]] = []
+    waiting: list[tuple[Item, tuple[Item, ...]]] = [(top, (top,))]
+    while waiting:
+        item, chain = waiting.pop()
+        found.append((item, chain))
+        waiting += [(one, (*chain, one)) for one in reversed(item.inside)]
+    return found
+
+
+def _fork(a: Sequence[Item], b: Sequence[Item]) -> int:
+    n = 0
+    while n < min(len(a), len(b)) and a[n] is b[n]:
+        n += 1
+    return n
+
+
+def _around(a: Sequence[Item], b: Sequence[Item]) -> Item:
+    """Return the innermost box that both are in."""
+    shared = [item for item in a[: _fork(a, b)] if item.kind == "box"]
+    return shared[-1]
+
+
+def _link(a: Sequence[Item], b: Sequence[Item], layout: Layout) -> Link:
+    n = _fork(a, b)
+    above, below = layout.places[a[n]], layout.places[b[n]]
+    return Link(max(above.left, below.left) + 22, above.bottom, below.top)
+
+
+def _bundles(box: Item, pairs: Sequence[tuple[Item, Item]], order: dict[Item, int]) -> list[Arc]:
+    """Put arcs into one that have their source or their target in common, whichever more of them share."""
+    n_out: dict[Item, int] = defaultdict(int)
+    n_in: dict[Item, int] = defaultdict(int)
+    for source, target in pairs:
+        n_out[source] += 1
+        n_in[target] += 1
+    forks: dict[Item, list[Item]] = defaultdict(list)
+    meets: dict[Item, list[Item]] = defaultdict(list)
+    for source, target in pairs:
+        if n_out[source] > n_in[target]:
+            forks[source].append(target)
+        else:
+            meets[target].append(source)
+    found = [Arc((source,), tuple(targets), box) for source, targets in forks.items()]
+    found += [
+        Arc(tuple(sorted(sources, key=order.__getitem__)), (target,), box)
+        for target, sources in meets.items()
+    ]
+    return found
+
+
+def _span(arc: Arc, layout: Layout) -> tuple[float, float]:
+    heights = [layout.places[one].out for one in arc.sources] + [
+        layout.places[one].into for one in arc.targets
+    ]
+    return min(heights), max(heights)
+
+
+def _lanes(arcs: Sequence[Arc], layout: Layout) -> list[list[Arc]]:
+    """Give the arcs of a box lanes in which none meets another: the short ones the first lanes."""
+    lanes: list[list[tuple[float, float, Arc]]] = []
+    keyed = [(*_span(arc, layout), arc) for arc in arcs]
+    for top, bottom, arc in sorted(keyed, key=lambda one: (one[1] - one[0], one[0])):
+        for lane in lanes:
+            if all(bottom + LANE < start or end + LANE < top for start, end, _ in lane):
+                lane.append((top, bottom, arc))
+                break
+        else:
+            lanes.append([(top, bottom, arc)])
+    return [[arc for *_, arc in lane] for lane in lanes]
+
+
+def _widen(top: Item, layout: Layout, arcs: dict[Item, list[Arc]]) -> None:
+    """Make room for the lanes of every box on its right, from the inside out; boxes beside each other end alike."""
+    for box in reversed([item for item in top.walk() if item.kind == "box"]):
+        boxes = [layout.places[item] for item in box.inside if item.kind == "box"]
+        right = max([layout.core, *(place.right for place in boxes)])
+        for place in boxes:
+            place.right = right
+        lanes = _lanes(arcs.get(box, ()), layout)
+        step = min(LANE, _MOST_GUTTER / max(len(lanes), 1))
+        start = right + LANE
+        for n, lane in enumerate(lanes):
+            layout.arcs += [Arc(arc.sources, arc.targets, box, round(start + n * step, 1)) for arc in lane]
+        layout.places[box].right = (start + (len(lanes) - 1) * step if lanes else right) + PAD

@@ -1,0 +1,163 @@
+"""`summary --graph`, and the columns that are measured: what is typed, written and refused."""
+
+import json
+import os
+from xml.etree import ElementTree as ET
+
+import pytest
+
+import modelscope_cli as ms
+
+NETS = """
+import torch
+from torch import nn
+
+class Fails(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(3, 3)
+    def forward(self, x):
+        return self.b(self.a(x))
+"""
+
+
+def words(file):
+    return "\n".join(one.text or "" for one in ET.parse(file).iter())
+
+
+def test_a_file_of_svg(run, cwd):
+    outcome = run("summary {TINY} --graph net.svg")
+    assert "wrote net.svg" in outcome.err
+    assert outcome.rows == run("summary {TINY}").rows
+    text = words("net.svg")
+    assert "MACs of a call: " in text
+    assert "\ntiny_resnet.py:TinyResNet (TinyResNet), input 1x3x224x224\n" in text
+    assert "block3" in text
+
+
+def test_a_page_holds_the_graph_and_the_result(run, cwd):
+    run("summary {TINY} --graph net.html --color params")
+    page = (cwd / "net.html").read_text()
+    assert "parameters of a call" in page
+    assert "data-shades" in page
+    assert "style=" not in page
+    assert ms.read("net.html").flow.edges
+    run("summary {TINY} --graph net.html --color params")  # a page of ours is made anew
+
+
+def test_the_page_of_a_summary_has_the_graph_whenever_it_is_made(run, cwd):
+    run("summary {TINY} --html page.html -o net.json")
+    run("report net.json --html again.html")
+    page = (cwd / "page.html").read_text()
+    assert '<svg xmlns="http://www.w3.org/2000/svg" class="graph"' in page
+    assert page == (cwd / "again.html").read_text()
+    run("summary {TINY} -o plain.json")
+    run("report plain.json --html plain.html")
+    assert 'class="graph"' not in (cwd / "plain.html").read_text()
+
+
+def test_with_json_both_work_and_the_flow_is_in_the_document(run, cwd):
+    document = run("summary {TINY} --graph net.svg --json").json
+    assert document["flow"]["edges"][0] == [-1, 2]
+    assert run("summary {TINY} --json").json["flow"] is None
+    ET.parse("net.svg")
+
+
+def test_same_bytes_each_time(run, cwd):
+    for name in ("a", "b"):
+        run(f"summary {{TINY}} --graph {name}.svg")
+    assert (cwd / "a.svg").read_bytes() == (cwd / "b.svg").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        ("--graph net.png", 2, "'--graph net.png' ends in neither .svg nor .html\n\nhint: --graph net.svg"),
+        ("--graph net", 2, "hint: --graph net.svg"),
+        ("--color params", 2, "hint: --graph model.svg --color params"),
+        ("--graph net.svg --color zeros", 2, "did you mean zero"),
+        ("--graph there.svg", 2, "'there.svg' already exists"),
+        ("--graph no/net.svg", 4, "there is no folder 'no'"),
+        ("--graph folder.svg", 4, "it is a folder"),
+        ("--graph one.html --html one.html", 2, "are one file"),
+        ("--weights auto", 2, "changes nothing where no column is measured"),
+        ("--columns name,tim", 2, "did you mean time"),
+    ],
+)
+def test_what_is_refused_costs_nothing(run, cwd, monkeypatch, options, code, said):
+    (cwd / "there.svg").write_text("kept")
+    (cwd / "folder.svg").mkdir()
+    monkeypatch.setattr("modelscope_cli.analysis.summary.summary.measure_shapes", None)
+    outcome = run(f"summary {{TINY}} {options}", expect=code)
+    assert said in outcome.err
+    assert (cwd / "there.svg").read_text() == "kept"
+    assert sorted(os.listdir(cwd)) == ["folder.svg", "there.svg"]
+
+
+def test_a_file_that_is_there_is_replaced_with_force(run, cwd):
+    (cwd / "there.svg").write_text("old")
+    run("summary {TINY} --graph there.svg --force")
+    ET.parse("there.svg")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is full")
+def test_a_full_disk_is_told(run, cwd):
+    os.symlink("/dev/full", "full.svg")
+    assert "cannot write 'full.svg'" in run("summary {TINY} --graph full.svg", expect=4).err
+
+
+def test_a_forward_that_raises_is_drawn_up_to_there(run, cwd):
+    (cwd / "nets.py").write_text(NETS)
+    outcome = run("summary nets.py:Fails --input-shape 1,4 --graph net.svg", expect=4)
+    assert "forward raised in b (Linear)" in outcome.err
+    assert "Linear · raised an error" in words("net.svg")
+
+
+def test_measured_columns_are_there_where_they_are_asked_for(run, cwd):
+    assert list(run("summary {TINY} --columns name,time,zero,gradient").rows[1]) == [
+        *("name", "time", "zero", "gradient")
+    ]
+    assert not {"time", "zero", "gradient"} & set(run("summary {TINY}").rows[0])
+    by_time = run("summary {TINY} --sort time").rows
+    times = [float(row["time"]) for row in by_time]
+    assert times == sorted(times, reverse=True)
+    assert "zero" not in by_time[0]
+    run("summary {TINY} --graph net.svg --color zero")
+    assert "zeros of a call" in words("net.svg")
+
+
+def test_measured_on_an_image_with_weights(run):
+    line = "summary {TINY} {star} -c {samples}/tiny_resnet.safetensors --columns name,zero --json"
+    found = {(row["name"], row["call"]): row["zero_fraction"] for row in run(line).json["layers"]}
+    stats = run("stats {healthy} {star} -l type:ReLU --json").json["layers"]
+    assert {(row["name"], row["call"]): row["zero_fraction"] for row in stats}.items() <= found.items()
+    assert run("summary {star} -m {TINY} --columns name,time").rows
+
+
+def test_what_is_kept_is_kept_for_a_graph_by_itself(run, cwd, tmp_path, monkeypatch):
+    monkeypatch.setenv("MSCOPE_CACHE", str(tmp_path / "cache"))
+    run("summary squeezenet1_1")
+    run("summary squeezenet1_1 --graph net.svg")
+    first = (cwd / "net.svg").read_bytes()
+    outcome = run("summary squeezenet1_1 --graph net.svg --force")
+    assert "kept by an earlier run" in outcome.err
+    assert (cwd / "net.svg").read_bytes() == first
+    for _ in range(2):
+        measured = run("summary squeezenet1_1 --input-shape 1,3,32,32 --columns name,time")
+        assert "kept by" not in measured.err
+    kept = [json.loads(file.read_text()) for file in (tmp_path / "cache" / "summary").iterdir()]
+    assert sorted(one["document"]["flow"] is None for one in kept) == [False, True]
+
+
+def test_colors_are_completed():
+    from typer.main import get_command
+
+    from modelscope_cli.records.summary import COLORS
+    from modelscope_cli.shell.typer_app import make_app
+
+    command = get_command(make_app()).commands["summary"]
+    (color,) = [one for one in command.params if one.name == "color"]
+    with command.make_context("summary", ["resnet18"], resilient_parsing=True) as context:
+        found = [item.value for item in color.shell_complete(context, "")]
+    assert found == list(COLORS)
+    assert all(word in color.help for word in COLORS)
