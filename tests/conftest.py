@@ -26,7 +26,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 os.environ.setdefault("MSCOPE_CACHE", "0")  # what a test finds is what it made
 
-# The suite starts many processes: each would compile all of the package again.
+# Each of many processes would compile all of the package again, and every run all of the tests.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
@@ -44,6 +44,7 @@ def pytest_configure() -> None:
 def pytest_collection_finish() -> None:
     """Leave what is imported by now to itself: `watch` looks through all objects there are, and so does `gc`."""
     gc.freeze()
+    sys.dont_write_bytecode = True  # what tests run here leaves nothing beside it
 
 
 def pytest_sessionfinish() -> None:
