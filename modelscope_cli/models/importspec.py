@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -172,9 +173,14 @@ def _relative_level(file: Path) -> int:
     if not file.is_file():  # a pipe would never end
         return 0
     try:
-        tree = ast.parse(file.read_bytes())
+        return _most_dots(file.read_bytes())
     except (OSError, SyntaxError, ValueError):  # what is wrong with it, the import will tell
         return 0
+
+
+@lru_cache(maxsize=8)  # one file is asked about several times, before it is imported and whenever it is run
+def _most_dots(source: bytes) -> int:
+    tree = ast.parse(source)
     return max((node.level for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)), default=0)
 
 

@@ -22,10 +22,10 @@ _AT_ONCE: dict[str, Callable[[], str]] = {
 }
 
 
-def _typed(argv: list[str]) -> list[str]:
+def _typed(argv: list[str]) -> tuple[str, ...]:
     """Return the one command that is run, or whose words the shell wants completed, if there is one."""
     words = os.environ.get("_TYPER_COMPLETE_ARGS", os.environ.get("COMP_WORDS", "")).split()
-    return [name for name in (argv or words[1:])[:1] if name in COMMANDS]
+    return tuple(name for name in (argv or words[1:])[:1] if name in COMMANDS)
 
 
 def _program(argv: list[str]) -> str:
@@ -58,11 +58,11 @@ def _run(argv: list[str]) -> int:
             _console.write(_AT_ONCE[argv[0]]() + "\n")
             _console.flush()
             return 0
-        from modelscope_cli.shell.typer_app import make_app
+        from modelscope_cli.shell.typer_app import command_line
 
-        app = make_app(_typed(argv))
+        typed = command_line(_typed(argv))
         with lean_imports():
-            code = app(args=renewed(argv), prog_name=_program(argv), standalone_mode=False)
+            code = typed(args=renewed(argv), prog_name=_program(argv), standalone_mode=False)
         _console.flush()
         return code if isinstance(code, int) else 0
     except ModelscopeError as error:

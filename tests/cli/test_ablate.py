@@ -15,6 +15,7 @@ from modelscope_cli.models.request import ModelRequest
 FILES = ["ablation.csv", "ablation.png", "contact_sheet.png", "report.html", "report.json"]
 
 
+@pytest.mark.drawn
 def test_the_folder_and_the_document(run, cwd):
     outcome = run("ablate {star} {squeezenet} -l conv --json")
     folder = cwd / "runs" / "ablate-squeezenet1_1"

@@ -18,8 +18,6 @@ from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.load import load_model
 from modelscope_cli.models.request import ModelRequest
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 # The keys of the JSON contract. Keys may be added; none of these may go.
 CONTRACT = {
     *("before", "after", "method", "epsilon", "steps", "step_size", "targeted", "target", "linf", "l2"),

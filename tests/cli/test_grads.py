@@ -84,6 +84,7 @@ def test_the_document_keeps_the_contract(run, cwd):
     assert run("grads {star} {healthy} --no-save --json").json["clip"] is None
 
 
+@pytest.mark.drawn
 def test_the_folder_holds_tables_a_picture_and_a_page(run, cwd):
     outcome = run("grads {star} {sick} -t 0 --json")
     folder = cwd / "runs" / "grads-tiny_resnet.py-TinyResNet"

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from PIL import Image
 
 SMALL = "--model {TINY} --size 32 --pictures 40 --batch 8"
@@ -16,6 +17,7 @@ def loaders():
 """
 
 
+@pytest.mark.drawn
 def test_the_document_holds_the_contract(run, cwd):
     document = run(f"lrfind {SMALL} --steps 30 --json").json
     assert document["schema"] == "modelscope/lrfind/1"
