@@ -1,6 +1,7 @@
 """The errors a person sees: what is wrong, what to run next, and the exit code that goes with it."""
 
 import difflib
+import shlex
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,9 +11,24 @@ from modelscope_cli.plain_text import plain
 class ModelscopeError(Exception):
     """Something the user can act on; printed as `error: message`, a blank line, `hint: hint`.
 
+    A hint works when it is pasted, which `tests/hints/` tries with each. It is one of these, or several with
+    ` or ` between them:
+
+    - a command: `modelscope rules`, `ls photos`. For `...` after `modelscope` or its command the shell puts what
+      was typed: `modelscope stats ...` is the same line for `stats`, without the options that `stats` lacks;
+    - options, added to the line that failed: `--batch 1 --size 32`. Each replaces the same option, and what says
+      the same by position: `--model` the model, `--input` and `--input-shape` the images;
+    - `leave out --mean 0.5`, an option or arguments of that line;
+    - `did you mean a, b`, `try a, b`, `'a'`: the first stands for the word that the error quotes;
+    - for what is only reached from Python, a keyword, an expression or a sentence about what to give;
+    - a sentence, where nothing can be run that would help.
+
+    After three spaces stands an explanation. A word in CAPITALS and a path/to/file.py:name are what only the person
+    knows.
+
     Attributes:
         message: one line that quotes what was typed, whatever that holds; no full stop.
-        hint: a command that can be run, or None where there is none.
+        hint: what to run next, or None where there is nothing.
         exit_code: 2 usage, 4 cannot run (see the exit codes in the README).
         record: what was found until then, where that is something; else None.
     """
@@ -45,13 +61,25 @@ class CannotRunError(ModelscopeError):
 
 
 OUT_OF_MEMORY = "out of memory"
-LESS_MEMORY = "--batch 1, a smaller --size, or --device cpu"
+LESS_MEMORY = "--batch 1 or --device cpu   or a smaller --size"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Tell whether the memory of the machine or of its accelerator did not suffice; torch need not be imported."""
     is_torch = any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
     return isinstance(error, MemoryError) or is_torch or "can't allocate memory" in str(error)
+
+
+def one_of(option: str, choices: Iterable[str], typed: str = "") -> str:
+    """Return a hint for an option with few values: the one most like what was typed, or the first; and all."""
+    every = list(choices)
+    near = difflib.get_close_matches(typed.lower(), every, n=1, cutoff=0.5)
+    return f"{option} {(near or every)[0]}   one of {', '.join(every)}"
+
+
+def quoted(names: Iterable[str]) -> str:
+    """Return names as a shell takes them, separated by commas."""
+    return ", ".join(map(shlex.quote, names))
 
 
 def nearest(word: str, known: Iterable[str], n: int = 3) -> str:

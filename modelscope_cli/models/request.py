@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
@@ -152,13 +153,13 @@ def check_request(request: ModelRequest) -> ModelRequest:
     if request.num_classes is not None and request.num_classes < 1:
         raise UsageError(f"'{request.num_classes}' is not a number of classes", "--num-classes 10")
     if not -(2**63) <= request.seed < 2**64:
-        raise UsageError(f"'{request.seed}' is not a seed: torch takes 64 bits", "--seed 0")
+        raise UsageError(f"'{request.seed}' is not a seed: torch takes 64 bits", "seed=0")
     if request.checkpoint is not None and request.weights.lower() not in ("auto", "none"):
         message = f"weights '{request.weights}' and checkpoint '{request.checkpoint}' exclude each other"
-        raise UsageError(message, f"--checkpoint {request.checkpoint}")
+        raise UsageError(message, f"leave out --weights {request.weights}")
     if request.key is not None and request.checkpoint is None:
         message = f"'--key {request.key}' is about a checkpoint, and there is none"
-        raise UsageError(message, f"--checkpoint FILE --key {request.key}")
+        raise UsageError(message, f"leave out --key {shlex.quote(request.key)}")
     return checked
 
 
@@ -192,9 +193,12 @@ def parse_model_args(typed: tuple[str, ...]) -> dict[str, Any]:
         key, equals, value = argument.partition("=")
         key = key.strip().replace("-", "_")
         if not equals or not key.isidentifier():
-            raise UsageError(f"'{argument}' is not of the form key=value", "--model-arg depth=18")
+            raise UsageError(
+                f"'{argument}' is not of the form key=value",
+                f"--model-arg {key if key.isidentifier() else 'NAME'}=VALUE",
+            )
         if key in kwargs:
-            raise UsageError(f"model argument '{key}' is given twice", f"--model-arg {argument}")
+            raise UsageError(f"model argument '{key}' is given twice", f"--model-arg {shlex.quote(argument)}")
         kwargs[key] = _value(value.strip())
     return kwargs
 
@@ -208,10 +212,20 @@ def _value(text: str) -> Any:
         return text
 
 
+def _first_module(file: Path) -> str:
+    """Return the name of the first class in a file that says it is a module; NAME where there is none."""
+    try:
+        found = re.search(r"^class (\w+)\(.*Module\):", file.read_text(encoding="utf-8"), re.MULTILINE)
+    except (OSError, ValueError):
+        found = None
+    return found[1] if found else "NAME"
+
+
 def _unknown_model(model: str) -> UsageError:
     path = Path(model)
     if path.suffix == ".py":
-        return UsageError(f"model file '{model}' needs the name of what to build", f"--model {model}:NAME")
+        hint = f"--model {shlex.quote(f'{model}:{_first_module(path)}')}"
+        return UsageError(f"model file '{model}' needs the name of what to build", hint)
     if is_in_timm(model):
         return UsageError(f"unknown model '{model}': did you mean timm:{model}", f"--model timm:{model}")
     module, dot, attribute = model.rpartition(".")

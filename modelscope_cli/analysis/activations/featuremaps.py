@@ -104,7 +104,7 @@ def featuremaps(
     if top_images:
         refuse_together(of_one_image)
     else:
-        given.request.check_one("featuremaps")
+        given.request.check_one()
     results = Results(out, force)
     if save_tensors is not None:
         check_file(Path(save_tensors), force)

@@ -18,6 +18,7 @@ from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.inputs import detection_targets as targets
 from modelscope_cli.models.importspec import import_object
 from modelscope_cli.models.usercode import user_code_failed
+from modelscope_cli.records.naming import with_article
 
 # What the auxiliary heads of torchvision's models weigh beside the main one in training: GoogLeNet, Szegedy et
 # al. 2014, section 5; Inception v3 and the segmentation models as torchvision's own training scripts have it.
@@ -244,7 +245,7 @@ class Criterion:
             what = (
                 f"a tensor of {tuple(value.shape)}"
                 if isinstance(value, Tensor)
-                else f"a {type(value).__name__}"
+                else with_article(type(value).__name__)
             )
             raise CannotRunError(f"loss '{spec}' returned {what}, not a scalar", "return loss.mean()")
         if not value.requires_grad:
@@ -261,7 +262,11 @@ def _has_classes(tensor: Tensor) -> bool:
 def _not_differentiable(output: Any, floats: list[tuple[str, Tensor]]) -> CannotRunError:
     if not floats:
         kinds = sorted({str(tensor.dtype).removeprefix("torch.") for _, tensor in tensors_in(output)})
-        what = f"tensors of {', '.join(kinds)}" if kinds else f"a {type(output).__name__} without tensors"
+        what = (
+            f"tensors of {', '.join(kinds)}"
+            if kinds
+            else f"{with_article(type(output).__name__)} without tensors"
+        )
         return CannotRunError(
             f"the model returns {what}, which cannot be differentiated",
             "modelscope stats   needs no gradients",
@@ -277,7 +282,8 @@ def _load_custom(spec: str) -> Callable[..., Any]:
     found = import_object(spec, "--loss")
     if not callable(found):
         raise UsageError(
-            f"loss '{spec}' is a {type(found).__name__}, not a function", "--loss path/to/file.py:fn"
+            f"loss '{spec}' is {with_article(type(found).__name__)}, not a function",
+            "--loss path/to/file.py:fn",
         )
     return found
 

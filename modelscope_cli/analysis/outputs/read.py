@@ -27,6 +27,7 @@ from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.inputs.stated import StatedOutputs, stated_outputs
 from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.records.naming import with_article
 
 _IN_A_BOX = {"boxes", "scores", "labels"}
 
@@ -163,4 +164,8 @@ def _image_in(args: Any) -> Tensor | None:
 
 def _what(output: Any) -> str:
     kinds = sorted({str(tensor.dtype).removeprefix("torch.") for _, tensor in tensors_in(output)})
-    return f"tensors of {', '.join(kinds)}" if kinds else f"a {type(output).__name__} without tensors"
+    return (
+        f"tensors of {', '.join(kinds)}"
+        if kinds
+        else f"{with_article(type(output).__name__)} without tensors"
+    )

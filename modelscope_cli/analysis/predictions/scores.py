@@ -8,6 +8,7 @@ from torch import Tensor
 
 from modelscope_cli.analysis.outputs.leaves import leaves_of, main_leaf
 from modelscope_cli.errors import CannotRunError
+from modelscope_cli.records.naming import with_article
 from modelscope_cli.records.predict import Guess
 
 
@@ -26,7 +27,7 @@ def class_scores(output: Any, n_images: int | None = None) -> Tensor:
     logits = main_leaf(leaves)[1] if leaves and not is_detection else None
     is_scores = logits is not None and logits.ndim == 2 and logits.shape[1] > 1
     if logits is None or not is_scores or n_images not in (None, len(logits)):
-        shape = f"a {type(output).__name__}" if logits is None else "x".join(map(str, logits.shape))
+        shape = with_article(type(output).__name__) if logits is None else "x".join(map(str, logits.shape))
         raise CannotRunError(
             f"the model's output is {shape}, not a row of scores for each image: it is not a classifier",
             "modelscope summary MODEL   shows its output",
