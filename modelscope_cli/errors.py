@@ -1,6 +1,7 @@
 """The errors a person sees: what is wrong, what to run next, and the exit code that goes with it."""
 
 import difflib
+import re
 import shlex
 from collections.abc import Iterable
 from typing import Any
@@ -42,12 +43,35 @@ class ModelscopeError(Exception):
         super().__init__(self.message)
 
     def speak_python(self) -> None:
-        """Show the hint below a traceback, and say of one that is about the command line that it is."""
+        """Show the hint below a traceback: options as keywords; of a command, say that it is one."""
         if self.hint is None or getattr(self, "__notes__", None):
             return
-        if self.hint.startswith(("-", "modelscope ", "leave out --")):
+        if self.hint.startswith("modelscope "):
             self.hint = f"on the command line: {self.hint}"
+        elif not self.hint.startswith(("python ", "pip ")):
+            pasted, gap, explained = self.hint.partition("   ")
+            self.hint = _OPTIONS.sub(_as_keywords, pasted) + gap + explained
         self.add_note(f"hint: {self.hint}")
+
+
+# Several options with their values.
+_OPTION = r"--[a-z][a-z-]*(?: (?!or |and |-)(?:'[^']*'|[^\s,']+))?"
+_OPTIONS = re.compile(rf"(?<!\S){_OPTION}(?: {_OPTION})*")
+
+
+def _as_keywords(found: re.Match[str]) -> str:
+    """Return options as what is given in Python: `--batch 1 --out DIR` as `batch=1, out='DIR'`."""
+    is_left_out = found.string[: found.start()].rpartition(" or ")[2].startswith("leave out ")
+    said = []
+    for name, value in re.findall(r"--(\S+)(?: ('[^']*'|[^\s-]\S*))?", found[0]):
+        keyword = name.removeprefix("no-").replace("-", "_")
+        text = value.strip("'")
+        if all(re.fullmatch(r"-?[\d.]+(e-?\d+)?", number) for number in text.split(",")):
+            text = f"({text.replace(',', ', ')})" if "," in text else text
+        else:
+            text = repr(text) if value else str(not name.startswith("no-"))
+        said.append(keyword if is_left_out else f"{keyword}={text}")
+    return ", ".join(said)
 
 
 class UsageError(ModelscopeError):
@@ -70,11 +94,11 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or is_torch or "can't allocate memory" in str(error)
 
 
-def one_of(option: str, choices: Iterable[str], typed: str = "") -> str:
-    """Return a hint for an option with few values: the one most like what was typed, or the first; and all."""
+def choice(typed: str, choices: Iterable[str]) -> str:
+    """Return a hint for a word that is none of a few: those most like it, or all."""
     every = list(choices)
-    near = difflib.get_close_matches(typed.lower(), every, n=1, cutoff=0.5)
-    return f"{option} {(near or every)[0]}   one of {', '.join(every)}"
+    near = nearest(typed, every)
+    return f"{near}   one of {', '.join(every)}" if near else f"try {', '.join(every)}"
 
 
 def quoted(names: Iterable[str]) -> str:

@@ -25,27 +25,33 @@ def filled_in(hint: str, argv: Sequence[str], message: str) -> str:
 
 
 def _known_to(command: str, argv: Sequence[str], message: str) -> Iterator[str]:
-    """Give what was typed to one command and can be typed to another: all arguments, and the options of both."""
-    theirs, ours = _options(argv[0]), _options(command)
+    """Give what was typed to one command and can be typed to another: its arguments, and the options of both."""
+    theirs, ours = _parameters(argv[0]), _parameters(command)
+    known = {spelling for one in ours for spelling in one.opts}
+    options = {spelling: one for one in theirs for spelling in (*one.opts, *one.secondary_opts)}
+    # A command that looks at a model alone has one argument, and it is the model.
+    n_arguments = 0 if {"--model", "-m"} & {*argv} else 1
+    if any(one.nargs == -1 for one in ours):
+        n_arguments = len(argv)
     words = iter(argv[1:])
     for word in words:
-        option = theirs.get(word.partition("=")[0]) if word.startswith("-") else None
-        has_value = option is not None and not (option.is_flag or option.count) and "=" not in word
-        value = [next(words)] if has_value else []
-        is_wrong = option is not None and f"'{(value or [word.partition('=')[2]])[0]}'" in message
-        if option is None or (not is_wrong and any(spelling in ours for spelling in option.opts)):
-            yield from (word, *value)
+        option = options.get(word.partition("=")[0]) if word.startswith("-") else None
+        if option is None:
+            n_arguments -= 1
+            if n_arguments >= 0:
+                yield word
+            continue
+        has_value = not (option.is_flag or option.count) and "=" not in word
+        value = next(words) if has_value else word.partition("=")[2]
+        is_wrong = f"'{value}'" in message or (value and f" {value}'" in message)
+        if known & {*option.opts} and ("--model" in option.opts or not is_wrong):
+            yield from (word, value) if has_value else (word,)
 
 
-def _options(command: str) -> dict[str, Any]:
-    """Return the options of a command by their spellings."""
+def _parameters(command: str) -> list[Any]:
     import typer.main
 
     from modelscope_cli.shell.typer_app import make_app
 
     group: Any = typer.main.get_command(make_app([command]))
-    return {
-        spelling: one
-        for one in group.commands[command].params
-        for spelling in (*one.opts, *one.secondary_opts)
-    }
+    return list(group.commands[command].params)

@@ -136,7 +136,7 @@ def _crashed(error: Exception) -> int:
     if _console.settings.is_debug:
         _console.show_traceback(error)
     what = " ".join(f"{type(error).__name__}: {error}".split())
-    again = " ".join(argument for argument in _console.settings.argv if argument != "--debug")
+    again = shlex.join(argument for argument in _console.settings.argv if argument != "--debug")
     hint = f"modelscope {again} --debug   shows where; please report it"
     _console.fail(ModelscopeError(f"this is a bug in modelscope: {what[:300]}", hint))
     return BUG

@@ -111,7 +111,7 @@ def take_model(
     if words and is_model(words[0]):
         model, *words = words
         if named not in (None, model):
-            hint = f"modelscope {command} {shlex.join([model, *words[:1]])}"
+            hint = f"leave out --model {shlex.quote(str(named))}"
             raise UsageError(f"'{model}' and '--model {named}' are two models", hint)
         return model, words
     if words:

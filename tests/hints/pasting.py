@@ -57,7 +57,7 @@ def _alternative(text: str, typed: list[str], message: str, words: dict[str, str
         new = shlex.split(replacing["words"].split(", ")[0])[0] if replacing else text[1:-1]
         return Pasted(tuple(_replaced(typed, message, new)))
     try:
-        said = [_known(word, words) for word in shlex.split(text)]
+        said = shlex.split(_known(text, words))
     except ValueError as error:
         raise NotAHintError(f"no shell reads {text!r}: {error}") from error
     if said[0] in ("modelscope", "mscope"):
@@ -67,19 +67,21 @@ def _alternative(text: str, typed: list[str], message: str, words: dict[str, str
     if said[0].startswith("-") and len(said[0]) > 1:
         return Pasted(tuple(_with_options(typed, said, message)))
     if said[:2] == ["leave", "out"] and (said[2].startswith("-") or set(said[2:]) <= set(typed)):
-        for words_of_one in shlex.join(said[2:]).split(" and "):
-            typed = _without(typed, shlex.split(words_of_one), message)
+        parts = [shlex.split(part) for part in shlex.join(said[2:]).split(" and ")]
+        present = [part for part in parts if any(word.partition("=")[0] == part[0] for word in typed)]
+        for part in present or parts:
+            typed = _without(typed, part, message)
         return Pasted(tuple(typed))
     if said[0] in TOOLS:
         return Pasted(tuple(said), tool=said[0])
     raise NotAHintError(f"cannot be pasted: {text!r}")
 
 
-def _known(word: str, words: dict[str, str]) -> str:
+def _known(text: str, words: dict[str, str]) -> str:
     """Put in what the person knows."""
-    for unknown, known in words.items():
-        word = re.sub(rf"(?<![\w.:-]){re.escape(unknown)}(?![\w.:-])", known, word)
-    return word
+    for unknown in sorted(words, key=len, reverse=True):
+        text = re.sub(rf"(?<![\w.-]){re.escape(unknown)}(?![\w.:-])", words[unknown], text)
+    return text
 
 
 @cache
@@ -161,7 +163,8 @@ def _is_input(part: _Word, command: str) -> bool:
     """Tell an image or a tensor by position, or a shape of noise, in the place of which something else is given."""
     if part.option is not None:
         return bool({"--input-shape", "--size"} & {*part.option.opts})
-    is_model = ":" in part.words[0] or command in {"summary", "check"}
+    word = part.words[0]
+    is_model = ":" in word or command in {"summary", "check"} or (command == "diff" and "tensors" in word)
     return not is_model and Path(part.words[0]).exists()
 
 

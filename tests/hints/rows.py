@@ -30,11 +30,19 @@ from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.shell import console
 from modelscope_cli.shell.app import run
 
-SHORT = {"T": "-m models.py:Tiny", "TINY": "models.py:Tiny"}
+SHORT = {
+    "T": "-m models.py:Tiny",
+    "L": "-m models.py:Tiny --pictures 20 --size 8 --steps 3 --batch 4",
+    "F": "few -m models.py:Tiny --size 8 --steps 3 --batch 4",
+    "TINY": "models.py:Tiny"}
 _PARTS = re.compile(r"(?P<fails>.*?)(?: (?P<how>=>|~>|!>) (?P<then>.*))?")
 # What stands for a word in capitals that only the person knows.
 WORDS = {
     "FILE": "tiny.safetensors",
+    "--labels FILE": "--labels ten.txt",
+    "--truth FILE": "--truth masks.csv",
+    "IMAGES": "two",
+    "--model NAME": "--model models.py:Tiny",
     "IMAGE": "dot.png",
     "DIR": "new",
     "FOLDER": "new",
@@ -44,6 +52,9 @@ WORDS = {
     "LAYER": "conv",
     "CLASS": "1",
     "FILE.py:NAME": "models.py:Tiny",
+    "path/to/file.py:fn": "mine.py:mean",
+    "SCRIPT": "watched.py",
+    "path/to/file.py:Class": "mine.py:Quiet",
     "path/to/hooks.py:fn": "mine.py:three",
 }
 
@@ -191,8 +202,6 @@ def _check_python(row: Row, names: dict[str, Any]) -> Iterator[str]:
     elif row.how != "=>":
         yield f"what follows the hint of a call is to be told: {failed.message}\n    hint: {failed.hint}"
     else:
-        if failed.hint.startswith("on the command line"):
-            yield f"{failed.message}\n    a hint that nobody in Python can use: {failed.hint}"
         again = try_python(row.then, names)
         if again.code:
             yield f"{failed.message}\n    hint: {failed.hint}\n    {row.then}: {again.message or again.err[-600:]}"

@@ -14,6 +14,8 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
+from modelscope_cli.watching.log import VERSION
+
 SAMPLES = Path(__file__).parents[2] / "samples"
 
 MODELS = '''
@@ -51,6 +53,40 @@ class Maps(nn.Conv2d):
     pretrained_cfg = {"input_size": (3, 32, 32)}
     def __init__(self):
         super().__init__(3, 4, 3, padding=1)
+
+class Dark(Maps):
+    """The same class everywhere."""
+    def forward(self, x):
+        return super().forward(x) * 0 + torch.tensor([1.0, 0, 0, 0])[:, None, None]
+
+class Still(Tiny):
+    """Says the same of every image, so that no gradient comes back."""
+    def forward(self, x):
+        return super().forward(x) * 0
+
+class Sigmoid(Tiny):
+    def forward(self, x):
+        return self.head(self.pool(torch.sigmoid(self.conv(x))).flatten(1))
+
+class Unused(Tiny):
+    def __init__(self):
+        super().__init__()
+        self.spare = nn.Linear(2, 2)
+
+class Sized(Maps):
+    """As many values as the image is wide."""
+    pretrained_cfg = None
+    def forward(self, x):
+        return {"embedding": super().forward(x).mean((1, 2))}
+
+class Elsewhere(nn.Module):
+    """No layer is called as one of Tiny."""
+    pretrained_cfg = {"input_size": (3, 32, 32)}
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 4, 3)
+    def forward(self, x):
+        return self.stem(x).mean((2, 3))
 
 class Silent(Tiny):
     def forward(self, x):
@@ -92,6 +128,76 @@ class Flat(nn.Module):
 class Dict(Tiny):
     def forward(self, batch):
         return super().forward(batch if isinstance(batch, torch.Tensor) else batch["image"])
+
+class Uncopied(Tiny):
+    def __deepcopy__(self, memo):
+        raise TypeError("cannot be copied")
+
+class Whole(Tiny):
+    """Integers."""
+    def forward(self, x):
+        return super().forward(x).argmax(1)
+
+class Square(Tiny):
+    """One number in all."""
+    def forward(self, x):
+        return super().forward(x).square().mean()
+
+class InPlace(Tiny):
+    def forward(self, x):
+        return self.head(self.pool(self.bn(self.conv(x)).mul_(2)).flatten(1))
+
+class Broken(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+    @staticmethod
+    def backward(ctx, gradient):
+        raise RuntimeError("no way back")
+
+class NoBackward(Tiny):
+    def forward(self, x):
+        return Broken.apply(super().forward(x))
+
+class Halves(Tiny):
+    """Sends gradients from one of its outputs."""
+    def forward(self, x):
+        scores = super().forward(x)
+        return {"a": scores, "b": scores.detach()}
+
+class Quantized(nn.Sequential):
+    pretrained_cfg = {"input_size": (3, 8, 8)}
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(192, 4), torch.ao.nn.quantized.Quantize(1.0, 0, torch.quint8))
+
+class Steep(Tiny):
+    """Its gradient is infinite."""
+    def forward(self, x):
+        return super().forward(x) + (x - x.detach()).abs().sqrt().mean()
+
+class Infinite(Tiny):
+    """Its scores become infinite once the image is changed."""
+    n = 0
+    def forward(self, x):
+        Infinite.n += 1
+        return super().forward(x) * (1.0 if Infinite.n < 2 else float("inf"))
+
+class Headless(Tiny):
+    """A row of features, which are not scores."""
+    def forward(self, x):
+        return self.pool(self.relu(self.bn(self.conv(x))))
+
+class Boxes(Maps):
+    """Finds nothing."""
+    def forward(self, x):
+        empty = super().forward(x)[0, 0, 0, :0]
+        return [{"boxes": empty.reshape(0, 4), "scores": empty, "labels": empty.long()}]
+
+class OneBox(Maps):
+    """Finds one box."""
+    def forward(self, x):
+        corner = super().forward(x)[0, 0, 0, :4]
+        return [{"boxes": corner[None] * 0 + torch.tensor([0.0, 0, 4, 4]), "scores": corner[:1].sigmoid(), "labels": torch.tensor([1])}]
 
 class Detached(Tiny):
     def forward(self, x):
@@ -177,6 +283,11 @@ class Configured(nn.Module):
 def number_of(x):
     return 3
 
+class Plain(nn.Sequential):
+    """Neither a ReLU nor batch norm."""
+    def __init__(self):
+        super().__init__(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(12, 10))
+
 class Fixed(nn.Module):
     pretrained_cfg = {"input_size": (3, 32, 32)}
     def __init__(self):
@@ -190,6 +301,9 @@ def nothing():
 
 number = 3
 made = Tiny()
+
+def shared():
+    return made
 '''
 
 MINE = """
@@ -206,6 +320,10 @@ def fails():
     raise ValueError("no data")
 def pairs():
     return [(torch.rand(4, 3, 16, 16), torch.tensor([0, 1, 2, 3]))] * 2
+def once():
+    return iter(pairs())
+class Quiet:
+    pass
 def wide():
     return [(torch.rand(4, 3, 16, 16), torch.tensor([0, 1, 2, 30]))] * 2
 def mean(output):
@@ -213,15 +331,30 @@ def mean(output):
 def not_scalar(output):
     return output
 def without_graph(output):
-    return 3.0
+    return torch.tensor(3.0)
 def with_target(output, target):
     return output.mean()
+def in_place(module, args, output):
+    output.mul_(2)
+    return output.clone().sigmoid_().exp_()
 def look(module, args, output):
     return "words"
 def three(module, args, output):
     return None
 def wrong(module, args, output):
     return 3
+"""
+
+
+WATCHED = """
+import torch
+torch.manual_seed(0)
+net = torch.nn.Linear(3, 2)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    optimizer.zero_grad()
+    torch.nn.functional.cross_entropy(net(torch.randn(4, 3)), torch.tensor([0, 1, 0, 1])).backward()
+    optimizer.step()
 """
 
 
@@ -246,6 +379,12 @@ def make_stage(folder: Path) -> None:
     shutil.copytree(SAMPLES / "shapes", folder / "shapes")
     (folder / "models.py").write_text(MODELS)
     (folder / "mine.py").write_text(MINE)
+    (folder / "watched.py").write_text(WATCHED)
+    for name, log in (("old_log", 1), ("new_log", 999)):
+        (folder / name).mkdir()
+        (folder / name / "log.jsonl").write_text(json.dumps({"begin": {"version": log}}) + "\n")
+    (folder / "bad_log").mkdir()
+    (folder / "bad_log" / "log.jsonl").write_text('{"begin": {"version": %d}}\n{"layers": 3}\n' % VERSION)
     (folder / "raises.py").write_text("1 / 0\n")
     (folder / "alien.py").write_text("number = 3\ndef function():\n    return 3\n")
     for package in ("a", "b"):
@@ -294,25 +433,47 @@ def make_stage(folder: Path) -> None:
 def _make_lists(folder: Path) -> None:
     shutil.copytree(folder / "two", folder / "again")
     (folder / "empty.txt").touch()
+    (folder / "there.csv").touch()
+    for name in ("csv", "json"):
+        os.mkfifo(folder / f"pipe.{name}")
+    (folder / "page.html").write_text("<!DOCTYPE html><html><title>404</title></html>")
+    (folder / "wrong.json").write_text('{"schema": "else"}')
+    (folder / "future.json").write_text('{"schema": "modelscope/baseline/99", "findings": []}')
+    (folder / "many_images").mkdir()
+    for number in range(70):
+        shutil.copy(folder / "dot.png", folder / "many_images" / f"{number}.png")
     (folder / "list.txt").write_text("dot.png\n")
     (folder / "folders.txt").write_text("two\n")
     (folder / "wrong.txt").write_text("dott.png\n")
     (folder / "elsewhere.txt").write_text("zzzzzzzzzz/q.jpg\n")
-    (folder / "ten.txt").write_text("".join(f"label {number}\n" for number in range(10)))
+    (folder / "ten.txt").write_text("".join(f"{number}\n" for number in ("two", "cat", "dog", "a", "b", "c", "d", "e", "f", "f")))
     (folder / "truth.csv").write_text("a.png,1\nb.png,2\n")
     (folder / "text.tar").write_text("once upon a time\n" * 99)
     (folder / "named.tar.gz").write_text("once upon a time\n" * 99)
     with tarfile.open(folder / "packed.tar.gz", "w:gz") as shard:
         shard.add(folder / "dot.png", "dot.png")
     Image.new("L", (9000, 1)).save(folder / "line.png")
-    Image.new("L", (16, 16)).save(folder / "mask.png")
+    for name, size, value in (("mask", 16, 0), ("large", 32, 0), ("high", 16, 9), ("void", 16, 255), ("marked", 16, 200)):
+        Image.new("L", (size, size), value).save(folder / f"{name}.png")
+    (folder / "masks_two.csv").write_text("dot.png,mask.png,high.png\n")
+    (folder / "unclear.csv").write_text("dot.png,f\n")
+    (folder / "several.csv").write_text("dot.png,a,b\n")
+    (folder / "several2.csv").write_text("dot.png,8\n")
+    (folder / "truth2.csv").write_text("dot.png,8\n")
+    (folder / "masks_tall.csv").write_text("tall.png,tall_mask.png\n")
+    Image.new("L", (16, 24)).save(folder / "tall_mask.png")
+    (folder / "cats.txt").write_text("cat\ndog\n")
     (folder / "fifos").mkdir()
     os.mkfifo(folder / "fifos" / "pipe.png")
     (folder / "broken").mkdir()
+    for name in ("cat", "dog"):
+        (folder / "unreadable" / name).mkdir(parents=True)
+        for number in range(6):
+            (folder / "unreadable" / name / f"{number}.png").write_text("once upon a time\n")
     for name in ("a.png", "b.png"):
         (folder / "broken" / name).write_text("once upon a time\n")
     for name, mask in (
-        ("masks", "mask.png"),
+        ("masks", "mask.png"), ("masks_large", "large.png"), ("masks_high", "high.png"), ("masks_void", "void.png"),
         ("masks_lost", "lost.png"),
         ("masks_cut", "cut.png"),
         ("masks_colour", "dot.png"),
@@ -380,6 +541,7 @@ def _make_tensors(folder: Path) -> None:
     torch.save(torch.zeros(1, 5, 64, 64), folder / "five_channels.pt")
     torch.save(torch.zeros(1, 3, 16, 16), folder / "image.pt")
     torch.save(torch.zeros(64), folder / "rank_1.pt")
+    torch.save(torch.zeros(1, 16), folder / "numbers.pt")
     torch.save(torch.zeros(()), folder / "scalar.pt")
     torch.save([torch.zeros(2, 3, 16, 16), torch.zeros(1, 3, 16, 16)], folder / "two.pt")
     (folder / "folder.npy").mkdir()

@@ -199,5 +199,5 @@ def _copied(output: Any) -> Any:
 def took_another_way() -> CannotRunError:
     return CannotRunError(
         "the model calls different layers each time it runs, so no call can be found again",
-        "modelscope stats   runs it once",
+        "modelscope stats ...   runs it once",
     )

@@ -1,5 +1,6 @@
 """The folder in which finished blocks lie, a file each, and `run.json`, which says what they are blocks of."""
 
+import shlex
 import hashlib
 import json
 import os
@@ -116,7 +117,7 @@ class BlockFolder:
             block = replace(from_plain(Block, found["block"]), result=found["result"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             message = f"block '{path}' cannot be read: {error}"
-            raise CannotRunError(message, f"rm {path}   and --resume computes it again") from error
+            raise CannotRunError(message, f"rm {shlex.quote(str(path))}   and --resume computes it again") from error
         return block, hashlib.sha256(_TIMES.sub(b"", data)).digest()
 
     def _file(self, phase: str, number: int) -> Path:

@@ -1,6 +1,7 @@
 """From what a model returns to the one number that is differentiated."""
 
 import inspect
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -96,7 +97,7 @@ class Criterion:
         if self._request.name not in (AUTO, "logit"):
             raise UsageError(
                 f"'--target {aim.typed}' is a number already, and the loss '{self._request.name}' needs a class",
-                f"--loss logit --target '{aim.typed}'",
+                f"--loss logit --target {shlex.quote(aim.typed)}",
             )
         answer = self._reader.read(output, args)
         followed = answer.follow(aim, self._categories)
@@ -104,7 +105,7 @@ class Criterion:
         if not value.requires_grad:
             raise CannotRunError(
                 f"'--target {aim.typed}' does not depend on anything trainable",
-                "modelscope stats   needs no gradients",
+                "modelscope stats ...   needs no gradients",
             )
         tensors = tuple(tensor for _, tensor in answer.leaves if tensor.requires_grad)
         return Loss(value, followed.name, followed.words, tensors)
@@ -269,12 +270,12 @@ def _not_differentiable(output: Any, floats: list[tuple[str, Tensor]]) -> Cannot
         )
         return CannotRunError(
             f"the model returns {what}, which cannot be differentiated",
-            "modelscope stats   needs no gradients",
+            "modelscope stats ...   needs no gradients",
         )
     return CannotRunError(
         "the model's output does not depend on anything trainable: its forward runs under no_grad, "
         "detaches, or uses none of the trainable parameters",
-        "modelscope stats   needs no gradients",
+        "modelscope stats ...   needs no gradients",
     )
 
 

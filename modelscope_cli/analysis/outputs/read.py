@@ -74,7 +74,7 @@ class OutputReader:
         if not leaves:
             raise CannotRunError(
                 f"the model returns {_what(output)}: nothing that can be compared or predicted",
-                "modelscope summary MODEL   shows its output",
+                "modelscope summary ...   shows its output",
             )
         # Of the estimates of a motion each is better than the one before.
         path, main = main_leaf(leaves) if self.family != "optical_flow" else leaves[-1]

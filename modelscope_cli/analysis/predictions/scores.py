@@ -30,7 +30,7 @@ def class_scores(output: Any, n_images: int | None = None) -> Tensor:
         shape = with_article(type(output).__name__) if logits is None else "x".join(map(str, logits.shape))
         raise CannotRunError(
             f"the model's output is {shape}, not a row of scores for each image: it is not a classifier",
-            "modelscope summary MODEL   shows its output",
+            "modelscope summary ...   shows its output",
         )
     return logits.float()
 
@@ -44,7 +44,7 @@ def check_labels(labels: Sequence[str], n_classes: int, what: str) -> None:
     if len(labels) != n_classes:
         n_labels = f"{len(labels)} label" + ("s" if len(labels) != 1 else "")
         message = f"{what} has {n_labels}, the model {n_classes} classes"
-        raise CannotRunError(message, f"--labels FILE with {n_classes} labels, or leave out --labels")
+        raise CannotRunError(message, f"leave out --labels   or give {n_classes} of them")
 
 
 def probabilities(logits: Tensor, activation: str = "softmax", temperature: float = 1.0) -> Tensor:

@@ -77,7 +77,7 @@ def ablate(
     asked = model.request(named), inputs.request(images, model.seed)
     where.view.check(ablate_columns())
     if (folder.out or (output.force and output.output is None)) and not save:
-        raise UsageError("--no-save writes no folder", "leave out --no-save, or --out and --force")
+        raise UsageError("--no-save writes no folder", "leave out --no-save, or leave out --out and --force")
     record = ms.ablate(
         *asked,
         **said(layers),

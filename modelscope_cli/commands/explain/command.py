@@ -53,7 +53,7 @@ def explain(
     where.view.check(explain_columns())
     how.check()
     if (folder.out or (output.force and output.output is None and not how.save_tensors)) and not save:
-        raise UsageError("--no-save writes no folder", "leave out --no-save, or --out and --force")
+        raise UsageError("--no-save writes no folder", "leave out --no-save, or leave out --out and --force")
     record = ms.explain(
         *asked,
         **said(how),

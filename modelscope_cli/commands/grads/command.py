@@ -73,7 +73,7 @@ def grads(
     asked = model.request(named), inputs.request(images, model.seed)
     where.view.check(grads_columns(report.table))
     if (report.out or (output.force and output.output is None)) and not report.save:
-        raise UsageError("--no-save writes no folder", "leave out --no-save, or --out and --force")
+        raise UsageError("--no-save writes no folder", "leave out --no-save, or leave out --out and --force")
     if report.table == own.Table.batch_norm:
         check_drift(mode == opt.Mode.train or (mode == opt.Mode.auto and has_own_loss(asked[0], loss.loss)))
     record = ms.grads(
