@@ -118,8 +118,8 @@ class ForwardError(CannotRunError):
         if is_out_of_memory(error):
             reason, hint = OUT_OF_MEMORY, LESS_MEMORY
         elif reason.startswith("Expected more than 1 value per channel when training"):
-            hint = "--batch 2 of noise, else two images, or --mode eval   "
-            hint += "(batch norm in train mode needs more than one value per channel)"
+            hint = "--mode eval   or two images, or --batch 2 of noise: "
+            hint += "batch norm in train mode needs more than one value per channel"
         super().__init__(f"forward raised in {where}{given}: {type(error).__name__}: {reason}", hint)
 
 
@@ -380,6 +380,6 @@ class HookSession:
         is_one_dict = isinstance(args, tuple) and len(args) == 1 and isinstance(args[0], dict)
         if is_one_dict and isinstance(error, TypeError | KeyError | AttributeError):
             name = next(iter(inspect.signature(self.model.forward).parameters))
-            way = f"the forward was given them all as one dict, '{name}'; to give it one tensor: "
-            raised.hint = f"{way}--input {name}=1,3,224,224"
+            way = f"gives it one tensor: it was given all of them as one dict, '{name}'"
+            raised.hint = f"--input {name}=1,3,224,224   {way}"
         return raised

@@ -11,7 +11,7 @@ from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.spec import HookSpec
 from modelscope_cli.hooks.tally import Tally, differs
 from modelscope_cli.hooks.torch_private import version_of
-from modelscope_cli.records.naming import dtype_name
+from modelscope_cli.records.naming import dtype_name, with_article
 
 # Called with a tensor that the function wrote to, and the version it had before.
 Moved = Callable[[Tensor, int], None]
@@ -71,7 +71,7 @@ def _words(value: Any) -> str:
     ]
     if isinstance(value, Tensor):
         return f"a tensor of {shapes[0]}"
-    return f"a {type(value).__name__}" + (f" of {', '.join(shapes)}" if shapes else "")
+    return with_article(type(value).__name__) + (f" of {', '.join(shapes)}" if shapes else "")
 
 
 def _source(function: Callable[..., Any]) -> str:

@@ -1,5 +1,6 @@
 """Batches from named inputs: images, tensors and noise under the names that the forward gives its arguments."""
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
@@ -177,7 +178,7 @@ class _Content:
             UsageError: there is no tensor, or they cannot be cut so (exit 2).
         """
         if not tensors_in(outline):
-            raise UsageError("no tensor is among the named inputs", "--input NAME=1,3,224,224")
+            raise UsageError("no tensor is among the named inputs", "give {'name of the argument': tensor}")
         n_images = self.count(outline)
         if batch is None or batch >= n_images:
             return [slice(None)]
@@ -231,7 +232,7 @@ def _read_specs(name: str, specs: list[str]) -> Any:
     is_tensor = [Path(spec).suffix.lower() in TENSOR_SUFFIXES for spec in specs]
     if len(specs) > 1 and (shapes or any(is_tensor)):
         message = f"'{name}' is given {len(specs)} times, and only images are put into one batch"
-        raise UsageError(message, f"--input {name}={specs[0]}")
+        raise UsageError(message, f"--input {shlex.quote(f'{name}={specs[0]}')}")
     if shapes:
         return shapes[0]
     if not any(is_tensor):

@@ -1,5 +1,6 @@
 """One line about an exception out of the user's own code: what, and where in their files."""
 
+import shlex
 import sys
 import sysconfig
 import traceback
@@ -17,7 +18,7 @@ def user_code_failed(doing: str, error: BaseException) -> CannotRunError:
     what = f"{type(error).__name__}: {message}" if message else type(error).__name__
     where = _innermost_line(error)
     at = f" at {where[0]}:{where[1]}" if where else ""
-    hint = f"python {where[0]}" if where else "--debug shows the traceback"
+    hint = f"python {shlex.quote(where[0])}" if where else "--debug   shows the traceback"
     return CannotRunError(f"{doing} raised {what}{at}", hint)
 
 

@@ -92,6 +92,10 @@ def _run(argv: list[str]) -> int:
 def _failed(error: ModelscopeError) -> int:
     if _console.settings.is_debug:
         _console.show_traceback(error)
+    if error.hint and "..." in error.hint:
+        from modelscope_cli.shell.again import filled_in
+
+        error.hint = filled_in(error.hint, _console.settings.argv, error.message)
     _console.fail(error)
     return error.exit_code
 
@@ -104,7 +108,7 @@ def _unread() -> int:
 def _unusable(error: OSError) -> CannotRunError:
     """Explain what the system refused: a file where there is a name, else a stream."""
     if error.filename is None:
-        return CannotRunError(f"cannot write: {error.strerror}", "modelscope ... --output FILE-ELSEWHERE")
+        return CannotRunError(f"cannot write: {error.strerror}", "--output FILE")
     shown = _shortened(
         os.fsdecode(error.filename) if isinstance(error.filename, bytes) else str(error.filename)
     )
@@ -131,7 +135,7 @@ def _crashed(error: Exception) -> int:
     if _console.settings.is_debug:
         _console.show_traceback(error)
     what = " ".join(f"{type(error).__name__}: {error}".split())
-    again = " ".join(argument for argument in _console.settings.argv if argument != "--debug")
+    again = shlex.join(argument for argument in _console.settings.argv if argument != "--debug")
     hint = f"modelscope {again} --debug   shows where; please report it"
     _console.fail(ModelscopeError(f"this is a bug in modelscope: {what[:300]}", hint))
     return BUG

@@ -261,7 +261,7 @@ def _received() -> Iterator[None]:
     except (OSError, ValueError) as error:
         abandon_stdout()
         reason = getattr(error, "strerror", None) or str(error)
-        raise CannotRunError(f"cannot write: {reason}", "modelscope ... --output FILE-ELSEWHERE") from error
+        raise CannotRunError(f"cannot write: {reason}", "--output FILE") from error
 
 
 @contextlib.contextmanager

@@ -114,7 +114,7 @@ def take_model(
         if named is not None and named.startswith(f"{model}:"):  # the file alone, and what of it is meant
             return named, words
         if named not in (None, model):
-            hint = f"modelscope {command} {shlex.join([model, *words[:1]])}"
+            hint = f"leave out --model {shlex.quote(str(named))}"
             raise UsageError(f"'{model}' and '--model {named}' are two models", hint)
         return model, words
     if words:

@@ -219,7 +219,9 @@ class OutputOptions:
         """
         is_about_folder = self.force and not (self.output or self.html or others)
         if not is_saved and (out or is_about_folder):
-            raise UsageError("--no-save writes no folder", "leave out --no-save, or --out and --force")
+            raise UsageError(
+                "--no-save writes no folder", "leave out --no-save, or leave out --out and --force"
+            )
 
     def _view(self) -> "View":
         from modelscope_cli.report.view import View

@@ -1,12 +1,13 @@
 """Write a result in the format that was asked for, to stdout or to a file."""
 
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from modelscope_cli.errors import UsageError, nearest
+from modelscope_cli.errors import UsageError, choice, nearest
 from modelscope_cli.records.run import invocation
 from modelscope_cli.shell import console as _console
 
@@ -69,7 +70,7 @@ def destination(
     if format not in formats:
         near = nearest(format, formats)
         raise UsageError(
-            f"unknown format '{format}'" + (f": {near}" if near else ""), f"--format {'|'.join(formats)}"
+            f"unknown format '{format}'" + (f": {near}" if near else ""), choice(format, formats)
         )
     if is_json:
         if format not in ("auto", "json"):
@@ -83,7 +84,8 @@ def destination(
         format = _BY_SUFFIX.get(file.suffix.lower(), "")
         if format not in formats:
             is_page = file.suffix.lower() in (".html", ".htm")
-            hint = f"--html {file}" if is_page else f"--output {file} --format {'|'.join(formats[1:])}"
+            every = f"--format {formats[1]}   one of {', '.join(formats[1:])}"
+            hint = f"leave out --output {shlex.quote(str(file))}   --html writes a page" if is_page else every
             raise UsageError(f"'--output {file}' does not say which format", hint)
     check_target(file)
     return Destination(format, file, view, page)
@@ -100,7 +102,9 @@ def check_page(file: Path) -> None:
     from modelscope_cli.report.reading import is_page
 
     if file.suffix.lower() not in (".html", ".htm"):
-        raise UsageError(f"'--html {file}' does not end in .html", f"--html {file.with_suffix('.html')}")
+        raise UsageError(
+            f"'--html {file}' does not end in .html", f"--html {shlex.quote(str(file.with_suffix('.html')))}"
+        )
     check_file(file, invocation().is_forced or is_page(file))
 
 

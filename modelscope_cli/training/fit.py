@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.predictions.scores import class_scores
-from modelscope_cli.errors import OUT_OF_MEMORY, CannotRunError, is_out_of_memory
+from modelscope_cli.errors import LESS_MEMORY, OUT_OF_MEMORY, CannotRunError, is_out_of_memory
 from modelscope_cli.hooks.session import ForwardError, HookSession
 from modelscope_cli.models.seeding import seeded
 from modelscope_cli.records.naming import NEAR_ZERO
@@ -151,14 +151,16 @@ def classification_loss(label_smoothing: float, n_classes: int | None) -> Callab
         scores = class_scores(output, len(targets))
         if n_classes is not None and scores.shape[1] < n_classes:
             message = f"the model outputs {scores.shape[1]} scores, the data have {n_classes} classes"
-            raise CannotRunError(message, f"a model that takes num_classes={n_classes}")
+            raise CannotRunError(message, f"give a model that takes num_classes={n_classes}")
         try:
             return F.cross_entropy(scores, targets, label_smoothing=label_smoothing)
         except (IndexError, RuntimeError, ValueError) as error:
             if is_out_of_memory(error):
                 raise
             message = f"the {scores.shape[1]} scores of the model do not fit the targets: {error}"
-            raise CannotRunError(message, "targets are class indices, below the number of scores") from error
+            raise CannotRunError(
+                message, "give targets that are class indices, below the number of scores"
+            ) from error
 
     return loss
 
@@ -172,12 +174,12 @@ def run_forward(session: HookSession, inputs: Tensor) -> Any:
     try:
         return session.run((inputs,))
     except ForwardError as error:
-        hint = "--size 224, the size most models are made for"
+        hint = "--size 224   the size most models are made for"
         if "more than 1 value per channel" in error.message:
             why = "batch norm in train mode needs more than one value per channel"
-            hint = f"--batch 2, or --norm-layer group   ({why})"
+            hint = f"--batch 2, or --norm-layer group   {why}"
         elif OUT_OF_MEMORY in error.message:
-            hint = "a smaller --batch or --size, or --device cpu"
+            hint = LESS_MEMORY
         raise CannotRunError(error.message, hint) from error
 
 

@@ -9,6 +9,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from modelscope_cli.errors import UsageError
+from modelscope_cli.records.naming import with_article
 from modelscope_cli.records.run import Invocation
 from modelscope_cli.records.watch import TrainingFinding, WatchRecord
 from modelscope_cli.report.folder import OutputFolder, make_folder
@@ -47,7 +48,7 @@ class WatchedLoop:
         for model in self._models:
             if next(model.parameters(), None) is None:
                 raise UsageError(
-                    f"a {type(model).__name__} has no parameters to train", "give the whole model"
+                    f"{with_article(type(model).__name__)} has no parameters to train", "give the whole model"
                 )
         self._request = request
         self._memory = RankLog()
@@ -118,6 +119,6 @@ def _several(given: Any, kind: type[Any], word: str) -> list[Any]:
     for one in found if found or kind is Optimizer else [None]:
         if not isinstance(one, kind):
             raise UsageError(
-                f"a {type(one).__name__} is not a {word}", f"give a {word}, or a list of several"
+                f"{with_article(type(one).__name__)} is not a {word}", f"give a {word}, or a list of several"
             )
     return found

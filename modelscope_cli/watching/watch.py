@@ -1,5 +1,6 @@
 """`watch`: look inside a training while it runs, a script's or the caller's own loop, without disturbing it."""
 
+import shlex
 from collections.abc import Sequence
 from os import PathLike, fspath
 from pathlib import Path
@@ -108,14 +109,15 @@ def watch(
     if report is not None:
         if what is not None:
             raise UsageError(
-                f"--report '{report}' runs no script, so '{what}' is one argument too many", "leave it out"
+                f"--report '{report}' runs no script, so '{what}' is one argument too many",
+                f"leave out {what}",
             )
         from modelscope_cli.watching.conclude import conclude
         from modelscope_cli.watching.read_record import read_record
 
         return conclude(read_record(Path(report)), folder, request.progress)
     if what is None:
-        raise UsageError("no script to watch", "modelscope watch demo/train.py   after: modelscope demo")
+        raise UsageError("no script to watch", "modelscope demo   and then: modelscope watch demo/train.py")
     if not isinstance(what, str | PathLike):
         if arguments or module:
             raise UsageError("'arguments' and 'module' are for a script", "leave them out")
@@ -141,4 +143,4 @@ def _check(request: WatchRequest) -> None:
     for pattern in request.patterns:
         if parse_pattern(pattern).is_positional:
             message = f"layer pattern '{pattern}' names calls; every call of a layer is watched"
-            raise UsageError(message, f"--layer '{parse_pattern(pattern).body}'")
+            raise UsageError(message, f"try {shlex.quote(parse_pattern(pattern).body)}")

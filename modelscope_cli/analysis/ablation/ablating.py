@@ -131,7 +131,7 @@ class _Ablating:
         candidates = self._finder.found
         if not candidates:
             message = "no selected layer has an output that can be taken out"
-            raise UsageError(message, "modelscope stats   lists the layers' outputs")
+            raise UsageError(message, "modelscope summary ...   lists the layers")
         self._calls = [candidate.call for candidate in candidates]
         followed = self._trial.follow(self._request.target, self._categories)  # or it means nothing
         self._target_words, self._score_name = followed.words, followed.name
@@ -171,7 +171,7 @@ class _Ablating:
         self._finder.is_looking = False
         if not answer.is_finite():
             message = "the model's logits are NaN or infinite, so there is nothing to compare with"
-            raise CannotRunError(message, "modelscope stats   shows where they begin")
+            raise CannotRunError(message, "modelscope stats ...   shows where they begin")
         return answer
 
     def _read(self, output: Any, batch: Batch) -> Answer:

@@ -217,5 +217,5 @@ def _versions(leaves: list[Any]) -> list[int] | None:
 def took_another_way() -> CannotRunError:
     return CannotRunError(
         "the model calls different layers each time it runs, so no call can be found again",
-        "modelscope stats   runs it once",
+        "modelscope stats ...   runs it once",
     )

@@ -105,7 +105,7 @@ def featuremaps(
     if top_images:
         refuse_together(of_one_image)
     else:
-        given.request.check_one("featuremaps")
+        given.request.check_one()
     results = Results(out, force)
     if save_tensors is not None:
         check_file(Path(save_tensors), force)
@@ -161,7 +161,7 @@ def _only_image(subject: Subject, is_overlay: bool) -> "Tensor | None":
     """
     if subject.inputs.n_images > 1 and not subject.given.is_noise:
         message = f"one image at a time; {subject.given.name} has {subject.inputs.n_images}"
-        raise UsageError(message, "give one file, or --top-images 9 to rank the images of all of them")
+        raise UsageError(message, "--top-images 9   ranks the images of all of them; else give one file")
     image = next(iter(subject.first.pictures), None)
     if is_overlay and image is None:
         raise UsageError("--overlay needs an image to lay the maps over", "leave out --overlay")

@@ -157,7 +157,7 @@ def _nothing_to_show(subject: Subject, selection: Selection) -> CannotRunError:
         message = f"the forward of '{name}' does not call {some(missing)}"
     else:
         message = f"no layer of '{name}' outputs a tensor"
-    return CannotRunError(message, f"modelscope summary {name}   shows what runs")
+    return CannotRunError(message, "modelscope summary ...   shows what runs")
 
 
 def _attention(subject: Subject, selection: Selection, is_training: bool) -> tuple[AttentionStats, ...]:
@@ -180,5 +180,5 @@ def _attention(subject: Subject, selection: Selection, is_training: bool) -> tup
         interventions=subject.bound.interventions,
     )
     if not rows:
-        raise CannotRunError(NO_ATTENTION, f"modelscope summary {loaded.info.name}")
+        raise CannotRunError(NO_ATTENTION, "modelscope summary ...")
     return rows

@@ -1,6 +1,7 @@
 """`diff` with an input: two models run side by side, one output of each in memory at a time."""
 
 import dataclasses
+import shlex
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Set
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -116,7 +117,10 @@ def diff_activations(
                 row.settle()
     if not rows:
         asked = f"--layer '{layers[0]}'" if layers else "what --exclude leaves"
-        raise CannotRunError(f"no layer of {asked} is called in the forward pass", "leave out --layer")
+        raise CannotRunError(
+            f"no layer of {asked} is called in the forward pass",
+            f"leave out --{'layer' if layers else 'exclude'}",
+        )
     return tuple(row.finish(tolerance) for row in rows.values()), _kept(pairing)
 
 
@@ -198,7 +202,7 @@ def _check_common(a: Side, b: Side) -> None:
     if not ours & theirs:
         one, other = (side.loaded.info.name for side in (a, b))
         message = f"'{one}' and '{other}' have no layer in common, by name: there is nothing to compare"
-        raise CannotRunError(message, f"modelscope summary {other}")
+        raise CannotRunError(message, f"modelscope summary {shlex.quote(other)}")
 
 
 def _kept(pairing: Pairing) -> tuple[Notice, ...]:

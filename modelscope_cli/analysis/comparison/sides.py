@@ -52,7 +52,7 @@ def sources_handed_over(
             as_request(side, {})  # which says what a model may be
     is_named = isinstance(b, str) and not holds_weights(b)
     if not is_run and not is_named:
-        refuse_given({"--b-seed": own.seed}, "needs a run, and there is no input to run on", "inputs=")
+        refuse_given({"--b-seed": own.seed}, "needs a run, and there is no input to run on", "give inputs")
     if _is_handed(a) and (b is None or b is a):
         return _same_module(_described(a), own, settings)
     beside = _described(a if _is_handed(a) else b)
@@ -159,7 +159,7 @@ def load_both(a: Source, b: Source, progress: Progress) -> tuple[LoadedModel, Lo
             )
             raise CannotRunError(message, "give copy.deepcopy(...) of one of them")
         message = f"'{ours.info.name}' returns the same module each time, so A and B share their weights"
-        raise CannotRunError(message, "name a class or a factory, which makes a new one")
+        raise CannotRunError(message, "give a class or a factory, which makes a new one")
     return ours, theirs
 
 

@@ -280,11 +280,11 @@ def no_gradient(where: str, is_token_alone: bool = False) -> UnfitError:
             f"the gradient of the score is exactly zero at every patch token of '{where}': after it the score "
             "reads only the class token"
         )
-        return UnfitError(message, "leave out --layer, or name a layer before the last attention")
+        return UnfitError(message, "leave out --layer   or name a layer before the last attention")
     message = (
         f"the gradient of the score is exactly zero everywhere at '{where}': nothing can be explained there"
     )
-    return UnfitError(message, "modelscope grads IMAGE   shows where it ends, for example at weights of zero")
+    return UnfitError(message, "modelscope grads ...   shows where it ends, for example at weights of zero")
 
 
 def _why(seen: Pass, value: int, layout: Layout, is_blind: list[str]) -> str:

@@ -32,7 +32,7 @@ def backward_pass() -> Iterator[None]:
         raise
     except Exception as error:
         reason = in_one_line(error, 300) or "no message"
-        hint = "modelscope stats   needs no gradients"
+        hint = "modelscope stats ...   needs no gradients"
         if is_out_of_memory(error):
             reason, hint = OUT_OF_MEMORY, LESS_MEMORY
         elif "modified by an inplace operation" in reason:

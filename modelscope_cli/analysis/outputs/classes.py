@@ -61,7 +61,7 @@ class ClassScores(_Logits):
 
     def follow(self, aim: Aim, categories: Sequence[str] | None) -> Followed:
         if aim.kind not in (PREDICTED, "class"):
-            raise means_nothing(aim, self.words, "--target predicted, a class index, or a label")
+            raise means_nothing(aim, self.words, "--target predicted   or a class index, or a label")
         targets = self.logits.detach().argmax(1)
         if aim.kind == "class":
             targets = torch.full_like(targets, class_index(aim.name, self.logits.shape[1], categories))
@@ -117,7 +117,7 @@ class PixelScores(_Logits):
         if aim.kind == PREDICTED:
             return _follow_pixels("each pixel's own class", predicted, torch.ones_like(predicted))
         if aim.kind not in ("class", "mask"):
-            raise means_nothing(aim, self.words, "--target mask:CLASS, a class index, or a label")
+            raise means_nothing(aim, self.words, "--target mask:CLASS   or a class index, or a label")
         index = class_index(aim.name, self.logits.shape[1], categories)
         targets, name = torch.full_like(predicted, index), name_class(index, categories)
         if aim.kind == "class":

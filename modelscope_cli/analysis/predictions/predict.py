@@ -196,7 +196,7 @@ def _as_predictions(answer: Answer, activation: str) -> Answer:
         f"the model outputs {answer.words}, not scores of classes or boxes: there is nothing to predict",
         "--scores sigmoid   reads it as one class that is on or off"
         if main.is_one_value
-        else "modelscope summary MODEL   shows its output",
+        else "modelscope summary ...   shows its output",
     )
 
 

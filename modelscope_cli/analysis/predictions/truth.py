@@ -307,4 +307,4 @@ def _scores(logits: Tensor, scoring: Scoring, images: Sequence[str]) -> Tensor:
 
 def _not_a_number(image: str) -> CannotRunError:
     message = f"the model's scores of '{image}' are NaN, so they are neither right nor wrong"
-    return CannotRunError(message, "modelscope stats   shows where they begin")
+    return CannotRunError(message, "modelscope stats ...   shows where they begin")

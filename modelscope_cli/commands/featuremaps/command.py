@@ -57,7 +57,7 @@ def featuremaps(
     where.view.check(featuremaps_columns(True, look.top_images > 0))
     make_palette(look.cmap)
     if not look.top_images:
-        asked[1].check_one("featuremaps")
+        asked[1].check_one()
     record = ms.featuremaps(
         *asked,
         **said(layers, channels, look),

@@ -96,7 +96,7 @@ def truth_sheet(run: Run, report: TruthReport, facts: Facts, table: str | None =
     tables = tables_of(report)
     if table not in tables:
         message = f"'--table {table}' is not a table of a truth of {report.kind}"
-        raise UsageError(message, f"--table {'|'.join(tables)}")
+        raise UsageError(message, f"--table {next(iter(tables))}   one of {', '.join(tables)}")
     rows = tables[table]
     return Sheet(
         title=headline(run, report.images),

@@ -76,7 +76,7 @@ def watch(
 
     if strict and fail_on is None:
         message = "--strict says what else --fail-on fails on, but --fail-on is missing"
-        raise UsageError(message, f"modelscope watch --fail-on error --strict {script or 'train.py'}")
+        raise UsageError(message, "--fail-on error")
     where = output.begin()
     check_columns(where.view)
     ranks = find_ranks()

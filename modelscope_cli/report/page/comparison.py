@@ -42,7 +42,7 @@ def compare_page(a: Shown, b: Shown, files: tuple[Path, Path]) -> str:
     """
     if a.command != b.command:
         message = f"A is a result of {a.command} and B of {b.command}, which have no rows in common"
-        raise UsageError(message, "two results of the same command")
+        raise UsageError(message, "give two results of the same command")
     sections = [
         Section("verdict", "Verdict", _side_by_side(_verdict, a, b, files)),
         *_curves(a, b),

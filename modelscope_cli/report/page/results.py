@@ -99,6 +99,6 @@ def save_page(page: str, file: Path, *, large: bool = False) -> str | None:
     if size > REFUSED and not large:
         most = numbers.memory(REFUSED)
         message = f"the page would take {numbers.memory(size)}, and browsers open few that are above {most}"
-        raise UsageError(message, "--large, or fewer layers by --layer")
+        raise UsageError(message, "--large   or fewer layers by --layer")
     write_text(file, page)
     return f"{file} takes {numbers.memory(size)} and opens slowly" if size > NOTED else None
