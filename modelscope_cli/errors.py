@@ -1,6 +1,8 @@
 """The errors a person sees: what is wrong, what to run next, and the exit code that goes with it."""
 
 import difflib
+import re
+import shlex
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,9 +12,24 @@ from modelscope_cli.plain_text import plain
 class ModelscopeError(Exception):
     """Something the user can act on; printed as `error: message`, a blank line, `hint: hint`.
 
+    A hint works when it is pasted, which `tests/hints/` tries with each. It is one of these, or several with
+    ` or ` between them:
+
+    - a command: `modelscope rules`, `ls photos`. For `...` after `modelscope` or its command the shell puts what
+      was typed: `modelscope stats ...` is the same line for `stats`, without the options that `stats` lacks;
+    - options, added to the line that failed: `--batch 1 --size 32`. Each replaces the same option, and what says
+      the same by position: `--model` the model, `--input` and `--input-shape` the images;
+    - `leave out --mean 0.5`, an option or arguments of that line;
+    - `did you mean a, b`, `try a, b`, `'a'`: the first stands for the word that the error quotes;
+    - for what is only reached from Python, a keyword, an expression or a sentence about what to give;
+    - a sentence, where nothing can be run that would help.
+
+    After three spaces stands an explanation. A word in CAPITALS and a path/to/file.py:name are what only the person
+    knows.
+
     Attributes:
         message: one line that quotes what was typed, whatever that holds; no full stop.
-        hint: a command that can be run, or None where there is none.
+        hint: what to run next, or None where there is nothing.
         exit_code: 2 usage, 4 cannot run (see the exit codes in the README).
         record: what was found until then, where that is something; else None.
     """
@@ -26,12 +43,35 @@ class ModelscopeError(Exception):
         super().__init__(self.message)
 
     def speak_python(self) -> None:
-        """Show the hint below a traceback, and say of one that is about the command line that it is."""
+        """Show the hint below a traceback: options as keywords; of a command, say that it is one."""
         if self.hint is None or getattr(self, "__notes__", None):
             return
-        if self.hint.startswith(("-", "modelscope ", "leave out --")):
+        if self.hint.startswith("modelscope "):
             self.hint = f"on the command line: {self.hint}"
+        elif not self.hint.startswith(("python ", "pip ")):
+            pasted, gap, explained = self.hint.partition("   ")
+            self.hint = _OPTIONS.sub(_as_keywords, pasted) + gap + explained
         self.add_note(f"hint: {self.hint}")
+
+
+# Several options with their values.
+_OPTION = r"--[a-z][a-z-]*(?: (?!or |and |-)(?:'[^']*'|[^\s,']+))?"
+_OPTIONS = re.compile(rf"(?<!\S){_OPTION}(?: {_OPTION})*")
+
+
+def _as_keywords(found: re.Match[str]) -> str:
+    """Return options as what is given in Python: `--batch 1 --out DIR` as `batch=1, out='DIR'`."""
+    is_left_out = found.string[: found.start()].rpartition(" or ")[2].startswith("leave out ")
+    said = []
+    for name, value in re.findall(r"--(\S+)(?: ('[^']*'|[^\s-]\S*))?", found[0]):
+        keyword = name.removeprefix("no-").replace("-", "_")
+        text = value.strip("'")
+        if all(re.fullmatch(r"-?[\d.]+(e-?\d+)?", number) for number in text.split(",")):
+            text = f"({text.replace(',', ', ')})" if "," in text else text
+        else:
+            text = repr(text) if value else str(not name.startswith("no-"))
+        said.append(keyword if is_left_out else f"{keyword}={text}")
+    return ", ".join(said)
 
 
 class UsageError(ModelscopeError):
@@ -45,13 +85,25 @@ class CannotRunError(ModelscopeError):
 
 
 OUT_OF_MEMORY = "out of memory"
-LESS_MEMORY = "--batch 1, a smaller --size, or --device cpu"
+LESS_MEMORY = "--batch 1 or --device cpu   or a smaller --size"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Tell whether the memory of the machine or of its accelerator did not suffice; torch need not be imported."""
     is_torch = any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
     return isinstance(error, MemoryError) or is_torch or "can't allocate memory" in str(error)
+
+
+def choice(typed: str, choices: Iterable[str]) -> str:
+    """Return a hint for a word that is none of a few: those most like it, or all."""
+    every = list(choices)
+    near = nearest(typed, every)
+    return f"{near}   one of {', '.join(every)}" if near else f"try {', '.join(every)}"
+
+
+def quoted(names: Iterable[str]) -> str:
+    """Return names as a shell takes them, separated by commas."""
+    return ", ".join(map(shlex.quote, names))
 
 
 def nearest(word: str, known: Iterable[str], n: int = 3) -> str:

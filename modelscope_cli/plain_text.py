@@ -30,6 +30,11 @@ def plain(text: str) -> str:
     return _COMMAND.sub(r"\1\\", _UNSEEN.sub(_escape, text))
 
 
+def in_one_line(error: object, most: int) -> str:
+    """Return what an error of others says without its line ends, cut off after `most` characters."""
+    return " ".join(str(error).split())[:most]
+
+
 def plain_lines(text: str) -> str:
     """Return text of several lines made harmless as by `plain`, its line ends kept."""
     return _COMMAND.sub(r"\1\\", _UNSEEN_BUT_LINES.sub(_escape, text))

@@ -3,7 +3,9 @@
 import gc
 import os
 import signal
+import sys
 from collections.abc import Callable
+from functools import cache
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,7 @@ import hypothesis
 import pytest
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from torch import nn
 
 hypothesis.settings.register_profile("any machine", deadline=None)  # no test depends on how fast it is
@@ -22,6 +25,10 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 
 os.environ.setdefault("MSCOPE_CACHE", "0")  # what a test finds is what it made
+
+# Each of many processes would compile all of the package again, and every run all of the tests.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,6 +44,7 @@ def pytest_configure() -> None:
 def pytest_collection_finish() -> None:
     """Leave what is imported by now to itself: `watch` looks through all objects there are, and so does `gc`."""
     gc.freeze()
+    sys.dont_write_bytecode = True  # what tests run here leaves nothing beside it
 
 
 def pytest_sessionfinish() -> None:
@@ -104,10 +112,18 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
     For tests that look at something else. `cli/test_hostile_text.py` and the README's commands draw what all write.
     """
+    from matplotlib.figure import Figure
+
+    save, empty = Figure.savefig, _empty_figure()
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *where, **how: save(empty, *where, **how))
+    monkeypatch.setattr("modelscope_cli.report.canvas._use_plain_words", lambda figure: None)
+
+
+@cache
+def _empty_figure() -> "Figure":
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    save, empty = Figure.savefig, Figure(figsize=(0.1, 0.1))
+    empty = Figure(figsize=(0.1, 0.1))
     FigureCanvasAgg(empty)
-    monkeypatch.setattr(Figure, "savefig", lambda figure, *where, **how: save(empty, *where, **how))
-    monkeypatch.setattr("modelscope_cli.report.canvas._use_plain_words", lambda figure: None)
+    return empty

@@ -6,6 +6,7 @@ lines and differ in sizes and repetitions only. `tests/models/test_zoo.py` holds
 
 from typing import Any
 
+import pytest
 from torch import nn
 
 # The least of a kind, then the others.
@@ -69,6 +70,18 @@ KINDS: dict[str, tuple[str, ...]] = {
     "vgg11_bn": ("vgg13_bn", "vgg16_bn", "vgg19_bn"),
     "vit_b_32": ("vit_b_16", "vit_l_16", "vit_l_32", "vit_h_14"),
 }
+
+# One of each family, then one of each task.
+QUICK = {
+    *("alexnet", "vgg11", "resnet18", "densenet121", "mobilenet_v2", "mobilenet_v3_small"),
+    *("efficientnet_b0", "googlenet", "inception_v3"),
+    *("shufflenet_v2_x0_5", "squeezenet1_1", "mnasnet0_5", "regnet_y_400mf", "convnext_tiny", "vit_b_32"),
+    *("swin_t", "swin_v2_t", "maxvit_t"),
+    *("lraspp_mobilenet_v3_large", "raft_small", "r3d_18", "ssdlite320_mobilenet_v3_large"),
+    *("fasterrcnn_mobilenet_v3_large_320_fpn", "quantized_mobilenet_v2"),
+}
+# For a test of every kind: the others are slow only because they are many.
+SWEEP = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in KINDS]
 
 
 def kind_of(model: nn.Module) -> frozenset[Any]:

@@ -51,6 +51,10 @@ class _Documents:
     def __init__(self, folder: Path) -> None:
         self._folder, self._known = folder, {}
 
+    def folder_of(self, name: str) -> Path:
+        """Return the folder that the command left behind."""
+        return self._folder / self[name]["out_dir"]
+
     def __getitem__(self, name: str) -> dict:
         if name == "verify":
             self["stats_blocks"]

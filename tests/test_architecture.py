@@ -44,7 +44,7 @@ MAY_IMPORT = {
     "commands": {*PLAIN, "report", "models", "inputs", "hooks", "rules", "checkpoints", "shell"},
 }
 # What a command needs to know of a request before anything heavy is imported.
-LIGHT = re.compile(r"modelscope_cli\.(analysis\.\w+\.request|training\.(request|suggest)|watching\.ranks)\b")
+LIGHT = re.compile(r"modelscope_cli\.(analysis\.\w+\.request|training\.request|watching\.ranks)\b")
 STANDARD_LIBRARY_ONLY = (
     *("records", "checkpoints", "rules", "hooks/patterns.py", "hooks/spec.py"),
     *("errors.py", "interrupts.py", "paths.py", "plain_text.py", "ranks.py"),
@@ -167,6 +167,24 @@ def test_files_stay_small():
     assert not {name: size for name, size in sizes.items() if size > most[name]}
 
 
+def lone_strings(path: Path) -> list[int]:
+    """Return the lines of strings that are statements of a function, and not its docstring."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    docstrings = {node.body[0] for node in functions}
+    statements = {each for node in functions for each in ast.walk(node) if isinstance(each, ast.Expr)}
+    return sorted(
+        node.lineno
+        for node in statements - docstrings
+        if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    )
+
+
+def test_no_sentence_loses_its_end():
+    broken = [f"{named(path)}:{line}" for path in FILES for line in lone_strings(path)]
+    assert not broken, broken
+
+
 def test_no_command_reads_its_options_as_text():
     broken = [named(path) for path in FILES if "locals()" in path.read_text(encoding="utf-8")]
     assert not broken, broken
@@ -286,3 +304,5 @@ def test_a_rule_that_is_broken_is_seen(tmp_path):
     assert packages(imports_of(path, is_top_only=True)) == {"typing"}
     with pytest.raises(ValueError, match="is not in the subpath"):
         named(path)
+    path.write_text('def f():\n    """Say it."""\n    words = (\n        "the end"\n    )\n    "is lost"\n')
+    assert lone_strings(path) == [6]

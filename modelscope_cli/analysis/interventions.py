@@ -42,9 +42,7 @@ def read_hooks(
     for text in typed or ():
         spec, function = (parse_hook(text), None) if isinstance(text, str) else _given(text)
         if spec.is_backward and not has_backward:
-            raise UsageError(
-                f"--hook '{text}': {command} runs no backward pass", f"modelscope grads --hook '{text}'"
-            )
+            raise UsageError(f"--hook '{text}': {command} runs no backward pass", "modelscope grads ...")
         if spec.action == "save":
             _check_file(spec, files)
         hooks.append((spec, _import(spec) if spec.action == "call" and function is None else function))
@@ -55,7 +53,10 @@ def _given(hook: GivenHook) -> ReadHook:
     from modelscope_cli.hooks.spec import function_hook
 
     if len(hook) != 3 or not callable(hook[2]):
-        raise UsageError(f"a hook is a text or (kind, pattern, function), not {hook!r}", "zero@conv1")
+        raise UsageError(
+            f"a hook is a text or (kind, pattern, function), not {hook!r}",
+            "give ('forward', 'conv1', function)",
+        )
     kind, pattern, function = hook
     name = getattr(function, "__qualname__", type(function).__name__)
     spec = function_hook(kind, pattern, name)

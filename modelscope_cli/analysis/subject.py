@@ -12,6 +12,7 @@ from torch.nn.parameter import UninitializedBuffer, is_lazy
 
 from modelscope_cli.analysis.interventions import bind, conclude, read_hooks
 from modelscope_cli.errors import UsageError
+from modelscope_cli.hooks.binding import BoundHooks
 from modelscope_cli.hooks.layers import not_looked_into
 from modelscope_cli.hooks.selection import Selection, select, uncalled
 from modelscope_cli.hooks.session import ForwardError
@@ -25,13 +26,21 @@ from modelscope_cli.models.seeding import seeded
 from modelscope_cli.models.uncompiled import compiled_notes, uncompiled
 from modelscope_cli.records.hooks import HookReport
 from modelscope_cli.records.keywords import DEFAULTS, Keywords, ModelKeywords
+from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.progress import SILENT, Progress, counting, tell_more
-from modelscope_cli.records.run import Arguments, ModelInfo, Notice, Run, WeightsInfo, invocation
+from modelscope_cli.records.run import (
+    Arguments,
+    InputInfo,
+    Invocation,
+    ModelInfo,
+    Notice,
+    Run,
+    WeightsInfo,
+    invocation,
+)
 
 if TYPE_CHECKING:
-    from modelscope_cli.hooks.binding import BoundHooks
     from modelscope_cli.models.request import Model
-
 
 T = TypeVar("T")
 
@@ -42,6 +51,7 @@ class Subject:
     Attributes:
         loaded: the model; a module that was handed over is where it was and as it was.
         request: what was asked for as the model; None of one that was handed over.
+        given: what was asked for as input.
         inputs: after `open`.
         first: the first batch of them.
         bound: after `bind`; no hooks before.
@@ -65,28 +75,21 @@ class Subject:
             UsageError: a name, a hook or a combination of keywords that means nothing (exit 2).
             CannotRunError: a file that is missing; device, weights, checkpoint or the user's code fail (exit 4).
         """
-        from modelscope_cli.hooks.binding import BoundHooks
-
         keywords = keywords or {}
         self.command = command
         self.progress = progress or SILENT
         self._invocation = invocation()
-        self._given = as_given(inputs, keywords)
+        self.given = as_given(inputs, keywords)
         is_theirs = isinstance(model, (LoadedModel, nn.Module))
         self.request = None if is_theirs else as_request(model, keywords)
         self.seed = seed_of(model, keywords)
-        self._is_strict = is_strict(model, keywords)
+        self._is_strict = _is_strict(model, keywords)
         self._hooks = read_hooks(as_patterns(hook), command, has_backward=has_backward)
         self.loaded = load(model, keywords, self.progress)
         self.warnings: list[Notice] = list(self.loaded.warnings)
         self.bound = BoundHooks()
         self.inputs: Inputs
         self.first: Batch
-
-    @property
-    def given(self) -> Given:
-        """What was asked for as input."""
-        return self._given
 
     def open(self, *, is_training: bool = False, batch: int | None = None, repeat: int = 1) -> None:
         """Open the inputs.
@@ -99,14 +102,14 @@ class Subject:
         Raises:
             UsageError, CannotRunError: an input that cannot be read, or is none for this model (exit 2, 4).
         """
-        request = self._given.request
-        if request.batch is None and self._given.named is None:
-            if self._given.is_noise and not request.shapes and is_training:
+        request = self.given.request
+        if request.batch is None and self.given.named is None:
+            if self.given.is_noise and not request.shapes and is_training:
                 request = replace(request, batch=2)
-            elif batch is not None and not self._given.is_noise:
+            elif batch is not None and not self.given.is_noise:
                 request = replace(request, batch=batch)
         request = replace(request, repeat=repeat, is_strict=self._is_strict)
-        self.inputs = open_for(replace(self._given, request=request), self.loaded, self.progress)
+        self.inputs = open_for(replace(self.given, request=request), self.loaded, self.progress)
         self.warnings += self.inputs.warnings
         self.first = first_of(self.inputs, self.loaded)
         self.loaded = with_shapes(self.loaded, self.first.args, self.seed, self.progress)
@@ -128,7 +131,7 @@ class Subject:
         """Return the layers that were meant and not seen; see `hooks.selection.uncalled`."""
         return uncalled(self.loaded.module, selection, seen, self.first.args)
 
-    def bind(self) -> "BoundHooks":
+    def bind(self) -> BoundHooks:
         """Put the hooks in their places; see `analysis.interventions.bind`."""
         self.bound = bind(self._hooks, self.loaded, self.first.args, self.seed, self.progress)
         return self.bound
@@ -162,7 +165,7 @@ def seed_of(model: "Model", keywords: Keywords) -> int:
     return model.seed if isinstance(model, ModelRequest) else keywords.get("seed", DEFAULTS["seed"])
 
 
-def is_strict(model: "Model", keywords: Keywords) -> bool:
+def _is_strict(model: "Model", keywords: Keywords) -> bool:
     """Tell whether it was asked for that no image may be broken."""
     return (model.strict if isinstance(model, ModelRequest) else keywords.get("strict")) is True
 
@@ -189,10 +192,10 @@ def by_image(progress: Progress, batches: Iterable[T], what: str, n_images: int)
 def header(
     command: str,
     loaded: LoadedModel,
-    given: Any,
+    given: InputInfo | None,
     seed: int,
     warnings: Iterable[Notice] = (),
-    invoked: Any = None,
+    invoked: Invocation | None = None,
 ) -> Run:
     """Return the header that every record begins with; without an invocation, it was called from Python now."""
     return Run.of(
@@ -200,7 +203,7 @@ def header(
         loaded.info,
         given,
         device=str(loaded.device),
-        dtype=str(loaded.dtype).removeprefix("torch."),
+        dtype=dtype_name(loaded.dtype),
         seed=seed,
         warnings=warnings,
         invoked=invoked,

@@ -4,7 +4,7 @@ import shlex
 from pathlib import Path
 
 from modelscope_cli.checkpoints.entries import UnsupportedError
-from modelscope_cli.errors import CannotRunError
+from modelscope_cli.errors import CannotRunError, quoted
 from modelscope_cli.paths import refuse_endless
 from modelscope_cli.plain_text import plain
 
@@ -62,7 +62,7 @@ def read_head(path: Path) -> bytes:
     """
     if path.is_dir():
         inside = sorted(file for file in path.iterdir() if file.suffix.lower() in CHECKPOINT_SUFFIXES)
-        hint = f"--checkpoint {inside[0] if inside else path / 'model.safetensors'}"
+        hint = f"did you mean {quoted(map(str, inside))}" if inside else f"ls {shlex.quote(str(path))}"
         raise CannotRunError(f"checkpoint '{path}' is a folder", hint)
     refuse_endless(path, "checkpoint ")
     try:
@@ -72,7 +72,7 @@ def read_head(path: Path) -> bytes:
         raise CannotRunError(f"no checkpoint file '{path}'", f"ls {shlex.quote(str(path.parent))}") from error
     except OSError as error:
         message = f"checkpoint '{path}' cannot be read: {error.strerror}"
-        raise CannotRunError(message, f"ls -l {path}") from error
+        raise CannotRunError(message, f"ls -l {shlex.quote(str(path))}") from error
     if not head:
         raise CannotRunError(f"checkpoint '{path}' is empty (0 bytes)", remedy(path, head))
     return head
@@ -104,7 +104,7 @@ def guess(head: bytes, *, quoted: bool = True) -> str:
 def remedy(path: Path, head: bytes) -> str:
     """Say how to get the real file."""
     if head.lstrip().startswith(_LFS):
-        return f"git lfs pull --include {path.name}"
+        return f"git lfs pull --include {shlex.quote(path.name)}"
     known = _known(head)
     if known in _UNPACK:
         return _UNPACK[known].format(file=shlex.quote(str(path)))
@@ -127,7 +127,7 @@ def _words(reason: object) -> str:
     return "a number of thousands of digits" if "set_int_max_str_digits" in text else text
 
 
-_SUPPORTED = "torch.save(model.state_dict(), 'model.pt') makes a file that is"
+_SUPPORTED = "torch.save(model.state_dict(), 'model.pt')   makes a file that is"
 
 
 def _known(head: bytes) -> str | None:

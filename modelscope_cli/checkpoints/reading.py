@@ -16,7 +16,7 @@ from modelscope_cli.checkpoints.safetensors_header import read_safetensors
 from modelscope_cli.checkpoints.several_files import METADATA, read_distributed, read_shards
 from modelscope_cli.checkpoints.torch_file import read_torch
 from modelscope_cli.checkpoints.tree import under
-from modelscope_cli.errors import CannotRunError
+from modelscope_cli.errors import CannotRunError, quoted
 
 INDEX = ".index.json"
 # What the weights of a model are called in a folder that holds other files too, the likeliest first.
@@ -72,13 +72,13 @@ def checkpoint_in(folder: Path) -> Path:
     main = [name for name in _MAIN if name in inside]
     if main or len(inside) == 1:
         return folder / (main or inside)[0]
-    typed = shlex.quote(str(folder / (inside or ["model.safetensors"])[0]))
     if inside:
         named = ", ".join(inside[:_N_NAMED]) + (
             f" and {len(inside) - _N_NAMED} more" * (len(inside) > _N_NAMED)
         )
         raise CannotRunError(
-            f"'{folder}' is a folder with several checkpoints: {named}", f"modelscope weights {typed}"
+            f"'{folder}' is a folder with several checkpoints: {named}",
+            f"did you mean {quoted(str(folder / name) for name in inside[:_N_NAMED])}",
         )
     suffixes = " ".join(CHECKPOINT_SUFFIXES)
     what = f"no '{METADATA}', no '*{INDEX}', and no {suffixes}"

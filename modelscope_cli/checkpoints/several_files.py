@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any
@@ -47,7 +48,7 @@ def read_shards(index: Path, key: str | None = None) -> Contents:
         path = index.parent / file
         if not path.is_file():
             message = f"shard '{path}' is missing: '{index.name}' names it for {len(names)} tensors"
-            raise CannotRunError(message, f"ls {index.parent}")
+            raise CannotRunError(message, f"ls {shlex.quote(str(index.parent))}")
         shards[file] = read_safetensors(path) if file.endswith(".safetensors") else read_torch(path)
         own = {tensor.name: tensor for tensor in shards[file].tensors}
         missing = [name for name in names if name not in own]
@@ -94,7 +95,8 @@ def _read_index(index: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
             by_file.setdefault(_inside(index, file), []).append(name)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CannotRunError(
-            f"'{index}' is not an index of shards: no readable 'weight_map'", f"head -c 300 {index}"
+            f"'{index}' is not an index of shards: no readable 'weight_map'",
+            f"head -c 300 {shlex.quote(str(index))}",
         ) from error
     return by_file, metadata
 
@@ -108,7 +110,7 @@ def _inside(index: Path, file: str) -> str:
     path = PurePath(file)
     if path.is_absolute() or ".." in path.parts or "\0" in file:
         message = f"'{index}' names a file outside its folder, '{file[:200]!s}'"
-        raise CannotRunError(message, f"grep -n '\\.\\./\\|\"/' {index}")
+        raise CannotRunError(message, f"grep -n '\\.\\./\\|\"/' {shlex.quote(str(index))}")
     return file
 
 

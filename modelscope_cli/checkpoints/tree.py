@@ -12,6 +12,7 @@ from modelscope_cli.checkpoints.pickled_modules import state_of_module
 from modelscope_cli.checkpoints.unwrap import find_state
 from modelscope_cli.checkpoints.walk import IsTensor, all_tensors, first_key, walk
 from modelscope_cli.plain_text import plain
+from modelscope_cli.records.naming import with_article
 
 # Describes the tensor that a name stands for.
 ToEntry = Callable[[str, Any], TensorEntry]
@@ -90,7 +91,7 @@ def describe(value: Any, is_tensor: IsTensor, limit: int = _MAX_INSIDE) -> str:
     counts = [
         f"{n[what]:,} {what if n[what] > 1 else what[:-1]}" for what in ("tensors", "numbers") if n[what]
     ]
-    return ", ".join(filter(None, [kind, *counts])) or f"a {type(value).__name__}"
+    return ", ".join(filter(None, [kind, *counts])) or with_article(type(value).__name__)
 
 
 def _inside(content: Any, named: dict[str, Any], is_tensor: IsTensor) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.hooks.spec import HookSpec
+from modelscope_cli.records.naming import dtype_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ def change(spec: HookSpec, tensor: Tensor, place: Place) -> Tensor:
     """
     _refuse_unusual(tensor)
     if spec.action not in _ANY_DTYPE and not tensor.is_floating_point():
-        raise LeftAloneError(f"it is of {str(tensor.dtype).removeprefix('torch.')}")
+        raise LeftAloneError(f"it is of {dtype_name(tensor.dtype)}")
     act = _ACTIONS[spec.action]
     if not spec.channels:
         return act(tensor, place, *spec.arguments)

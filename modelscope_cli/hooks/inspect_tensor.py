@@ -4,12 +4,13 @@ from torch import Tensor
 
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.spec import HookSpec
+from modelscope_cli.records.naming import dtype_name
 
 
 def describe(tensor: Tensor) -> str:
     """Return one line: shape, dtype and the distribution of the finite values."""
     shape = "x".join(map(str, tensor.shape)) or "scalar"
-    dtype = str(tensor.dtype).removeprefix("torch.")
+    dtype = dtype_name(tensor.dtype)
     if tensor.is_complex():
         return f"{shape} {dtype}"
     values = tensor.detach().double()

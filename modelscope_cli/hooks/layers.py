@@ -165,5 +165,10 @@ def map_tensors(value: Any, change: Callable[[str, torch.Tensor], torch.Tensor],
     return remake(changed)
 
 
+def cloned(value: Any) -> Any:
+    """Return `value` with a copy of every tensor in it: a model may write into what it is given."""
+    return map_tensors(value, lambda _, tensor: tensor.clone())
+
+
 def _join(*parts: str) -> str:
     return ".".join(part for part in parts if part)

@@ -12,6 +12,7 @@ conv@16  conv@-1  @2..4 of what stands before it, the 16th call in execution ord
 """
 
 import re
+import shlex
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -116,12 +117,12 @@ def parse_pattern(text: str) -> Pattern:
     body, call, first, last = found.group("body", "call", "first", "last")
     if (not body and not first) or body in ("type:", "re:"):
         raise UsageError(
-            f"layer pattern '{text}' does not name a layer", "modelscope summary MODEL   lists the layers"
+            f"layer pattern '{text}' does not name a layer", "modelscope summary ...   lists the layers"
         )
     if "@" in body and not body.startswith("re:"):
         raise UsageError(
             f"layer pattern '{text}': what follows '@' must be a position such as 16, -1 or 1..4",
-            _each_position(*body.split("@", 1)) or f"--layer '{body.partition('@')[0]}@1'",
+            _each_position(*body.split("@", 1)) or f"try {shlex.quote(body.partition('@')[0] + '@1')}",
         )
     if body.startswith("re:"):
         try:
@@ -131,10 +132,10 @@ def parse_pattern(text: str) -> Pattern:
         except (re.error, OverflowError, RecursionError) as error:
             raise UsageError(
                 f"layer pattern '{text}' is not a regular expression: {error}",
-                f"--layer 're:{re.escape(body[3:])}'",
+                f"try {shlex.quote(f're:{re.escape(body[3:])}')}",
             ) from None
     if "0" in (first, last):
-        raise UsageError(f"layer pattern '{text}': positions count from 1", f"--layer '{body}@1'")
+        raise UsageError(f"layer pattern '{text}': positions count from 1", f"try {shlex.quote(f'{body}@1')}")
     n_first = int(first) if first else None
     return Pattern(text, body, int(call) if call else None, n_first, int(last) if last else n_first)
 
@@ -165,8 +166,8 @@ def explain(pattern: Pattern, layers: Sequence[Layer]) -> str | None:
     others = [layer for layer in layers if pattern.matches(layer, False) and pattern.body not in layer.names]
     if not others:
         return None
-    n = len(others)
-    return f"layer '{pattern.body}' is the layer of that name; type:{others[0].type} means {n} more layer(s)"
+    more = counted(len(others), "more layer")
+    return f"layer '{pattern.body}' is the layer of that name; type:{others[0].type} means {more}"
 
 
 def match_layers(pattern: Pattern, layers: Sequence[Layer]) -> list[Layer]:
@@ -189,11 +190,12 @@ def _what_is_there(pattern: Pattern, layers: Sequence[Layer]) -> str:
     if len(parts) > 1 and all(_means_something(part, layers) for part in parts):
         return " ".join(f"--layer '{part}'" for part in parts)
     if pattern.body.isascii() and pattern.body.isdecimal() and int(pattern.body):
-        return f"--layer '@{int(pattern.body)}'   is the call of that number, among leaf layers"
+        return f"try @{int(pattern.body)}   the call of that number, among leaf layers"
     word = pattern.body.partition(":")[2] or pattern.body
     near = nearest(word, [name for layer in layers for name in layer.names if name])
     types = sorted({layer.type for layer in layers if layer.is_leaf})
-    return "; ".join(filter(None, [near, f"types present: {', '.join(types)}"]))
+    usual = next((type for type in types if type.startswith(("Conv", "Linear"))), types[0] if types else "*")
+    return f"{near or f'try type:{usual}'}   types present: {', '.join(types)}"
 
 
 def _means_something(text: str, layers: Sequence[Layer]) -> bool:
@@ -221,20 +223,21 @@ def pick_calls(
         if not candidates:
             raise UsageError(
                 f"layer pattern '{pattern}': there is no call #{pattern.call} ({n_calls} calls, counted from #0)",
-                f"--layer '{pattern.body}'",
+                f"try {shlex.quote(pattern.body)}",
             )
     if pattern.first is None or pattern.last is None:
         return candidates
     n = len(candidates)
     first, last = (place - 1 if place > 0 else n + place for place in (pattern.first, pattern.last))
     if first > last:
-        turned = f"--layer '{pattern.body}@{pattern.last}..{pattern.first}'"
+        turned = f"try {shlex.quote(f'{pattern.body}@{pattern.last}..{pattern.first}')}"
         raise UsageError(f"layer pattern '{pattern}' counts backwards, of {counted(n, 'call')}", turned)
     if last < 0 or first >= n:
-        exist = f", so positions 1..{n} or -{n}..-1 exist" if n else " in this forward"
+        exist = f", so positions 1..{n} or -{n}..-1 exist" if n > 1 else "" if n else " in this forward"
+        whose = f"'{pattern.body}'" if pattern.body else "the model"
         raise UsageError(
-            f"layer pattern '{pattern}': '{pattern.body or '@'}' has {counted(n, 'call')}{exist}",
-            f"--layer '{pattern.body}'" if pattern.body else "--layer '@1'",
+            f"layer pattern '{pattern}': {whose} has {counted(n, 'call')}{exist}",
+            f"try {shlex.quote(pattern.body or '@1')}",
         )
     return candidates[max(first, 0) : last + 1]
 

@@ -1,6 +1,7 @@
 """From layer patterns to the exact calls they mean."""
 
 import copy
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -135,7 +136,7 @@ def names_among(every: Sequence[Layer], layers: Sequence[str], exclude: Sequence
     for pattern in (*take, *leave):
         if pattern.is_positional:
             message = f"layer pattern '{pattern}' names calls, which are not known here yet"
-            raise UsageError(message, f"'{pattern.body or '*'}'")
+            raise UsageError(message, f"try {shlex.quote(pattern.body or '*')}")
     return _names(take, every) - _names(leave, every)
 
 

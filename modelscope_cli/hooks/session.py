@@ -21,11 +21,13 @@ from modelscope_cli.hooks.layers import list_layers, set_training, tensors_in
 from modelscope_cli.hooks.patterns import Layer
 from modelscope_cli.hooks.snapshot import Snapshot
 from modelscope_cli.hooks.torch_private import in_backward, run_uncompiled
+from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.naming import label
 from modelscope_cli.records.run import Arguments, Shape
 
 # So many are taken of what a model gives by and by.
 _MOST_OUTPUTS = 1000
+_MOST_CHARACTERS = 300  # of an error of the model's
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,7 @@ class ForwardError(CannotRunError):
     def __init__(self, error: Exception, call: Call | None, input_shapes: tuple[Shape, ...]) -> None:
         self.call = call
         self.input_shapes = input_shapes
-        reason = " ".join(str(error).split()) or "no message"
+        reason = in_one_line(error, _MOST_CHARACTERS) or "no message"
         where = f"{call.label or 'the model itself'} ({call.type})" if call else "the model"
         shapes = " and ".join(str(list(shape)) for shape in input_shapes)
         given = f", given {shapes}" if shapes else ""
@@ -116,9 +118,9 @@ class ForwardError(CannotRunError):
         if is_out_of_memory(error):
             reason, hint = OUT_OF_MEMORY, LESS_MEMORY
         elif reason.startswith("Expected more than 1 value per channel when training"):
-            hint = "--batch 2 of noise, else two images, or --mode eval   "
-            hint += "(batch norm in train mode needs more than one value per channel)"
-        super().__init__(f"forward raised in {where}{given}: {type(error).__name__}: {reason[:300]}", hint)
+            hint = "--mode eval   or two images, or --batch 2 of noise: "
+            hint += "batch norm in train mode needs more than one value per channel"
+        super().__init__(f"forward raised in {where}{given}: {type(error).__name__}: {reason}", hint)
 
 
 # Not an Exception: a model's own `except Exception` must not swallow it.
@@ -135,8 +137,8 @@ def _uncaught() -> Iterator[None]:
         raise _StopForward from error
 
 
-def _refuse_lazy(model: nn.Module) -> None:
-    for layer, module in list_layers(model):
+def _refuse_lazy(layers: Iterable[tuple[Layer, nn.Module]]) -> None:
+    for layer, module in layers:
         if any(map(is_lazy, (*module.parameters(recurse=False), *module.buffers(recurse=False)))):
             message = f"layer '{layer.name}' ({layer.type}) has no shape before the model's first run"
             raise CannotRunError(message, "let the factory run the model once on a dummy batch and return it")
@@ -217,7 +219,8 @@ class HookSession:
         self._n_missing = len(self._wanted or ()) if may_stop else 0
 
     def __enter__(self) -> Self:
-        _refuse_lazy(self.model)
+        layers = list_layers(self.model)
+        _refuse_lazy(layers)
         if self._is_restoring:
             self._snapshot = Snapshot(self.model)
         try:
@@ -225,7 +228,7 @@ class HookSession:
                 set_training(self.model, self._is_training)
                 torch.backends.mha.set_fastpath_enabled(False)
                 self._uncompiled.enter_context(run_uncompiled())
-            for layer, module in (layers := list_layers(self.model)):
+            for layer, module in layers:
                 if not isinstance(module, torch.jit.ScriptModule):  # takes no hooks
                     self._attach(layer, module)
             self._attach_to_scripts(layers)
@@ -377,6 +380,6 @@ class HookSession:
         is_one_dict = isinstance(args, tuple) and len(args) == 1 and isinstance(args[0], dict)
         if is_one_dict and isinstance(error, TypeError | KeyError | AttributeError):
             name = next(iter(inspect.signature(self.model.forward).parameters))
-            way = f"the forward was given them all as one dict, '{name}'; to give it one tensor: "
-            raised.hint = f"{way}--input {name}=1,3,224,224"
+            way = f"gives it one tensor: it was given all of them as one dict, '{name}'"
+            raised.hint = f"--input {name}=1,3,224,224   {way}"
         return raised

@@ -84,7 +84,7 @@ def function_hook(kind: str, pattern: str, name: str) -> HookSpec:
     if kind not in KINDS:
         near = nearest(kind, KINDS)
         message = f"'{kind}' is not a kind of hook" + (f": {near}" if near else "")
-        raise UsageError(message, f"one of {', '.join(KINDS)}")
+        raise UsageError(message, near or f"try {', '.join(KINDS)}")
     parse_pattern(pattern)
     return HookSpec(kind, "call", (name,), (), None, pattern)
 
@@ -104,7 +104,7 @@ class _Parser:
         head, at, pattern = self._text.partition("@")
         if not at or not pattern:
             what = "no layer after '@'" if at else "no '@LAYER'"
-            self._fail(what, len(self._text), _example(head if head in ACTIONS else "zero"))
+            self._fail(what, len(self._text), self._example(head if head in ACTIONS else "zero"))
         start, kind = self._kind(head)
         found = _NAME.match(head, start)
         assert found is not None  # it may be empty
@@ -120,10 +120,18 @@ class _Parser:
             self._fail(
                 f"call does not take '{head[suffixes:]}': its function gets everything",
                 suffixes,
-                _example(action),
+                self._example(action),
             )
         self._check_pattern(pattern, len(head) + 1)
         return HookSpec(kind, action, arguments, channels, index, pattern)
+
+    @property
+    def _layer(self) -> str:
+        """The layer that was typed, or what stands for one."""
+        return self._text.partition("@")[2] or "LAYER"
+
+    def _example(self, action: str) -> str:
+        return f"{ACTIONS[action].example}@{self._layer}"
 
     def _fail(self, what: str, place: int, example: str, near: str = "") -> NoReturn:
         where = f"at character {place + 1}" if place < len(self._text) else "at the end"
@@ -133,7 +141,9 @@ class _Parser:
     def _unknown(self, what: str, word: str, place: int, known: Iterable[str]) -> NoReturn:
         near = nearest(word, known, n=1)
         if not near:
-            self._fail(f"unknown {what} '{word}'", place, "zero@conv1", f"there are {', '.join(known)}")
+            self._fail(
+                f"unknown {what} '{word}'", place, self._example("zero"), f"there are {', '.join(known)}"
+            )
         meant = near.rpartition(" ")[2]
         corrected = self._text[:place] + meant + self._text[place + len(word) :]
         self._fail(f"unknown {what} '{word}'", place, corrected, near)
@@ -154,8 +164,8 @@ class _Parser:
             self._fail(f"the argument of {action} comes before '{found.group()}'", found.end(), moved)
         if found:
             what = f"'{head[found.end() :]}' is neither [channels] nor (index)"
-            self._fail(what, found.end(), f"{head[: found.end()]}@conv1")
-        self._fail(f"'{head[place]}' is not closed", place, f"{action}[3,7]@conv1")
+            self._fail(what, found.end(), f"{head[: found.end()]}@{self._layer}")
+        self._fail(f"'{head[place]}' is not closed", place, f"{head[:place]}@{self._layer}")
 
     def _arguments(self, action: str, head: str, start: int, end: int) -> tuple[Argument, ...]:
         parts = _split(head, start + 1, end) if start < end else []
@@ -165,16 +175,18 @@ class _Parser:
         if len(parts) != len(read):
             takes = f"{len(read) or 'no'} argument" + ("s" if len(read) != 1 else "")
             place = start if len(parts) < len(read) else parts[len(read)][1]
-            self._fail(f"{action} takes {takes}, not {len(parts)},", place, _example(action))
+            self._fail(f"{action} takes {takes}, not {len(parts)},", place, self._example(action))
         values = []
         for reader, (part, place) in zip(read, parts, strict=True):
             try:
                 values.append(reader(part))
             except ValueError as error:
-                self._fail(f"'{part}' is {error}", place, _example(action))
+                self._fail(f"'{part}' is {error}", place, self._example(action))
         if action == "clamp" and float(values[0]) > float(values[1]):
             self._fail(
-                f"{_as_text(values[0])} is above {_as_text(values[1])}", parts[0][1], "clamp=-1,1@conv1"
+                f"{_as_text(values[0])} is above {_as_text(values[1])}",
+                parts[0][1],
+                f"{head[: start + 1]}{parts[1][0]},{parts[0][0]}{self._text[end:]}",
             )
         return tuple(values)
 
@@ -185,11 +197,13 @@ class _Parser:
             place, inside = found.start() + 1, found.group()[1:-1]
             is_channels = found.group()[0] == "["
             if channels if is_channels else index is not None:
-                self._fail(f"a second '{found.group()}'", found.start(), "zero[3,7](0)@conv1")
+                without = self._text[: found.start()] + self._text[found.end() :]
+                self._fail(f"a second '{found.group()}'", found.start(), without)
             if is_channels:
                 channels = tuple(self._range(*part) for part in _split(head, place, found.end() - 1))
             elif not (inside.isascii() and inside.isdecimal() and len(inside) < 10):
-                self._fail(f"'{inside}' is not a number of an input or output", place, "pre:add=2(0)@fuse")
+                first = f"{self._text[:place]}0{self._text[place + len(inside) :]}"
+                self._fail(f"'{inside}' is not a number of an input or output", place, first)
             else:
                 index = int(inside)
         return channels, index
@@ -199,7 +213,8 @@ class _Parser:
             return parse_range(part)
         except ValueError as error:
             said, meant = error.args
-            self._fail(f"'{part}' {said}", place, f"zero[{meant or '3,7'}]@conv1")
+            better = f"{self._text[:place]}{meant or '0'}{self._text[place + len(part) :]}"
+            self._fail(f"'{part}' {said}", place, better)
 
     def _check_pattern(self, pattern: str, place: int) -> None:
         try:
@@ -208,15 +223,10 @@ class _Parser:
             raise about_pattern(self._text, error, place) from None
 
 
-def _example(action: str) -> str:
-    return f"{ACTIONS[action].example}@conv1"
-
-
 def about_pattern(text: str, error: UsageError, place: int | None = None) -> UsageError:
     """Say of what is wrong with the layer pattern of a hook that it is the hook's."""
     where = f" at character {place + 1}" if place is not None else ""
-    hint = (error.hint or "").replace("--layer '", f"--hook '{text.partition('@')[0]}@")
-    return UsageError(f"--hook '{text}'{where}: {error.message}", hint)
+    return UsageError(f"--hook '{text}'{where}: {error.message}", error.hint)
 
 
 def _suffixes_start(head: str, start: int) -> int:

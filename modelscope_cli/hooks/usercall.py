@@ -11,6 +11,7 @@ from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.spec import HookSpec
 from modelscope_cli.hooks.tally import Tally, differs
 from modelscope_cli.hooks.torch_private import version_of
+from modelscope_cli.records.naming import dtype_name, with_article
 
 # Called with a tensor that the function wrote to, and the version it had before.
 Moved = Callable[[Tensor, int], None]
@@ -65,14 +66,12 @@ def _form(value: Any) -> Any:
 
 def _words(value: Any) -> str:
     """Describe a value: its type, and the tensors in it."""
-    shapes = [f"{'x'.join(map(str, t.shape)) or 'scalar'} {_dtype(t)}" for _, t in tensors_in(value)]
+    shapes = [
+        f"{'x'.join(map(str, t.shape)) or 'scalar'} {dtype_name(t.dtype)}" for _, t in tensors_in(value)
+    ]
     if isinstance(value, Tensor):
         return f"a tensor of {shapes[0]}"
-    return f"a {type(value).__name__}" + (f" of {', '.join(shapes)}" if shapes else "")
-
-
-def _dtype(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
+    return with_article(type(value).__name__) + (f" of {', '.join(shapes)}" if shapes else "")
 
 
 def _source(function: Callable[..., Any]) -> str:

@@ -6,6 +6,7 @@ import shlex
 import typing
 from collections.abc import Container, Iterable, Mapping
 from inspect import Parameter
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -13,6 +14,7 @@ from torch import nn
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.inputs.stated import stated_shape
+from modelscope_cli.inputs.tensorfile import TENSOR_SUFFIXES
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.run import Arguments
 
@@ -91,7 +93,8 @@ def suggestion(
     """
     parameters = {name: p for name, p in (_parameters(module) or {}).items() if p.kind not in _VARIADIC}
     names = [name for name in parameters if name in (*_required(parameters), _TEXT, _IMAGE)]
-    shape = ",".join(map(str, (1, *(stated_shape(module) or (3, 224, 224)))))
+    file = None if Path(file or "").suffix.lower() in TENSOR_SUFFIXES else file
+    shape = _typed_shape(specs or {}) or ",".join(map(str, (1, *(stated_shape(module) or (3, 224, 224)))))
     words = []
     for name in names or [*parameters, "NAME"][:1]:
         typed = (specs or {}).get(name)
@@ -101,6 +104,12 @@ def suggestion(
             file = None if spec == file else file
         words.append(f"--input {shlex.quote(f'{name}={spec}')}")
     return " ".join(words)
+
+
+def _typed_shape(specs: Mapping[str, Any]) -> str | None:
+    """Return a shape that was given to another name, which what is missing may well have, too."""
+    typed = [one for value in specs.values() for one in (value if isinstance(value, list) else [value])]
+    return next((one for one in typed if isinstance(one, str) and re.fullmatch(r"\d+(,\d+)+", one)), None)
 
 
 def _refuse_missing(

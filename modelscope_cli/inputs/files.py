@@ -7,10 +7,11 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 
-from modelscope_cli.errors import CannotRunError, UsageError, nearest
+from modelscope_cli.errors import CannotRunError, UsageError, quoted
 from modelscope_cli.inputs.listing import FileList, PictureFile, by_bytes
 from modelscope_cli.inputs.shards import (
     SHARD_SUFFIX,
@@ -97,7 +98,7 @@ def _of_file(path: str, said: _Said) -> Iterator[PictureFile]:
 
 
 def _matching(word: str, said: _Said) -> Iterator[PictureFile]:
-    parent = shlex.quote(str(Path(word).parent))
+    parent = shlex.quote(str(next(path for path in Path(word).parents if not glob.has_magic(str(path)))))
     if not glob.has_magic(word):
         raise CannotRunError(f"'{word}' does not exist", _nearest_name(Path(word)) or f"ls {parent}")
     matches = glob.glob(word, recursive=True)
@@ -121,8 +122,8 @@ def _in_folder(word: str, said: _Said) -> Iterator[PictureFile]:
 
 def _hint_inside(folder: str) -> str:
     """Return what shows the images of a folder that are further down than it is searched, else what is in it."""
-    for _, _, names in islice(os.walk(folder), _MOST_WALKED):
-        if any(map(_is_picture, names)):
+    for below, _, names in islice(os.walk(folder), _MOST_WALKED):
+        if any(_is_picture(name) and os.path.isfile(os.path.join(below, name)) for name in names):
             return f"{shlex.quote(os.path.join(folder, '**', '*'))}   includes the images further down"
     return f"ls {shlex.quote(folder)}"
 
@@ -205,7 +206,8 @@ def _of_line(name: str, where: str, said: _Said) -> Iterator[PictureFile]:
         message = f"{where}: '{name}' is a folder, and a list names files"
         raise CannotRunError(message, f"find {shlex.quote(name)} -name '*.jpg'   prints the lines")
     if not os.path.exists(name):
-        hint = _nearest_name(Path(name)) or "its paths are relative to the working folder"
+        near = _nearest_name(Path(name))
+        hint = f"in the list, {near}" if near else "its paths are relative to the working folder"
         raise CannotRunError(f"{where}: '{name}' does not exist", hint)
     yield from _of_file(name, said)
 
@@ -236,11 +238,14 @@ def _opened(word: str) -> Iterator[None]:
 def _standard_input() -> PictureFile:
     content = sys.stdin.buffer.read()
     if not content:
-        raise CannotRunError(
-            "'-' is empty: nothing came in on standard input", "modelscope stats - < photo.jpg"
-        )
+        raise CannotRunError("'-' is empty: nothing came in on standard input", "modelscope ... < IMAGE")
     return PictureFile("-", content)
 
 
 def _nearest_name(path: Path) -> str:
-    return nearest(path.name, (other.name for other in path.parent.iterdir())) if path.parent.is_dir() else ""
+    """Return "did you mean" and the paths beside this one that may be images, nearest first; empty for none."""
+    if not path.parent.is_dir():
+        return ""
+    beside = (other.name for other in path.parent.iterdir() if other.is_dir() or _is_usable(other.name))
+    near = get_close_matches(path.name, beside, cutoff=0.5)
+    return "did you mean " + quoted(str(path.with_name(name)) for name in near) if near else ""

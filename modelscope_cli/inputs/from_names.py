@@ -1,5 +1,6 @@
 """Batches from named inputs: images, tensors and noise under the names that the forward gives its arguments."""
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
@@ -11,7 +12,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.hooks.layers import map_tensors, tensors_in
+from modelscope_cli.hooks.layers import cloned, map_tensors, tensors_in
 from modelscope_cli.inputs.batch import (
     Batch,
     Inputs,
@@ -177,7 +178,7 @@ class _Content:
             UsageError: there is no tensor, or they cannot be cut so (exit 2).
         """
         if not tensors_in(outline):
-            raise UsageError("no tensor is among the named inputs", "--input NAME=1,3,224,224")
+            raise UsageError("no tensor is among the named inputs", "give {'name of the argument': tensor}")
         n_images = self.count(outline)
         if batch is None or batch >= n_images:
             return [slice(None)]
@@ -196,10 +197,7 @@ class _Content:
         )
         drawn = dict(zip(specs, noise, strict=True))
         # A model may write into its input; the next time round it must be the same.
-        return {
-            name: drawn[name] if name in drawn else map_tensors(value, lambda _, tensor: tensor.clone())
-            for name, value in self.values.items()
-        }
+        return {name: drawn[name] if name in drawn else cloned(value) for name, value in self.values.items()}
 
 
 def _files(read: Any, given: Any) -> list[str]:
@@ -234,7 +232,7 @@ def _read_specs(name: str, specs: list[str]) -> Any:
     is_tensor = [Path(spec).suffix.lower() in TENSOR_SUFFIXES for spec in specs]
     if len(specs) > 1 and (shapes or any(is_tensor)):
         message = f"'{name}' is given {len(specs)} times, and only images are put into one batch"
-        raise UsageError(message, f"--input {name}={specs[0]}")
+        raise UsageError(message, f"--input {shlex.quote(f'{name}={specs[0]}')}")
     if shapes:
         return shapes[0]
     if not any(is_tensor):

@@ -68,7 +68,7 @@ def _resized(shapes: Sequence[Shape], typed: str | None) -> Sequence[Shape]:
     if len(shapes[0]) < 3:
         raise UsageError(
             f"'--size {typed}' does not fit an input of {by(shapes[0])}, which is not an image",
-            f"--input-shape {','.join(map(str, shapes[0]))}",
+            f"leave out --size {typed}",
         )
     return [(*shape[:-2], size[0], size[-1]) for shape in shapes]
 

@@ -20,7 +20,7 @@ from modelscope_cli.inputs.grammar import parse_named
 from modelscope_cli.inputs.listing import PictureFile
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.records.keywords import Keywords, texts
-from modelscope_cli.records.naming import some
+from modelscope_cli.records.naming import some, with_article
 from modelscope_cli.records.run import Arguments, InputInfo
 
 
@@ -96,7 +96,7 @@ def as_given(inputs: Any, keywords: Keywords) -> Given:
         f"inputs of type {type(inputs).__name__} are neither paths, images, tensors nor a loader of batches"
     )
     if isinstance(inputs, Iterator):
-        what = f"a {type(inputs).__name__} can be iterated only once"
+        what = f"{with_article(type(inputs).__name__)} can be iterated only once"
     raise UsageError(what, "give a list of paths or images, a tensor, or a DataLoader")
 
 

@@ -3,6 +3,7 @@
 import math
 import os
 import re
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -44,7 +45,7 @@ def parse_shape(text: str, option: str = "--input-shape ", hint: str = _SHAPE_HI
     prefix, colon, sizes = text.rpartition(":")
     dtype = prefix.strip() if colon else None
     if dtype is not None and dtype not in FLOATS + INTEGERS:
-        near = nearest(dtype, FLOATS + INTEGERS) or "one of " + ", ".join(FLOATS + INTEGERS)
+        near = nearest(dtype, FLOATS + INTEGERS) or "try float32, int64, bool"
         raise UsageError(f"'{prefix}' in '{typed}' is not a dtype", near)
     shape = tuple(_whole_number(part, typed, hint) for part in sizes.split(","))
     if math.prod(shape) > MAX_ELEMENTS:
@@ -62,7 +63,8 @@ def parse_named(typed: Iterable[str]) -> dict[str, list[str]]:
     for text in typed:
         name, _, spec = (part.strip() for part in text.partition("="))
         if not name or not spec:
-            hint = "--input pixel_values=photo.jpg --input input_ids=int64:1,16"
+            name, spec = name or "NAME", spec or "1,3,224,224"
+            hint = f"--input {shlex.quote(f'{name}={spec}')}"
             raise UsageError(f"'--input {text}' is not NAME=SPEC", hint)
         named.setdefault(name, []).append(spec)
     return named
@@ -97,7 +99,7 @@ def parse_size(text: str) -> tuple[int, ...]:
     Raises:
         UsageError: exit code 2.
     """
-    hint = "--size 224 or --size 224,320 (height, width)"
+    hint = "--size 224 or --size 224,320   height, width"
     size = tuple(_whole_number(part, f"--size {text}", hint) for part in text.split(","))
     if len(size) > 2:
         raise UsageError(f"'--size {text}' has {len(size)} numbers, not one or two", hint)

@@ -7,6 +7,7 @@ from typing import Any
 
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.paths import refuse_endless
+from modelscope_cli.records.naming import with_article
 
 
 def read_labels(path: Path) -> tuple[str, ...]:
@@ -47,7 +48,7 @@ def _in_order(content: Any) -> tuple[str, ...]:
             raise ValueError(f"none of the {len(content)} labels has the index {missing}")
         content = [by_index[index] for index in range(len(by_index))]
     if not isinstance(content, list):
-        raise ValueError(f"it holds a {type(content).__name__}, not a list of labels")
+        raise ValueError(f"it holds {with_article(type(content).__name__)}, not a list of labels")
     return tuple(_label(item) for item in content)
 
 

@@ -25,6 +25,7 @@ from modelscope_cli.inputs.broken import (
     UNREADABLE,
     BrokenImageError,
 )
+from modelscope_cli.inputs.files import PICTURE_SUFFIXES
 from modelscope_cli.inputs.listing import PictureFile
 from modelscope_cli.paths import refuse_endless
 
@@ -107,7 +108,8 @@ def _broken(file: PictureFile, error: Exception) -> BrokenImageError:
     if isinstance(error, UnidentifiedImageError):
         if file.count_bytes() == 0:
             return BrokenImageError(EMPTY, f"'{file.name}' is empty", look)
-        what = f"is not an image ({', '.join(_FORMATS)}), despite its name"
+        is_named_so = Path(file.name).suffix.lower() in PICTURE_SUFFIXES
+        what = f"is not an image ({', '.join(_FORMATS)})" + ", despite its name" * is_named_so
         return BrokenImageError(NOT_AN_IMAGE, f"'{file.name}' {what}", look)
     if isinstance(error, PermissionError):
         hint = f"ls -l {shlex.quote(file.member.shard if file.member else file.name)}"

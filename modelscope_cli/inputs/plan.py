@@ -79,7 +79,7 @@ def _count_channels(module: nn.Module | None) -> int:
     if n_channels not in {1, 3}:
         raise CannotRunError(
             f"the model's first convolution takes {n_channels} channels, an image has 1 or 3",
-            f"--input-shape 1,{n_channels},224,224 or a tensor file (.pt, .npy, .safetensors)",
+            f"--input-shape 1,{n_channels},224,224   or give a tensor file (.pt, .npy, .safetensors)",
         )
     return n_channels
 

@@ -1,5 +1,6 @@
 """What a person asked the model to be run on, as typed."""
 
+import shlex
 from dataclasses import dataclass
 
 from modelscope_cli.errors import UsageError
@@ -36,7 +37,7 @@ class InputRequest:
     workers: int | None = None
     is_strict: bool = False
 
-    def check_one(self, command: str) -> None:
+    def check_one(self) -> None:
         """Refuse several files, for a command that looks at one image.
 
         Raises:
@@ -44,7 +45,10 @@ class InputRequest:
         """
         if len(self.files) > 1:
             message = f"one image at a time, not {len(self.files)}"
-            raise UsageError(message, f"modelscope {command} {self.files[0]}")
+            others = self.files[1:]
+            raise UsageError(
+                message, f"leave out {shlex.join(others)}" if len(others) < 4 else "give one file"
+            )
 
     def value_options(self) -> list[str]:
         """Return the options about pixel values that were given, as typed."""

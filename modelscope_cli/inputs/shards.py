@@ -85,7 +85,7 @@ class ShardReader:
             if not n_images and "unexpected end" not in str(error):
                 is_empty = os.path.getsize(path) == 0
                 what = "is empty" if is_empty else "is not a tar archive, despite its name"
-                raise CannotRunError(f"'{path}' {what}", f"tar -tf {shlex.quote(path)}") from error
+                raise CannotRunError(f"'{path}' {what}", f"file {shlex.quote(path)}") from error
             self.cut[path] = n_images
 
     def _is_image(self, info: tarfile.TarInfo) -> bool:

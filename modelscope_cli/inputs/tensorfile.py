@@ -14,6 +14,7 @@ from torch import Tensor
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.grammar import by
 from modelscope_cli.paths import refuse_endless
+from modelscope_cli.records.naming import with_article
 
 TENSOR_SUFFIXES = (".pt", ".npy", ".safetensors")
 
@@ -57,7 +58,7 @@ def _read_pt(path: Path) -> list[Tensor]:
     loaded: Any = torch.load(path, map_location="cpu", weights_only=True)
     tensors = list(loaded) if isinstance(loaded, list | tuple) else [loaded]
     if not tensors or not all(isinstance(tensor, Tensor) for tensor in tensors):
-        raise TypeError(f"it holds a {type(loaded).__name__}, not a tensor or a list of tensors")
+        raise TypeError(f"it holds {with_article(type(loaded).__name__)}, not a tensor or a list of tensors")
     return [tensor.detach() for tensor in tensors]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.paths import refuse_endless
-from modelscope_cli.records.naming import some
+from modelscope_cli.records.naming import some, with_article
 
 FOLDERS = "folders"
 _HINT = "lines of 'image,class', or JSON {image: class}"
@@ -140,7 +140,7 @@ def _read_file(path: Path) -> GivenTruth:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         message = f"truth file '{path}' cannot be read: {error.strerror}"
-        hint = f"ls -l {shlex.quote(str(path))}" if path.is_file() else "--truth folders"
+        hint = f"ls -l {shlex.quote(str(path if path.is_file() else path.parent))}"
         raise CannotRunError(message, hint) from error
     except UnicodeDecodeError as error:
         raise _misread(path, "it is not text") from error
@@ -159,7 +159,7 @@ def _read_file(path: Path) -> GivenTruth:
 def _from_json(text: str) -> dict[str, Words]:
     content = json.loads(text)
     if not isinstance(content, dict):
-        raise ValueError(f"it holds a {type(content).__name__}, not {{image: class}}")
+        raise ValueError(f"it holds {with_article(type(content).__name__)}, not {{image: class}}")
     return {name: _words(value) for name, value in content.items()}
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import shlex
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -26,12 +27,12 @@ def check_arguments(found: Callable[..., Any], kwargs: dict[str, Any], spec: str
         unknown = next((key for key in kwargs if key not in signature.parameters), "")
         near = nearest(unknown, signature.parameters) if unknown else ""
         hint = _factory_hint(found, signature, kwargs, spec) or " ".join(
-            f"--model-arg {name}={'...' if parameter.default is parameter.empty else parameter.default}"
+            f"--model-arg {name}={name.upper() if parameter.default is parameter.empty else parameter.default}"
             for name, parameter in signature.parameters.items()
             if parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
         )
         message = f"'{spec}' cannot be called like this: {error}{'; ' + near if near else ''}"
-        raise UsageError(message, hint or f"--model {spec}") from error
+        raise UsageError(message, hint or "leave out --model-arg") from error
 
 
 def _factory_hint(
@@ -55,8 +56,9 @@ def _factory_hint(
     own = (value for value in vars(module or ModuleType("")).values() if inspect.isfunction(value))
     ready = [one.__name__ for one in own if one.__module__ == found.__module__ and _needs_nothing(one)]
     if ready:
-        return f"--model {where}:{ready[0]}   if that function makes the model"
-    return f"--model {where}:NAME, a function that makes the '{needed}' it needs, and returns the model"
+        return f"--model {shlex.quote(f'{where}:{ready[0]}')}   if that function makes the model"
+    what = f"a function that makes the '{needed}' it needs, and returns the model"
+    return f"--model {shlex.quote(f'{where}:NAME')}   {what}"
 
 
 def _is_literal(annotation: Any) -> bool:

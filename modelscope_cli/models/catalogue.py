@@ -29,7 +29,7 @@ def match_names(pattern: str | None) -> tuple[str, ...]:
     found = tuple(name for name, own in bare if (fnmatchcase(own, word) if is_glob else word in own))
     if not found:
         near = nearest(pattern, names)
-        hint = "modelscope models timm:" if pattern.startswith(_TIMM) else "modelscope models"
+        hint = "modelscope models timm:" if word and pattern.startswith(_TIMM) else "modelscope models"
         raise UsageError(f"no model matches '{pattern}'" + (f": {near}" if near else ""), hint)
     return found
 

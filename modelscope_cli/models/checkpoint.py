@@ -23,6 +23,7 @@ from modelscope_cli.models.refusal import refused
 from modelscope_cli.models.tensor_values import each_with_file, read_values
 from modelscope_cli.models.unwrap import unwrap_state
 from modelscope_cli.plain_text import plain
+from modelscope_cli.records.naming import with_article
 from modelscope_cli.records.run import Notice
 
 _N_NAMED = 8
@@ -85,7 +86,7 @@ def read_checkpoint(path: Path, key: str | None = None, contents: Contents | Non
         return _from_contents(contents or read_contents(path, key))
     if not state:
         message = f"checkpoint '{path}' holds no named tensors, but {_describe(content)}"
-        raise CannotRunError(message, "torch.save(model.state_dict(), 'model.pt') makes one that does")
+        raise CannotRunError(message, "torch.save(model.state_dict(), 'model.pt')   makes one that does")
     return Checkpoint(path, state, metadata, file_sha256(path), (f"checkpoint: {note}",) if note else ())
 
 
@@ -150,7 +151,7 @@ def _from_contents(contents: Contents) -> Checkpoint:
             raise CannotRunError(message, hint) from error
     if not state:
         message = f"checkpoint '{contents.path}' holds no named tensors"
-        raise CannotRunError(message, "torch.save(model.state_dict(), 'model.pt') makes one that does")
+        raise CannotRunError(message, "torch.save(model.state_dict(), 'model.pt')   makes one that does")
     notes = (f"checkpoint: {contents.note}",) if contents.note else ()
     return Checkpoint(
         contents.path,
@@ -190,5 +191,5 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 def _describe(content: Any) -> str:
     if not isinstance(content, dict):
-        return f"a {type(content).__name__}"
+        return with_article(type(content).__name__)
     return "the keys " + ", ".join(repr(key) for key in list(content)[:5]) if content else "nothing"

@@ -28,7 +28,7 @@ def resolve_device(requested: str) -> tuple[torch.device, str | None]:
     except RuntimeError as error:
         near = nearest(name, [*_AUTO_ORDER, "cpu"])
         message = f"'{requested}' is not a device{': ' + near if near else ''}"
-        raise UsageError(message, "--device auto, or one of: " + ", ".join(here)) from error
+        raise UsageError(message, f"--device auto   or one of {', '.join(here)}") from error
     if not {name, f"{name}:0", name.removesuffix(":0")} & set(here):
         raise CannotRunError(f"no device '{requested}' here, only {', '.join(here)}", f"--device {here[-1]}")
     return device, None

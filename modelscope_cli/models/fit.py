@@ -1,5 +1,6 @@
 """Load a state dict into a model, naming every key that does not fit."""
 
+import shlex
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from copy import copy
@@ -90,7 +91,7 @@ def load_state(
     except RuntimeError as error:
         reason = str(error).strip().partition("\n")[2].strip() or str(error)
         message = f"checkpoint '{file}' cannot be copied into '{name}': {reason.partition(chr(10))[0]}"
-        raise CannotRunError(message, f"modelscope summary {name}") from error
+        raise CannotRunError(message, f"modelscope summary {shlex.quote(name)}") from error
     misfit = Misfit(
         tuple(key for key in result.missing_keys if key not in misshaped and not _is_counter(key)),
         tuple(key for key in result.unexpected_keys if not _is_counter(key)),
@@ -102,7 +103,7 @@ def load_state(
     n_all = max(sum(not _is_counter(key) for key in own), len(state))
     if n_fitting < _MIN_FITTING_FRACTION * n_all:
         message = f"checkpoint '{file}' is for another architecture: {n_fitting} of {n_all} keys fit '{name}'"
-        raise CannotRunError(message, "modelscope models lists what --model can name")
+        raise CannotRunError(message, "modelscope models   lists what --model can name")
     if strict:
         parts = ", ".join(notice.message for notice in misfit.notices())
         raise CannotRunError(f"checkpoint '{file}' does not fit '{name}': {parts}", "--no-strict")

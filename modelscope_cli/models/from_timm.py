@@ -121,7 +121,7 @@ def _find_file(name: str, cfg: Any, request: ModelRequest) -> tuple[Path, str]:
         files = (cfg.hf_hub_filename,) if cfg.hf_hub_filename else _FILES
         return fetch(cfg.hf_hub_id, files, request)
     reason = f"they are published at {cfg.url} alone" if cfg.url else "timm publishes none"
-    hint = "download it and give --checkpoint FILE" if cfg.url else f"--model timm:{name} --weights none"
+    hint = "--checkpoint FILE   the file when you have downloaded it" if cfg.url else "--weights none"
     raise WeightsUnavailableError(f"weights of 'timm:{name}' cannot be had: {reason}", hint)
 
 
@@ -138,7 +138,7 @@ def _create(
         if model_args and not isinstance(error, MemoryError):
             typed = ", ".join(f"{key}={value}" for key, value in model_args.items())
             message = f"'timm:{name}' cannot be built with '{typed}': {reason}"
-            raise UsageError(message, f"--model timm:{name}") from error
+            raise UsageError(message, "leave out --model-arg") from error
         raise CannotRunError(
             f"'timm:{name}' cannot be built: {reason}", f"modelscope summary timm:{name}"
         ) from error

@@ -6,6 +6,7 @@ so that no pickle of anybody is loaded.
 
 import copy
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -59,7 +60,7 @@ def fill_from_hf(architecture: Architecture, request: ModelRequest, name: str) -
     """
     if request.weights.lower() not in ("auto", "default"):
         message = f"'hf:{name}' has no weights '{request.weights}', only DEFAULT"
-        raise UsageError(message, f"--model hf:{name} --weights DEFAULT")
+        raise UsageError(message, "--weights DEFAULT")
     try:
         checkpoint, origin = _read_weights(request, name)
     except WeightsUnavailableError as error:
@@ -105,7 +106,7 @@ def _configure(config: Any, model_args: dict[str, Any], model: str) -> Any:
         if not hasattr(config, key):
             near = nearest(key, config.to_dict())
             message = f"'{model}' has no setting '{key}'" + (f": {near}" if near else "")
-            raise UsageError(message, f"--model {model}")
+            raise UsageError(message, "leave out --model-arg")
         setattr(config, key, value)
     return config
 
@@ -155,7 +156,7 @@ def _explained(name: str) -> Iterator[None]:
         raise
     except Exception as error:  # whatever transformers does with a configuration or weights it cannot use
         reason = " ".join(str(error).split()).partition(". ")[0][:300] or type(error).__name__
-        hint = f"ls {name}" if os.path.isdir(name) else f"hf download {name}"
+        hint = f"ls {shlex.quote(name)}" if os.path.isdir(name) else f"hf download {name}"
         raise CannotRunError(f"'hf:{name}' cannot be loaded: {reason}", hint) from error
     finally:
         logging.set_verbosity(level)

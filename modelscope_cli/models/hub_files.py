@@ -34,5 +34,5 @@ def fetch(repository: str, files: Sequence[str], request: ModelRequest) -> tuple
         ) as error:  # of the network, the hub, the disk: all say what is wrong in their first line
             reason = f"download failed, {str(error).strip().partition(chr(10))[0] or type(error).__name__}"
     raise WeightsUnavailableError(
-        f"weights '{repository}' cannot be had: {reason}", f"--weights none, or: hf download {name}"
+        f"weights '{repository}' cannot be had: {reason}", f"hf download {name} or --weights none"
     )

@@ -46,7 +46,7 @@ def check_hub(model: str) -> None:
 def _check_folder(model: str, name: str) -> None:
     is_path = name.startswith((".", "/", "~")) or os.path.isdir(name)
     if not name or (is_path and not os.path.isdir(name)):
-        raise UsageError(f"'{model}' names neither a model nor a folder", "--model hf:owner/name")
+        raise UsageError(f"'{model}' names neither a model nor a folder", "--model hf:OWNER/NAME")
     if is_path and not os.path.isfile(os.path.join(name, "config.json")):
         message = f"'{name}' is not a folder of transformers: it has no config.json"
         raise UsageError(message, f"ls {shlex.quote(name)}")

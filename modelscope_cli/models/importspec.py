@@ -5,21 +5,27 @@ import contextlib
 import importlib
 import importlib.util
 import inspect
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from torch import nn
 
-from modelscope_cli.errors import ModelscopeError, UsageError, nearest
+from modelscope_cli.errors import ModelscopeError, UsageError, nearest, quoted
 from modelscope_cli.interrupts import expect_guests
 from modelscope_cli.models.architecture import Architecture
 from modelscope_cli.models.arguments import check_arguments, takes
 from modelscope_cli.models.seeding import seeded
 from modelscope_cli.models.usercode import user_code_failed
+from modelscope_cli.records.naming import with_article
+
+_GUARD = "if __name__ == '__main__':"
 
 
 def imported_architecture(spec: str, model_args: dict[str, Any], seed: int) -> Architecture:
@@ -37,7 +43,7 @@ def imported_architecture(spec: str, model_args: dict[str, Any], seed: int) -> A
             message = (
                 f"'{spec}' is a module that is already built; it does not take '{next(iter(model_args))}'"
             )
-            raise UsageError(message, f"--model {spec}")
+            raise UsageError(message, "leave out --model-arg")
         return Architecture(
             "import",
             spec,
@@ -61,7 +67,7 @@ def imported_architecture(spec: str, model_args: dict[str, Any], seed: int) -> A
             if _is_program(made):
                 made = made.module()
         if not isinstance(made, nn.Module):
-            message = f"'{spec}' made a {type(made).__name__}, not a torch.nn.Module"
+            message = f"'{spec}' made {with_article(type(made).__name__)}, not a torch.nn.Module"
             raise UsageError(message, _suggest(module, spec))
         return made
 
@@ -107,16 +113,27 @@ def _running(spec: str, seed: int, doing: str) -> Iterator[None]:
     except ModelscopeError:
         raise
     except (Exception, SystemExit) as error:
-        raise user_code_failed(f"{doing} '{spec}'", error) from error
+        failed = user_code_failed(f"{doing} '{spec}'", error)
+        if doing == "importing" and where.endswith(".py") and not _is_guarded(Path(where)):
+            failed.hint = f"{failed.hint}   to be imported, what runs belongs below {_GUARD}"
+        raise failed from error
     finally:
         with contextlib.suppress(ValueError):
             sys.path.remove(folder)
 
 
+def _is_guarded(path: Path) -> bool:
+    """Tell a file that can be imported without running as a script, or is none of those that could."""
+    try:
+        return "__main__" in path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return True
+
+
 def _import_file(path: str, spec: str) -> ModuleType:
     file = Path(path)
     if not file.is_file():
-        raise UsageError(f"no file '{path}' (from '{spec}')", f"ls {file.parent}")
+        raise UsageError(f"no file '{path}' (from '{spec}')", f"ls {shlex.quote(str(file.parent))}")
     _, name = _package_of(file)
     if name is not None:
         return _import_of_package(name, file, spec)
@@ -158,9 +175,14 @@ def _relative_level(file: Path) -> int:
     if not file.is_file():  # a pipe would never end
         return 0
     try:
-        tree = ast.parse(file.read_bytes())
+        return _most_dots(file.read_bytes())
     except (OSError, SyntaxError, ValueError):  # what is wrong with it, the import will tell
         return 0
+
+
+@lru_cache(maxsize=8)  # one file is asked about several times, before it is imported and whenever it is run
+def _most_dots(source: bytes) -> int:
+    tree = ast.parse(source)
     return max((node.level for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)), default=0)
 
 
@@ -170,7 +192,8 @@ def _import_of_package(name: str, file: Path, spec: str) -> ModuleType:
     if found is None or Path(found).resolve() != file.resolve():
         package, attribute = name.partition(".")[0], spec.rpartition(":")[2]
         message = f"'{file}' is a part of the package '{package}', and another one of that name is '{found}'"
-        raise UsageError(message, f"cd FOLDER   that '{package}' is in, and --model {name}:{attribute}")
+        root = shlex.quote(str(file.parents[name.count(".")]))
+        raise UsageError(message, f"cd {root}   and give --model {name}:{attribute} there")
     return module
 
 
@@ -181,13 +204,13 @@ def _import_module(name: str, spec: str) -> ModuleType:
         # Not their import failing: the module that was typed, or a package on the way to it, is not there.
         if error.name is not None and f"{name}.".startswith(f"{error.name}."):
             root = name.partition(".")[0]
-            hint = f'python -c "import {root}"' if root.isidentifier() else "--model path/to/file.py:NAME"
+            hint = f'python -c "import {root}"' if root.isidentifier() else "--model FILE.py:NAME"
             raise UsageError(f"no module '{error.name}' to import (from '{spec}')", hint) from error
         raise
     except (ValueError, TypeError) as error:  # "", ".x": what import_module says of what is not a name
         if not all(part.isidentifier() for part in name.split(".")):
             raise UsageError(
-                f"'{name}' is not a module to import (from '{spec}')", "--model path/to/file.py:NAME"
+                f"'{name}' is not a module to import (from '{spec}')", "--model FILE.py:NAME"
             ) from error
         raise
 
@@ -198,19 +221,25 @@ def _find_attribute(module: ModuleType, attribute: str, spec: str, hint: Callabl
         if not hasattr(found, part):
             near = nearest(part, (name for name in dir(found) if not name.startswith("_")))
             message = f"'{spec}' has no attribute '{part}'{': ' + near if near else ''}"
-            raise UsageError(message, hint(module))
+            names = near.removeprefix("did you mean ").split(", ")
+            whole = "did you mean " + quoted(spec.removesuffix(part) + name for name in names)
+            raise UsageError(message, whole if near and spec.endswith(part) else hint(module))
         found = getattr(found, part)
     return found
 
 
 def _suggest(module: ModuleType, spec: str) -> str:
-    """Name a model that is there: a class, function or instance the module itself defines."""
-    where = spec.rpartition(":")[0]
-    for name, value in vars(module).items():
-        is_class = isinstance(value, type) and issubclass(value, nn.Module)
-        if isinstance(value, nn.Module) or (is_class and value.__module__ == module.__name__):
-            return f"--model {where}:{name}"
-    return f"--model {where}:NAME"
+    """Name a model that is there, the one most like what was typed: a class or instance that the module defines."""
+    where, _, typed = spec.rpartition(":")
+    there = [
+        name
+        for name, value in vars(module).items()
+        if isinstance(value, nn.Module)
+        or (isinstance(value, type) and issubclass(value, nn.Module) and value.__module__ == module.__name__)
+    ]
+    near = get_close_matches(typed, there, n=1, cutoff=0.5)
+    name = next(iter(near or there), "NAME")
+    return f"--model {shlex.quote(f'{where}:{name}')}"
 
 
 def _suggest_function(module: ModuleType, spec: str, option: str) -> str:
@@ -220,4 +249,5 @@ def _suggest_function(module: ModuleType, spec: str, option: str) -> str:
         for name, value in vars(module).items()
         if inspect.isfunction(value) and value.__module__ == module.__name__
     )
-    return f"{option} {spec.rpartition(':')[0]}:{next(own, 'NAME')}"
+    found = f"{spec.rpartition(':')[0]}:{next(own, 'NAME')}"
+    return f"{option} {shlex.quote(found)}"

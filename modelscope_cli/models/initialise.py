@@ -1,6 +1,7 @@
 """Give an architecture its values: from a checkpoint, pretrained, or random."""
 
 import json
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from modelscope_cli.models.replace_head import graft
 from modelscope_cli.models.request import ModelRequest, parse_model_args
 from modelscope_cli.models.uncompiled import uncompiled
 from modelscope_cli.models.zoo import WeightsEnum, build_pretrained
+from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.run import Notice, WeightsInfo
 
 
@@ -83,7 +85,9 @@ def fill_pretrained(architecture: Architecture, request: ModelRequest, weights: 
         module = build_pretrained(architecture.name, weights, state, parse_model_args(request.model_args))
     except (RuntimeError, TypeError, AttributeError) as error:
         reason = str(error).strip().partition("\n")[0]
-        raise CannotRunError(f"weights '{path}' do not load: {reason}", f"rm '{path}'") from error
+        raise CannotRunError(
+            f"weights '{path}' do not load: {reason}", f"rm {shlex.quote(str(path))}"
+        ) from error
     where = f"from the cache, {path}" if origin == "cache" else f"downloaded to {path}"
     notes = [f"weights: {weights.name} ({request.weights}; {where})"]
     categories = tuple(weights.meta["categories"]) if "categories" in weights.meta else None
@@ -117,9 +121,7 @@ def fill_from_checkpoint(architecture: Architecture, request: ModelRequest, path
     module = (
         trial if is_final else architecture.build(request.num_classes if num_classes is None else num_classes)
     )
-    dtypes = {
-        str(tensor.dtype).removeprefix("torch.") for tensor in state.values() if tensor.is_floating_point()
-    }
+    dtypes = {dtype_name(tensor.dtype) for tensor in state.values() if tensor.is_floating_point()}
     if dtypes - {"float32"}:
         notes.append(f"checkpoint: holds {', '.join(sorted(dtypes))}, loaded into float32")
     if any(parameter.is_meta for parameter in module.parameters()):
@@ -149,7 +151,7 @@ def build(architecture: Architecture, num_classes: int | None) -> nn.Module:
 def _check_num_classes(architecture: Architecture, num_classes: int | None) -> None:
     if num_classes is not None and not architecture.takes_num_classes:
         message = f"'{architecture.name}' does not take a number of classes, so not '{num_classes}'"
-        raise UsageError(message, f"--model {architecture.name}")
+        raise UsageError(message, f"leave out --num-classes {num_classes}")
 
 
 def _classes_in(
@@ -175,7 +177,7 @@ def _classes_in(
                 return num_classes
             if request.is_strict:
                 has = f"has {num_classes} classes, not '{request.num_classes}'"
-                hint = f"--num-classes {num_classes}, or --no-strict for a fresh head"
+                hint = f"--num-classes {num_classes} or --no-strict   for a fresh head"
                 raise CannotRunError(f"checkpoint '{request.checkpoint}' {has}", hint)
     return None
 
@@ -197,11 +199,13 @@ def _read_weights(path: Path) -> tuple[Any, str]:
     promised = promised_hash(path)
     if promised and not sha256.startswith(promised):
         message = f"weights '{path}' are damaged: sha256 {sha256[: len(promised)]}, not {promised}"
-        raise CannotRunError(message, f"rm '{path}'")
+        raise CannotRunError(message, f"rm {shlex.quote(str(path))}")
     try:
         return read_torch_file(path), sha256
     except CannotRunError as error:
-        raise CannotRunError(error.message.replace("checkpoint '", "weights '", 1), f"rm '{path}'") from error
+        raise CannotRunError(
+            error.message.replace("checkpoint '", "weights '", 1), f"rm {shlex.quote(str(path))}"
+        ) from error
 
 
 def _categories(checkpoint: Checkpoint) -> tuple[tuple[str, ...] | None, tuple[Notice, ...]]:

@@ -146,7 +146,8 @@ def _find(request: ModelRequest) -> tuple[Architecture, WeightsEnum | None]:
         return zoo_architecture(name, weights or default_weights(name), model_args, request.seed), weights
     if request.weights.lower() not in ("auto", "none"):
         message = f"'{request.model}' is not a torchvision model, so it has no weights '{request.weights}'"
-        raise UsageError(message, f"--model {request.model} --checkpoint FILE")
+        hint = f"leave out --weights {request.weights}   --checkpoint FILE gives it some"
+        raise UsageError(message, hint)
     return imported_architecture(request.model, model_args, request.seed), None
 
 

@@ -38,10 +38,8 @@ def choose_weights(name: str, requested: str) -> WeightsEnum | None:
     for weights_name, weights in known.items():
         if weights_name.lower() == wanted:
             return weights
-    near = nearest(requested, known).removeprefix("did you mean ").split(", ")
-    others = sorted(known, key=lambda other: near.index(other) if other in near else len(near))
-    message = f"'{name}' has no weights '{requested}', only {', '.join(others)}"
-    raise UsageError(message, f"--model {name} --weights {others[0]}")
+    message = f"there are no weights '{requested}', only {', '.join(known)} for '{name}'"
+    raise UsageError(message, nearest(requested, known) or f"try {', '.join(known)}")
 
 
 def default_weights(name: str) -> WeightsEnum:
@@ -79,7 +77,7 @@ def find_weights(weights: WeightsEnum, *, offline: bool, progress: bool) -> tupl
         raise _unavailable(weights, path, f"download failed, {reason}") from error
     except RuntimeError as error:  # torch's word for a wrong hash
         message = f"the download of '{weights.url}' is damaged: {error}"
-        raise CannotRunError(message, "run the same command again, or add --weights none") from error
+        raise CannotRunError(message, "--weights none   or run the same command again") from error
     return path, "download"
 
 
@@ -101,7 +99,7 @@ def weights_of(name: str) -> dict[str, WeightsEnum]:
 
 
 def _unavailable(weights: WeightsEnum, path: Path, reason: str) -> WeightsUnavailableError:
-    hint = f"--weights none, or put {path.name} into {path.parent}"
+    hint = f"--weights none   or put {path.name} into {path.parent}"
     return WeightsUnavailableError(f"weights '{weights.name}' cannot be had: {reason}", hint)
 
 

@@ -36,7 +36,7 @@ def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
     path = Path(request.model)
     if request.checkpoint is not None:
         message = f"'{path}' and checkpoint '{request.checkpoint}' exclude each other: both hold weights"
-        raise UsageError(message, f"--model {shlex.quote(str(path))}")
+        raise UsageError(message, f"leave out --checkpoint {shlex.quote(str(request.checkpoint))}")
     described = described_beside(path)
     if described is not None and described.is_whole:
         return _of_hub(request, described)
@@ -138,6 +138,6 @@ def _not_recognised(path: Path, found: Identified, format: str) -> ModelscopeErr
         return UsageError(message, f"--model {found.candidates[0]} --checkpoint {typed}")
     if found.score < _MIN_SCORE:
         message = f"'{path}' does not hold the weights of a model of torchvision or timm"
-        return CannotRunError(message, f"--model path/to/file.py:NAME --checkpoint {typed}")
+        return CannotRunError(message, f"--model FILE.py:NAME --checkpoint {typed}")
     message = f"'{path}' is not a torchvision model: nearest is {found.nearest}, {differences(found)}"
     return CannotRunError(message, f"--model {found.nearest} --checkpoint {typed} --no-strict")

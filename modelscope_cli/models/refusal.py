@@ -32,5 +32,5 @@ def refused(path: Path, reason: str) -> CannotRunError:
         what = f"it would run '{name}'" if name else "it holds more than tensors"
     target = path.with_name(f"{path.stem}-converted.safetensors")
     script = _CONVERT.format(source=json.dumps(str(path)), target=json.dumps(str(target)))
-    hint = f"only if you trust where it came from: python -c {shlex.quote(script)}"
+    hint = f"python -c {shlex.quote(script)}   only if you trust where it came from"
     return CannotRunError(f"checkpoint '{path}' is not loaded: {what}", hint)

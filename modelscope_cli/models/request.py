@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from modelscope_cli.checkpoints.file_type import CHECKPOINT_SUFFIXES
 from modelscope_cli.errors import UsageError, nearest
+from modelscope_cli.models.file_models import models_in
 from modelscope_cli.models.hubs import check_hub, is_in_timm, split_hub
 from modelscope_cli.models.names import model_names
 from modelscope_cli.records.keywords import DEFAULTS, ModelKeywords
@@ -152,13 +154,13 @@ def check_request(request: ModelRequest) -> ModelRequest:
     if request.num_classes is not None and request.num_classes < 1:
         raise UsageError(f"'{request.num_classes}' is not a number of classes", "--num-classes 10")
     if not -(2**63) <= request.seed < 2**64:
-        raise UsageError(f"'{request.seed}' is not a seed: torch takes 64 bits", "--seed 0")
+        raise UsageError(f"'{request.seed}' is not a seed: torch takes 64 bits", "seed=0")
     if request.checkpoint is not None and request.weights.lower() not in ("auto", "none"):
         message = f"weights '{request.weights}' and checkpoint '{request.checkpoint}' exclude each other"
-        raise UsageError(message, f"--checkpoint {request.checkpoint}")
+        raise UsageError(message, f"leave out --weights {request.weights}")
     if request.key is not None and request.checkpoint is None:
         message = f"'--key {request.key}' is about a checkpoint, and there is none"
-        raise UsageError(message, f"--checkpoint FILE --key {request.key}")
+        raise UsageError(message, f"leave out --key {shlex.quote(request.key)}")
     return checked
 
 
@@ -192,9 +194,12 @@ def parse_model_args(typed: tuple[str, ...]) -> dict[str, Any]:
         key, equals, value = argument.partition("=")
         key = key.strip().replace("-", "_")
         if not equals or not key.isidentifier():
-            raise UsageError(f"'{argument}' is not of the form key=value", "--model-arg depth=18")
+            raise UsageError(
+                f"'{argument}' is not of the form key=value",
+                f"--model-arg {key if key.isidentifier() else 'NAME'}=VALUE",
+            )
         if key in kwargs:
-            raise UsageError(f"model argument '{key}' is given twice", f"--model-arg {argument}")
+            raise UsageError(f"model argument '{key}' is given twice", f"--model-arg {shlex.quote(argument)}")
         kwargs[key] = _value(value.strip())
     return kwargs
 
@@ -211,7 +216,11 @@ def _value(text: str) -> Any:
 def _unknown_model(model: str) -> UsageError:
     path = Path(model)
     if path.suffix == ".py":
-        return UsageError(f"model file '{model}' needs the name of what to build", f"--model {model}:NAME")
+        names = models_in(path)
+        message = f"model file '{model}' needs the name of what to build"
+        message += f": it has {', '.join(names)}" if names else ""
+        name = names[0] if names else "NAME"
+        return UsageError(message, f"--model {shlex.quote(f'{model}:{name}')}")
     if is_in_timm(model):
         return UsageError(f"unknown model '{model}': did you mean timm:{model}", f"--model timm:{model}")
     module, dot, attribute = model.rpartition(".")

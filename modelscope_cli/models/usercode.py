@@ -1,22 +1,24 @@
 """One line about an exception out of the user's own code: what, and where in their files."""
 
+import shlex
 import sys
 import sysconfig
 import traceback
 from pathlib import Path
 
 from modelscope_cli.errors import CannotRunError
+from modelscope_cli.plain_text import in_one_line
 
 _OURS = Path(__file__).parents[1]
 
 
 def user_code_failed(doing: str, error: BaseException) -> CannotRunError:
     """Describe `error`, raised while `doing`, by its type, message and the innermost line of their code."""
-    message = " ".join(str(error).split())[:300]
+    message = in_one_line(error, 300)
     what = f"{type(error).__name__}: {message}" if message else type(error).__name__
     where = _innermost_line(error)
     at = f" at {where[0]}:{where[1]}" if where else ""
-    hint = f"python {where[0]}" if where else "--debug shows the traceback"
+    hint = f"python {shlex.quote(where[0])}" if where else "--debug   shows the traceback"
     return CannotRunError(f"{doing} raised {what}{at}", hint)
 
 

@@ -114,7 +114,7 @@ def _call(
             known = inspect.signature(builder).parameters.keys() - _OPTION_OF.keys() - {"kwargs"}
             near = nearest(next(iter(model_args)), known)
             message = f"'{name}' cannot be built with '{typed}': {reason}{'; ' + near if near else ''}"
-            raise UsageError(message, f"--model {name}") from error
+            raise UsageError(message, "leave out --model-arg") from error
 
 
 @contextmanager

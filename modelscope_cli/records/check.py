@@ -1,5 +1,6 @@
 """What `check` and `rules` return."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -143,7 +144,7 @@ class CheckRecord(Record):
 class RuleList(Shown):
     """What `rules` returns: no model was loaded, so it has a header of its own."""
 
-    versions: dict[str, str]
+    versions: Mapping[str, str]
     argv: tuple[str, ...]
     rules: tuple[RuleInfo, ...]
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any, ParamSpec, TypedDict, TypeVar
 
-from modelscope_cli.errors import ModelscopeError, UsageError, nearest
+from modelscope_cli.errors import ModelscopeError, UsageError, choice, nearest
+from modelscope_cli.records.naming import with_article
 from modelscope_cli.records.run import invocation
 
 P = ParamSpec("P")
@@ -186,9 +187,8 @@ def check_choice(keyword: str, value: str, choices: Sequence[str]) -> None:
     """
     if value not in choices:
         near = nearest(value, choices)
-        article = "an" if keyword[0] in "aeiou" else "a"
-        message = f"'{value}' is not {article} {keyword}" + (f": {near}" if near else "")
-        raise UsageError(message, f"one of {', '.join(choices)}")
+        message = f"'{value}' is not {with_article(keyword)}" + (f": {near}" if near else "")
+        raise UsageError(message, choice(value, choices))
 
 
 def check_number(keyword: str, value: float, least: float, most: float = math.inf) -> None:

@@ -1,5 +1,6 @@
 """What `models` returns."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +34,7 @@ class ModelEntry:
 class Catalogue(Shown):
     """What `models` returns: no model was loaded, so it has a header of its own."""
 
-    versions: dict[str, str]
+    versions: Mapping[str, str]
     argv: tuple[str, ...]
     models: tuple[ModelEntry, ...]
 

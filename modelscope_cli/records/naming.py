@@ -45,6 +45,11 @@ def counted(n: int, noun: str) -> str:
     return f"{n:,} {noun}" + ("" if n == 1 else "s")
 
 
+def with_article(noun: str) -> str:
+    """Return a noun with its article: `a list`, `an int`."""
+    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
+
+
 def some(names: Iterable[str], most: int = 3) -> str:
     """Return the first names and how many more: `a, b and 7 more`."""
     every = list(names)
@@ -59,6 +64,11 @@ def index_ranges(indices: Sequence[int]) -> str:
         found = [index for _, index in run]
         parts += [f"{found[0]}..{found[-1]}"] if len(found) > 2 else map(str, found)
     return ",".join(parts)
+
+
+def dtype_name(dtype: object) -> str:
+    """Return what a record calls one of torch's types: `float32`."""
+    return str(dtype).removeprefix("torch.")
 
 
 def is_rectifier(type: str) -> bool:

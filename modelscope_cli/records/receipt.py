@@ -1,6 +1,6 @@
 """The receipt of an explanation: how far its map can be trusted, and where it points; for an image and a folder."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 # Rank correlations above these: a map that a model of shuffled weights, or another class, also has. Maps of a few
 # cells are a little alike by chance: on images of one object the first was 0.0 to 0.7, and for edges it is 1.
@@ -85,6 +85,10 @@ class Receipt:
     border: float | None = None
     failed: tuple[str, ...] = ()
     curves: tuple[Curves, ...] = ()
+
+
+FIGURES = tuple(field.name for field in fields(Receipt) if field.type == float | None)
+"""The names of the figures of a receipt that are one number each."""
 
 
 @dataclass(frozen=True, slots=True)

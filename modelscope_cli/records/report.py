@@ -1,5 +1,6 @@
 """What `report` returns: the pages that were written."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +30,7 @@ class Page:
 class ReportRecord(Shown):
     """What `report` returns: what was asked for comes first, after an index the pages it leads to."""
 
-    versions: dict[str, str]
+    versions: Mapping[str, str]
     argv: tuple[str, ...]
     pages: tuple[Page, ...]
 

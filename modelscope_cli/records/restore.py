@@ -129,7 +129,7 @@ def _value(hint: Any, value: Any, path: str) -> Any:
         return _one_of(arguments, value, path)
     if origin is tuple:
         return _sequence(arguments, value, path)
-    if origin is dict:
+    if origin in (dict, Mapping):
         if not isinstance(value, dict):
             raise NotADocumentError(f"{path} is not an object")
         return {key: _value(arguments[1], item, f"{path}.{key}") for key, item in value.items()}

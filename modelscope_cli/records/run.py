@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
@@ -45,8 +45,8 @@ def _fields(kind: type[Any]) -> tuple[tuple[str, str], ...]:
     return tuple((field.name, key_of(field.name)) for field in dataclasses.fields(kind) if field.repr)
 
 
-def versions() -> dict[str, str]:
-    """Return the versions that decide the numbers."""
+@cache
+def _versions() -> dict[str, str]:
     import platform
     from importlib.metadata import version
 
@@ -56,6 +56,24 @@ def versions() -> dict[str, str]:
         "torch": version("torch"),
         "torchvision": version("torchvision"),
     }
+
+
+class _Versions(Mapping[str, str]):
+    """Looked up once they are read: a table does without, and the import takes longer than to read a checkpoint."""
+
+    def __getitem__(self, name: str) -> str:
+        return _versions()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_versions())
+
+    def __len__(self) -> int:
+        return len(_versions())
+
+
+def versions() -> Mapping[str, str]:
+    """Return the versions that decide the numbers."""
+    return _Versions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +215,7 @@ class InputInfo:
     feeding: Feeding | None = None
 
 
-def first_keys(command: str, versions: dict[str, str], argv: tuple[str, ...]) -> dict[str, Any]:
+def first_keys(command: str, versions: Mapping[str, str], argv: tuple[str, ...]) -> dict[str, Any]:
     """Return what every document begins with, whether or not a model was run for it."""
     return {"schema": f"modelscope/{command}/1", "tool": dict(versions), "argv": list(argv)}
 
@@ -221,7 +239,7 @@ class Run:
     device: str
     dtype: str
     seed: int
-    versions: dict[str, str]
+    versions: Mapping[str, str]
     warnings: tuple[Notice, ...] = ()
     elapsed_ms: float = 0.0
 

@@ -1,6 +1,6 @@
 """What the scan of a file for code returns."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,7 +102,7 @@ class ScanRecord(Shown):
         passed: no file is as bad as `fail_on`.
     """
 
-    versions: dict[str, str]
+    versions: Mapping[str, str]
     argv: tuple[str, ...]
     source: str
     files: tuple[Safety, ...]

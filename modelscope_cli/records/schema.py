@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from modelscope_cli.errors import UsageError, nearest
+from modelscope_cli.errors import UsageError, choice, nearest
 from modelscope_cli.records.restore import RECORDS
 from modelscope_cli.records.run import Run, key_of
 
@@ -43,7 +43,7 @@ def schema(document: str) -> Schema:
     if document not in _RECORDS:
         near = nearest(document, DOCUMENTS)
         message = f"there is no document '{document}'" + (f": {near}" if near else "")
-        raise UsageError(message, f"modelscope schema {'|'.join(DOCUMENTS)}")
+        raise UsageError(message, choice(document, DOCUMENTS))
     module, name = _RECORDS[document]
     kind = getattr(import_module(f"modelscope_cli.records.{module}"), name)
     return _Document(document, kind).schema()
@@ -111,7 +111,7 @@ class _Document:
         origin, inside = get_origin(hint), get_args(hint)
         if origin in (Union, types.UnionType):
             return _any_of([self.value(one) for one in inside])
-        if origin is dict:
+        if origin in (dict, Mapping):
             return {"type": "object", "additionalProperties": self.value(inside[1])}
         if origin is tuple and inside[-1] is not Ellipsis:
             items = [self.value(one) for one in inside]

@@ -1,6 +1,7 @@
 """What `weights` returns."""
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,7 +106,7 @@ class WeightsRecord(Shown):
         error: why nothing else is told of the file; None where it was read.
     """
 
-    versions: dict[str, str]
+    versions: Mapping[str, str]
     argv: tuple[str, ...]
     source: str
     format: str

@@ -20,18 +20,8 @@ COLUMNS = (
     Column("momentum", "momentum", lambda r: r.momentum, _momentum, rank=5),
     figure("mean_gap", "mean gap", lambda r: r.mean_gap, rank=0),
     figure("var_ratio", "var ratio", lambda r: r.var_ratio, rank=0),
-    figure(
-        "var_ratio_min",
-        "lowest",
-        lambda r: r.var_ratio_min,
-        rank=3,
-    ),
-    figure(
-        "var_ratio_max",
-        "highest",
-        lambda r: r.var_ratio_max,
-        rank=3,
-    ),
+    figure("var_ratio_min", "lowest", lambda r: r.var_ratio_min, rank=3),
+    figure("var_ratio_max", "highest", lambda r: r.var_ratio_max, rank=3),
     figure("mean_move", "mean moves", lambda r: r.mean_move, rank=1),
     figure("var_move", "var moves", lambda r: r.var_move, rank=1),
     Column(

@@ -119,7 +119,7 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise CannotRunError(f"cannot write to '{path}': {error.strerror}", "--out ANOTHER-FOLDER") from error
+        raise CannotRunError(f"cannot write to '{path}': {error.strerror}", "--out FOLDER") from error
 
 
 class OutputFolder:
@@ -189,20 +189,21 @@ class OutputFolder:
         """Refuse what cannot be written to, before anything long is begun."""
         if self.path.exists() and not self.path.is_dir():
             raise CannotRunError(
-                f"'--out {self.path}' is a file, not a folder", f"--out {self.path}-pictures"
+                f"'--out {self.path}' is a file, not a folder",
+                f"--out {shlex.quote(f'{self.path}-pictures')}",
             )
         if self.path.is_dir() and not self._is_forced and any(_content(self.path)):
-            raise UsageError(f"folder '{self.path}' is not empty", f"--out {self.path} --force")
+            raise UsageError(
+                f"folder '{self.path}' is not empty", f"--out {shlex.quote(str(self.path))} --force"
+            )
         existing = _existing(self.path)
         if not existing.is_dir() or not os.access(existing, os.W_OK):
             what = "not writable" if existing.is_dir() else "a file"
-            raise CannotRunError(
-                f"cannot write to '{self.path}': '{existing}' is {what}", "--out ANOTHER-FOLDER"
-            )
+            raise CannotRunError(f"cannot write to '{self.path}': '{existing}' is {what}", "--out FOLDER")
 
     def _cannot(self, error: OSError) -> CannotRunError:
         reason = error.strerror or str(error)
-        return CannotRunError(f"cannot write to '{self.path}': {reason}", "--out ANOTHER-FOLDER")
+        return CannotRunError(f"cannot write to '{self.path}': {reason}", "--out FOLDER")
 
 
 def _content(folder: Path) -> Iterator[Path]:
@@ -230,7 +231,7 @@ def free_folder(command: str, model: str) -> Path:
             return _claim_first(base)
     except OSError as error:
         message = f"cannot write to '{base}': {error.strerror}"
-        raise CannotRunError(message, "--out ANOTHER-FOLDER") from error
+        raise CannotRunError(message, "--out FOLDER") from error
 
 
 def _claim_first(base: Path) -> Path:

@@ -43,6 +43,7 @@ def draw_map(
     image = draw_heat(axes, grid, steps, **look)
     if len(grid) > MOST_ACROSS:  # one begins to read at the top
         axes.tick_params(axis="x", top=True, labeltop=True)
+        title = f"{title}, over the steps" if title else "over the steps"
     axes.set_title(title, fontsize=9, loc="left", color=INK)
     if names:
         write_names(axes, names)

@@ -6,6 +6,9 @@ from typing import Any
 
 from modelscope_cli.plain_text import plain_json
 
+DOCUMENT = "report.json"
+"""The name of a document in the folder of a result."""
+
 
 def render_json(document: dict[str, Any], *, is_indented: bool = True) -> str:
     """Return `document` as JSON that any parser takes; indented, or on one line."""

@@ -185,7 +185,11 @@ def _downwards(
 
 
 def _prepare(axes: Any, names: Sequence[Name], rows: int) -> None:
-    """The numbers of a tall panel stand above it, where one begins to read, and below."""
+    """The numbers of a tall panel stand above it, where one begins to read, and below.
+
+    Each is whole: a power of ten that all have in common would stand below only.
+    """
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     if names:
         write_names(axes, names)
     else:

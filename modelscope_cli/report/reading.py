@@ -12,9 +12,13 @@ from modelscope_cli.records import page_data
 from modelscope_cli.records.page_data import NotAPageError, extract
 from modelscope_cli.records.restore import NotADocumentError, restore
 from modelscope_cli.records.shown import Shown
+from modelscope_cli.report.json import DOCUMENT
 
-PAGE, DOCUMENT = "report.html", "report.json"
-"""The names of a page and of a document in the folder of a result."""
+PAGE = "report.html"
+"""The name of a page in the folder of a result."""
+
+RESULT_FILES = (DOCUMENT, PAGE)
+"""What every folder of a result holds, beside its pictures and tables."""
 
 
 def read(path: str | PathLike[str]) -> Shown:
@@ -74,7 +78,7 @@ def result_file(path: Path) -> Path:
 
 def in_folder(folder: Path) -> Path | None:
     """Return the file of the result in a folder; None where there is none."""
-    files = (folder / DOCUMENT, folder / PAGE)
+    files = (folder / name for name in RESULT_FILES)
     return next((file for file in files if file.is_file()), None)
 
 

@@ -66,6 +66,11 @@ def figure(
     return Column(key, title, value, rank=rank, is_figure=True, **traits)
 
 
+def percentage(key: str, title: str, value: Callable[[Any], float | None], **traits: Any) -> Column:
+    """Return a column of shares of a whole, written in percent."""
+    return Column(key, title, value, lambda row: numbers.percent(value(row)), **traits)
+
+
 def counter(key: str, title: str, value: Callable[[Any], int | None], **traits: Any) -> Column:
     """Return a column of counts of which any but 0 deserves a look, such as NaN; it never leaves a narrow table."""
     return Column(key, title, value, rank=0, is_bad=lambda row: bool(value(row)), **traits)

@@ -139,7 +139,9 @@ def _finite(values: Sequence[float | None]) -> list[float]:
     return sorted(value for value in values if value is not None and math.isfinite(value))
 
 
-def say_cut(axes: Any, highest: float) -> None:
-    """Say that values lie above the upper edge, and how high."""
-    look: dict[str, Any] = {"xycoords": "axes fraction", "ha": "right", "va": "top", "color": ACCENT}
-    axes.annotate(f"cut off here: up to {highest:.3g}", (0.99, 0.985), fontsize=7.5, **look)
+def say_cut(axes: Any, farthest: float, *, is_below: bool = False) -> None:
+    """Say that values lie above the upper edge, or below the lower one, and how far they go."""
+    words, place, side = ("down", 0.015, "bottom") if is_below else ("up", 0.985, "top")
+    look: dict[str, Any] = {"xycoords": "axes fraction", "ha": "right", "va": side, "color": ACCENT}
+    look["bbox"] = {"fc": "white", "ec": "none", "alpha": 0.85, "pad": 1.0}  # lines run behind it
+    axes.annotate(f"cut off here: {words} to {farthest:.3g}", (0.99, place), fontsize=7.5, **look)

@@ -54,39 +54,36 @@ def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         yield Sighting(label_of(call) if call.name else None, 1 + len(later), words)
 
 
-def _dead_channels(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    for row in _rows(evidence, *RECTIFIERS):
-        if not is_rectifier(row.type):
-            continue
-        is_dead = row.zero_fraction == 1 and row.numel >= _ENOUGH_VALUES
-        if is_dead and threshold < 1:
-            yield Sighting(label_of(row), 1.0, "the layer is dead: its output is always zero", ERROR)
-        elif row.channels and _is_enough(evidence, row):
-            share = (row.dead_channels or 0) / row.channels
-            if share > threshold:
-                seen = f"{row.dead_channels} of {row.channels} channels are always zero"
-                yield Sighting(label_of(row), share, seen)
-
-
-def _judgeable(evidence: Evidence) -> Iterator[ActivationStats]:
-    """ReLUs that gave every channel enough values to show a sign of life."""
-    for row in _rows(evidence, *RECTIFIERS):
-        if is_rectifier(row.type) and row.channels and _is_enough(evidence, row):
-            yield row
+def _rectifiers(evidence: Evidence) -> list[ActivationStats]:
+    return [row for row in _rows(evidence, *RECTIFIERS) if is_rectifier(row.type)]
 
 
 def _is_enough(evidence: Evidence, row: ActivationStats) -> bool:
+    """Tell whether a row gave every one of its channels enough values to show a sign of life."""
     assert evidence.forward is not None
-    return row.numel / (row.channels or 1) >= _ENOUGH_VALUES or evidence.forward.images >= _ENOUGH_IMAGES
+    is_long = row.numel >= _ENOUGH_VALUES * (row.channels or 1)
+    return bool(row.channels) and (is_long or evidence.forward.images >= _ENOUGH_IMAGES)
+
+
+def _dead_share(row: ActivationStats) -> float:
+    return (row.dead_channels or 0) / (row.channels or 1)
+
+
+def _dead_channels(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    for row in _rectifiers(evidence):
+        share = _dead_share(row)
+        if row.zero_fraction == 1 and row.numel >= _ENOUGH_VALUES and threshold < 1:
+            yield Sighting(label_of(row), 1.0, "the layer is dead: its output is always zero", ERROR)
+        elif share > threshold and _is_enough(evidence, row):
+            seen = f"{row.dead_channels} of {row.channels} channels are always zero"
+            yield Sighting(label_of(row), share, seen)
 
 
 def _dead_units(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    for row in _judgeable(evidence):
-        alive = 1 - (row.dead_channels or 0) / (row.channels or 1)
-        if not alive:
-            continue
-        share = 1 - (1 - (row.zero_fraction or 0.0)) / alive
-        if share > threshold:
+    for row in _rectifiers(evidence):
+        alive = 1 - _dead_share(row)
+        share = 1 - (1 - (row.zero_fraction or 0.0)) / alive if alive else 0.0
+        if share > threshold and _is_enough(evidence, row):
             yield Sighting(
                 label_of(row), share, f"{share:.1%} of the values are zero, dead channels not counted"
             )

@@ -24,7 +24,8 @@ def _told(sightings: Sequence[Sighting]) -> Iterator[Sighting]:
     yield from sightings[:MOST_TOLD]
     n_left = len(sightings) - MOST_TOLD
     if n_left > 0:
-        yield Sighting(None, None, f"and {counted(n_left, 'more place')}: the JSON document has all groups")
+        words = f"and {counted(n_left, 'more place')}: the JSON document has all groups"
+        yield Sighting(None, n_left, words, is_rest=True)
 
 
 def _unreadable(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
@@ -35,34 +36,29 @@ def _unreadable(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
             yield Sighting(kind.names[0], kind.count, f"{files} {kind.kind}: {named}")
 
 
-def _groups(groups: Iterable[CopyGroup], threshold: float) -> Iterator[Sighting]:
-    found = [
-        Sighting(group.images[0], len(group.images) - 1, f"{_likeness(group)} {some(group.images[1:])}")
-        for group in groups
-        if len(group.images) - 1 > threshold
-    ]
-    return _told(found)
+def _copies(groups: Iterable[CopyGroup], threshold: float) -> Iterator[Sighting]:
+    return _told([_of(group, n) for group in groups if (n := len(group.images) - 1) > threshold])
 
 
-def _likeness(group: CopyGroup) -> str:
-    return f"{group.how} as" if group.how != ALIKE else f"{100 * group.alike:.0f} % of its edges are those of"
+def _of(group: CopyGroup, value: float, where: str = "") -> Sighting:
+    """Say of the first of a group what it has in common with the others."""
+    likeness = (
+        f"{group.how} as" if group.how != ALIKE else f"{100 * group.alike:.0f} % of its edges are those of"
+    )
+    return Sighting(group.images[0], value, f"{where}{likeness} {some(group.images[1:])}")
 
 
 def _identical(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    return _groups(_data(evidence).report.identical, threshold)
+    return _copies(_data(evidence).report.identical, threshold)
 
 
 def _alike(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     groups = sorted(_data(evidence).report.alike, key=lambda group: -group.alike)
-    found = [
-        Sighting(group.images[0], group.alike, f"{_likeness(group)} {some(group.images[1:])}")
-        for group in groups
-    ]
-    return _told(found)
+    return _told([_of(group, group.alike) for group in groups])
 
 
 def _leak(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    return _groups(_data(evidence).report.leaks, threshold)
+    return _copies(_data(evidence).report.leaks, threshold)
 
 
 def _not_held_against(evidence: Evidence, threshold: Any) -> str | None:
@@ -70,12 +66,8 @@ def _not_held_against(evidence: Evidence, threshold: Any) -> str | None:
 
 
 def _conflict(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    found = []
-    for group in _data(evidence).report.conflicts:
-        if len(group.labels) > threshold:
-            words = f"in {some(group.labels)}: {_likeness(group)} {some(group.images[1:])}"
-            found.append(Sighting(group.images[0], len(group.labels), words))
-    return _told(found)
+    groups = [group for group in _data(evidence).report.conflicts if len(group.labels) > threshold]
+    return _told([_of(group, len(group.labels), f"in {some(group.labels)}: ") for group in groups])
 
 
 def _without_labels(evidence: Evidence, threshold: Any) -> str | None:
@@ -97,42 +89,35 @@ def _ratios(values: Sequence[float]) -> list[float]:
     return [max(value / usual, usual / value) for value in values]
 
 
-def _odd(figure: Figure, usual: str) -> Callable[[Evidence, float], Iterator[Sighting]]:
-    """Return a judge of what lies above a threshold, the farthest first."""
+def _sharpness(evidence: DatasetEvidence) -> list[float]:
+    """Return it, and 1 where there is no contrast: nothing there could be sharp."""
+    pairs = zip(evidence.contrast, evidence.sharpness, strict=True)
+    return [1.0 if contrast < _PLAIN else sharpness for contrast, sharpness in pairs]
+
+
+def _beyond(
+    figure: Figure, words: Callable[[DatasetEvidence, int, float], str], sign: int
+) -> Callable[[Evidence, float], Iterator[Sighting]]:
+    """Return a judge of what lies above a threshold (`sign` 1) or below it (-1), the farthest first."""
 
     def judge(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         data = _data(evidence)
         values = figure(data)
-        over = sorted((n for n, value in enumerate(values) if value > threshold), key=lambda n: -values[n])
-        found = [
-            Sighting(
-                data.names[n], values[n], f"{data.width[n]} x {data.height[n]}: {values[n]:.1f} times {usual}"
-            )
-            for n in over
-        ]
-        return _told(found)
+        beyond = [n for n, value in enumerate(values) if sign * value > sign * threshold]
+        beyond.sort(key=lambda n: -sign * values[n])
+        return _told([Sighting(data.names[n], values[n], words(data, n, values[n])) for n in beyond])
 
     return judge
+
+
+def _odd(figure: Figure, usual: str) -> Callable[[Evidence, float], Iterator[Sighting]]:
+    return _beyond(
+        figure, lambda data, n, value: f"{data.width[n]} x {data.height[n]}: {value:.1f} times {usual}", 1
+    )
 
 
 def _low(figure: Figure, words: str) -> Callable[[Evidence, float], Iterator[Sighting]]:
-    """Return a judge of what lies below a threshold, the lowest first."""
-
-    def judge(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-        data = _data(evidence)
-        values = figure(data)
-        under = sorted((n for n, value in enumerate(values) if value < threshold), key=lambda n: values[n])
-        return _told([Sighting(data.names[n], values[n], f"{words} {values[n]:.3g}") for n in under])
-
-    return judge
-
-
-def _blurred(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    """What has no contrast has nothing that could be sharp."""
-    data = _data(evidence)
-    is_plain = [contrast < _PLAIN for contrast in data.contrast]
-    figures = [1.0 if plain else value for plain, value in zip(is_plain, data.sharpness, strict=True)]
-    return _low(lambda data: figures, "its edges are soft: Laplacian over contrast")(evidence, threshold)
+    return _beyond(figure, lambda data, n, value: f"{words} {value:.3g}", -1)
 
 
 _PLAIN = 0.02
@@ -260,6 +245,6 @@ RULES = (
         source=_OWN + ": 0.15 or more as they are, 0.03 to 0.06 blurred by a 28th of their side",
         hint="look at them; a finer blur is invisible at this size, and to most models",
         needs=_NEEDS,
-        judge=_blurred,
+        judge=_low(_sharpness, "its edges are soft: Laplacian over contrast"),
     ),
 )

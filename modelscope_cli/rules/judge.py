@@ -39,7 +39,7 @@ def judge(
                 severity=seen.severity or rule.severity,
                 layer=seen.layer,
                 value=seen.value if seen.value is not None and math.isfinite(seen.value) else None,
-                threshold=threshold,
+                threshold=None if seen.is_rest else threshold,
                 message=seen.message,
                 hint=rule.hint,
             )

@@ -8,13 +8,13 @@ WHY = {
     "MS101": "every value that is computed from it is NaN or infinite too, up to the prediction",
     "MS102": "the layer divides by almost zero, or takes the root of a negative number: its channel explodes "
     "or is NaN",
-    "MS103": "a network is initialised for inputs near mean 0 and standard deviation 1; others saturate what comes "
-    "first, kill its ReLUs, and make one learning rate too high for one layer and too low for another",
+    "MS103": "a network is initialised for inputs near mean 0 and standard deviation 1; other inputs saturate the "
+    "first layers, kill ReLUs, and make one learning rate too high for one layer and too low for another",
     "MS201": "NaN spreads to everything after it; look at the first layer that produces it",
     "MS202": "a channel that never fires gets no gradient, so it never comes back, and its parameters are wasted",
     "MS203": "a unit that hardly ever fires hardly ever learns; the layer has far less capacity than it costs",
     "MS204": "where the curve is flat the derivative is almost zero, and the layers before it do not learn",
-    "MS205": "a signal this small drowns in rounding, and the layers after it see a constant",
+    "MS205": "a signal this small is lost in rounding, and the layers after it see a constant",
     "MS206": "signals that shrink or grow with depth make gradients do the same, and training slow or impossible",
     "MS207": "in eval mode the layer normalises by statistics that do not match this data, so predictions fail",
     "MS301": "one step of any optimizer with such a gradient makes the weights NaN for good",
@@ -83,7 +83,7 @@ WHY = {
     "MS736": "the rare classes are never found, while the accuracy looks high",
     "MS737": "the steps change a model that nobody uses",
     "MS738": "such a loss falls forever while the predictions do not improve",
-    "MS739": "activations saturate or explode, and the first steps only undo what the start has done",
+    "MS739": "activations saturate or explode, and the first steps only undo the initialisation",
     "MS740": "by the time it reaches the first layers, the gradient has shrunk to nothing",
 }
 _BUDGETS, _TRAINING = "MS5", "MS7"

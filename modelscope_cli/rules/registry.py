@@ -66,7 +66,7 @@ def choose_rules(
         message = f"'--select {','.join(select)}' names rules about {other}, and {which} is judged"
         raise UsageError(message, f"--select {every[0].code[:3]}")
     if not chosen:
-        raise UsageError(f"'--ignore {','.join(ignore)}' leaves no rule to judge", "modelscope rules")
+        raise UsageError(f"'--ignore {','.join(ignore)}' leaves no rule to judge", "leave out --ignore")
     return chosen
 
 

@@ -11,13 +11,20 @@ from modelscope_cli.rules.reasons import WHY, how_to_silence
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """One place where a rule is broken: the layer (None: the model), the value, and what was seen in words; and how
-    severe that is, where it is not as severe as the rule."""
+    """One place where a rule is broken.
+
+    Attributes:
+        layer: None for the model as a whole.
+        message: what was seen, in words.
+        severity: where it is not as severe as the rule.
+        is_rest: it stands for several places, `value` of them, each beyond the threshold.
+    """
 
     layer: str | None
     value: float | None
     message: str
     severity: str | None = None
+    is_rest: bool = False
 
 
 def always(evidence: Evidence, threshold: Any) -> str | None:

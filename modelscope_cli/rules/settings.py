@@ -1,6 +1,7 @@
 """What a person asked `check` for: in `[tool.modelscope]` of a pyproject.toml, and by flags, which win."""
 
 import os
+import shlex
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -118,32 +119,36 @@ def _read_project(folder: Path) -> Settings:
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:  # no TOML, no UTF-8, or a number of thousands of digits
-        hint = f"python -c \"import tomllib; tomllib.load(open('{path}', 'rb'))\""
+        script = f"import tomllib; tomllib.load(open({str(path)!r}, 'rb'))"
+        hint = f"python -c {shlex.quote(script)}"
         reason = str(error).partition("; use sys.")[0]
         raise UsageError(f"'{path}' cannot be read: {reason}", hint) from error
     except OSError as error:
-        raise UsageError(f"'{path}' cannot be read: {error.strerror}", f"ls -l {path}") from error
+        raise UsageError(
+            f"'{path}' cannot be read: {error.strerror}", f"ls -l {shlex.quote(str(path))}"
+        ) from error
     tools = document.get("tool")
     table = tools.get("modelscope") if isinstance(tools, dict) else None
     if table is None:
         return Settings()
     if not isinstance(table, dict):
-        raise UsageError(f"'modelscope' in [tool] of '{path}' is not a table", "[tool.modelscope]")
+        raise UsageError(f"'modelscope' in [tool] of '{path}' is not a table", "write [tool.modelscope]")
     return _from_table(table, path)
 
 
 def _from_table(table: dict[str, Any], path: Path) -> Settings:
     where = f"[tool.modelscope] of '{path}'"
+    table = {key.replace("_", "-"): value for key, value in table.items()}  # fail_on is as good
     for key in table:
         if key not in _KEYS:
             near = nearest(key, _KEYS)
             message = f"unknown key '{key}' in {where}" + (f": {near}" if near else "")
-            raise UsageError(message, f"keys: {', '.join(_KEYS)}")
+            raise UsageError(message, f"write one of {', '.join(_KEYS)}")
     typed: dict[str, float | str] = {}
     select = _codes(table, "select", where)
     given = table.get("thresholds", {})
     if not isinstance(given, dict):
-        raise UsageError(f"'thresholds' in {where} is not a table", "[tool.modelscope.thresholds]")
+        raise UsageError(f"'thresholds' in {where} is not a table", "write [tool.modelscope.thresholds]")
     for name, value in (*given.items(), *((key, table[key]) for key in BUDGETS if key in table)):
         rule = find_rule(name, where)
         typed[rule.code] = written.read(value, rule.kind, f"{name} = ")
@@ -172,7 +177,7 @@ def _from_table(table: dict[str, Any], path: Path) -> Settings:
 def _name(table: dict[str, Any], key: str, where: str, what: str, example: str) -> str | None:
     value = table.get(key)
     if value is not None and (not isinstance(value, str) or not value):
-        raise UsageError(f"'{key} = {value}' in {where} is not {what}", f'{key} = "{example}"')
+        raise UsageError(f"'{key} = {value}' in {where} is not {what}", f'write {key} = "{example}"')
     return value
 
 
@@ -196,5 +201,7 @@ def _strings(table: dict[str, Any], key: str, where: str, what: str, example: st
     if isinstance(value, str):
         value = [value]
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise UsageError(f"'{key} = {value}' in {where} is not a list of {what}", f'{key} = ["{example}"]')
+        raise UsageError(
+            f"'{key} = {value}' in {where} is not a list of {what}", f'write {key} = ["{example}"]'
+        )
     return value

@@ -11,24 +11,20 @@ def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     for one in evidence.tensors:
         n = one.nan_count + one.inf_count
         if n > threshold:
-            kinds = [
-                f"{count} {kind}"
-                for count, kind in ((one.nan_count, "NaN"), (one.inf_count, "infinite"))
-                if count
-            ]
-            yield Sighting(one.layer or None, n, f"{one.name}: {' and '.join(kinds)} of {one.numel} values")
+            kinds = _each({"NaN": one.nan_count, "infinite": one.inf_count})
+            yield Sighting(one.layer or None, n, f"{one.name}: {kinds} of {one.numel} values")
 
 
 def _running_variance(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     for one in evidence.batch_norms:
         n = one.negative + one.zero
         if n > threshold:
-            kinds = [
-                f"{count} {kind}" for count, kind in ((one.negative, "negative"), (one.zero, "zero")) if count
-            ]
-            yield Sighting(
-                one.name or None, n, f"running variance: {' and '.join(kinds)} of {one.channels} channels"
-            )
+            kinds = _each({"negative": one.negative, "zero": one.zero})
+            yield Sighting(one.name or None, n, f"running variance: {kinds} of {one.channels} channels")
+
+
+def _each(counts: dict[str, int]) -> str:
+    return " and ".join(f"{count} {kind}" for kind, count in counts.items() if count)
 
 
 def _input(evidence: Evidence, threshold: float) -> Iterator[Sighting]:

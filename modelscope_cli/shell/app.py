@@ -22,10 +22,10 @@ _AT_ONCE: dict[str, Callable[[], str]] = {
 }
 
 
-def _typed(argv: list[str]) -> list[str]:
+def _typed(argv: list[str]) -> tuple[str, ...]:
     """Return the one command that is run, or whose words the shell wants completed, if there is one."""
     words = os.environ.get("_TYPER_COMPLETE_ARGS", os.environ.get("COMP_WORDS", "")).split()
-    return [name for name in (argv or words[1:])[:1] if name in COMMANDS]
+    return tuple(name for name in (argv or words[1:])[:1] if name in COMMANDS)
 
 
 def _program(argv: list[str]) -> str:
@@ -58,11 +58,11 @@ def _run(argv: list[str]) -> int:
             _console.write(_AT_ONCE[argv[0]]() + "\n")
             _console.flush()
             return 0
-        from modelscope_cli.shell.typer_app import make_app
+        from modelscope_cli.shell.typer_app import command_line
 
-        app = make_app(_typed(argv))
+        typed = command_line(_typed(argv))
         with lean_imports():
-            code = app(args=renewed(argv), prog_name=_program(argv), standalone_mode=False)
+            code = typed(args=renewed(argv), prog_name=_program(argv), standalone_mode=False)
         _console.flush()
         return code if isinstance(code, int) else 0
     except ModelscopeError as error:
@@ -92,6 +92,10 @@ def _run(argv: list[str]) -> int:
 def _failed(error: ModelscopeError) -> int:
     if _console.settings.is_debug:
         _console.show_traceback(error)
+    if error.hint and "..." in error.hint:
+        from modelscope_cli.shell.again import filled_in
+
+        error.hint = filled_in(error.hint, _console.settings.argv, error.message)
     _console.fail(error)
     return error.exit_code
 
@@ -104,7 +108,7 @@ def _unread() -> int:
 def _unusable(error: OSError) -> CannotRunError:
     """Explain what the system refused: a file where there is a name, else a stream."""
     if error.filename is None:
-        return CannotRunError(f"cannot write: {error.strerror}", "modelscope ... --output FILE-ELSEWHERE")
+        return CannotRunError(f"cannot write: {error.strerror}", "--output FILE")
     shown = _shortened(
         os.fsdecode(error.filename) if isinstance(error.filename, bytes) else str(error.filename)
     )
@@ -117,14 +121,13 @@ def _shortened(text: str) -> str:
 
 def _misused(error: Exception) -> int:
     """A command line that Typer itself could not read."""
-    context = getattr(error, "ctx", None)
-    path = context.command_path if context else "modelscope"
-    message = error.format_message() if hasattr(error, "format_message") else str(error)
+    from modelscope_cli.shell.mistyped import what_was_meant
+
     if type(error).__name__ == "NoArgsIsHelpError":  # `modelscope` alone: the message is the help
-        _console.write(f"{message}\n")
+        _console.write(f"{error}\n")
         return USAGE
-    message = _shortened(" ".join(message.split()).rstrip("."))
-    _console.fail(ModelscopeError(message[:1].lower() + message[1:], f"{path} --help"))
+    message, hint = what_was_meant(error, _console.settings.argv)
+    _console.fail(ModelscopeError(_shortened(message), _shortened(hint)))
     return USAGE
 
 
@@ -132,7 +135,7 @@ def _crashed(error: Exception) -> int:
     if _console.settings.is_debug:
         _console.show_traceback(error)
     what = " ".join(f"{type(error).__name__}: {error}".split())
-    again = " ".join(argument for argument in _console.settings.argv if argument != "--debug")
+    again = shlex.join(argument for argument in _console.settings.argv if argument != "--debug")
     hint = f"modelscope {again} --debug   shows where; please report it"
     _console.fail(ModelscopeError(f"this is a bug in modelscope: {what[:300]}", hint))
     return BUG

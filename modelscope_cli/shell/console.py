@@ -14,7 +14,7 @@ from modelscope_cli.plain_text import plain, plain_lines
 from modelscope_cli.ranks import is_first_to_fail
 from modelscope_cli.records.run import invoked_as
 from modelscope_cli.shell import live
-from modelscope_cli.shell.streams import heard_or_not, is_coloured, open_closed, silence
+from modelscope_cli.shell.streams import heard_or_not, is_coloured, is_drawn_over, open_closed, silence
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -182,7 +182,7 @@ def _styled(label: str, style: str, harmless: str) -> None:
 @contextlib.contextmanager
 def progress(description: str, total: int) -> Iterator["Progress | None"]:
     """A progress bar on stderr where that is a terminal, else None; removed when done."""
-    if settings.is_quiet or settings.is_silent or total < 2 or not sys.stderr.isatty():
+    if settings.is_quiet or settings.is_silent or total < 2 or not is_drawn_over(sys.stderr):
         _BUSY.what = description
         yield None
         return
@@ -261,7 +261,7 @@ def _received() -> Iterator[None]:
     except (OSError, ValueError) as error:
         abandon_stdout()
         reason = getattr(error, "strerror", None) or str(error)
-        raise CannotRunError(f"cannot write: {reason}", "modelscope ... --output FILE-ELSEWHERE") from error
+        raise CannotRunError(f"cannot write: {reason}", "--output FILE") from error
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from modelscope_cli.shell import console, option_groups
 from modelscope_cli.shell.overview import HELP_ALL, overview
 from modelscope_cli.shell.pages import bold, entry, filled, width
+from modelscope_cli.shell.parsing import LeanParsing
 
 # The panels of options that many commands share; each is a topic of `modelscope help`.
 PANELS = {
@@ -24,29 +25,13 @@ PANELS = {
 _OWN = "Options"
 _EXAMPLES = 3  # on a page that is not whole
 _DEFAULT = re.compile(r"default: (\(.*\)|[^;\]]*)")
-_SENTENCE = re.compile(r"(?<=[.?!])\s+")
+_IN_WORDS = re.compile(r"default: \(([^()]*)\)")
+_AT_LEAST = re.compile(r"\bx>=(\d+)(?=[;\]])")
+_SENTENCE = re.compile(r"(?<=[.?!])(?<!et al\.)\s+")
 _LINES = 60  # of a page at 80 columns; a command that has fewer folds nothing
 
 
-class _Completed:
-    """What stands before a word that is to be completed is not read as values: that would import pydantic."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if not ctx.resilient_parsing:
-            return super().parse_args(ctx, args)  # type: ignore[misc]
-        parser = self.make_parser(ctx)  # type: ignore[attr-defined]
-        typed, rest, _ = parser.parse_args(args=args)
-        ctx._opt_prefixes.update(parser._opt_prefixes)
-        for param in self.get_params(ctx):  # type: ignore[attr-defined]
-            ctx.params[param.name], source = param.consume_value(ctx, typed)
-            ctx.set_parameter_source(param.name, source)
-        if isinstance(self, TyperGroup):
-            ctx._protected_args, rest = rest[:1], rest[1:]
-        ctx.args = rest
-        return rest
-
-
-class Command(_Completed, TyperCommand):
+class Command(LeanParsing, TyperCommand):
     """A command that writes its own help."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -55,7 +40,7 @@ class Command(_Completed, TyperCommand):
         formatter.write(whole if is_asked_for else "\n".join(page(self, ctx, is_whole=False)))
 
 
-class Group(_Completed, TyperGroup):
+class Group(LeanParsing, TyperGroup):
     """The commands, in groups by what they are for."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -64,7 +49,7 @@ class Group(_Completed, TyperGroup):
 
 def page(command: Any, ctx: Any, *, is_whole: bool) -> Iterator[str]:
     """Yield the lines of a command's help; where it is not whole, the first sentence of everything."""
-    yield _usage(command, ctx)
+    yield f"{bold('Usage:')} " + usage(command, ctx)
     yield ""
     yield from _about(command.help or "", is_whole)
     arguments = [one for one in command.params if one.param_type_name == "argument"]
@@ -97,10 +82,13 @@ def page_of_panel(command: Any, panel: str, ctx: Any) -> Iterator[str]:
     yield from _section(f"{panel} options", shared, ctx)
 
 
-def _usage(command: Any, ctx: Any) -> str:
+def usage(command: Any, ctx: Any) -> str:
+    """Return what can be typed: `modelscope stats [MODEL] [IMAGE]... [OPTIONS]`."""
     arguments = [piece for piece in command.collect_usage_pieces(ctx) if piece != "[OPTIONS]"]
+    # Typer puts braces around what is required, and a second pair of brackets around what is not.
+    arguments = [re.sub(r"^\{(.*)\}|^\[(\[.*\])\]$", r"\1\2", piece) for piece in arguments]
     pieces = [*arguments, "[OPTIONS]"] if ctx.allow_interspersed_args else ["[OPTIONS]", *arguments]
-    return f"{bold('Usage:')} {' '.join([ctx.command_path, *pieces])}"
+    return " ".join([ctx.command_path, *pieces])
 
 
 def _about(doc: str, is_whole: bool) -> Iterator[str]:
@@ -144,7 +132,8 @@ def _section(title: str, params: Iterable[Any], ctx: Any, is_whole: bool = True)
         yield bold(title)
     for one, (_, about) in records:
         label = _label(one, ctx) if one.param_type_name == "option" else _argument(one)
-        yield from entry(label, about if is_whole else _first_sentence(about))
+        shown = about if is_whole else _first_sentence(about)
+        yield from entry(label, _AT_LEAST.sub(r"at least \1", _IN_WORDS.sub(r"default: \1", shown)))
 
 
 def _first_sentence(about: str) -> str:

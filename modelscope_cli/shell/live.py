@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from modelscope_cli.shell.streams import is_drawn_over
+
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
@@ -58,11 +60,11 @@ class _LiveLine:
 
 @contextlib.contextmanager
 def live_line() -> Iterator[Callable[[str], None] | None]:
-    """Give a function that shows one line on stderr; None where that is not a terminal.
+    """Give a function that shows one line on stderr; None where that is not a terminal, or a dumb one.
 
     What others write to stdout or stderr meanwhile first clears the line; the streams stay the objects they are.
     """
-    if not sys.stderr.isatty():
+    if not is_drawn_over(sys.stderr):
         yield None
         return
     line = _LiveLine()
@@ -98,7 +100,7 @@ class Busy:
 
     def start(self) -> None:
         """Begin to wait; nothing is shown where stderr is not a terminal."""
-        if self._thread is None and sys.stderr.isatty():
+        if self._thread is None and is_drawn_over(sys.stderr):
             self.what = "working"
             self._over.clear()
             self._thread = threading.Thread(target=self._show, daemon=True)

@@ -69,9 +69,9 @@ def _has_name_of_image(word: str) -> bool:
 
 
 def names_model(word: str) -> bool:
-    """Tell a torchvision name, a hub's and `module:attr` from a file: what is there is a file."""
+    """Tell a torchvision name, a hub's, `module:attr` and a file of code from any other file that is there."""
     if os.path.exists(word):
-        return False
+        return word.endswith(".py") and os.path.isfile(word)
     from modelscope_cli.models.hubs import split_hub
 
     if split_hub(word)[0]:
@@ -97,7 +97,7 @@ def take_model(
     default: str | None = None,
     is_model: Callable[[str], bool] = names_model,
 ) -> tuple[str, list[str]]:
-    """Return the model, and what else was typed by position.
+    """Return the model, and what else was typed by position: images, before the model or behind it.
 
     Args:
         first: the first word by position, `others` the rest; None where there is none.
@@ -108,10 +108,13 @@ def take_model(
         UsageError: two different models, or none (exit 2).
     """
     words = [word for word in (first, *(others or ())) if word is not None]
-    if words and is_model(words[0]):
-        model, *words = words
+    at = next((i for i, word in enumerate(words) if is_model(word) and (not i or names_model(word))), None)
+    if at is not None:
+        model = words.pop(at)
+        if named is not None and named.startswith(f"{model}:"):  # the file alone, and what of it is meant
+            return named, words
         if named not in (None, model):
-            hint = f"modelscope {command} {shlex.join([model, *words[:1]])}"
+            hint = f"leave out --model {shlex.quote(str(named))}"
             raise UsageError(f"'{model}' and '--model {named}' are two models", hint)
         return model, words
     if words:

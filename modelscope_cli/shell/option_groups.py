@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from modelscope_cli.errors import UsageError
 from modelscope_cli.ranks import find_ranks
 from modelscope_cli.records.run import invocation, invoked_as
 from modelscope_cli.shell import console
@@ -206,6 +207,21 @@ class OutputOptions:
         where = destination(self.format, self.json, self.output, self._view(), more, page=page)
         console.begin_work()
         return where
+
+    def check_saving(self, is_saved: bool, out: Path | None, others: Path | None = None) -> None:
+        """Refuse what is about a folder where none is written.
+
+        Args:
+            others: what the command writes beside the folder, which --force may be about.
+
+        Raises:
+            UsageError: exit code 2.
+        """
+        is_about_folder = self.force and not (self.output or self.html or others)
+        if not is_saved and (out or is_about_folder):
+            raise UsageError(
+                "--no-save writes no folder", "leave out --no-save, or leave out --out and --force"
+            )
 
     def _view(self) -> "View":
         from modelscope_cli.report.view import View

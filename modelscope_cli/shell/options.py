@@ -100,7 +100,12 @@ DtypeOpt = Annotated[
 SeedOpt = Annotated[
     int,
     whole(
-        "--seed", most=LAST_SEED, min=0, help="The seed of random weights and noise.", rich_help_panel=_MODEL
+        "--seed",
+        most=LAST_SEED,
+        min=0,
+        metavar="N",
+        help="The seed of random weights and noise.",
+        rich_help_panel=_MODEL,
     ),
 ]
 OfflineOpt = Annotated[

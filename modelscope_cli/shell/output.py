@@ -1,16 +1,18 @@
 """Write a result in the format that was asked for, to stdout or to a file."""
 
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from modelscope_cli.errors import UsageError, nearest
+from modelscope_cli.errors import UsageError, choice, nearest
 from modelscope_cli.records.run import invocation
 from modelscope_cli.shell import console as _console
 
 if TYPE_CHECKING:
+    from modelscope_cli.records.shown import Shown
     from modelscope_cli.report.sheet import Sheet
     from modelscope_cli.report.view import View
 
@@ -68,7 +70,7 @@ def destination(
     if format not in formats:
         near = nearest(format, formats)
         raise UsageError(
-            f"unknown format '{format}'" + (f": {near}" if near else ""), f"--format {'|'.join(formats)}"
+            f"unknown format '{format}'" + (f": {near}" if near else ""), choice(format, formats)
         )
     if is_json:
         if format not in ("auto", "json"):
@@ -82,7 +84,8 @@ def destination(
         format = _BY_SUFFIX.get(file.suffix.lower(), "")
         if format not in formats:
             is_page = file.suffix.lower() in (".html", ".htm")
-            hint = f"--html {file}" if is_page else f"--output {file} --format {'|'.join(formats[1:])}"
+            every = f"--format {formats[1]}   one of {', '.join(formats[1:])}"
+            hint = f"leave out --output {shlex.quote(str(file))}   --html writes a page" if is_page else every
             raise UsageError(f"'--output {file}' does not say which format", hint)
     check_target(file)
     return Destination(format, file, view, page)
@@ -99,7 +102,9 @@ def check_page(file: Path) -> None:
     from modelscope_cli.report.reading import is_page
 
     if file.suffix.lower() not in (".html", ".htm"):
-        raise UsageError(f"'--html {file}' does not end in .html", f"--html {file.with_suffix('.html')}")
+        raise UsageError(
+            f"'--html {file}' does not end in .html", f"--html {shlex.quote(str(file.with_suffix('.html')))}"
+        )
     check_file(file, invocation().is_forced or is_page(file))
 
 
@@ -118,10 +123,10 @@ def check_target(file: Path) -> None:
 def emit(
     where: Destination,
     sheet: "Sheet",
-    document: dict[str, Any],
+    record: "Shown",
     more: Mapping[str, Callable[[], str]] | None = None,
 ) -> None:
-    """Write the result: `document` for json, `more` for a format of the command's own, `sheet` for the others.
+    """Write the result: `record` for json, `more` for a format of the command's own, `sheet` for the others.
 
     Of several processes that have it, the first does.
     """
@@ -130,10 +135,12 @@ def emit(
     sheet = where.view.arrange(sheet)
 
     def render(format: str) -> str:
-        return more[format]() if more and format in more else _render(format, sheet, document)
+        if more and format in more:
+            return more[format]()
+        return _document(record) if format == "json" else _render(format, sheet)
 
     if where.html is not None:
-        _write_page(where.html, document)
+        _write_page(where.html, record)
     if _resolved(where) in ("tsv", "csv"):  # rows and nothing else
         for label, text in sheet.facts:
             _console.note(f"{label}: {text}" if label else text)
@@ -154,11 +161,11 @@ def emit(
         _console.write(render(format))
 
 
-def _write_page(file: Path, document: dict[str, Any]) -> None:
+def _write_page(file: Path, record: "Shown") -> None:
     from modelscope_cli.report.json import strict
     from modelscope_cli.report.page.results import page_of_document, save_page
 
-    note = save_page(page_of_document(strict(document)), file)
+    note = save_page(page_of_document(strict(record.to_dict())), file)
     if note:
         _console.note(note)
     _console.note(f"wrote {file}")
@@ -183,7 +190,7 @@ def row_writer(where: Destination, lay_out: Callable[[T], "Sheet"]) -> Callable[
 
     def write(record: T) -> None:
         nonlocal has_header
-        text = _render(_resolved(where), where.view.arrange(lay_out(record)), {})
+        text = _render(_resolved(where), where.view.arrange(lay_out(record)))
         _console.write(text.partition("\n")[2] if has_header else text)
         has_header = True
 
@@ -196,11 +203,13 @@ def _resolved(where: Destination) -> str:
     return where.format
 
 
-def _render(format: str, sheet: "Sheet", document: dict[str, Any]) -> str:
-    if format == "json":
-        from modelscope_cli.report.json import render_json
+def _document(record: "Shown") -> str:
+    from modelscope_cli.report.json import render_json
 
-        return render_json(document)
+    return render_json(record.to_dict())
+
+
+def _render(format: str, sheet: "Sheet") -> str:
     if format == "markdown":
         from modelscope_cli.report.markdown import render_markdown
 

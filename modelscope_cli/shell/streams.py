@@ -23,9 +23,14 @@ class _Unheard(io.TextIOBase):
         return len(text)
 
 
+def is_drawn_over(stream: IO[str]) -> bool:
+    """Tell whether a line can be drawn over: on a terminal, unless it is a dumb one."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
 def is_coloured(stream: IO[str]) -> bool:
     """Tell whether what is written to a stream may have colours and bold letters."""
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return is_drawn_over(stream) and not os.environ.get("NO_COLOR")
 
 
 def open_closed() -> None:

@@ -155,7 +155,8 @@ class GivenOptions:
         folders = [*words, *([str(self.data)] if self.data is not None else [])]
         if len(folders) > 1:
             message = f"one folder of images at a time, not '{folders[0]}' and '{folders[1]}'"
-            raise UsageError(message, f"modelscope {command} {shlex.join([model, folders[0]])}")
+            option = "--data " if len(words) == 1 else ""
+            raise UsageError(message, f"leave out {option}{shlex.quote(folders[1])}")
         return model, next(iter(folders), None)
 
 

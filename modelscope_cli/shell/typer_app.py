@@ -3,10 +3,12 @@
 import inspect
 import re
 from collections.abc import Collection
+from functools import cache
 from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+from typer.main import get_command
 
 from modelscope_cli import __version__
 from modelscope_cli.shell import console
@@ -56,6 +58,12 @@ def make_app(names: Collection[str] = COMMANDS) -> typer.Typer:
         )
         registered(command)
     return app
+
+
+@cache
+def command_line(names: tuple[str, ...]) -> Any:
+    """Return the application with these commands as what Click runs; what was read of a command is kept."""
+    return get_command(make_app(names))
 
 
 def _paragraphs(doc: str) -> str:

@@ -14,6 +14,7 @@ from modelscope_cli.analysis.predictions.scores import class_scores
 from modelscope_cli.errors import UsageError
 from modelscope_cli.models.importspec import import_object
 from modelscope_cli.models.usercode import user_code_failed
+from modelscope_cli.records.naming import with_article
 from modelscope_cli.training.runner import (
     Callback,
     CancelBatch,
@@ -191,7 +192,7 @@ class UserCallback:
         found = import_object(callback, "--callback") if isinstance(callback, str) else callback
         if isinstance(callback, str) and not isinstance(found, type):
             raise UsageError(
-                f"callback '{callback}' is a {type(found).__name__}, not a class",
+                f"callback '{callback}' is {with_article(type(found).__name__)}, not a class",
                 "--callback path/to/file.py:Class",
             )
         self._own = self._guarded(found)() if isinstance(found, type) else found

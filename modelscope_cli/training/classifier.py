@@ -12,6 +12,7 @@ from modelscope_cli.models.hubs import split_hub
 from modelscope_cli.models.importspec import imported_architecture
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.models.request import ModelRequest, is_import, parse_model_args
+from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.keywords import ClassifierKeywords, Keywords
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Notice, Shape
@@ -93,7 +94,7 @@ def _copied(module: nn.Module) -> nn.Module:
     try:
         return copy.deepcopy(module)
     except Exception as error:
-        what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        what = in_one_line(f"{type(error).__name__}: {error}", 300)
         message = f"training uses a copy of your model, which cannot be made: {what}"
         raise CannotRunError(
             message, "give 'path/to/file.py:Class', which is built again each time"

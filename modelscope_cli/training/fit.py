@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.predictions.scores import class_scores
-from modelscope_cli.errors import OUT_OF_MEMORY, CannotRunError, is_out_of_memory
+from modelscope_cli.errors import LESS_MEMORY, OUT_OF_MEMORY, CannotRunError, is_out_of_memory
 from modelscope_cli.hooks.session import ForwardError, HookSession
 from modelscope_cli.models.seeding import seeded
 from modelscope_cli.records.naming import NEAR_ZERO
@@ -83,12 +83,6 @@ def train_once(
         )
         runner.fit(epochs=sys.maxsize)
     name = type(optimizer).__name__
-    events = []
-    if non_finite.at is not None:
-        events.append(Event(non_finite.at, "non-finite-loss", "the loss was NaN or infinite: stopped"))
-    if stopping is not None and stopping.at is not None:
-        message = f"the validation loss did not fall for {stopping.patience} epochs: stopped"
-        events.append(Event(stopping.at, "early-stop", message))
     training = Training(
         name=variant.name,
         settings=asdict(request),
@@ -98,11 +92,22 @@ def train_once(
         loss=history.loss(name),
         lr=history.lr(name),
         held_out=tuple(Measurement(step, _finite(loss), share) for step, loss, share in held_out.results),
-        events=tuple(events),
+        events=_events(non_finite, stopping),
     )
     facts = what_it_is_given(training.loss[0], data.n_classes, request.batch)
     judged = judge_training(training, facts)
     return replace(training, findings=judged.findings, verdict=judged.verdict, reason=judged.reason)
+
+
+def _events(non_finite: cb.StopAtNonFinite, stopping: cb.EarlyStopping | None) -> tuple[Event, ...]:
+    """Say why a training stopped before its end."""
+    events = []
+    if non_finite.at is not None:
+        events.append(Event(non_finite.at, "non-finite-loss", "the loss was NaN or infinite: stopped"))
+    if stopping is not None and stopping.at is not None:
+        message = f"the validation loss did not fall for {stopping.patience} epochs: stopped"
+        events.append(Event(stopping.at, "early-stop", message))
+    return tuple(events)
 
 
 def what_it_is_given(loss: ScalarSeries, n_classes: int | None, batch: int) -> TrainingFacts:
@@ -146,14 +151,16 @@ def classification_loss(label_smoothing: float, n_classes: int | None) -> Callab
         scores = class_scores(output, len(targets))
         if n_classes is not None and scores.shape[1] < n_classes:
             message = f"the model outputs {scores.shape[1]} scores, the data have {n_classes} classes"
-            raise CannotRunError(message, f"a model that takes num_classes={n_classes}")
+            raise CannotRunError(message, f"give a model that takes num_classes={n_classes}")
         try:
             return F.cross_entropy(scores, targets, label_smoothing=label_smoothing)
         except (IndexError, RuntimeError, ValueError) as error:
             if is_out_of_memory(error):
                 raise
             message = f"the {scores.shape[1]} scores of the model do not fit the targets: {error}"
-            raise CannotRunError(message, "targets are class indices, below the number of scores") from error
+            raise CannotRunError(
+                message, "give targets that are class indices, below the number of scores"
+            ) from error
 
     return loss
 
@@ -167,12 +174,12 @@ def run_forward(session: HookSession, inputs: Tensor) -> Any:
     try:
         return session.run((inputs,))
     except ForwardError as error:
-        hint = "--size 224, the size most models are made for"
+        hint = "--size 224   the size most models are made for"
         if "more than 1 value per channel" in error.message:
             why = "batch norm in train mode needs more than one value per channel"
-            hint = f"--batch 2, or --norm-layer group   ({why})"
+            hint = f"--batch 2, or --norm-layer group   {why}"
         elif OUT_OF_MEMORY in error.message:
-            hint = "a smaller --batch or --size, or --device cpu"
+            hint = LESS_MEMORY
         raise CannotRunError(error.message, hint) from error
 
 
@@ -186,4 +193,4 @@ def all_seeded(seed: int, device: torch.device) -> Iterator[None]:
 
 
 def _finite(value: float) -> float | None:
-    return value if abs(value) < float("inf") else None
+    return value if math.isfinite(value) else None

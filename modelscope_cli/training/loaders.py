@@ -11,6 +11,7 @@ from torch import Tensor
 from modelscope_cli.errors import UsageError
 from modelscope_cli.models.importspec import import_object
 from modelscope_cli.models.usercode import user_code_failed
+from modelscope_cli.records.naming import with_article
 from modelscope_cli.records.run import InputInfo, Notice, Shape
 from modelscope_cli.records.train import DataInfo
 from modelscope_cli.training.runner import LabelledBatch
@@ -30,11 +31,12 @@ class UserBatches:
             if batch is end:
                 if number == 0:
                     raise UsageError(
-                        f"'{self._name}' yields no batches", "an iterable that starts again each time"
+                        f"'{self._name}' yields no batches", "give an iterable that starts again each time"
                     )
                 return
             if not _is_batch(batch):
-                message = f"'{self._name}' yields a {type(batch).__name__}, not two tensors (inputs, targets)"
+                what = with_article(type(batch).__name__)
+                message = f"'{self._name}' yields {what}, not two tensors (inputs, targets)"
                 raise UsageError(message, "yield inputs, targets")
             yield batch[0], batch[1]
 
@@ -56,7 +58,7 @@ class LoaderData:
         self._loaders: list[Any] = (list(several) or [None])[:2] if is_several else [loaders]
         for loader in self._loaders:
             if not isinstance(loader, Iterable):
-                message = f"'{name}' is a {type(loader).__name__}, which does not yield batches"
+                message = f"'{name}' is {with_article(type(loader).__name__)}, which does not yield batches"
                 raise UsageError(message, "return a DataLoader, or (train, valid)")
         self.source = name
         self.classes = _classes(self._loaders[0])

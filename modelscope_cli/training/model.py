@@ -36,7 +36,7 @@ def prepare(
         inputs: one batch on the device of the model, for an initialisation that looks at what flows.
 
     Raises:
-        UsageError: nothing there to swap, or patterns that match nothing (exit 2).
+        UsageError: nothing there to swap, patterns that match nothing, or nothing left to train (exit 2).
     """
     if request.activation != "relu":
         swap_activations(model, request)
@@ -44,6 +44,9 @@ def prepare(
         swap_norms(model, request.norm)
     initialise(model, request, inputs)
     set_trainable(model, freeze, train_only)
+    if not trainable(model):
+        hint = "leave out --freeze" if freeze else "--train-only '*'   trains them anyway"
+        raise UsageError("nothing is left to train: every parameter is frozen", hint)
     return frozen_statistics(model)
 
 
@@ -140,12 +143,5 @@ def frozen_statistics(model: nn.Module) -> tuple[Notice, ...]:
 
 
 def trainable(model: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters an optimizer is to have.
-
-    Raises:
-        UsageError: none is left (exit 2).
-    """
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if not parameters:
-        raise UsageError("nothing is left to train: every parameter is frozen", "leave out --freeze")
-    return parameters
+    """Return the parameters an optimizer is to have."""
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]

@@ -30,6 +30,7 @@ from modelscope_cli.training.request import (
 
 if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
+    from modelscope_cli.training.callbacks import Checkpoints
 
 
 @spelled_out
@@ -102,25 +103,19 @@ def train(
     variants = variants_of(asked, as_tuple(vary))
     for variant in variants:
         check_init(variant.request, model)
-    if vary and save_every:
-        raise UsageError("'--save-every' and '--vary' exclude each other", "leave out --save-every")
-    if save_every is not None and (out is None or save_every < 1):
-        raise UsageError(
-            f"'--save-every {save_every}' needs 1 or more, and a folder", "--save-every 100 --out DIR"
-        )
+    _check_saving(save_every, is_varied=bool(vary), has_folder=out is not None)
     folder = OutputFolder(Path(out), force) if out is not None else None
     if folder is not None:
         folder.check()
 
     from modelscope_cli.analysis.subject import header
-    from modelscope_cli.training.callbacks import Checkpoints, UserCallback
+    from modelscope_cli.training.callbacks import UserCallback
     from modelscope_cli.training.classifier import open_classifier
     from modelscope_cli.training.data import open_data
     from modelscope_cli.training.fit import train_once
     from modelscope_cli.training.loaders import import_loaders
     from modelscope_cli.training.save_restore import kept_random_states
 
-    report = folder_of("train") if folder is not None else None
     trainings: list[Training] = []
     with (
         kept_random_states(),
@@ -130,13 +125,7 @@ def train(
     ):
         source = import_loaders(loaders) if loaders else open_data(data, pictures, size, asked.seed)
         check_source(source, asked, n_trainings=len(variants))
-        saving = None
-        if folder is not None and report is not None and save_every:
-            saving = Checkpoints(
-                save_every,
-                lambda net, path: report.save_weights(net.state_dict(), path, source.classes),
-                folder.begun(),
-            )
+        saving = _checkpoints(folder, save_every, source.classes)
         for variant in variants:
             classifier = open_classifier(
                 model,
@@ -168,7 +157,8 @@ def train(
             data=source.info(classifier.shape),
             near_zero=NEAR_ZERO,
         )
-        if folder is not None and report is not None:
+        if folder is not None:
+            report = folder_of("train")
             files = (*report.files_of(record), *(saving.files if saving else ()))
             record = replace(record, out_dir=str(folder.path), files=files)
             report.save_report(record, stage)
@@ -178,6 +168,27 @@ def train(
     if folder is not None:
         progress.note(f"wrote {folder.path}")
     return record
+
+
+def _check_saving(save_every: int | None, *, is_varied: bool, has_folder: bool) -> None:
+    if save_every and is_varied:
+        raise UsageError("'--save-every' and '--vary' exclude each other", "leave out --save-every")
+    if save_every is not None and (save_every < 1 or not has_folder):
+        raise UsageError(
+            f"'--save-every {save_every}' needs 1 or more, and a folder", "--save-every 100 --out DIR"
+        )
+
+
+def _checkpoints(
+    folder: OutputFolder | None, save_every: int | None, classes: Sequence[str]
+) -> "Checkpoints | None":
+    """Return what keeps the weights on the way; None where nobody asked for that."""
+    if folder is None or save_every is None:
+        return None
+    from modelscope_cli.training.callbacks import Checkpoints
+
+    save = folder_of("train").save_weights
+    return Checkpoints(save_every, lambda net, path: save(net.state_dict(), path, classes), folder.begun())
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from modelscope_cli.records.watch import ParameterFacts
+from modelscope_cli.watching.guard import replaced
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
 from modelscope_cli.watching.parameters import held_here, is_sharded, norm_of, sample_of, values_of
 from modelscope_cli.watching.place import place_of_caller
@@ -109,12 +110,8 @@ class Bookkeeper:
             original(optimizer, *args, **kwargs)
             guard(self._made, optimizer)
 
-        setattr(Optimizer, "__init__", noted)  # noqa: B010 - mypy takes it for a mistake
-        try:
+        with replaced((Optimizer, "__init__", noted)):
             yield
-        finally:
-            if Optimizer.__init__ is noted:
-                setattr(Optimizer, "__init__", original)  # noqa: B010
 
     def _made(self, optimizer: Optimizer) -> None:
         self.cycle(optimizer).made = place_of_caller()

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from modelscope_cli.hooks.torch_private import is_transformed
+from modelscope_cli.watching.guard import replaced
 from modelscope_cli.watching.parameters import is_sharded
 from modelscope_cli.watching.place import place_of_caller
 
@@ -280,16 +281,9 @@ def watched_criteria(watch: CriterionWatch, guard: Callable[..., None]) -> Itera
     def see(*seen: Any) -> None:
         guard(watch.see, *seen)
 
-    originals = {name: getattr(functional, name) for name in _KINDS}
-    patched = [(name, original, _watched(name, original, see)) for name, original in originals.items()]
-    for name, _, watched in patched:
-        setattr(functional, name, watched)
-    try:
+    watched = [(functional, name, _watched(name, getattr(functional, name), see)) for name in _KINDS]
+    with replaced(*watched):
         yield
-    finally:
-        for name, original, watched in patched:
-            if getattr(functional, name) is watched:
-                setattr(functional, name, original)
 
 
 def _watched(name: str, original: Any, see: Callable[..., None]) -> Any:

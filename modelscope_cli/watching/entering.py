@@ -6,11 +6,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.statistics.moments import Moments, Wanted
+from modelscope_cli.analysis.statistics.moments import RANGE, Moments
 from modelscope_cli.analysis.statistics.reduce import reduce_tensor
 from modelscope_cli.watching.first_images import FirstImages
-
-_WANTED = Wanted(mad=False, zero=False, near_zero=False, channels=False, histogram=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,7 @@ class EnteringSums:
         """
         if is_shown and self.images is None and FirstImages.are_in(x):
             self.images = FirstImages(x)
-        finish = reduce_tensor(x, None, _WANTED)
+        finish = reduce_tensor(x, None, RANGE)
         alike = (x == x[:1]).all() if x.ndim > 1 and len(x) > 1 else torch.zeros((), dtype=torch.bool)
         self._pending.append((finish, alike))
         self.batch = max(self.batch, len(x) if x.ndim else 1)

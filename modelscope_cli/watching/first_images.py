@@ -19,7 +19,7 @@ class FirstImages:
     """Images of one batch; what is kept of them stays on the device until it is asked for."""
 
     def __init__(self, x: Tensor) -> None:
-        """Keep a few images of `x`, `(N, C, H, W)` of 1 or 3 channels: every so manieth pixel, at hook time."""
+        """Keep a few images of `x`, `(N, C, H, W)` of 1 or 3 channels, every few pixels one, at hook time."""
         stride = -(-max(x.shape[2:]) // _SIDE)
         self._kept = x.detach()[:_MOST, :, ::stride, ::stride].clone()
 

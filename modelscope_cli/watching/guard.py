@@ -1,10 +1,12 @@
 """Looking on without being noticed: a mistake of ours ends no training, and a fork is none of our business."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from modelscope_cli.hooks.torch_private import unseen_by_modes
+from modelscope_cli.plain_text import in_one_line
 
 
 class Guard:
@@ -34,7 +36,7 @@ class Guard:
                 look(*args)
         except Exception as error:
             self._is_broken = True
-            what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            what = in_one_line(f"{type(error).__name__}: {error}", 300)
             self._tell(
                 "broken", f"recording stopped, the training continues; this is a bug in modelscope: {what}"
             )
@@ -43,3 +45,20 @@ class Guard:
         if message not in self._told:
             self._told.add(message)
             self._tell(kind, message)
+
+
+@contextmanager
+def replaced(*functions: tuple[Any, str, Any]) -> Iterator[None]:
+    """Put functions in the place of others while open: `(owner, name, function)` each.
+
+    Where somebody else has put another one since, that one stays.
+    """
+    originals = [getattr(owner, name) for owner, name, _ in functions]
+    for owner, name, function in functions:
+        setattr(owner, name, function)
+    try:
+        yield
+    finally:
+        for (owner, name, function), original in zip(functions, originals, strict=True):
+            if getattr(owner, name) is function:
+                setattr(owner, name, original)

@@ -2,11 +2,13 @@
 
 import math
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 from torch import Tensor
 
 from modelscope_cli.hooks.torch_private import factor_of, output_shape_of
+from modelscope_cli.records.watch import BROADCAST, SUMMED, WRONG_SIGN
 
 _NEAR = 16  # nodes of the graph behind the loss
 _TO_BE_SMALL = {
@@ -33,6 +35,18 @@ _PLAIN = {
     "Alias",
 }
 _DIFFERENCES = ("SubBackward0", "RsubBackward0")
+
+
+def faults_of(loss: Tensor) -> Iterator[tuple[str, str]]:
+    """Give `(kind, message)` of what may well be a mistake in a loss, a lone number, that was computed by hand."""
+    if (n := summed_over(loss)) > 1:
+        yield SUMMED, f"the loss is a sum over {n:,} values, so its gradients are that many times larger"
+    if has_wrong_sign(loss):
+        yield WRONG_SIGN, "the steps increase what should decrease"
+    if (shapes := broadcast_in(loss)) is not None:
+        given, made = shapes
+        what = f"a prediction of shape {given} is compared with a target so that the difference has {made}"
+        yield BROADCAST, what
 
 
 def summed_over(loss: Tensor) -> int:

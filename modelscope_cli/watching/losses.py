@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.hooks.torch_private import in_backward
+from modelscope_cli.watching.guard import replaced
 
 _SCALED = "modelscope_scaled"  # in the metadata of a node of the graph: the scale and the loss before it
 _NEAR = 32  # nodes of the graph between a loss and what a scaler made
@@ -142,16 +143,9 @@ def watched_losses(
             skipped(optimizer)
         return result
 
-    patches: list[tuple[Any, str, Any, Any]] = [
-        (torch.autograd, "backward", backward, watched_backward),
-        (torch.amp.GradScaler, "scale", scale, watched_scale),
-        (torch.amp.GradScaler, "step", step, watched_step),
-    ]
-    for owner, name, _, watched in patches:
-        setattr(owner, name, watched)
-    try:
+    with replaced(
+        (torch.autograd, "backward", watched_backward),
+        (torch.amp.GradScaler, "scale", watched_scale),
+        (torch.amp.GradScaler, "step", watched_step),
+    ):
         yield
-    finally:
-        for owner, name, original, watched in patches:
-            if getattr(owner, name) is watched:
-                setattr(owner, name, original)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -10,17 +9,17 @@ from torch import nn
 from torch.optim import Optimizer
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.progress import Progress
+from modelscope_cli.records.naming import with_article
 from modelscope_cli.records.run import Invocation
 from modelscope_cli.records.watch import TrainingFinding, WatchRecord
 from modelscope_cli.report.folder import OutputFolder, make_folder
 from modelscope_cli.watching.conclude import conclude
-from modelscope_cli.watching.judge import Judge
 from modelscope_cli.watching.log import VERSION, Log, log_file
 from modelscope_cli.watching.model_registry import peel
 from modelscope_cli.watching.read_record import record_of
 from modelscope_cli.watching.read_series import RankLog, merge_ranks
 from modelscope_cli.watching.recorder import alone
+from modelscope_cli.watching.request import WatchRequest
 from modelscope_cli.watching.run_script import without_compile_warning
 from modelscope_cli.watching.watcher import StopScript, Watcher
 
@@ -31,7 +30,6 @@ class WatchedLoop:
     Args:
         models: one, or several; others that run are left alone.
         optimizers: one, several, or None for all that train the models.
-        folder: where log, report and pictures go; None to write nothing.
 
     Raises:
         UsageError: neither models nor optimizers, or a pattern that matches nothing (exit 2).
@@ -41,13 +39,7 @@ class WatchedLoop:
         self,
         models: nn.Module | Sequence[nn.Module],
         optimizers: Optimizer | Sequence[Optimizer] | None,
-        every: int | None,
-        steps: int | None,
-        abort_on: str | None,
-        patterns: tuple[str, ...],
-        folder: Path | None,
-        force: bool,
-        progress: Progress,
+        request: WatchRequest,
     ) -> None:
         self._models = _several(models, nn.Module, "torch.nn.Module")
         self._optimizers = _several(
@@ -56,21 +48,20 @@ class WatchedLoop:
         for model in self._models:
             if next(model.parameters(), None) is None:
                 raise UsageError(
-                    f"a {type(model).__name__} has no parameters to train", "give the whole model"
+                    f"{with_article(type(model).__name__)} has no parameters to train", "give the whole model"
                 )
-        self._every, self._steps, self._abort_on, self._patterns = every, steps, abort_on, patterns
-        self._folder, self._force, self._progress = folder, force, progress
+        self._request = request
         self._memory = RankLog()
         self._watcher = self._new_watcher(Log(None))  # refuses a pattern that matches nothing
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             stack.enter_context(alone())
-            path = None
-            if self._folder is not None:
-                OutputFolder(self._folder, self._force).check()
-                make_folder(self._folder)
-                path = log_file(self._folder)
+            path, folder = None, self._request.folder
+            if folder is not None:
+                OutputFolder(folder, self._request.force).check()
+                make_folder(folder)
+                path = log_file(folder)
             self._memory, self._invocation = RankLog(), Invocation()
             self._log = Log(path, self._memory.take)
             stack.callback(self._log.close)
@@ -91,8 +82,8 @@ class WatchedLoop:
         self._log.write("end", **self._watcher.end(code, self._invocation.elapsed_ms))
         self._open.close()
         if stop is not None:
-            self._progress.note(stop.reason)
-        conclude(self.record(), self._folder, self._progress)
+            self._request.progress.note(stop.reason)
+        conclude(self.record(), self._request.folder, self._request.progress)
         return stop is not None
 
     @property
@@ -117,17 +108,7 @@ class WatchedLoop:
         return self.record()._repr_html_()
 
     def _new_watcher(self, log: Log) -> Watcher:
-        watcher = Watcher(
-            log,
-            self._every,
-            self._patterns,
-            models=self._models,
-            optimizers=self._optimizers,
-            steps=self._steps,
-            is_stopped_by_nan=self._abort_on == "nan",
-            judge=Judge(self._memory).ask if self._abort_on == "findings" else None,
-            warn=self._progress.warn,
-        )
+        watcher = Watcher(log, self._request, self._memory, models=self._models, optimizers=self._optimizers)
         watcher.recorder.registry.check_patterns()
         return watcher
 
@@ -138,6 +119,6 @@ def _several(given: Any, kind: type[Any], word: str) -> list[Any]:
     for one in found if found or kind is Optimizer else [None]:
         if not isinstance(one, kind):
             raise UsageError(
-                f"a {type(one).__name__} is not a {word}", f"give a {word}, or a list of several"
+                f"{with_article(type(one).__name__)} is not a {word}", f"give a {word}, or a list of several"
             )
     return found

@@ -16,7 +16,7 @@ from torch.nn.modules import module as hooks
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.torch_private import in_backward, is_transformed
 from modelscope_cli.records.birth import BETWEEN, INPUT, OUTPUT
-from modelscope_cli.records.naming import is_rectifier
+from modelscope_cli.records.naming import dtype_name, is_rectifier
 from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.criterion_modules import is_criterion
 from modelscope_cli.watching.entering import EnteringKey, EnteringSums
@@ -171,9 +171,7 @@ class PassWatch:
         if not x.numel() or x.is_meta:
             return
         held = next((key for key in model.entering if key.name == name), None)
-        key = held or EnteringKey(
-            name, kind, tuple(x.shape), str(x.dtype).removeprefix("torch."), x.requires_grad
-        )
+        key = held or EnteringKey(name, kind, tuple(x.shape), dtype_name(x.dtype), x.requires_grad)
         try:
             model.entering.setdefault(key, EnteringSums()).add(x, is_shown=not kind and not model.step)
         except (TypeError, RuntimeError, NotImplementedError):
@@ -234,7 +232,7 @@ class PassWatch:
             sums.add_saturated(*saturated)
         held[key] = sums
         model.types[key] = what.type
-        model.dtypes.add(str(x.dtype).removeprefix("torch."))
+        model.dtypes.add(dtype_name(x.dtype))
         if x.requires_grad:
             model.severed.discard(key[0])
             x.register_hook(lambda gradient: self._arrived(sums, gradient))

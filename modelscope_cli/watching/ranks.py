@@ -1,6 +1,7 @@
 """Several processes of one run, as torchrun starts them. They meet in the folder, never inside the training."""
 
 import os
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +21,9 @@ def check_ranks(ranks: Ranks, has_folder: bool) -> None:
         UsageError: no `--out` (exit 2).
     """
     if int(os.environ.get("GROUP_WORLD_SIZE", "1")) > 1 and ranks.world > 1 and not has_folder:
-        raise UsageError("several machines need a folder they share", "--out /shared/folder")
+        raise UsageError(
+            "several machines need a folder they share", "--out FOLDER   that all machines share"
+        )
 
 
 @contextmanager
@@ -70,7 +73,7 @@ def wait_for_first(folder: Path, ranks: Ranks, is_forced: bool) -> None:
         CannotRunError: the first process did not begin within half a minute (exit 4).
     """
     if not is_forced and log_file(folder, ranks.rank).exists():
-        raise UsageError(f"folder '{folder}' is not empty", f"--out {folder} --force")
+        raise UsageError(f"folder '{folder}' is not empty", f"--out {shlex.quote(str(folder))} --force")
     if not any(log_file(folder).exists() for _ in _until(_PATIENCE_S)):
         raise CannotRunError(f"the first process has not begun to write to '{folder}'", "--out FOLDER")
 

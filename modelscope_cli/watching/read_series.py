@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -160,7 +160,7 @@ def read_series(folder: Path, world: int | None = None) -> RunSeries:
         CannotRunError: it is of another version, or is not a log of `watch` (exit 4).
     """
     if not log_file(folder).is_file():
-        raise UsageError(f"there is no log.jsonl in '{folder}'", "modelscope watch train.py   writes one")
+        raise UsageError(f"there is no log.jsonl in '{folder}'", "modelscope watch SCRIPT   writes one")
     first = read_rank(log_file(folder))
     world = world or first.begin.get("world", 1)
     files = [log_file(folder, rank) for rank in range(1, world)]
@@ -177,7 +177,7 @@ def read_rank(path: Path) -> RankLog:
             log.take(kind, entry)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             what = f"entry {place} of '{path}', '{kind}', is not one that watch writes"
-            raise CannotRunError(what, "modelscope watch --out ANOTHER-FOLDER train.py") from error
+            raise CannotRunError(what, "modelscope watch --out FOLDER SCRIPT   writes one anew") from error
     return log
 
 
@@ -186,7 +186,7 @@ def _check_version(begin: Entry, path: Path) -> None:
     if version != VERSION:
         message = f"'{path}' is a log of version {version}, and this modelscope reads version {VERSION}"
         is_older = type(version) is int and version < VERSION
-        again = "modelscope watch --out ANOTHER-FOLDER train.py"
+        again = "modelscope watch --out FOLDER SCRIPT   writes one anew"
         raise CannotRunError(message, again if is_older else "pip install --upgrade modelscope-cli")
 
 
@@ -330,9 +330,4 @@ def _scalars(
 
 
 def _means(values: dict[int, list[float]]) -> tuple[float, ...]:
-    return tuple(_mean(values[step]) for step in sorted(values))
-
-
-def _mean(values: Iterable[float]) -> float:
-    every = list(values)
-    return sum(every) / len(every)
+    return tuple(sum(values[step]) / len(values[step]) for step in sorted(values))

@@ -21,16 +21,15 @@ from torch.optim import optimizer as optim
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.birth import Birth
-from modelscope_cli.records.watch import BROADCAST, SUMMED, WRONG_SIGN
 from modelscope_cli.watching.births import find_birth
 from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.criteria import CriterionWatch, watched_criteria
 from modelscope_cli.watching.guard import Guard
 from modelscope_cli.watching.inferred import InferredSteps, inferred
-from modelscope_cli.watching.loss_graph import broadcast_in, has_wrong_sign, summed_over
+from modelscope_cli.watching.loss_graph import faults_of
 from modelscope_cli.watching.losses import LossWatch, watched_losses
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
-from modelscope_cli.watching.owners import find_owners
+from modelscope_cli.watching.owners import find_optimizers, find_owners
 from modelscope_cli.watching.parameters import Stepper, StepWatch
 from modelscope_cli.watching.passes import PassWatch
 from modelscope_cli.watching.place import place_of_caller
@@ -127,8 +126,15 @@ class Recorder:
             )
             stack.enter_context(watched_criteria(self.criteria, self._guard))
             stack.enter_context(self.bookkeeper.installed(self._guard))
+            self._guard(self._expect_optimizers)
             yield
             self.settle()
+
+    def _expect_optimizers(self) -> None:
+        """Know the optimizers that were made before anybody looked, so that one that never steps can be told."""
+        given = [p for model in self.registry.models if (root := model.root()) for p in root.parameters()]
+        for optimizer in self._only or find_optimizers(given):
+            self.bookkeeper.cycle(optimizer)
 
     def optimizer_facts(self) -> list[dict[str, Any]]:
         """Return what is certain of every optimizer that has stepped."""
@@ -292,21 +298,9 @@ class Recorder:
         """Tell of a loss that was computed by hand in a way that may well be a mistake."""
         if not isinstance(tensors, Tensor) or tensors.numel() != 1 or not self._is_looking():
             return
-        if (n := summed_over(tensors)) > 1:
-            what = f"the loss is a sum over {n:,} values, so its gradients are that many times larger"
-            self._guard.tell_once(SUMMED, f"{what}{self._at()}")
-        if has_wrong_sign(tensors):
-            self._guard.tell_once(WRONG_SIGN, f"the steps increase what should decrease{self._at()}")
-        if (shapes := broadcast_in(tensors)) is not None:
-            given, made = shapes
-            what = (
-                f"a prediction of shape {given} is compared with a target so that the difference has {made}"
-            )
-            self._guard.tell_once(BROADCAST, f"{what}{self._at()}")
-
-    def _at(self) -> str:
         place = place_of_caller()
-        return f" ({place})" if place else ""
+        for kind, message in faults_of(tensors):
+            self._guard.tell_once(kind, f"{message} ({place})" if place else message)
 
     def _look_at_gradients(self) -> None:
         self.bookkeeper.after_backward(self._is_looking())

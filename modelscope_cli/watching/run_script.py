@@ -13,47 +13,37 @@ from modelscope_cli.records.run import Invocation
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.report.folder import OutputFolder
 from modelscope_cli.watching.conclude import conclude
-from modelscope_cli.watching.judge import Judge
 from modelscope_cli.watching.log import VERSION, Log, log_file
 from modelscope_cli.watching.ranks import wait_for_first, wait_for_others
 from modelscope_cli.watching.read_record import read_record, record_of
 from modelscope_cli.watching.read_series import RankLog, merge_ranks, read_rank
 from modelscope_cli.watching.recorder import alone
+from modelscope_cli.watching.request import WatchRequest
 from modelscope_cli.watching.runner import Script, gentle_sigterm
 from modelscope_cli.watching.watcher import StopScript, Watcher
 
 _WAIT_FOR_RANKS_S = 20.0  # torchrun gives half a minute to those it ends
 
 
-def run_script(
-    script: Script,
-    every: int | None,
-    steps: int | None,
-    abort_on: str | None,
-    patterns: tuple[str, ...],
-    folder: Path | None,
-    force: bool,
-    progress: Progress,
-    invoked: Invocation,
-) -> WatchRecord:
+def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> WatchRecord:
     """Run a script and return the record; that of all ranks in the first of them, in the others of their own.
 
-    Args:
-        folder: None for a log in memory; ranks meet in a folder only.
+    Without a folder the log is kept in memory; ranks meet in a folder only.
 
     Raises:
         UsageError: a pattern that matches nothing, or a folder that is not empty (exit 2).
         CannotRunError: a file cannot be written (exit 4).
         SystemExit: in a process that the script forked off, where it leaves what it came from.
     """
+    folder, progress = request.folder, request.progress
     ranks = find_ranks() if folder is not None else Ranks()
     memory = RankLog()
     process = os.getpid()
     is_new = folder is not None and not (folder.exists() and any(folder.iterdir()))
     refusal: UsageError | None = None
     with alone(), gentle_sigterm() as hold_off:
-        path = None if folder is None else _open_folder(folder, ranks, force)
-        is_remembered = path is None or abort_on == "findings"
+        path = None if folder is None else _open_folder(folder, ranks, request.force)
+        is_remembered = path is None or request.abort_on == "findings"
         log = Log(path, memory.take if is_remembered else None)
         argv = [*invoked.argv]
         log.write("begin", version=VERSION, script=script.name, argv=argv, rank=ranks.rank, world=ranks.world)
@@ -61,16 +51,7 @@ def run_script(
         live = beside.live() if ranks.is_first and beside is not None else nullcontext()
         with live as show, without_compile_warning():
             watcher = Watcher(
-                log,
-                every,
-                patterns,
-                steps=steps,
-                script=script.typed,
-                n_ranks=find_ranks().world,
-                is_stopped_by_nan=abort_on == "nan",
-                judge=Judge(memory).ask if abort_on == "findings" else None,
-                show=show,
-                warn=progress.warn,
+                log, request, memory, script=script.typed, n_ranks=find_ranks().world, show=show
             )
             try:
                 with watcher.recorder.installed():

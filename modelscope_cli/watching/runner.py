@@ -83,14 +83,11 @@ def _find_file(target: str) -> Path:
     if path.is_dir():
         path = path / "__main__.py"
     if not path.is_file():
-        beside = (
-            [str(one) for one in Path(target).parent.glob("*.py")] if Path(target).parent.is_dir() else []
-        )
-        near = nearest(target, beside)
+        folder = Path(target).parent
+        near = nearest(target, map(str, folder.glob("*.py")) if folder.is_dir() else [])
         message = f"there is no script '{target}'" + (f": {near}" if near else "")
-        raise UsageError(
-            message, "modelscope watch train.py   or, for a module, modelscope watch -m package.train"
-        )
+        hint = f"ls {shlex.quote(str(folder))}   a module is watched by -m package.train"
+        raise UsageError(message, near or hint)
     return path
 
 
@@ -116,9 +113,13 @@ def _compile(file: str, target: str) -> types.CodeType:
     except (SyntaxError, ValueError) as error:
         line = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
         what = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise CannotRunError(f"'{target}' is not Python: {what}{line}", f"python {target}") from error
+        raise CannotRunError(
+            f"'{target}' is not Python: {what}{line}", f"python {shlex.quote(target)}"
+        ) from error
     except OSError as error:
-        raise CannotRunError(f"'{target}' cannot be read: {error.strerror}", f"ls -l {target}") from error
+        raise CannotRunError(
+            f"'{target}' cannot be read: {error.strerror}", f"ls -l {shlex.quote(target)}"
+        ) from error
 
 
 @contextmanager

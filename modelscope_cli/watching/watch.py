@@ -1,5 +1,6 @@
 """`watch`: look inside a training while it runs, a script's or the caller's own loop, without disturbing it."""
 
+import shlex
 from collections.abc import Sequence
 from os import PathLike, fspath
 from pathlib import Path
@@ -11,6 +12,7 @@ from modelscope_cli.records.keywords import check_choice, spelled_out
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import invocation
 from modelscope_cli.records.watch import WatchRecord
+from modelscope_cli.watching.request import WatchRequest
 
 if TYPE_CHECKING:
     from torch import nn
@@ -101,26 +103,27 @@ def watch(
     """
     invoked = invocation()
     patterns = (layer,) if isinstance(layer, str) else tuple(layer)
-    _check(every, steps, abort_on, patterns)
-    progress = progress or SILENT
     folder = Path(out) if out is not None else None
+    request = WatchRequest(every, steps, abort_on, patterns, folder, force, progress or SILENT)
+    _check(request)
     if report is not None:
         if what is not None:
             raise UsageError(
-                f"--report '{report}' runs no script, so '{what}' is one argument too many", "leave it out"
+                f"--report '{report}' runs no script, so '{what}' is one argument too many",
+                f"leave out {what}",
             )
         from modelscope_cli.watching.conclude import conclude
         from modelscope_cli.watching.read_record import read_record
 
-        return conclude(read_record(Path(report)), folder, progress)
+        return conclude(read_record(Path(report)), folder, request.progress)
     if what is None:
-        raise UsageError("no script to watch", "modelscope watch demo/train.py   after: modelscope demo")
+        raise UsageError("no script to watch", "modelscope demo   and then: modelscope watch demo/train.py")
     if not isinstance(what, str | PathLike):
         if arguments or module:
             raise UsageError("'arguments' and 'module' are for a script", "leave them out")
         from modelscope_cli.watching.own_loop import WatchedLoop
 
-        return WatchedLoop(what, optimizer, every, steps, abort_on, patterns, folder, force, progress)
+        return WatchedLoop(what, optimizer, request)
     if optimizer is not None:
         raise UsageError("'optimizer' is for a loop of your own; those of a script are found", "leave it out")
     from modelscope_cli.watching.runner import Script
@@ -128,16 +131,16 @@ def watch(
     script = Script(fspath(what), list(arguments), module)
     from modelscope_cli.watching.run_script import run_script
 
-    return run_script(script, every, steps, abort_on, patterns, folder, force, progress, invoked)
+    return run_script(script, request, invoked)
 
 
-def _check(every: int | None, steps: int | None, abort_on: str | None, patterns: tuple[str, ...]) -> None:
-    for name, value in (("every", every), ("steps", steps)):
+def _check(request: WatchRequest) -> None:
+    for name, value in (("every", request.every), ("steps", request.steps)):
         if value is not None and value < 1:
             raise UsageError(f"'--{name} {value}' is not 1 or more", f"--{name} 10")
-    if abort_on is not None:
-        check_choice("reason to abort", abort_on, ABORT_ON)
-    for pattern in patterns:
+    if request.abort_on is not None:
+        check_choice("reason to abort", request.abort_on, ABORT_ON)
+    for pattern in request.patterns:
         if parse_pattern(pattern).is_positional:
             message = f"layer pattern '{pattern}' names calls; every call of a layer is watched"
-            raise UsageError(message, f"--layer '{parse_pattern(pattern).body}'")
+            raise UsageError(message, f"try {shlex.quote(parse_pattern(pattern).body)}")

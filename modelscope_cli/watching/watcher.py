@@ -7,19 +7,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, astuple
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.birth import Birth
+from modelscope_cli.records.naming import dtype_name, some
 from modelscope_cli.watching.criteria import CriterionKey, CriterionSums
+from modelscope_cli.watching.judge import Judge
 from modelscope_cli.watching.log import Log
 from modelscope_cli.watching.parameters import is_sharded
+from modelscope_cli.watching.read_series import RankLog
 from modelscope_cli.watching.recorder import Recorder
+from modelscope_cli.watching.request import WatchRequest
 from modelscope_cli.watching.schedule import is_noted
 from modelscope_cli.watching.step_sums import Sums
 from modelscope_cli.watching.steps import StepReport
-from modelscope_cli.watching.unwatched import unwatched_ranks
 
 
 class StopScript(SystemExit):
@@ -42,40 +46,33 @@ class Watcher:
     """One process of a run.
 
     Args:
+        memory: what the log has said so far, for a judgement after each recorded step.
         models, optimizers: look at these only, see `Recorder`.
-        steps: stop after so many; None for no end.
-        is_stopped_by_nan: stop at the first loss, output, gradient or weight that is not finite.
-        judge: called after each recorded step, says what the rules find so far; None not to ask.
         script: what runs, as it would be typed after `watch`; None for a loop, which each process watches itself.
         n_ranks: processes of the script that are watched.
-        warn: called with what may make the report mean less than it seems.
         show: the live line, given `(step, loss, worst layer)` in words.
     """
 
     def __init__(
         self,
         log: Log,
-        every: int | None,
-        patterns: tuple[str, ...],
+        request: WatchRequest,
+        memory: RankLog,
         *,
         models: Sequence[nn.Module] | None = None,
         optimizers: Sequence[Optimizer] = (),
-        steps: int | None = None,
         script: str | None = None,
         n_ranks: int = 1,
-        is_stopped_by_nan: bool = False,
-        judge: Callable[[], str | None] | None = None,
         show: Callable[[str], object] | None = None,
-        warn: Callable[[str], object] | None = None,
     ) -> None:
-        self.recorder = Recorder(self, every, patterns, models, optimizers)
+        self.recorder = Recorder(self, request.every, request.patterns, models, optimizers)
         self._log = log
-        self._steps = steps
+        self._steps = request.steps
         self._script, self._n_ranks = script, n_ranks
-        self._is_stopped_by_nan = is_stopped_by_nan
-        self._judge = judge
+        self._is_stopped_by_nan = request.abort_on == "nan"
+        self._judge = Judge(memory) if request.abort_on == "findings" else None
         self._show = show
-        self._warn = warn
+        self._warn = request.progress.warn
         self._numbers: dict[tuple[Any, ...], int] = {}
         self._non_finite: set[str] = set()  # optimizers whose loss is no longer finite
         self._worst = ""
@@ -104,7 +101,7 @@ class Watcher:
 
     def on_event(self, step: int | None, kind: str, message: str) -> None:
         self._log.write("event", step=step, kind=kind, message=message)
-        if self._warn is not None and kind == "broken":
+        if kind == "broken":
             self._warn(message)
         if self._is_stopped_by_nan and kind == "loss":
             raise StopScript(1, f"stopped at step {step}: {self._cause(message)}")
@@ -134,7 +131,7 @@ class Watcher:
         if self._is_stopped_by_nan and not (is_finite and self._birth is None and all_finite(report)):
             cause = self._cause("something is not finite")
             raise StopScript(1, f"stopped at step {report.step}: {cause}")
-        if self._judge is not None and report.is_recorded and (found := self._judge()):
+        if self._judge is not None and report.is_recorded and (found := self._judge.ask()):
             raise StopScript(1, f"stopped at step {report.step}: {found}")
         if self._steps is not None and self.recorder.n_steps >= self._steps:
             raise StopScript(0, f"stopped after {self._steps} steps, as asked")
@@ -239,7 +236,7 @@ class Watcher:
 
 
 def _describe(x: Tensor) -> dict[str, Any]:
-    what = {"shape": list(x.shape), "device": str(x.device), "dtype": str(x.dtype).removeprefix("torch.")}
+    what = {"shape": list(x.shape), "device": str(x.device), "dtype": dtype_name(x.dtype)}
     return {**what, "sharded": True} if is_sharded(x) else what
 
 
@@ -262,3 +259,27 @@ def worst_of(report: StepReport) -> str:
 
 def _zeros(sums: Sums) -> float:
     return (sums.moments.n_zero or 0) / max(sums.moments.n, 1)
+
+
+def unwatched_ranks(script: str, n_watched: int) -> str | None:
+    """Say which ranks of torch's process group are not watched; None where all are, or there is no group.
+
+    Args:
+        script: with its arguments, as typed.
+        n_watched: processes that were started under `watch`.
+    """
+    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return None
+    own, n = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    if n <= n_watched:
+        return None
+    others = [str(rank) for rank in range(n) if rank != own]
+    if n_watched > 1:
+        which = f"{n - n_watched} of {n} ranks are not watched, as the script started them itself"
+    elif len(others) == 1:
+        which = f"rank {others[0]} of {n} is not watched, as the script started it itself"
+    else:
+        which = f"ranks {some(others)} of {n} are not watched, as the script started them itself"
+    return (
+        f"{which}; this watches all of them: torchrun --nproc-per-node {n} -m modelscope_cli watch {script}"
+    )

@@ -10,7 +10,6 @@ from tolerance import close
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.activations.observer import observe_activations, to_row
-from modelscope_cli.analysis.blocks.in_order import in_turn
 from modelscope_cli.analysis.statistics.moments import Wanted
 from modelscope_cli.hooks.selection import Selection, select
 from modelscope_cli.records.stats import ActivationStats
@@ -32,7 +31,9 @@ def rows(
     **options: Any,
 ) -> list[ActivationStats]:
     batches = [Batch((x,)) for x in inputs]
-    found = observe_activations(model, in_turn(batches), selection, wanted or Wanted(), **options)
+    found = observe_activations(
+        model, lambda phase, compute, kind: map(compute, batches), selection, wanted or Wanted(), **options
+    )
     return [to_row(activation) for activation in found]
 
 

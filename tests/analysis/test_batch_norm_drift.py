@@ -123,5 +123,10 @@ def test_a_frozen_batch_norm_that_still_moves_is_called_out(measure, unchanged, 
         assert messages == []
         return
     (message,) = messages
-    assert message.startswith(f"{len(named)} frozen batch norm(s) still update their running statistics")
+    said = (
+        "1 frozen batch norm still updates its"
+        if len(named) == 1
+        else "2 frozen batch norms still update their"
+    )
+    assert message.startswith(f"{said} running statistics")
     assert ", ".join(named) in message

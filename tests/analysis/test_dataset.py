@@ -2,7 +2,6 @@
 
 import io
 import itertools
-import json
 import shutil
 
 import numpy as np
@@ -11,7 +10,7 @@ from PIL import Image, ImageEnhance, ImageFilter
 
 import modelscope_cli as ms
 from modelscope_cli.analysis.dataset import copies
-from modelscope_cli.analysis.dataset.images import ImageTable, table_of
+from modelscope_cli.analysis.dataset.images import ImageTable
 from modelscope_cli.analysis.dataset.look import Look, look_at
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.listing import PictureFile
@@ -188,6 +187,15 @@ def test_only_so_many_are_told_and_the_rest_are_counted(tmp_path, originals):
     assert len(record.findings) == 21
     assert record.findings[-1].message.startswith("and 10 more places")
 
+    known = tmp_path / "known.json"
+    ms.check_images(tmp_path, select="MS809", baseline=known, update_baseline=True)
+    assert all(one.known for one in ms.check_images(tmp_path, select="MS809", baseline=known).findings)
+    Image.new("L", (40, 40), 99).save(tmp_path / "last.png")
+    *before, rest = ms.check_images(tmp_path, select="MS809", baseline=known).findings
+    assert all(one.known for one in before)
+    assert not rest.known
+    assert rest.message.endswith("worse than in the baseline, where it was 10")
+
 
 def test_a_threshold_and_a_baseline_are_obeyed(folder, originals, tmp_path):
     jpeg(originals[2], 20).save(folder / "dog" / "again.jpg")
@@ -224,6 +232,13 @@ def test_all_broken_is_said_and_not_an_error(tmp_path):
 
 
 # The parts.
+
+
+def table_of(looks):
+    table = ImageTable()
+    for look in looks:
+        table.add(look)
+    return table
 
 
 def random_table(n, seed=0):
@@ -269,20 +284,13 @@ def test_groups_hang_together():
     assert groups == [[1, 5, 9], [2, 3]]
 
 
-def test_tables_merge_and_are_read_again():
-    looks = [
-        Look(b"", "empty"),
-        *(Look(bytes([n] * 32), "", n + 1, 3, light=0.1) for n in range(4)),
-        Look(b"", "truncated"),
-    ]
-    whole = table_of(looks)
-    parts = ImageTable()
-    for start in (0, 2, 5):
-        end = {0: 2, 2: 5, 5: 6}[start]
-        parts.merge(ImageTable.from_dict(json.loads(json.dumps(table_of(looks[start:end]).to_dict()))))
-    assert parts.to_dict() == whole.to_dict()
-    assert whole.kinds == {0: "empty", 5: "truncated"}
-    assert whole.good().tolist() == [1, 2, 3, 4]
+def test_a_broken_image_has_a_row_and_is_not_good():
+    table = table_of(
+        [Look(b"", "empty"), *(Look(bytes(32), "", n, 3) for n in range(4)), Look(b"", "truncated")]
+    )
+    assert len(table) == len(table.rows("sha256")) == 6
+    assert table.kinds == {0: "empty", 5: "truncated"}
+    assert table.good().tolist() == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("factor", [0.7, 0.85])

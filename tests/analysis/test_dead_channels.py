@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.activations.observer import observe_activations, to_rows
-from modelscope_cli.analysis.blocks.in_order import in_turn
 from modelscope_cli.analysis.statistics.moments import Moments, Wanted
 from modelscope_cli.analysis.statistics.reduce import reduce_tensor
 from modelscope_cli.analysis.statistics.reduce_device import reduce_on_device
@@ -25,7 +24,9 @@ WANTED = Wanted(channel_zeros=True)
 def rows(model: nn.Module, *inputs: Tensor) -> dict[str, ActivationStats]:
     batches = [Batch((x,), len(x)) for x in inputs]
     every = Selection(is_innermost_only=True)
-    found = observe_activations(model.eval(), in_turn(batches), every, WANTED)
+    found = observe_activations(
+        model.eval(), lambda phase, compute, kind: map(compute, batches), every, WANTED
+    )
     return {f"{row.name}#{row.call}": row for row in to_rows(found)}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from kinds import KINDS
+from kinds import SWEEP
 from tolerance import A_NETWORK, are_close, close
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
@@ -24,17 +24,6 @@ from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.load import LoadedModel, load_model
 from modelscope_cli.models.request import ModelRequest
 from modelscope_cli.models.zoo import family_of
-
-# One of each family, then one of each task; the other kinds are slow only because they are many.
-QUICK = {
-    *("alexnet", "vgg11", "resnet18", "densenet121", "mobilenet_v2", "mobilenet_v3_small"),
-    *("efficientnet_b0", "googlenet", "inception_v3"),
-    *("shufflenet_v2_x0_5", "squeezenet1_1", "mnasnet0_5", "regnet_y_400mf", "convnext_tiny", "vit_b_32"),
-    *("swin_t", "swin_v2_t", "maxvit_t"),
-    *("lraspp_mobilenet_v3_large", "raft_small", "r3d_18", "ssdlite320_mobilenet_v3_large"),
-    *("fasterrcnn_mobilenet_v3_large_320_fpn", "quantized_mobilenet_v2"),
-}
-NAMES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in KINDS]
 
 
 def smallest(name: str) -> tuple[tuple[str, ...], InputRequest]:
@@ -191,7 +180,7 @@ def assert_figures(row: Any, grad: Tensor) -> None:
     assert (row.nan_count, row.inf_count) == (0, 0)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SWEEP)
 def test_gradients_are_those_of_autograd(name, compared, truth, unchanged):
     model, inputs = prepare(name)
     expected = truth(model.module)

@@ -234,6 +234,19 @@ def test_it_can_be_asked_at_any_time():
     assert "MS710" in str(watched)
 
 
+@pytest.mark.parametrize("is_given", [True, False])
+@pytest.mark.parametrize("is_stepped", [True, False])
+def test_an_optimizer_that_was_made_before_the_block_and_never_steps(is_given, is_stepped):
+    model, optimizer = seeded()
+    with ms.watch(model, *[optimizer][:is_given]) as watched:
+        for _ in range(5):
+            optimizer.zero_grad()
+            model(torch.randn(16, 4)).square().mean().backward()
+            if is_stepped:
+                optimizer.step()
+    assert ("MS711" in [one.code for one in watched.findings]) is not is_stepped
+
+
 def test_an_exception_goes_on_and_what_was_seen_remains(folder):
     model, optimizer = seeded()
     watched = ms.watch(model, out="run")

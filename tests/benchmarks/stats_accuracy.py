@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torchvision.models import resnet50
 
 from modelscope_cli.analysis.activations.observer import observe_activations, to_row
-from modelscope_cli.analysis.blocks.in_order import in_turn
 from modelscope_cli.analysis.statistics.moments import Wanted
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.selection import Selection
@@ -86,7 +85,9 @@ def _errors_far_from_zero() -> Figures:
 
 def _rows(model: nn.Module, batches: Sequence[Tensor]) -> list[dict[str, Any]]:
     every = Selection(is_innermost_only=True)
-    observed = observe_activations(model, in_turn([Batch((x,), len(x)) for x in batches]), every, Wanted())
+    observed = observe_activations(
+        model, lambda phase, compute, kind: [compute(Batch((x,), len(x))) for x in batches], every, Wanted()
+    )
     rows = [to_row(activation) for activation in observed]
     return [{name: getattr(row, name) for name in ("name", "call", *_FIGURES)} for row in rows]
 

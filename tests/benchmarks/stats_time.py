@@ -12,7 +12,6 @@ from torch import nn
 from torchvision.models import resnet50
 
 from modelscope_cli.analysis.activations.observer import observe_activations, to_row
-from modelscope_cli.analysis.blocks.in_order import in_turn
 from modelscope_cli.analysis.statistics.moments import Wanted
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.selection import select
@@ -44,7 +43,9 @@ def measure(pairs: int | None) -> Iterator[Figure]:
 
     def stats(wanted: Wanted) -> None:
         selection = select(model, (), (), (pictures,))
-        for activation in observe_activations(model, in_turn([Batch((pictures,), 8)]), selection, wanted):
+        for activation in observe_activations(
+            model, lambda phase, compute, kind: [compute(Batch((pictures,), 8))], selection, wanted
+        ):
             to_row(activation)
 
     def read_once() -> None:

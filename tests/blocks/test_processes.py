@@ -87,20 +87,18 @@ def test_a_killed_run_goes_on_with_another_number_of_processes(place, alone):
     assert content(folder) == alone[1]
 
 
-@pytest.mark.slow
 def test_torchrun_starts_them_and_a_killed_rank_ends_all(place, alone):
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     run_it = ["-m", "modelscope_cli", *STATS, "--out", "torchrun"]
     env = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
-    first = subprocess.Popen([*torchrun, "3", *run_it], cwd=place, env=env, stderr=subprocess.DEVNULL)
+    first = warm.start(*torchrun, *run_it, cwd=place, env=env)
     while not list((place / "torchrun").glob("blocks/*.json")):
         time.sleep(0.001)
     children = subprocess.run(["pgrep", "-P", str(first.pid)], capture_output=True, text=True, check=True)
     os.kill(int(children.stdout.split()[-1]), signal.SIGKILL)
-    first.wait()
-    second = subprocess.run(
-        [*torchrun, "2", *run_it, "--resume"], cwd=place, env=env, capture_output=True, text=True, check=True
-    )
+    first.communicate()
+    second = warm.run(*torchrun, *run_it, "--resume", cwd=place, env=env)
+    assert second.returncode == 0, second.stderr
     assert document(second.stdout) == alone[0]
     assert content(place / "torchrun") == alone[1]
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-N_MUTANTS = 2000
+N_MUTANTS = 1000
 MUTANTS = Path(__file__).with_name("mutants.py")
 
 
@@ -50,7 +50,7 @@ def test_every_file_is_read_or_refused(report: dict[str, Any]) -> None:
     outcomes = report["outcomes"]
     assert outcomes["safetensors read"] + outcomes["safetensors refused"] == N_MUTANTS
     assert outcomes["zip read"] + outcomes["zip refused"] > N_MUTANTS
-    assert min(outcomes.values()) > 100  # neither everything nor nothing is taken
+    assert min(outcomes.values()) > N_MUTANTS // 20  # neither everything nor nothing is taken
 
 
 def test_none_runs_code_hangs_or_fills_the_memory(report: dict[str, Any]) -> None:

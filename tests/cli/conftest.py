@@ -71,6 +71,13 @@ def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.fixture(autouse=True)
+def figures(request: pytest.FixtureRequest) -> None:
+    """Write empty figures, except for a test marked `drawn`: it looks at them."""
+    if request.node.get_closest_marker("drawn") is None:
+        request.getfixturevalue("undrawn")
+
+
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
     """Run `modelscope ...` in this process; `{words}` are filled in, then it is split as a shell would."""

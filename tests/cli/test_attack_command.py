@@ -18,14 +18,13 @@ from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.load import load_model
 from modelscope_cli.models.request import ModelRequest
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 # The keys of the JSON contract. Keys may be added; none of these may go.
 CONTRACT = {
     *("before", "after", "method", "epsilon", "steps", "step_size", "targeted", "target", "linf", "l2"),
     *("linf_saved", "success", "success_saved", "iterations", "files"),
 }
-FILES = ["adversarial.png", "comparison.png", "loss.png", "perturbation.png", "report.html", "report.json"]
+PICTURES = ["adversarial.png", "before.png", "comparison.png", "loss.png", "perturbation.png"]
+FILES = [*PICTURES, "report.html", "report.json"]
 GRAY = """
 from torch import nn
 class Gray(nn.Sequential):
@@ -75,6 +74,7 @@ def test_the_saved_picture_fools_the_network_from_inside_the_ball(
     document = outcome.json
     before, after = seen_by_the_model(samples / picture), levels(cwd / "out" / "adversarial.png")
     assert after.shape == before.shape == (224, 224, 3)
+    assert (levels(cwd / "out" / "before.png") == before).all()
     change = (after - before) / 255
 
     # Everything the report says of the file, measured again.
@@ -117,7 +117,7 @@ def test_document_folder_and_streams(run, cwd):
     assert outcome.err.endswith("wrote runs/attack-squeezenet1_1\n")
     assert len(document["losses"][document["restart"]]) == document["iterations"] + 1
     assert document["backward_passes"] == document["iterations"]
-    for name in FILES[:-2]:
+    for name in PICTURES:
         with Image.open(folder / name) as image:
             image.load()
     assert run("attack {star} {squeezenet} --steps 1 -q").err == ""

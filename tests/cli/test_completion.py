@@ -1,8 +1,13 @@
 """What the shell completes: words of options, beside names of models (`test_startup.py`)."""
 
+from pathlib import Path
+
 import pytest
 
 from modelscope_cli.shell.app import run as run_argv
+
+CONTRACT = Path(__file__).parents[1] / "golden" / "contract"
+CONTRACTS = sorted(file.stem for file in CONTRACT.glob("*.txt"))
 
 
 @pytest.fixture
@@ -53,6 +58,12 @@ def test_words_are_completed(complete, line, offered):
 
 def test_every_loss_is_offered(complete):
     assert {"auto", "cross-entropy", "bce"} <= set(complete("modelscope grads --loss "))
+
+
+@pytest.mark.parametrize("name", [name for name in CONTRACTS if name != "weights_scan"])
+def test_every_column_is_offered(complete, name):
+    header = (CONTRACT / f"{name}.txt").read_text(encoding="utf-8").rstrip("\n").rpartition("\n\n")[2]
+    assert set(header.split("\n")) <= set(complete(f"modelscope {name.partition('_')[0]} --columns "))
 
 
 def test_layers_are_those_of_a_summary_that_was_kept(complete, run, tmp_path, monkeypatch):

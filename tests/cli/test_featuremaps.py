@@ -68,9 +68,9 @@ def by_hand(module, args, wanted):
 def test_resnet34_conv_is_36_grids_and_the_sixteenth_is_one_of_them(run, cwd, resnet34, monkeypatch):
     whole = run("featuremaps {harbour} --model resnet34 --layer conv --weights none --cell 56")
     every = cwd / "runs" / "featuremaps-resnet34"
-    grids = [name for name in files(every) if name not in {"contact_sheet.png", "report.json"}]
+    grids = [name for name in files(every) if name not in {"contact_sheet.png", "report.html", "report.json"}]
     assert len(grids) == 36
-    assert len(files(every)) == 38
+    assert len(files(every)) == 39
     assert "wrote runs/featuremaps-resnet34 (36 grids)\n" in whole.err
     assert whole.column("file") == grids
 
@@ -85,7 +85,7 @@ def test_resnet34_conv_is_36_grids_and_the_sixteenth_is_one_of_them(run, cwd, re
     assert row["file"] == grids[15]
     assert row["name"] == order[15]
     second = cwd / "runs" / "featuremaps-resnet34-2"
-    assert files(second) == sorted([grids[15], "contact_sheet.png", "report.json"])
+    assert files(second) == sorted([grids[15], "contact_sheet.png", "report.html", "report.json"])
     assert (second / grids[15]).read_bytes() == (every / grids[15]).read_bytes()
 
 
@@ -99,7 +99,13 @@ def test_default_folders_are_numbered_and_force_keeps_other_files(run, cwd):
     (cwd / "mine" / "notes.txt").write_text("mine")
     assert "'mine' is not empty" in run("featuremaps {star} {tiny} -l head --out mine", expect=2).err
     run("featuremaps {star} {tiny} -l head --out mine --force")
-    assert files(cwd / "mine") == ["030_head.png", "contact_sheet.png", "notes.txt", "report.json"]
+    assert files(cwd / "mine") == [
+        "030_head.png",
+        "contact_sheet.png",
+        "notes.txt",
+        "report.html",
+        "report.json",
+    ]
     assert (cwd / "mine" / "notes.txt").read_text() == "mine"
 
 
@@ -295,7 +301,9 @@ def test_attention_is_a_map_a_head(run, cwd):
     assert [row["name"] for row in rows] == names
     assert {(row["kind"], row["output"], row["channels"]) for row in rows} == {("attention", "attention", 2)}
     assert rows[0]["note"] == "attention of the class token (token 0), without 1 extra token"
-    assert files(cwd / "here") == sorted([*(row["file"] for row in rows), "contact_sheet.png", "report.json"])
+    assert files(cwd / "here") == sorted(
+        [*(row["file"] for row in rows), "contact_sheet.png", "report.html", "report.json"]
+    )
     saved = load_file(cwd / "all.safetensors")[f"{names[0]}.attention"]
     assert saved.shape == (2, 4, 4)
     assert (saved >= 0).all()
@@ -353,7 +361,7 @@ def test_layers_that_cannot_be_drawn_are_rows_that_say_why(run, cwd):
     conv, mean = outcome.json["maps"]
     assert conv["problem"] is None
     assert (mean["file"], mean["problem"]) == (None, "a single number or a bare list cannot be drawn")
-    assert files(cwd / "here") == [conv["file"], "contact_sheet.png", "report.json"]
+    assert files(cwd / "here") == [conv["file"], "contact_sheet.png", "report.html", "report.json"]
     outcome = run("featuremaps {star} -m own.py:Own -w none -l mean --out there", expect=4)
     assert "error: no selected layer has an output that can be drawn" in outcome.err
     assert not (cwd / "there").exists()
@@ -374,7 +382,7 @@ def test_noise_has_maps_too(run, cwd):
 def test_quiet_says_nothing_and_writes_the_same(run, cwd):
     loud = run("featuremaps {star} {tiny} -l bn --out a")
     quiet = run("featuremaps {star} {tiny} -l bn --out b -q")
-    assert "wrote a (1 grids)\n" in loud.err
+    assert "wrote a (1 grid)\n" in loud.err
     assert quiet.err == ""
     assert quiet.out == loud.out
     assert (cwd / "a" / "003_bn.png").read_bytes() == (cwd / "b" / "003_bn.png").read_bytes()

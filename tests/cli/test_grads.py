@@ -84,6 +84,7 @@ def test_the_document_keeps_the_contract(run, cwd):
     assert run("grads {star} {healthy} --no-save --json").json["clip"] is None
 
 
+@pytest.mark.drawn
 def test_the_folder_holds_tables_a_picture_and_a_page(run, cwd):
     outcome = run("grads {star} {sick} -t 0 --json")
     folder = cwd / "runs" / "grads-tiny_resnet.py-TinyResNet"
@@ -207,7 +208,7 @@ def test_a_fresh_head_is_fine_tuned(run):
     assert saving["kept_bytes"] < saving["kept_bytes_unfrozen"] / 100
     assert saving["backward_ms"] < saving["backward_ms_unfrozen"]
     assert len(document["batch_norm"]) == 20
-    assert "20 frozen batch norm(s) still update their running statistics" in outcome.err
+    assert "20 frozen batch norms still update their running statistics" in outcome.err
     shown = run(line.replace("--json", "-f table")).out
     assert "freezing saves" in shown
     assert "5,130 parameters" in shown

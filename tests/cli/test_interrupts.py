@@ -95,7 +95,9 @@ DIFF = "diff {} --b-seed 1 --input-shape 1,3,9,9 -o result.json"
 
 
 def listing(folder):
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+    """Return what is there but for the byte code that Python leaves beside a script."""
+    found = (str(path.relative_to(folder)) for path in folder.rglob("*"))
+    return sorted(path for path in found if not path.startswith("__pycache__"))
 
 
 @pytest.mark.parametrize(
@@ -215,6 +217,7 @@ def disk_that_holds(n_bytes):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize(
     "command",
     [

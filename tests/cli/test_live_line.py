@@ -25,9 +25,11 @@ print("after")
 """
 
 
-def on_a_terminal(code):
+def on_a_terminal(code, kind="xterm"):
     here, there = pty.openpty()
-    with subprocess.Popen([sys.executable, "-c", code], stdout=there, stderr=there) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=there, stderr=there, env=os.environ | {"TERM": kind}
+    ) as process:
         os.close(there)
         raw = b""
         try:
@@ -58,3 +60,8 @@ def test_it_is_drawn_and_gone_before_anything_else_is_written():
     assert all(f"step {i}" in raw for i in (1, 2, 3, 4))
     assert "hidden" not in raw
     assert screen(raw) == ["out", "err", "50 % done", "after", ""]
+
+
+def test_a_dumb_terminal_gets_plain_lines():
+    code = "from modelscope_cli.shell.console import live_line\nwith live_line() as draw:\n    print(draw)"
+    assert on_a_terminal(code, "dumb") == "None\r\n"

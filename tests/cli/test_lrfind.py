@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from PIL import Image
 
 SMALL = "--model {TINY} --size 32 --pictures 40 --batch 8"
@@ -16,6 +17,7 @@ def loaders():
 """
 
 
+@pytest.mark.drawn
 def test_the_document_holds_the_contract(run, cwd):
     document = run(f"lrfind {SMALL} --steps 30 --json").json
     assert document["schema"] == "modelscope/lrfind/1"
@@ -27,7 +29,11 @@ def test_the_document_holds_the_contract(run, cwd):
     assert document["restored"] == {"weights": True, "buffers": True, "optimizer": True, "rng": True}
     assert document["smoothed"][0] == document["loss"][0]
     folder = cwd / document["out_dir"]
-    assert {file.name for file in folder.iterdir()} == set(document["files"]) == {"lr.png", "report.json"}
+    assert (
+        {file.name for file in folder.iterdir()}
+        == set(document["files"])
+        == {"lr.png", "report.html", "report.json"}
+    )
     assert json.loads((folder / "report.json").read_text()) == document
     with Image.open(folder / "lr.png") as picture:
         assert len(picture.convert("RGB").getcolors(1 << 20)) > 50

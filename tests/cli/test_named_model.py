@@ -9,8 +9,6 @@ from typer.main import get_command
 from modelscope_cli.shell.named_model import names_learner, names_model
 from modelscope_cli.shell.typer_app import make_app
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 _TRAINED = "--size 8 --pictures 20 --steps 4 --batch 4"
 # What is typed beside the model; everything else is noise.
 REST = {

@@ -8,8 +8,6 @@ from typer.main import get_command
 from modelscope_cli.shell.old_names import OLD_NAMES, renewed
 from modelscope_cli.shell.typer_app import make_app
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 TRAINED = "{TINY} --size 8 --pictures 20 --steps 4 --batch 4"
 # (command, what is typed the old way, the new way)
 CASES = [

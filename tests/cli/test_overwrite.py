@@ -1,9 +1,13 @@
 """A file that is there is only replaced with --force; the hint is the command that does."""
 
 import re
+from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 
+from modelscope_cli.errors import UsageError
+from modelscope_cli.shell.option_groups import OutputOptions
 from modelscope_cli.shell.overview import COMMANDS
 
 SICK, HEALTHY = "{samples}/sick.safetensors", "{samples}/tiny_resnet.safetensors"
@@ -50,3 +54,22 @@ def test_a_pipe_is_not_a_file_to_write(refused, cwd, line):
         os.mkfifo(cwd / f"pipe.{suffix}")
     message, _ = refused(line, 4)
     assert "it is a named pipe, not a file" in message
+
+
+@pytest.mark.parametrize(
+    ("given", "out", "others", "is_refused"),
+    [
+        ({}, None, None, False),
+        ({}, Path("maps"), None, True),
+        ({"force": True}, None, None, True),
+        ({"force": True, "output": Path("a.csv")}, None, None, False),
+        ({"force": True, "html": Path("a.html")}, None, None, False),
+        ({"force": True}, None, Path("a.safetensors"), False),
+        ({"force": True, "html": Path("a.html")}, Path("maps"), None, True),
+    ],
+)
+def test_without_a_folder_force_is_about_the_files_that_are_written(given, out, others, is_refused):
+    output = OutputOptions(**given)
+    output.check_saving(True, out, others)
+    with pytest.raises(UsageError, match="writes no folder") if is_refused else nullcontext():
+        output.check_saving(False, out, others)

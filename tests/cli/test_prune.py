@@ -19,6 +19,7 @@ def read_csv(path):
     return list(csv.DictReader(io.StringIO(path.read_text())))
 
 
+@pytest.mark.drawn
 def test_the_document_holds_the_contract(run, cwd):
     document = run(f"prune {TWO} --sweep 0.5 --json").json
     assert document["schema"] == "modelscope/prune/1"

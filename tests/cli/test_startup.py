@@ -72,6 +72,11 @@ def test_nothing_heavy_is_imported(argv, code, said):
     assert not HEAVY & imported
 
 
+def test_texts_files_and_flags_are_read_without_pydantic(tmp_path):
+    words = ["weights", str(tmp_path / "nothing.pt"), "--key", "a", "--stats", "--sort", "mean"]
+    assert "pydantic" not in run_and_list_imports(*words)[-1]
+
+
 def test_the_check_above_can_fail():
     *_, imported = run_and_list_imports("models", "resnet18")
     assert {"torch", "torchvision"} <= imported

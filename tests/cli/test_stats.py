@@ -177,6 +177,7 @@ def test_values_that_are_not_finite_are_counted(run, cwd):
     assert "NaN" not in run("stats {star} {tiny} -l bn --format table").out
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize(
     ("suffix", "head"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF"), (".PNG", b"\x89PNG")]
 )

@@ -7,8 +7,6 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 # Each ends with 0 where all streams work. Where two stand for one command, the first writes no folder.
 COMMANDS = {
     "watch": "watch --report {log}",

@@ -1,7 +1,7 @@
 """`modelscope summary`: every kind of torchvision model, against what torchvision publishes, and every option."""
 
 import pytest
-from kinds import KINDS
+from kinds import SWEEP
 from torchvision import models
 
 import modelscope_cli as ms
@@ -15,7 +15,6 @@ def family(name):
 # Detection models have to run for real, but not on large images: what they count is the same.
 SMALL = "--input-shape 1,3,96,96 --model-arg min_size=96"
 FEW = "--model-arg rpn_post_nms_top_n_test=20"
-NAMES = [pytest.param(name, marks=pytest.mark.slow if family(name) == "detection" else ()) for name in KINDS]
 
 NESTED = """
 from torch import nn
@@ -40,7 +39,7 @@ def document(run):
     return lambda line: run(f"summary {line} --json").json
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SWEEP)
 def test_every_kind_of_torchvision_model(document, name):
     is_large = family(name) == "detection" and not name.startswith("ssd")
     options = f"{SMALL} {FEW if 'rcnn' in name else ''}" if is_large else ""

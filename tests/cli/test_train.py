@@ -11,12 +11,11 @@ from safetensors.torch import load_file, save_file
 
 from modelscope_cli.training.shapes import CLASSES
 
-undrawn = pytest.mark.usefixtures("undrawn")
-
 SMALL = "--model {TINY} --size 32 --pictures 40 --batch 8"
 STUDY = "--vary init=default,kaiming-normal --vary norm-layer=batch,none"
 
 
+@pytest.mark.drawn
 def test_the_document_holds_the_contract(run, cwd):
     document = run(f"train {SMALL} --steps 7 --every 3 --schedule cosine --json").json
     assert document["schema"] == "modelscope/train/1"
@@ -46,7 +45,6 @@ def test_the_document_holds_the_contract(run, cwd):
         assert len(picture.convert("RGB").getcolors(1 << 21)) > 500
 
 
-@undrawn
 def test_the_same_seed_gives_the_same_bits_and_another_seed_others(run, cwd):
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
         run(f"train {SMALL} --steps 6 --seed {seed} --out {name} -q")
@@ -56,7 +54,6 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(run, cwd):
     assert not all(torch.equal(a[key], c[key]) for key in a)
 
 
-@undrawn
 def test_the_weights_it_saves_are_those_the_report_speaks_of(run, cwd):
     run(f"train {SMALL} --steps 6 --save-every 3 --out a -q")
     with safe_open(cwd / "a" / "model.safetensors", "pt") as file:
@@ -71,7 +68,6 @@ def test_the_weights_it_saves_are_those_the_report_speaks_of(run, cwd):
     assert {guess["label"] for guess in rows[0]["top"]} <= set(CLASSES)
 
 
-@undrawn
 def test_only_what_is_to_be_trained_moves(run, cwd, samples):
     before = load_file(samples / "tiny_resnet.safetensors")
     line = f"train {SMALL} -c {samples}/tiny_resnet.safetensors --train-only head --steps 3 --out a"
@@ -85,6 +81,7 @@ def test_only_what_is_to_be_trained_moves(run, cwd, samples):
     }
 
 
+@pytest.mark.drawn
 def test_a_study_sees_the_same_pictures_and_finds_the_one_that_dies(run, cwd):
     """The same data, default initialisation against Kaiming, with and without batch norm."""
     outcome = run(f"train --model {{TINY}} --size 48 --steps 40 {STUDY} --json")
@@ -102,12 +99,13 @@ def test_a_study_sees_the_same_pictures_and_finds_the_one_that_dies(run, cwd):
     assert batch == none
     assert first["init=kaiming-normal norm-layer=none"]["std"][0] > 2 * none
     folder = cwd / document["out_dir"]
-    assert {file.name for file in folder.iterdir()} == {"comparison.png", "variants.csv", "report.json"}
+    assert {file.name for file in folder.iterdir()} == {
+        *("comparison.png", "variants.csv", "report.html", "report.json")
+    }
     with Image.open(folder / "comparison.png") as picture:
         assert len(picture.convert("RGB").getcolors(1 << 21)) > 500
 
 
-@undrawn
 def test_a_variant_is_what_it_would_be_alone(run):
     study = run(f"train {SMALL} --steps 4 --vary lr=0.01,0.1 --vary optimizer=adamw,sgd --json").json
     alone = run(f"train {SMALL} --steps 4 --lr 0.1 --optimizer adamw --json").json
@@ -126,14 +124,12 @@ def test_a_variant_is_what_it_would_be_alone(run):
         "--schedule one-cycle --optimizer adamw --lr 0.01 --weight-decay 0.1 --label-smoothing 0.1 --clip-norm 1",
     ],
 )
-@undrawn
 def test_every_change_of_the_model_trains(run, how):
     document = run(f"train {SMALL} --steps 3 {how} --json").json
     assert all(value is not None for value in document["loss"][0]["value"])
     assert document["steps"] == 3
 
 
-@undrawn
 def test_a_loss_that_is_nan_from_the_first_step_is_said_and_nothing_is_trained(run, cwd, samples):
     state = load_file(samples / "tiny_resnet.safetensors")
     state["conv.weight"][0] = float("nan")
@@ -150,7 +146,6 @@ def test_a_loss_that_is_nan_from_the_first_step_is_said_and_nothing_is_trained(r
     assert torch.equal(after["head.weight"], state["head.weight"])
 
 
-@undrawn
 def test_it_stops_early_once_the_held_out_loss_does_not_fall(run):
     document = run(f"train {SMALL} --steps 100 --lr 1e-9 --optimizer sgd --patience 2 --json").json
     (event,) = document["events"]
@@ -161,7 +156,6 @@ def test_it_stops_early_once_the_held_out_loss_does_not_fall(run):
     assert all(min(losses[i - 2 : i]) < min(losses[: i - 2]) for i in range(3, len(losses)))
 
 
-@undrawn
 def test_a_folder_of_pictures_with_an_unreadable_one(run, cwd):
     for colour in ("red", "green", "blue"):
         (cwd / "data" / colour).mkdir(parents=True)
@@ -176,7 +170,6 @@ def test_a_folder_of_pictures_with_an_unreadable_one(run, cwd):
     assert document["held_out"][-1]["accuracy"] == 1
 
 
-@undrawn
 def test_a_callback_of_ones_own_is_told_and_can_end_the_training(run, cwd, samples):
     """The class of the documentation, with another limit: a loss that every first step is below."""
     (source,) = re.findall(
@@ -186,7 +179,6 @@ def test_a_callback_of_ones_own_is_told_and_can_end_the_training(run, cwd, sampl
     assert run(f"train {SMALL} --steps 9 --callback mine.py:StopAtOne --json").json["steps"] == 2
 
 
-@undrawn
 def test_a_single_row_a_layer_and_a_row_a_variant(run):
     single = run(f"train {SMALL} --steps 2 --format tsv")
     assert single.column("name")[:3] == ["conv", "bn", "relu"]
@@ -195,7 +187,6 @@ def test_a_single_row_a_layer_and_a_row_a_variant(run):
     assert study.column("findings") == ["cannot tell", "cannot tell"]  # too short
 
 
-@undrawn
 def test_batches_of_ones_own_are_trained_on_and_measured_on(run, cwd):
     (cwd / "mine.py").write_text(
         "import torch\n"

@@ -10,8 +10,6 @@ import pytest
 import torch
 import warm
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 LOOP = """
 import sys, time, pathlib, torch
 from torch import nn
@@ -50,15 +48,14 @@ def test_exit_code_and_words_are_the_scripts_own_and_the_report_is_written(run, 
     assert report["exit_code"] == code
 
 
-@pytest.mark.parametrize("line", ["1 / 0", "    if i == 3: model(torch.ones(3, 4)).backward()"])
-def test_a_traceback_is_the_one_python_prints(cwd, line):
-    (cwd / "loop.py").write_text(LOOP.rstrip() + "\n" + line)
+def test_a_traceback_is_the_one_python_prints(cwd):
+    (cwd / "loop.py").write_text(f"{LOOP.rstrip()}\n    if i == 3: model(torch.ones(3, 4)).backward()")
     bare = subprocess.run([sys.executable, "loop.py"], capture_output=True, text=True, check=False)
     watched = warm.run("-m", "modelscope_cli", "watch", "-o", "table.tsv", "loop.py")
     assert bare.returncode == watched.returncode == 1
     assert "Traceback" in bare.stderr
     assert watched.stderr.startswith(bare.stderr)
-    assert report_of(cwd / "runs" / "watch-loop")["steps"] in (4, 5)
+    assert report_of(cwd / "runs" / "watch-loop")["steps"] == 4
 
 
 def test_module_arguments_path_and_main(run, cwd):

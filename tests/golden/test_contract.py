@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import pkgutil
 import shlex
 from html.parser import HTMLParser
 from importlib import import_module
@@ -11,17 +10,14 @@ from pathlib import Path
 
 import pytest
 from documents import assert_fits
-from typer.main import get_command
 
-from modelscope_cli import records as all_records
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.run import Record
-from modelscope_cli.records.shown import Shown
 from modelscope_cli.report.delimited import _cell
 from modelscope_cli.report.sheet import Value
 from modelscope_cli.report.views import pictures_of, sheet_of
 from modelscope_cli.shell.app import run
-from modelscope_cli.shell.typer_app import make_app
+from modelscope_cli.shell.output import emit
+from modelscope_cli.shell.overview import COMMANDS
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -92,22 +88,18 @@ def printed(monkeypatch, tmp_path, capsys):
 
 @pytest.fixture
 def records(monkeypatch):
-    """The records that were turned into documents, in that order."""
+    """The records that were printed, in that order."""
     seen = []
-    for module in pkgutil.iter_modules(all_records.__path__, f"{all_records.__name__}."):
-        import_module(module.name)
-    for kind in (*Shown.__subclasses__(), *Record.__subclasses__()):
-        if "to_dict" in vars(kind):
-            monkeypatch.setattr(kind, "to_dict", _remembering(vars(kind)["to_dict"], seen))
+
+    def remember(where, sheet, record, more=None):
+        seen.append(record)
+        emit(where, sheet, record, more)
+
+    for name in COMMANDS:
+        module = import_module(f"modelscope_cli.commands.{name}.command")
+        if hasattr(module, "emit"):
+            monkeypatch.setattr(module, "emit", remember)
     return seen
-
-
-def _remembering(to_dict, seen):
-    def wrapped(self):
-        seen.append(self)
-        return to_dict(self)
-
-    return wrapped
 
 
 class Cells(HTMLParser):
@@ -173,8 +165,7 @@ def look_at_it_in_python(record, tsv):
 
 def test_every_command_is_here():
     without_a_table = {"demo", "help", "schema"}
-    commands = set(get_command(make_app()).commands)
-    assert {name.partition("_")[0] for name in LINES} == commands - without_a_table
+    assert {name.partition("_")[0] for name in LINES} == set(COMMANDS) - without_a_table
 
 
 @pytest.mark.parametrize("name", LINES)

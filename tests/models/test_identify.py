@@ -31,6 +31,7 @@ def shapes_of(module: nn.Module, prefix: str = "") -> dict[str, tuple[int, ...]]
     return {f"{prefix}{key}": tuple(tensor.shape) for key, tensor in module.state_dict().items()}
 
 
+@pytest.mark.slow
 def test_the_index_is_that_of_this_torchvision_and_every_name_is_recognised(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from modelscope_cli.records.page_data import NotAPageError, embed, extract, is_page
@@ -30,11 +30,13 @@ VALUES = st.recursive(
 DOCUMENTS = st.lists(st.dictionaries(st.text(), VALUES, min_size=1, max_size=4), min_size=1, max_size=2)
 
 
+@settings(max_examples=30)
 @given(DOCUMENTS)
 def test_short_documents_come_back(documents):
     assert extract(embed(documents).encode()) == documents
 
 
+@settings(max_examples=30)
 @given(DOCUMENTS)
 def test_packed_documents_come_back(documents):
     documents = [{**one, "long": "x" * 60_000} for one in documents]

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from modelscope_cli.commands.check.github import render_github
 from modelscope_cli.commands.check.junit import render_junit
+from modelscope_cli.commands.check.table import check_sheet
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.check import CheckRecord, Finding
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo
@@ -47,3 +48,15 @@ def test_known_findings_are_neither_commands_nor_failures():
     known = replace(known, findings=(replace(known.findings[0], known=True),), passed=True)
     assert render_github(known) == "modelscope check: passed: nothing new (1 known)\n"
     assert ET.fromstring(render_junit(known).encode()).get("failures") == "0"
+
+
+def test_what_is_new_is_marked_and_what_is_known_is_dim():
+    one = record("relu", "dead")
+    rows = [
+        replace(one.findings[0], severity=severity, known=known)
+        for severity in ("error", "warning")
+        for known in (False, True)
+    ]
+    sheet = check_sheet(replace(one, findings=tuple(rows)))
+    assert list(map(sheet.is_bad, rows)) == [True, False, True, False]
+    assert list(map(sheet.is_dim, rows)) == [False, True, False, True]

@@ -4,9 +4,13 @@ from typing import Any
 
 import pytest
 import torch
+from rules.trainings import layer
 from torch import nn
 
 import modelscope_cli as ms
+from modelscope_cli.commands.watch.histograms import chosen
+from modelscope_cli.report.layer_names import layer_names
+from modelscope_cli.report.layer_panels import layer_panels
 from modelscope_cli.report.views import pictures_of
 
 DPI = 130  # what figures are saved at
@@ -158,3 +162,26 @@ def _check_texts(figure: Any, width: float, height: float) -> None:
             if other.y0 >= box.y1:
                 break
             assert is_apart(box, other), f"'{text}' lies on '{words}'"
+
+
+def test_the_numbers_above_a_tall_panel_are_whole():
+    figure, (panel,) = layer_panels("", [layer_names(f"layer{n}" for n in range(60))], [1], 5.0)
+    panel.bars(range(60), [-4.8e6] * 60, width=0.85)
+    figure.draw_without_rendering()
+    axis = panel.axes.xaxis
+    assert axis.get_offset_text().get_text() == ""
+    for tick in axis.get_major_ticks():
+        assert float(tick.label2.get_text()) == tick.get_loc()
+
+
+def test_of_many_layers_those_are_drawn_that_say_most():
+    names = [f"layer{n // 10}.conv{n % 10}" for n in range(300)]
+    rows = [layer(name, "Conv2d", n) for n, name in enumerate(names)]
+    sick = {"layer7.conv3": [None], "layer12.conv0": [None]}
+    drawn = [row.name for row in chosen(rows, lambda row: row.name, sick)]
+    assert len(drawn) == 48
+    assert drawn == sorted(drawn, key=names.index)
+    assert {*sick, names[0], names[-1]} <= {*drawn}
+    assert {f"layer{n}.conv9" for n in range(30)} <= {*drawn}
+    assert chosen(rows[:48], lambda row: row.name, {}) == rows[:48]
+    assert len(chosen(rows, lambda row: row.name, {name: [None] for name in names})) == 48

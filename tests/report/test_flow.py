@@ -159,7 +159,7 @@ def test_long_names_keep_both_their_ends(drawn):
         record([parameter(0, 1.0)], [activation(0, 1.0)], output_norm=math.inf),
         replace(full(), loss=LossInfo("mean", math.nan, "none", 0.0, 0.0)),
         full(1),
-        full(400),
+        full(160),
     ],
     ids=["empty", "nothing arrived", "zeros", "extremes", "infinite", "NaN loss", "one layer", "many layers"],
 )
@@ -176,10 +176,10 @@ def test_every_record_can_be_drawn_and_written(tmp_path, what):
 
 
 def test_every_layer_of_a_deep_network_is_named(drawn):
-    upper, lower, _ = drawn(full(400))
+    upper, lower, _ = drawn(full(160))
     for axes, suffix in ((upper, ""), (lower, ".weight")):
         assert [text.get_text() for text in axes.get_yticklabels()] == [
-            f"layer{k}{suffix}" for k in range(400)
+            f"layer{k}{suffix}" for k in range(160)
         ]
 
 

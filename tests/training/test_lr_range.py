@@ -12,10 +12,9 @@ from tolerance import close
 from torch import nn
 
 from modelscope_cli.records.lrfind import Restored
-from modelscope_cli.training.lr_range import LrSweep, Sweep, find_lr
+from modelscope_cli.training.lr_range import LrSweep, Sweep, find_lr, suggest
 from modelscope_cli.training.runner import Callback
 from modelscope_cli.training.save_restore import TrainingState, hashes_of
-from modelscope_cli.training.suggest import suggest
 
 
 def small():

@@ -11,6 +11,7 @@ from modelscope_cli.watching.log import Log
 from modelscope_cli.watching.read_record import record_of
 from modelscope_cli.watching.read_series import RankLog, merge_ranks
 from modelscope_cli.watching.recorder import Recorder
+from modelscope_cli.watching.request import WatchRequest
 from modelscope_cli.watching.watcher import Watcher
 
 
@@ -77,7 +78,7 @@ def recorded() -> Callable[..., WatchRecord]:
         memory = RankLog()
         log = Log(None, memory.take)
         log.write("begin", script="loop.py", argv=[])
-        watcher = Watcher(log, every, ())
+        watcher = Watcher(log, WatchRequest(every=every), memory)
         torch.manual_seed(0)
         with watcher.recorder.installed():
             function()

@@ -53,12 +53,12 @@ def watched(folder, world=1, script=SCRIPT, arguments=()):
         ranks.append(warm.start(*watch, cwd=folder.parent, env={**os.environ, **place}))
     said = [rank.communicate() for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0] * world, said
-    return read_series(folder), "".join(out for out, _ in said)
+    return read_series(folder), *map("".join, zip(*said, strict=True))
 
 
 def test_two_ranks_give_what_one_process_gives(tmp_path):
-    one, _ = watched(tmp_path / "one")
-    two, out = watched(tmp_path / "two", world=2)
+    one, *_ = watched(tmp_path / "one")
+    two, out, _ = watched(tmp_path / "two", world=2)
     assert out.count('"schema"') == 1
     assert len(two.ranks) == 2
     assert two.events == ()
@@ -97,21 +97,17 @@ def test_no_rank_aborts_where_the_threads_of_gloo_are_behind(tmp_path):
 
 
 def test_a_rank_that_disagrees_is_named(tmp_path):
-    (tmp_path / "loop.py").write_text(SCRIPT)
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    watch = ["-m", "modelscope_cli", "watch", "--out", "odd", "--json", "loop.py", "--drift"]
-    done = warm.run(*torchrun, *watch, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    (event,) = read_series(tmp_path / "odd").events
+    seen, _, err = watched(tmp_path / "odd", world=2, arguments=["--drift"])
+    (event,) = seen.events
     assert (event.kind, event.step) == ("rank", 4)
     assert "rank 1 disagrees" in event.message
-    assert "rank 1 disagrees" in done.stderr
+    assert "rank 1 disagrees" in err
 
 
 def test_ranks_that_hold_a_part_of_each_weight_do_not_disagree(tmp_path):
     script = SCRIPT.replace("nn.parallel.DistributedDataParallel(model)", "fully_shard(model)")
     script = script.replace("import os", "from torch.distributed.fsdp import fully_shard\nimport os", 1)
-    seen, _ = watched(tmp_path / "two", world=2, script=script)
+    seen, *_ = watched(tmp_path / "two", world=2, script=script)
     assert seen.events == ()
     assert [(row.model, row.name, row.type) for row in seen.layers] == [
         ("Sequential", "0", "Linear"),

@@ -8,7 +8,7 @@ import torch
 import warm
 
 from modelscope_cli.watching.read_series import read_series
-from modelscope_cli.watching.unwatched import unwatched_ranks
+from modelscope_cli.watching.watcher import unwatched_ranks
 
 SCRIPT = """
 import os, subprocess, sys, torch, torch.distributed as dist

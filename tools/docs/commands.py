@@ -6,6 +6,7 @@ from typing import Any
 
 from typer.main import get_command
 
+from modelscope_cli.shell.help import usage
 from modelscope_cli.shell.overview import GROUPS
 from modelscope_cli.shell.typer_app import make_app
 from tools.docs.markdown import cell, table
@@ -27,10 +28,10 @@ def reference(name: str, command: Any) -> str:
     params = [param for param in command.params if not getattr(param, "hidden", False)]
     arguments = [param for param in params if param.param_type_name == "argument"]
     options = [param for param in params if param.param_type_name == "option" and param.name != "help"]
-    usage = " ".join(["modelscope", name, *command.collect_usage_pieces(context)])
+    context.info_name = f"modelscope {name}"
     parts = [
         "## Usage",
-        f"```text\n{usage}\n```",
+        f"```text\n{usage(command, context)}\n```",
         "\n\n".join(cell_lines(about)),
         "## Examples",
         "```sh\n" + "\n".join(example_lines(examples)) + "\n```",

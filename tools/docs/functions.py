@@ -34,17 +34,28 @@ def _function(home: str, name: str, function: Any) -> str:
 
 
 def signature(function: Any) -> str:
-    """Return the signature as it was written, one argument a line where it is long."""
+    """Return the signature as it was written, constants by their values; one argument a line where it is long."""
     plain = inspect.unwrap(function)
     node = ast.parse(textwrap.dedent(inspect.getsource(plain))).body[0]
     if not isinstance(node, ast.FunctionDef):
         raise TypeError(f"{function} is not a function")
-    arguments = _arguments(node.args)
+    arguments = _arguments(_Values(plain.__globals__).visit(node.args))
     returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
     line = f"{node.name}({', '.join(arguments)}){returns}"
     if len(line) > 100:
         line = f"{node.name}(\n" + "".join(f"    {text},\n" for text in arguments) + f"){returns}"
     return line
+
+
+class _Values(ast.NodeTransformer):
+    """Puts the value of a constant in the place of its name, which says nothing to a reader."""
+
+    def __init__(self, known: dict[str, Any]) -> None:
+        self._known = known
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        value = self._known.get(node.id)
+        return ast.Constant(value) if isinstance(value, str | int | float) else node
 
 
 def _arguments(args: ast.arguments) -> list[str]:

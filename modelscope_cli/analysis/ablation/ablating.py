@@ -9,15 +9,14 @@ from torch import Tensor
 
 from modelscope_cli.analysis.ablation.candidates import CandidateFinder
 from modelscope_cli.analysis.ablation.effect import Effect, by_effect
-from modelscope_cli.analysis.ablation.partial_rerun import Replay, took_another_way
+from modelscope_cli.analysis.ablation.partial_rerun import Holdings, Replay, took_another_way
 from modelscope_cli.analysis.ablation.replacement import replace_output
-from modelscope_cli.analysis.health.determinism import Holdings
 from modelscope_cli.analysis.outputs.aim import PREDICTED, THE_PREDICTED, Aim, label_of_class, name_class
 from modelscope_cli.analysis.outputs.answer import Answer, FollowedAnswer
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.predictions.guesses import predictions_of, undecided
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.hooks.layers import map_tensors
+from modelscope_cli.hooks.layers import cloned
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import HookSession, Intervention
 from modelscope_cli.hooks.snapshot import RandomState
@@ -25,7 +24,7 @@ from modelscope_cli.inputs.batch import Batch, Inputs
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.records.ablate import Ablation, Baseline
 from modelscope_cli.records.predict import Prediction
-from modelscope_cli.records.run import Arguments, Notice
+from modelscope_cli.records.run import Notice
 
 _TOP = 5  # guesses kept of the whole model's answer
 Track = Callable[[Iterator[None], str, int], Iterable[None]]
@@ -132,7 +131,7 @@ class _Ablating:
         candidates = self._finder.found
         if not candidates:
             message = "no selected layer has an output that can be taken out"
-            raise UsageError(message, "modelscope stats   lists the layers' outputs")
+            raise UsageError(message, "modelscope summary ...   lists the layers")
         self._calls = [candidate.call for candidate in candidates]
         followed = self._trial.follow(self._request.target, self._categories)  # or it means nothing
         self._target_words, self._score_name = followed.words, followed.name
@@ -168,11 +167,11 @@ class _Ablating:
         """Return what the model as it is says, on the CPU."""
         self._begin(is_again=is_again)
         self._finder.look()
-        answer = self._read(self.session.run(_fresh(batch.args)), batch)
+        answer = self._read(self.session.run(cloned(batch.args)), batch)
         self._finder.is_looking = False
         if not answer.is_finite():
             message = "the model's logits are NaN or infinite, so there is nothing to compare with"
-            raise CannotRunError(message, "modelscope stats   shows where they begin")
+            raise CannotRunError(message, "modelscope stats ...   shows where they begin")
         return answer
 
     def _read(self, output: Any, batch: Batch) -> Answer:
@@ -185,7 +184,7 @@ class _Ablating:
 
         self._begin(is_again=True)
         place = effect.candidate.call.order
-        return self._read(self._replay.rerun(self.session, _fresh(batch.args), place, change), batch)
+        return self._read(self._replay.rerun(self.session, cloned(batch.args), place, change), batch)
 
     def _judge(self, again: Answer, holdings: Holdings) -> None:
         """Compare the first batch's second pass with its first."""
@@ -246,8 +245,3 @@ class _Ablating:
 
 def _mean(parts: Sequence[Tensor]) -> float:
     return float(torch.cat(list(parts)).double().mean())
-
-
-def _fresh(args: Arguments) -> Any:
-    """Copy the input: a model may write into it."""
-    return map_tensors(args, lambda _, tensor: tensor.clone())

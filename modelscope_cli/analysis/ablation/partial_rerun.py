@@ -1,6 +1,7 @@
 """Run a model again from the middle: what came before a call is given from memory, what follows is computed."""
 
 import functools
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.hooks.layers import map_tensors
+from modelscope_cli.hooks.layers import cloned
 from modelscope_cli.hooks.session import Call, HookSession, Intervention
 from modelscope_cli.hooks.torch_private import leaves_of, version_of
 from modelscope_cli.records.run import Arguments
@@ -126,7 +127,7 @@ class Replay(Intervention):
         known = self._finished.get(place)
         if known is not None:
             self._place += known.n_calls
-            output = _copied(known.output)
+            output = cloned(known.output)
         else:
             self._place += 1
             inputs = _Witness(args, kwargs)
@@ -143,7 +144,7 @@ class Replay(Intervention):
             return
         for inside in range(place + 1, self._place):
             self._finished.pop(inside, None)
-        self._finished[place] = _Finished(name, _copied(output), n_calls)
+        self._finished[place] = _Finished(name, cloned(output), n_calls)
 
 
 class _Witness:
@@ -161,7 +162,7 @@ class _Witness:
     def stands_apart(self, output: Any) -> bool:
         """Tell whether a copy of `output` can stand for the call."""
         leaves = leaves_of(self._inputs)
-        is_untouched = len(leaves) == len(self._leaves) and all(map(_is_same, leaves, self._leaves))
+        is_untouched = len(leaves) == len(self._leaves) and all(map(operator.is_, leaves, self._leaves))
         if not is_untouched or self._versions is None or _versions(leaves) != self._versions:
             return False
         outputs = leaves_of(output)
@@ -175,8 +176,29 @@ class _Witness:
         return is_new and all(torch.empty_like(tensor).stride() == tensor.stride() for tensor in tensors)
 
 
-def _is_same(one: Any, other: Any) -> bool:
-    return one is other
+class Holdings:
+    """Everything the modules of a model hold on to at one moment, by identity, and how often buffers were
+    written."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._held, self._versions = _held_by(model)
+
+    def are_same(self) -> bool:
+        """Tell whether the model still holds the same: no attribute set, no cache filled, no buffer written."""
+        held, versions = _held_by(self._model)
+        is_same = len(held) == len(self._held) and all(map(operator.is_, held, self._held))
+        return is_same and versions == self._versions
+
+
+def _held_by(model: nn.Module) -> tuple[list[Any], list[int]]:
+    held: list[Any] = []
+    for module in model.modules():
+        for value in module.__dict__.values():
+            held.append(value)
+            if isinstance(value, (dict, list, set)):
+                held.extend(value.values() if isinstance(value, dict) else value)
+    return held, [version_of(buffer) for buffer in model.buffers()]
 
 
 def _is_plain(leaf: Any) -> bool:
@@ -192,12 +214,8 @@ def _versions(leaves: list[Any]) -> list[int] | None:
     return [version_of(leaf) for leaf in leaves if isinstance(leaf, Tensor)]
 
 
-def _copied(output: Any) -> Any:
-    return map_tensors(output, lambda _, tensor: tensor.clone())
-
-
 def took_another_way() -> CannotRunError:
     return CannotRunError(
         "the model calls different layers each time it runs, so no call can be found again",
-        "modelscope stats   runs it once",
+        "modelscope stats ...   runs it once",
     )

@@ -1,6 +1,6 @@
 """What has been gathered about one output of a layer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -37,7 +37,7 @@ class Activation:
     pending: list[Callable[[], Moments]] = field(default_factory=list, repr=False)
 
     @property
-    def key(self) -> "Key":
+    def key(self) -> Key:
         return self.call.name, self.call.index, self.output
 
     def correlation(self) -> Tensor | None:
@@ -65,3 +65,12 @@ class Activation:
         self.moments = self.moments.merge(later.moments) if self.moments else later.moments
         if self.comoments and later.comoments:
             self.comoments.merge(later.comoments)
+
+
+def merge_into(merged: dict[Key, Activation], later: Iterable[Activation]) -> None:
+    """Take in what a later batch brought of every output; those not seen before come last."""
+    for activation in later:
+        if activation.key in merged:
+            merged[activation.key].merge(activation)
+        else:
+            merged[activation.key] = activation

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from modelscope_cli.hooks.session import Call, Observer
-from modelscope_cli.records.naming import some
+from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.run import Notice
 from modelscope_cli.records.stats import BatchNormDrift
 
@@ -49,8 +49,7 @@ class BatchNormObserver(Observer):
             n_before = tracked.clone() if tracked is not None else 0
             self._entries[key] = _Entry(call, module, mean, variance, n_before)
         entry = self._entries[key]
-        dims = [dim for dim in range(x.ndim) if dim != 1]
-        variance, mean = torch.var_mean(x.detach().float(), dims, correction=0)
+        variance, mean = channel_statistics(x)
         entry.means.append(mean.double())
         entry.variances.append(variance.double())
         entry.n_values = x.numel() // x.shape[1]
@@ -87,6 +86,11 @@ def _to_row(entry: _Entry) -> BatchNormDrift:
     )
 
 
+def channel_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return variance (divided by n) and mean of each channel, `(C,)` both, of what goes into a batch norm."""
+    return torch.var_mean(x.detach().float(), [dim for dim in range(x.ndim) if dim != 1], correction=0)
+
+
 def _rms(x: Tensor) -> float:
     return float(x.square().mean().sqrt())
 
@@ -108,10 +112,11 @@ def frozen_but_moving(rows: Iterable[BatchNormDrift]) -> tuple[Notice, ...]:
     names = list(dict.fromkeys(row.name for row in rows if row.is_frozen))
     if not names:
         return ()
+    does = "updates its" if len(names) == 1 else "update their"
     return (
         Notice(
             "frozen_batch_norm_moves",
-            f"{len(names)} frozen batch norm(s) still update their running statistics in train mode: "
-            f"{some(names, _N_NAMED)}; keep them in eval mode if they should not change",
+            f"{counted(len(names), 'frozen batch norm')} still {does} running statistics in train mode: "
+            f"{some(names, _N_NAMED)}; use eval mode if they should not change",
         ),
     )

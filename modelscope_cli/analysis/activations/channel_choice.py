@@ -67,11 +67,9 @@ def choose_channels(channels: str | Sequence[int], most: int, is_strongest: bool
     if not text:
         return ChannelChoice(most, is_strongest)
     if is_strongest:
-        raise UsageError("--strongest chooses channels, --channels names them", f"--channels '{text}'")
+        raise UsageError("--strongest chooses channels, --channels names them", "leave out --strongest")
     try:
         return ChannelChoice(ranges=channels_of(text))
     except ValueError as error:
         said, meant, part = error.args
-        raise UsageError(
-            f"--channels '{text}': '{part}' {said}", f"--channels {meant or '3,7,10..20'}"
-        ) from None
+        raise UsageError(f"--channels '{text}': '{part}' {said}", f"--channels {meant or '0'}") from None

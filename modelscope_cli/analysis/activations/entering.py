@@ -7,14 +7,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from modelscope_cli.analysis.statistics.moments import Moments, Wanted
+from modelscope_cli.analysis.statistics.moments import RANGE, Moments
 from modelscope_cli.analysis.statistics.reduce import reduce_tensor
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import Call, HookSession, Observer
+from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.run import Arguments
 from modelscope_cli.records.stats import InputStats
-
-_RANGE = Wanted(mad=False, zero=False, near_zero=False, channels=False, histogram=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +37,8 @@ def entered(args: Arguments) -> tuple[Entered, ...]:
         Entered(
             name,
             tuple(tensor.shape),
-            str(tensor.dtype).removeprefix("torch."),
-            reduce_tensor(tensor, None, _RANGE)(),
+            dtype_name(tensor.dtype),
+            reduce_tensor(tensor, None, RANGE)(),
         )
         for name, arg in (given.items() if isinstance(given, dict) else enumerate(given))
         for _, tensor in tensors_in(arg)
@@ -51,10 +50,6 @@ class Entering:
 
     def __init__(self) -> None:
         self._seen: dict[str | int, Entered] = {}
-
-    def add(self, args: Arguments) -> None:
-        """Take the arguments of one forward."""
-        self.merge(entered(args))
 
     def merge(self, parts: Iterable[Entered]) -> None:
         """Take what was seen of a batch."""

@@ -18,10 +18,11 @@ from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.inputs.given import as_given
 from modelscope_cli.records.featuremaps import FeatureMapsRecord
 from modelscope_cli.records.keywords import Keywords, check_choice, check_number, spelled_out
+from modelscope_cli.records.naming import counted
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.report import gallery
-from modelscope_cli.report.folder import check_file, write_text
-from modelscope_cli.report.json import render_json
+from modelscope_cli.report.folder import check_file
+from modelscope_cli.report.page.results import save_result
 from modelscope_cli.report.palette import make_palette
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def featuremaps(
     if top_images:
         refuse_together(of_one_image)
     else:
-        given.request.check_one("featuremaps")
+        given.request.check_one()
     results = Results(out, force)
     if save_tensors is not None:
         check_file(Path(save_tensors), force)
@@ -128,7 +129,7 @@ def featuremaps(
         raise nothing_to_draw(rows, never, attention, subject.loaded.info.name)
     record = FeatureMapsRecord(
         run=subject.run(),
-        maps=tuple(exhibit.record for exhibit in exhibits),
+        maps=tuple(rows),
         contact_sheet=None,
         out_dir=results.path,
         tensors=str(save_tensors) if save_tensors is not None else None,
@@ -141,13 +142,14 @@ def featuremaps(
             look = gallery.Look(scale, cmap, cell, image, is_overlay=overlay)
             maps = gallery.save_gallery(exhibits, look, stage)
             record = replace(record, maps=maps, contact_sheet=gallery.CONTACT_SHEET)
-            write_text(stage / "report.json", render_json(record.to_dict()))
+            save_result(record, stage)
         if save_tensors is not None:
             gallery.save_tensors(exhibits, Path(save_tensors))
     if save_tensors is not None:
         subject.progress.note(f"wrote {save_tensors}")
     if out is not None:
-        subject.progress.note(f"wrote {out} ({sum(row.file is not None for row in record.maps)} grids)")
+        n_grids = sum(row.file is not None for row in record.maps)
+        subject.progress.note(f"wrote {out} ({counted(n_grids, 'grid')})")
     return record
 
 
@@ -159,7 +161,7 @@ def _only_image(subject: Subject, is_overlay: bool) -> "Tensor | None":
     """
     if subject.inputs.n_images > 1 and not subject.given.is_noise:
         message = f"one image at a time; {subject.given.name} has {subject.inputs.n_images}"
-        raise UsageError(message, "give one file, or --top-images 9 to rank the images of all of them")
+        raise UsageError(message, "--top-images 9   ranks the images of all of them; else give one file")
     image = next(iter(subject.first.pictures), None)
     if is_overlay and image is None:
         raise UsageError("--overlay needs an image to lay the maps over", "leave out --overlay")

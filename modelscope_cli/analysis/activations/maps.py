@@ -196,4 +196,4 @@ def nothing_to_draw(
         message = NO_ATTENTION
     else:
         message = "no layer of the model outputs a tensor, so there is nothing to draw"
-    return CannotRunError(message, f"modelscope summary {model}")
+    return CannotRunError(message, "modelscope summary ...")

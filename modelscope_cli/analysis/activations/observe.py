@@ -13,6 +13,7 @@ from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.hooks.selection import names_of
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.records.naming import NEAR_ZERO
 from modelscope_cli.records.run import Notice
 from modelscope_cli.records.stats import StatsRecord
 
@@ -47,7 +48,7 @@ def observe(
     layer: str | Sequence[str] = (),
     *,
     exclude: str | Sequence[str] = (),
-    near_zero: float = 0.05,
+    near_zero: float = NEAR_ZERO,
 ) -> Iterator[Observation]:
     """Gather statistics of the activations while you run the model yourself, in whichever mode it is.
 

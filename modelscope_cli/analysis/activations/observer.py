@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.activations.activation import Activation, Key
+from modelscope_cli.analysis.activations.activation import Activation, Key, merge_into
 from modelscope_cli.analysis.activations.batch_norm import BatchNormObserver
 from modelscope_cli.analysis.activations.entering import Entered, Entering, entered
 from modelscope_cli.analysis.activations.lineage import Lineage
@@ -23,6 +23,8 @@ from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.detection_targets import training_args
+from modelscope_cli.plain_text import in_one_line
+from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.stats import ActivationStats, Counts, Redundancy
 
 
@@ -63,7 +65,7 @@ class ActivationObserver(Observer):
         shape = tuple(tensor.shape)
         channels = shape[channel_dim] if channel_dim is not None else None
         if activation is None:
-            dtype = str(tensor.dtype).removeprefix("torch.")
+            dtype = dtype_name(tensor.dtype)
             activation = Activation(call, path, shape, dtype, channels, source=source)
             self.activations[key] = activation
         if source != activation.source:
@@ -79,7 +81,7 @@ class ActivationObserver(Observer):
                 activation.comoments.add(tensor, channel_dim)
         except (TypeError, RuntimeError, NotImplementedError) as error:
             # One tensor without statistics is a row that says so, never the end of the run.
-            activation.problem = " ".join(str(error).split())[:200]
+            activation.problem = in_one_line(error, 200)
 
     def settle(self) -> None:
         for activation in self.activations.values():
@@ -120,7 +122,7 @@ def observe_activations(
     are wanted every batch is run a second time; for the deviation alone only where there are several.
 
     Args:
-        over: goes through the batches, the same each time; see `Blocks.over`, and `in_turn` of a list of them.
+        over: goes through the batches, the same each time; see `Blocks.over`.
         interventions: change what flows, in both passes.
         batch_norms: where given, the model runs in train mode, and this looks at its batch norms too.
         family: as in `LoadedModel`; detection models need something to find in train mode.
@@ -159,11 +161,7 @@ def observe_activations(
         for seen in over("activations", see, Seen):
             if entering is not None:
                 entering.merge(seen.inputs)
-            for activation in seen.outputs:
-                if activation.key in merged:
-                    merged[activation.key].merge(activation)
-                else:
-                    merged[activation.key] = activation
+            merge_into(merged, seen.outputs)
     second = SecondPass(merged, wanted)
 
     def look_again(batch: Batch) -> tuple[Again, ...]:

@@ -22,9 +22,7 @@ from modelscope_cli.records.naming import NEAR_ZERO, some
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.stats import COLUMN_OF_FIGURE, AttentionStats, StatsRecord, quantiles_in
 from modelscope_cli.report.canvas import check_figure, save_figure
-from modelscope_cli.report.folder import write_text
-from modelscope_cli.report.json import render_json
-from modelscope_cli.report.page.results import save_folder_page
+from modelscope_cli.report.page.results import save_result
 from modelscope_cli.report.views import pictures_of
 
 if TYPE_CHECKING:
@@ -134,8 +132,7 @@ def stats(
         if stage is not None:
             matrices = [activation.correlation() for activation in activations]
             record = replace(record, layers=pictures_of("stats").save_correlations(rows, matrices, stage))
-            write_text(stage / "report.json", render_json(record.to_dict()))
-            save_folder_page(record, stage)
+            save_result(record, stage)
     if plot is not None and blocks.is_first:
         save_figure(pictures_of("stats").draw_distributions(record), Path(plot))
         subject.progress.note(f"wrote {plot}")
@@ -160,7 +157,7 @@ def _nothing_to_show(subject: Subject, selection: Selection) -> CannotRunError:
         message = f"the forward of '{name}' does not call {some(missing)}"
     else:
         message = f"no layer of '{name}' outputs a tensor"
-    return CannotRunError(message, f"modelscope summary {name}   shows what runs")
+    return CannotRunError(message, "modelscope summary ...   shows what runs")
 
 
 def _attention(subject: Subject, selection: Selection, is_training: bool) -> tuple[AttentionStats, ...]:
@@ -183,5 +180,5 @@ def _attention(subject: Subject, selection: Selection, is_training: bool) -> tup
         interventions=subject.bound.interventions,
     )
     if not rows:
-        raise CannotRunError(NO_ATTENTION, f"modelscope summary {loaded.info.name}")
+        raise CannotRunError(NO_ATTENTION, "modelscope summary ...")
     return rows

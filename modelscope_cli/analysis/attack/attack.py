@@ -73,7 +73,7 @@ def attack(
         seed=seed_of(model, keywords),
     )
     given = as_given(inputs, keywords)
-    given.request.check_one("attack")
+    given.request.check_one()
     results = Results(out, force)
     subject = Subject("attack", model, given, keywords, hook=hook, has_backward=True, progress=progress)
     loaded = subject.loaded

@@ -126,7 +126,7 @@ def choose_goal(aim: Aim | None, answer: Answer, categories: Sequence[str] | Non
     """
     if not answer.is_finite():
         raise CannotRunError(
-            "the model's scores of this image are NaN or infinite", "modelscope stats IMAGE   shows where"
+            "the model's scores of this image are NaN or infinite", "modelscope stats ...   shows where"
         )
     if aim is not None and aim.kind == "logit":
         raise UsageError(
@@ -143,7 +143,7 @@ def choose_goal(aim: Aim | None, answer: Answer, categories: Sequence[str] | Non
     if isinstance(answer.main, Vectors) and answer.main.is_one_value:
         raise CannotRunError(
             "the model outputs one value per image, and an attack needs classes, pixels, boxes or an embedding",
-            "modelscope grads IMAGE --target 'logit:[0]'   differentiates it",
+            "modelscope grads ... --target 'logit:[0]'   differentiates it",
         )
     own = answer.follow(THE_PREDICTED, categories)
     other = None if aim is None else answer.follow(aim, categories)

@@ -117,14 +117,14 @@ def check_inputs(inputs: Inputs, name: str) -> None:
         message = (
             f"{name} are named inputs, and an attack changes the pixels of an image that is the only input"
         )
-        raise UsageError(message, "modelscope attack photo.jpg")
+        raise UsageError(message, "give one image file")
     if inputs.preprocessing is None:
         what = "holds tensors" if inputs.info.files else "is not an image"
         raise UsageError(
-            f"{name} {what}, and an attack changes the pixels of an image", "modelscope attack photo.jpg"
+            f"{name} {what}, and an attack changes the pixels of an image", "give one image file"
         )
     if inputs.n_images > 1:
-        raise UsageError(f"one image at a time; {name} has {inputs.n_images}", "give one file")
+        raise UsageError(f"one image at a time; {name} has {inputs.n_images}", "give one image file")
 
 
 def attack_picture(

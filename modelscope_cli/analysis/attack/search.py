@@ -174,7 +174,7 @@ def _climb(
         if not loss.isfinite():
             raise CannotRunError(
                 f"the loss is {float(loss.detach())} after {iteration} steps of the attack",
-                "modelscope grads IMAGE   shows where gradients are lost",
+                "modelscope grads ...   shows where gradients are lost",
             )
         yield _Point(iteration, pixels.detach(), answer.detach(), float(loss.detach()))
         if iteration == request.steps:
@@ -196,12 +196,12 @@ def _gradient(loss: Tensor, pixels: Tensor) -> Tensor:
         raise CannotRunError(
             "the model's scores send no gradient to the image: its forward runs under no_grad, detaches, rounds, "
             "or is quantized",
-            "modelscope stats   needs no gradients",
+            "modelscope stats ...   needs no gradients",
         )
     if not gradient.isfinite().all():
         raise CannotRunError(
             "the gradient with respect to the image has NaN or infinite values",
-            "modelscope grads IMAGE   shows where gradients are lost",
+            "modelscope grads ...   shows where gradients are lost",
         )
     return gradient
 

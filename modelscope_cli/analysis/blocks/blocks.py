@@ -87,15 +87,17 @@ class Blocks:
         if resume and self.out is None:
             raise UsageError("--resume needs the folder of the run to continue", "--resume --out DIR")
         if self.is_shared and self._folder is None and self._ranks.local_world != self._ranks.world:
-            raise UsageError("several machines need a folder they share", "--out /shared/folder")
+            raise UsageError(
+                "several machines need a folder they share", "--out FOLDER   that all machines share"
+            )
         if not self.is_first:
             return
         if resume and not self._has_begun():
             message = f"'{self.out}' holds no run to continue"
-            raise UsageError(message, f"--out {self.out}   without --resume starts one")
+            raise UsageError(message, "leave out --resume   starts one")
         if self._has_begun() and not self._is_again and not force:
             message = f"folder '{self.out}' holds the blocks of another run"
-            raise UsageError(message, "--resume continues it, --force starts again")
+            raise UsageError(message, "--resume or --force   continues it, or starts again")
 
     @contextmanager
     def begin(
@@ -222,7 +224,12 @@ class Blocks:
         found = differences(self._document, folder.document() or {})
         if found:
             message = f"'{folder.path}' holds blocks of another run, which differs in {', '.join(found)}"
-            raise UsageError(message, "--force starts again, or give another --out")
+            raise UsageError(
+                message,
+                "leave out --resume   and --force starts again"
+                if self._is_again
+                else "--force   starts again",
+            )
 
     def _told(self, word: str) -> str:
         """Return what the first process says.

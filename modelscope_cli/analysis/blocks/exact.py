@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from modelscope_cli.records.naming import dtype_name
+
 T = TypeVar("T")
 Reader = Callable[[Any], Any]
 
@@ -44,7 +46,7 @@ def _plain(value: Any) -> Any:
         whole = value.detach().cpu().contiguous()
         data = whole.view(-1).view(torch.uint8) if whole.numel() else whole.new_empty(0, dtype=torch.uint8)
         text = b64encode(bytes(data.numpy())).decode()
-        return {"dtype": str(whole.dtype).removeprefix("torch."), "shape": list(whole.shape), "data": text}
+        return {"dtype": dtype_name(whole.dtype), "shape": list(whole.shape), "data": text}
     raise TypeError(f"no exact text of a {kind.__name__}")
 
 

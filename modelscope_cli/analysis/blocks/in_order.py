@@ -1,6 +1,6 @@
 """Batches that one process goes through in order; nothing is written."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol, TypeVar
 
 from modelscope_cli.analysis.subject import Subject
@@ -15,15 +15,6 @@ class Over(Protocol):
     """Goes through all batches and gives the partial result of each, in their order; see `Blocks.over`."""
 
     def __call__(self, phase: str, compute: Callable[[Batch], T], kind: type[T], /) -> Iterator[T]: ...
-
-
-def in_turn(batches: Iterable[Batch]) -> Over:
-    """Go through batches one after the other, whatever they are."""
-
-    def over(phase: str, compute: Callable[[Batch], T], kind: type[T], /) -> Iterator[T]:
-        return map(compute, batches)
-
-    return over
 
 
 class InOrder:

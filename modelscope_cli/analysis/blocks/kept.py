@@ -84,7 +84,7 @@ class Kept:
                 changed, since = now, time.monotonic()
             if time.monotonic() - since > PATIENCE_S:
                 message = f"no process has finished a block for {PATIENCE_S / 60:.0f} minutes"
-                raise CannotRunError(message, "the same command with --resume continues")
+                raise CannotRunError(message, "start the same command with --resume")
             time.sleep(_POLL_S)
 
     def take(self, phase: str, number: int) -> Block:
@@ -98,7 +98,7 @@ class Kept:
         expected = sorted(file.name for file in self._inputs.files[number * size : (number + 1) * size])
         if block.number != number or block.names != expected:
             message = f"block {number} of '{self._folder.path}' does not hold the images it should"
-            raise CannotRunError(message, "leave out --resume, and give another --out")
+            raise CannotRunError(message, "leave out --resume   and give another --out")
         self._digest.update(sha256)
         self._machines[block.machine] = None
         self._inputs.feed.broken.take(number, block.broken)

@@ -13,6 +13,7 @@ from modelscope_cli.analysis.blocks.identity import model_sha256, options_sha256
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.request import ModelRequest
+from modelscope_cli.records.naming import dtype_name
 
 SCHEMA = "modelscope/blocks/1"
 # How much is said on the way, what has been read of a file, and who decodes.
@@ -32,7 +33,7 @@ def describe_run(subject: Subject, options: Mapping[str, Any], keywords: Mapping
             "command": subject.command,
             "batch": inputs.block_size,
             "preprocessing": inputs.info.preprocessing,
-            "dtype": str(subject.loaded.dtype).removeprefix("torch."),
+            "dtype": dtype_name(subject.loaded.dtype),
             "seed": subject.seed,
             **options,
         }

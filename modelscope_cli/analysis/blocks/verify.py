@@ -15,13 +15,12 @@ from modelscope_cli.records.keywords import check_number, spelled_out
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Record
 from modelscope_cli.records.verify import VerifyRecord
-from modelscope_cli.report.json import strict
+from modelscope_cli.report.json import DOCUMENT, strict
 
 if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
 
 SAMPLE = 8
-REPORT = "report.json"
 # What a report says of how it was made, and not of what was found.
 _CIRCUMSTANCES = {"tool", "argv", "elapsed_ms", "warnings", "out_dir", "files", "feeding", TIMING}
 
@@ -55,19 +54,24 @@ def verify(
     """
     check_number("sample", sample, 1)
     path = Path(result)
-    folder = BlockFolder(path.parent if path.name == REPORT else path)
+    folder = BlockFolder(path.parent if path.name == DOCUMENT else path)
     document = folder.document()
     if document is None:
         message = f"'{folder.path}' holds no blocks, so nothing can be computed again"
-        raise CannotRunError(message, "--out DIR keeps them, for a list of images longer than --batch")
+        raise CannotRunError(
+            message, "give the command --out DIR, which keeps them for a list of images longer than --batch"
+        )
     requested = model if model is not None else model_request(document)
     if requested is None:
-        raise UsageError(f"the model of '{folder.path}' was passed from Python", "verify(..., model=module)")
+        raise UsageError(
+            f"the model of '{folder.path}' was passed from Python",
+            "give the module: verify(..., model=module)",
+        )
     check = Verifying(folder, sample, seed)
     with verifying(check):
         again = _compute(document, requested, progress)
     certificate = check.certificate(document)
-    found = [*check.differences, *_in_report(folder.path / REPORT, again)]
+    found = [*check.differences, *_in_report(folder.path / DOCUMENT, again)]
     for one in found:
         (progress.warn if progress is not None else str)(one)
     return VerifyRecord(

@@ -92,7 +92,7 @@ class Verifying:
             message = (
                 f"'{self._folder.path}' is not finished: {len(missing):,} of {n_blocks:,} blocks are missing"
             )
-            raise CannotRunError(message, "the command that started it continues with --resume")
+            raise CannotRunError(message, "start the command that began it again, with --resume")
 
     def _compare(self, phase: str, batch: Batch, text: str) -> None:
         block, _ = self._folder.read(phase, batch.block)

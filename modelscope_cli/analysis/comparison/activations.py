@@ -1,6 +1,7 @@
 """`diff` with an input: two models run side by side, one output of each in memory at a time."""
 
 import dataclasses
+import shlex
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Set
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from modelscope_cli.hooks.stream import Output, OutputStream
 from modelscope_cli.inputs.batch import Batch, ModelSide
 from modelscope_cli.inputs.detection_targets import training_args
 from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.diff import LayerDifference
 from modelscope_cli.records.run import Arguments, Notice
 
@@ -115,7 +117,10 @@ def diff_activations(
                 row.settle()
     if not rows:
         asked = f"--layer '{layers[0]}'" if layers else "what --exclude leaves"
-        raise CannotRunError(f"no layer of {asked} is called in the forward pass", "leave out --layer")
+        raise CannotRunError(
+            f"no layer of {asked} is called in the forward pass",
+            f"leave out --{'layer' if layers else 'exclude'}",
+        )
     return tuple(row.finish(tolerance) for row in rows.values()), _kept(pairing)
 
 
@@ -156,7 +161,7 @@ def _add(rows: dict[tuple[str, int, str], _Row], x: Output | None, y: Output | N
             row.pending = sum_up(x.tensor, y.tensor)
         except (TypeError, RuntimeError, NotImplementedError) as error:
             # One output that cannot be compared is a row that says so, never the end of the run.
-            row.fail(" ".join(str(error).split())[:200])
+            row.fail(in_one_line(error, 200))
 
 
 def _to_difference(x: Output | None, y: Output | None) -> LayerDifference:
@@ -197,7 +202,7 @@ def _check_common(a: Side, b: Side) -> None:
     if not ours & theirs:
         one, other = (side.loaded.info.name for side in (a, b))
         message = f"'{one}' and '{other}' have no layer in common, by name: there is nothing to compare"
-        raise CannotRunError(message, f"modelscope summary {other}")
+        raise CannotRunError(message, f"modelscope summary {shlex.quote(other)}")
 
 
 def _kept(pairing: Pairing) -> tuple[Notice, ...]:

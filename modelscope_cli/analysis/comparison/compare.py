@@ -1,5 +1,6 @@
 """Two sides compared: their weights, or what their layers give on the same input."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -42,7 +43,7 @@ class Comparison:
         if not any(row.status not in ("added", "removed") for row in rows):
             names = f"'{a.side.model.name}' and '{b.side.model.name}'"
             message = f"{names} have no tensor in common, by name or by value: there is nothing to compare"
-            raise CannotRunError(message, "modelscope diff A B   compares two versions of one model")
+            raise CannotRunError(message, "give two versions of one model")
         return DiffRecord(
             run=self._header(a.side, None, (*a.warnings, *b.warnings)),
             b=b.side,
@@ -141,5 +142,5 @@ def _read_hooks(ours: Sequence[str], theirs: Sequence[str]) -> tuple[list[ReadHo
     for spec, _ in read:
         if spec.action == "save":
             message = f"--hook '{spec}' would write the same file for A and for B"
-            raise UsageError(message, f"--b-hook 'save=b.safetensors@{spec.pattern}'")
+            raise UsageError(message, f"--b-hook {shlex.quote(f'save=b.safetensors@{spec.pattern}')}")
     return read, read_hooks(ours, "diff")

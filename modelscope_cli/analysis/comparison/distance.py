@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from modelscope_cli.records.naming import dtype_name
+
 # What is widened to float64 at one time: as much as a processor's cache holds, whatever the tensor's size.
 _CHUNK_CPU, _CHUNK_DEVICE = 1 << 16, 1 << 24
 _N, _DIFFERING, _NONFINITE, _ABS, _DD, _AA, _BB, _AB, _MAX = range(9)
@@ -99,6 +101,6 @@ def traits(a: Tensor | None, b: Tensor | None) -> dict[str, Any]:
     return {
         "shape": None if a is None else tuple(a.shape),
         "b_shape": None if b is None else tuple(b.shape),
-        "dtype": None if a is None else str(a.dtype).removeprefix("torch."),
-        "b_dtype": None if b is None else str(b.dtype).removeprefix("torch."),
+        "dtype": None if a is None else dtype_name(a.dtype),
+        "b_dtype": None if b is None else dtype_name(b.dtype),
     }

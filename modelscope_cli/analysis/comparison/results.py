@@ -29,7 +29,7 @@ def refuse_all_but_tolerance(**given: Any) -> None:
         if value:
             option = "--b-..." if name == "b" else f"--{name}"
             message = f"'{option}' needs models to run, and these are saved results"
-            raise UsageError(message, "modelscope diff OLD.html NEW.html --tolerance 0.01")
+            raise UsageError(message, f"leave out {'all options of B' if name == 'b' else option}")
 
 
 def compare_results(a: Any, b: Any, tolerance: float | None, invoked: Invocation) -> DiffRecord:
@@ -45,7 +45,7 @@ def compare_results(a: Any, b: Any, tolerance: float | None, invoked: Invocation
     ours, theirs = _result(a), _result(b)
     if ours.command != theirs.command:
         message = f"'{a}' is a result of {ours.command} and '{b}' of {theirs.command}"
-        raise UsageError(message, "modelscope diff OLD.html NEW.html, of one command")
+        raise UsageError(message, "give two results of one command")
     largest = tolerance or 0.0
     rows = tuple(_differences(ours, theirs, largest))
     run = replace(ours.run, command="diff", argv=invoked.argv, input=None, elapsed_ms=invoked.elapsed_ms)
@@ -65,7 +65,7 @@ def compare_results(a: Any, b: Any, tolerance: float | None, invoked: Invocation
 def _result(path: str) -> Any:
     record = read(path)
     if not hasattr(record, "run"):
-        hint = "modelscope diff A.safetensors B.safetensors, the weights themselves"
+        hint = "give the weights themselves, A.safetensors and B.safetensors"
         raise UsageError(f"'{path}' is a result of {record.command}, whose figures cannot be compared", hint)
     return record
 

@@ -21,7 +21,9 @@ from modelscope_cli.models.device import resolve_device, resolve_dtype
 from modelscope_cli.models.initialise import fill_from_checkpoint
 from modelscope_cli.models.load import LoadedModel, load_model
 from modelscope_cli.models.request import ModelRequest, as_request, check_request
+from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.diff import DiffSide
+from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import ModelInfo, Notice, WeightsInfo
 
@@ -50,18 +52,9 @@ def sources_handed_over(
             as_request(side, {})  # which says what a model may be
     is_named = isinstance(b, str) and not holds_weights(b)
     if not is_run and not is_named:
-        refuse_given({"--b-seed": own.seed}, "needs a run, and there is no input to run on", "inputs=")
+        refuse_given({"--b-seed": own.seed}, "needs a run, and there is no input to run on", "give inputs")
     if _is_handed(a) and (b is None or b is a):
-        if all(not value for value in replace(own, seed=None).typed().values()) and own.seed is None:
-            message = (
-                f"there is nothing to compare {_name(a)} with: B is the same module under the same settings"
-            )
-            raise UsageError(
-                message, "give another module or a file as b, or a setting such as b_dtype='bfloat16'"
-            )
-        refuse_given({"--b-weights": own.weights}, "needs a model that is named", "b_checkpoint='FILE'")
-        ours = _described(a)
-        return ours, _varied(ours, own.checkpoint, own, settings)
+        return _same_module(_described(a), own, settings)
     beside = _described(a if _is_handed(a) else b)
 
     def source(side: Any, said: BSettings) -> Source:
@@ -92,16 +85,24 @@ def sources_handed_over(
     return source(a, BSettings()), source(b, own)
 
 
+def _same_module(ours: LoadedModel, own: BSettings, settings: ModelRequest) -> tuple[Source, Source]:
+    """Return a module, and a copy of it under the settings that B has of its own."""
+    if not any(replace(own, seed=None).typed().values()) and own.seed is None:
+        what = f"there is nothing to compare '{ours.info.name}' with"
+        message = f"{what}: B is the same module under the same settings"
+        raise UsageError(
+            message, "give another module or a file as b, or a setting such as b_dtype='bfloat16'"
+        )
+    refuse_given({"--b-weights": own.weights}, "needs a model that is named", "b_checkpoint='FILE'")
+    return ours, _varied(ours, own.checkpoint, own, settings)
+
+
 def _is_handed(side: Any) -> bool:
     return isinstance(side, LoadedModel | nn.Module)
 
 
 def _described(side: Any) -> LoadedModel:
     return side if isinstance(side, LoadedModel) else describe_module(side)
-
-
-def _name(side: Any) -> str:
-    return f"'{_described(side).info.name}'"
 
 
 def _varied(
@@ -134,7 +135,7 @@ def _copied(loaded: LoadedModel) -> nn.Module:
     try:
         return copy.deepcopy(loaded.module)
     except Exception as error:  # whatever stands in the attributes of the user's module
-        reason = " ".join(str(error).split())[:200]
+        reason = in_one_line(error, 200)
         message = f"'{loaded.info.name}' cannot be copied for B: {type(error).__name__}: {reason}"
         raise CannotRunError(message, "give two modules as a and b") from error
 
@@ -158,7 +159,7 @@ def load_both(a: Source, b: Source, progress: Progress) -> tuple[LoadedModel, Lo
             )
             raise CannotRunError(message, "give copy.deepcopy(...) of one of them")
         message = f"'{ours.info.name}' returns the same module each time, so A and B share their weights"
-        raise CannotRunError(message, "name a class or a factory, which makes a new one")
+        raise CannotRunError(message, "give a class or a factory, which makes a new one")
     return ours, theirs
 
 
@@ -206,7 +207,7 @@ def _open_file(file: WeightsFile, progress: Progress) -> Weights:
     state = held.state
     if path.suffix.lower() == ".safetensors":  # which has no order of its own
         state = {name: state[name] for name in sorted(state, key=in_order)}
-    dtypes = {str(tensor.dtype).removeprefix("torch.") for tensor in state.values()}
+    dtypes = {dtype_name(tensor.dtype) for tensor in state.values()}
     weights = WeightsInfo(str(path), path.name, "checkpoint", held.sha256)
     side = DiffSide(ModelInfo("file", str(path), "", weights), "cpu", ", ".join(sorted(dtypes)), 0, None)
     return Weights(side, state, held.warnings)
@@ -214,5 +215,5 @@ def _open_file(file: WeightsFile, progress: Progress) -> Weights:
 
 def describe(loaded: LoadedModel, seed: int, mode: str | None) -> DiffSide:
     """Say what a side is."""
-    dtype = str(loaded.dtype).removeprefix("torch.")
+    dtype = dtype_name(loaded.dtype)
     return DiffSide(loaded.info, str(loaded.device), dtype, seed, mode)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from modelscope_cli.analysis.comparison.distance import sum_up, to_distance, traits
 from modelscope_cli.analysis.comparison.renames import pair_names
+from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.diff import Renaming, TensorDifference
 
 
@@ -52,7 +53,7 @@ def _compare(name: str, a: Tensor, b_name: str, b: Tensor, tolerance: float) -> 
         distance = to_distance(sum_up(a, b))
     except (TypeError, RuntimeError, NotImplementedError) as error:
         # One tensor that cannot be compared is a row that says so, never the end of the run.
-        return dataclasses.replace(row, status="changed", problem=" ".join(str(error).split())[:200])
+        return dataclasses.replace(row, status="changed", problem=in_one_line(error, 200))
     if a.dtype != b.dtype:
         status = "retyped"
     elif distance.exceeds(tolerance):

@@ -50,7 +50,7 @@ def check_images(
     """
     folders, others = _words(images), _words(against)
     if not folders:
-        raise UsageError("there is no folder of images to check", "modelscope check photos/")
+        raise UsageError("there is no folder of images to check", "modelscope check IMAGES")
     progress = progress or SILENT
     settings = read_settings(
         None,

@@ -10,7 +10,6 @@ from modelscope_cli.analysis.dataset.images import ImageTable
 from modelscope_cli.records.dataset import ALIKE
 
 Numbers = NDArray[np.int64]
-_BAND = 2  # bytes of a band
 _MOST_APART = 28  # of the 128 coarse bits, so that the fine ones are looked at
 _FEWEST_EDGES = 8  # of the fine bits that either image has: plainer ones are not compared
 _POPCOUNT = np.array([bin(n).count("1") for n in range(1 << 16)], dtype=np.uint8)

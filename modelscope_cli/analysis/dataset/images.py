@@ -1,9 +1,9 @@
-"""All images of a data set, some hundred bytes each, in columns that merge."""
+"""All images of a data set, some hundred bytes each, in columns."""
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -44,13 +44,6 @@ class ImageTable:
         self.coarse += look.coarse
         self.fine += look.fine
 
-    def merge(self, other: Self) -> None:
-        """Take the images that follow these in the list."""
-        self.kinds |= {number + len(self): kind for number, kind in other.kinds.items()}
-        for name in (*_BYTES, *_WHOLE, *_REAL):
-            column = getattr(self, name)
-            column += getattr(other, name)
-
     def good(self) -> Any:
         """Return the numbers of the images that can be decoded, int64."""
         return np.array([n for n in range(len(self)) if n not in self.kinds], dtype=np.int64)
@@ -62,25 +55,3 @@ class ImageTable:
     def figures(self) -> Iterator[tuple[str, Any]]:
         """Give the columns of numbers by name."""
         return ((name, getattr(self, name)) for name in (*_WHOLE, *_REAL))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers and strings, exactly."""
-        numbers = {name: getattr(self, name).tolist() for name in (*_WHOLE, *_REAL)}
-        texts = {name: bytes(getattr(self, name)).hex() for name in _BYTES}
-        return {**numbers, **texts, "kinds": {str(n): kind for n, kind in self.kinds.items()}}
-
-    @classmethod
-    def from_dict(cls, document: dict[str, Any]) -> Self:
-        """Return what `to_dict` was made of."""
-        columns: dict[str, Any] = {name: array("I", document[name]) for name in _WHOLE}
-        columns |= {name: array("f", document[name]) for name in _REAL}
-        columns |= {name: bytearray.fromhex(document[name]) for name in _BYTES}
-        return cls(**columns, kinds={int(n): kind for n, kind in document["kinds"].items()})
-
-
-def table_of(looks: Sequence[Look]) -> ImageTable:
-    """Return a table of some images."""
-    table = ImageTable()
-    for look in looks:
-        table.add(look)
-    return table

@@ -1,5 +1,6 @@
-"""`explain`: from a classifier and images to where the evidence lies, and how far each map of it can be trusted."""
+"""`explain`: from a model and images to where the evidence lies, and how far each map of it can be trusted."""
 
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -90,8 +91,8 @@ def explain(
 
     Raises:
         UsageError: a keyword, a class, a layer or a combination that means nothing (exit 2 on the command line).
-        CannotRunError: the model cannot be loaded, raised or is not a classifier, no gradient comes back, or a file
-            cannot be read or written (exit 4).
+        CannotRunError: the model cannot be loaded, raised or is not one of images, no gradient comes back, or a
+            file cannot be read or written (exit 4).
     """
     names = choose_methods(method, texts(against))
     requirements = read_requirements(as_patterns(require))
@@ -198,7 +199,9 @@ class _Asked:
 
 def _region(box: str | None, mask: str | PathLike[str] | None) -> Region | None:
     if box is not None and mask is not None:
-        raise UsageError("--box and --mask both say where the object is", "leave out one of them")
+        raise UsageError(
+            "--box and --mask both say where the object is", "leave out --box or leave out --mask"
+        )
     if box is not None:
         return Region.of_box(box)
     return Region.of_file(fspath(mask)) if mask is not None else None
@@ -217,7 +220,7 @@ def _calls(subject: Subject, layer: str | None) -> tuple[str, ...]:
     labels = tuple(sorted(label(name, call) for name, call in wanted))
     if len(labels) > 1:
         message = f"'--layer {layer}' means {len(labels)} calls, and a map belongs to one"
-        raise UsageError(message, f"--layer {labels[-1]}")
+        raise UsageError(message, f"--layer {shlex.quote(labels[-1])}")
     return labels
 
 

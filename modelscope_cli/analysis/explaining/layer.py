@@ -83,7 +83,11 @@ class Names(Observer):
     """
 
     def __init__(self) -> None:
-        self.followed: Followed | None = None
+        self.begin(None)
+
+    def begin(self, followed: Followed | None) -> None:
+        """Forget what was noted, and note what `followed` numbers."""
+        self.followed = followed
         self.given: dict[int, list[Call]] = {}  # by which calls, the innermost first
         self.norms: set[int] = set()
 
@@ -170,9 +174,8 @@ def follow(scored: Scored, names: Names, image: Tensor) -> Pass:
     Raises:
         UnfitError: the score is not made of the image, as far as can be seen (exit 4).
     """
-    names.__init__()  # type: ignore[misc]
     with torch.no_grad(), Followed(image) as followed:
-        names.followed = followed
+        names.begin(followed)
         score = scored.target.score(scored.run(image))
         end = followed.number_of(score)
     names.followed = None
@@ -277,11 +280,11 @@ def no_gradient(where: str, is_token_alone: bool = False) -> UnfitError:
             f"the gradient of the score is exactly zero at every patch token of '{where}': after it the score "
             "reads only the class token"
         )
-        return UnfitError(message, "leave out --layer, or name a layer before the last attention")
+        return UnfitError(message, "leave out --layer   or name a layer before the last attention")
     message = (
         f"the gradient of the score is exactly zero everywhere at '{where}': nothing can be explained there"
     )
-    return UnfitError(message, "modelscope grads IMAGE   shows where it ends, for example at weights of zero")
+    return UnfitError(message, "modelscope grads ...   shows where it ends, for example at weights of zero")
 
 
 def _why(seen: Pass, value: int, layout: Layout, is_blind: list[str]) -> str:

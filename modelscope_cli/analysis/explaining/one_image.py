@@ -10,12 +10,11 @@ from torch import Tensor, nn
 from modelscope_cli.analysis.explaining.layer import UnfitError, no_gradient
 from modelscope_cli.analysis.explaining.map import Map
 from modelscope_cli.analysis.explaining.methods import LAYER, METHODS, PIXELS, Method
-from modelscope_cli.analysis.explaining.receipt.agreement import agreement
 from modelscope_cli.analysis.explaining.receipt.faithfulness import Faithfulness
 from modelscope_cli.analysis.explaining.receipt.folder import Lies, lies_of
 from modelscope_cli.analysis.explaining.receipt.planted import Term, planted_evidence
 from modelscope_cli.analysis.explaining.receipt.randomisation import randomisation
-from modelscope_cli.analysis.explaining.receipt.rankings import spearman
+from modelscope_cli.analysis.explaining.receipt.rankings import agreement, spearman
 from modelscope_cli.analysis.explaining.receipt.verdict import judged
 from modelscope_cli.analysis.explaining.receipt.where import location
 from modelscope_cli.analysis.explaining.scored import Scored, Target

@@ -72,11 +72,18 @@ class Scored:
         return score if self.term is None else score + self.term(explained)
 
     def gradients(self, images: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Give scores and their gradients by the pixels, batch by batch: `(n,)` and `(n, C, H, W)`."""
+        """Give scores and their gradients by the pixels, batch by batch: `(n,)` and `(n, C, H, W)`.
+
+        Raises:
+            UnfitError: the score is made of nothing that comes from the image, such as of no box at all.
+        """
         for some in images.split(self.batch):
             pixels = some.detach().clone().requires_grad_()
             score = self._score(self.run(pixels), pixels)
-            (gradient,) = torch.autograd.grad(score.sum(), pixels)
+            total = score.sum()
+            if not total.requires_grad:
+                raise not_connected()
+            (gradient,) = torch.autograd.grad(total, pixels)
             yield score.detach(), gradient
 
     def at(self, layer: "Layer", image: Tensor) -> Seen:
@@ -94,3 +101,11 @@ class Scored:
             (found,) = torch.autograd.grad(score.sum(), leaf, allow_unused=True)
             gradient = gradient if found is None else found
         return Seen(leaf.detach().float(), gradient.float(), score.detach())
+
+
+def not_connected() -> Exception:
+    """Return the error for a score that is made of nothing that comes from the image."""
+    from modelscope_cli.analysis.explaining.layer import UnfitError
+
+    message = "the score does not depend on the image, so no gradient leads back to it"
+    return UnfitError(message, "modelscope predict ...   shows what the model says of the image")

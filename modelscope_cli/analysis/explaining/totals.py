@@ -1,6 +1,5 @@
 """What the images of a run come to: means of their figures, and the maps of the first few."""
 
-import dataclasses
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,9 +9,7 @@ from modelscope_cli.analysis.explaining.one_image import Explained, Outcome
 from modelscope_cli.analysis.explaining.receipt.folder import EvidenceOfFolder
 from modelscope_cli.analysis.explaining.receipt.verdict import judged, winner_first
 from modelscope_cli.records.explain import Explanation
-from modelscope_cli.records.receipt import Receipt
-
-_FIGURES = [f.name for f in dataclasses.fields(Receipt) if str(f.type) == "float | None"]
+from modelscope_cli.records.receipt import FIGURES, Receipt
 
 
 @dataclass(slots=True)
@@ -50,7 +47,7 @@ class Totals:
         self.winner = self.winner or ranked[0]
         for method, outcome in one.outcomes.items():
             self._first.setdefault(method, outcome)
-            figures = {key: getattr(outcome.receipt, key) for key in _FIGURES}
+            figures = {key: getattr(outcome.receipt, key) for key in FIGURES}
             figures |= {key: getattr(outcome.map, key) for key in ("adds_up", "completeness", "steps")}
             for key, value in {**figures, "seconds": outcome.seconds}.items():
                 sums = self._sums.setdefault(method, {}).setdefault(key, [0.0, 0])
@@ -73,7 +70,7 @@ class Totals:
         }
         receipt = first.receipt
         if self.images > 1:
-            receipt = judged(Receipt(**{key: means[key] for key in _FIGURES}))
+            receipt = judged(Receipt(**{key: means[key] for key in FIGURES}))
         return Explanation(
             method=method,
             layer=first.map.layer,

@@ -16,6 +16,7 @@ from modelscope_cli.analysis.gradients.vanishing import mark_gradient
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, Observer
+from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.grads import ActivationGradient
 
 _NOTHING = "no gradient arrived: the loss does not depend on it"
@@ -102,7 +103,7 @@ class ActivationGradients(Observer):
         try:
             stream.add(grad)
         except (TypeError, RuntimeError) as error:
-            one.problem = " ".join(str(error).split())[:200]
+            one.problem = in_one_line(error, 200)
 
     def settle(self) -> None:
         """Finish a pass: bring the numbers over and let go of the graph."""
@@ -189,7 +190,7 @@ class FullBackwardGradients(ActivationGradients):
     def _fire(self, module: nn.Module, grad_input: Any, grad_output: tuple[Tensor | None, ...]) -> None:
         # The calls of a layer are left in the reverse of the order they were made in.
         outputs = self._open[module].pop()
-        for one, grad in zip(outputs, (g for g in grad_output), strict=False):
+        for one, grad in zip(outputs, grad_output, strict=False):
             if grad is not None:
                 self._add(one, one.after, grad)
 

@@ -13,6 +13,7 @@ from modelscope_cli.errors import (
     ModelscopeError,
     is_out_of_memory,
 )
+from modelscope_cli.plain_text import in_one_line
 
 
 @contextmanager
@@ -30,8 +31,8 @@ def backward_pass() -> Iterator[None]:
     except ModelscopeError:
         raise
     except Exception as error:
-        reason = " ".join(str(error).split())[:300] or "no message"
-        hint = "modelscope stats   needs no gradients"
+        reason = in_one_line(error, 300) or "no message"
+        hint = "modelscope stats ...   needs no gradients"
         if is_out_of_memory(error):
             reason, hint = OUT_OF_MEMORY, LESS_MEMORY
         elif "modified by an inplace operation" in reason:

@@ -1,6 +1,7 @@
 """Which parameters are trained, and what freezing the others saves."""
 
 import math
+import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -56,7 +57,7 @@ def _parameters_under(model: nn.Module, option: str, patterns: Sequence[str]) ->
         if not parameters:
             raise UsageError(
                 f"'{option} {pattern}' matches only layers without parameters",
-                f"modelscope summary MODEL --layer '{pattern}'   shows them",
+                f"modelscope summary ... --layer {shlex.quote(pattern)}   shows them",
             )
         found |= parameters
     return found

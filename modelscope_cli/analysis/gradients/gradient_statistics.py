@@ -8,12 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.statistics.moments import Moments, Wanted
+from modelscope_cli.analysis.statistics.moments import RANGE, RANGE_AND_ZEROS, Moments
 from modelscope_cli.analysis.statistics.reduce import reduce_tensor
-
-# Of a gradient nobody asks for a histogram, nor which channels are dead; zeros only where they are rows' own.
-RANGE = Wanted(mad=False, zero=False, near_zero=False, channels=False, histogram=False)
-RANGE_AND_ZEROS = Wanted(mad=False, zero=True, near_zero=False, channels=False, histogram=False)
 
 
 def norm_of(moments: Moments) -> float:

@@ -1,6 +1,7 @@
 """From what a model returns to the one number that is differentiated."""
 
 import inspect
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.inputs import detection_targets as targets
 from modelscope_cli.models.importspec import import_object
 from modelscope_cli.models.usercode import user_code_failed
+from modelscope_cli.records.naming import dtype_name, with_article
 
 # What the auxiliary heads of torchvision's models weigh beside the main one in training: GoogLeNet, Szegedy et
 # al. 2014, section 5; Inception v3 and the segmentation models as torchvision's own training scripts have it.
@@ -95,7 +97,7 @@ class Criterion:
         if self._request.name not in (AUTO, "logit"):
             raise UsageError(
                 f"'--target {aim.typed}' is a number already, and the loss '{self._request.name}' needs a class",
-                f"--loss logit --target '{aim.typed}'",
+                f"--loss logit --target {shlex.quote(aim.typed)}",
             )
         answer = self._reader.read(output, args)
         followed = answer.follow(aim, self._categories)
@@ -103,7 +105,7 @@ class Criterion:
         if not value.requires_grad:
             raise CannotRunError(
                 f"'--target {aim.typed}' does not depend on anything trainable",
-                "modelscope stats   needs no gradients",
+                "modelscope stats ...   needs no gradients",
             )
         tensors = tuple(tensor for _, tensor in answer.leaves if tensor.requires_grad)
         return Loss(value, followed.name, followed.words, tensors)
@@ -244,7 +246,7 @@ class Criterion:
             what = (
                 f"a tensor of {tuple(value.shape)}"
                 if isinstance(value, Tensor)
-                else f"a {type(value).__name__}"
+                else with_article(type(value).__name__)
             )
             raise CannotRunError(f"loss '{spec}' returned {what}, not a scalar", "return loss.mean()")
         if not value.requires_grad:
@@ -260,16 +262,17 @@ def _has_classes(tensor: Tensor) -> bool:
 
 def _not_differentiable(output: Any, floats: list[tuple[str, Tensor]]) -> CannotRunError:
     if not floats:
-        kinds = sorted({str(tensor.dtype).removeprefix("torch.") for _, tensor in tensors_in(output)})
-        what = f"tensors of {', '.join(kinds)}" if kinds else f"a {type(output).__name__} without tensors"
+        kinds = sorted({dtype_name(tensor.dtype) for _, tensor in tensors_in(output)})
+        without = f"{with_article(type(output).__name__)} without tensors"
+        what = f"tensors of {', '.join(kinds)}" if kinds else without
         return CannotRunError(
             f"the model returns {what}, which cannot be differentiated",
-            "modelscope stats   needs no gradients",
+            "modelscope stats ...   needs no gradients",
         )
     return CannotRunError(
         "the model's output does not depend on anything trainable: its forward runs under no_grad, "
         "detaches, or uses none of the trainable parameters",
-        "modelscope stats   needs no gradients",
+        "modelscope stats ...   needs no gradients",
     )
 
 
@@ -277,7 +280,8 @@ def _load_custom(spec: str) -> Callable[..., Any]:
     found = import_object(spec, "--loss")
     if not callable(found):
         raise UsageError(
-            f"loss '{spec}' is a {type(found).__name__}, not a function", "--loss path/to/file.py:fn"
+            f"loss '{spec}' is {with_article(type(found).__name__)}, not a function",
+            "--loss path/to/file.py:fn",
         )
     return found
 

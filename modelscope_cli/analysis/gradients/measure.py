@@ -312,18 +312,18 @@ def _refuse(loaded: LoadedModel, was_trainable: list[bool]) -> None:
         if type(module).__module__.startswith(_QUANTIZED) and not is_float:
             message = f"layer '{layer.name}' ({layer.type}) is quantized: integers have no gradient"
             is_ours = loaded.info.source == "zoo"
-            other = "--weights none, or the model of the same name without quantized_"
+            other = "--weights none   or the model of the same name without quantized_"
             raise CannotRunError(message, other if is_ours else "give the model before it is quantized")
     if any(_flags(model)):
         return
     if any(was_trainable):
-        raise UsageError("nothing is left to train", "leave out --freeze, or freeze less")
+        raise UsageError("nothing is left to train", "leave out --freeze   or freeze less")
     if was_trainable:
         raise CannotRunError(
             "every parameter of the model is frozen", "--train-only '*'   trains them anyway"
         )
     raise CannotRunError(
-        "the model has no parameters, so nothing to train", "modelscope stats   needs no gradients"
+        "the model has no parameters, so nothing to train", "modelscope stats ...   needs no gradients"
     )
 
 
@@ -332,8 +332,7 @@ def _forbidden_in_place(error: ForwardError) -> CannotRunError:
     return CannotRunError(
         f"full backward hooks cannot be used here: {where} changes the output of a hooked layer in place, "
         "which torch forbids",
-        "leave out --full-backward, and use grad: instead of full-backward: in --hook   (tensor hooks on the "
-        "outputs)",
+        "leave out --full-backward   and use grad: instead of full-backward: in --hook, tensor hooks on the outputs",
     )
 
 

@@ -149,14 +149,10 @@ class ParameterGradients:
         norm_before = norm_of(before) if before is not None else None
         judged = before or moments
         noise = one.after.noise
-        if self._weight_decay > 0:
-            whole = one.after.value if one.before.value is None else one.before.value
-            likelihood = torch.sub(whole, one.value.detach(), alpha=self._weight_decay)
-            row["likelihood_norm"] = float(torch.linalg.vector_norm(likelihood))
-            row["prior_norm"] = self._weight_decay * weight_norm
         return ParameterGradient(
             **row,
             **figures_of(moments),
+            **self._decayed(one, weight_norm),
             zero_fraction=(moments.n_zero or 0) / moments.n if moments.n else None,
             grad_to_weight=norm / weight_norm if weight_norm and moments.n else None,
             norm_before_clip=norm_before,
@@ -170,6 +166,17 @@ class ParameterGradients:
                 thresholds if is_judged(one.value.shape) else None,
             ),
         )
+
+    def _decayed(self, one: _Parameter, weight_norm: float) -> dict[str, Any]:
+        """Tell the share of the likelihood in a gradient from that of the prior; nothing without weight decay."""
+        whole = one.after.value if one.before.value is None else one.before.value
+        if not self._weight_decay > 0 or whole is None:
+            return {}
+        likelihood = torch.sub(whole, one.value.detach(), alpha=self._weight_decay)
+        return {
+            "likelihood_norm": float(torch.linalg.vector_norm(likelihood)),
+            "prior_norm": self._weight_decay * weight_norm,
+        }
 
     def _clipped_fraction(self, one: _Parameter) -> float | None:
         if self._clip is None or self._clip.kind == "activations" or not one.value.numel():

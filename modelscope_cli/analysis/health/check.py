@@ -23,8 +23,7 @@ from modelscope_cli.records.keywords import (
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo, invocation, versions
 from modelscope_cli.records.safety import KNOWN, Safety
-from modelscope_cli.report.folder import write_text
-from modelscope_cli.report.json import render_json
+from modelscope_cli.report.page.results import save_result
 from modelscope_cli.rules.baseline import compare, updated
 from modelscope_cli.rules.judge import fails, judge, needs_of
 from modelscope_cli.rules.settings import read_settings
@@ -135,7 +134,7 @@ def check(
     )
     with blocks.write() as stage:
         if stage is not None:
-            write_text(stage / "report.json", render_json(record.to_dict()))
+            save_result(record, stage)
     if record.passed and refused is not None:
         refused.record = record
         raise refused

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
@@ -126,7 +127,7 @@ class _Checkup:
                 return evidence
             if "repeat_gap" in passes:
                 with self._missing_where_refused("repeat_gap"):
-                    gap = self._repeat_gap()
+                    gap = _gap(*self._twice)
                     evidence = replace(evidence, repeat_gap=gap, draws=self._draws() if gap else ())
             if "train" in passes:
                 with self._missing_where_refused("train"):
@@ -222,12 +223,12 @@ class _Checkup:
         path, main = main_leaf(leaves_of(output))
         return OutputReader.of(self._loaded).kind_of(path, main, batch.args) == "classes"
 
-    def _repeat_gap(self) -> float | None:
-        batch = next(iter(self._batches))
+    @cached_property
+    def _twice(self) -> tuple[Tensor | None, Tensor | None]:
+        """What the model gives for the first batch, and what it gives the second time."""
+        args = next(iter(self._batches)).args
         with HookSession(self._model) as session:
-            first = _kept(session.run(batch.args))
-            second = _kept(session.run(batch.args))
-        return _gap(first, second)
+            return _kept(session.run(args)), _kept(session.run(args))
 
     def _draws(self) -> tuple[str, ...]:
         draws = RandomDraws()
@@ -236,8 +237,7 @@ class _Checkup:
         return tuple(draws.seen)
 
     def _train(self) -> TrainMode:
-        with HookSession(self._model) as session:
-            calm = _kept(session.run(next(iter(self._batches)).args))
+        calm, _ = self._twice
         batch_norms = BatchNormObserver()
         trained: Tensor | None = None
         with HookSession(self._model, [batch_norms], is_training=True) as session:

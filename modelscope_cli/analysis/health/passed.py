@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from modelscope_cli.analysis.activations.activation import Activation
+from modelscope_cli.analysis.activations.activation import Activation, merge_into
 from modelscope_cli.analysis.activations.observer import to_rows
 from modelscope_cli.analysis.health.flow import Flowed
 from modelscope_cli.analysis.health.spread import larger
@@ -29,11 +29,7 @@ class Passed:
         """Take in the next batch."""
         self.n_images += later.n_images
         outputs = {activation.key: activation for activation in self.outputs}
-        for activation in later.outputs:
-            if activation.key in outputs:
-                outputs[activation.key].merge(activation)
-            else:
-                outputs[activation.key] = activation
+        merge_into(outputs, later.outputs)
         flow = {(one.call.name, one.call.index): one for one in self.flow}
         for one in later.flow:
             key = one.call.name, one.call.index

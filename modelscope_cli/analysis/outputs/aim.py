@@ -1,6 +1,7 @@
 """What `--target` says: which number of the output is meant."""
 
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -63,11 +64,11 @@ def parse_aim(typed: str) -> Aim:
         if found is None:
             raise UsageError(
                 f"'--target {typed}' does not say which number: a path and its indices in brackets",
-                "--target 'logit:[3]', or --target 'logit:logits[3]'",
+                "--target 'logit:[3]'   or, of one of several outputs, 'logit:logits[3]'",
             )
         return Aim(typed, kind, found[1], tuple(int(index) for index in found[2].split(",")))
     if not rest:
-        example = "similar:other.jpg" if kind == "similar" else "mask:0"
+        example = "similar:IMAGE" if kind == "similar" else "mask:0"
         raise UsageError(f"'--target {typed}' does not say which", f"--target {example}")
     return Aim(typed, kind, rest)
 
@@ -96,7 +97,7 @@ def class_index(target: str, n_classes: int | None, categories: Sequence[str] | 
         likeliest = nearest(target, categories, n=1).removeprefix("did you mean ") or categories[0]
         raise UsageError(
             f"unknown target '{target}'" + (f": {near}" if near else ""),
-            f"--target '{likeliest}', or an index",
+            f"--target {shlex.quote(likeliest)}   or an index",
         )
     if len(found) > 1:
         raise UsageError(

@@ -83,7 +83,7 @@ class Boxes(Said):
             words = f"the best box of {name_class(index, categories)}"
             return Followed(words, best, best, (index,) * len(self))
         if aim.kind not in (PREDICTED, "box"):
-            raise means_nothing(aim, "boxes", "--target box:0, a class index, or a label")
+            raise means_nothing(aim, "boxes", "--target box:0   or a class index, or a label")
         number = aim.index[0] if aim.kind == "box" else 0
         most = max((len(one.scores) for one in self.images), default=0)
         if number >= most:

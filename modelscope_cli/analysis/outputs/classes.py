@@ -8,7 +8,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from modelscope_cli.analysis.outputs.aim import PREDICTED, Aim, class_index, means_nothing, name_class
+from modelscope_cli.analysis.outputs.aim import (
+    PREDICTED,
+    Aim,
+    class_index,
+    label_of_class,
+    means_nothing,
+    name_class,
+)
 from modelscope_cli.analysis.outputs.said import Followed, Said, Scoring, settle
 from modelscope_cli.analysis.predictions.scores import kl_divergence, probabilities, top_guesses
 from modelscope_cli.errors import UsageError
@@ -54,7 +61,7 @@ class ClassScores(_Logits):
 
     def follow(self, aim: Aim, categories: Sequence[str] | None) -> Followed:
         if aim.kind not in (PREDICTED, "class"):
-            raise means_nothing(aim, self.words, "--target predicted, a class index, or a label")
+            raise means_nothing(aim, self.words, "--target predicted   or a class index, or a label")
         targets = self.logits.detach().argmax(1)
         if aim.kind == "class":
             targets = torch.full_like(targets, class_index(aim.name, self.logits.shape[1], categories))
@@ -110,7 +117,7 @@ class PixelScores(_Logits):
         if aim.kind == PREDICTED:
             return _follow_pixels("each pixel's own class", predicted, torch.ones_like(predicted))
         if aim.kind not in ("class", "mask"):
-            raise means_nothing(aim, self.words, "--target mask:CLASS, a class index, or a label")
+            raise means_nothing(aim, self.words, "--target mask:CLASS   or a class index, or a label")
         index = class_index(aim.name, self.logits.shape[1], categories)
         targets, name = torch.full_like(predicted, index), name_class(index, categories)
         if aim.kind == "class":
@@ -174,7 +181,7 @@ def _cover(
     return tuple(
         Guess(
             index,
-            categories[index] if categories and index < len(categories) else None,
+            label_of_class(index, categories),
             float(scores[index][classes == index].mean()),
             float(logits[index][classes == index].mean()),
             share=count / classes.numel(),

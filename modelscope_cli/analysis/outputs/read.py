@@ -27,6 +27,7 @@ from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.inputs.stated import StatedOutputs, stated_outputs
 from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.records.naming import dtype_name, with_article
 
 _IN_A_BOX = {"boxes", "scores", "labels"}
 
@@ -73,7 +74,7 @@ class OutputReader:
         if not leaves:
             raise CannotRunError(
                 f"the model returns {_what(output)}: nothing that can be compared or predicted",
-                "modelscope summary MODEL   shows its output",
+                "modelscope summary ...   shows its output",
             )
         # Of the estimates of a motion each is better than the one before.
         path, main = main_leaf(leaves) if self.family != "optical_flow" else leaves[-1]
@@ -162,5 +163,6 @@ def _image_in(args: Any) -> Tensor | None:
 
 
 def _what(output: Any) -> str:
-    kinds = sorted({str(tensor.dtype).removeprefix("torch.") for _, tensor in tensors_in(output)})
-    return f"tensors of {', '.join(kinds)}" if kinds else f"a {type(output).__name__} without tensors"
+    kinds = sorted({dtype_name(tensor.dtype) for _, tensor in tensors_in(output)})
+    without = f"{with_article(type(output).__name__)} without tensors"
+    return f"tensors of {', '.join(kinds)}" if kinds else without

@@ -44,7 +44,7 @@ class Vectors(Said):
 
     def follow(self, aim: Aim, categories: Sequence[str] | None) -> Followed:
         if aim.kind not in (PREDICTED, "similar"):
-            raise means_nothing(aim, self.words, "--target similar:FILE, or --target 'logit:[0]'")
+            raise means_nothing(aim, self.words, "--target similar:IMAGE, or --target 'logit:[0]'")
         own = self.values.detach()
         if self.is_one_value and aim.kind == PREDICTED:  # one number has no angle to another
             return Followed("the value", lambda answer: answer.tensor().reshape(len(self)))
@@ -70,6 +70,6 @@ def reference_like(aim: Aim, values: Tensor) -> Tensor:
         raise CannotRunError(
             f"the output for '{aim.name}' has {aim.reference.numel()} values, that for the image "
             f"{values[0].numel()}",
-            "--size H,W   gives both images one size",
+            "--size 224,224   gives both images one size",
         )
     return aim.reference.reshape(1, *values.shape[1:]).expand_as(values)

@@ -85,6 +85,13 @@ def each(value: Any) -> Any:
     return value if isinstance(value, list | tuple) else (value,)
 
 
+def name_of(operator: Any) -> tuple[str, bool]:
+    """Return the name of an operator of torch without its overload, and whether it works in place."""
+    name: str = operator.name().partition("::")[2].partition(".")[0]
+    is_in_place = name.endswith("_") and not name.endswith("__")
+    return name.removesuffix("_") if is_in_place else name, is_in_place
+
+
 def first_of(result: Any) -> Any:
     """Return what an operator gives, or the first of several; None of none."""
     return next(iter(each(result)), None)

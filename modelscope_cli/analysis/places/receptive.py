@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from modelscope_cli.analysis.places.cells import distinct
-from modelscope_cli.analysis.places.places import each, first_of
+from modelscope_cli.analysis.places.places import each, first_of, name_of
 from modelscope_cli.analysis.places.sliding import taps_of
 from modelscope_cli.analysis.places.tracker import KEEPS, MOVES, RESHAPES, SOFTMAX
 from modelscope_cli.hooks.layers import tensors_in
@@ -136,13 +136,10 @@ class ReceptiveFields:
         given = [one for arg in (*args, *kwargs.values()) for one in each(arg) if self._of(one) is not None]
         if not given or not isinstance(first_of(result), Tensor):
             return
-        typed = operator.name().partition("::")[2].partition(".")[0]
-        name = typed[:-1] if typed.endswith("_") and not typed.endswith("__") else typed
+        name, is_in_place = name_of(operator)
         try:
             found = self._rule(name, operator, args, kwargs, result)
-        except (
-            Exception
-        ):  # an operator used in a way nobody here thought of: what it gives may see everything
+        except Exception:  # an operator used in a way nobody here thought of: it may see everything
             found = None
         for n, tensor in enumerate(each(result)):
             if isinstance(tensor, Tensor):
@@ -150,7 +147,7 @@ class ReceptiveFields:
                 if field is None or field.bounds[0].shape != tensor.shape:
                     field = whole(self._size, tensor.shape)
                 self._known[tensor] = field
-        base = base_of(first_of(result)) if name != typed and len(given) > 1 else None
+        base = base_of(first_of(result)) if is_in_place and len(given) > 1 else None
         if base is not None:  # a part of it was written to
             self._known[base] = whole(self._size, base.shape)
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from modelscope_cli.analysis.places.cells import Cells, distinct, joined, merged, nowhere, reseeded, seeded
-from modelscope_cli.analysis.places.places import Places, each, first_of, reduced, settled
+from modelscope_cli.analysis.places.places import Places, each, first_of, name_of, reduced, settled
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.torch_private import arguments_of, base_of, operators_shown_to
 from modelscope_cli.records.run import Arguments
@@ -109,8 +109,7 @@ class Tracker:
         given = (one for arg in (*args, *kwargs.values()) for one in each(arg))
         if not isinstance(first_of(result), Tensor) or all(self.of(one) is None for one in given):
             return
-        name = operator.name().partition("::")[2].partition(".")[0]
-        name = name[:-1] if name.endswith("_") and not name.endswith("__") else name
+        name, _ = name_of(operator)
         try:
             found = self._rule(name, operator, args, kwargs, result)
         except Exception:  # an operator used in a way nobody here thought of: what it gives lies nowhere

@@ -118,10 +118,10 @@ def _open(subject: Subject) -> Preprocessing:
         raise UsageError(f"{given.name} is not prepared, so it cannot be varied", "give images")
     if family not in _FAMILIES:
         what = f"a model of the family '{family.replace('_', ' ')}' is not a classifier of images"
-        raise CannotRunError(what, "modelscope predict --doctor IMAGES --model resnet34")
+        raise CannotRunError(what, "leave out --doctor")
     if stated_outputs(subject.loaded.module).has_no_classes:
         message = "the model has no head: its outputs are features, not scores of classes"
-        raise CannotRunError(message, "modelscope summary MODEL   shows its output")
+        raise CannotRunError(message, "modelscope summary ...   shows its output")
     subject.open()
     if subject.inputs.preprocessing is None:
         raise UsageError(f"{given.name} holds tensors, which are not prepared", "give images")
@@ -144,7 +144,7 @@ def _predict(
         if images is None or logits is None:
             if not made.isfinite().all():
                 message = "the model's logits are NaN or infinite, so there is nothing to compare with"
-                raise CannotRunError(message, "modelscope stats   shows where they begin")
+                raise CannotRunError(message, "modelscope stats ...   shows where they begin")
             images, logits = args[0], made
         tally.compare(args[0], images)
         yield tally, made, logits

@@ -155,9 +155,8 @@ def _written(record: PredictRecord, judge: Judge | None, blocks: Blocks) -> Pred
     pictures: list[Tensor] = []
     if judge is not None:
         has_pictures = blocks.out is not None and blocks.is_first
-        report, worst = judge.report(has_pictures=has_pictures)
+        report, pictures = judge.report(has_pictures=has_pictures)
         record = replace(record, truth=report)
-        pictures = [picture for _, picture in worst if picture is not None]
     with blocks.write() as stage:
         if stage is not None:
             folder = folder_of("predict")
@@ -197,7 +196,7 @@ def _as_predictions(answer: Answer, activation: str) -> Answer:
         f"the model outputs {answer.words}, not scores of classes or boxes: there is nothing to predict",
         "--scores sigmoid   reads it as one class that is on or off"
         if main.is_one_value
-        else "modelscope summary MODEL   shows its output",
+        else "modelscope summary ...   shows its output",
     )
 
 

@@ -6,8 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from modelscope_cli.analysis.outputs.aim import label_of_class
 from modelscope_cli.analysis.outputs.leaves import leaves_of, main_leaf
 from modelscope_cli.errors import CannotRunError
+from modelscope_cli.records.naming import with_article
 from modelscope_cli.records.predict import Guess
 
 
@@ -26,10 +28,10 @@ def class_scores(output: Any, n_images: int | None = None) -> Tensor:
     logits = main_leaf(leaves)[1] if leaves and not is_detection else None
     is_scores = logits is not None and logits.ndim == 2 and logits.shape[1] > 1
     if logits is None or not is_scores or n_images not in (None, len(logits)):
-        shape = f"a {type(output).__name__}" if logits is None else "x".join(map(str, logits.shape))
+        shape = with_article(type(output).__name__) if logits is None else "x".join(map(str, logits.shape))
         raise CannotRunError(
             f"the model's output is {shape}, not a row of scores for each image: it is not a classifier",
-            "modelscope summary MODEL   shows its output",
+            "modelscope summary ...   shows its output",
         )
     return logits.float()
 
@@ -43,7 +45,7 @@ def check_labels(labels: Sequence[str], n_classes: int, what: str) -> None:
     if len(labels) != n_classes:
         n_labels = f"{len(labels)} label" + ("s" if len(labels) != 1 else "")
         message = f"{what} has {n_labels}, the model {n_classes} classes"
-        raise CannotRunError(message, f"--labels FILE with {n_classes} labels, or leave out --labels")
+        raise CannotRunError(message, f"leave out --labels   or give {n_classes} of them")
 
 
 def probabilities(logits: Tensor, activation: str = "softmax", temperature: float = 1.0) -> Tensor:
@@ -66,7 +68,7 @@ def top_guesses(
     scores = probabilities(logits, activation, temperature).gather(1, indices)
     return tuple(
         tuple(
-            Guess(index, categories[index] if categories and index < len(categories) else None, score, logit)
+            Guess(index, label_of_class(index, categories), score, logit)
             for index, score, logit in zip(*row, strict=True)
         )
         for row in zip(indices.tolist(), scores.tolist(), chosen.tolist(), strict=True)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from modelscope_cli.analysis.activations.batch_norm import is_fresh
+from modelscope_cli.analysis.activations.batch_norm import channel_statistics, is_fresh
 from modelscope_cli.analysis.predictions.scores import kl_divergence
 from modelscope_cli.hooks.session import Call, Observer
 from modelscope_cli.inputs.variations import Varied
@@ -33,9 +33,7 @@ class Sums:
     variances: list[Tensor] = field(default_factory=list)
 
     def add(self, x: Tensor) -> None:
-        variance, mean = torch.var_mean(
-            x.detach().float(), [d for d in range(x.ndim) if d != 1], correction=0
-        )
+        variance, mean = channel_statistics(x)
         self.counts.append(x.numel() // x.shape[1])
         self.means.append(mean)
         self.variances.append(variance)

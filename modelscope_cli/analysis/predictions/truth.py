@@ -23,9 +23,7 @@ from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.truth import GivenTruth, Words
 from modelscope_cli.records.naming import some
-from modelscope_cli.records.truth import Mistake, Share, TruthReport
-
-Worsts = tuple[tuple[Mistake, Tensor | None], ...]
+from modelscope_cli.records.truth import Share, TruthReport
 
 
 class Judge:
@@ -82,13 +80,12 @@ class Judge:
         self._sums_of(judged.n_classes, is_of_pixels=judged.pixels is not None).add(judged)
         self._n_images += judged.n_images
 
-    def report(self, *, has_pictures: bool) -> tuple[TruthReport, Worsts]:
-        """Return what was found, and the worst images; with `has_pictures` as the model saw them."""
+    def report(self, *, has_pictures: bool) -> tuple[TruthReport, list[Tensor]]:
+        """Return what was found, and with `has_pictures` the worst images as the model saw them."""
         assert self._sums is not None  # there is always one batch
         report, numbers = self._sums.report(self._n_images)
         pictures = pictures_of(self._inputs, numbers) if has_pictures else {}
-        worst = zip(report.worst, numbers, strict=True)
-        return report, tuple((mistake, pictures.get(number)) for mistake, number in worst)
+        return report, list(pictures.values())  # in the order of the numbers
 
     def words_sha256(self) -> str:
         """Return the hash of what is true of all images, in their order."""
@@ -310,4 +307,4 @@ def _scores(logits: Tensor, scoring: Scoring, images: Sequence[str]) -> Tensor:
 
 def _not_a_number(image: str) -> CannotRunError:
     message = f"the model's scores of '{image}' are NaN, so they are neither right nor wrong"
-    return CannotRunError(message, "modelscope stats   shows where they begin")
+    return CannotRunError(message, "modelscope stats ...   shows where they begin")

@@ -13,7 +13,7 @@ from modelscope_cli.analysis.outputs.vectors import similarity
 from modelscope_cli.analysis.predictions.guesses import predictions_of, undecided
 from modelscope_cli.analysis.pruning.masks import Prunable, make_masks
 from modelscope_cli.analysis.pruning.request import PruneRequest
-from modelscope_cli.hooks.layers import map_tensors
+from modelscope_cli.hooks.layers import cloned
 from modelscope_cli.hooks.masks import Masks, WeightMasks, masked_weight
 from modelscope_cli.hooks.session import HookSession, Intervention
 from modelscope_cli.hooks.snapshot import RandomState
@@ -32,7 +32,6 @@ class Pruning:
 
     output: str
     output_note: str | None
-
     layers: tuple[PrunedLayer, ...]
     totals: PruneTotals
     sweep: tuple[Drift, ...]
@@ -116,7 +115,7 @@ def measure_pruning(
             # Every run has the same random numbers and the same input, which a model may write into.
             weight_masks.masks = masks
             random.restore()
-            args = map_tensors(batch.args, lambda _, tensor: tensor.clone())
+            args = cloned(batch.args)
             return reader.read(session.run(args), args, batch.n_images).settled()
 
         for batch in track(batches, "images"):

@@ -50,7 +50,7 @@ def find_prunable(model: nn.Module, layers: Sequence[str], exclude: Sequence[str
         elif layers:
             what, hint = f"layer pattern '{layers[0]}' matches", "--layer conv"
         else:
-            what, hint = "the model has", "modelscope summary MODEL   shows what it has"
+            what, hint = "the model has", "modelscope summary ...   shows what it has"
         raise UsageError(f"{what} no layer with weights that can be pruned (2 dimensions or more)", hint)
     return list(found.values())
 

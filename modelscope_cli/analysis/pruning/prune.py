@@ -1,4 +1,4 @@
-"""`prune`: from a classifier and its input to how far its answers drift when weights are cut away."""
+"""`prune`: from a model and its input to how far its answers drift when weights are cut away."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -63,7 +63,7 @@ def prune(
 
     Raises:
         UsageError: a keyword, a pattern or a combination that means nothing (exit 2 on the command line).
-        CannotRunError: the model cannot be loaded, raised, or is not a classifier, or a file cannot be read or
+        CannotRunError: the model cannot be loaded, raised, or gives nothing to compare, or a file cannot be read or
             written (exit 4).
     """
     given = as_given(inputs, keywords)

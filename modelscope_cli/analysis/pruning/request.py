@@ -67,7 +67,7 @@ def make_request(
     if method == "activation" and not has_images:
         raise UsageError(
             "'--method activation' needs images to see what the channels do",
-            "modelscope prune IMAGE... --method activation --by-channel",
+            "modelscope prune ... IMAGE",
         )
     return request
 

@@ -1,5 +1,6 @@
 """The pruned weights as a file."""
 
+import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,10 @@ def check_weights_file(path: Path, sources: Iterable[Path], is_forced: bool) -> 
     """
     if path.suffix.lower() != ".safetensors":
         message = f"'--save-weights {path}' does not end in .safetensors"
-        raise UsageError(message, f"--save-weights {path.stem}.safetensors")
+        raise UsageError(message, f"--save-weights {shlex.quote(str(path.with_suffix('.safetensors')))}")
     if path.resolve() in {source.resolve() for source in sources}:
         message = f"'--save-weights {path}' would overwrite the checkpoint itself"
-        raise UsageError(message, f"--save-weights {path.stem}-pruned.safetensors")
+        raise UsageError(message, f"--save-weights {shlex.quote(str(path.with_stem(f'{path.stem}-pruned')))}")
     check_file(path, is_forced)
 
 

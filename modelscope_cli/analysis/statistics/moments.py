@@ -37,6 +37,11 @@ class Wanted:
     quantiles: tuple[str, ...] = ()
 
 
+RANGE = Wanted(mad=False, zero=False, near_zero=False, channels=False, histogram=False)
+"""Nothing beside them."""
+RANGE_AND_ZEROS = replace(RANGE, zero=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Moments:
     """What is known of one tensor of one call, over all batches so far. Finite values only; others are counted.

@@ -12,7 +12,7 @@ are rounded to float32 first, and those beyond its range count as its largest nu
 
 import math
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -41,17 +41,20 @@ def leading_digits(x: Tensor) -> Tensor:
     return counts
 
 
-def trailing_digits(x: Tensor, bucket: int) -> Tensor:
-    """Return how often each trailing digit occurs among the values of `x` in a bucket, int64, on its device."""
-    counts = torch.zeros(N_PATTERNS, dtype=torch.int64, device=x.device)
-    leading = bucket - _HALF if bucket >= _HALF else -(bucket + 1)
-    for bits in _bits_of(x):
-        is_inside = (bits >> 16) == leading
-        if _is_on_cpu(x):
-            counts += _count(bits[is_inside] & 0xFFFF)
-        else:  # without asking the device how many there are
-            counts.scatter_add_(0, (bits & 0xFFFF).long(), is_inside.long())
-    return counts if bucket >= _HALF else counts.flip(0)
+def trailing_digits(x: Tensor, buckets: Sequence[int]) -> dict[int, Tensor]:
+    """Return, by bucket, how often each trailing digit occurs among its values, int64, on the device of `x`."""
+    counts = {bucket: torch.zeros(N_PATTERNS, dtype=torch.int64, device=x.device) for bucket in buckets}
+    for bits in _bits_of(x) if counts else ():
+        leading, trailing = bits >> 16, bits & 0xFFFF
+        for bucket, count in counts.items():
+            digit = bucket - _HALF if bucket >= _HALF else -(bucket + 1)
+            if _is_on_cpu(x):
+                # NumPy's takes a tenth of the time of torch's where half of the values are inside: zeros of a ReLU.
+                inside = trailing.numpy().compress(leading.numpy() == digit)
+                count.add_(_count(torch.from_numpy(inside)))
+            else:  # without asking the device how many there are
+                count.scatter_add_(0, trailing.long(), (leading == digit).long())
+    return {bucket: count if bucket >= _HALF else count.flip(0) for bucket, count in counts.items()}
 
 
 def quantiles_of(

@@ -28,9 +28,7 @@ def reduce_tensor(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Callabl
     """
     if x.is_complex() or x.is_sparse or x.is_meta or x.is_nested or x.layout is not torch.strided:
         raise TypeError(f"no statistics of a {_kind(x)} tensor")
-    x = x.detach()
-    if x.is_quantized:
-        x = x.dequantize()
+    x = _unpacked(x)
     if x.device.type == "cpu":
         moments = reduce_on_cpu(x, channel_dim, wanted)
         return lambda: moments
@@ -39,14 +37,17 @@ def reduce_tensor(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Callabl
 
 def abs_deviation(x: Tensor, centre: float) -> float | Tensor:
     """Return the sum of |x - centre| over the finite values of `x`; on an accelerator, still there."""
-    x = x.detach().dequantize() if x.is_quantized else x.detach()
+    x = _unpacked(x)
     return deviation_on_cpu(x, centre) if x.device.type == "cpu" else deviation_on_device(x, centre)
 
 
 def trailing_counts(x: Tensor, buckets: Sequence[int]) -> dict[int, Tensor]:
-    """Return, by bucket, how often each trailing digit occurs among its values; on an accelerator, still there."""
-    x = x.detach().dequantize() if x.is_quantized else x.detach()
-    return {bucket: trailing_digits(x, bucket) for bucket in buckets}
+    """Return what `trailing_digits` does of any tensor; on an accelerator, still there."""
+    return trailing_digits(_unpacked(x), buckets)
+
+
+def _unpacked(x: Tensor) -> Tensor:
+    return x.detach().dequantize() if x.is_quantized else x.detach()
 
 
 def _kind(x: Tensor) -> str:

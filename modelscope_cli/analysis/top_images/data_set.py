@@ -26,7 +26,7 @@ def refuse_together(of_one_image: Mapping[str, bool]) -> None:
     for option, is_given in of_one_image.items():
         if is_given:
             raise UsageError(
-                f"'{option}' is about the maps of one image", f"leave out {option} or --top-images"
+                f"'{option}' is about the maps of one image", f"leave out {option} or leave out --top-images"
             )
 
 

@@ -54,7 +54,7 @@ def find_top_images(
         ForwardError: the model raised (exit 4).
     """
     if subject.inputs.make_blocks is None or not subject.first.names:
-        raise UsageError("--top-images needs images to rank", "modelscope featuremaps --top-images 9 FOLDER")
+        raise UsageError("--top-images needs images to rank", "modelscope featuremaps ... IMAGES")
     seen = TopImages(selection, k, subject.seed)
     session = HookSession(
         subject.loaded.module,

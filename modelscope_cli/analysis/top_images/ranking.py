@@ -3,13 +3,12 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor
 
 SAMPLED = 1024  # images whose values are kept, for quantiles; all of them where there are no more
-_COLUMNS = ("values", "images", "places")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,35 +119,6 @@ class Ranking:
         """Return the number of every image that is kept."""
         kept = (self.most.images, self.least.images, self.sample.images[:, :1])
         return {int(number) for images in kept for number in images.unique().tolist()}
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers, exactly: floats as Python writes them."""
-        lists = {
-            part: {name: getattr(getattr(self, part), name).tolist() for name in _COLUMNS}
-            for part in ("most", "least", "sample")
-        }
-        dtype = str(self.most.values.dtype).removeprefix("torch.")
-        own = {"k": self.k, "dtype": dtype, "n_images": self.n_images, "n_nan": self.n_nan.tolist()}
-        return {**own, "keys": list(self.keys), **lists}
-
-    @classmethod
-    def from_dict(cls, document: dict[str, Any]) -> Self:
-        """Return what `to_dict` was made of, on the CPU."""
-        dtypes = (getattr(torch, document["dtype"]), torch.int64, torch.int64)
-
-        def ranked(part: str) -> Ranked:
-            columns = zip(_COLUMNS, dtypes, strict=True)
-            return Ranked(*(torch.tensor(document[part][name], dtype=dtype) for name, dtype in columns))
-
-        return cls(
-            k=document["k"],
-            most=ranked("most"),
-            least=ranked("least"),
-            sample=ranked("sample"),
-            keys=tuple(document["keys"]),
-            n_images=document["n_images"],
-            n_nan=torch.tensor(document["n_nan"]),
-        )
 
 
 def key_of(name: str, seed: int) -> int:

@@ -1,6 +1,7 @@
 """Describe a checkpoint: its tensors, their sums, and the architecture they belong to. Imports no torch."""
 
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
@@ -23,7 +24,8 @@ def select_tensors(tensors: Sequence[TensorEntry], patterns: Sequence[str]) -> t
         if not found:
             near = nearest(pattern, _prefixes(tensor.name for tensor in tensors))
             message = f"layer pattern '{pattern}' matches no tensor" + (f": {near}" if near else "")
-            raise UsageError(message, f"--layer '{tensors[0].name if tensors else '*'}'")
+            first = near.removeprefix("did you mean ").split(", ")[0] or (tensors[0].name if tensors else "*")
+            raise UsageError(message, f"--layer {shlex.quote(first)}")
         wanted |= found
     return tuple(tensor for tensor in tensors if tensor.name in wanted)
 
@@ -75,7 +77,7 @@ def _matches(pattern: str, name: str) -> bool:
         try:
             return re.search(pattern[3:], name) is not None
         except re.error as error:
-            hint = f"--layer 're:{re.escape(pattern[3:])}'"
+            hint = f"--layer {shlex.quote(f're:{re.escape(pattern[3:])}')}"
             raise UsageError(
                 f"layer pattern '{pattern}' is not a regular expression: {error}", hint
             ) from error

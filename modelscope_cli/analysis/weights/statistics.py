@@ -8,14 +8,14 @@ from typing import IO
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.statistics.moments import Moments, Wanted
+from modelscope_cli.analysis.statistics.moments import RANGE_AND_ZEROS, Moments
 from modelscope_cli.analysis.statistics.reduce import reduce_tensor
 from modelscope_cli.checkpoints.entries import TensorEntry
 from modelscope_cli.models.tensor_values import each_with_file, read_values
+from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.weights import TensorRow
 
 Track = Callable[[Iterable[TensorEntry]], Iterable[TensorEntry]]
-_WANTED = Wanted(mad=False, near_zero=False, channels=False, histogram=False)
 _SMALL = 1 << 12
 _PLAIN = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 
@@ -64,7 +64,7 @@ def _moments(values: Tensor) -> Moments:
         if math.isfinite(m2):
             low, high = (float(edge) for edge in torch.aminmax(x))
             return Moments(n, mean, m2, low, high, n_zero=n - int(torch.count_nonzero(x)))
-    return reduce_tensor(values, None, _WANTED)()
+    return reduce_tensor(values, None, RANGE_AND_ZEROS)()
 
 
 def _as_numbers(values: Tensor) -> Tensor:
@@ -78,4 +78,4 @@ def _as_numbers(values: Tensor) -> Tensor:
     try:
         return values.to(torch.float64 if values.dtype.itemsize > 2 else torch.float32)
     except RuntimeError as error:  # of float4 and the like it has the bytes, and no arithmetic
-        raise TypeError(f"no statistics of {str(values.dtype).removeprefix('torch.')}") from error
+        raise TypeError(f"no statistics of {dtype_name(values.dtype)}") from error

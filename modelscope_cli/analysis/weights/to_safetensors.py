@@ -39,7 +39,7 @@ def check_convertible(contents: Contents, tensors: Sequence[TensorEntry], *, is_
             )
     if is_whole and contents.inside:
         message = f"'{path}' cannot be converted whole: '{contents.inside[0]}' holds unnamed tensors"
-        raise CannotRunError(message, f"modelscope weights {typed} --layer '*' --convert FILE.safetensors")
+        raise CannotRunError(message, "--layer '*'")
 
 
 def write_safetensors(

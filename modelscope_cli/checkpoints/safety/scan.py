@@ -54,7 +54,7 @@ def scan(path: Path) -> Safety:
     """
     with path.open("rb") as file:
         scanner = Scanner(file.seek(0, 2))
-        weights_only = scanner.look_at_whole(file, path)
+        weights_only = scanner.look_at_whole(file)
     return scanner.result(str(path), weights_only)
 
 
@@ -91,7 +91,7 @@ class Scanner:
             is_understood=self._is_understood,
         )
 
-    def look_at_whole(self, file: IO[bytes], path: Path) -> WeightsOnly:
+    def look_at_whole(self, file: IO[bytes]) -> WeightsOnly:
         """Go through a file that somebody gives to `torch.load`, and return what that would say."""
         file.seek(0)
         head = file.read(_N_HEAD)

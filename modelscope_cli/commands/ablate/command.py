@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 import modelscope_cli as ms
-from modelscope_cli.errors import UsageError
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
@@ -76,8 +75,7 @@ def ablate(
     named, images = model.take("ablate", first, images)
     asked = model.request(named), inputs.request(images, model.seed)
     where.view.check(ablate_columns())
-    if (folder.out or (output.force and output.output is None)) and not save:
-        raise UsageError("--no-save writes no folder", "leave out --no-save, or --out and --force")
+    output.check_saving(save, folder.out)
     record = ms.ablate(
         *asked,
         **said(layers),
@@ -89,4 +87,4 @@ def ablate(
         force=output.force,
         progress=PROGRESS,
     )
-    emit(where, ablate_sheet(record), record.to_dict())
+    emit(where, ablate_sheet(record), record)

@@ -10,7 +10,8 @@ from modelscope_cli.records.ablate import AblateRecord
 from modelscope_cli.report.canvas import save_figure
 from modelscope_cli.report.delimited import render_csv
 from modelscope_cli.report.folder import write_text
-from modelscope_cli.report.json import render_json
+from modelscope_cli.report.page.results import save_result
+from modelscope_cli.report.reading import RESULT_FILES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,16 +19,16 @@ if TYPE_CHECKING:
     from modelscope_cli.commands.ablate.gallery import Maps
 
 __all__ = ["files_for", "rows_shown", "save_report"]
-PLOT, TABLE, REPORT, CONTACT_SHEET = "ablation.png", "ablation.csv", "report.json", "contact_sheet.png"
+PLOT, TABLE, CONTACT_SHEET = "ablation.png", "ablation.csv", "contact_sheet.png"
 
 
 def files_for(picture: "Tensor | None") -> tuple[str, ...]:
     """Name what `save_report` writes; the contact sheet only where there is a picture."""
-    return (PLOT, *((CONTACT_SHEET,) if picture is not None else ()), TABLE, REPORT)
+    return (PLOT, *((CONTACT_SHEET,) if picture is not None else ()), TABLE, *RESULT_FILES)
 
 
 def save_report(record: AblateRecord, stage: Path, picture: "Tensor | None", maps: "Maps") -> None:
-    """Write `files_for(picture)`: the chart, the contact sheet, the table and the record.
+    """Write `files_for(picture)`: the chart, the contact sheet, the table, the record and its page.
 
     Raises:
         CannotRunError: a file cannot be written (exit 4).
@@ -36,4 +37,4 @@ def save_report(record: AblateRecord, stage: Path, picture: "Tensor | None", map
     if picture is not None:
         save_contact_sheet(record, picture, maps, stage / CONTACT_SHEET)
     write_text(stage / TABLE, render_csv(ablate_sheet(record)))
-    write_text(stage / REPORT, render_json(record.to_dict()))
+    save_result(record, stage)

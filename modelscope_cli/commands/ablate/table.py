@@ -1,7 +1,7 @@
 """The columns of `ablate`."""
 
 from modelscope_cli.records.ablate import AblateRecord, Ablation
-from modelscope_cli.records.naming import label_of
+from modelscope_cli.records.naming import counted, label_of
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import hook_facts, not_called_facts, report_facts
 from modelscope_cli.report.headline import headline
@@ -105,7 +105,8 @@ def _facts(record: AblateRecord) -> tuple[tuple[str, str], ...]:
     ]
     if record.output != "vectors":
         n_changed = sum(row.prediction_changed for row in rows)
-        facts.append(("changed", f"{n_changed} of {len(rows)} layers change the prediction"))
+        kind = "channel" if any(row.channel is not None for row in rows) else "layer"
+        facts.append(("changed", f"{n_changed} of {counted(len(rows), kind)} change the prediction"))
     facts.append(("columns", _column_words(record)))
     facts += hook_facts(record.hooks)
     facts += not_called_facts(record.not_called)

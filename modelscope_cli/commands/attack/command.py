@@ -49,7 +49,7 @@ def attack(
     asked = model.request(named), prepared.request(images, model.seed)
     where.view.check(COLUMNS)
     search.check(model.seed)
-    asked[1].check_one("attack")
+    asked[1].check_one()
     record = ms.attack(
         *asked,
         **said(search),
@@ -58,4 +58,4 @@ def attack(
         force=output.force,
         progress=PROGRESS,
     )
-    emit(where, attack_sheet(record), record.to_dict())
+    emit(where, attack_sheet(record), record)

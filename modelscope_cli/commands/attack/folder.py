@@ -4,27 +4,36 @@ from pathlib import Path
 
 from torch import Tensor
 
-from modelscope_cli.commands.attack.pictures import DPI, draw_losses, save_comparison, save_perturbation
+from modelscope_cli.commands.attack.names import (
+    ADVERSARIAL,
+    BEFORE,
+    COMPARISON,
+    FILES,
+    LOSS,
+    PERTURBATION,
+)
+from modelscope_cli.commands.attack.pictures import (
+    DPI,
+    draw_losses,
+    save_comparison,
+    save_levels,
+    save_perturbation,
+)
 from modelscope_cli.records.attack import AttackRecord
 from modelscope_cli.report.canvas import save_figure
-from modelscope_cli.report.folder import write_text
-from modelscope_cli.report.json import render_json
-from modelscope_cli.report.page.results import save_folder_page
-from modelscope_cli.report.reading import PAGE
+from modelscope_cli.report.page.results import save_result
 
-ADVERSARIAL, PERTURBATION = "adversarial.png", "perturbation.png"
-COMPARISON, LOSS, REPORT = "comparison.png", "loss.png", "report.json"
-FILES = (ADVERSARIAL, PERTURBATION, COMPARISON, LOSS, REPORT, PAGE)
+__all__ = ["ADVERSARIAL", "FILES", "save_report"]
 
 
 def save_report(record: AttackRecord, before: Tensor, after: Tensor, stage: Path) -> None:
-    """Write all of `FILES` but the first. `before`, `after`: `(C, H, W)` uint8.
+    """Write all of `FILES` but `ADVERSARIAL`. `before`, `after`: `(C, H, W)` uint8.
 
     Raises:
         CannotRunError: a file cannot be written (exit 4).
     """
+    save_levels(before, stage / BEFORE)
     save_perturbation(record, before, after, stage / PERTURBATION)
     save_comparison(record, before, after, stage / COMPARISON)
     save_figure(draw_losses(record), stage / LOSS, DPI)
-    write_text(stage / REPORT, render_json(record.to_dict()))
-    save_folder_page(record, stage)
+    save_result(record, stage)

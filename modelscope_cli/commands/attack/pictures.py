@@ -1,4 +1,4 @@
-"""The pictures of `attack`: what was added, before + change = after, the loss on the way."""
+"""The pictures of `attack`: before, what was added, before + change = after, the loss on the way."""
 
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,16 @@ def magnified(record: AttackRecord, before: Tensor, after: Tensor) -> Tensor:
     """Return the change times `record.magnification` around middle gray, `(C, H, W)` uint8."""
     change = (after.int() - before.int()) * record.magnification
     return (MIDDLE + change).clamp(0, 255).to(torch.uint8)
+
+
+def save_levels(pixels: Tensor, path: Path) -> None:
+    """Write pixels `(C, H, W)` uint8 as a PNG.
+
+    Raises:
+        CannotRunError: the file cannot be written (exit 4).
+    """
+    image = Image.fromarray(_rgb(pixels))
+    write_with(path, lambda beside: image.save(beside, format="PNG"))
 
 
 def save_perturbation(record: AttackRecord, before: Tensor, after: Tensor, path: Path) -> None:

@@ -99,7 +99,7 @@ def check(
     emit(
         where,
         sheet,
-        record.to_dict(),
+        record,
         more={"github": lambda: render_github(record), "junit": lambda: render_junit(record)},
     )
     if refused is not None:

@@ -219,7 +219,7 @@ class DatasetOptions:
                     message = f"'{option}' is about a model, and a data set is judged here"
                     raise UsageError(message, f"leave out {option}")
         if not words:
-            raise UsageError("missing argument: the folder of images", "modelscope check photos/")
+            raise UsageError("missing argument: the folder of images", "modelscope check IMAGES")
         return words
 
 

@@ -2,9 +2,9 @@
 
 from modelscope_cli.commands.check.table import check_sheet, sentence
 from modelscope_cli.records.check import CheckRecord, RuleInfo
-from modelscope_cli.report import numbers
 from modelscope_cli.report.page.common import finding
 from modelscope_cli.report.page.html import NOTHING, Html, element, joined
+from modelscope_cli.report.page.outcome import badge, outcome
 from modelscope_cli.report.page.pictures import Pictures
 from modelscope_cli.report.page.section import Section, facts
 from modelscope_cli.report.page.tables import sheet_section
@@ -20,15 +20,13 @@ def sections(record: CheckRecord, pictures: Pictures) -> list[Section]:
 
 
 def _verdict(record: CheckRecord) -> Html:
-    badge = element("span", sentence(record), class_=f"verdict {'sound' if record.passed else 'error'}")
     cards = [
-        finding(one, anchor=f"rule-{one.code}", where=_where(one.known, one.made_at))
-        for one in record.findings
+        finding(one, rule=f"rule-{one.code}", where=_where(one.known, one.made_at)) for one in record.findings
     ]
     inputs = [pair for pair in check_sheet(record).facts if pair[0].startswith("input")]
     return joined(
         [
-            element("p", badge),
+            badge(outcome(record), sentence(record)),
             element("ul", *cards, class_="findings") if cards else NOTHING,
             facts([*inputs]),
         ]
@@ -53,7 +51,8 @@ def _rules(record: CheckRecord) -> Html:
         return f"{n} finding{'s' if n != 1 else ''}" if n else "passed"
 
     def threshold(rule: RuleInfo) -> str:
-        return rule.threshold if isinstance(rule.threshold, str) else numbers.number(rule.threshold)
+        limit = rule.threshold
+        return "" if limit is None else limit if isinstance(limit, str) else f"{limit:g}"
 
     columns = (
         Column("code", "code", lambda rule: rule.code, is_number=False),

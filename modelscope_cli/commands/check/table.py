@@ -64,7 +64,7 @@ def check_sheet(record: CheckRecord) -> Sheet:
         rows=record.findings,
         facts=_facts(record),
         is_dim=lambda row: row.known,
-        is_bad=lambda row: row.severity == "error",
+        is_bad=lambda row: not row.known,
     )
 
 

@@ -85,5 +85,5 @@ def diff(
         force=output.force,
         progress=PROGRESS,
     )
-    emit(where, diff_sheet(record, show_all=output.all), record.to_dict())
+    emit(where, diff_sheet(record, show_all=output.all), record)
     return 0 if record.is_same else DIFFERENT

@@ -47,7 +47,7 @@ class BothOptions(groups.LoadOptions):
             return self.model, a, [word for word in (b, *(images or ())) if word is not None]
         sides = [side for side in (a, b) if side is not None and not is_input(side)]
         if self.model is not None and self.model not in sides and not any(map(holds_weights, sides)):
-            hint = f"modelscope diff {shlex.join([a, sides[1] if len(sides) > 1 else self.model])}"
+            hint = f"leave out --model {shlex.quote(self.model)}"
             raise UsageError(f"'{a}' and '--model {self.model}' are two models", hint)
         return a, b, images
 
@@ -85,6 +85,7 @@ class BOptions:
         int | None,
         whole(
             "--b-seed",
+            metavar="N",
             most=LAST_SEED,
             min=0,
             help="The seed of B's random weights and of its dropout.",

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import modelscope_cli as ms
 from modelscope_cli.commands.explain.options import EXPLAIN, ExplainOptions
-from modelscope_cli.errors import UsageError
 from modelscope_cli.shell import console
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
@@ -52,8 +51,7 @@ def explain(
     asked = model.request(named), inputs.request(images, model.seed)
     where.view.check(explain_columns())
     how.check()
-    if (folder.out or (output.force and output.output is None and not how.save_tensors)) and not save:
-        raise UsageError("--no-save writes no folder", "leave out --no-save, or --out and --force")
+    output.check_saving(save, folder.out, how.save_tensors)
     record = ms.explain(
         *asked,
         **said(how),
@@ -65,7 +63,7 @@ def explain(
         force=output.force,
         progress=PROGRESS,
     )
-    emit(where, explain_sheet(record), record.to_dict())
+    emit(where, explain_sheet(record), record)
     return 0 if record.passed else NOT_MET
 
 

@@ -11,21 +11,20 @@ from modelscope_cli.report import numbers
 from modelscope_cli.report.canvas import save_figure
 from modelscope_cli.report.delimited import render_csv
 from modelscope_cli.report.folder import write_text
-from modelscope_cli.report.json import render_json
-from modelscope_cli.report.page.results import save_folder_page
-from modelscope_cli.report.reading import PAGE
+from modelscope_cli.report.page.results import save_result
+from modelscope_cli.report.reading import RESULT_FILES
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-PICTURE, CLASSES, TABLE, REPORT = "explanation.png", "classes.png", "explanation.csv", "report.json"
+PICTURE, CLASSES, TABLE = "explanation.png", "classes.png", "explanation.csv"
 Kept = Sequence[Any]  # what came of each image; see `analysis.explaining.one_image.Explained`
 
 
 def files_for(record: ExplainRecord, kept: Kept) -> tuple[str, ...]:
     """Name what `save_report` writes: pictures only of images, the classes only of several."""
     pictures = (PICTURE,) if _seen(kept) else ()
-    return (*pictures, *((CLASSES,) if record.whereabouts is not None else ()), TABLE, REPORT, PAGE)
+    return (*pictures, *((CLASSES,) if record.whereabouts is not None else ()), TABLE, *RESULT_FILES)
 
 
 def save_report(record: ExplainRecord, stage: Path, kept: Kept, mean_maps: "Mapping[str, Tensor]") -> None:
@@ -41,8 +40,7 @@ def save_report(record: ExplainRecord, stage: Path, kept: Kept, mean_maps: "Mapp
         title = f"{heading}: where the evidence lies by {record.whereabouts_method}"
         save_figure(draw_class_maps(record.whereabouts, mean_maps, title), stage / CLASSES)
     write_text(stage / TABLE, render_csv(explain_sheet(record)))
-    write_text(stage / REPORT, render_json(record.to_dict()))
-    save_folder_page(record, stage)
+    save_result(record, stage)
 
 
 def _seen(kept: Kept) -> list[Explained]:

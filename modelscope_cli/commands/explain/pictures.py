@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # In inches; at 130 dots the widest picture has less than 2,000 pixels.
 _WIDTH, _MARGIN, _GAP, _HEAD, _CAPTION, _LINE = 15.0, 0.15, 0.12, 0.45, 0.3, 0.17
 _LARGE, _CURVES, _CELL = 4.7, 3.4, 1.75
+_KEY, _KEY_ABOVE = 0.35, 0.45  # the legend of the curves, and what lies between it and them
 _COLUMNS = 6  # of small maps under a large one
 _COLOURS, _FOR, _AGAINST = "RdBu_r", "for the class", "against it"
 _SHOWN = 0.995  # of the values lie within the colours: a few pixels would leave all others pale
@@ -99,7 +100,8 @@ def _draw_one(one: Explained, title: str) -> "Figure":
     bar = page.figure.colorbar(drawn, cax=bar_axes, extend="both" if is_clipped else "neither")
     bar.set_label(f"{_AGAINST}  ←  {one.units.get(winner, '')}  →  {_FOR}", fontsize=8, color=INK)
     bar.ax.tick_params(labelsize=8)
-    _draw_curves(page.axes(_WIDTH - _CURVES - _MARGIN, top, _CURVES, min(max(height, 1.9), 4.4)), receipt)
+    high = min(max(height, 1.9), 4.4) - _KEY
+    _draw_curves(page.axes(_WIDTH - _CURVES - _MARGIN, top, _CURVES, high), receipt, high)
     for place, method in enumerate(others):
         down, across = divmod(place, _COLUMNS)
         left = _MARGIN + across * (_WIDTH - 2 * _MARGIN) / _COLUMNS
@@ -156,7 +158,7 @@ def _overlay(axes: Any, image: Tensor, scores: Tensor) -> tuple[Any, bool]:
     return mapped, highest > 1.05 * limit
 
 
-def _draw_curves(axes: Any, receipt: Receipt) -> None:
+def _draw_curves(axes: Any, receipt: Receipt, height: float) -> None:
     """What the model still says while the image is uncovered and covered in the map's order, a line a baseline."""
     for curve, style in zip(receipt.curves, ("-", "--"), strict=False):
         ways = ((curve.inserted, LINE, "insertion"), (curve.deleted, ACCENT, "deletion"))
@@ -179,7 +181,8 @@ def _draw_curves(axes: Any, receipt: Receipt) -> None:
     axes.grid(lw=0.4, alpha=0.5)
     axes.spines[["top", "right"]].set_visible(False)
     if axes.lines:
-        axes.legend(frameon=False, fontsize=7)
+        below = {"loc": "upper left", "bbox_to_anchor": (0, -_KEY_ABOVE / height)}
+        axes.legend(**below, ncols=2, frameon=False, fontsize=7, borderaxespad=0.0)
 
 
 def draw_class_maps(where: Whereabouts, mean_maps: Mapping[str, Tensor], title: str = "") -> "Figure":

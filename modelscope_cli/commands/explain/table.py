@@ -7,7 +7,7 @@ from modelscope_cli.records.receipt import RULE, Whereabouts
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import certificate_facts, hook_facts, report_facts
 from modelscope_cli.report.headline import headline
-from modelscope_cli.report.sheet import Column, Sheet
+from modelscope_cli.report.sheet import Column, Sheet, percentage
 
 _MEANINGS = (
     "insertion, higher is better, and deletion, lower is better: areas under the curve of the probability, 0 the "
@@ -35,7 +35,7 @@ def explain_columns(record: ExplainRecord | None = None) -> tuple[Column, ...]:
     return (
         Column("method", "method", lambda r: r.method, is_number=False, rank=0),
         Column("layer", "layer", lambda r: r.layer, lambda r: r.layer or "pixels", is_number=False, rank=2),
-        Column("adds_up", "adds up to", lambda r: r.adds_up, lambda r: numbers.percent(r.adds_up), rank=1),
+        percentage("adds_up", "adds up to", lambda r: r.adds_up, rank=1),
         Column("insertion", "insertion", lambda r: r.receipt.insertion, _against("insertion"), rank=0),
         Column("deletion", "deletion", lambda r: r.receipt.deletion, _against("deletion"), rank=1),
         Column("insertion_chance", "by chance", lambda r: r.receipt.insertion_chance, is_shown=False),

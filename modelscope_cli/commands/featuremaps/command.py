@@ -45,7 +45,8 @@ def featuremaps(
 
       modelscope featuremaps vit_b_32 demo/harbour.jpg --weights none --attention --overlay
 
-      modelscope featuremaps demo/shapes -m resnet18 --weights none -l layer2.1.conv2 --top-images 9
+      modelscope featuremaps demo/tiny_resnet.py:TinyResNet demo/shapes -c demo/tiny_resnet.safetensors -l
+        block3.conv2 --top-images 9
     """
     from modelscope_cli.commands.featuremaps.table import featuremaps_columns, featuremaps_sheet
     from modelscope_cli.report.palette import make_palette
@@ -56,7 +57,7 @@ def featuremaps(
     where.view.check(featuremaps_columns(True, look.top_images > 0))
     make_palette(look.cmap)
     if not look.top_images:
-        asked[1].check_one("featuremaps")
+        asked[1].check_one()
     record = ms.featuremaps(
         *asked,
         **said(layers, channels, look),
@@ -65,4 +66,4 @@ def featuremaps(
         force=output.force,
         progress=PROGRESS,
     )
-    emit(where, featuremaps_sheet(record), record.to_dict())
+    emit(where, featuremaps_sheet(record), record)

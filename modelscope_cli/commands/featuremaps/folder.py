@@ -1,4 +1,4 @@
-"""The folder `featuremaps --top-images` leaves behind: the sheets of every layer, and the record."""
+"""The folder `featuremaps` leaves behind: the sheets of `--top-images`, the record and its page."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 from modelscope_cli.commands.featuremaps.pictures import CHANNELS_A_SHEET, SIDE, draw_sheet
 from modelscope_cli.records.featuremaps import ChannelImage, ChannelImages, FeatureMap, FeatureMapsRecord
 from modelscope_cli.records.naming import label_of
-from modelscope_cli.report.folder import write_text
 from modelscope_cli.report.grids import save_png
-from modelscope_cli.report.json import render_json
 from modelscope_cli.report.labels import file_stems
+from modelscope_cli.report.page.results import save_result
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -40,7 +39,7 @@ def save_sheets(
             channels |= {key_of(row): replace(row, file=file) for row in rows}
         maps.append(replace(layer, file=files[0] if files else None))
     record = replace(record, maps=tuple(maps), channels=tuple(channels.values()))
-    write_text(stage / "report.json", render_json(record.to_dict()))
+    save_result(record, stage)
     return record
 
 

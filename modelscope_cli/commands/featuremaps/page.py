@@ -3,7 +3,7 @@
 from typing import Any
 
 from modelscope_cli.commands.featuremaps.table import featuremaps_sheet
-from modelscope_cli.records.featuremaps import FeatureMap, FeatureMapsRecord
+from modelscope_cli.records.featuremaps import ChannelImages, FeatureMap, FeatureMapsRecord
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.report import numbers
 from modelscope_cli.report.page.common import glance
@@ -25,7 +25,8 @@ def sections(record: FeatureMapsRecord, pictures: Pictures) -> list[Section]:
     contact = pictures.figure(
         record.contact_sheet, f"one map of each of {len(record.maps)} layers", "contact sheet"
     )
-    grids = [grid for row in record.maps if (grid := _grid(row, pictures)) is not None]
+    drawn = _sheets(record, pictures) if record.top_images else [_grid(row, pictures) for row in record.maps]
+    grids = [grid for grid in drawn if grid is not None]
     found = [
         glance(sheet, anchor),
         Section("contact", "At one look", joined([contact])),
@@ -41,6 +42,26 @@ def _grid(row: FeatureMap, pictures: Pictures) -> Html | None:
     layer = f"{label_of(row)} ({row.type}, {numbers.shape(row.shape)})"
     words = f"{layer}: {channels}, from left to right and downwards; {values}"
     return pictures.figure(row.file, words, f"{layer}: {channels}")
+
+
+def _sheets(record: FeatureMapsRecord, pictures: Pictures) -> list[Html | None]:
+    """Return the sheets of a data set, each with the channels that are on it."""
+    by_file: dict[str, list[ChannelImages]] = {}
+    for row in record.channels:
+        if row.file is not None:
+            by_file.setdefault(row.file, []).append(row)
+    figures = []
+    for file, rows in by_file.items():
+        caption = (
+            f"{label_of(rows[0])} ({rows[0].type}): channels {_ranges(tuple(row.channel for row in rows))}"
+        )
+        least, most = (
+            numbers.number(min(row.best for row in rows)),
+            numbers.number(max(row.best for row in rows)),
+        )
+        words = f"{caption}, and the images that fire each most; the largest values go from {least} to {most}"
+        figures.append(pictures.figure(file, words, caption))
+    return figures
 
 
 def _ranges(shown: tuple[int, ...]) -> str:

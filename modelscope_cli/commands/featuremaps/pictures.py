@@ -16,7 +16,6 @@ SIDE = 96  # pixels of an image
 _GAP, _APART, _MARGIN = 6, 22, 14
 _SMALL, _MIDDLE, _LARGE = 11, 13, 16  # sizes of letters
 _DIM_RGB = (150, 156, 168)
-Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 
 def draw_sheet(

@@ -4,7 +4,7 @@ from modelscope_cli.records.featuremaps import FeatureMap, FeatureMapsRecord
 from modelscope_cli.records.naming import counted, label_of
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import hook_facts, not_called_facts
-from modelscope_cli.report.sheet import Column, Sheet, figure
+from modelscope_cli.report.sheet import Column, Sheet, figure, percentage
 
 _COLUMNS = (
     Column("name", "layer", label_of, is_number=False, rank=0),
@@ -22,12 +22,10 @@ _CHANNEL_COLUMNS = (
     Column("name", "channel", lambda r: f"{label_of(r)}[{r.channel}]", is_number=False, rank=0),
     Column("type", "type", lambda r: r.type, is_number=False, rank=5, is_shown=False),
     Column("channel", "channel", lambda r: r.channel, is_shown=False),
-    Column("best", "largest", lambda r: r.best, lambda r: numbers.number(r.best), rank=0),
+    figure("best", "largest", lambda r: r.best, rank=0),
     Column("best_image", "in", lambda r: r.best_image, is_number=False, rank=1),
-    Column("median", "median", lambda r: r.median, lambda r: numbers.number(r.median), rank=2),
-    Column(
-        "above_half", "above half", lambda r: r.above_half, lambda r: numbers.percent(r.above_half), rank=2
-    ),
+    figure("median", "median", lambda r: r.median, rank=2),
+    percentage("above_half", "above half", lambda r: r.above_half, rank=2),
     Column("file", "file", lambda r: r.file, lambda r: r.file or r.problem, is_number=False, rank=3),
     Column("problem", "problem", lambda r: r.problem, is_number=False, is_shown=False),
 )

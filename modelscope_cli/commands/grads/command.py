@@ -6,7 +6,6 @@ import typer
 
 import modelscope_cli as ms
 from modelscope_cli.commands.grads import options as own
-from modelscope_cli.errors import UsageError
 from modelscope_cli.records.gradient_scale import EXPLODING, VANISHING
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
@@ -72,8 +71,7 @@ def grads(
     named, images = model.take("grads", first, images)
     asked = model.request(named), inputs.request(images, model.seed)
     where.view.check(grads_columns(report.table))
-    if (report.out or (output.force and output.output is None)) and not report.save:
-        raise UsageError("--no-save writes no folder", "leave out --no-save, or --out and --force")
+    output.check_saving(report.save, report.out)
     if report.table == own.Table.batch_norm:
         check_drift(mode == opt.Mode.train or (mode == opt.Mode.auto and has_own_loss(asked[0], loss.loss)))
     record = ms.grads(
@@ -89,4 +87,4 @@ def grads(
         force=output.force,
         progress=PROGRESS,
     )
-    emit(where, grads_sheet(record, report.table), record.to_dict())
+    emit(where, grads_sheet(record, report.table), record)

@@ -11,13 +11,12 @@ from modelscope_cli.records.grads import GradsRecord
 from modelscope_cli.report.canvas import save_figure
 from modelscope_cli.report.delimited import render_csv
 from modelscope_cli.report.folder import write_text
-from modelscope_cli.report.json import render_json
 from modelscope_cli.report.markdown import render_markdown
-from modelscope_cli.report.page.results import save_folder_page
-from modelscope_cli.report.reading import PAGE
+from modelscope_cli.report.page.results import save_result
+from modelscope_cli.report.reading import RESULT_FILES
 
 PICTURE = "gradient_flow.png"
-FILES = (PAGE, "report.md", PICTURE, "parameters.csv", "activations.csv", "report.json")
+FILES = (*RESULT_FILES, "report.md", PICTURE, "parameters.csv", "activations.csv")
 
 
 def save_report(record: GradsRecord, stage: Path) -> None:
@@ -26,12 +25,11 @@ def save_report(record: GradsRecord, stage: Path) -> None:
     Raises:
         CannotRunError: a file cannot be written (exit 4).
     """
-    write_text(stage / "report.json", render_json(record.to_dict()))
     write_text(stage / "parameters.csv", render_csv(grads_sheet(record, "parameters")))
     write_text(stage / "activations.csv", render_csv(grads_sheet(record, "activations")))
     save_figure(draw_gradient_flow(record), stage / PICTURE)
     write_text(stage / "report.md", _markdown(record))
-    save_folder_page(record, stage)
+    save_result(record, stage)
 
 
 def _markdown(record: GradsRecord) -> str:

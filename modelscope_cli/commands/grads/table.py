@@ -10,7 +10,7 @@ from modelscope_cli.report.batch_norm_table import COLUMNS as BATCH_NORM_COLUMNS
 from modelscope_cli.report.batch_norm_table import batch_norm_sheet, worst_drift
 from modelscope_cli.report.facts import hook_facts, not_called_facts, report_facts
 from modelscope_cli.report.headline import headline
-from modelscope_cli.report.sheet import Column, Sheet, counter, figure
+from modelscope_cli.report.sheet import Column, Sheet, counter, figure, percentage
 
 Row = ParameterGradient | ActivationGradient
 
@@ -46,21 +46,14 @@ def _parameter_columns(record: GradsRecord | None) -> tuple[Column, ...]:
         Column("name", "parameter", lambda r: r.name, is_number=False, rank=0),
         Column("type", "type", lambda r: r.type, is_number=False, is_shown=False),
         Column("shape", "shape", lambda r: numbers.shape(r.shape), is_number=False, rank=7),
-        *_figures(record, record.parameters if record else ()),
+        *_figures(record.parameters if record else ()),
         _number("likelihood", "of likelihood", "likelihood_norm", rank=2, is_shown=has_prior),
         _number("prior", "of prior", "prior_norm", rank=2, is_shown=has_prior),
         _number("weight_norm", "|w|", "weight_norm", rank=4),
         _number("ratio", "|g|/|w|", "grad_to_weight", rank=1),
         _number("noise", "noise", "noise", rank=2, is_shown=has_noise),
         _number("snr", "|g|/noise", "snr", rank=1, is_shown=has_noise),
-        Column(
-            "zero",
-            "zero",
-            lambda r: r.zero_fraction,
-            lambda r: numbers.percent(r.zero_fraction),
-            rank=0,
-            is_bad=lambda r: r.zero_fraction == 1,
-        ),
+        percentage("zero", "zero", lambda r: r.zero_fraction, rank=0, is_bad=lambda r: r.zero_fraction == 1),
         _MARK,
         Column("numel", "numel", lambda r: r.numel, is_shown=False),
         Column("trainable", "trainable", lambda r: r.trainable, is_shown=False),
@@ -73,7 +66,7 @@ def _activation_columns(record: GradsRecord | None) -> tuple[Column, ...]:
         Column("name", "layer", _label, is_number=False, rank=0),
         Column("type", "type", lambda r: r.type, is_number=False, rank=0),
         Column("shape", "shape", lambda r: numbers.shape(r.shape), is_number=False, rank=9),
-        *_figures(record, record.activations if record else ()),
+        *_figures(record.activations if record else ()),
         _MARK,
         Column("order", "order", lambda r: r.order, is_shown=False),
     )
@@ -88,7 +81,7 @@ _MARK = Column(
 )
 
 
-def _figures(record: GradsRecord | None, rows: Sequence[Row]) -> tuple[Column, ...]:
+def _figures(rows: Sequence[Row]) -> tuple[Column, ...]:
     """The columns both tables have."""
     has_non_finite = any(row.nan_count or row.inf_count for row in rows)
     has_before = any(row.norm_before_clip is not None for row in rows)
@@ -96,14 +89,7 @@ def _figures(record: GradsRecord | None, rows: Sequence[Row]) -> tuple[Column, .
     return (
         _number("norm", "|g|", "grad_norm", rank=0),
         _number("before", "unclipped", "norm_before_clip", rank=0, is_shown=has_before),
-        Column(
-            "clipped",
-            "clipped",
-            lambda r: r.clipped_fraction,
-            lambda r: numbers.percent(r.clipped_fraction),
-            rank=0,
-            is_shown=has_clipped,
-        ),
+        percentage("clipped", "clipped", lambda r: r.clipped_fraction, rank=0, is_shown=has_clipped),
         _number("mean", "mean", "grad_mean", rank=6),
         _number("std", "std", "grad_std", rank=5),
         _number("min", "min", "grad_min", rank=8),

@@ -56,4 +56,4 @@ def lrfind(
         force=output.force,
         progress=PROGRESS,
     )
-    emit(where, lrfind_sheet(record), record.to_dict())
+    emit(where, lrfind_sheet(record), record)

@@ -5,7 +5,7 @@ from typing import Any
 
 from modelscope_cli.commands.lrfind.table import WAYS, loss_at, rate
 from modelscope_cli.records.lrfind import RECOMMENDED, LrfindRecord
-from modelscope_cli.report.canvas import ACCENT, INK, LINE, new_figure, tidy
+from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure, tidy
 from modelscope_cli.report.training_curves import say_cut
 
 _MARKERS = {"steepest": "^", "valley": "o", "minimum": "s"}
@@ -29,11 +29,11 @@ def draw_range_test(record: LrfindRecord) -> Any:
     _mark_suggestions(axes, record)
     if record.sweep == "exponential":
         axes.set_xscale("log")
-    _cut_rise(axes, [value for _, _, value in points])
+    _cut_rise(axes, [value for _, _, value in points], [value for _, value, _ in points])
     tidy(axes)
     axes.set_xlabel("learning rate" + (" (logarithmic)" if record.sweep == "exponential" else ""))
     axes.set_ylabel("loss")
-    axes.legend(frameon=False, fontsize=9, loc="upper left")
+    axes.legend(**ABOVE, ncols=3)
     return figure
 
 
@@ -64,15 +64,18 @@ def _mark_suggestions(axes: Any, record: LrfindRecord) -> None:
         axes.plot([lr], [math.nan if height is None else height], _MARKERS[name], **look, label=words)
 
 
-def _cut_rise(axes: Any, smoothed: list[float]) -> None:
-    """Show as much above the start as below: the rise at the end needs no more."""
+def _cut_rise(axes: Any, smoothed: list[float], raw: list[float]) -> None:
+    """Show as much above the start as below: the rise at the end needs no more. What is cut off is said."""
     if not smoothed:
         return
     low, first = min(smoothed), smoothed[0]
     room = max(first - low, 0.05 * abs(first))
-    axes.set_ylim(low - 0.3 * room, first + room)
-    if max(smoothed) > first + room:
-        say_cut(axes, max(smoothed))
+    bottom, top = min(low - 0.3 * room, max(min(raw), low - room)), first + room
+    axes.set_ylim(bottom, top)
+    if max(*smoothed, *raw) > top:
+        say_cut(axes, max(*smoothed, *raw))
+    if min(raw) < bottom:
+        say_cut(axes, min(raw), is_below=True)
 
 
 # What `record.plot()` draws; the first where no other is asked for.

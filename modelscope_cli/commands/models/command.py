@@ -35,4 +35,4 @@ def models(
 
     where = output.begin()
     catalogue = ms.list_models(pattern)
-    emit(where, models_sheet(catalogue), catalogue.to_dict())
+    emit(where, models_sheet(catalogue), catalogue)

@@ -103,7 +103,7 @@ def predict(
         progress=PROGRESS,
     )
     if not is_by_row:
-        emit(where, lay_out(record), record.to_dict())
+        emit(where, lay_out(record), record)
     elif record.certificate is not None:
         PROGRESS.note(f"certificate: {record.certificate.words}")
 
@@ -114,4 +114,4 @@ def _doctor(asked: Any, labels: "Path | None", where: Destination) -> None:
 
     where.view.check(doctor_columns())
     record = ms.doctor(*asked, labels=labels, progress=PROGRESS)
-    emit(where, doctor_sheet(record), record.to_dict())
+    emit(where, doctor_sheet(record), record)

@@ -4,7 +4,7 @@ from modelscope_cli.records.doctor import DoctorRecord, Evidence, Variation
 from modelscope_cli.records.naming import counted
 from modelscope_cli.report import numbers
 from modelscope_cli.report.headline import headline
-from modelscope_cli.report.sheet import Column, Sheet, figure
+from modelscope_cli.report.sheet import Column, Sheet, figure, percentage
 
 
 def doctor_columns(images: int = 0, has_accuracy: bool = True, has_misfit: bool = True) -> tuple[Column, ...]:
@@ -15,42 +15,12 @@ def doctor_columns(images: int = 0, has_accuracy: bool = True, has_misfit: bool 
         Column("what", "what it does", _what, is_number=False, rank=4, wraps=True),
         Column("affected", "affected", lambda r: r.affected, is_shown=False),
         Column("changed", "changed", lambda r: r.changed, lambda r: f"{r.changed} of {images}", rank=0),
-        Column(
-            "probability_change",
-            "mean |change|",
-            lambda r: r.probability_change,
-            lambda r: numbers.percent(r.probability_change),
-            rank=1,
-        ),
-        figure(
-            "kl_divergence",
-            "KL (nats)",
-            lambda r: r.kl_divergence,
-            rank=2,
-        ),
-        Column(
-            "top_probability",
-            "mean top",
-            lambda r: r.top_probability,
-            lambda r: numbers.percent(r.top_probability),
-            rank=2,
-        ),
+        percentage("probability_change", "mean |change|", lambda r: r.probability_change, rank=1),
+        figure("kl_divergence", "KL (nats)", lambda r: r.kl_divergence, rank=2),
+        percentage("top_probability", "mean top", lambda r: r.top_probability, rank=2),
         Column("predicted_classes", "classes", lambda r: r.predicted_classes, rank=3),
-        figure(
-            "misfit",
-            "misfit",
-            lambda r: r.misfit,
-            rank=2,
-            is_shown=has_misfit,
-        ),
-        Column(
-            "accuracy",
-            "accuracy",
-            lambda r: r.accuracy,
-            lambda r: numbers.percent(r.accuracy),
-            rank=0,
-            is_shown=has_accuracy,
-        ),
+        figure("misfit", "misfit", lambda r: r.misfit, rank=2, is_shown=has_misfit),
+        percentage("accuracy", "accuracy", lambda r: r.accuracy, rank=0, is_shown=has_accuracy),
     )
 
 

@@ -8,7 +8,7 @@ from modelscope_cli.records.doctor import DoctorRecord
 from modelscope_cli.records.predict import Guess, PredictRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import certificate_facts, hook_facts, report_facts
-from modelscope_cli.report.sheet import Column, Sheet, figure
+from modelscope_cli.report.sheet import Column, Sheet, figure, percentage
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ def predict_columns(record: PredictRecord | None = None) -> tuple[Column, ...]:
         Column("rank", "rank", lambda r: r.rank, rank=3),
         Column("index", "class", lambda r: r.guess.index, rank=2),
         Column("label", "label", lambda r: r.guess.label, is_number=False, rank=0),
-        Column("score", "score", lambda r: r.guess.score, lambda r: numbers.percent(r.guess.score), rank=0),
+        percentage("score", "score", lambda r: r.guess.score, rank=0),
         Column("on", "on", lambda r: r.is_on, lambda r: "on" if r.is_on else "", False, 0, has_threshold),
         figure("logit", "logit", lambda r: r.guess.logit, rank=1, is_shown=output != "boxes"),
         Column("head", "head", lambda r: r.head, _head, False, 0, output in (None, "heads")),

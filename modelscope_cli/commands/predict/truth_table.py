@@ -9,22 +9,14 @@ from modelscope_cli.records.run import Run
 from modelscope_cli.records.truth import BINS, ClassQuality, Mistake, TruthReport
 from modelscope_cli.report import numbers
 from modelscope_cli.report.headline import headline
-from modelscope_cli.report.sheet import Column, Sheet
+from modelscope_cli.report.sheet import Column, Sheet, percentage
 
 MEASURES = "measures"
 Facts = tuple[tuple[str, str], ...]
 
 
-def _share(key: str, title: str, rank: int = 0, is_shown: bool = True) -> Column:
-    return Column(
-        key,
-        title,
-        lambda r: getattr(r, key),
-        lambda r: numbers.percent(getattr(r, key)),
-        True,
-        rank,
-        is_shown,
-    )
+def _share(key: str, title: str, *, is_shown: bool = True) -> Column:
+    return percentage(key, title, lambda r: getattr(r, key), rank=0, is_shown=is_shown)
 
 
 def _count(key: str, title: str, rank: int = 0) -> Column:
@@ -56,7 +48,7 @@ def _columns(kind: str) -> dict[str, tuple[Column, ...]]:
             _count("correct", "correct"),
             _share("precision", "precision"),
             _share("recall", "recall"),
-            _share("iou", "IoU", 0, kind == "pixels"),
+            _share("iou", "IoU", is_shown=kind == "pixels"),
         ),
         "confusions": (
             _index("truth", "class"),
@@ -104,7 +96,7 @@ def truth_sheet(run: Run, report: TruthReport, facts: Facts, table: str | None =
     tables = tables_of(report)
     if table not in tables:
         message = f"'--table {table}' is not a table of a truth of {report.kind}"
-        raise UsageError(message, f"--table {'|'.join(tables)}")
+        raise UsageError(message, f"--table {next(iter(tables))}   one of {', '.join(tables)}")
     rows = tables[table]
     return Sheet(
         title=headline(run, report.images),

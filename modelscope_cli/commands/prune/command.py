@@ -84,4 +84,4 @@ def prune(
         force=output.force,
         progress=PROGRESS,
     )
-    emit(where, prune_sheet(record, table), record.to_dict())
+    emit(where, prune_sheet(record, table), record)

@@ -4,7 +4,7 @@ from modelscope_cli.records.prune import Drift, PrunedLayer, PruneRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import hook_facts, report_facts
 from modelscope_cli.report.headline import headline
-from modelscope_cli.report.sheet import Column, Sheet, figure
+from modelscope_cli.report.sheet import Column, Sheet, figure, percentage
 
 
 def weight_label(row: PrunedLayer) -> str:
@@ -20,28 +20,11 @@ def _drift_columns(output: str) -> tuple[Column, ...]:
     unit = {"classes": "logit", "boxes": "score"}.get(output, "output")
     return (
         Column("amount", "amount", lambda r: r.amount, lambda r: f"{r.amount:g}", rank=0),
-        Column("sparsity", "zero", lambda r: r.sparsity, lambda r: numbers.percent(r.sparsity), rank=0),
+        percentage("sparsity", "zero", lambda r: r.sparsity, rank=0),
         Column("zeros", "zeros", lambda r: r.zeros, lambda r: numbers.count(r.zeros), rank=2),
-        Column(
-            "agreement",
-            same,
-            lambda r: r.agreement,
-            lambda r: numbers.percent(r.agreement),
-            rank=0,
-            is_shown=has_predictions,
-        ),
-        figure(
-            "kl_divergence",
-            "KL (nats)",
-            lambda r: r.kl_divergence,
-            is_shown=has_divergence,
-        ),
-        figure(
-            "max_logit_change",
-            f"max |{unit} change|",
-            lambda r: r.max_logit_change,
-            rank=1,
-        ),
+        percentage("agreement", same, lambda r: r.agreement, rank=0, is_shown=has_predictions),
+        figure("kl_divergence", "KL (nats)", lambda r: r.kl_divergence, is_shown=has_divergence),
+        figure("max_logit_change", f"max |{unit} change|", lambda r: r.max_logit_change, rank=1),
         figure(
             "cosine_similarity",
             "cosine similarity",
@@ -59,7 +42,7 @@ LAYER_COLUMNS = (
     Column("numel", "weights", lambda r: r.numel, lambda r: numbers.count(r.numel), rank=1),
     Column("zeros", "zeros", lambda r: r.zeros, lambda r: numbers.count(r.zeros), rank=1),
     Column("zeros_before", "zeros before", lambda r: r.zeros_before, is_shown=False),
-    Column("sparsity", "zero", lambda r: r.sparsity, lambda r: numbers.percent(r.sparsity), rank=0),
+    percentage("sparsity", "zero", lambda r: r.sparsity, rank=0),
 )
 
 

@@ -51,4 +51,4 @@ def report(
     where = output.begin()
     choose_columns(COLUMNS, output.columns)
     record = ms.make_report(a, b, html=where.html, large=large, progress=PROGRESS)
-    emit(where.without_page(), report_sheet(record, output.columns), record.to_dict())
+    emit(where.without_page(), report_sheet(record, output.columns), record)

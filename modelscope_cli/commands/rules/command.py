@@ -42,4 +42,4 @@ def rules(
 
     where = output.begin()
     listed = ms.list_rules(*which or ())
-    emit(where, rules_sheet(listed), listed.to_dict())
+    emit(where, rules_sheet(listed), listed)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.records.stats import AttentionStats
 from modelscope_cli.report import numbers
-from modelscope_cli.report.sheet import Column, Sheet, figure
+from modelscope_cli.report.sheet import Column, Sheet, figure, percentage
 
 
 def _label(row: AttentionStats) -> str:
@@ -25,7 +25,7 @@ COLUMNS = (
     Column("keys", "keys", lambda r: r.keys, rank=4),
     figure("entropy", "entropy", lambda r: r.entropy, rank=0),
     figure("ceiling", "log(keys)", lambda r: r.ceiling, rank=3),
-    Column("share", "of it", _share, lambda r: numbers.percent(_share(r)), rank=1),
+    percentage("share", "of it", _share, rank=1),
     figure("entropy_min", "lowest", lambda r: r.entropy_min, rank=2),
     figure("entropy_max", "highest", lambda r: r.entropy_max, rank=2),
 )

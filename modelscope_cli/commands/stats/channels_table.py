@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from modelscope_cli.records.naming import index_ranges, label_of
 from modelscope_cli.records.stats import ActivationStats
 from modelscope_cli.report import numbers
-from modelscope_cli.report.sheet import Column, Sheet
+from modelscope_cli.report.sheet import Column, Sheet, percentage
 
 _N_BINS = 16
 
@@ -33,7 +33,7 @@ COLUMNS = (
     Column(
         "inherited", "inherited", lambda r: r.dead_inherited, lambda r: f"{r.dead_inherited or ''}", rank=2
     ),
-    Column("zero", "zero", lambda r: r.zero_fraction, lambda r: numbers.percent(r.zero_fraction), rank=0),
+    percentage("zero", "zero", lambda r: r.zero_fraction, rank=0),
     Column("zeros", "zeros 0..100 %", lambda r: ",".join(f"{s:.4g}" for s in _shares(r)), _spread, False, 1),
     Column(
         "which",
@@ -56,8 +56,7 @@ def channels_sheet(title: str, rows: Sequence[ActivationStats], images: int) -> 
     """Lay out the channels of every output that has some, in execution order."""
     shown = tuple(row for row in rows if row.channels and row.dead_channels is not None)
     facts = (*_FACTS, dead_fact(rows, images))
-    chosen = COLUMNS
-    return Sheet(title, chosen, shown, facts, is_bad=lambda row: bool(row.dead_channels), is_by_layer=True)
+    return Sheet(title, COLUMNS, shown, facts, is_bad=lambda row: bool(row.dead_channels), is_by_layer=True)
 
 
 def dead_fact(rows: Sequence[ActivationStats], images: int) -> tuple[str, str]:

@@ -113,4 +113,4 @@ def stats(
         force=output.force,
         progress=PROGRESS,
     )
-    emit(where, stats_sheet(record, table, columns or ()), record.to_dict())
+    emit(where, stats_sheet(record, table, columns or ()), record)

@@ -15,7 +15,7 @@ from modelscope_cli.report.batch_norm_table import batch_norm_sheet, worst_drift
 from modelscope_cli.report.facts import certificate_facts, hook_facts, not_called_facts
 from modelscope_cli.report.headline import headline
 from modelscope_cli.report.input_facts import input_facts
-from modelscope_cli.report.sheet import Column, Sheet, counter, figure
+from modelscope_cli.report.sheet import Column, Sheet, counter, figure, percentage
 from modelscope_cli.report.view import View
 
 _TABLES = {"batch-norm": BATCH_NORM_COLUMNS, "attention": ATTENTION_COLUMNS, "channels": CHANNEL_COLUMNS}
@@ -78,21 +78,8 @@ def stats_columns(
         figure("max", "max", lambda r: r.max, rank=4),
         figure("rms", "rms", lambda r: r.rms, rank=10),
         *map(_quantile, quantiles),
-        Column(
-            "zero",
-            "zero",
-            lambda r: r.zero_fraction,
-            lambda r: numbers.percent(r.zero_fraction),
-            rank=0,
-            is_bad=lambda r: r.zero_fraction == 1,
-        ),
-        Column(
-            "near_zero",
-            "near 0",
-            lambda r: r.near_zero_fraction,
-            lambda r: numbers.percent(r.near_zero_fraction),
-            rank=7,
-        ),
+        percentage("zero", "zero", lambda r: r.zero_fraction, rank=0, is_bad=lambda r: r.zero_fraction == 1),
+        percentage("near_zero", "near 0", lambda r: r.near_zero_fraction, rank=7),
         counter("nan", "NaN", lambda r: r.nan_count, is_shown=has_non_finite),
         counter("inf", "inf", lambda r: r.inf_count, is_shown=has_non_finite),
         Column(

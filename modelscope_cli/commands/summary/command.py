@@ -21,7 +21,9 @@ from modelscope_cli.shell.output import emit
 def summary(
     first: ModelArg = None,
     images: opt.ImagesArg = None,
-    depth: Annotated[int | None, whole("--depth", min=0, help="Layers nested no deeper than this.")] = None,
+    depth: Annotated[
+        int | None, whole("--depth", min=0, metavar="N", help="Layers nested no deeper than this.")
+    ] = None,
     freeze: Annotated[
         list[str] | None,
         typer.Option("--freeze", metavar="PATTERN", help="Count these layers' parameters as not trainable."),
@@ -93,6 +95,6 @@ def summary(
     if drawn.graph is not None:
         drawn.save(record, is_whole=output.all)
         PROGRESS.note(f"wrote {drawn.graph}")
-    emit(where, summary_sheet(record, measure), record.to_dict())
+    emit(where, summary_sheet(record, measure), record)
     if raised is not None:  # the layers up to the one that did are shown all the same
         raise raised

@@ -3,11 +3,10 @@
 They lie in the user's cache, `MSCOPE_CACHE` or `~/.cache/modelscope`, a file each; `MSCOPE_CACHE=0` keeps none.
 """
 
-import dataclasses
 import hashlib
 import json
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,7 @@ class Told:
     """Passes on what is said, and remembers it."""
 
     progress: Progress
-    notes: list[str] = dataclasses.field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def note(self, text: str) -> None:
         self.notes.append(text)
@@ -85,14 +84,9 @@ def kept_for(model: "ModelRequest", inputs: "InputRequest", **options: Any) -> K
     asked = {
         **versions(),
         "sources": max(file.stat().st_mtime_ns for file in _PACKAGE.rglob("*.py")),
-        "model": _plain(model, leaving=("headers", "progress", "offline")),
-        "inputs": _plain(inputs),
+        "model": repr(replace(model, progress=False, offline=False)),  # how it comes here decides nothing
+        "inputs": repr(inputs),
         **options,
     }
     key = hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()
     return Kept(kept_summaries() / f"{model.model.lower()}-{key[:32]}.json")
-
-
-def _plain(request: Any, leaving: tuple[str, ...] = ()) -> dict[str, Any]:
-    fields = (field.name for field in dataclasses.fields(request))
-    return {name: getattr(request, name) for name in fields if name not in leaving}

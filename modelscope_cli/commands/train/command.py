@@ -80,5 +80,5 @@ def train(
         force=output.force,
         progress=PROGRESS,
     )
-    emit(where, train_sheet(record), record.to_dict())
+    emit(where, train_sheet(record), record)
     return int(is_failed(record.findings, fail_on))

@@ -10,12 +10,13 @@ from modelscope_cli.records.train import TrainRecord
 from modelscope_cli.report.canvas import save_figure
 from modelscope_cli.report.delimited import render_csv
 from modelscope_cli.report.folder import write_text
-from modelscope_cli.report.json import render_json
+from modelscope_cli.report.page.results import save_result
+from modelscope_cli.report.reading import RESULT_FILES
 from modelscope_cli.report.tensor_file import write_tensors
 
 WEIGHTS = "model.safetensors"
-SINGLE_FILES = ("curves.png", "layers.csv", "report.json", WEIGHTS)
-STUDY_FILES = ("comparison.png", "variants.csv", "report.json")
+SINGLE_FILES = ("curves.png", "layers.csv", *RESULT_FILES, WEIGHTS)
+STUDY_FILES = ("comparison.png", "variants.csv", *RESULT_FILES)
 
 
 def files_of(record: TrainRecord) -> tuple[str, ...]:
@@ -24,15 +25,15 @@ def files_of(record: TrainRecord) -> tuple[str, ...]:
 
 
 def save_report(record: TrainRecord, stage: Path) -> None:
-    """Write the tables and the picture into a folder; the weights are saved by themselves.
+    """Write the tables, the picture and the page into a folder; the weights are saved by themselves.
 
     Raises:
         CannotRunError: a file cannot be written (exit 4).
     """
     picture, table = files_of(record)[:2]
-    write_text(stage / "report.json", render_json(record.to_dict()))
     write_text(stage / table, render_csv(train_sheet(record)))
     save_figure(draw_training(record), stage / picture)
+    save_result(record, stage)
 
 
 def save_weights(state: dict[str, Any], path: Path, classes: Sequence[str]) -> None:

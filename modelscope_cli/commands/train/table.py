@@ -1,14 +1,11 @@
 """The columns of `train`: the layers of one training, or the variants of a study."""
 
-from collections.abc import Callable
-from typing import Any
-
 from modelscope_cli.records.naming import is_rectifier, label_of
 from modelscope_cli.records.train import Training, TrainRecord
 from modelscope_cli.records.watch import SOUND, UNKNOWN, WatchedLayer
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import report_facts
-from modelscope_cli.report.sheet import Column, Sheet, Value, figure
+from modelscope_cli.report.sheet import Column, Sheet, Value, figure, percentage
 from modelscope_cli.report.training_story import story
 
 
@@ -17,26 +14,18 @@ def _end(row: WatchedLayer, key: str, end: int) -> float | None:
     return values[end] if values else None
 
 
-def _number(key: str, title: str, value: Callable[[Any], float | None], rank: int) -> Column:
-    return figure(key, title, value, rank=rank)
-
-
-def _share(key: str, title: str, value: Callable[[Any], float | None], rank: int) -> Column:
-    return Column(key, title, value, lambda row: numbers.percent(value(row)), rank=rank)
-
-
 LAYER_COLUMNS = (
     Column("name", "layer", label_of, is_number=False, rank=0),
     Column("type", "type", lambda r: r.type, is_number=False, rank=0),
-    _number("mean_first", "mean at 0", lambda r: _end(r, "mean", 0), 4),
-    _number("mean_last", "mean", lambda r: _end(r, "mean", -1), 3),
-    _number("std_first", "std at 0", lambda r: _end(r, "std", 0), 2),
-    _number("std_last", "std", lambda r: _end(r, "std", -1), 1),
-    _share("zero", "zero", lambda r: _end(r, "zero_fraction", -1), 0),
-    _share("near_zero", "near 0", lambda r: _end(r, "near_zero_fraction", -1), 6),
-    _share("dead", "dead", lambda r: _end(r, "dead_fraction", -1), 0),
-    _number("grad_norm_first", "|grad| at 0", lambda r: _end(r, "grad_norm", 0), 5),
-    _number("grad_norm_last", "|grad|", lambda r: _end(r, "grad_norm", -1), 2),
+    figure("mean_first", "mean at 0", lambda r: _end(r, "mean", 0), rank=4),
+    figure("mean_last", "mean", lambda r: _end(r, "mean", -1), rank=3),
+    figure("std_first", "std at 0", lambda r: _end(r, "std", 0), rank=2),
+    figure("std_last", "std", lambda r: _end(r, "std", -1), rank=1),
+    percentage("zero", "zero", lambda r: _end(r, "zero_fraction", -1), rank=0),
+    percentage("near_zero", "near 0", lambda r: _end(r, "near_zero_fraction", -1), rank=6),
+    percentage("dead", "dead", lambda r: _end(r, "dead_fraction", -1), rank=0),
+    figure("grad_norm_first", "|grad| at 0", lambda r: _end(r, "grad_norm", 0), rank=5),
+    figure("grad_norm_last", "|grad|", lambda r: _end(r, "grad_norm", -1), rank=2),
 )
 
 
@@ -76,12 +65,12 @@ def _verdict(training: Training) -> Value:
 VARIANT_COLUMNS = (
     Column("variant", "variant", lambda r: r.name, is_number=False, rank=0),
     Column("steps", "steps", lambda r: r.steps, rank=2),
-    _number("loss", "loss", _last_loss, 0),
-    _number("held_out_loss", "val loss", _held_out_loss, 1),
-    _share("accuracy", "accuracy", _accuracy, 0),
-    _number("std_first", "std at 0", lambda r: _first(r, "std", 0), 1),
-    _number("std_last", "std", lambda r: _first(r, "std", -1), 1),
-    _share("dead", "most dead", most_dead, 0),
+    figure("loss", "loss", _last_loss, rank=0),
+    figure("held_out_loss", "val loss", _held_out_loss, rank=1),
+    percentage("accuracy", "accuracy", _accuracy, rank=0),
+    figure("std_first", "std at 0", lambda r: _first(r, "std", 0), rank=1),
+    figure("std_last", "std", lambda r: _first(r, "std", -1), rank=1),
+    percentage("dead", "most dead", most_dead, rank=0),
     Column("findings", "verdict", _verdict, is_number=False, rank=0),
 )
 
@@ -123,26 +112,18 @@ def settings_of(training: Training) -> str:
 
 
 def _facts(record: TrainRecord) -> list[tuple[str, str]]:
-    facts = []
     first = record.trainings[0]
-    if record.is_study:
-        facts.append(
-            ("all", f"{first.settings['steps']} steps of the same images in the same order, same seed")
-        )
-        row = first_layer(first)
-        if row:
-            facts.append(("std", f"of the output of the first layer, {label_of(row)}"))
-        facts.append(("most dead", "channels of a ReLU that are zero for every image of the last batch"))
-    else:
+    facts = study_facts(first) if record.is_study else []
+    if not record.is_study:
         facts.append(("trained", settings_of(first)))
         if first.losses:
             ends = f"{numbers.number(first.losses[0])} -> {numbers.number(first.losses[-1]) or 'not finite'}"
             facts.append(("loss", ends))
         if first.held_out:
             last = first.held_out[-1]
-            share, loss = numbers.percent(last.accuracy), numbers.number(last.loss) or "not finite"
+            accuracy, loss = numbers.percent(last.accuracy), numbers.number(last.loss) or "not finite"
             facts.append(
-                ("validation", f"accuracy {share}, loss {loss}, {record.data.held_out_pictures} images")
+                ("validation", f"accuracy {accuracy}, loss {loss}, {record.data.held_out_pictures} images")
             )
     for training in record.trainings:
         at = _at(training.name)
@@ -153,6 +134,15 @@ def _facts(record: TrainRecord) -> list[tuple[str, str]]:
         facts += story(training.findings, training.verdict, training.reason, at)
     facts += report_facts(record.out_dir, record.files)
     return facts
+
+
+def study_facts(first: Training) -> list[tuple[str, str]]:
+    """Say what the variants of a study have in common, and what its columns mean."""
+    facts = [("all", f"{first.settings['steps']} steps of the same images in the same order, same seed")]
+    row = first_layer(first)
+    if row:
+        facts.append(("std", f"of the output of the first layer, {label_of(row)}"))
+    return [*facts, ("most dead", "channels of a ReLU that are zero for every image of the last batch")]
 
 
 def _at(variant: str) -> str:

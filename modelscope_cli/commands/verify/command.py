@@ -25,7 +25,7 @@ def verify(
         int, whole("--sample", min=1, metavar="N", help="How many blocks to compute again.")
     ] = 8,
     seed: Annotated[
-        int, whole("--seed", most=LAST_SEED, min=0, help="The seed that chooses the blocks.")
+        int, whole("--seed", most=LAST_SEED, min=0, metavar="N", help="The seed that chooses the blocks.")
     ] = 0,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> int:
@@ -49,5 +49,5 @@ def verify(
     where = output.begin()
     where.view.check(verify_columns())
     record = ms.verify(result, sample=sample, seed=seed, progress=PROGRESS)
-    emit(where, verify_sheet(record), record.to_dict())
+    emit(where, verify_sheet(record), record)
     return 0 if record.passed else NOT_PASSED

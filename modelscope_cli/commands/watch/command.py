@@ -76,7 +76,7 @@ def watch(
 
     if strict and fail_on is None:
         message = "--strict says what else --fail-on fails on, but --fail-on is missing"
-        raise UsageError(message, f"modelscope watch --fail-on error --strict {script or 'train.py'}")
+        raise UsageError(message, "--fail-on error")
     where = output.begin()
     check_columns(where.view)
     ranks = find_ranks()
@@ -103,6 +103,6 @@ def watch(
         console.warn(f"'{meant[0]}' was passed to the script: options for modelscope go before it")
         console.hint(meant[1])
     if not record.came_to_nothing or where.is_asked_for:
-        emit(where, watch_sheet(record), record.to_dict())
+        emit(where, watch_sheet(record), record)
     is_unknown = strict and fail_on is not None and record.verdict == UNKNOWN
     return exit_code or int(is_unknown or is_failed(record.findings, fail_on))

@@ -7,8 +7,7 @@ from modelscope_cli.commands.watch.table import watch_sheet
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.report.delimited import render_csv
 from modelscope_cli.report.folder import write_text
-from modelscope_cli.report.json import render_json
-from modelscope_cli.report.page.results import save_folder_page
+from modelscope_cli.report.page.results import save_result
 
 
 def save_watch_report(record: WatchRecord, stage: Path) -> None:
@@ -17,9 +16,8 @@ def save_watch_report(record: WatchRecord, stage: Path) -> None:
     Raises:
         CannotRunError: a file cannot be written (exit 4).
     """
-    # On one line: a number a line would make long series many times larger.
-    write_text(stage / "report.json", render_json(record.to_dict(), is_indented=False))
     write_text(stage / "layers.csv", render_csv(watch_sheet(record)))
     if record.recorded:
         save_figures(record, stage)
-    save_folder_page(record, stage)
+    # On one line: a number a line would make long series many times larger.
+    save_result(record, stage, is_indented=False)

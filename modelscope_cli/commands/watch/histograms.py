@@ -1,17 +1,17 @@
 """How large the values of every layer are over a training: one strip a layer."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from modelscope_cli.commands.watch.heat import figure_title
 from modelscope_cli.records.naming import counted
-from modelscope_cli.records.watch import WatchedLayer, WatchRecord, labelling
+from modelscope_cli.records.watch import TrainingFinding, WatchedLayer, WatchRecord, labelling
 from modelscope_cli.report import training_curves as curves
 from modelscope_cli.report.canvas import ACCENT, INK, axes_at, new_figure
 from modelscope_cli.report.finding_marks import by_layer, codes
 from modelscope_cli.report.labels import shortened
-from modelscope_cli.report.layer_names import POINTS
+from modelscope_cli.report.layer_names import POINTS, groups_of, layer_names
 
 _MOST_STRIPS = 48
 _MOST_COLUMNS = 3
@@ -19,7 +19,7 @@ _END_ROWS = 4  # of a strip, for what lies below the lowest bin and above the hi
 _GAP_ROWS = 14  # above a strip, for its name
 # Inches: a strip with its name, a column, and what is left free around them.
 _STRIP, _COLUMN, _BETWEEN = 1.3, 4.0, 0.15
-_LEFT, _RIGHT, _HEAD, _FOOT, _KEY_HEIGHT = 0.65, 0.95, 0.65, 0.5, 4.0
+_LEFT, _RIGHT, _HEAD, _FOOT, _KEY_HEIGHT = 0.65, 0.95, 0.8, 0.5, 4.0
 _POWERS = (1e-4, 1e-2, 1.0, 100.0)
 
 
@@ -30,7 +30,9 @@ def draw_histograms(record: WatchRecord) -> Any:
     """
     import numpy as np
 
-    rows = _thinned(record.layers)
+    label = labelling(record.layers, record.parameters)
+    findings = by_layer(record.findings)
+    rows = chosen(record.layers, label, findings)
     steps = curves.all_steps(rows)
     n_columns = min(_MOST_COLUMNS, len(rows))
     n_lines = -(-len(rows) // n_columns)
@@ -38,10 +40,11 @@ def draw_histograms(record: WatchRecord) -> Any:
     size = len(edges) - 1 + 2 * _END_ROWS + _GAP_ROWS
     width = _LEFT + n_columns * _COLUMN + (n_columns - 1) * _BETWEEN + _RIGHT
     figure = new_figure(
-        width, _HEAD + n_lines * _STRIP + _FOOT, figure_title(record, _what(record, rows)), is_laid_out=False
+        width,
+        _HEAD + n_lines * _STRIP + _FOOT,
+        figure_title(record, "how large the values are, over time"),
+        is_laid_out=False,
     )
-    label = labelling(record.layers, record.parameters)
-    findings = by_layer(record.findings)
     image: Any = None
     for column in range(n_columns):
         shown = rows[column::n_columns]
@@ -63,19 +66,36 @@ def draw_histograms(record: WatchRecord) -> Any:
     key.set_ticks(
         [-5, -4, -3, -2, -1, 0], labels=["none", "0.01 %", "0.1 %", "1 %", "10 %", "all"], fontsize=POINTS
     )
-    _explain(figure, record, edges)
+    _explain(figure, record, len(rows), edges)
     return figure
 
 
-def _what(record: WatchRecord, rows: Sequence[WatchedLayer]) -> str:
-    """Say what is shown, and where not all layers are, how many."""
-    n = len(record.layers)
-    some = "" if len(rows) == n else f"; {len(rows)} of {counted(n, 'layer')}, evenly chosen"
-    return f"how large the values are, over time{some}"
+def chosen(
+    rows: Sequence[WatchedLayer],
+    label: Callable[[WatchedLayer], str],
+    findings: Mapping[str, Sequence[TrainingFinding]],
+) -> list[WatchedLayer]:
+    """Return the layers that are drawn, in their order: all where there is room for them.
 
-
-def _thinned(rows: Sequence[WatchedLayer]) -> list[WatchedLayer]:
-    return list(rows)[:: -(-len(rows) // _MOST_STRIPS)]
+    Otherwise those with findings, the first, the last, the last of each block, and any, as many as there is room
+    for, and of each kind evenly.
+    """
+    n = len(rows)
+    if n <= _MOST_STRIPS:
+        return list(rows)
+    names = layer_names(map(label, rows))
+    kinds = (
+        [i for i, name in enumerate(names) if findings.get(name.text)],
+        [0, n - 1],
+        [group.stop - 1 for group in groups_of(names)],
+        range(n),
+    )
+    taken: dict[int, None] = {}
+    for kind in kinds:
+        left = [i for i in kind if i not in taken]
+        room = min(_MOST_STRIPS - len(taken), len(left))
+        taken.update(dict.fromkeys(left[(2 * i + 1) * len(left) // (2 * room)] for i in range(room)))
+    return [rows[i] for i in sorted(taken)]
 
 
 def _shades(row: WatchedLayer, steps: list[int]) -> Any:
@@ -123,11 +143,22 @@ def _mark_powers(axes: Any, edges: Sequence[float], bottoms: list[int], *, is_na
     axes.set_yticks([bottom + tick for bottom in bottoms for tick in ticks], names * len(bottoms))
 
 
-def _explain(figure: Any, record: WatchRecord, edges: Sequence[float]) -> None:
+def _explain(figure: Any, record: WatchRecord, n_shown: int, edges: Sequence[float]) -> None:
     if not edges:
         return
     said = [f"|x| upwards; 0: below {edges[0]:.0e}, more: above {edges[-1]:g}, nothing is cut off"]
     if any(finding.layer for finding in record.findings):
         said.append("dotted: the step from which something is wrong, with its code on the right")
+    n = len(record.layers)
+    if n_shown < n:
+        what = "those with findings, the first, the last, the last of each block, and others evenly chosen"
+        said.append(f"\n{n_shown} of {counted(n, 'layer')}: {what}; report.html has all")
     width, height = figure.get_size_inches()
-    figure.text(_LEFT / width, 1 - 0.42 / height, "; ".join(said), fontsize=8, color=INK, va="center")
+    figure.text(
+        _LEFT / width,
+        1 - 0.36 / height,
+        "; ".join(said).replace("; \n", "\n"),
+        fontsize=8,
+        color=INK,
+        va="top",
+    )

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from typer.models import OptionInfo
@@ -15,23 +16,30 @@ def what_was_meant(
     Args:
         argv: all that was typed, of which `arguments` are the last: the script's own.
     """
-    ours, rest = _split(arguments, _options(command))
-    if not ours:
-        return None
     before = [word for word in argv[: len(argv) - len(arguments) - 1] if word != "--"]
     script = argv[len(argv) - len(arguments) - 1]
+    ours, rest = _split(arguments, _options(command), _text(script))
+    if not ours:
+        return None
     return ours[0], shlex.join(["modelscope", *before, *ours, script, *rest])
 
 
-def _split(words: Sequence[str], options: Mapping[str, bool]) -> tuple[list[str], list[str]]:
-    """Part what looks like our options, with their values, from all else."""
+def _text(script: str) -> str:
+    try:
+        return Path(script).read_text(encoding="utf-8", errors="replace")
+    except OSError:  # the name of a module
+        return ""
+
+
+def _split(words: Sequence[str], options: Mapping[str, bool], text: str) -> tuple[list[str], list[str]]:
+    """Part what looks like our options, with their values, from all else and from what the script writes out."""
     ours: list[str] = []
     rest: list[str] = []
     queue = list(words)
     while queue:
         word = queue.pop(0)
         name, equals, _ = word.partition("=")
-        if name not in options:
+        if name not in options or any(f"{quote}{name}{quote}" in text for quote in "'\""):
             rest.append(word)
             continue
         ours.append(word)

@@ -72,7 +72,7 @@ def draw_updates(record: WatchRecord) -> Any:
     high = max(high, low + 1)
     _, image = page.draw(norms, "norm of the gradient", cmap="viridis", vmin=low, vmax=high)
     name_powers(page.key(image), low, high)
-    words = "update / weight: about 0.001 is usual, 0.1 is far too much"
+    words = "update / weight (about 0.001 is usual, 0.1 is far too much)"
     _, image = page.draw(ratios, words, cmap="RdBu_r", vmin=-6, vmax=0)
     name_powers(page.key(image, extend="both"), -6, 0)
     return page.finish("zero, or none")

@@ -14,7 +14,7 @@ from modelscope_cli.records.watch import (
     labelling,
 )
 from modelscope_cli.report.numbers import number, percent, shape
-from modelscope_cli.report.sheet import Column, Sheet, counter, figure
+from modelscope_cli.report.sheet import Column, Sheet, counter, figure, percentage
 from modelscope_cli.report.training_story import story
 from modelscope_cli.report.view import View
 
@@ -84,8 +84,8 @@ def _columns(
         _portion("zero_first", "zero", "zero_fraction", _first, rank=2),
         _portion("zero_last", "zero end", "zero_fraction", _last, rank=0),
         _portion("near_zero_last", "near 0", "near_zero_fraction", _last, rank=6),
-        _share("dead_last", "dead", "dead_fraction", layers),
-        _share("saturated_last", "saturated", "saturated_fraction", layers),
+        _end_share("dead_last", "dead", "dead_fraction", layers),
+        _end_share("saturated_last", "saturated", "saturated_fraction", layers),
         _figure("grad_norm_last", "gradient", "grad_norm", _last, rank=3),
         counter("nan", "NaN", lambda row: sum(row.series.nan_count), is_shown=has_non_finite),
         counter("inf", "inf", lambda row: sum(row.series.inf_count), is_shown=has_non_finite),
@@ -93,13 +93,7 @@ def _columns(
     )
 
 
-def _figure(
-    key: str,
-    title: str,
-    field: str,
-    pick: Callable[[Sequence[Any]], Any],
-    rank: int,
-) -> Column:
+def _figure(key: str, title: str, field: str, pick: Callable[[Sequence[Any]], Any], rank: int) -> Column:
     """Make a column of one value of a series, such as its first."""
     return figure(key, title, lambda row: pick(getattr(row.series, field)), rank=rank)
 
@@ -110,20 +104,16 @@ def _portion(key: str, title: str, field: str, pick: Callable[[Sequence[Any]], A
     def value(row: WatchedLayer) -> float | None:
         return pick(getattr(row.series, field))
 
-    return Column(
-        key, title, value, lambda row: percent(value(row)), rank=rank, is_bad=lambda row: value(row) == 1
-    )
+    return percentage(key, title, value, rank=rank, is_bad=lambda row: value(row) == 1)
 
 
-def _share(key: str, title: str, field: str, layers: Sequence[WatchedLayer]) -> Column:
+def _end_share(key: str, title: str, field: str, layers: Sequence[WatchedLayer]) -> Column:
     """Make a column of a share at the end, for people only where it is anywhere more than nothing."""
 
     def value(row: WatchedLayer) -> float | None:
         return _last(getattr(row.series, field) or ())
 
-    return Column(
-        key, title, value, lambda row: percent(value(row)), rank=1, is_shown=any(map(value, layers))
-    )
+    return percentage(key, title, value, rank=1, is_shown=any(map(value, layers)))
 
 
 def _without_repeats(

@@ -70,7 +70,7 @@ def weights(
         if error.record is not None:
             _tell_of_refused(error, error.record, given.fail_on, where)
         raise
-    emit(where, weights_sheet(record, given.depth), record.to_dict())
+    emit(where, weights_sheet(record, given.depth), record)
     return FOUND if record.safety is not None and record.safety.fails(given.fail_on) else 0
 
 
@@ -87,7 +87,7 @@ def _tell_of_refused(
     if record.safety.pickles:
         PROGRESS.note(f"weights only: {weights_only(record.safety.weights_only)}")
     if where.format == "json":
-        emit(where, weights_sheet(record), record.to_dict())
+        emit(where, weights_sheet(record), record)
     if record.safety.fails(fail_on):
         error.exit_code = FOUND
 
@@ -98,7 +98,7 @@ def _scan(path: Path, fail_on: str, where: Destination) -> int:
 
     check_scan_columns(where.view)
     record = ms.scan(path, fail_on=fail_on, progress=PROGRESS)
-    emit(where, scan_sheet(record), record.to_dict())
+    emit(where, scan_sheet(record), record)
     if not record.passed:
         return FOUND
     return UNREADABLE if any(file.errors for file in record.files) else 0

@@ -9,7 +9,7 @@ from modelscope_cli.records.safety import ScanRecord
 from modelscope_cli.records.weights import Identified, TensorRow, WeightsRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.safety_sheet import safety_facts, scan_sheet
-from modelscope_cli.report.sheet import Column, Sheet, figure
+from modelscope_cli.report.sheet import Column, Sheet, figure, percentage
 from modelscope_cli.report.view import View
 
 STATISTICS = ("mean", "std", "min", "max", "abs_max", "zero", "nan", "inf")
@@ -88,14 +88,7 @@ def _flat(with_files: bool, with_stats: bool, with_problems: bool) -> tuple[Colu
         statistic("min", "min", 4),
         statistic("max", "max", 4),
         statistic("abs_max", "abs max", 3),
-        Column(
-            "zero",
-            "zero",
-            lambda r: r.zero_fraction,
-            lambda r: numbers.percent(r.zero_fraction),
-            rank=0,
-            is_shown=with_stats,
-        ),
+        percentage("zero", "zero", lambda r: r.zero_fraction, rank=0, is_shown=with_stats),
         counter("nan"),
         counter("inf"),
         Column("shared", "shared", lambda r: r.shared_with, is_number=False, is_shown=False),

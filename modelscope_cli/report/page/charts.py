@@ -109,7 +109,8 @@ def _frame(paths: Sequence[Html], height: int) -> Html:
 
 def _path(line: Line, across: Scale, scale: Scale, height: int) -> Html:
     data = _data(line.step, line.value, across, scale, _WIDTH, height)
-    return element("path", class_=f"line t{line.tone % 4}", d=data)
+    point = " point" if len(line.finite) == 1 else ""
+    return element("path", class_=f"line t{line.tone % 4}{point}", d=data)
 
 
 def _data(step: Sequence[int], values: Values, across: Scale, scale: Scale, width: int, height: int) -> str:
@@ -164,7 +165,7 @@ def _tick_words(scale: Scale, across: Scale, height: int) -> list[Html]:
     words = [
         element(
             "text",
-            f"{tick:.3g}",
+            f"{tick:.6g}",
             class_="halo",
             x=4,
             y=f"{max(height * (1 - scale.place(tick)) - 4, 11):.1f}",

@@ -4,13 +4,15 @@ import shlex
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from modelscope_cli.records.naming import some
 from modelscope_cli.records.run import Run
 from modelscope_cli.report import numbers
 from modelscope_cli.report.page.html import NOTHING, Html, element, joined
+from modelscope_cli.report.page.outcome import Outcome, badge
 from modelscope_cli.report.page.section import Section, facts
 from modelscope_cli.report.sheet import Sheet
 
-_MOST_NAMED = 20
+_MOST_NAMED = 12
 
 
 class Found(Protocol):
@@ -35,19 +37,23 @@ def finding(
     *,
     name: str | None = None,
     anchor: str | None = None,
+    rule: str | None = None,
     where: Sequence[str] = (),
     inner: Html = NOTHING,
 ) -> Html:
     """Return a finding as a card.
 
     Args:
-        name: what a link jumps to in order to reach it. `anchor`: of the row that it speaks of.
+        name: what a link jumps to in order to reach it. `anchor`: of the row that it speaks of; `rule`: of that
+            of its rule.
         where: more about the place: a step, a line of a script.
         inner: what follows from it.
     """
     place = element("a", one.layer, href=f"#{anchor}") if one.layer and anchor else one.layer
     kind = element("span", one.severity, class_=f"verdict {one.severity}")
-    head = joined([element("span", one.code, class_="code"), kind, " ", one.rule.replace("-", " ")])
+    code = element("a", one.code, href=f"#{rule}", class_="code") if rule else None
+    code = code or element("span", one.code, class_="code")
+    head = joined([code, kind, " ", one.rule.replace("-", " ")])
     told = [place, *where]
     about = joined(
         [part for n, word in enumerate(filter(None, told)) for part in ((", ", word) if n else (word,))]
@@ -63,8 +69,8 @@ def finding(
     )
 
 
-def glance(sheet: Sheet, anchor: Callable[[Any], str | None]) -> Section:
-    """Say what stands under a table, and name the rows that deserve a look."""
+def glance(sheet: Sheet, anchor: Callable[[Any], str | None], verdict: Outcome | None = None) -> Section:
+    """Give the verdict if there is one, say what stands under a table, and name the rows that deserve a look."""
     labels = sheet.columns[0].cells(sheet.rows)
     marked = [(row, label) for row, label in zip(sheet.rows, labels, strict=True) if sheet.is_bad(row)]
     lines: list[tuple[str, str | Html]] = [*sheet.facts]
@@ -75,7 +81,8 @@ def glance(sheet: Sheet, anchor: Callable[[Any], str | None]) -> Section:
         lines.insert(
             0, ("deserve a look", joined([f"{len(marked)} of {len(sheet.rows)} rows: ", named, more]))
         )
-    return Section("verdict", "At a glance", facts(lines) if lines else element("p", "Nothing to add."))
+    told = facts(lines) if lines else element("p", "Nothing to add.")
+    return Section("verdict", "At a glance", joined([badge(verdict) if verdict else None, told]))
 
 
 def environment(record: Any) -> Section:
@@ -100,7 +107,7 @@ def _circumstances(run: Run) -> list[tuple[str, str | Html]]:
     if weights.sha256:
         lines.append(("SHA-256 of the weights", element("code", weights.sha256)))
     if run.input is not None:
-        files = f": {', '.join(run.input.files)}" if run.input.files else ""
+        files = f": {some(run.input.files, _MOST_NAMED)}" if run.input.files else ""
         lines.append(("input", f"{run.input.source} {numbers.shapes(run.input.shape)}{files}"))
         if run.input.preprocessing:
             lines.append(("preprocessing", run.input.preprocessing))

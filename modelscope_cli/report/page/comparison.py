@@ -8,16 +8,17 @@ from typing import Any
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.shown import Shown
 from modelscope_cli.report import views
-from modelscope_cli.report.json import strict
+from modelscope_cli.report.json import DOCUMENT, strict
 from modelscope_cli.report.page.charts import Line, line_chart
 from modelscope_cli.report.page.common import environment
 from modelscope_cli.report.page.files import pictures_section
 from modelscope_cli.report.page.html import Html, element, joined
-from modelscope_cli.report.page.outcome import outcome
+from modelscope_cli.report.page.outcome import badge, outcome
 from modelscope_cli.report.page.page import render_page
 from modelscope_cli.report.page.pictures import Pictures
 from modelscope_cli.report.page.section import Section, facts
 from modelscope_cli.report.page.tables import sheet_section
+from modelscope_cli.report.reading import PAGE
 from modelscope_cli.report.sheet import Column, Sheet
 
 
@@ -30,23 +31,27 @@ class Pair:
     b: Any
 
 
-def compare_page(a: Shown, b: Shown, folders: tuple[Path, Path]) -> str:
+def compare_page(a: Shown, b: Shown, files: tuple[Path, Path]) -> str:
     """Return a page on which two results of one command stand side by side; A is the first.
+
+    Args:
+        files: where they were read from, each beside its pictures.
 
     Raises:
         UsageError: they are of different commands (exit 2).
     """
     if a.command != b.command:
         message = f"A is a result of {a.command} and B of {b.command}, which have no rows in common"
-        raise UsageError(message, "two results of the same command")
+        raise UsageError(message, "give two results of the same command")
     sections = [
-        Section("verdict", "Verdict", _side_by_side(_verdict, a, b)),
+        Section("verdict", "Verdict", _side_by_side(_verdict, a, b, files)),
         *_curves(a, b),
         Section("table", "Rows of A and B", _table(a, b)),
-        *_pictures(a, b, folders),
+        *_pictures(a, b, files),
         Section("environment", "How they were made", _side_by_side(lambda one: environment(one).body, a, b)),
     ]
-    title = f"{_name(a)} and {_name(b)}"
+    names = dict.fromkeys(_name(one) for one in (a, b))
+    title = " and ".join(names) if len(names) > 1 else f"{_name(a)}, twice"
     lead = element("p", f"modelscope {a.command}, two results")
     documents = [strict(one.to_dict()) for one in (a, b)]
     return render_page(title, lead, sections, documents)
@@ -56,16 +61,27 @@ def _name(record: Any) -> str:
     return views.sheet_of(record).title
 
 
-def _side_by_side(show: Callable[[Any], Html], a: Shown, b: Shown) -> Html:
-    columns = (element("div", element("h3", name), show(one)) for name, one in (("A", a), ("B", b)))
+def _side_by_side(
+    show: Callable[[Any], Html], a: Shown, b: Shown, files: tuple[Path, Path] | None = None
+) -> Html:
+    names: Sequence[str] = "AB"
+    if files is not None:
+        names = [f"{name}: {_called(file)}" for name, file in zip("AB", files, strict=True)]
+    columns = (
+        element("div", element("h3", name), show(one)) for name, one in zip(names, (a, b), strict=True)
+    )
     return element("div", *columns, class_="columns")
+
+
+def _called(file: Path) -> str:
+    """Return what a person calls a result: its folder, or the name of its file."""
+    return file.absolute().parent.name if file.name in (PAGE, DOCUMENT) else file.stem
 
 
 def _verdict(record: Any) -> Html:
     found = outcome(record)
-    badge = element("span", found.words, class_=f"verdict {found.kind}") if found.words else None
     sheet = views.sheet_of(record)
-    return joined([element("p", badge) if badge else None, facts([*sheet.facts])])
+    return joined([badge(found) if found.words else None, facts([*sheet.facts])])
 
 
 def _curves(a: Any, b: Any) -> list[Section]:
@@ -153,8 +169,8 @@ def pair_rows(a: Sheet, b: Sheet) -> list[Pair]:
     return pairs
 
 
-def _pictures(a: Shown, b: Shown, folders: tuple[Path, Path]) -> list[Section]:
-    seen = [pictures_section(one, Pictures(folder)) for one, folder in zip((a, b), folders, strict=True)]
+def _pictures(a: Shown, b: Shown, files: tuple[Path, Path]) -> list[Section]:
+    seen = [pictures_section(one, Pictures(file.parent)) for one, file in zip((a, b), files, strict=True)]
     if not any(seen):
         return []
     columns = (

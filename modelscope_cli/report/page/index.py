@@ -17,7 +17,7 @@ INDEX = "index.html"
 
 def index_page(folder: Path, target: Path, pages: Sequence[Page]) -> str:
     """Return a page that leads to the pages of a folder, by paths as seen from where it will lie."""
-    titles = ("result", "command", "model", "verdict", "size")
+    titles = ("result", "verdict", "command", "model", "size")
     head = element(
         "tr",
         *(element("th", title, scope="col", class_="n" if title == "size" else None) for title in titles),
@@ -42,8 +42,8 @@ def index_page(folder: Path, target: Path, pages: Sequence[Page]) -> str:
 def _row(page: Page, here: Path) -> Html:
     file = Path(page.file)
     link = element("a", file.parent.name, href=quote(os.path.relpath(file, here)))
-    cells = (page.command, page.model, page.verdict)
-    size = element("td", numbers.memory(page.bytes), class_=None)
+    cells = (page.verdict, page.command, page.model)
+    size = element("td", numbers.memory(page.bytes))
     return element(
         "tr", element("th", link, scope="row"), *(element("td", cell, class_="l") for cell in cells), size
     )

@@ -11,11 +11,12 @@ from modelscope_cli.records.report import Page, ReportRecord
 from modelscope_cli.records.run import invocation, versions
 from modelscope_cli.records.shown import Shown
 from modelscope_cli.report.folder import check_file
+from modelscope_cli.report.json import DOCUMENT
 from modelscope_cli.report.page.comparison import compare_page
 from modelscope_cli.report.page.index import INDEX, index_page
 from modelscope_cli.report.page.outcome import outcome
 from modelscope_cli.report.page.results import page_of, save_page
-from modelscope_cli.report.reading import DOCUMENT, PAGE, in_folder, is_page, read, result_file
+from modelscope_cli.report.reading import PAGE, in_folder, is_page, read, result_file
 
 
 def make_report(
@@ -55,7 +56,7 @@ def _pages(
     if b is not None:
         target = _checked(Path(html) if html is not None else Path("comparison.html"))
         first, second = read(a), read(b)
-        text = compare_page(first, second, (_folder(a), _folder(b)))
+        text = compare_page(first, second, (result_file(a), result_file(b)))
         yield _written(text, target, large, progress, "comparison", _model(first))
     elif a.is_dir() and in_folder(a) is None and (folders := _results_in(a)):
         target = _checked(Path(html) if html is not None else a / INDEX)

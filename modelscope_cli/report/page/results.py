@@ -8,10 +8,11 @@ from modelscope_cli.records.restore import restore
 from modelscope_cli.records.shown import Shown
 from modelscope_cli.report import numbers, views
 from modelscope_cli.report.folder import write_text
-from modelscope_cli.report.json import strict
+from modelscope_cli.report.json import DOCUMENT, render_json, strict
 from modelscope_cli.report.page.common import environment, glance
 from modelscope_cli.report.page.files import pictures_section
 from modelscope_cli.report.page.html import element
+from modelscope_cli.report.page.outcome import judged
 from modelscope_cli.report.page.page import render_page
 from modelscope_cli.report.page.pictures import Pictures
 from modelscope_cli.report.page.section import Section
@@ -60,17 +61,25 @@ def sheet_sections(record: Shown, pictures: Pictures) -> list[Section]:
         return places[id(row)]
 
     body = sheet_section(sheet, "rows", sheet.title, anchor=anchor)
-    return [glance(sheet, anchor), *pictures_section(record, pictures), Section("table", "Table", body)]
+    return [
+        glance(sheet, anchor, judged(record)),
+        *pictures_section(record, pictures),
+        Section("table", "Table", body),
+    ]
 
 
-def save_folder_page(record: Shown, folder: Path) -> None:
-    """Write the page of a result into the folder in which its pictures are already.
+def save_result(record: Shown, folder: Path, *, is_indented: bool = True) -> None:
+    """Write the document of a result and its page into the folder in which its pictures are already.
 
     A page that would be too large is left for `modelscope report`, and the file says so.
 
+    Args:
+        is_indented: the document; see `render_json`.
+
     Raises:
-        CannotRunError: the file cannot be written (exit 4).
+        CannotRunError: a file cannot be written (exit 4).
     """
+    write_text(folder / DOCUMENT, render_json(record.to_dict(), is_indented=is_indented))
     page = page_of(record, folder)
     if len(page.encode(errors="replace")) > REFUSED:
         size = numbers.memory(len(page))
@@ -90,6 +99,6 @@ def save_page(page: str, file: Path, *, large: bool = False) -> str | None:
     if size > REFUSED and not large:
         most = numbers.memory(REFUSED)
         message = f"the page would take {numbers.memory(size)}, and browsers open few that are above {most}"
-        raise UsageError(message, "--large, or fewer layers by --layer")
+        raise UsageError(message, "--large   or fewer layers by --layer")
     write_text(file, page)
     return f"{file} takes {numbers.memory(size)} and opens slowly" if size > NOTED else None

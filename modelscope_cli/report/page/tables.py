@@ -1,6 +1,7 @@
 """A sheet as a table of a page: every row is there, for the eye, Ctrl+F, the printer and a screen reader."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from modelscope_cli.report.page.html import NOTHING, Html, element, joined
@@ -50,9 +51,15 @@ def table(
 
 def _with_content(sheet: Sheet) -> tuple[list[Column], list[tuple[str, ...]]]:
     """Return the columns and the cells of every row, without columns that are empty or that only programs want."""
-    columns = [(column, column.cells(sheet.rows)) for column in sheet.shown()]
+    columns = [(column, column.cells(sheet.rows)) for column in _standing_alone(sheet)]
     kept = [(column, cells) for n, (column, cells) in enumerate(columns) if n == 0 or any(cells)]
     return [column for column, _ in kept], list(zip(*(cells for _, cells in kept), strict=True))
+
+
+def _standing_alone(sheet: Sheet) -> tuple[Column, ...]:
+    """Return the columns, the first of a tree with whole values: rows are sorted, filtered and searched for."""
+    first, *others = sheet.shown()
+    return (replace(first, text=None) if sheet.is_tree else first, *others)
 
 
 def _heading(column: Column) -> Html:

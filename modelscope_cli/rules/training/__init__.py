@@ -81,5 +81,5 @@ def _why_unknown(case: Case) -> str | None:
         return "no layer could be seen"
     if case.progress.is_adversarial or case.progress.learns:
         return None
-    what = f"the loss was {main.start:.3g} at first and is {main.end:.3g} at the end"
+    what = f"the loss averages {main.start:.3g} over the first steps and {main.end:.3g} over the last"
     return f"{what}, which could be noise alone" if main.n else what

@@ -180,10 +180,12 @@ def trained_in_evaluation(case: Case, threshold: float) -> Iterator[TrainingSigh
             parameter.model == one.model and parameter.optimizer for parameter in case.course.parameters
         ):
             continue
-        when = "never in training mode" if since == 0 else f"in evaluation mode since step {since}"
-        words = (
-            f"{one.model} is trained {when}: its {' and '.join(one.frozen_modes)} layers act as in evaluation"
+        when = (
+            "never trained in training mode"
+            if since == 0
+            else f"trained in evaluation mode since step {since}"
         )
+        words = f"{one.model} is {when}: its {' and '.join(one.frozen_modes)} layers act as in evaluation"
         yield TrainingSighting(None, since, case.course.steps - since, words, one.called)
 
 
@@ -324,7 +326,7 @@ RULES = (
         severity=WARNING,
         sentence="a model with dropout or batch norm is trained in evaluation mode",
         threshold=FEW_STEPS,
-        measure="steps in a row in evaluation mode, to the end",
+        measure="steps in a row in evaluation mode, until the end",
         source="certain: its .training was False in every pass with gradients",
         hint="call model.train() before the steps, and again after every evaluation",
         link=Link.BOOKKEEPING,
@@ -334,7 +336,7 @@ RULES = (
         code="MS719",
         name="learning-rate-is-gone",
         severity=WARNING,
-        sentence="the learning rate is almost zero for most of the run, which has not learnt yet",
+        sentence="the learning rate is almost zero for most of the run, before the model has learnt",
         threshold=0.4,
         measure="share of the steps at less than a thousandth of the highest learning rate",
         source="own measurement: a cosine that ends at zero is below a thousandth of its peak for 2 % of its steps",

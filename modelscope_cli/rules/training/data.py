@@ -88,10 +88,8 @@ def batch_of_one(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             continue
         values, batch = one.norm_values
         if batch <= threshold or values <= threshold:
-            words = (
-                f"batch norm is given batches of {batch}, {values:,} values per channel: its statistics are "
-            )
-            "noise"
+            given = f"batches of {batch}, {values:,} values per channel"
+            words = f"batch norm is given {given}: its statistics are noise"
             yield TrainingSighting(None, 0, batch, words, one.called)
 
 

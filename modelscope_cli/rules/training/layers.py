@@ -48,10 +48,10 @@ def dead(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The first rectifier to die; one that is given nothing but zeros dies of it."""
     yield from _fed_nothing(case)
     silent = []
+    limit = threshold if case.fails else _ENTIRELY
     for layer in case.course.layers:
         if is_rectifier(layer.type):
-            limit = threshold if case.fails else _ENTIRELY
-            start = lasting(layer.series.zero_fraction, lambda share, limit=limit: share > limit)  # type: ignore[misc]
+            start = lasting(layer.series.zero_fraction, lambda share: share > limit)
             if start is not None and len(layer.series.step) >= FEW_STEPS:
                 silent.append((layer.series.step[start], layer.order, layer))
     if silent:
@@ -242,7 +242,7 @@ RULES = (
         severity=WARNING,
         sentence="a ReLU outputs almost nothing but zeros, and keeps doing so",
         threshold=0.9,
-        measure="share of zeros in the output of a ReLU, to the end of a training that fails; 99.99 % of any",
+        measure="share of zeros in the output of a ReLU until the end of a training that fails; else 99.99 %",
         source="a ReLU of a symmetric input is zero half of the time; own choice: nine tenths",
         hint="lower the learning rate, initialise by kaiming_normal_, add a norm, or use a leaky activation",
         link=Link.LAYERS,
@@ -254,7 +254,7 @@ RULES = (
         severity=WARNING,
         sentence="the values of a layer keep growing, and the training fails",
         threshold=100,
-        measure="times the size of its first values, or of 1 if those are smaller, to the end",
+        measure="how many times larger than at first, or than 1 if they began smaller, until the end",
         source="own measurement: 7 times, at the scores, over a healthy run of samples/train.py",
         hint="lower the learning rate, add a norm after the layer, or use weight decay",
         link=Link.LAYERS,
@@ -290,7 +290,7 @@ RULES = (
         severity=WARNING,
         sentence="the output of a tanh or sigmoid lies at the ends of its range, and the training fails",
         threshold=0.5,
-        measure="share of the output, to the end",
+        measure="share of the output, until the end",
         source="Glorot and Bengio 2010, section 3: a saturated unit passes almost no gradient",
         hint="initialise by xavier_uniform_, add a norm before it, or use ReLU or GELU",
         link=Link.LAYERS,

@@ -203,7 +203,7 @@ RULES = (
         severity=WARNING,
         sentence="almost no gradient arrives at a weight, and the training fails",
         threshold=VANISHING,
-        measure=f"norm of a weight's gradient to the end, {SCALE}",
+        measure=f"norm of a weight's gradient until the end, {SCALE}",
         source=VANISHING_SOURCE,
         hint="add shortcuts or norms, look for dead or saturated activations after it, or freeze it if that is "
         "intended",
@@ -216,7 +216,7 @@ RULES = (
         severity=WARNING,
         sentence="the gradient of a weight is very large, and the training fails",
         threshold=EXPLODING,
-        measure=f"norm of a weight's gradient to the end, {SCALE}",
+        measure=f"norm of a weight's gradient until the end, {SCALE}",
         source=EXPLODING_SOURCE,
         hint="torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0) before the step, or a lower learning rate",
         link=Link.LAYERS,

@@ -109,10 +109,11 @@ def test_no_more_than_a_batch_is_shown_at_once_and_figures_do_not_depend_on_it(g
         seen.append(len(images))
         return additive(weights)(images)
 
-    ticks: list[int] = []
-    small = Faithfulness(watched, image, batch=3, tick=lambda: ticks.append(1)).of(truth)
+    small = Faithfulness(watched, image, batch=3).of(truth)
     assert max(seen) == 3
-    assert sum(seen) == len(ticks) == faithfulness.SHOWN_FOR_A_MAP + faithfulness.SHOWN_ONCE
+    curves, removals = 2 * 2 * (faithfulness.STEPS - 1), 2 * len(faithfulness.REMOVED)
+    ends = 3  # the image and two baselines
+    assert sum(seen) == (2 + faithfulness.N_RANDOM) * curves + 2 * removals + ends
     large = Faithfulness(watched, image, batch=64).of(truth)
     for name in ("insertion", "deletion", "road", "percentile", "insertion_edges"):
         assert small[name] == close(large[name], scale=1.0)

@@ -7,11 +7,10 @@ from PIL import Image
 from tolerance import close
 from torch import nn
 
-from modelscope_cli.analysis.explaining.receipt.agreement import agreement
-from modelscope_cli.analysis.explaining.receipt.folder import EvidenceOfFolder
+from modelscope_cli.analysis.explaining.receipt.folder import EvidenceOfFolder, lies_of
 from modelscope_cli.analysis.explaining.receipt.planted import given_back, planted_evidence, planted_term
 from modelscope_cli.analysis.explaining.receipt.randomisation import randomisation
-from modelscope_cli.analysis.explaining.receipt.rankings import edges, spearman
+from modelscope_cli.analysis.explaining.receipt.rankings import agreement, edges, spearman
 from modelscope_cli.analysis.explaining.receipt.region import Region
 from modelscope_cli.analysis.explaining.receipt.verdict import judged, read_requirements, winner_first
 from modelscope_cli.analysis.explaining.receipt.where import border_of, energy_inside, pointing
@@ -175,7 +174,7 @@ def test_a_folder_added_up_image_by_image_is_the_folder_at_once(has_box):
     boxes = [torch.rand(64, 64, generator=generator) < 0.5 if has_box else None for _ in maps]
     folder = EvidenceOfFolder()
     for i, (scores, label, inside) in enumerate(zip(maps, labels, boxes, strict=True)):
-        folder.add(f"{i}.png", label, scores, inside)
+        folder.take(f"{i}.png", label, lies_of(scores, inside))
     found = folder.whereabouts()
     shares = {i: m.clamp_min(0) / m.clamp_min(0).sum() for i, m in enumerate(maps) if i != 4}
     bad = {
@@ -199,7 +198,7 @@ def test_a_folder_added_up_image_by_image_is_the_folder_at_once(has_box):
 def test_a_folder_holds_ten_names_and_a_small_map_a_class():
     folder = EvidenceOfFolder()
     for i in range(40):
-        folder.add(str(i), "cat", torch.rand(50 + i, 70))
+        folder.take(str(i), "cat", lies_of(torch.rand(50 + i, 70)))
     assert len(folder._worst) == 10
     assert folder.mean_maps()["cat"].shape == (32, 32)
     assert folder.mean_maps()["cat"].sum().item() == close(1.0)

@@ -40,7 +40,7 @@ def texts(browser, query):
 
 
 @pytest.mark.parametrize(
-    "name", ["check", "diff", "explain", "featuremaps", "grads", "stats", "train_study", "weights"]
+    "name", ["check", "diff", "explain", "featuremaps", "grads", "stats", "train", "train_study", "weights"]
 )
 def test_nothing_leaves_a_page_and_nothing_complains(name, shown, documents, tmp_path):
     browser = shown(documents[name])
@@ -151,6 +151,28 @@ def test_a_row_opens_into_its_series_and_closes_again(shown):
     assert texts(browser, ".detail") == []
 
 
+@pytest.mark.parametrize("value", [None, 0, 1e308])
+def test_a_row_opens_also_where_there_is_nothing_to_draw(value, shown):
+    document = watch_document()
+    for row in (*document["layers"], *document["parameters"]):
+        series = row["series"]
+        for key in {*series} & {"mean", "std", "zero_fraction", "grad_norm", "weight_norm", "update_ratio"}:
+            series[key] = [value] * len(series["step"])
+    browser = shown(document)
+    browser.run(f"[...{LAYERS}].forEach((row) => row.querySelector('button').click())")
+    browser.run("new Promise((done) => setTimeout(done, 300))")
+    assert browser.run("document.querySelectorAll('.detail canvas').length") == len(NAMES)
+    assert browser.complaints() == []
+
+
+def test_a_row_that_a_link_leads_to_is_not_under_the_heading(shown):
+    browser = shown(watch_document([f"layer{n}" for n in range(90)]))
+    browser.run("location.hash = 'layer-60'; new Promise((done) => setTimeout(done, 300))")
+    top = browser.run("document.getElementById('layer-60').getBoundingClientRect().top")
+    heading = "document.querySelector('#layer-rows thead th').getBoundingClientRect().bottom"
+    assert browser.run(heading) <= top < 900
+
+
 def test_the_tree_is_coloured_by_what_is_chosen(shown):
     document = watch_document()
     browser = shown(document)
@@ -161,6 +183,75 @@ def test_the_tree_is_coloured_by_what_is_chosen(shown):
     assert [float(text) for text in texts(browser, ".chip")] == pytest.approx(
         [layer["series"]["std"][-1] for layer in document["layers"]], rel=1e-3
     )
+
+
+def test_before_and_after_are_compared_by_a_slider(shown, documents):
+    browser = shown(documents["attack"], documents.folder_of("attack"))
+    browser.run(
+        "Promise.all([...document.images].map((one) => { one.loading = 'eager'; return one.decode() }))"
+    )
+    slider = "document.querySelector('.compare input[type=range]')"
+    images = "[...document.querySelectorAll('.compare img')]"
+
+    def clip():
+        return browser.run(f"getComputedStyle({images}[1]).clipPath")
+
+    boxes = f"{images}.map((one) => one.getBoundingClientRect()).map((b) => [b.x, b.y, b.width, b.height])"
+    below, above = browser.run(boxes)
+    assert below == above
+    assert below[2] >= 300
+    assert clip() == "inset(0px 0px 0px 50%)"
+    browser.run(f"{slider}.focus()")
+    for kind in ("keyDown", "keyUp"):
+        browser.call(
+            "Input.dispatchKeyEvent", type=kind, key="ArrowRight", code="ArrowRight", windowsVirtualKeyCode=39
+        )
+    assert clip() == "inset(0px 0px 0px 51%)"
+    assert browser.run(f"{slider}.ariaValueText") == "51 % before, 49 % after"
+    best = documents["attack"]["before"]["top"][0]["label"]
+    assert best in browser.run(f"{slider}.ariaLabel")
+    assert all(best in alt for alt in browser.run(f"{images}.slice(0, 1).map((one) => one.alt)"))
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    left, right = browser.run(boxes)
+    assert left[0] + left[2] <= right[0]  # side by side
+    assert clip() == "none"
+    assert browser.complaints() == []
+    assert browser.requests() == []
+
+
+def test_without_a_script_before_and_after_stand_side_by_side(shown, documents):
+    browser = shown(documents["attack"], documents.folder_of("attack"), script=False)
+    places = browser.run(
+        "[...document.querySelectorAll('.compare img')].map((one) => one.getBoundingClientRect().x)"
+    )
+    assert len(set(places)) == 2
+    assert browser.run("document.querySelectorAll('.compare input').length") == 0
+
+
+def test_a_small_grid_opens_to_where_its_channels_can_be_read(shown, documents):
+    browser = shown(documents["featuremaps"], documents.folder_of("featuremaps"))
+    browser.run(
+        "Promise.all([...document.images].map((one) => { one.loading = 'eager'; return one.decode() }))"
+    )
+    button = "document.querySelector('.grids button')"
+    image = "document.querySelector('.grids img')"
+    assert browser.run(f"{image}.width") < browser.run(f"{image}.naturalWidth")
+    browser.run(f"{button}.click()")
+    assert browser.run(f"{image}.width") == browser.run(f"{image}.naturalWidth")
+    assert browser.run(f"{button}.getAttribute('aria-expanded')") == "true"
+    assert browser.run("document.documentElement.scrollWidth") <= 1440
+    assert browser.complaints() == []
+
+
+def test_a_wide_table_shows_its_first_row(shown, documents):
+    """A heading that stays would stand on it where the table is scrolled by itself."""
+    browser = shown(documents["stats"])
+    for table in browser.run("[...document.querySelectorAll('table.rows')].map((one) => one.id)"):
+        query = f"document.getElementById('{table}')"
+        head = browser.run(f"{query}.tHead.getBoundingClientRect().bottom")
+        assert browser.run(f"{query}.tBodies[0].rows[0].getBoundingClientRect().top") >= head - 1
+        head = browser.run(f"{query}.tHead.rows[0].cells[0].getBoundingClientRect().bottom")
+        assert browser.run(f"{query}.tBodies[0].rows[0].getBoundingClientRect().top") >= head - 1
 
 
 def test_a_finding_leads_to_its_row(shown):
@@ -181,7 +272,7 @@ def test_without_a_script_everything_is_there_to_read(shown):
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("name", ["watch", "check", "grads"])
+@pytest.mark.parametrize("name", ["watch", "check", "grads", "train"])
 def test_every_text_stands_out(name, dark, shown, documents):
     document = watch_document() if name == "watch" else documents[name]
     browser = shown(document, dark=dark)

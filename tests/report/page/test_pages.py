@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -94,12 +95,42 @@ def test_a_page_shows_every_row_and_holds_the_whole_document(name, pages, docume
     words = {text.strip() for text in Parsed(page).words}
     sheet = whole_sheet_of(restore(document))
     if name not in ("check",):  # whose findings are cards
-        assert {cell.strip() for cell in sheet.columns[0].cells(sheet.rows)} <= words
+        first = replace(sheet.columns[0], text=None) if sheet.is_tree else sheet.columns[0]
+        assert {cell.strip() for cell in first.cells(sheet.rows)} <= words
     assert [
         told["message"]
         for told in document.get("findings", ())
         if told["message"] not in page.replace("&lt;", "<").replace("&gt;", ">")
     ] == []
+
+
+def test_a_row_of_a_tree_is_named_in_full(pages):
+    """Sorted or filtered, it stands alone."""
+    words = Parsed(pages("summary")).words
+    assert {"block1.conv1", "block2.conv1"} <= {*words}
+    images = [word for word in Parsed(pages("predict")).words if word.endswith("star.png")]
+    assert len(images) >= 2  # one a guess
+
+
+def test_the_page_of_a_training_begins_with_its_verdict(pages, documents):
+    for name in ("train", "train_study"):
+        page = pages(name)
+        told = documents[name].get("variants", [documents[name]])
+        assert page.index('id="verdict"') < page.index("<table")
+        assert page.count("It cannot be told yet") == sum(one["verdict"] == "cannot tell" for one in told)
+        assert all(one["reason"] in page for one in told if one["reason"])
+    layers = [layer["name"] for layer in documents["train"]["layers"]]
+    assert re.findall('data-series="[0-9]+"', pages("train")) == [
+        f'data-series="{n}"' for n in range(len(layers))
+    ]
+
+
+def test_every_folder_with_images_has_its_page(documents):
+    for name in ("attack", "featuremaps", "lrfind", "prune", "train", "train_study"):
+        folder = documents.folder_of(name)
+        file = folder / "report.html"
+        assert file.read_text(encoding="utf-8") == page_of(restore(extract(file.read_bytes())[0]), folder)
+        assert "<img" in file.read_text(encoding="utf-8")
 
 
 def test_the_policy_names_what_is_in_the_page(pages):

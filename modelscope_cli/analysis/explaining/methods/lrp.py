@@ -18,7 +18,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from modelscope_cli.analysis.explaining.followed import Followed
 from modelscope_cli.analysis.explaining.layer import UnfitError
 from modelscope_cli.analysis.explaining.map import Map, share_of
-from modelscope_cli.analysis.explaining.scored import Scored
+from modelscope_cli.analysis.explaining.scored import Scored, not_connected
 
 # Functions that are linear in each piece and add nothing: their gradient times their input is their relevance.
 _IN_PROPORTION = {
@@ -133,6 +133,8 @@ def lrp(scored: Scored, image: Tensor) -> Map:
         raise UnfitError(message, "--method integrated-gradients")
     score = scored.target.score(output)
     leaves = [pixels] if rules.ones is None else [pixels, rules.ones]
+    if not score.requires_grad:
+        raise not_connected()
     found = torch.autograd.grad(score.sum(), leaves, allow_unused=True)
     cells = torch.zeros(image.shape[-2:])
     for leaf, gradient in zip(leaves, found, strict=True):

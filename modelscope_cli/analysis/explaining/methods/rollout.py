@@ -77,6 +77,6 @@ def rollout(scored: Scored, image: Tensor) -> Map:
     prefix = n_tokens - n_patches
     row = flow[0] if layer.is_behind_token else flow[prefix:].mean(0)
     cells = row[prefix:].unflatten(0, layer.layout.grid).cpu()
-    why = f"where information flows through {len(attention.found)} layers of attention; it does not depend on the "
-    "class"
+    n = len(attention.found)
+    why = f"where information flows through {n} layers of attention; it does not depend on the class"
     return Map(cells, why)

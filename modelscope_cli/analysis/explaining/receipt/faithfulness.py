@@ -29,9 +29,6 @@ Function = Callable[[Tensor], Tensor]  # images (N, C, H, W) to a number each, (
 STEPS = 24
 N_RANDOM = 5
 REMOVED = (0.2, 0.4, 0.6, 0.8)
-# Images shown to the model: for one map, and once for chance, the edges and the end points.
-SHOWN_FOR_A_MAP = 2 * 2 * (STEPS - 1) + 2 * len(REMOVED)
-SHOWN_ONCE = N_RANDOM * 2 * 2 * (STEPS - 1) + SHOWN_FOR_A_MAP + 3
 # A baseline of which the model says three quarters of what it says of the image is not blank: a normalised curve
 # would divide by what is left, and leave any scale.
 _LEAST_GAP = 0.25
@@ -70,7 +67,6 @@ class Faithfulness:
         batch: int = 16,
         seed: int = 0,
         is_normalised: bool = True,
-        tick: Callable[[], object] = lambda: None,
     ) -> None:
         """Run the model on nothing yet.
 
@@ -80,9 +76,8 @@ class Faithfulness:
             seed: of ties, of random rankings and of the noise; a map's figures depend on nothing before them.
             is_normalised: whether zero is the mean colour of the data, as behind a preset; else the mean colour of
                 the image itself stands in.
-            tick: called once for every image shown to the model.
         """
-        self._probability, self._image, self._batch, self._tick = probability, image.detach(), batch, tick
+        self._probability, self._image, self._batch = probability, image.detach(), batch
         self._seed, self._is_normalised = seed, is_normalised
 
     def of(self, scores: Tensor) -> dict[str, Any]:
@@ -148,8 +143,6 @@ class Faithfulness:
         while chunk := list(islice(waiting, self._batch)):
             with torch.no_grad():
                 said = self._probability(torch.cat(chunk)).cpu().double()
-            for _ in chunk:
-                self._tick()
             yield from said.tolist()
 
     def _measure(self, places: Tensor, *, with_road: bool = False) -> Measured:

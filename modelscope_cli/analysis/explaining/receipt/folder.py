@@ -59,15 +59,8 @@ class EvidenceOfFolder:
     _n_seen: int = 0
     _has_inside: bool = False
 
-    def add(self, image: str, label: str, scores: Tensor, inside: Tensor | None = None) -> None:
-        """Take in the map of one image, `(H, W)`, and where its object is; every image counts alike.
-
-        Give `inside` for every image or for none.
-        """
-        self.take(image, label, lies_of(scores, inside))
-
     def take(self, image: str, label: str, lies: Lies) -> None:
-        """Take in where the evidence of one image lies."""
+        """Take in where the evidence of one image lies; every image counts alike."""
         sums = self._sums.setdefault(label, _Sums())
         self._has_inside = lies.has_inside
         if lies.border is None or lies.share is None:

@@ -1,5 +1,7 @@
 """Maps as orders of pixels: places, ties, rank correlation, and an order that knows nothing of the model."""
 
+from collections.abc import Mapping
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -47,6 +49,17 @@ def _centred_ranks(scores: Tensor) -> Tensor:
     _, groups, counts = scores.detach().cpu().flatten().unique(return_inverse=True, return_counts=True)
     ends = counts.cumsum(0).double()
     return (ends - (counts - 1) / 2)[groups] - (scores.numel() + 1) / 2
+
+
+def agreement(maps: Mapping[str, Tensor]) -> dict[str, float | None]:
+    """Return for each map, `(H, W)` all, its mean rank correlation with the others; None for a flat or lone one."""
+    names = list(maps)
+    pairs = {(a, b): spearman(maps[a], maps[b]) for i, a in enumerate(names) for b in names[i + 1 :]}
+    means = {}
+    for name in names:
+        own = [rho for pair, rho in pairs.items() if name in pair and rho is not None]
+        means[name] = sum(own) / len(own) if own else None
+    return means
 
 
 def edges(image: Tensor) -> Tensor:

@@ -68,13 +68,16 @@ class Region:
         if mask is None or mask.size != size:
             has = f"{mask.width} x {mask.height}" if mask else "no size"
             raise UsageError(
-                f"'{self.typed}' has {has}, the image {size[0]} x {size[1]}", "a mask of the image's own size"
+                f"'{self.typed}' has {has}, the image {size[0]} x {size[1]}",
+                "give a mask of the image's own size",
             )
         prepared = preprocessing.apply(mask.convert(preprocessing.mode), self.typed)
         inside: Tensor = preprocessing.picture(prepared)[0] > 127
         if not inside.any():
+            width, height = size
+            middle = f"--box {width // 4},{height // 4},{width - width // 4},{height - height // 4}"
             raise UsageError(
                 f"no part of '{self.typed}' lies in what the model sees of the image ({preprocessing.words})",
-                _HINT,
+                f"{middle}   the middle of it" if self.box else "give a mask that marks something there",
             )
         return inside.to(torch.bool)

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 NOISE = 0.01
-_WEIGHTS = ((1 / 12, 1 / 6, 1 / 12), (1 / 6, 0.0, 1 / 6), (1 / 12, 1 / 6, 1 / 12))
 _MOST_SWEEPS = 500
 _TOLERANCE = 1e-4  # of the residual, relative to the right side; a tenth of the noise and less in the pixels
 
@@ -54,8 +53,17 @@ def linear_imputation(image: Tensor, known: Tensor, tolerance: float = _TOLERANC
 
 
 def _around(x: Tensor) -> Tensor:
-    """Weighted sum of the eight neighbours; none beyond the border."""
-    return F.conv2d(x, x.new_tensor(_WEIGHTS)[None, None], padding=1)
+    """Weighted sum of the eight neighbours; none beyond the border.
+
+    (1, 2, 1) along both sides, but for the middle; slices take a quarter of the time of a convolution.
+    """
+    rows = 2 * x
+    rows[..., 1:] += x[..., :-1]
+    rows[..., :-1] += x[..., 1:]
+    both = 2 * rows
+    both[..., 1:, :] += rows[..., :-1, :]
+    both[..., :-1, :] += rows[..., 1:, :]
+    return (both - 4 * x) / 12
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:

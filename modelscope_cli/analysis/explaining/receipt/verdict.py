@@ -4,15 +4,14 @@ import math
 import operator
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.records.bounds import absurdity
-from modelscope_cli.records.receipt import MOST_OTHER_CLASS, MOST_RANDOMISED, Receipt, RequirementMet
+from modelscope_cli.records.receipt import FIGURES, MOST_OTHER_CLASS, MOST_RANDOMISED, Receipt, RequirementMet
 
 REFERENCES = ("chance", "edges")
-_NUMBERS = [field.name for field in fields(Receipt) if str(field.type) == "float | None"]
 _COMPARISONS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 _REQUIREMENT = re.compile(r"\s*([a-z_]+)\s*(>=|<=|>|<)\s*(\S+)\s*")
 _EXAMPLE = "--require 'insertion>chance'"
@@ -83,10 +82,10 @@ def _read(text: str) -> Requirement:
     if match is None:
         raise UsageError(f"'--require {text}' is not FIELD>VALUE, with >, <, >= or <=", _EXAMPLE)
     figure, comparison, value = match.groups()
-    if figure not in _NUMBERS:
-        near = nearest(figure, _NUMBERS) or "fields are " + ", ".join(_NUMBERS)
+    if figure not in FIGURES:
+        near = nearest(figure, FIGURES) or "fields are " + ", ".join(FIGURES)
         raise UsageError(f"'--require {text}': a receipt has no '{figure}': {near}", _EXAMPLE)
-    references = [name for name in REFERENCES if f"{figure}_{name}" in _NUMBERS]
+    references = [name for name in REFERENCES if f"{figure}_{name}" in FIGURES]
     if value in references:
         return Requirement(text, figure, comparison, value)
     hint = f"--require '{figure}{comparison}0.5'"

@@ -142,6 +142,32 @@
     if (row?.hidden) row.hidden = false;
   });
 
+  // ---- many grids of maps: small ones, each of which opens to where its channels can be read ------------------------
+  for (const grids of all(".grids")) {
+    grids.classList.add("folds");
+    for (const figure of all("figure", grids)) {
+      const caption = figure.querySelector("figcaption");
+      const ariaLabel = `full size: ${caption.textContent}`;
+      const button = make("button", { type: "button", textContent: "full size", ariaLabel, ariaExpanded: "false" });
+      button.addEventListener("click", () => (button.ariaExpanded = String(figure.classList.toggle("whole"))));
+      caption.append(button);
+    }
+  }
+
+  // ---- two images, one over the other: the second one shows to the right of the slider ---------------------------
+  for (const pair of all(".compare")) {
+    const [before, after] = all("figcaption", pair).map((one) => one.textContent);
+    const slider = make("input", { type: "range", min: 0, max: 100, value: 50, ariaLabel: `${before} | ${after}` });
+    const place = () => {
+      pair.style.setProperty("--at", `${slider.value}%`);
+      slider.ariaValueText = `${slider.value} % before, ${100 - slider.value} % after`;
+    };
+    slider.addEventListener("input", place);
+    pair.classList.add("laid");
+    pair.append(slider);
+    place();
+  }
+
   // ---- a layer, step by step -----------------------------------------------------------------------------------
   const SVG = "http://www.w3.org/2000/svg";
   const draw = (name, attributes, ...children) => {
@@ -150,15 +176,18 @@
     made.append(...children);
     return made;
   };
-  const short = (value) => (value === null || value === undefined ? "–" : value === 0 ? "0" : Number(value.toPrecision(4)).toString());
+  const short = (value) => {
+    if (value === null || value === undefined) return "–";
+    const isPlain = value === 0 || (Math.abs(value) >= 1e-3 && Math.abs(value) < 1e5);
+    return isPlain ? String(Number(value.toPrecision(4))) : value.toExponential(2);
+  };
 
   function detail(found, layer) {
     const s = layer.series;
     const last = Math.max(...found.loss.flatMap((one) => one.step), ...s.step, 1);
     const figures = make("div", { className: "charts" });
     const add = (title, lines) => {
-      const known = lines.filter((line) => line.value?.some((value) => value !== null));
-      if (known.length) figures.append(chart(title, s.step, known, last));
+      figures.append(chart(title, s.step, lines.filter((line) => line.value), last));
     };
     if (s.histogram) figures.append(strip(s, last));
     add("mean and standard deviation", [{ name: "mean", value: s.mean }, { name: "standard deviation", value: s.std }]);
@@ -183,6 +212,8 @@
 
   function chart(title, step, lines, last) {
     const height = 110;
+    lines = lines.filter((line) => line.value.some((value) => value !== null));
+    if (!lines.length) return "";
     const values = lines.flatMap((line) => line.value.filter((value) => value !== null));
     const positive = values.filter((value) => value > 0);
     const isLog = positive.length && Math.min(...values) >= 0 && Math.max(...positive) > 1000 * Math.min(...positive);
@@ -198,14 +229,14 @@
       line.value.forEach((value, n) => {
         if (isDrawn(value)) data += `${n && isDrawn(line.value[n - 1]) ? "L" : "M"}${(1000 * step[n]) / last} ${y(value).toFixed(1)}`;
       });
-      frame.append(draw("path", { class: `line t${tone % 4}`, d: data + "l0 0" }));
+      if (data) frame.append(draw("path", { class: `line t${tone % 4}`, d: data + "l0 0" }));
     });
     const end = (value, at) => draw("text", { class: "halo", x: 4, y: at }, short(isLog ? 10 ** value : value));
     const words = lines.map((line) => `${line.name}: ${short(line.value.find((v) => v !== null))} at first, ${short(line.value.findLast((v) => v !== null))} at the end`);
     const cross = draw("line", { class: "cross", y1: 0, y2: height, visibility: "hidden" });
-    const picture = draw("svg", { class: "chart", role: "img", "aria-label": `${title}. ${words.join("; ")}`, width: "100%", height: height + 4 },
+    const picture = draw("svg", { class: "chart", role: "img", "aria-label": `${title}. ${words.join("; ")}`, width: "100%", height: height + 18 },
       draw("line", { class: "grid", x1: "0", x2: "100%", y1: 0, y2: 0 }), draw("line", { class: "grid", x1: "0", x2: "100%", y1: height, y2: height }),
-      frame, end(high, 11), end(low, height - 4), cross);
+      frame, end(high, 11), end(low, height - 4), draw("text", { x: 0, y: height + 14 }, "0"), draw("text", { x: "100%", y: height + 14, "text-anchor": "end" }, `step ${last}`), cross);
     const readout = make("div", { className: "readout", textContent: words.join("; ") });
     picture.addEventListener("pointermove", (event) => {
       const box = picture.getBoundingClientRect();
@@ -245,6 +276,6 @@
     canvas.setAttribute("role", "img");
     canvas.setAttribute("aria-label", `Histogram of the magnitude of its values over steps, from ${span}; the lowest row is what lies below, zeros too.`);
     return make("figure", {}, make("figcaption", {}, "histogram of |x| over steps, logarithmic"), canvas,
-      make("div", { className: "readout", textContent: `|x| from ${span}, upwards; below the gap: zeros and what is smaller` }));
+      make("div", { className: "readout", textContent: `|x| from ${span}, upwards, from step 0 to ${last}; below the gap: zeros and what is smaller` }));
   }
 })();

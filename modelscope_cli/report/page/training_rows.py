@@ -1,22 +1,23 @@
-"""The rows of the page of `watch`: layers as a table and as a tree, and parameters."""
+"""The rows of a training on a page: layers as a table and as a tree, and parameters."""
 
 from collections.abc import Callable, Sequence
 
-from modelscope_cli.records.watch import WatchedLayer, WatchedParameter, WatchRecord, labelling
+from modelscope_cli.records.watch import WatchedLayer, WatchedParameter, labelling
 from modelscope_cli.report import numbers
 from modelscope_cli.report.page.charts import spark
 from modelscope_cli.report.page.html import NOTHING, Html
 from modelscope_cli.report.page.tables import sheet_section
+from modelscope_cli.report.page.training import Trained
 from modelscope_cli.report.page.tree import tree
 from modelscope_cli.report.shades import Shade
-from modelscope_cli.report.sheet import Column, Sheet
+from modelscope_cli.report.sheet import Column, Sheet, figure
 
 
-def layer_rows(record: WatchRecord, sheet: Sheet) -> Html:
+def layer_rows(training: Trained, sheet: Sheet) -> Html:
     """Return the table of the layers, whose rows open."""
-    if not record.layers:
+    if not training.layers:
         return NOTHING
-    place = {id(row): n for n, row in enumerate(record.layers)}
+    place = {id(row): n for n, row in enumerate(training.layers)}
 
     def std(row: WatchedLayer) -> Html:
         return spark(row.series.std, row.series.step)
@@ -40,10 +41,10 @@ def last_of(values: Sequence[float | None]) -> float | None:
     return next((value for value in reversed(values) if value is not None), None)
 
 
-def layer_tree(record: WatchRecord, sheet: Sheet) -> Html:
+def layer_tree(training: Trained, sheet: Sheet) -> Html:
     """Return the layers as the modules they lie in."""
-    place = {id(row): n for n, row in enumerate(record.layers)}
-    label = labelling(record.layers, record.parameters)
+    place = {id(row): n for n, row in enumerate(training.layers)}
+    label = labelling(training.layers, training.parameters)
 
     def shade(name: str, field: str, words: Callable[[float | None], str]) -> Shade:
         return Shade(
@@ -61,30 +62,27 @@ def layer_tree(record: WatchRecord, sheet: Sheet) -> Html:
     return tree(sheet.rows, label, lambda row: f"layer-{place[id(row)]}", shades, sheet.is_bad)
 
 
-def parameter_rows(record: WatchRecord) -> Html:
+def parameter_rows(training: Trained) -> Html:
     """Return the table of the parameters; marked is what a finding is about, and what no optimizer holds."""
-    if not record.parameters:
+    if not training.parameters:
         return NOTHING
-    label = labelling(record.layers, record.parameters)
-    found = {one.layer for one in record.findings}
-    place = {id(row): n for n, row in enumerate(record.parameters)}
+    label = labelling(training.layers, training.parameters)
+    found = {one.layer for one in training.findings}
+    place = {id(row): n for n, row in enumerate(training.parameters)}
 
-    def figure(key: str, title: str) -> Column:
-        def value(row: WatchedParameter) -> float | None:
-            return last_of(getattr(row.series, key))
-
-        return Column(key, title, value, lambda row: numbers.number(value(row)))
+    def at_the_end(key: str, title: str) -> Column:
+        return figure(key, title, lambda row: last_of(getattr(row.series, key)))
 
     columns = (
         Column("name", "parameter", label, is_number=False),
         Column("shape", "shape", lambda row: numbers.shape(row.shape), is_number=False),
         Column("optimizer", "optimizer", lambda row: row.optimizer or "none holds it", is_number=False),
-        figure("grad_norm", "gradient"),
-        figure("weight_norm", "weight"),
-        figure("update_ratio", "update / weight"),
+        at_the_end("grad_norm", "gradient"),
+        at_the_end("weight_norm", "weight"),
+        at_the_end("update_ratio", "update / weight"),
     )
     sheet = Sheet(
-        "", columns, record.parameters, is_bad=lambda row: label(row) in found or _is_forgotten(row)
+        "", columns, training.parameters, is_bad=lambda row: label(row) in found or _is_forgotten(row)
     )
 
     def course(row: WatchedParameter) -> Html:

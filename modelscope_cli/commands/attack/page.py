@@ -1,0 +1,82 @@
+"""The page of `attack`."""
+
+from typing import Any
+
+from modelscope_cli.commands.attack.names import ADVERSARIAL, BEFORE, COMPARISON
+from modelscope_cli.commands.attack.table import attack_sheet, best, loss_words, name
+from modelscope_cli.records.attack import Answer, AttackRecord
+from modelscope_cli.report import numbers
+from modelscope_cli.report.page.charts import Line, line_chart
+from modelscope_cli.report.page.common import glance
+from modelscope_cli.report.page.html import NOTHING, Html, joined
+from modelscope_cli.report.page.outcome import judged
+from modelscope_cli.report.page.pictures import Pictures, slider
+from modelscope_cli.report.page.section import Section
+from modelscope_cli.report.page.tables import sheet_section
+
+_LEAST_SIDE = 448  # pixels; a smaller image is enlarged by a whole factor
+
+
+def sections(record: AttackRecord, pictures: Pictures) -> list[Section]:
+    """Return what came of it, the image before and after, what was added, the loss, and the table."""
+    sheet = attack_sheet(record)
+    places = {id(row): f"class-{n}" for n, row in enumerate(sheet.rows)}
+
+    def anchor(row: Any) -> str:
+        return places[id(row)]
+
+    said = (
+        f"{_words(record.before)} plus the change, magnified {record.magnification} times, is "
+        f"{_words(record.after_saved)}"
+    )
+    found = [
+        glance(sheet, anchor, judged(record)),
+        Section("images", "Before and after", _before_and_after(record, pictures)),
+        Section("change", "The change", joined([pictures.figure(COMPARISON, said)])),
+        Section("loss", "Loss over steps", _losses(record)),
+        Section("table", "Table", sheet_section(sheet, "rows", sheet.title, anchor=anchor)),
+    ]
+    return [section for section in found if section.body]
+
+
+def _before_and_after(record: AttackRecord, pictures: Pictures) -> Html:
+    shown = ((BEFORE, "before", record.before), (ADVERSARIAL, "after, as saved", record.after_saved))
+    figures = [
+        pictures.figure(
+            file,
+            f"the image {when}: {_words(answer)}",
+            f"{when}: {_first(answer)}",
+            least=_LEAST_SIDE,
+            is_exact=True,
+        )
+        for file, when, answer in shown
+    ]
+    before, after = figures
+    return slider(before, after) if before is not None and after is not None else NOTHING
+
+
+def _words(answer: Answer) -> str:
+    """Return the likeliest classes with their probabilities: `star 98.1 %, ring 1.2 %`."""
+    guesses = [
+        f"{name(guess.index, guess.label)} {numbers.percent(guess.score if guess.share is None else guess.share)}"
+        for guess in answer.top
+    ]
+    return ", ".join(guesses) or answer.said
+
+
+def _first(answer: Answer) -> str:
+    return _words(Answer(answer.top[:1], best(answer)))
+
+
+def _losses(record: AttackRecord) -> Html:
+    """Return the loss of the run that came furthest, and those of all others as one broken line."""
+    runs = [(range(len(losses)), losses) for losses in record.losses]
+    step, loss = runs.pop(record.restart)
+    lines = [Line(f"run {record.restart + 1}" if runs else "loss", step, loss)]
+    if runs:
+        steps = [n for step, _ in runs for n in (*step, 0)]
+        values = [value for _, losses in runs for value in (*losses, None)]
+        lines.insert(0, Line("the other runs", steps, values, 1))
+    towards = "falling" if record.targeted else "rising"
+    title = f"{loss_words(record)}, {towards} is progress; {numbers.number(record.loss_before)} of the image itself"
+    return line_chart(title, lines)

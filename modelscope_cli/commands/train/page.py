@@ -1,0 +1,56 @@
+"""The page of `train`: of one training, or of the variants of a study."""
+
+from modelscope_cli.commands.train.table import settings_of, study_facts, train_sheet
+from modelscope_cli.records.train import Training, TrainRecord
+from modelscope_cli.report.page.charts import Line
+from modelscope_cli.report.page.files import pictures_section
+from modelscope_cli.report.page.html import Html, element, joined
+from modelscope_cli.report.page.pictures import Pictures
+from modelscope_cli.report.page.section import Section, facts
+from modelscope_cli.report.page.tables import sheet_section
+from modelscope_cli.report.page.training import Anchors, curves, verdict
+from modelscope_cli.report.page.training_rows import layer_rows, layer_tree, parameter_rows
+
+
+def sections(record: TrainRecord, pictures: Pictures) -> list[Section]:
+    """Return the verdict first, then what it rests on."""
+    found = _of_study(record) if record.is_study else _of_training(record)
+    seen = pictures_section(record, pictures)
+    return [section for section in (*found, *seen) if section.body]
+
+
+def _of_training(record: TrainRecord) -> list[Section]:
+    (training,) = record.trainings
+    sheet = train_sheet(record)
+    anchors = Anchors(training)
+    return [
+        Section("verdict", "Verdict", verdict(training, anchors, settings_of(training))),
+        Section("steps", "Loss over steps", _curves(training, anchors)),
+        Section("layers", "Layers", layer_rows(training, sheet)),
+        Section("tree", "Tree", layer_tree(training, sheet)),
+        Section("parameters", "Parameters", parameter_rows(training)),
+    ]
+
+
+def _of_study(record: TrainRecord) -> list[Section]:
+    sheet = train_sheet(record)
+    place = {id(row): n for n, row in enumerate(record.trainings)}
+    told = joined(_variant(training, n) for n, training in enumerate(record.trainings))
+    table = sheet_section(sheet, "rows", sheet.title, anchor=lambda row: f"variant-{place[id(row)]}")
+    explained = facts([*study_facts(record.trainings[0])])
+    return [
+        Section("verdict", "Verdicts", told),
+        Section("table", "Variants", joined([table, explained])),
+    ]
+
+
+def _variant(training: Training, n: int) -> Html:
+    heading = element("h3", element("a", training.name, href=f"#variant-{n}"))
+    return joined([heading, verdict(training, Anchors(training, f"{n}-"), settings_of(training))])
+
+
+def _curves(training: Training, anchors: Anchors) -> Html:
+    step = [one.step for one in training.held_out]
+    losses = [Line("validation loss", step, [one.loss for one in training.held_out], 1)]
+    accuracy = [Line("validation images", step, [one.accuracy for one in training.held_out])]
+    return curves(training, anchors, losses if step else (), accuracy if len(step) > 1 else ())

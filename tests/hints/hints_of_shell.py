@@ -1,0 +1,70 @@
+"""What is wrong with a command line as such."""
+
+ROWS = """
+summary
+predict {T}
+summary {TINY} -m models.py:Few
+stats {TINY} dot.png -m models.py:Few --size 16
+stats resnet188 !> a zoo model takes seconds
+stats {T} --format jsn
+stats {T} --format qqqq
+stats {T} --json --format csv
+stats {T} -o result.foo
+stats {T} -o page.htm
+stats {T} --html page.png
+stats {T} --no-such-option
+nonsense
+grads {T} --no-save --out new
+help qqqq
+help stat
+check two --mode train
+check two {T} --against two ~> whatever
+check two --seed 3 --against again
+check --against two
+check two --against again --out new
+train few few {T} --size 8 --steps 3 --batch 4
+"""
+
+
+def forced_name_of_timm(patch):
+    patch.setattr("modelscope_cli.models.hubs.is_in_timm", lambda word: True)
+    return "stats vit_tiny_patch16 ~> needs the package 'timm'"
+
+
+def forced_full_disk(patch):
+    def write(*given):
+        raise OSError(28, "No space left on device")
+
+    patch.setattr("sys.stdout.write", write)
+    return "models resnet18"
+
+
+def _inside(patch, error):
+    def end(*given):
+        raise error
+
+    patch.setattr("modelscope_cli.models.catalogue.list_models", end)
+
+
+def forced_out_of_memory(patch):
+    _inside(patch, MemoryError())
+    return "models resnet18 !> where the memory suffices"
+
+
+def forced_stream(patch):
+    _inside(patch, OSError(28, "No space left on device"))
+    return "models resnet18 !> where the disk has space"
+
+
+def forced_file(patch):
+    _inside(patch, OSError(13, "Permission denied", "dot.png"))
+    return "models resnet18"
+
+
+def forced_bug(patch):
+    _inside(patch, ZeroDivisionError())
+    return "models 'resnet18' !> a bug of ours"
+
+
+FORCED = [value for name, value in list(globals().items()) if name.startswith("forced_")]
+EXCUSED = {}
