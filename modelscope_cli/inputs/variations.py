@@ -125,7 +125,7 @@ def _values(plan: Preprocessing) -> Iterator[Varied]:
         what = f"mean {_listed(mean)} std {_listed(std)}"
         if "255" in name:
             scale = "values of 0..1 divided by 255" if "twice" in name else "values of 0..255"
-            what = scale + ("" if name == "0..255" else ", less the mean, by the std")
+            what = scale + ("" if name == "0..255" else ", minus the mean, divided by the std")
         varied = _changed(plan, name, "values", what, mean=mean, std=std)
         yield replace(varied, plan=replace(varied.plan, mean=mean, std=std))
 

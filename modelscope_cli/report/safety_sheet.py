@@ -12,7 +12,7 @@ _LOADS = {
     "yes": "torch.load accepts it with weights_only=True",
     "with names": "torch.load accepts it with weights_only=True once these names are allowed",
     "no": "torch.load does not accept it with weights_only=True",
-    "unasked": "torch.load does not unpickle it",
+    "unasked": "it holds no pickle that torch.load would read",
 }
 
 

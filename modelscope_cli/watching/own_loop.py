@@ -51,7 +51,7 @@ class WatchedLoop:
                     f"{with_article(type(model).__name__)} has no parameters to train", "give the whole model"
                 )
         self._request = request
-        self._memory = RankLog()
+        self._memory, self._invocation = RankLog(), Invocation()
         self._watcher = self._new_watcher(Log(None))  # refuses a pattern that matches nothing
 
     def __enter__(self) -> Self:
@@ -92,8 +92,8 @@ class WatchedLoop:
         return self.record().findings
 
     def record(self) -> WatchRecord:
-        """Return the record of `watch`, of what was seen so far: in the loop, or behind it."""
-        if self._memory.end is not None or not self._memory.begin:
+        """Return the record of `watch`, of what was seen so far: before the loop, in it, or behind it."""
+        if self._memory.end is not None:
             return record_of(merge_ranks([self._memory]))
         self._memory.end = self._watcher.end(None, self._invocation.elapsed_ms)  # for as long as it is read
         try:

@@ -222,6 +222,7 @@ def test_it_can_be_asked_at_any_time():
     model, optimizer = seeded(lr=1e-9)
     watched = ms.watch(model)
     assert watched.findings == ()
+    assert "killed" not in str(watched)
     with watched:
         for n in range(20):
             step(model, optimizer)

@@ -1,5 +1,7 @@
 """The student: opens a network and wants to see how it works, in the words of the first try."""
 
+import shlex
+
 import pytest
 import torch
 import torchvision
@@ -97,9 +99,13 @@ def test_which_channel_is_that(person, star, net):
     assert (row["min"], row["max"]) == (close(y.min().item(), scale=20), close(y.max().item(), scale=20))
 
 
-def test_the_image_first_and_the_model_behind_it(person):
-    turned = "modelscope predict demo/star.png demo/tiny_resnet.py:TinyResNet -c demo/tiny_resnet.safetensors"
-    assert person.types(turned).out == person.types(f"modelscope predict {NET}").out
+@pytest.mark.parametrize("command", ["predict", "check --select MS2", "stats -l head"])
+def test_the_image_first_and_the_model_behind_it(person, command):
+    model, image, *weights = NET.split()
+    turned = shlex.join([image, model, *weights])
+    assert (
+        person.types(f"modelscope {command} {turned}").out == person.types(f"modelscope {command} {NET}").out
+    )
 
 
 def test_dead_units_and_which_channels(person, star, net):

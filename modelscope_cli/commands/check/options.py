@@ -157,7 +157,8 @@ class LoadingOptions(groups.LoadOptions):
         def is_model(word: str) -> bool:
             if self.model is not None:
                 return names_model(word)
-            return settings.model is None or names_learner(word)
+            is_alone = settings.model is None and not any(map(names_model, images or ()))
+            return is_alone or names_learner(word)
 
         return take_model("check", first, images, self.model, default=settings.model, is_model=is_model)
 
