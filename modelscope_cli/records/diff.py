@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from modelscope_cli.records.hooks import HookReport
-from modelscope_cli.records.naming import label_of
+from modelscope_cli.records.naming import output_label_of
 from modelscope_cli.records.run import ModelInfo, Record, Shape
 
 
@@ -67,7 +67,7 @@ class LayerDifference(Difference):
     @property
     def label(self) -> str:
         """The name a pattern understands, and which of several outputs."""
-        return label_of(self) + (f" [{self.output}]" if self.output else "")
+        return output_label_of(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

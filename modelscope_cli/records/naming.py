@@ -31,6 +31,18 @@ def label_of(row: Called) -> str:
     return label(row.name or row.type, row.call)
 
 
+class CalledOutput(Called, Protocol):
+    """A row about one of the outputs of a call; `output` is empty where there is only one."""
+
+    @property
+    def output(self) -> str: ...
+
+
+def output_label_of(row: CalledOutput) -> str:
+    """Return the label of a row, and which output it is about: `encoder [hidden]`."""
+    return label_of(row) + (f" [{row.output}]" if row.output else "")
+
+
 def layer_of(parameter: str) -> str:
     """Return the name of the layer that a parameter or buffer belongs to, by its qualified name.
 

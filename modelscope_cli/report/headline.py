@@ -1,5 +1,6 @@
 """The line above a table: which model, on what, and where."""
 
+from modelscope_cli.records.naming import counted
 from modelscope_cli.records.run import Run
 from modelscope_cli.report import numbers
 
@@ -14,4 +15,4 @@ def given(run: Run, images: int) -> str:
     """Return what the model was given: how many images, or the shape of what is none."""
     if run.input and run.input.source != "image":
         return f"{run.input.source} {numbers.shapes(run.input.shape)}"
-    return f"{images} image" + ("s" if images != 1 else "")
+    return counted(images, "image")

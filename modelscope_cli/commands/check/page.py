@@ -2,6 +2,7 @@
 
 from modelscope_cli.commands.check.table import check_sheet, sentence
 from modelscope_cli.records.check import CheckRecord, RuleInfo
+from modelscope_cli.records.naming import counted
 from modelscope_cli.report.page.common import finding
 from modelscope_cli.report.page.html import NOTHING, Html, element, joined
 from modelscope_cli.report.page.outcome import badge, outcome
@@ -48,7 +49,7 @@ def _rules(record: CheckRecord) -> Html:
         if not rule.judged:
             return f"not judged: {rule.reason}"
         n = found[rule.code]
-        return f"{n} finding{'s' if n != 1 else ''}" if n else "passed"
+        return counted(n, "finding") if n else "passed"
 
     def threshold(rule: RuleInfo) -> str:
         limit = rule.threshold

@@ -100,7 +100,7 @@ def _subject(record: CheckRecord) -> str:
     if record.dataset is not None:
         against = f", compared with {', '.join(record.dataset.against)}" if record.dataset.against else ""
         return f"{model.name}{against} ({counted(record.images, 'image')})"
-    images = f"{record.images} image" + ("s" if record.images != 1 else "")
+    images = counted(record.images, "image")
     what = images if given and given.source == "image" else given.source if given else "nothing"
     return (
         f"{model.name} ({model.class_name}, weights {model.weights.resolved}) on {what}, {record.mode} mode"
@@ -119,7 +119,7 @@ def _counted(record: CheckRecord) -> str:
     for severity in ("error", "warning"):
         n = sum(finding.severity == severity for finding in new)
         if n:
-            parts.append(f"{n} {severity}{'s' if n != 1 else ''}")
+            parts.append(counted(n, severity))
     return ", ".join(parts)
 
 

@@ -12,6 +12,7 @@ from modelscope_cli.records.diff import (
     LayerDifference,
     TensorDifference,
 )
+from modelscope_cli.records.naming import counted
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import hook_facts
 from modelscope_cli.report.sheet import Column, Sheet, counter, figure
@@ -139,7 +140,7 @@ def _title(record: DiffRecord) -> str:
         return f"{names}, tensor by tensor"
     if given.source != "image":
         return f"{names} on {given.source} {numbers.shapes(given.shape)}"
-    return f"{names} on {record.images} image{'s' if record.images != 1 else ''}"
+    return f"{names} on {counted(record.images or 0, 'image')}"
 
 
 def _side(side: DiffSide, is_model: bool) -> str:

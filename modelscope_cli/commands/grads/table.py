@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from modelscope_cli.records.grads import ActivationGradient, GradsRecord, ParameterGradient
-from modelscope_cli.records.naming import label_of
+from modelscope_cli.records.naming import output_label_of
 from modelscope_cli.report import numbers
 from modelscope_cli.report.batch_norm_table import COLUMNS as BATCH_NORM_COLUMNS
 from modelscope_cli.report.batch_norm_table import batch_norm_sheet, worst_drift
@@ -63,7 +63,7 @@ def _parameter_columns(record: GradsRecord | None) -> tuple[Column, ...]:
 
 def _activation_columns(record: GradsRecord | None) -> tuple[Column, ...]:
     return (
-        Column("name", "layer", _label, is_number=False, rank=0),
+        Column("name", "layer", output_label_of, is_number=False, rank=0),
         Column("type", "type", lambda r: r.type, is_number=False, rank=0),
         Column("shape", "shape", lambda r: numbers.shape(r.shape), is_number=False, rank=9),
         *_figures(record.activations if record else ()),
@@ -102,10 +102,6 @@ def _figures(rows: Sequence[Row]) -> tuple[Column, ...]:
 
 def _number(key: str, title: str, field: str, *, rank: int, is_shown: bool = True) -> Column:
     return figure(key, title, lambda row: getattr(row, field), rank=rank, is_shown=is_shown)
-
-
-def _label(row: ActivationGradient) -> str:
-    return label_of(row) + (f" [{row.output}]" if row.output else "")
 
 
 def _title(record: GradsRecord) -> str:

@@ -1,6 +1,7 @@
 """The columns of `models`."""
 
 from modelscope_cli.records.models import Catalogue, ModelEntry
+from modelscope_cli.records.naming import counted
 from modelscope_cli.report import numbers
 from modelscope_cli.report.sheet import Column, Sheet
 
@@ -44,7 +45,7 @@ def models_sheet(catalogue: Catalogue) -> Sheet:
     is_timm = n > 0 and catalogue.models[0].name.startswith("timm:")
     library = "timm" if is_timm else f"torchvision {catalogue.versions['torchvision']}"
     return Sheet(
-        title=f"{n} model{'s' if n != 1 else ''} of {library}",
+        title=f"{counted(n, 'model')} of {library}",
         columns=_COLUMNS,
         rows=catalogue.models,
         is_catalogue=True,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from modelscope_cli.commands.predict.doctor_table import doctor_sheet
 from modelscope_cli.commands.predict.truth_table import truth_sheet
 from modelscope_cli.records.doctor import DoctorRecord
+from modelscope_cli.records.naming import counted
 from modelscope_cli.records.predict import Guess, PredictRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import certificate_facts, hook_facts, report_facts
@@ -87,7 +88,7 @@ def predict_sheet(record: PredictRecord | DoctorRecord, table: str | None = None
 
 def _title(record: PredictRecord) -> str:
     model, n = record.run.model, len({prediction.image for prediction in record.predictions})
-    what = f"{n} image" + ("s" if n != 1 else "")
+    what = counted(n, "image")
     return (
         f"{model.name} ({model.class_name}, weights {model.weights.resolved}) on {what}, {record.run.device}"
     )

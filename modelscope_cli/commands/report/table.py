@@ -1,5 +1,6 @@
 """The columns of `report`."""
 
+from modelscope_cli.records.naming import counted
 from modelscope_cli.records.report import Page, ReportRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
@@ -20,7 +21,5 @@ COLUMNS = (
 
 def report_sheet(record: ReportRecord, columns: str | None = None) -> Sheet:
     """List the pages that were written."""
-    n = len(record.pages)
-    return Sheet(
-        title=f"{n} page{'s' if n != 1 else ''}", columns=choose_columns(COLUMNS, columns), rows=record.pages
-    )
+    title = counted(len(record.pages), "page")
+    return Sheet(title=title, columns=choose_columns(COLUMNS, columns), rows=record.pages)

@@ -2,16 +2,12 @@
 
 from collections.abc import Sequence
 
-from modelscope_cli.records.naming import index_ranges, label_of
+from modelscope_cli.records.naming import index_ranges, output_label_of
 from modelscope_cli.records.stats import ActivationStats
 from modelscope_cli.report import numbers
 from modelscope_cli.report.sheet import Column, Sheet, percentage
 
 _N_BINS = 16
-
-
-def _label(row: ActivationStats) -> str:
-    return label_of(row) + (f" [{row.output}]" if row.output else "")
 
 
 def _shares(row: ActivationStats) -> list[float]:
@@ -26,7 +22,7 @@ def _spread(row: ActivationStats) -> str:
 
 
 COLUMNS = (
-    Column("name", "layer", _label, is_number=False, rank=0),
+    Column("name", "layer", output_label_of, is_number=False, rank=0),
     Column("type", "type", lambda r: r.type, is_number=False, rank=0),
     Column("channels", "channels", lambda r: r.channels, rank=2),
     Column("dead", "dead", lambda r: r.dead_channels, lambda r: f"{r.dead_channels or ''}", rank=0),

@@ -7,7 +7,7 @@ from modelscope_cli.commands.stats.attention_table import COLUMNS as ATTENTION_C
 from modelscope_cli.commands.stats.attention_table import attention_sheet, narrowest_head
 from modelscope_cli.commands.stats.channels_table import COLUMNS as CHANNEL_COLUMNS
 from modelscope_cli.commands.stats.channels_table import channels_sheet, dead_fact
-from modelscope_cli.records.naming import label_of
+from modelscope_cli.records.naming import output_label_of
 from modelscope_cli.records.stats import ActivationStats, StatsRecord, quantiles_in
 from modelscope_cli.report import numbers
 from modelscope_cli.report.batch_norm_table import COLUMNS as BATCH_NORM_COLUMNS
@@ -68,7 +68,7 @@ def stats_columns(
 ) -> tuple[Column, ...]:
     """All columns of `stats`, with these quantiles; those with nothing to tell are left out of a person's table."""
     return (
-        Column("name", "layer", _label, is_number=False, rank=0),
+        Column("name", "layer", output_label_of, is_number=False, rank=0),
         Column("type", "type", lambda r: r.type, is_number=False, rank=0),
         Column("shape", "shape", lambda r: numbers.shape(r.shape), is_number=False, rank=8),
         figure("mean", "mean", lambda r: r.mean, rank=2, text=lambda r: r.problem or ""),
@@ -105,10 +105,6 @@ def _is_half_dead(row: ActivationStats) -> bool:
 
 def _quantile(key: str) -> Column:
     return figure(key, key, lambda row: (row.quantiles or {}).get(key), rank=1)
-
-
-def _label(row: ActivationStats) -> str:
-    return label_of(row) + (f" [{row.output}]" if row.output else "")
 
 
 def _dead(row: ActivationStats) -> str:
