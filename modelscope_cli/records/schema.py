@@ -133,8 +133,8 @@ def _any_of(choices: list[Schema]) -> Schema:
     if not all(set(choice) == {"type"} for choice in choices):
         return {"anyOf": choices}
     names: list[str] = []
-    for choice in choices:
-        names += [choice["type"]] if isinstance(choice["type"], str) else choice["type"]
+    for one in choices:
+        names += [one["type"]] if isinstance(one["type"], str) else one["type"]
     unique = list(dict.fromkeys(names))
     return {"type": unique if len(unique) > 1 else unique[0]}
 

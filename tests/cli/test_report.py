@@ -158,8 +158,9 @@ def test_a_large_page_is_noted_and_a_larger_one_refused_without_large(watched, m
     assert typed("report runs/new --large") == 0
 
 
-def test_a_folder_whose_page_would_be_too_large_says_how_to_make_it(monkeypatch):
-    monkeypatch.setattr(results, "REFUSED", 2000)
+@pytest.mark.parametrize(("what", "most"), [("REFUSED", 2000), ("_MOST_ROWS", 3)])
+def test_a_folder_whose_page_would_be_too_large_says_how_to_make_it(what, most, monkeypatch):
+    monkeypatch.setattr(results, what, most)
     assert typed(f"grads {TINY} {STAR} --out it -q") == 0
     assert "modelscope report FOLDER --large" in Path("it/report.html").read_text(encoding="utf-8")
     assert typed("report it --large -q") == 0

@@ -177,4 +177,4 @@ def _pictures(a: Shown, b: Shown, files: tuple[Path, Path]) -> list[Section]:
         element("div", element("h3", name), *(section.body for section in sections))
         for name, sections in zip("AB", seen, strict=True)
     )
-    return [Section("pictures", "Pictures", element("div", *columns, class_="columns"))]
+    return [Section("pictures", "Images", element("div", *columns, class_="columns"))]

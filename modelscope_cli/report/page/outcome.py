@@ -4,11 +4,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from modelscope_cli.records.naming import counted, some
+from modelscope_cli.records.watch import FAULT, UNKNOWN
+from modelscope_cli.records.watch import SOUND as HEALTHY
 from modelscope_cli.report import views
 from modelscope_cli.report.page.html import Html, element
 
 ERROR, WARNING, SOUND, NONE = "error", "warning", "sound", ""
-_OF_VERDICT = {"fault": ERROR, "nothing wrong": SOUND, "cannot tell": WARNING}
+_KINDS = {FAULT: ERROR, UNKNOWN: WARNING, HEALTHY: SOUND}  # of the verdicts on a training, the worst first
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,26 +33,34 @@ def outcome(record: Any) -> Outcome:
 
 def judged(record: Any) -> Outcome | None:
     """Return the verdict of a command that gives one."""
-    verdict = getattr(record, "verdict", None)
-    if isinstance(verdict, str):
+    training = _worst(record)
+    if training is not None:
         codes = dict.fromkeys(one.code for one in record.findings)
-        words = {"fault": f"something is wrong: {some(codes)}", "nothing wrong": "nothing wrong found"}
-        return Outcome(_OF_VERDICT.get(verdict, NONE), words.get(verdict, f"cannot tell: {record.reason}"))
+        words = {FAULT: f"something is wrong: {some(codes)}", HEALTHY: "nothing wrong found"}
+        told = words.get(training.verdict, f"cannot tell: {training.reason}")
+        return Outcome(_KINDS.get(training.verdict, NONE), told)
     passed = getattr(record, "passed", None)
     if record.command == "check":
         new = [one for one in record.findings if not one.known]
         if not passed:
             return Outcome(ERROR, "failed")
-        return (
-            Outcome(WARNING, f"passed with {counted(len(new), 'finding')}")
-            if new
-            else Outcome(SOUND, "passed")
-        )
+        if new:
+            return Outcome(WARNING, f"passed with {counted(len(new), 'finding')}")
+        return Outcome(SOUND, "passed")
     if record.command == "diff":
         return Outcome(SOUND if record.is_same else WARNING, "the same" if record.is_same else "different")
     if record.command == "attack":
         return Outcome(WARNING, "fooled") if record.success_saved else Outcome(NONE, "not fooled")
     return None
+
+
+def _worst(record: Any) -> Any:
+    """Return the training that is judged, of several the one with the worst verdict; None of other results."""
+    trainings = [record] if record.command == "watch" else getattr(record, "trainings", ())
+    order = [*_KINDS]
+    return min(
+        trainings, key=lambda one: order.index(one.verdict) if one.verdict in order else -1, default=None
+    )
 
 
 def badge(found: Outcome, words: str = "") -> Html:

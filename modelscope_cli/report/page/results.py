@@ -22,6 +22,8 @@ from modelscope_cli.report.reading import PAGE
 NOTED, REFUSED = 5_000_000, 25_000_000
 """Bytes: a page above the first is slow to open, one above the second many browsers do not open at all."""
 
+_MOST_ROWS = 25_000  # of a page that nobody asked for; more would take longer than the command itself
+
 
 def page_of(record: Shown, folder: Path | None = None) -> str:
     """Return a result as one HTML file that needs nothing else.
@@ -80,9 +82,10 @@ def save_result(record: Shown, folder: Path, *, is_indented: bool = True) -> Non
         CannotRunError: a file cannot be written (exit 4).
     """
     write_text(folder / DOCUMENT, render_json(record.to_dict(), is_indented=is_indented))
-    page = page_of(record, folder)
-    if len(page.encode(errors="replace")) > REFUSED:
-        size = numbers.memory(len(page))
+    n = len(views.whole_sheet_of(record).rows)
+    page = page_of(record, folder) if n <= _MOST_ROWS else None
+    if page is None or len(page.encode(errors="replace")) > REFUSED:
+        size = f"{n:,} rows" if page is None else numbers.memory(len(page))
         what = f"This page would take {size}. It is made by: modelscope report FOLDER --large"
         page = render_page(views.sheet_of(record).title, element("p", what), [environment(record)], [])
     write_text(folder / PAGE, page)

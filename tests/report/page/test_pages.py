@@ -14,6 +14,7 @@ from modelscope_cli.plain_text import plain
 from modelscope_cli.records.page_data import extract
 from modelscope_cli.records.restore import restore
 from modelscope_cli.report.page import page as page_file
+from modelscope_cli.report.page.outcome import Outcome, outcome
 from modelscope_cli.report.page.results import page_of
 from modelscope_cli.report.reading import read
 from modelscope_cli.report.views import whole_sheet_of
@@ -123,6 +124,18 @@ def test_the_page_of_a_training_begins_with_its_verdict(pages, documents):
     assert re.findall('data-series="[0-9]+"', pages("train")) == [
         f'data-series="{n}"' for n in range(len(layers))
     ]
+
+
+def test_the_worst_verdict_of_a_study_is_that_of_all(documents):
+    record = restore(documents["train_study"])
+    verdicts = [training.verdict for training in record.trainings]
+    assert outcome(record).kind == ("error" if "fault" in verdicts else "warning")
+    sound = replace(record.trainings[0], verdict="nothing wrong", findings=())
+    assert outcome(replace(record, trainings=(sound, sound))) == Outcome("sound", "nothing wrong found")
+    unknown = replace(sound, verdict="cannot tell", reason="too short")
+    assert outcome(replace(record, trainings=(sound, unknown))) == Outcome(
+        "warning", "cannot tell: too short"
+    )
 
 
 def test_every_folder_with_images_has_its_page(documents):
