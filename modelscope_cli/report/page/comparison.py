@@ -101,7 +101,7 @@ def _curves(a: Any, b: Any) -> list[Section]:
 
 def _trained(record: Any) -> Any:
     """Return what has curves: of `train` its training, where it is one."""
-    trainings = getattr(record, "trainings", ())
+    trainings: Sequence[Any] = getattr(record, "trainings", ())
     return trainings[0] if len(trainings) == 1 else record
 
 
