@@ -89,12 +89,20 @@ def _curves(a: Any, b: Any) -> list[Section]:
     charts = []
     for title, field in (("Loss", "loss"), ("Learning rate", "lr")):
         series = [
-            (name, one) for name, record in (("A", a), ("B", b)) for one in getattr(record, field, ())[:1]
+            (name, one)
+            for name, record in (("A", a), ("B", b))
+            for one in getattr(_trained(record), field, ())[:1]
         ]
         if len(series) == 2 and all(hasattr(one, "step") for _, one in series):
             lines = [Line(name, one.step, one.value, n) for n, (name, one) in enumerate(series)]
             charts.append(line_chart(title, lines, height=190 if field == "loss" else 90))
     return [Section("steps", "Over steps", joined(charts))] if charts else []
+
+
+def _trained(record: Any) -> Any:
+    """Return what has curves: of `train` its training, where it is one."""
+    trainings: Sequence[Any] = getattr(record, "trainings", ())
+    return trainings[0] if len(trainings) == 1 else record
 
 
 def _table(a: Shown, b: Shown) -> Html:

@@ -5,6 +5,7 @@ import hashlib
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from made_trainings import HOSTILE, finding, watch_document
@@ -14,6 +15,7 @@ from modelscope_cli.plain_text import plain
 from modelscope_cli.records.page_data import extract
 from modelscope_cli.records.restore import restore
 from modelscope_cli.report.page import page as page_file
+from modelscope_cli.report.page.comparison import compare_page
 from modelscope_cli.report.page.outcome import Outcome, outcome
 from modelscope_cli.report.page.results import page_of
 from modelscope_cli.report.reading import read
@@ -136,6 +138,15 @@ def test_the_worst_verdict_of_a_study_is_that_of_all(documents):
     assert outcome(replace(record, trainings=(sound, unknown))) == Outcome(
         "warning", "cannot tell: too short"
     )
+
+
+def test_two_trainings_have_their_losses_on_one_axis(documents):
+    records = [restore(documents[name]) for name in ("train", "train")]
+    page = compare_page(*records, (Path("old/report.json"), Path("new.json")))
+    assert ">A: old<" in page
+    assert ">B: new<" in page
+    assert 'aria-label="Loss. A: ' in page
+    assert 'aria-label="Learning rate. A: ' in page
 
 
 def test_every_folder_with_images_has_its_page(documents):
