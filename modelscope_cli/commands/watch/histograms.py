@@ -78,8 +78,8 @@ def _thinned(rows: Sequence[WatchedLayer], is_marked: Sequence[bool]) -> list[Wa
     """Return as many as a figure can show: those with findings, as far as there is room, and others evenly."""
     marked = [i for i, is_one in enumerate(is_marked) if is_one][:_MOST_STRIPS]
     others = [i for i in range(len(rows)) if i not in marked]
-    room = _MOST_STRIPS - len(marked)
-    kept = others[:: -(-len(others) // room)] if room and others else []
+    room = min(_MOST_STRIPS - len(marked), len(others))
+    kept = [others[(2 * i + 1) * len(others) // (2 * room)] for i in range(room)]
     return [rows[i] for i in sorted([*marked, *kept])]
 
 
