@@ -137,26 +137,22 @@ class Recorder:
             self.bookkeeper.cycle(optimizer)
 
     def optimizer_facts(self) -> list[dict[str, Any]]:
-        """Return what is certain of every optimizer that has stepped."""
-        facts = []
+        """Return what is certain of every optimizer that has stepped, be it gone or not."""
         for clock in self._clocks.values():
             optimizer = clock.optimizer()
-            if not isinstance(optimizer, Optimizer):
-                continue  # inferred: it holds whatever changes
-            cycle = self.bookkeeper.cycle(optimizer)
-            facts.append(
-                {
+            if isinstance(optimizer, Optimizer):  # one that is inferred holds whatever changes
+                clock.cycle = self.bookkeeper.cycle(optimizer)
+                clock.facts |= {
                     "optimizer": clock.label,
-                    "made": cycle.made,
-                    "cycles": cycle.n,
-                    "uncleared": cycle.uncleared,
-                    "emptied": cycle.emptied,
                     "held": sum(len(group["params"]) for group in optimizer.param_groups),
                     "strangers": self.bookkeeper.unknown_without_gradient(optimizer),
                     "maximizes": any(group.get("maximize") for group in optimizer.param_groups),
                 }
-            )
-        return facts
+            if clock.cycle is not None:
+                cycle = clock.cycle
+                clock.facts |= {"made": cycle.made, "cycles": cycle.n}
+                clock.facts |= {"uncleared": cycle.uncleared, "emptied": cycle.emptied}
+        return [dict(clock.facts) for clock in self._clocks.values() if "held" in clock.facts]
 
     def _is_looking(self) -> bool:
         """Whether any model's next step is recorded; before there is one, whatever comes is."""

@@ -4,9 +4,11 @@ import sys
 import weakref
 from dataclasses import dataclass, field
 from types import FrameType
+from typing import Any
 
 from torch import Tensor
 
+from modelscope_cli.watching.bookkeeping import Cycle
 from modelscope_cli.watching.criteria import CriterionKey, CriterionSums
 from modelscope_cli.watching.entering import Entering, EnteringKey
 from modelscope_cli.watching.model_registry import ModelRegistry
@@ -63,7 +65,12 @@ class OpenStep:
 
 @dataclass(slots=True)
 class Clock:
-    """An optimizer that has stepped; its label is its class, with `#2` for the second of that class."""
+    """An optimizer that has stepped; its label is its class, with `#2` for the second of that class.
+
+    Attributes:
+        cycle: the account of its gradients, which outlives it; None where its steps are inferred.
+        facts: what was last certain of it.
+    """
 
     optimizer: "weakref.ref[Stepper]"
     label: str
@@ -71,6 +78,8 @@ class Clock:
     ended: float = 0.0
     is_due: bool = False  # the next step, whatever the schedule says: the one before went wrong
     was_finite: bool = True
+    cycle: Cycle | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
 
     def name_rows(self, figures: list[Figures], registry: ModelRegistry) -> list[ParameterRow]:
         """Return the rows of a step with the names of the parameters; `group0.3` where no model ran that has it."""
