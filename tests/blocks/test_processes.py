@@ -87,6 +87,7 @@ def test_a_killed_run_goes_on_with_another_number_of_processes(place, alone):
     assert content(folder) == alone[1]
 
 
+@pytest.mark.slow
 def test_torchrun_starts_them_and_a_killed_rank_ends_all(place, alone):
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     run_it = ["-m", "modelscope_cli", *STATS, "--out", "torchrun"]
