@@ -27,6 +27,7 @@ ROOMS = {
     "hints_of_pruning": ("analysis/pruning/", "analysis/ablation/", "commands/ablate/"),
     "hints_of_blocks": ("analysis/blocks/",),
     "hints_of_activations": ("analysis/activations/", "analysis/top_images/", "analysis/subject.py"),
+    "hints_of_summary": ("analysis/summary/", "commands/summary/"),
     "hints_of_report": ("report/", "records/", "rules/", "testing.py", "examples.py"),
     "hints_of_shell": ("shell/", "commands/check/", "commands/grads/", "commands/help/"),
 }

@@ -21,7 +21,7 @@ from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.models.request import ModelRequest
 from modelscope_cli.records.keywords import check_choice
 from modelscope_cli.records.progress import Progress, counting
-from modelscope_cli.records.run import Arguments, Notice
+from modelscope_cli.records.run import Arguments, Notice, invocation
 from modelscope_cli.records.summary import MEASURED, LayerShape
 
 _FORWARDS = 5  # that are timed, behind one that is not
@@ -41,7 +41,8 @@ def check_measured(measure: Sequence[str], model: ModelRequest | None = None) ->
     for name, value, default in (("weights", model.weights, "none"), ("device", model.device, "auto")):
         if value.lower() != default:
             message = f"'--{name} {value}' changes nothing where no column is measured with values"
-            raise UsageError(message, f"--{name} {value} --columns name,type,macs,{','.join(MEASURED)}")
+            columns = f"--columns name,type,macs,{','.join(MEASURED)}"
+            raise UsageError(message, columns if invocation().argv else f"measure={MEASURED}")
 
 
 def about_values(loaded: LoadedModel, measure: Sequence[str]) -> tuple[Notice, ...]:

@@ -1,12 +1,14 @@
 """The model as one image, of a summary that recorded whose output goes where."""
 
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from modelscope_cli.commands.summary.table import summary_sheet
-from modelscope_cli.errors import UsageError, nearest
+from modelscope_cli.errors import UsageError
 from modelscope_cli.plain_text import plain
+from modelscope_cli.records.keywords import check_choice
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.run import invocation
 from modelscope_cli.records.summary import COLORS, MEASURED, LayerShape, SummaryRecord
@@ -41,24 +43,21 @@ def check_graph(file: Path | None, color: str | None, page: Path | None) -> None
         return
     _check_suffix(file)
     if page is not None and page.resolve() == file.resolve():
-        raise UsageError(
-            f"'--graph {file}' and '--html {page}' are one file", f"--graph {file.with_suffix('.svg')}"
-        )
+        raise UsageError(f"'--graph {file}' and '--html {page}' are one file", _as_svg(file))
     check_file(file, invocation().is_forced or is_page(file))
 
 
 def _check_suffix(file: Path) -> None:
     if file.suffix.lower() not in (".svg", ".html", ".htm"):
-        raise UsageError(
-            f"'--graph {file}' ends in neither .svg nor .html", f"--graph {file.with_suffix('.svg')}"
-        )
+        raise UsageError(f"'--graph {file}' ends in neither .svg nor .html", _as_svg(file))
+
+
+def _as_svg(file: Path) -> str:
+    return f"--graph {shlex.quote(str(file.with_suffix('.svg')))}"
 
 
 def _check_color(color: str) -> None:
-    if color not in COLORS:
-        near = nearest(color, COLORS)
-        message = f"'{color}' is not a column that colours a graph" + (f": {near}" if near else "")
-        raise UsageError(message, f"--color {'|'.join(COLORS)}")
+    check_choice("column that colours a graph", color, COLORS)
 
 
 def save(record: SummaryRecord, file: Path | None, color: str | None, *, is_whole: bool = False) -> str:
