@@ -86,7 +86,8 @@ def check_figure(path: Path, is_forced: bool) -> None:
     """
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(
-            f"'--plot {path}' does not end in one of {', '.join(SUFFIXES)}", f"--plot {shlex.quote(str(path.with_suffix('.png')))}"
+            f"'--plot {path}' does not end in one of {', '.join(SUFFIXES)}",
+            f"--plot {shlex.quote(str(path.with_suffix('.png')))}",
         )
     check_file(path, is_forced)
 

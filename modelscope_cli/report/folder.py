@@ -189,16 +189,17 @@ class OutputFolder:
         """Refuse what cannot be written to, before anything long is begun."""
         if self.path.exists() and not self.path.is_dir():
             raise CannotRunError(
-                f"'--out {self.path}' is a file, not a folder", f"--out {shlex.quote(f'{self.path}-pictures')}"
+                f"'--out {self.path}' is a file, not a folder",
+                f"--out {shlex.quote(f'{self.path}-pictures')}",
             )
         if self.path.is_dir() and not self._is_forced and any(_content(self.path)):
-            raise UsageError(f"folder '{self.path}' is not empty", f"--out {shlex.quote(str(self.path))} --force")
+            raise UsageError(
+                f"folder '{self.path}' is not empty", f"--out {shlex.quote(str(self.path))} --force"
+            )
         existing = _existing(self.path)
         if not existing.is_dir() or not os.access(existing, os.W_OK):
             what = "not writable" if existing.is_dir() else "a file"
-            raise CannotRunError(
-                f"cannot write to '{self.path}': '{existing}' is {what}", "--out FOLDER"
-            )
+            raise CannotRunError(f"cannot write to '{self.path}': '{existing}' is {what}", "--out FOLDER")
 
     def _cannot(self, error: OSError) -> CannotRunError:
         reason = error.strerror or str(error)

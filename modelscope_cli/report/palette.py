@@ -29,7 +29,10 @@ def make_palette(cmap: str) -> bytes:
 
     if cmap not in colormaps:
         near = nearest(cmap, list(colormaps))
-        raise UsageError(f"unknown colour map '{cmap}'" + (f": {near}" if near else ""), f"--cmap {near.removeprefix('did you mean ').split(', ')[0] or 'viridis'}")
+        raise UsageError(
+            f"unknown colour map '{cmap}'" + (f": {near}" if near else ""),
+            f"--cmap {near.removeprefix('did you mean ').split(', ')[0] or 'viridis'}",
+        )
     colours = colormaps[cmap].resampled(N_COLOURS)(range(N_COLOURS), bytes=True)[:, :3].tobytes()
     steps = len(TEXT) - 1
     ramp = bytes(

@@ -1,7 +1,7 @@
 """What a person asked `check` for: in `[tool.modelscope]` of a pyproject.toml, and by flags, which win."""
 
-import shlex
 import os
+import shlex
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -124,7 +124,9 @@ def _read_project(folder: Path) -> Settings:
         reason = str(error).partition("; use sys.")[0]
         raise UsageError(f"'{path}' cannot be read: {reason}", hint) from error
     except OSError as error:
-        raise UsageError(f"'{path}' cannot be read: {error.strerror}", f"ls -l {shlex.quote(str(path))}") from error
+        raise UsageError(
+            f"'{path}' cannot be read: {error.strerror}", f"ls -l {shlex.quote(str(path))}"
+        ) from error
     tools = document.get("tool")
     table = tools.get("modelscope") if isinstance(tools, dict) else None
     if table is None:
@@ -198,5 +200,7 @@ def _strings(table: dict[str, Any], key: str, where: str, what: str, example: st
     if isinstance(value, str):
         value = [value]
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise UsageError(f"'{key} = {value}' in {where} is not a list of {what}", f'write {key} = ["{example}"]')
+        raise UsageError(
+            f"'{key} = {value}' in {where} is not a list of {what}", f'write {key} = ["{example}"]'
+        )
     return value

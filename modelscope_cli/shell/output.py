@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from modelscope_cli.errors import UsageError, choice, nearest
+from modelscope_cli.errors import UsageError, nearest, one_of
 from modelscope_cli.records.run import invocation
 from modelscope_cli.shell import console as _console
 
@@ -69,7 +69,7 @@ def destination(
     if format not in formats:
         near = nearest(format, formats)
         raise UsageError(
-            f"unknown format '{format}'" + (f": {near}" if near else ""), choice(format, formats)
+            f"unknown format '{format}'" + (f": {near}" if near else ""), one_of(format, formats)
         )
     if is_json:
         if format not in ("auto", "json"):
@@ -101,7 +101,9 @@ def check_page(file: Path) -> None:
     from modelscope_cli.report.reading import is_page
 
     if file.suffix.lower() not in (".html", ".htm"):
-        raise UsageError(f"'--html {file}' does not end in .html", f"--html {shlex.quote(str(file.with_suffix('.html')))}")
+        raise UsageError(
+            f"'--html {file}' does not end in .html", f"--html {shlex.quote(str(file.with_suffix('.html')))}"
+        )
     check_file(file, invocation().is_forced or is_page(file))
 
 

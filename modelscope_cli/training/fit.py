@@ -153,7 +153,9 @@ def classification_loss(label_smoothing: float, n_classes: int | None) -> Callab
             if is_out_of_memory(error):
                 raise
             message = f"the {scores.shape[1]} scores of the model do not fit the targets: {error}"
-            raise CannotRunError(message, "give targets that are class indices, below the number of scores") from error
+            raise CannotRunError(
+                message, "give targets that are class indices, below the number of scores"
+            ) from error
 
     return loss
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from modelscope_cli.errors import UsageError, choice, nearest
+from modelscope_cli.errors import UsageError, nearest, one_of
 from modelscope_cli.models.request import ModelRequest, as_request
 from modelscope_cli.records.bounds import MOST, absurdity
 from modelscope_cli.records.keywords import DEFAULTS, ClassifierKeywords, LearningKeywords, ModelKeywords
@@ -148,7 +148,10 @@ def check_source(source: "DataSource", request: TrainRequest, n_trainings: int) 
     """Refuse data that cannot give what was asked for (exit 2)."""
     if request.patience and not source.has_held_out:
         message = f"'--patience {request.patience}' needs validation images, and '{source.source}' has none"
-        raise UsageError(message, f"leave out --patience {request.patience}   or give a pair of loaders: (training, held_out)")
+        raise UsageError(
+            message,
+            f"leave out --patience {request.patience}   or give a pair of loaders: (training, held_out)",
+        )
     if n_trainings > 1 and not source.starts_anew:
         message = f"'{source.source}' can be iterated only once, and {n_trainings} trainings were asked for"
         raise UsageError(message, "give a DataLoader, or a list of batches")
@@ -158,7 +161,10 @@ def check_one_source(data: Any, loaders: str | None) -> None:
     """Refuse two places that the data come from (exit 2)."""
     if loaders is not None and data is not None:
         shown = f"the folder '{data}'" if isinstance(data, str | PathLike) else "the data passed in"
-        raise UsageError(f"'--loaders {loaders}' and {shown} exclude each other", f"leave out --loaders {shlex.quote(loaders)}")
+        raise UsageError(
+            f"'--loaders {loaders}' and {shown} exclude each other",
+            f"leave out --loaders {shlex.quote(loaders)}",
+        )
 
 
 def check_init(request: TrainRequest, model: "Model") -> None:
@@ -181,7 +187,7 @@ def check_choice(field: str, value: str, choices: Sequence[str]) -> None:
     if value not in choices:
         near = nearest(value, choices)
         message = f"unknown {_dashed(field)} '{value}'" + (f": {near}" if near else "")
-        raise UsageError(message, choice(value, choices))
+        raise UsageError(message, one_of(value, choices))
 
 
 @dataclass(frozen=True, slots=True)

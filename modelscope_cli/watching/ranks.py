@@ -21,7 +21,9 @@ def check_ranks(ranks: Ranks, has_folder: bool) -> None:
         UsageError: no `--out` (exit 2).
     """
     if int(os.environ.get("GROUP_WORLD_SIZE", "1")) > 1 and ranks.world > 1 and not has_folder:
-        raise UsageError("several machines need a folder they share", "--out FOLDER   that all machines share")
+        raise UsageError(
+            "several machines need a folder they share", "--out FOLDER   that all machines share"
+        )
 
 
 @contextmanager

@@ -113,9 +113,13 @@ def _compile(file: str, target: str) -> types.CodeType:
     except (SyntaxError, ValueError) as error:
         line = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
         what = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise CannotRunError(f"'{target}' is not Python: {what}{line}", f"python {shlex.quote(target)}") from error
+        raise CannotRunError(
+            f"'{target}' is not Python: {what}{line}", f"python {shlex.quote(target)}"
+        ) from error
     except OSError as error:
-        raise CannotRunError(f"'{target}' cannot be read: {error.strerror}", f"ls -l {shlex.quote(target)}") from error
+        raise CannotRunError(
+            f"'{target}' cannot be read: {error.strerror}", f"ls -l {shlex.quote(target)}"
+        ) from error
 
 
 @contextmanager

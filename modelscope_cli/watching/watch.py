@@ -108,7 +108,8 @@ def watch(
     if report is not None:
         if what is not None:
             raise UsageError(
-                f"--report '{report}' runs no script, so '{what}' is one argument too many", f"leave out {what}"
+                f"--report '{report}' runs no script, so '{what}' is one argument too many",
+                f"leave out {what}",
             )
         from modelscope_cli.watching.conclude import conclude
         from modelscope_cli.watching.read_record import read_record

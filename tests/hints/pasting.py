@@ -16,7 +16,27 @@ from modelscope_cli.shell.typer_app import make_app
 
 # Programs of others that a hint may name.
 TOOLS = frozenset(
-    ["cd", "df", "file", "find", "git", "grep", "gunzip", "head", "hf", "ls", "magick", "mkdir", "mv", "pip", "python", "rm", "tar", "torchrun", "unxz"]
+    [
+        "cd",
+        "df",
+        "file",
+        "find",
+        "git",
+        "grep",
+        "gunzip",
+        "head",
+        "hf",
+        "ls",
+        "magick",
+        "mkdir",
+        "mv",
+        "pip",
+        "python",
+        "rm",
+        "tar",
+        "torchrun",
+        "unxz",
+    ]
 )
 # These change what was wrong, so that the same line is to run afterwards.
 MENDING = ("mkdir", "rm", "mv")

@@ -197,7 +197,8 @@ class OneBox(Maps):
     """Finds one box."""
     def forward(self, x):
         corner = super().forward(x)[0, 0, 0, :4]
-        return [{"boxes": corner[None] * 0 + torch.tensor([0.0, 0, 4, 4]), "scores": corner[:1].sigmoid(), "labels": torch.tensor([1])}]
+        box = corner[None] * 0 + torch.tensor([0.0, 0, 4, 4])
+        return [{"boxes": box, "scores": corner[:1].sigmoid(), "labels": torch.tensor([1])}]
 
 class Detached(Tiny):
     def forward(self, x):
@@ -384,7 +385,9 @@ def make_stage(folder: Path) -> None:
         (folder / name).mkdir()
         (folder / name / "log.jsonl").write_text(json.dumps({"begin": {"version": log}}) + "\n")
     (folder / "bad_log").mkdir()
-    (folder / "bad_log" / "log.jsonl").write_text('{"begin": {"version": %d}}\n{"layers": 3}\n' % VERSION)
+    (folder / "bad_log" / "log.jsonl").write_text(
+        json.dumps({"begin": {"version": VERSION}}) + '\n{"layer": {}}\n'
+    )
     (folder / "raises.py").write_text("1 / 0\n")
     (folder / "alien.py").write_text("number = 3\ndef function():\n    return 3\n")
     for package in ("a", "b"):
@@ -446,14 +449,22 @@ def _make_lists(folder: Path) -> None:
     (folder / "folders.txt").write_text("two\n")
     (folder / "wrong.txt").write_text("dott.png\n")
     (folder / "elsewhere.txt").write_text("zzzzzzzzzz/q.jpg\n")
-    (folder / "ten.txt").write_text("".join(f"{number}\n" for number in ("two", "cat", "dog", "a", "b", "c", "d", "e", "f", "f")))
+    (folder / "ten.txt").write_text(
+        "".join(f"{number}\n" for number in ("two", "cat", "dog", "a", "b", "c", "d", "e", "f", "f"))
+    )
     (folder / "truth.csv").write_text("a.png,1\nb.png,2\n")
     (folder / "text.tar").write_text("once upon a time\n" * 99)
     (folder / "named.tar.gz").write_text("once upon a time\n" * 99)
     with tarfile.open(folder / "packed.tar.gz", "w:gz") as shard:
         shard.add(folder / "dot.png", "dot.png")
     Image.new("L", (9000, 1)).save(folder / "line.png")
-    for name, size, value in (("mask", 16, 0), ("large", 32, 0), ("high", 16, 9), ("void", 16, 255), ("marked", 16, 200)):
+    for name, size, value in (
+        ("mask", 16, 0),
+        ("large", 32, 0),
+        ("high", 16, 9),
+        ("void", 16, 255),
+        ("marked", 16, 200),
+    ):
         Image.new("L", (size, size), value).save(folder / f"{name}.png")
     (folder / "masks_two.csv").write_text("dot.png,mask.png,high.png\n")
     (folder / "unclear.csv").write_text("dot.png,f\n")
@@ -473,7 +484,10 @@ def _make_lists(folder: Path) -> None:
     for name in ("a.png", "b.png"):
         (folder / "broken" / name).write_text("once upon a time\n")
     for name, mask in (
-        ("masks", "mask.png"), ("masks_large", "large.png"), ("masks_high", "high.png"), ("masks_void", "void.png"),
+        ("masks", "mask.png"),
+        ("masks_large", "large.png"),
+        ("masks_high", "high.png"),
+        ("masks_void", "void.png"),
         ("masks_lost", "lost.png"),
         ("masks_cut", "cut.png"),
         ("masks_colour", "dot.png"),
@@ -489,6 +503,8 @@ def _make_weights(folder: Path) -> None:
     save_file(state, folder / "tiny.safetensors")
     save_file({**state, "conv.weight": state["conv.weight"] * 2}, folder / "other.safetensors")
     save_file({**state, "conv.weight": state["conv.weight"] * torch.nan}, folder / "nan.safetensors")
+    named = {"categories": json.dumps(["a", "b", "b", *"cdefghi"])}
+    save_file(state, folder / "alike.safetensors", named)
     save_file({"elsewhere.weight": torch.zeros(3, 3)}, folder / "foreign.safetensors")
     save_file(
         {**state, "head.weight": torch.zeros(2, 16), "head.bias": torch.zeros(2)}, folder / "two.safetensors"

@@ -72,6 +72,4 @@ def choose_channels(channels: str | Sequence[int], most: int, is_strongest: bool
         return ChannelChoice(ranges=channels_of(text))
     except ValueError as error:
         said, meant, part = error.args
-        raise UsageError(
-            f"--channels '{text}': '{part}' {said}", f"--channels {meant or '0'}"
-        ) from None
+        raise UsageError(f"--channels '{text}': '{part}' {said}", f"--channels {meant or '0'}") from None

@@ -87,7 +87,9 @@ class Blocks:
         if resume and self.out is None:
             raise UsageError("--resume needs the folder of the run to continue", "--resume --out DIR")
         if self.is_shared and self._folder is None and self._ranks.local_world != self._ranks.world:
-            raise UsageError("several machines need a folder they share", "--out FOLDER   that all machines share")
+            raise UsageError(
+                "several machines need a folder they share", "--out FOLDER   that all machines share"
+            )
         if not self.is_first:
             return
         if resume and not self._has_begun():
@@ -222,7 +224,12 @@ class Blocks:
         found = differences(self._document, folder.document() or {})
         if found:
             message = f"'{folder.path}' holds blocks of another run, which differs in {', '.join(found)}"
-            raise UsageError(message, "leave out --resume   and --force starts again" if self._is_again else "--force   starts again")
+            raise UsageError(
+                message,
+                "leave out --resume   and --force starts again"
+                if self._is_again
+                else "--force   starts again",
+            )
 
     def _told(self, word: str) -> str:
         """Return what the first process says.

@@ -1,10 +1,10 @@
 """The folder in which finished blocks lie, a file each, and `run.json`, which says what they are blocks of."""
 
-import shlex
 import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -117,7 +117,9 @@ class BlockFolder:
             block = replace(from_plain(Block, found["block"]), result=found["result"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             message = f"block '{path}' cannot be read: {error}"
-            raise CannotRunError(message, f"rm {shlex.quote(str(path))}   and --resume computes it again") from error
+            raise CannotRunError(
+                message, f"rm {shlex.quote(str(path))}   and --resume computes it again"
+            ) from error
         return block, hashlib.sha256(_TIMES.sub(b"", data)).digest()
 
     def _file(self, phase: str, number: int) -> Path:

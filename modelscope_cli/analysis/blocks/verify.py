@@ -59,10 +59,15 @@ def verify(
     document = folder.document()
     if document is None:
         message = f"'{folder.path}' holds no blocks, so nothing can be computed again"
-        raise CannotRunError(message, "give the command --out DIR, which keeps them for a list of images longer than --batch")
+        raise CannotRunError(
+            message, "give the command --out DIR, which keeps them for a list of images longer than --batch"
+        )
     requested = model if model is not None else model_request(document)
     if requested is None:
-        raise UsageError(f"the model of '{folder.path}' was passed from Python", "give the module: verify(..., model=module)")
+        raise UsageError(
+            f"the model of '{folder.path}' was passed from Python",
+            "give the module: verify(..., model=module)",
+        )
     check = Verifying(folder, sample, seed)
     with verifying(check):
         again = _compute(document, requested, progress)

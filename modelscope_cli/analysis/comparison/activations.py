@@ -1,7 +1,7 @@
 """`diff` with an input: two models run side by side, one output of each in memory at a time."""
 
-import shlex
 import dataclasses
+import shlex
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Set
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -116,7 +116,10 @@ def diff_activations(
                 row.settle()
     if not rows:
         asked = f"--layer '{layers[0]}'" if layers else "what --exclude leaves"
-        raise CannotRunError(f"no layer of {asked} is called in the forward pass", f"leave out --{'layer' if layers else 'exclude'}")
+        raise CannotRunError(
+            f"no layer of {asked} is called in the forward pass",
+            f"leave out --{'layer' if layers else 'exclude'}",
+        )
     return tuple(row.finish(tolerance) for row in rows.values()), _kept(pairing)
 
 

@@ -191,7 +191,9 @@ def _sources(
         asked = read_names(a, b, model, is_run=is_run)
         if asked.is_left_out and own == BSettings():
             message = f"there is nothing to compare '{a}' with"
-            raise UsageError(message, "--b-dtype bfloat16   or another setting, or another model or checkpoint as B")
+            raise UsageError(
+                message, "--b-dtype bfloat16   or another setting, or another model or checkpoint as B"
+            )
         return requests_of(settings, asked, own)
     from modelscope_cli.analysis.comparison.sides import sources_handed_over
     from modelscope_cli.analysis.subject import refuse_idle

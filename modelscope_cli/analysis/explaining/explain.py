@@ -199,7 +199,9 @@ class _Asked:
 
 def _region(box: str | None, mask: str | PathLike[str] | None) -> Region | None:
     if box is not None and mask is not None:
-        raise UsageError("--box and --mask both say where the object is", "leave out --box or leave out --mask")
+        raise UsageError(
+            "--box and --mask both say where the object is", "leave out --box or leave out --mask"
+        )
     if box is not None:
         return Region.of_box(box)
     return Region.of_file(fspath(mask)) if mask is not None else None

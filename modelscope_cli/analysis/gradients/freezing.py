@@ -1,8 +1,8 @@
 """Which parameters are trained, and what freezing the others saves."""
 
 import math
-import time
 import shlex
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 

@@ -41,7 +41,9 @@ class Masks:
             CannotRunError: the mask cannot be read, or is not one of this image and model (exit 4).
         """
         if len(words) != 1 or not isinstance(words[0], str):
-            raise CannotRunError(f"the truth of '{image}' is not the path of one mask", "write lines of 'image,mask.png'")
+            raise CannotRunError(
+                f"the truth of '{image}' is not the path of one mask", "write lines of 'image,mask.png'"
+            )
         path = self._root / words[0]
         mask = decode_mask(path)
         self._check(mask, path, image)
@@ -61,7 +63,9 @@ class Masks:
             message = (
                 f"mask '{path}' holds the value {strange[0]}, and the model has {self._n_classes} classes"
             )
-            raise CannotRunError(message, f"give a mask of 0..{self._n_classes - 1}, and {UNKNOWN} for unknown")
+            raise CannotRunError(
+                message, f"give a mask of 0..{self._n_classes - 1}, and {UNKNOWN} for unknown"
+            )
         if not self._is_whole(height, width):
             message = f"the model does not see exactly '{image}', so no mask fits its prediction"
             raise CannotRunError(message, f"--size {height},{width}   keeps the whole image")

@@ -68,7 +68,8 @@ class Region:
         if mask is None or mask.size != size:
             has = f"{mask.width} x {mask.height}" if mask else "no size"
             raise UsageError(
-                f"'{self.typed}' has {has}, the image {size[0]} x {size[1]}", "give a mask of the image's own size"
+                f"'{self.typed}' has {has}, the image {size[0]} x {size[1]}",
+                "give a mask of the image's own size",
             )
         prepared = preprocessing.apply(mask.convert(preprocessing.mode), self.typed)
         inside: Tensor = preprocessing.picture(prepared)[0] > 127
