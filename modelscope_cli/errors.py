@@ -94,7 +94,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or is_torch or "can't allocate memory" in str(error)
 
 
-def choice(typed: str, choices: Iterable[str]) -> str:
+def one_of(typed: str, choices: Iterable[str]) -> str:
     """Return a hint for a word that is none of a few: those most like it, or all."""
     every = list(choices)
     near = nearest(typed, every)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any, ParamSpec, TypedDict, TypeVar
 
-from modelscope_cli.errors import ModelscopeError, UsageError, choice, nearest
+from modelscope_cli.errors import ModelscopeError, UsageError, nearest, one_of
 from modelscope_cli.records.naming import with_article
 from modelscope_cli.records.run import invocation
 
@@ -188,7 +188,7 @@ def check_choice(keyword: str, value: str, choices: Sequence[str]) -> None:
     if value not in choices:
         near = nearest(value, choices)
         message = f"'{value}' is not {with_article(keyword)}" + (f": {near}" if near else "")
-        raise UsageError(message, choice(value, choices))
+        raise UsageError(message, one_of(value, choices))
 
 
 def check_number(keyword: str, value: float, least: float, most: float = math.inf) -> None:

@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from modelscope_cli.errors import UsageError, choice, nearest
+from modelscope_cli.errors import UsageError, nearest, one_of
 from modelscope_cli.report import views
 from modelscope_cli.report.canvas import check_figure, save_figure
 from modelscope_cli.report.fold import fold
@@ -111,7 +111,7 @@ def _draw(record: Any, picture: str | None) -> Any:
     if picture is not None and picture not in pictures:
         near = nearest(picture, pictures)
         what = f"'{picture}' is not a figure of {record.command}" + (f": {near}" if near else "")
-        raise UsageError(what, choice(picture, pictures))
+        raise UsageError(what, one_of(picture, pictures))
     if not len(record):
         raise UsageError("there is nothing to draw: the record has no rows", "print(record)")
     return pictures[picture or next(iter(pictures))](record)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from modelscope_cli.errors import UsageError, choice, nearest
+from modelscope_cli.errors import UsageError, nearest, one_of
 from modelscope_cli.records.run import invocation
 from modelscope_cli.shell import console as _console
 
@@ -70,7 +70,7 @@ def destination(
     if format not in formats:
         near = nearest(format, formats)
         raise UsageError(
-            f"unknown format '{format}'" + (f": {near}" if near else ""), choice(format, formats)
+            f"unknown format '{format}'" + (f": {near}" if near else ""), one_of(format, formats)
         )
     if is_json:
         if format not in ("auto", "json"):

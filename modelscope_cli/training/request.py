@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from modelscope_cli.errors import UsageError, choice, nearest
+from modelscope_cli.errors import UsageError, nearest, one_of
 from modelscope_cli.models.request import ModelRequest, as_request
 from modelscope_cli.records.bounds import MOST, absurdity
 from modelscope_cli.records.keywords import DEFAULTS, ClassifierKeywords, LearningKeywords, ModelKeywords
@@ -187,7 +187,7 @@ def check_choice(field: str, value: str, choices: Sequence[str]) -> None:
     if value not in choices:
         near = nearest(value, choices)
         message = f"unknown {_dashed(field)} '{value}'" + (f": {near}" if near else "")
-        raise UsageError(message, choice(value, choices))
+        raise UsageError(message, one_of(value, choices))
 
 
 @dataclass(frozen=True, slots=True)

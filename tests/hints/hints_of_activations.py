@@ -23,4 +23,7 @@ featuremaps dot.png -m models.py:LazyRaw
 """
 
 FORCED = []
-EXCUSED = {}
+EXCUSED = {
+    "analysis/activations/stats.py _attention: 'modelscope summary ...'": "needs a model whose attention is there and not run",
+    "analysis/subject.py with_shapes: shapes_of(args)": "a model with lazy layers that fails, as hints_of_hooks has one that fails",
+}

@@ -42,6 +42,16 @@ def forced_broken_block(patch):
     return "verify kept ~> not finished"
 
 
+def forced_run_of_a_module(patch):
+    return ">>> (ms.predict(net, ['two/a.png', 'two/b.png'], batch=1, out='of_module'), ms.verify('of_module')) => 1"
+
+
+def forced_continued_without_blocks(patch):
+    _begun()
+    # left out, the folder is that of another run
+    return "predict {T} --input x=image.pt --resume --out kept ~> holds the blocks"
+
+
 def forced_several_machines(patch):
     for name, value in (
         ("GROUP_WORLD_SIZE", "2"),
@@ -49,10 +59,19 @@ def forced_several_machines(patch):
         ("RANK", "0"),
         ("LOCAL_RANK", "0"),
         ("LOCAL_WORLD_SIZE", "1"),
+        ("MASTER_ADDR", "localhost"),
+        ("MASTER_PORT", "1"),
     ):
         patch.setenv(name, value)
     return "predict two {T} !> needs several machines"
 
 
 FORCED = [value for name, value in list(globals().items()) if name.startswith("forced_")]
-EXCUSED = {}
+_PROCESSES = "needs several processes, one of which ends or comes late"
+EXCUSED = {
+    "analysis/blocks/verifying.py begin: 'run it from the same folder, with the files as they were'": "needs a list of images that has changed",
+    "analysis/blocks/blocks.py _refuse_alone: 'start one without torchrun'": _PROCESSES,
+    "analysis/blocks/blocks.py _told: 'start the command again'": _PROCESSES,
+    "analysis/blocks/kept.py _wait_for: 'start the same command with --resume'": _PROCESSES,
+    "analysis/blocks/kept.py take: 'leave out --resume   and give another --out'": "needs a folder in which somebody exchanged files",
+}

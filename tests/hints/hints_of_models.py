@@ -45,7 +45,7 @@ summary models.py:number
 # what it needs is not known
 summary models.py:number_of ~> made an int
 summary models.py:nothing
-summary alien.py:number ~> has no attribute 'NAME'
+summary alien.py:number ~> has no attribute 'x'
 summary no_such_package.models:X
 summary torch.lost:X
 summary 9x.y:X

@@ -10,6 +10,7 @@ grads {T} --target logit:[10]
 grads {T} --target logit:x[1]
 grads {T} --target 10
 grads {T} --target star
+grads dot.png -m models.py:Tiny -c alike.safetensors --target b
 ablate star.png --model tiny_resnet.py:TinyResNet --checkpoint tiny_resnet.safetensors --size 32 --target starr
 grads resnet18 --weights none --target starr !> a zoo model takes seconds
 predict dot.png {T} --labels ten.txt --temperature 0
@@ -22,7 +23,7 @@ explain dot.png -m models.py:Vectors --target 3
 explain dot.png -m models.py:OneBox --target box:7
 explain dot.png -m models.py:OneBox --target logit:9 ~> has no tensor
 # the class is not found either, and nothing leads to it
-explain dot.png -m models.py:Boxes --target box:0 ~> does not depend on the image
+explain dot.png -m models.py:Boxes --target box:0 ~> is exactly zero
 ablate dot.png -m models.py:Silent
 # it gives several rows for one image as well
 predict dot.png tall.png -m models.py:Tokens ~> given 1 images

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from modelscope_cli.shell.app import run
+
 ROWS = """
 summary {TINY} --columns nme
 summary {TINY} --columns ,
@@ -24,19 +26,22 @@ demo full
 report lost
 report folder
 report text.jpg
-report page.html
+report page.html --force
 report wrong.json
 report pipe.json
 
 # rules
 check {TINY} --baseline lost.json
-check {TINY} --baseline wrong.json
-check {TINY} --baseline future.json
+# the next hint writes it
+check {TINY} --baseline wrong.json ~> there is no baseline
+check {TINY} --baseline future.json ~> there is no baseline
 check {TINY} --update-baseline
 check {TINY} --update-baseline --baseline page.html
 check {TINY} --select MS999
 check {TINY} --select qqqq
-check {TINY} --select MS801
+# one thing after the other
+check {T} --select MS801 ~> the folder of images
+check two --select MS101
 check {TINY} --ignore MS
 check {TINY} --set MS202
 check {TINY} --set MS202=x
@@ -47,12 +52,12 @@ check {TINY} --baseline folder
 
 # from Python
 >>> ms.stats(net, x).plot('curve') => ms.summary(net).to_rows()
->>> ms.grads(net, x).plot('qqqq') => ms.grads(net, x).plot()
+>>> ms.grads(net, x).plot(picture='qqqq') => ms.grads(net, x).plot(picture='flow')
 >>> ms.weights('tiny.safetensors').plot() => ms.weights('tiny.safetensors').to_rows()
->>> ms.prune(net).plot('qqqq') => 1
 >>> ms.attack(net, 'dot.png', restarts=0) => ms.attack(net, 'dot.png', restarts=1, steps=2)
->>> ms.assert_budget(net) => ms.assert_budget(net, params='25M')
->>> ms.check(net, x, fail_on='eror') => 1
+>>> testing.assert_budget(net) => testing.assert_budget(net, params='25M')
+>>> ms.ablate(net, x, method='halve') => ms.ablate(net, x, method='zero')
+>>> ms.train(net, pictures=20, size=8, steps=2).plot(picture='trainin') => 1
 """
 
 
@@ -90,5 +95,70 @@ def forced_number_for_names(patch):
     return "check {TINY} => check {TINY} --help"
 
 
+def _refused(*given, **options):
+    raise PermissionError(13, "Permission denied")
+
+
+def forced_two_results_on_a_page(patch):
+    for name in ("a", "b"):
+        assert run(f"stats -m models.py:Tiny -o {name}.json --quiet".split()) == 0
+    assert run(["report", "a.json", "b.json", "--html", "both.html", "--quiet"]) == 0
+    return ">>> ms.read('both.html') => ms.read('a.json')"
+
+
+def forced_results_of_two_commands(patch):
+    assert run(["stats", "-m", "models.py:Tiny", "-o", "a.json", "--quiet"]) == 0
+    assert run(["summary", "models.py:Tiny", "-o", "b.json", "--quiet"]) == 0
+    return "report a.json b.json --html c.html => report a.json a.json --html c.html"
+
+
+def forced_full_disk(patch):
+    def write(*given):
+        raise OSError(28, "No space left on device")
+
+    patch.setattr("pathlib.Path.write_bytes", write)
+    return "stats {T} -o new.csv"
+
+
+def forced_folder_of_others(patch):
+    patch.setattr("os.access", lambda *given: False)
+    return "stats {T} -o new.csv"
+
+
+def forced_place_of_others(patch):
+    patch.setattr("pathlib.Path.mkdir", _refused)
+    return "featuremaps {T} !> needs a folder that may be written to"
+
+
+def forced_named_place_of_others(patch):
+    patch.setattr("pathlib.Path.mkdir", _refused)
+    return "featuremaps {T} --out new !> needs a folder that may be written to"
+
+
+def forced_result_of_others(patch):
+    patch.setattr("pathlib.Path.read_bytes", _refused)
+    patch.setattr("pathlib.Path.open", _refused)
+    return "report wrong.json --html new.html"
+
+
+def forced_project_of_others(patch):
+    _project("")
+    patch.setattr("pathlib.Path.read_text", _refused)
+    return "check {TINY}"
+
+
+def forced_no_samples(patch):
+    patch.setattr("modelscope_cli.examples._HERE", Path("folder"))
+    return "demo new !> installs a package"
+
+
 FORCED = [value for name, value in list(globals().items()) if name.startswith("forced_")]
-EXCUSED = {}
+_DISK = "needs a disk that fails in the middle of a run"
+EXCUSED = {
+    "report/folder.py make_folder: '--out FOLDER'": _DISK,
+    "report/folder.py open: error.reason": _DISK,
+    "report/folder.py _take_in: f'ls {shlex.quote(str(target))}'": "needs two runs that write to one folder at once",
+    "report/page/results.py save_page: '--large   or fewer layers by --layer'": "needs a page above 25 MB",
+    "report/reading.py read_all: _look(file)": "needs a file that is there and may not be read",
+    "report/notebook.py _draw: 'print(record)'": "needs a record without rows",
+}

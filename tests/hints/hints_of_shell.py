@@ -1,5 +1,7 @@
 """What is wrong with a command line as such."""
 
+import io
+
 ROWS = """
 summary
 predict {T}
@@ -11,14 +13,14 @@ stats {T} --format qqqq
 stats {T} --json --format csv
 stats {T} -o result.foo
 stats {T} -o page.htm
-stats {T} --html page.png
+stats {T} --html two.png
 stats {T} --no-such-option
 nonsense
 grads {T} --no-save --out new
 help qqqq
 help stat
 check two --mode train
-check two {T} --against two ~> whatever
+check two {T} --against again
 check two --seed 3 --against again
 check --against two
 check two --against again --out new
@@ -32,10 +34,11 @@ def forced_name_of_timm(patch):
 
 
 def forced_full_disk(patch):
-    def write(*given):
-        raise OSError(28, "No space left on device")
+    class Full(io.StringIO):
+        def write(self, text):
+            raise OSError(28, "No space left on device")
 
-    patch.setattr("sys.stdout.write", write)
+    patch.setattr("rows.OUT", Full)
     return "models resnet18"
 
 
@@ -47,8 +50,11 @@ def _inside(patch, error):
 
 
 def forced_out_of_memory(patch):
-    _inside(patch, MemoryError())
-    return "models resnet18 !> where the memory suffices"
+    def end(*given, **options):
+        raise MemoryError
+
+    patch.setattr("modelscope_cli.analysis.subject.Subject.open", end)
+    return "stats {T} !> where the memory suffices"
 
 
 def forced_stream(patch):
@@ -61,10 +67,7 @@ def forced_file(patch):
     return "models resnet18"
 
 
-def forced_bug(patch):
-    _inside(patch, ZeroDivisionError())
-    return "models 'resnet18' !> a bug of ours"
-
-
 FORCED = [value for name, value in list(globals().items()) if name.startswith("forced_")]
-EXCUSED = {}
+EXCUSED = {
+    "shell/app.py _crashed: hint": "a bug of ours, which has another exit code: tests/cli/test_exit_codes.py"
+}

@@ -197,7 +197,8 @@ class OneBox(Maps):
     """Finds one box."""
     def forward(self, x):
         corner = super().forward(x)[0, 0, 0, :4]
-        return [{"boxes": corner[None] * 0 + torch.tensor([0.0, 0, 4, 4]), "scores": corner[:1].sigmoid(), "labels": torch.tensor([1])}]
+        box = corner[None] * 0 + torch.tensor([0.0, 0, 4, 4])
+        return [{"boxes": box, "scores": corner[:1].sigmoid(), "labels": torch.tensor([1])}]
 
 class Detached(Tiny):
     def forward(self, x):
@@ -384,7 +385,9 @@ def make_stage(folder: Path) -> None:
         (folder / name).mkdir()
         (folder / name / "log.jsonl").write_text(json.dumps({"begin": {"version": log}}) + "\n")
     (folder / "bad_log").mkdir()
-    (folder / "bad_log" / "log.jsonl").write_text('{"begin": {"version": %d}}\n{"layers": 3}\n' % VERSION)
+    (folder / "bad_log" / "log.jsonl").write_text(
+        json.dumps({"begin": {"version": VERSION}}) + '\n{"layer": {}}\n'
+    )
     (folder / "raises.py").write_text("1 / 0\n")
     (folder / "alien.py").write_text("number = 3\ndef function():\n    return 3\n")
     for package in ("a", "b"):
@@ -500,6 +503,8 @@ def _make_weights(folder: Path) -> None:
     save_file(state, folder / "tiny.safetensors")
     save_file({**state, "conv.weight": state["conv.weight"] * 2}, folder / "other.safetensors")
     save_file({**state, "conv.weight": state["conv.weight"] * torch.nan}, folder / "nan.safetensors")
+    named = {"categories": json.dumps(["a", "b", "b", *"cdefghi"])}
+    save_file(state, folder / "alike.safetensors", named)
     save_file({"elsewhere.weight": torch.zeros(3, 3)}, folder / "foreign.safetensors")
     save_file(
         {**state, "head.weight": torch.zeros(2, 16), "head.bias": torch.zeros(2)}, folder / "two.safetensors"

@@ -51,8 +51,17 @@ def names_of_python():
     from PIL import Image
 
     import modelscope_cli as ms
+    from modelscope_cli import testing
 
-    space = {"ms": ms, "torch": torch, "np": numpy, "Image": Image, "nn": torch.nn, "Path": Path}
+    space = {
+        "ms": ms,
+        "torch": torch,
+        "np": numpy,
+        "Image": Image,
+        "nn": torch.nn,
+        "Path": Path,
+        "testing": testing,
+    }
     exec(Path("models.py").read_text(), space)
     torch.manual_seed(0)
     return {**space, "net": space["Tiny"](), "x": torch.rand(2, 3, 16, 16)}

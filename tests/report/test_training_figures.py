@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from rules.trainings import criterion, layer, loss, parameter, training
 
-from modelscope_cli.commands.watch.histograms import _MOST_STRIPS, _thinned
 from modelscope_cli.records.lrfind import LrfindRecord, Restored, Suggestion
 from modelscope_cli.records.naming import RECTIFIERS
 from modelscope_cli.records.watch import TrainingFinding, WatchRecord
@@ -195,14 +194,3 @@ def test_a_range_test_without_a_suggestion_says_so():
 def test_several_losses_are_told_apart():
     record = training(loss=(loss(optimizer="G"), loss(optimizer="D")), lr=())
     assert {"loss of G", "loss of D"} <= set(words(figure_of(record, "activations")))
-
-
-@pytest.mark.parametrize("n", [1, 48, 49, 60, 500])
-@pytest.mark.parametrize("n_marked", [0, 3, 48, 60])
-def test_a_figure_of_many_layers_keeps_those_with_findings(n, n_marked):
-    marked = set(range(n)[-n_marked:] if n_marked else ())
-    shown = _thinned(range(n), [i in marked for i in range(n)])
-    assert shown == sorted(set(shown))
-    assert len(shown) == min(n, _MOST_STRIPS)
-    assert len(marked & set(shown)) == min(len(marked), _MOST_STRIPS)
-    assert n > _MOST_STRIPS or shown == list(range(n))

@@ -332,7 +332,7 @@ def _forbidden_in_place(error: ForwardError) -> CannotRunError:
     return CannotRunError(
         f"full backward hooks cannot be used here: {where} changes the output of a hooked layer in place, "
         "which torch forbids",
-        "leave out --full-backward   and use grad: instead of full-backward: in --hook, tensor hooks on the outputs",
+        "leave out --full-backward   and use grad: in the place of full-backward: in --hook, which hooks tensors",
     )
 
 

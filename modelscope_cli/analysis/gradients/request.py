@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from modelscope_cli.errors import UsageError, choice, nearest
+from modelscope_cli.errors import UsageError, nearest, one_of
 from modelscope_cli.records.gradient_scale import EXPLODING, VANISHING
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def check_loss(request: LossRequest) -> None:
     if not request.is_custom and request.name not in (AUTO, *LOSSES):
         near = nearest(request.name, LOSSES)
         message = f"unknown loss '{request.name}'" + (f": {near}" if near else "")
-        raise UsageError(message, f"{choice(request.name, LOSSES)}, or path/to/file.py:fn")
+        raise UsageError(message, f"{one_of(request.name, LOSSES)}, or path/to/file.py:fn")
     if not 0 <= request.label_smoothing <= 1:
         raise UsageError(
             f"'--label-smoothing {request.label_smoothing:g}' is not in 0..1", "--label-smoothing 0.1"

@@ -60,5 +60,5 @@ class ClassNames:
             message += ", which have no labels"
         return CannotRunError(
             message + (f": {near}" if near else ""),
-            f"--labels FILE   gives the classes other names; else use a label or an index of 0..{self.n_classes - 1}",
+            f"--labels FILE   gives the classes other names; or use an index of 0..{self.n_classes - 1}",
         )
