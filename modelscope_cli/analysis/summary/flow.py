@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
+from modelscope_cli.analysis.summary.functions import Functions, plain_name, tensors_among
 from modelscope_cli.analysis.summary.origins import NOTHING, OUTPUT, UNKNOWN, Node, Nodes, Origins
 from modelscope_cli.hooks.layers import map_tensors, tensors_in
 from modelscope_cli.hooks.session import Call, Intervention
@@ -77,7 +77,7 @@ class FlowRecorder(Intervention):
     object with the same values, as nobody could tell the two from each other afterwards."""
 
     def __init__(self, model: nn.Module) -> None:
-        self.mode = _Functions(self)
+        self.mode = Functions(self.see)
         self._origins = Origins(model)
         self._open: list[_Open] = []
         self._around: list[int] = []  # of every call, the order of the call it was made in
@@ -134,7 +134,7 @@ class FlowRecorder(Intervention):
         """Look at a function that was called: what it was given, which of that it wrote to, and what it gave."""
         if not self._open:
             return
-        made = [one for one in _tensors(result) if not any(one is tensor for tensor in given)]
+        made = [one for one in tensors_among(result) if not any(one is tensor for tensor in given)]
         if not made and not written:
             if name in _LEAVING and self._sources(given):
                 self._left[name.strip("_")] = None
@@ -180,14 +180,14 @@ class FlowRecorder(Intervention):
             return sources
         last = self._last
         if last in sources and len(roots) == 1 and sources <= {last, *self._into[last]}:  # one step more
-            self._operations[last].names.append(_plain(name))
+            self._operations[last].names.append(plain_name(name))
             return frozenset({last})
         node = ("operation", len(self._operations) + len(self._owner))
         inside = self._open[-1]
         is_joint = len(roots) > 1
         root = node if is_joint else next(iter(roots))
         after = len(self._around)
-        self._operations[node] = _Operation([_plain(name)], inside.call.order, after, root, is_joint)
+        self._operations[node] = _Operation([plain_name(name)], inside.call.order, after, root, is_joint)
         self._connect(sources, node)
         inside.operations.append(node)
         self._last = node
@@ -219,54 +219,3 @@ class FlowRecorder(Intervention):
             self._owner[node] = opened.node
             self._connect(frozenset(self._into.pop(node, {})) - inner, opened.node)
             del self._operations[node]
-
-
-class _Functions(TorchFunctionMode):
-    """While open, shows a recorder every function of torch that is called."""
-
-    def __init__(self, recorder: FlowRecorder) -> None:
-        super().__init__()
-        self._recorder = recorder
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        name = getattr(func, "__name__", str(func)).partition(".")[0]
-        given = [(tensor, version_of(tensor)) for tensor in _tensors((args, kwargs))]
-        result = func(*args, **kwargs)
-        written = [tensor for tensor, n in given if version_of(tensor) != n]
-        if given and given[0][0].is_inference() and _writes(name, kwargs):  # such are not counted
-            written.append(given[0][0])
-        self._recorder.see(name, [tensor for tensor, _ in given], written, result)
-        return result
-
-
-def _writes(name: str, kwargs: dict[str, Any]) -> bool:
-    """Tell by its name a function that writes to the first tensor it is given."""
-    is_in_place = name.endswith("_") and not name.endswith("__")
-    return is_in_place or name.startswith("__i") or name == "__setitem__" or kwargs.get("inplace") is True
-
-
-def _tensors(value: Any) -> list[Tensor]:
-    """Return the tensors among the arguments of a function, or what it returns: it knows no other containers."""
-    if isinstance(value, Tensor):
-        return [value]
-    if isinstance(value, dict):
-        value = list(value.values())
-    return [tensor for one in value for tensor in _tensors(one)] if isinstance(value, list | tuple) else []
-
-
-def _plain(name: str) -> str:
-    """Return what people call a function: `add` for `add_` and `__radd__`, `index` for `__getitem__`."""
-    if name.startswith("__") and name.endswith("__"):
-        word = name.strip("_")
-        return _WORDS.get(word, word)
-    return name.rstrip("_") or name
-
-
-_WORDS = {
-    **{f"{prefix}{word}": word for word in ("add", "sub", "mul", "matmul", "pow") for prefix in ("r", "i")},
-    **{"truediv": "div", "rtruediv": "div", "itruediv": "div", "rdiv": "div", "idiv": "div"},
-    **{"getitem": "index", "setitem": "write", "get": "view"},
-}

@@ -14,8 +14,9 @@ from modelscope_cli.records.run import invocation
 from modelscope_cli.records.summary import COLORS, MEASURED, LayerShape, SummaryRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.folder import check_file, write_text
-from modelscope_cli.report.graph.drawing import Words, as_file, draw
+from modelscope_cli.report.graph.drawing import as_file, draw
 from modelscope_cli.report.graph.items import items_of
+from modelscope_cli.report.graph.look import Words
 from modelscope_cli.report.json import strict
 from modelscope_cli.report.page.common import environment
 from modelscope_cli.report.page.html import Html, element, joined

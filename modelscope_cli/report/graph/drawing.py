@@ -1,21 +1,18 @@
 """The picture as SVG: what stands where in words and colours, by itself or in a page.
 
-Colours are attributes of the elements, for a file that stands alone on its own paper; the style sheet of a page,
-which knows the dark scheme, has the last word by their classes. Words of other people pass through `element`.
+Words of other people pass through `element`.
 """
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
-from modelscope_cli.records.naming import counted
 from modelscope_cli.report import numbers
+from modelscope_cli.report.graph.around import cut, description, head, least_width
 from modelscope_cli.report.graph.arrows import arrows
 from modelscope_cli.report.graph.columns import (
     APART,
     MOST_SHAPE,
     SIZE,
-    Columns,
     find_columns,
     kernel_words,
     shape_words,
@@ -24,28 +21,13 @@ from modelscope_cli.report.graph.columns import (
 )
 from modelscope_cli.report.graph.item import Item
 from modelscope_cli.report.graph.items import Picture
-from modelscope_cli.report.graph.layout import HEAD, PAD, ROW, Layout, lay_out
+from modelscope_cli.report.graph.layout import HEAD, PAD, ROW, lay_out
 from modelscope_cli.report.graph.letters import fitted, width
-from modelscope_cli.report.page.html import NOTHING, Html, element, joined
-from modelscope_cli.report.shades import SHADES, Range, Shade, range_of
+from modelscope_cli.report.graph.look import ARC, FILLS, INK, MARGIN, MONO, PAPER, QUIET, RULE, Look, Words
+from modelscope_cli.report.page.html import NOTHING, Html, element
+from modelscope_cli.report.shades import Shade, range_of
 
-MARGIN, _LARGE = 18, 15
-MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, monospace"
-PAPER, PANEL, INK, QUIET, RULE, ARC = "#fdfdfc", "#f4f5f4", "#1d2228", "#5a636d", "#dfe3e6", "#2566ae"
-FILLS = (
-    *(PANEL, "#fdf3e2", "#fbe8c9", "#f8dbae", "#f5cc93", "#f1bb7a", "#eca865", "#e69453"),
-    "#de8046",
-)
 _NOT_XML = re.compile("[\ufffe\uffff]")
-
-
-@dataclass(frozen=True, slots=True)
-class Words:
-    """What stands around a picture. `name`: of the model, in a title; `lines`: under it; `notes`: at the end."""
-
-    name: str
-    lines: tuple[str, ...]
-    notes: tuple[str, ...] = ()
 
 
 def draw(picture: Picture, words: Words, shades: Sequence[Shade], *, is_alone: bool = True) -> Html:
@@ -58,13 +40,13 @@ def draw(picture: Picture, words: Words, shades: Sequence[Shade], *, is_alone: b
     columns = find_columns(picture, shades)
     layout = lay_out(picture, columns.value + PAD)
     rows = [item.row for item in picture.nodes() if item.kind == "layer" and item.row]
-    wide = max(layout.width, _least(words))
-    look = _Look(columns, shades, [range_of(rows, shade) for shade in shades], layout, wide, is_alone)
-    head, top = _head(words, look)
+    wide = max(layout.width, least_width(words))
+    look = Look(columns, shades, [range_of(rows, shade) for shade in shades], layout, wide, is_alone)
+    top_words, top = head(words, look)
     body = element("g", *_body(picture, look), transform=f"translate({MARGIN} {top})")
     end = top + layout.height + 8
     notes = [
-        element("text", _cut(note, look), class_="quiet", fill=QUIET, x=MARGIN, y=end + 18 * n + 12)
+        element("text", cut(note, look), class_="quiet", fill=QUIET, x=MARGIN, y=end + 18 * n + 12)
         for n, note in enumerate(words.notes)
     ]
     wide = round(wide + 2 * MARGIN)
@@ -73,9 +55,9 @@ def draw(picture: Picture, words: Words, shades: Sequence[Shade], *, is_alone: b
     return element(
         "svg",
         element("title", words.name),
-        element("desc", _description(picture, words, shades[0])),
+        element("desc", description(picture, words, shades[0])),
         ground if is_alone else NOTHING,
-        head,
+        top_words,
         body,
         *notes,
         xmlns="http://www.w3.org/2000/svg",
@@ -96,99 +78,14 @@ def as_file(svg: Html) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + _NOT_XML.sub("\ufffd", svg) + "\n"
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
-    columns: Columns
-    shades: Sequence[Shade]
-    ranges: Sequence[Range | None]
-    layout: Layout
-    width: float
-    is_alone: bool
-
-    def levels(self, item: Item) -> list[tuple[int, str]]:
-        """Return the shade of a call and its value in words, for all that can colour it."""
-        found = []
-        for shade, span in zip(self.shades, self.ranges, strict=True):
-            value = shade.value(item.row) if item.row else None
-            found.append((span.level(value) if span else 0, value_words(item, shade)))
-        return found
-
-
-def _least(words: Words) -> float:
-    """Return how wide the picture has to be for what stands around it."""
-    title = width(words.name, _LARGE)
-    return min(max(title, *(width(line, SIZE) for line in (*words.lines, *words.notes))), 900)
-
-
-def _cut(words: str, look: _Look) -> str:
-    return fitted(words, SIZE, look.width)
-
-
-def _head(words: Words, look: _Look) -> tuple[Html, float]:
-    """Return the title, what stands under it and the legend, and where they end."""
-    name = fitted(words.name, _LARGE, look.width)
-    title = element("text", name, x=MARGIN, y=MARGIN + 14, font_size=_LARGE, font_weight=600)
-    top = MARGIN + (36 if look.is_alone else 0)
-    lines = [
-        element("text", _cut(line, look), class_="quiet", fill=QUIET, x=MARGIN, y=top + 18 * n)
-        for n, line in enumerate(words.lines)
-    ]
-    y = top + 20 + 18 * (len(words.lines) - 1)
-    return joined([title if look.is_alone else NOTHING, *lines, _legend(look, y)]), y + 34
-
-
-def _legend(look: _Look, y: float) -> Html:
-    chips = [
-        element(
-            "rect",
-            class_=f"h{n} edge",
-            fill=FILLS[n],
-            x=MARGIN + 18 * n,
-            y=y,
-            width=18,
-            height=12,
-            stroke=RULE,
-        )
-        for n in range(SHADES + 1)
-    ]
-    said = [_range_words(shade, span) for shade, span in zip(look.shades, look.ranges, strict=True)]
-    every = None if look.is_alone else ";".join(f"0,{one}" for one in said)
-    words = element("text", said[0], class_="words", x=MARGIN + 18 * (SHADES + 1) + 10, y=y + 10.5)
-    return element("g", *chips, words, data_shades=every)
-
-
-def _range_words(shade: Shade, span: Range | None) -> str:
-    if span is None:
-        return f"{shade.name}: none"
-    scale = ", logarithmic" if span.is_log else ""
-    low = shade.scale(span.low) if span.is_log or span.low == span.high else "0"
-    between = f"{low} to {shade.scale(span.high)}" if span.low != span.high else shade.scale(span.high)
-    return f"{shade.name} of a call: {between}{scale}"
-
-
-def _description(picture: Picture, words: Words, shade: Shade) -> str:
-    rows = [item for item in picture.nodes() if item.kind == "layer" and item.row]
-    known = [(shade.value(item.row) or 0.0, item) for item in rows]
-    largest = sorted(known, key=lambda pair: -pair[0])[:5]
-    named = ", ".join(f"{item.full_name} {shade.words(item.row)}" for value, item in largest if value)
-    n_joints = sum(item.kind == "operation" for item in picture.nodes())
-    parts = [
-        *words.lines,
-        f"{counted(len(rows), 'call')} and {counted(n_joints, 'operation')} in the order in which they run",
-        f"largest {shade.name}: {named}" if named else "",
-        *words.notes,
-    ]
-    return ". ".join(part for part in parts if part)
-
-
-def _body(picture: Picture, look: _Look) -> Iterator[Html]:
+def _body(picture: Picture, look: Look) -> Iterator[Html]:
     items = [item for item in picture.top.walk() if item is not picture.top]
     yield from (_frame(item, look) for item in items if item.kind == "box")
     yield arrows(look.layout, QUIET, ARC)
     yield from (_thing(item, look) for item in items)
 
 
-def _frame(item: Item, look: _Look) -> Html:
+def _frame(item: Item, look: Look) -> Html:
     place = look.layout.places[item]
     return element(
         "rect",
@@ -203,7 +100,7 @@ def _frame(item: Item, look: _Look) -> Html:
     )
 
 
-def _thing(item: Item, look: _Look) -> Html:
+def _thing(item: Item, look: Look) -> Html:
     """Return a row, or the head of a box. What was cut is there in full to whoever points at it."""
     ground = {"layer": _filled, "box": lambda *_: NOTHING}.get(item.kind, _pill)(item, look)
     title = element("title", _told(item, look.shades))
@@ -217,12 +114,12 @@ def _thing(item: Item, look: _Look) -> Html:
     )
 
 
-def _filled(item: Item, look: _Look) -> Html:
+def _filled(item: Item, look: Look) -> Html:
     level, _ = look.levels(item)[0]
     return element("rect", class_=f"chip h{level}", fill=FILLS[level], **_rectangle(item, look), rx=4)
 
 
-def _pill(item: Item, look: _Look) -> Html:
+def _pill(item: Item, look: Look) -> Html:
     dashes = "4 3" if item.kind == "fold" else None
     return element(
         "rect",
@@ -235,13 +132,13 @@ def _pill(item: Item, look: _Look) -> Html:
     )
 
 
-def _rectangle(item: Item, look: _Look) -> dict[str, float]:
+def _rectangle(item: Item, look: Look) -> dict[str, float]:
     place = look.layout.places[item]
     wide = round(look.layout.core - place.left, 1)
     return {"x": place.left, "y": place.top, "width": wide, "height": place.bottom - place.top}
 
 
-def _written(item: Item, look: _Look) -> Iterator[Html]:
+def _written(item: Item, look: Look) -> Iterator[Html]:
     """Give the words, each kind of them in its column."""
     place, columns = look.layout.places[item], look.columns
     is_layer, is_box = item.kind == "layer", item.kind == "box"
