@@ -226,7 +226,8 @@ class _Parser:
 def about_pattern(text: str, error: UsageError, place: int | None = None) -> UsageError:
     """Say of what is wrong with the layer pattern of a hook that it is the hook's."""
     where = f" at character {place + 1}" if place is not None else ""
-    return UsageError(f"--hook '{text}'{where}: {error.message}", error.hint)
+    hint = (error.hint or "").replace("--layer '", f"--hook '{text.partition('@')[0]}@")
+    return UsageError(f"--hook '{text}'{where}: {error.message}", hint)
 
 
 def _suffixes_start(head: str, start: int) -> int:

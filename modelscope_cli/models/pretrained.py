@@ -38,8 +38,10 @@ def choose_weights(name: str, requested: str) -> WeightsEnum | None:
     for weights_name, weights in known.items():
         if weights_name.lower() == wanted:
             return weights
-    message = f"there are no weights '{requested}', only {', '.join(known)} for '{name}'"
-    raise UsageError(message, nearest(requested, known) or f"try {', '.join(known)}")
+    hint = nearest(requested, known) or f"try {', '.join(known)}"
+    others = sorted(known, key=lambda other: other not in hint.split(" ", 3)[-1].split(",")[0])
+    message = f"there are no weights '{requested}', only {', '.join(others)} for '{name}'"
+    raise UsageError(message, hint)
 
 
 def default_weights(name: str) -> WeightsEnum:

@@ -93,7 +93,7 @@ def test_the_prediction_of_one_picture_is_named():
         ("5", LABELS, "target 5 is out of range: the classes are 0..4", "--target 4"),
         ("-1", LABELS, "target -1 is out of range: the classes are 0..4", "--target 4"),
         ("5", None, "target 5 is out of range: the classes are 0..4", "--target 4"),
-        ("doge", LABELS, "unknown target 'doge': did you mean dog", "--target 'dog', or an index"),
+        ("doge", LABELS, "unknown target 'doge': did you mean dog", "--target dog   or an index"),
         ("crane", LABELS, "target 'crane' is the label of 2 classes: [2, 3]", "--target 2"),
         (
             "dog",
@@ -252,7 +252,7 @@ def test_a_loss_of_ones_own(custom):
         ("number", CannotRunError, "returned a float, not a scalar"),
         ("without_graph", CannotRunError, "returned a number without a graph"),
         ("raises", CannotRunError, "raised ValueError: no luck"),
-        ("a_number", UsageError, "is a int, not a function"),
+        ("a_number", UsageError, "is an int, not a function"),
         ("missing", UsageError, "has no attribute 'missing'"),
     ],
 )

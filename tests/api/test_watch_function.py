@@ -149,7 +149,10 @@ def changed_log(folder, version):
     return record
 
 
-OLDER, NEWER = "modelscope watch --out ANOTHER-FOLDER train.py", "pip install --upgrade modelscope-cli"
+OLDER, NEWER = (
+    "modelscope watch --out FOLDER SCRIPT   writes one anew",
+    "pip install --upgrade modelscope-cli",
+)
 
 
 @pytest.mark.parametrize(

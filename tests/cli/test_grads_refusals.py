@@ -8,7 +8,7 @@ TABLE = [
     ("{tiny} -t 10", 2, "target 10 is out of range: the classes are 0..9", "--target 9"),
     ("{tiny} -t -1", 2, "target -1 is out of range: the classes are 0..9", "--target 9"),
     ("{tiny} -t star", 2, "'star' is not a class index, and this model's labels", "--target 0"),
-    ("{squeezenet} -t sta", 2, "unknown target 'sta': did you mean star", "--target '"),
+    ("{squeezenet} -t sta", 2, "unknown target 'sta': did you mean star", "--target star"),
     ("-m resnet18 -w none -t tench", 2, "'tench' is not a class index", "--target 0"),
     ("{tiny} --loss mean -t 1", 2, "'--target 1' has no meaning for the loss 'mean'", "leave out"),
     ("{tiny} --loss nll", 2, "'nll' needs log-probabilities", "--loss cross-entropy"),

@@ -135,7 +135,7 @@ def test_what_is_no_result_is_refused(content, code, words, capsys):
         ("report empty", 4, "holds no report.json"),
         ("report runs/old runs/stats.json", 2, "which have no rows in common"),
         ("report runs/old --html there", 2, "does not end in .html"),
-        ("summary x.py:Net -o page.html", 2, "hint: --html page.html"),
+        ("summary x.py:Net -o page.html", 2, "hint: leave out --output page.html   --html"),
         ("report runs/old --html nowhere/page.html", 4, "there is no folder 'nowhere'"),
     ],
 )

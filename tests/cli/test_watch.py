@@ -345,21 +345,21 @@ def test_workers_that_are_forked_or_spawned(cwd):
 # command line, exit code, what the error quotes, a word of the hint
 REFUSED = [
     ("watch", 2, "no script", "demo/train.py"),
-    ("watch missing.py", 2, "'missing.py'", "modelscope watch"),
-    ("watch lop.py", 2, "loop.py", "modelscope watch"),
+    ("watch missing.py", 2, "'missing.py'", "ls ."),
+    ("watch lop.py", 2, "loop.py", "did you mean loop.py"),
     ("watch -m no.such", 2, "'no.such'", "python -m no.such"),
     ("watch {star}", 4, "is not Python", "python"),
     ("watch wrong.py", 4, "line 1", "python wrong.py"),
     ("watch --layer cnov loop.py", 2, "'cnov'", "types present"),
-    ("watch --layer conv@1 loop.py", 2, "'conv@1'", "--layer 'conv'"),
+    ("watch --layer conv@1 loop.py", 2, "'conv@1'", "try conv"),
     ("watch --out full loop.py", 2, "'full' is not empty", "--force"),
     ("watch --report empty", 2, "'empty'", "modelscope watch"),
-    ("watch --report full loop.py", 2, "'loop.py'", "leave it out"),
+    ("watch --report full loop.py", 2, "'loop.py'", "leave out loop.py"),
     ("watch --every 0 loop.py", 2, "--every", "--help"),
     ("watch --abort-on nun loop.py", 2, "nun", "--help"),
     ("watch --format jsno loop.py", 2, "'jsno'", "--format"),
     ("watch --columns maen loop.py", 2, "'maen'", "--columns"),
-    ("watch --strict loop.py", 2, "--fail-on is missing", "watch --fail-on error --strict loop.py"),
+    ("watch --strict loop.py", 2, "--fail-on is missing", "--fail-on error"),
 ]
 
 

@@ -1,6 +1,7 @@
 """Every hint is pasted below the line that failed, and what comes of it runs; no place that makes one is missed."""
 
 import importlib.util
+import subprocess
 from pathlib import Path
 
 import hint_sites
@@ -33,14 +34,20 @@ ROOMS = {
 }
 
 
+@pytest.fixture(scope="session")
+def whole_stage(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    make_stage(folder)
+    return folder
+
+
 @pytest.fixture
-def stage(tmp_path, monkeypatch):
+def stage(tmp_path, monkeypatch, whole_stage):
     monkeypatch.setenv("MSCOPE_OFFLINE", "1")
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     monkeypatch.setenv("COLUMNS", "160")
     folder = tmp_path / "stage"
-    folder.mkdir()
-    make_stage(folder)
+    subprocess.run(["cp", "-a", whole_stage, folder], check=True)  # with pipes and links
     monkeypatch.chdir(folder)
     return folder
 

@@ -212,8 +212,8 @@ def test_raise_on_nan_names_the_call_and_counts(unchanged: Check) -> None:
     [
         ("zero@nothing", "--hook 'zero@nothing': layer pattern 'nothing' matches no layer", "types present"),
         ("zero@hed", "--hook 'zero@hed': layer pattern 'hed' matches no layer", "did you mean head"),
-        ("zero@relu#2", "--hook 'zero@relu#2': layer pattern 'relu#2': there is no call #2", "--hook 'zero@relu'"),
-        ("pre:zero@type:Conv2d@9", "'type:Conv2d' has 3 calls", "--hook 'pre:zero@type:Conv2d'"),
+        ("zero@relu#2", "--hook 'zero@relu#2': layer pattern 'relu#2': there is no call #2", "try relu"),
+        ("pre:zero@type:Conv2d@9", "'type:Conv2d' has 3 calls", "try type:Conv2d"),
         ("zero[4]@stem", "there is no channel 4 at the output of stem, only 0..3", "--hook 'zero[0..3]@stem'"),
         ("print[9]@stem", "there is no channel 9 at the output of stem, only 0..3", "--hook 'print[0..3]@stem'"),
         ("pre:zero(1)@stem", "there is no (1) at the input of stem, only 0", "--hook 'pre:zero(0)@stem'"),

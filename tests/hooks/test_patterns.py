@@ -80,17 +80,17 @@ def test_a_bare_word_never_means_a_container() -> None:
 @pytest.mark.parametrize(
     ("typed", "hint"),
     [
-        ("1", "--layer '@1'"),
+        ("1", "try @1"),
         ("conv@1,16", "--layer 'conv@1' --layer 'conv@16'"),
         ("conv,linear", "--layer 'conv' --layer 'linear'"),
-        ("conv@4..1", "--layer 'conv@1..4'"),
+        ("conv@4..1", "try conv@1..4"),
     ],
 )
 def test_the_hint_is_the_pattern_that_was_meant(typed: str, hint: str) -> None:
     with pytest.raises(UsageError) as caught:
         picked(typed)
     assert (caught.value.hint or "").startswith(hint)
-    for pattern in hint.replace("--layer", "").replace("'", "").split():
+    for pattern in hint.replace("--layer", "").replace("try ", "").replace("'", "").split():
         assert picked(pattern)
 
 

@@ -275,7 +275,7 @@ def test_a_module_whose_attributes_raise(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_no_module(tmp_path: Path) -> None:
-    assert rejected(UsageError, f"{tmp_path}:Net").hint == "--model path/to/file.py:NAME"
+    assert rejected(UsageError, f"{tmp_path}:Net").hint == "--model FILE.py:NAME"
 
 
 def test_a_request_is_plain_data() -> None:
@@ -354,4 +354,4 @@ def test_what_cannot_be_typed_is_made_by_a_function(package: Path) -> None:
     error = rejected(UsageError, f"{file}:Net")
     assert "missing a required argument: 'config'" in error.message
     assert (error.hint or "").startswith(f"--model {file}:make ")
-    assert rejected(UsageError, f"{file}:Sized").hint == "--model-arg width=..."
+    assert rejected(UsageError, f"{file}:Sized").hint == "--model-arg width=WIDTH"

@@ -1,0 +1,69 @@
+"""Every option and every command that a text for people names exists."""
+
+import ast
+import re
+
+import hint_sites
+import pasting
+
+from modelscope_cli.shell.overview import COMMANDS
+
+# Of programs of others (git, pip, torchrun, gunzip), of scripts that are watched, and former names.
+_THEIRS = {
+    "--include",
+    "--force-reinstall",
+    "--upgrade",
+    "--standalone",
+    "--nproc-per-node",
+    "--nnodes",
+    "--keep",
+}
+_THEIRS |= {"--epochs", "--variant", "--how", "--b-"}
+_OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z-]*)")
+_COMMAND = re.compile(r"modelscope ([a-z]+)\b((?:(?!modelscope |`|\bor\b|;).)*)")
+_EVERYWHERE = {"--help", "--help-all", "--version", "--install-completion", "--show-completion", "--debug"}
+
+
+def texts():
+    """Give all strings of the program but docstrings: what stands in braces is left open."""
+    for path in sorted(hint_sites.ROOT.rglob("*.py")):
+        tree = ast.parse(path.read_text("utf-8"))
+        parts = {
+            id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.JoinedStr):
+                yield (
+                    path,
+                    "".join(
+                        str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values
+                    ),
+                )
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
+                yield path, node.value
+
+
+def test_every_option_exists():
+    known = {option for command in COMMANDS for option in pasting.parameters(command)} | _EVERYWHERE | _THEIRS
+    strange = {
+        f"{path.name}: {option}"
+        for path, text in texts()
+        for option in _OPTION.findall(text)
+        if option not in known and not text.startswith("--_")
+    }
+    assert strange == set()
+
+
+def test_every_command_exists_and_has_the_options_named_with_it():
+    wrong = set()
+    for path, text in texts():
+        for name, rest in _COMMAND.findall(text):
+            said = rest.split("   ")[0]
+            if name in COMMANDS:
+                known = {*pasting.parameters(name), *_EVERYWHERE, *_THEIRS}
+                wrong |= {
+                    f"{path.name}: {name} has no {one}" for one in _OPTION.findall(said) if one not in known
+                }
+            elif re.search(r"(^|\W)modelscope " + name + r"( --|   | [A-Z]{3}| \.\.\.)", text):
+                wrong.add(f"{path.name}: there is no command '{name}'")
+    assert wrong == set()
