@@ -45,8 +45,10 @@ class Range:
             return SHADES // 2
         if self.is_log:
             span = math.log(self.high) - math.log(self.low)
-            return round(SHADES * (math.log(abs(value)) - math.log(self.low)) / span)
-        return round(SHADES * (abs(value) / self.high))
+            share = (math.log(abs(value)) - math.log(self.low)) / span
+        else:
+            share = abs(value) / self.high
+        return max(round(SHADES * share), 1)
 
 
 def range_of(rows: Sequence[Any], shade: Shade) -> Range | None:

@@ -13,6 +13,7 @@ import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.records.restore import restore
+from modelscope_cli.report import shades
 from modelscope_cli.report.graph import look
 from modelscope_cli.report.graph.items import items_of
 from modelscope_cli.report.graph.layout import LANE, lay_out
@@ -338,3 +339,19 @@ def test_words_are_cut_in_their_middle():
     assert cut.startswith("a_lo")
     assert cut.endswith("yer")
     assert width("名前", 10) == 2 * width("ab", 10)
+
+
+@pytest.mark.parametrize(
+    ("values", "levels"),
+    [
+        ([0, None, float("nan"), 1, 50, 100], [0, 0, 0, 1, 4, 8]),
+        ([1, 100, 10_000], [1, 4, 8]),  # by their logarithm
+        ([3, 3, 0], [4, 4, 0]),
+        ([None, 0], [0, 0]),
+        ([-100, 50], [8, 4]),
+    ],
+)
+def test_only_nothing_has_no_shade(values, levels):
+    rows = [(value,) for value in values]
+    found = shades.levels(rows, shades.Shade("v", lambda row: row[0], str))
+    assert [found[id(row)] for row in rows] == levels
