@@ -236,7 +236,7 @@ TABLE = [
     ("attack", "", 2, "'IMAGE'", "modelscope attack --help"),
     ("attack", "{dot} {dot} <tiny>", 2, "one image at a time, not 2", "leave out {dot}"),
     ("attack", "{bad}/two <tiny> -w none", 2, "one image at a time; '{bad}/two' has 2", "give one image file"),
-    ("attack", "{bad}/five_channels.pt <tiny> -w none", 2, "five_channels.pt' holds tensors", "give one image file"),
+    ("attack", "{bad}/five_channels.pt <tiny> -w none", 2, "five_channels.pt' holds", "give one image file"),
     ("attack", "{dot} <tiny> --epsilon -0.1", 2, "'--epsilon -0.1' is negative", "--epsilon 8/255"),
     ("attack", "{dot} <tiny> --epsilon 8", 2, "'--epsilon 8' is above 1", "--epsilon 8/255"),
     ("attack", "{dot} <tiny> --epsilon 8/0", 2, "'--epsilon 8/0' is neither a number", "--epsilon 8/255"),
