@@ -1,6 +1,5 @@
 """The model by position and by `--model`, in every command that takes one."""
 
-
 import pytest
 from PIL import Image
 from typer.main import get_command
