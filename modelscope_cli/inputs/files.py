@@ -98,7 +98,9 @@ def _of_file(path: str, said: _Said) -> Iterator[PictureFile]:
 
 
 def _matching(word: str, said: _Said) -> Iterator[PictureFile]:
-    parent = shlex.quote(str(next(path for path in Path(word).parents if not glob.has_magic(str(path)))))
+    parent = shlex.quote(
+        str(next((path for path in Path(word).parents if not glob.has_magic(str(path))), Path(".")))
+    )
     if not glob.has_magic(word):
         raise CannotRunError(f"'{word}' does not exist", _nearest_name(Path(word)) or f"ls {parent}")
     matches = glob.glob(word, recursive=True)

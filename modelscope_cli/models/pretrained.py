@@ -38,10 +38,11 @@ def choose_weights(name: str, requested: str) -> WeightsEnum | None:
     for weights_name, weights in known.items():
         if weights_name.lower() == wanted:
             return weights
-    hint = nearest(requested, known) or f"try {', '.join(known)}"
-    others = sorted(known, key=lambda other: other not in hint.split(" ", 3)[-1].split(",")[0])
+    near = nearest(requested, known)
+    first = near.removeprefix("did you mean ").split(", ")
+    others = sorted(known, key=lambda other: first.index(other) if other in first else len(first))
     message = f"there are no weights '{requested}', only {', '.join(others)} for '{name}'"
-    raise UsageError(message, hint)
+    raise UsageError(message, near or f"try {', '.join(others)}")
 
 
 def default_weights(name: str) -> WeightsEnum:

@@ -4,7 +4,7 @@ import pytest
 
 TABLE = [
     # the loss and its target
-    ("{tiny} --loss entropy", 2, "unknown loss 'entropy': did you mean cross-entropy", "--loss cross-"),
+    ("{tiny} --loss entropy", 2, "unknown loss 'entropy': did you mean cross-entropy", "did you mean cross-"),
     ("{tiny} -t 10", 2, "target 10 is out of range: the classes are 0..9", "--target 9"),
     ("{tiny} -t -1", 2, "target -1 is out of range: the classes are 0..9", "--target 9"),
     ("{tiny} -t star", 2, "'star' is not a class index, and this model's labels", "--target 0"),
@@ -47,7 +47,7 @@ TABLE = [
     ("{tiny} --freeze nothing", 2, "'nothing' matches no layer", "types present"),
     ("{tiny} --train-only nothing", 2, "'nothing' matches no layer", "types present"),
     ("{tiny} --freeze type:ReLU", 2, "'--freeze type:ReLU' matches only layers without", "modelscope"),
-    ("{tiny} --freeze conv@1", 2, "'conv@1' names calls", "'conv'"),
+    ("{tiny} --freeze conv@1", 2, "'conv@1' names calls", "try conv"),
     ("{tiny} --freeze '*'", 2, "nothing is left to train", "leave out --freeze"),
     ("-m broken.py:Frozen", 4, "every parameter of the model is frozen", "--train-only '*'"),
     ("-m broken.py:Bare", 4, "the model has no parameters", "modelscope stats"),

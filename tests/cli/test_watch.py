@@ -345,7 +345,7 @@ def test_workers_that_are_forked_or_spawned(cwd):
 # command line, exit code, what the error quotes, a word of the hint
 REFUSED = [
     ("watch", 2, "no script", "demo/train.py"),
-    ("watch missing.py", 2, "'missing.py'", "ls ."),
+    ("watch missing.py", 2, "'missing.py'", "did you mean"),
     ("watch lop.py", 2, "loop.py", "did you mean loop.py"),
     ("watch -m no.such", 2, "'no.such'", "python -m no.such"),
     ("watch {star}", 4, "is not Python", "python"),
@@ -357,7 +357,7 @@ REFUSED = [
     ("watch --report full loop.py", 2, "'loop.py'", "leave out loop.py"),
     ("watch --every 0 loop.py", 2, "--every", "--help"),
     ("watch --abort-on nun loop.py", 2, "nun", "--help"),
-    ("watch --format jsno loop.py", 2, "'jsno'", "--format"),
+    ("watch --format jsno loop.py", 2, "'jsno'", "did you mean json"),
     ("watch --columns maen loop.py", 2, "'maen'", "--columns"),
     ("watch --strict loop.py", 2, "--fail-on is missing", "--fail-on error"),
 ]

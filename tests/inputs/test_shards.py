@@ -66,7 +66,7 @@ def test_an_empty_shard_among_others_is_passed_over_and_alone_refused(shard):
     assert len(find_pictures(["*.tar"]).files) == 1
     with pytest.raises(CannotRunError, match=r"'empty.tar' holds no image") as caught:
         find_pictures(["empty.tar"])
-    assert caught.value.hint == "file empty.tar"
+    assert caught.value.hint == "tar -tf empty.tar"
 
 
 @pytest.mark.parametrize(("mode", "tool"), [("w:gz", "gunzip"), ("w:bz2", "bunzip2"), ("w:xz", "unxz")])

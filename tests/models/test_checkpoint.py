@@ -186,7 +186,7 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
     save_file(STATE, tmp_path / "another.safetensors")
     error = rejected(tmp_path)
     assert "several checkpoints: another.safetensors, in.safetensors" in error.message
-    assert error.hint == f"modelscope weights {tmp_path / 'another.safetensors'}"
+    assert error.hint == f"did you mean {tmp_path / 'another.safetensors'}, {tmp_path / 'in.safetensors'}"
     save_file({"x": torch.ones(1)}, tmp_path / "model.safetensors")
     assert list(read_checkpoint(tmp_path).state) == ["x"]
 
