@@ -11,7 +11,7 @@ from modelscope_cli.shell.overview import COMMANDS
 
 # How other tools and libraries of the field call our options. What follows a space is the value; nothing at all
 # means that the value is typed by position.
-_SYNONYMS: Mapping[str, Sequence[str]] = {
+SYNONYMS: Mapping[str, Sequence[str]] = {
     "--arch": ("--model",),
     "--batch-size": ("--batch",),
     "--bs": ("--batch",),
@@ -119,7 +119,7 @@ def _options(context: Any) -> list[str]:
 def _with_option(typed: str, argv: Sequence[str], options: Sequence[str]) -> str | None:
     """Return the command line with the option that was meant; None where that is anybody's guess."""
     option = typed.replace("_", "-")
-    known = _SYNONYMS.get(f"{argv[0]} {option}") or _SYNONYMS.get(option, ())
+    known = SYNONYMS.get(f"{argv[0]} {option}") or SYNONYMS.get(option, ())
     meant = [one for one in (option, *known) if one.partition(" ")[0] in options]
     if not meant and not _is_of_another_command(option):
         meant = difflib.get_close_matches(option, options, n=1, cutoff=_NEAR)

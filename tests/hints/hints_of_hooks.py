@@ -7,7 +7,7 @@ stats {T} -l conv,relu
 stats {T} -l 1
 stats {T} -l ''
 stats {T} -l conv@x
-stats {T} -l conv@1,2 ~> positions 1..1
+stats {T} -l conv@1,2 ~> has 1 call
 # escaped, it is a pattern
 stats {T} -l 're:[' ~> matches no layer
 stats {T} -l conv@0

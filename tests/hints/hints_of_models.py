@@ -16,7 +16,8 @@ models resnett
 models timm:qqqqqqqq
 summary torch.nn.ReLUU ~> did you mean
 summary torch.nn.ReLU
-summary models.py
+# the first model of the file always fails
+summary models.py ~> no luck today
 summary lost.py ~> no file 'lost.py'
 summary lost.py:X
 summary timm:resnet18 !> installs a package

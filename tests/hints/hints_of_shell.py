@@ -17,6 +17,7 @@ stats {T} --html two.png
 stats {T} --no-such-option
 nonsense
 grads {T} --no-save --out new
+ablate dot.png {T} --layer conv --channels 4
 help qqqq
 help stat
 check two --mode train

@@ -6,9 +6,11 @@ import re
 import hint_sites
 import pasting
 
+from modelscope_cli.shell.mistyped import SYNONYMS
 from modelscope_cli.shell.overview import COMMANDS
 
-# Of programs of others (git, pip, torchrun, gunzip), of scripts that are watched, and former names.
+# Of programs of others (git, pip, torchrun, gunzip), of scripts that are watched, former names, and what other
+# tools call our options.
 _THEIRS = {
     "--include",
     "--force-reinstall",
@@ -18,7 +20,7 @@ _THEIRS = {
     "--nnodes",
     "--keep",
 }
-_THEIRS |= {"--epochs", "--variant", "--how", "--b-"}
+_THEIRS |= {"--epochs", "--variant", "--how", "--b-", *SYNONYMS}
 _OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z-]*)")
 _COMMAND = re.compile(r"modelscope ([a-z]+)\b((?:(?!modelscope |`|\bor\b|;).)*)")
 _EVERYWHERE = {"--help", "--help-all", "--version", "--install-completion", "--show-completion", "--debug"}

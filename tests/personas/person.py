@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pasting import pasted
 
 from modelscope_cli.shell.app import run
-
-# Options of hints take the place of those that were typed.
-_SHORT = {"-l": "--layer", "-m": "--model", "-c": "--checkpoint", "-e": "--epsilon"}
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,9 @@ class Answer:
 
     @property
     def error(self) -> str:
-        return re.search(r"^error: (.*)$", self.err, re.MULTILINE)[1]
+        """What the tool says is wrong; nothing where a script that was watched said it."""
+        found = re.search(r"^error: (.*)$", self.err, re.MULTILINE)
+        return found[1] if found else ""
 
     @property
     def hint(self) -> str:
@@ -73,14 +73,5 @@ class Person:
     def pastes(self, answer: Answer, code: int = 0) -> Answer:
         """Type the hint of what failed: a command, or options for the line that failed."""
         assert answer.code
-        if answer.hint.startswith("modelscope "):
-            return self.types(answer.hint, code)
-        new = shlex.split(answer.hint)
-        replaced = {word for word in new if word.startswith("--")}
-        old, left = iter(answer.typed), []
-        for word in old:
-            if _SHORT.get(word, word) in replaced:
-                next(old)
-            else:
-                left.append(word)
-        return self.types(shlex.join(["modelscope", *left, *new]), code)
+        line = pasted(answer.hint, answer.typed, answer.error, {})[0].line
+        return self.types(shlex.join(["modelscope", *line]), code)
