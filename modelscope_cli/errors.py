@@ -55,7 +55,7 @@ class ModelscopeError(Exception):
 
 
 # Several options with their values.
-_OPTION = r"--[a-z][a-z-]*(?: (?!or |and |-)(?:'[^']*'|[^\s,']+))?"
+_OPTION = r"--[a-z][a-z-]*(?: (?!or |and |-)(?:'[^']*'|[^\s']*[^\s,']))?"
 _OPTIONS = re.compile(rf"(?<!\S){_OPTION}(?: {_OPTION})*")
 
 

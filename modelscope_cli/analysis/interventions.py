@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import inspect
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -42,7 +43,8 @@ def read_hooks(
     for text in typed or ():
         spec, function = (parse_hook(text), None) if isinstance(text, str) else _given(text)
         if spec.is_backward and not has_backward:
-            raise UsageError(f"--hook '{text}': {command} runs no backward pass", "modelscope grads ...")
+            hint = f"modelscope grads ... --hook {shlex.quote(str(text))}"
+            raise UsageError(f"--hook '{text}': {command} runs no backward pass", hint)
         if spec.action == "save":
             _check_file(spec, files)
         hooks.append((spec, _import(spec) if spec.action == "call" and function is None else function))

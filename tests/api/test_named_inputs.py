@@ -151,7 +151,7 @@ def test_a_forward_of_one_dict_is_given_the_dict(towers, model):
     assert not record.findings
     with pytest.raises(CannotRunError) as raised:
         ms.stats(other, {"picture": x["pixels"], "caption": x["tokens"]})
-    assert "--input batch=" in raised.value.hint
+    assert "input='batch=" in raised.value.hint
 
 
 def test_a_loader_of_dicts_gives_named_inputs(model):
@@ -253,7 +253,7 @@ def test_train_mode_needs_two_images_and_says_so(towers):
     for run in (ms.check, lambda model, x: ms.grads(model, x, mode="train")):
         with pytest.raises(CannotRunError, match="more than 1 value per channel") as raised:
             run(fresh, given(1))
-        assert "two images, or --mode eval" in raised.value.hint
+        assert "two images, or --batch 2" in raised.value.hint
         assert run(fresh, given(2)).mode == "train"
     assert ms.check(fresh, given(1), mode="eval").mode == "eval"
 

@@ -372,7 +372,7 @@ BAD = [
         "modelscope rules",
     ),
     ("--ignore nonsense", 2, "unknown rule 'nonsense' in --ignore", "modelscope rules"),
-    ("--ignore MS", 2, "'--ignore MS' leaves no rule", "modelscope rules"),
+    ("--ignore MS", 2, "'--ignore MS' leaves no rule", "leave out --ignore"),
     ("--set MS202", 2, "'--set MS202' is not of the form", "--set MS202=0.5"),
     ("--set MS202=much", 2, "'--set MS202=much' is not a number", "--set MS202=0.5"),
     ("--set MS202=nan", 2, "'--set MS202=nan' is not a number", "--set MS202=0.5"),

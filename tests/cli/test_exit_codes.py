@@ -120,7 +120,7 @@ TABLE = [
     # tensors of the wrong shape
     (LOOK, "{bad}/five_channels.pt <tiny> -w none", 4, "forward raised in conv (Conv2d), given [1, 5, 64, 64]", ""),
     ("stats", "{bad}/rank_1.pt <tiny> -w none", 4, "given [64]", "modelscope summary --help"),
-    ("featuremaps", "{bad}/rank_1.pt <tiny> -w none", 2, "'{bad}/rank_1.pt' has 64", "give one image file"),
+    ("featuremaps", "{bad}/rank_1.pt <tiny> -w none", 2, "'{bad}/rank_1.pt' has 64", "give a tensor of one"),
     (LOOK, "<tiny> -w none --input-shape 1,5,64,64", 4, "given [1, 5, 64, 64]", "--input-shape"),
     (LOOK, "<tiny> -w none --input-shape 64", 4, "given [64]", "--input-shape"),
     (LOOK, "{bad}/evil.pt <tiny> -w none", 4, "'{bad}/evil.pt'", "torch.save(torch.rand("),

@@ -84,7 +84,7 @@ def test_diff_of_two_sides_hooked_alike(run):
         ("attack {star} {tiny} --hook zreo@conv", "unknown action 'zreo'", "zero@"),
         ("diff {TINY} {TINY} --hook zero@conv", "'--hook", "--input-shape"),
         ("diff {TINY} {star} --hook zero@conv", "nothing to compare", "--b-"),
-        ("diff {TINY} {star} --b-seed 1 --hook save=a.safetensors@conv", "the same file", "--b-hook 'save=b"),
+        ("diff {TINY} {star} --b-seed 1 --hook save=a.safetensors@conv", "the same file", "--b-hook save=b"),
     ],
 )
 def test_refusals(refused, cwd, line, quoted, hint):

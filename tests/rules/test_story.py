@@ -184,7 +184,7 @@ CANNOT_TELL = {
     "a loss within its noise": ({"loss": (loss(NOISY),), "criteria": ()}, "could be noise alone"),
     "a falling loss of which the predictions are no better than a guess": (
         {"criteria": (criterion(accuracy=(0.1,) * N),)},
-        "the loss was",
+        "the loss averages 1.97",
     ),
 }
 

@@ -161,7 +161,9 @@ def _only_image(subject: Subject, is_overlay: bool) -> "Tensor | None":
     """
     if subject.inputs.n_images > 1 and not subject.given.is_noise:
         message = f"one image at a time; {subject.given.name} has {subject.inputs.n_images}"
-        raise UsageError(message, "--top-images 9   ranks the images of all of them; else give one file")
+        is_of_files = subject.inputs.make_blocks is not None and subject.first.names
+        ranked = "--top-images 9   ranks the images of all of them; else give one image file"
+        raise UsageError(message, ranked if is_of_files else "give a tensor of one image")
     image = next(iter(subject.first.pictures), None)
     if is_overlay and image is None:
         raise UsageError("--overlay needs an image to lay the maps over", "leave out --overlay")

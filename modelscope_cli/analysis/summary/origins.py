@@ -35,9 +35,8 @@ class _Extent:
 
 @dataclass(slots=True)
 class _Storage:
-    """What is known of a storage; `kept` holds its address, so that no other storage gets it."""
+    """What is known of a storage."""
 
-    kept: StorageWeakRef
     nodes: Nodes
     writes: list[tuple[_Extent, Nodes]] = field(default_factory=list)
 
@@ -56,7 +55,9 @@ class Origins:
 
     def __init__(self, model: nn.Module) -> None:
         self._known: dict[int, _Known] = {}
-        self._storages: dict[int, _Storage] = {}
+        self._storages: dict[
+            StorageWeakRef, _Storage
+        ] = {}  # keeps their addresses, so that no other gets them
         for tensor in _own_tensors(model):
             self.put(tensor, NOTHING)
 
@@ -83,9 +84,7 @@ class Origins:
         """Say where a tensor that was just made comes from."""
         storage = self._storage_of(tensor)
         if storage is None and _has_storage(tensor):
-            found = tensor.untyped_storage()
-            storage = _Storage(StorageWeakRef(found), nodes)
-            self._storages[found._cdata] = storage
+            storage = self._storages[StorageWeakRef(tensor.untyped_storage())] = _Storage(nodes)
         self._known[id(tensor)] = _Known(ref(tensor), nodes, len(storage.writes) if storage else 0)
 
     def share(self, view: Tensor, base: Tensor) -> bool:
@@ -104,7 +103,7 @@ class Origins:
         self.put(tensor, nodes)
 
     def _storage_of(self, tensor: Tensor) -> _Storage | None:
-        return self._storages.get(tensor.untyped_storage()._cdata) if _has_storage(tensor) else None
+        return self._storages.get(StorageWeakRef(tensor.untyped_storage())) if _has_storage(tensor) else None
 
 
 def _has_storage(tensor: Tensor) -> bool:

@@ -122,7 +122,8 @@ def _memory(row: LayerShape) -> str:
 def _title(record: SummaryRecord) -> str:
     model, given = record.run.model, record.run.input
     shapes = numbers.shapes(given.shape) if given else ""
-    return f"{model.name} ({model.class_name}), input {shapes}, {record.run.device}"
+    where = "run without data" if record.run.device == "meta" else record.run.device
+    return f"{model.name} ({model.class_name}), input {shapes}, {where}"
 
 
 def _facts(record: SummaryRecord) -> tuple[tuple[str, str], ...]:
