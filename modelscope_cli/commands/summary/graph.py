@@ -23,6 +23,7 @@ from modelscope_cli.report.page.html import Html, element, joined
 from modelscope_cli.report.page.page import render_page
 from modelscope_cli.report.page.results import save_page
 from modelscope_cli.report.page.section import Section
+from modelscope_cli.report.page.tree import shade_chooser
 from modelscope_cli.report.reading import is_page
 from modelscope_cli.report.shades import Shade
 
@@ -96,18 +97,10 @@ def _page(record: SummaryRecord, shades: Sequence[Shade], is_whole: bool) -> str
 
 def _in_page(record: SummaryRecord, shades: Sequence[Shade], is_whole: bool) -> Html:
     svg = draw(items_of(record, is_whole=is_whole), _words(record), shades, is_alone=False)
-    options = [element("option", shade.name, value=n) for n, shade in enumerate(shades)]
-    chooser = element(
-        "label",
-        "colour by ",
-        element("select", *options, name="shade", class_="shade"),
-        class_="tools",
-        hidden=True,
-    )
     frame = element(
         "div", svg, class_="scroll wide", tabindex=0, role="region", aria_label="Graph of the model"
     )
-    return joined([chooser, frame])
+    return joined([shade_chooser(shades), frame])
 
 
 def _shades(record: SummaryRecord, color: str | None) -> list[Shade]:

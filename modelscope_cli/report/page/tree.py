@@ -36,15 +36,14 @@ def tree(
             node = node.inside.setdefault(part, _Node())
         node.rows.append(row)
     look = _Look(anchor, shades, [levels(rows, shade) for shade in shades], is_bad)
+    return joined([shade_chooser(shades), element("ul", *_children(root, look), class_="tree")])
+
+
+def shade_chooser(shades: Sequence[Shade]) -> Html:
+    """Return a choice of what colours the tree or graph behind it; the script shows it."""
     options = [element("option", shade.name, value=n) for n, shade in enumerate(shades)]
-    chooser = element(
-        "label",
-        "colour by ",
-        element("select", *options, name="shade", class_="shade"),
-        class_="tools",
-        hidden=True,
-    )
-    return joined([chooser, element("ul", *_children(root, look), class_="tree")])
+    select = element("select", *options, name="shade", class_="shade")
+    return element("label", "colour by ", select, class_="tools", hidden=True)
 
 
 @dataclass(frozen=True, slots=True)
