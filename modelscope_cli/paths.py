@@ -3,6 +3,7 @@
 import os
 import shlex
 import stat
+from pathlib import Path
 
 from modelscope_cli.errors import CannotRunError
 
@@ -17,6 +18,12 @@ _KINDS = {
 def is_open(path: str | os.PathLike[str]) -> bool:
     """Tell what a shell has opened already and passes by number: /dev/fd/63, /dev/stdout."""
     return os.fspath(path).startswith(("/dev/fd/", "/proc/self/fd/", "/dev/std"))
+
+
+def with_file(option: str, path: Path, suffix: str) -> str:
+    """Return an option with a file of the right kind, as a hint: of what is typed, or of a folder, in it."""
+    better = path / f"result{suffix}" if not path.name or path.is_dir() else path.with_suffix(suffix)
+    return f"{option} {shlex.quote(str(better))}"
 
 
 def refuse_endless(path: str | os.PathLike[str], what: str = "") -> None:

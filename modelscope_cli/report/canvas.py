@@ -3,7 +3,6 @@
 The words of a figure are made harmless there, and the whole of it is written or nothing.
 """
 
-import shlex
 import textwrap
 import warnings
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelscope_cli.errors import UsageError
+from modelscope_cli.paths import with_file
 from modelscope_cli.plain_text import plain_lines
 from modelscope_cli.report.folder import check_file, write_with
 
@@ -87,7 +87,7 @@ def check_figure(path: Path, is_forced: bool) -> None:
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(
             f"'--plot {path}' does not end in one of {', '.join(SUFFIXES)}",
-            f"--plot {shlex.quote(str(path.with_suffix('.png')))}",
+            with_file("--plot", path, ".png"),
         )
     check_file(path, is_forced)
 

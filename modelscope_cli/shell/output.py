@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from modelscope_cli.errors import UsageError, nearest, one_of
+from modelscope_cli.paths import with_file
 from modelscope_cli.records.run import invocation
 from modelscope_cli.shell import console as _console
 
@@ -102,9 +103,7 @@ def check_page(file: Path) -> None:
     from modelscope_cli.report.reading import is_page
 
     if file.suffix.lower() not in (".html", ".htm"):
-        raise UsageError(
-            f"'--html {file}' does not end in .html", f"--html {shlex.quote(str(file.with_suffix('.html')))}"
-        )
+        raise UsageError(f"'--html {file}' does not end in .html", with_file("--html", file, ".html"))
     check_file(file, invocation().is_forced or is_page(file))
 
 

@@ -14,6 +14,7 @@ stats {T} --json --format csv
 stats {T} -o result.foo
 stats {T} -o page.htm
 stats {T} --html two.png
+stats {T} --html .
 stats {T} --no-such-option
 nonsense
 grads {T} --no-save --out new

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli.errors import UsageError
+from modelscope_cli.paths import with_file
 from modelscope_cli.records.prune import PruneRecord
 from modelscope_cli.report.folder import check_file
 from modelscope_cli.report.tensor_file import write_tensors
@@ -20,7 +21,7 @@ def check_weights_file(path: Path, sources: Iterable[Path], is_forced: bool) -> 
     """
     if path.suffix.lower() != ".safetensors":
         message = f"'--save-weights {path}' does not end in .safetensors"
-        raise UsageError(message, f"--save-weights {shlex.quote(str(path.with_suffix('.safetensors')))}")
+        raise UsageError(message, with_file("--save-weights", path, ".safetensors"))
     if path.resolve() in {source.resolve() for source in sources}:
         message = f"'--save-weights {path}' would overwrite the checkpoint itself"
         raise UsageError(message, f"--save-weights {shlex.quote(str(path.with_stem(f'{path.stem}-pruned')))}")

@@ -1,12 +1,12 @@
 """The model as one image, of a summary that recorded whose output goes where."""
 
-import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from modelscope_cli.commands.summary.table import summary_sheet
 from modelscope_cli.errors import UsageError
+from modelscope_cli.paths import with_file
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.keywords import check_choice
 from modelscope_cli.records.naming import counted, some
@@ -55,7 +55,7 @@ def _check_suffix(file: Path) -> None:
 
 
 def _as_svg(file: Path) -> str:
-    return f"--graph {shlex.quote(str(file.with_suffix('.svg')))}"
+    return with_file("--graph", file, ".svg")
 
 
 def _check_color(color: str) -> None:
