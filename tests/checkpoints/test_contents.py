@@ -13,6 +13,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from writers import BY_NAME
 
 from modelscope_cli.checkpoints.entries import Contents
 from modelscope_cli.checkpoints.reading import read_contents
@@ -168,7 +169,7 @@ def test_a_distributed_checkpoint(tmp_path: Path) -> None:
     dcp.save({"model": state, "epoch": 3}, checkpoint_id=tmp_path / "d", no_dist=True)
     contents = read_contents(tmp_path / "d")
     assert_describes(contents, state)
-    assert contents.foreign == ()
+    assert contents.foreign == BY_NAME
     assert list(contents.beside) == ["epoch"]
     assert contents.note == "took 'model', left epoch"
     assert read_checkpoint(tmp_path / "d").state.keys() == state.keys()

@@ -6,6 +6,7 @@ import io
 import json
 import pickle
 import random
+import uuid
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ DTYPES = (
     ),
 )
 NUMPY = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?", "c8", "c16")
+# Python 3.11.0 to 3.11.3 pickle a member of an enumeration as an attribute of its class, which any may be.
+BY_NAME = ("builtins.getattr",) if uuid.SafeUUID.safe.__reduce_ex__(2)[0] is getattr else ()
 
 
 @dataclass(frozen=True)

@@ -97,9 +97,11 @@ def check_line(step: Step, folder) -> None:
         line = WATCHED.sub("modelscope watch --steps 8 ", step.what)
         assert run(shlex.split(line)[1:]) == step.code, step.what
         return
-    tool = f'modelscope() {{ {shlex.quote(sys.executable)} -m modelscope_cli "$@"; }}; set -o pipefail'
-    line = re.sub(r"^python ", f"{shlex.quote(sys.executable)} ", step.what)
-    outcome = subprocess.run([shutil.which("bash"), "-c", f"{tool}; {line}"], cwd=folder, check=False)
+    python = shlex.quote(sys.executable)
+    tools = (
+        f'python() {{ {python} "$@"; }}; modelscope() {{ python -m modelscope_cli "$@"; }}; set -o pipefail'
+    )
+    outcome = subprocess.run([shutil.which("bash"), "-c", f"{tools}; {step.what}"], cwd=folder, check=False)
     assert outcome.returncode == step.code, step.what
 
 
