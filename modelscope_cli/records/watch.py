@@ -224,11 +224,10 @@ class OptimizerFacts:
 
     Attributes:
         made: the line that made it; None where it was made before anybody looked.
-        cycles: from step to step, that were looked at; `uncleared`: those in which the gradients of the step
-            before were never cleared; `emptied`: those whose gradients were cleared behind the backward pass;
-            `scaled`: those that stepped by gradients as a gradient scaler had enlarged them.
-        weight_decay: the highest of its groups.
+        cycles: from step to step, that were looked at; of these `uncleared`: where the gradients of the step before
+            were never cleared; `emptied`: were cleared behind the backward pass; `scaled`: are of an enlarged loss.
         held: parameters; `strangers`: those that no model has that was seen to run, without a gradient.
+        weight_decay: the highest of its groups.
     """
 
     optimizer: str
@@ -255,8 +254,7 @@ class ModelFacts:
         norm_values: the most values a channel that a batch norm in training mode was given, and the batch of it.
         dtypes: of its layers' outputs.
         has_trained: whether it ran with gradients in training mode.
-        evaluated: how often a criterion judged it without gradients, in training mode and in evaluation mode.
-        loose_modes: `frozen_modes` the other way round: of its layers in training mode then.
+        evaluated: losses without gradients, in training and in evaluation mode; `loose_modes`: in the former.
     """
 
     model: str
