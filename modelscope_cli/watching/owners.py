@@ -18,8 +18,7 @@ def find_owners(parameters: Iterable[Tensor]) -> list[nn.Module]:
     It goes through everything that Python keeps track of, which takes about as long as a few steps.
     """
     wanted = {id(parameter) for parameter in parameters}
-    modules = _all_of(nn.Module) if wanted else []
-    owners = [module for module in modules if _holds(module, wanted)]
+    owners = [module for module in _all_of(nn.Module) if _holds(module, wanted)] if wanted else []
     inside = {id(part) for owner in owners for part in owner.modules() if part is not owner}
     return [peel(owner) for owner in owners if id(owner) not in inside]
 
@@ -27,6 +26,8 @@ def find_owners(parameters: Iterable[Tensor]) -> list[nn.Module]:
 def find_optimizers(parameters: Iterable[Tensor]) -> list[Optimizer]:
     """Return the optimizers of this process that hold any of the parameters; it takes as long as `find_owners`."""
     wanted = {id(parameter) for parameter in parameters}
+    if not wanted:
+        return []  # of a script, before it has begun
     return [
         one
         for one in _all_of(Optimizer)
