@@ -229,4 +229,8 @@ def test_a_page_of_check_is_a_baseline(capsys):
     assert Path("known.html").read_bytes() == before
     typed(f"stats {TINY} {STAR} --html stats.html -q")
     assert typed(f"check {TINY} {STAR} --baseline stats.html") == 4
-    assert "not a baseline" in capsys.readouterr().err
+    refused = capsys.readouterr().err
+    assert (
+        "'stats.html' is a result of modelscope stats, and a baseline is one of modelscope check" in refused
+    )
+    assert "hint: --baseline stats-known.json --update-baseline" in refused
