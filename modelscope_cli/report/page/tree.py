@@ -7,6 +7,8 @@ from typing import Any
 from modelscope_cli.report.page.html import Html, element, joined
 from modelscope_cli.report.shades import Shade, levels
 
+_DEEPEST = 40  # modules in one another; what is deeper stands there with its whole name
+
 
 @dataclass(slots=True)
 class _Node:
@@ -32,7 +34,7 @@ def tree(
     root = _Node()
     for row in rows:
         node = root
-        for part in name(row).split("."):
+        for part in name(row).split(".", _DEEPEST):
             node = node.inside.setdefault(part, _Node())
         node.rows.append(row)
     look = _Look(anchor, shades, [levels(rows, shade) for shade in shades], is_bad)
@@ -55,7 +57,7 @@ class _Look:
 
 
 def _children(node: _Node, look: _Look) -> Iterator[Html]:
-    for name, inner in node.inside.items():
+    for name, inner in map(_without_single_steps, node.inside.items()):
         leaves = [_leaf(name, row, look) for row in inner.rows]
         if not inner.inside:
             yield from leaves
@@ -66,6 +68,15 @@ def _children(node: _Node, look: _Look) -> Iterator[Html]:
         summary = element("summary", name, words, class_="bad" if found else None)
         inside = element("ul", *leaves, *_children(inner, look))
         yield element("li", element("details", summary, inside, open=bool(found) or n <= 8))
+
+
+def _without_single_steps(named: tuple[str, _Node]) -> tuple[str, _Node]:
+    """Go down to where there is a choice, or a row: `a.b.c` is one step if there is nothing else in `a` and `b`."""
+    name, node = named
+    while not node.rows and len(node.inside) == 1:
+        ((part, node),) = node.inside.items()
+        name = f"{name}.{part}"
+    return name, node
 
 
 def _leaf(name: str, row: Any, look: _Look) -> Html:
