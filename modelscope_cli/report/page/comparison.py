@@ -1,7 +1,7 @@
 """Two results beside each other on one page."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from modelscope_cli.report import views
 from modelscope_cli.report.json import DOCUMENT, strict
 from modelscope_cli.report.page.charts import Line, line_chart
 from modelscope_cli.report.page.common import environment
+from modelscope_cli.report.page.depth import Curves, depth_section, number_of
 from modelscope_cli.report.page.files import pictures_section
 from modelscope_cli.report.page.html import Html, element, joined
 from modelscope_cli.report.page.outcome import badge, outcome
@@ -43,10 +44,13 @@ def compare_page(a: Shown, b: Shown, files: tuple[Path, Path]) -> str:
     if a.command != b.command:
         message = f"A is a result of {a.command} and B of {b.command}, which have no rows in common"
         raise UsageError(message, "give two results of the same command")
+    sheets = views.whole_sheet_of(a), views.whole_sheet_of(b)
+    sheet = paired(*sheets)
     sections = [
         Section("verdict", "Verdict", _side_by_side(_verdict, a, b, files)),
         *_curves(a, b),
-        Section("table", "Rows of A and B", _table(a, b)),
+        *_along_depth(sheet, sheets),
+        Section("table", "Rows of A and B", _table(a, b, sheet)),
         *_pictures(a, b, files),
         Section("environment", "How they were made", _side_by_side(lambda one: environment(one).body, a, b)),
     ]
@@ -105,11 +109,41 @@ def _trained(record: Any) -> Any:
     return trainings[0] if len(trainings) == 1 else record
 
 
-def _table(a: Shown, b: Shown) -> Html:
-    sheet = paired(views.whole_sheet_of(a), views.whole_sheet_of(b))
+def _along_depth(sheet: Sheet, sheets: tuple[Sheet, Sheet]) -> list[Section]:
+    """Return a chart of every column of numbers that two results of a model differ in."""
+    if not sheets[0].is_by_layer:
+        return []
+    others = {column.key: column for column in sheets[1].shown()}
+    curves = [
+        Curves(
+            column.title or column.key,
+            [number_of(column, row.a) for row in sheet.rows],
+            [number_of(others[column.key], row.b) for row in sheet.rows],
+        )
+        for column in sheets[0].shown()
+        if column.is_number and column.key in others
+    ]
+    return depth_section(curves, [row.label for row in sheet.rows], lambda n: f"row-{n}")
+
+
+def _table(a: Shown, b: Shown, sheet: Sheet) -> Html:
     place = {id(row): n for n, row in enumerate(sheet.rows)}
+    opened = _places(a), _places(b)
+
+    def series(row: Pair) -> str | None:
+        found = [places.get(id(one)) for places, one in zip(opened, (row.a, row.b), strict=True)]
+        return None if found == [None, None] else ",".join("" if n is None else str(n) for n in found)
+
     caption = "Every row of both, A before B. Marked: rows that only one of them has, or only one marks."
-    return sheet_section(sheet, "rows", caption, anchor=lambda row: f"row-{place[id(row)]}")
+    if any(opened):
+        caption += " A row opens into the histograms, gradients and updates of both."
+    return sheet_section(sheet, "rows", caption, anchor=lambda row: f"row-{place[id(row)]}", series=series)
+
+
+def _places(record: Any) -> dict[int, int]:
+    """Return where the layers of a training stand in its document, by their identity; their rows open."""
+    layers: Sequence[Any] = getattr(_trained(record), "layers", None) or ()
+    return {id(row): n for n, row in enumerate(layers) if hasattr(row, "series")}
 
 
 def paired(a: Sheet, b: Sheet) -> Sheet:
@@ -121,7 +155,7 @@ def paired(a: Sheet, b: Sheet) -> Sheet:
     for column in a.shown()[1:]:
         if column.key not in others:
             continue
-        columns += _both(column, _written(a, column), _written(b, others[column.key]))
+        columns += _both(column, *_written((a, column), (b, others[column.key])))
     return Sheet(
         "",
         tuple(columns),
@@ -130,9 +164,17 @@ def paired(a: Sheet, b: Sheet) -> Sheet:
     )
 
 
-def _written(sheet: Sheet, column: Column) -> dict[int, str]:
-    """Return the cells of a column by the identity of their rows, which the sheet keeps."""
-    return {id(row): cell for row, cell in zip(sheet.rows, column.cells(sheet.rows), strict=True)}
+def _written(*sides: tuple[Sheet, Column]) -> list[dict[int, str]]:
+    """Return the cells of a column of both sheets, in one notation, by the identity of their rows."""
+    own = [(column, row) for sheet, column in sides for row in sheet.rows]
+    first = sides[0][1]
+    column = replace(
+        first,
+        value=lambda one: one[0].value(one[1]),
+        text=None if first.text is None else lambda one: one[0].text(one[1]),
+    )
+    cells = iter(column.cells(own))
+    return [{id(row): next(cells) for row in sheet.rows} for sheet, _ in sides]
 
 
 def _both(column: Column, in_a: dict[int, str], in_b: dict[int, str]) -> Sequence[Column]:

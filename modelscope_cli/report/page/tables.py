@@ -19,7 +19,7 @@ def table(
     *,
     anchor: Callable[[Any], str | None] = lambda row: None,
     extras: Sequence[Extra] = (),
-    series: Callable[[Any], int | None] = lambda row: None,
+    series: Callable[[Any], int | str | None] = lambda row: None,
 ) -> Html:
     """Return a table that the page's script can sort and filter.
 
@@ -27,7 +27,8 @@ def table(
         name: its place on the page.
         anchor: what a link jumps to in order to reach a row.
         extras: columns behind those of the sheet.
-        series: the number under which the page's data has more of a row, which then opens.
+        series: the number under which the page's data has more of a row, which then opens; of two results, one of
+            each with a comma between them.
     """
     columns, written = _with_content(sheet)
     head = joined(_heading(column) for column in columns)
@@ -73,7 +74,7 @@ def _row(
     written: Sequence[str],
     anchor: str | None,
     extras: Sequence[Extra],
-    series: int | None,
+    series: int | str | None,
 ) -> Html:
     first, *others = written
     marks = [mark for mark, is_so in (("bad", sheet.is_bad(row)), ("dim", sheet.is_dim(row))) if is_so]
