@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,28 @@ def test_a_folder_of_results_gets_an_index_that_leads_to_their_pages(watched, ca
     assert 'href="new/report.html"' in index
     assert 'href="old/report.html"' in index
     assert typed("report runs -q") == 0
+
+
+def test_a_result_that_cannot_be_read_leaves_the_others_their_index(watched, capsys):
+    Path("runs/new").rename("runs/run10")
+    Path("runs/old").rename("runs/run9")
+    for name, text in (("broken", '{"schema": "modelsc'), ("later", '{"schema": "modelscope/stats/9"}')):
+        Path("runs", name).mkdir()
+        Path("runs", name, "report.json").write_text(text)
+    assert typed("report runs --json") == 0
+    out, err = capsys.readouterr()
+    document = json.loads(out)
+    made = [page["file"] for page in document["pages"]][1:]
+    assert made == ["runs/run9/report.html", "runs/run10/report.html"]
+    broken, later = document["left_out"]
+    assert broken == "'runs/broken/report.json' is neither a page nor JSON"
+    assert f"warning: left out of the index: {broken}" in err
+    index = Path("runs/index.html").read_text(encoding="utf-8")
+    assert "modelscope/stats/9" in later
+    assert "modelscope/stats/9" in index
+    shutil.rmtree("runs/run9")
+    shutil.rmtree("runs/run10")
+    assert typed("report runs") == 4
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,7 @@ def test_a_row_of_two_trainings_opens_into_both(browser, tmp_path):
     assert texts(browser, ".detail h3") == ["A", "B"] * 3
     assert browser.run("document.querySelectorAll('.detail canvas').length") == 5
     assert texts(browser, ".detail .columns > div:last-child")[-1] == "Bnot in this one"
+    assert browser.run("document.querySelector('.detail .columns').getBoundingClientRect().right") <= 1440
     assert browser.complaints() == []
 
 
