@@ -8,6 +8,7 @@ from modelscope_cli.report.page.html import NOTHING, Html, element, joined
 from modelscope_cli.report.sheet import Column, Sheet
 
 _MOST_IN_VIEW = 14  # columns; a table of more is scrolled by itself also where there is much room
+_LONG = 50  # letters of a name from which on it goes over several lines: its end is what tells it from others
 Extra = tuple[str, Callable[[Any], Html]]
 """A column of pictures: its title, and what it shows of a row."""
 
@@ -79,7 +80,7 @@ def _row(
     first, *others = written
     marks = [mark for mark, is_so in (("bad", sheet.is_bad(row)), ("dim", sheet.is_dim(row))) if is_so]
     cells = [
-        element("th", first, scope="row"),
+        element("th", first, scope="row", class_="long" if len(first) > _LONG else None),
         *(element("td", one, class_=_kind(column)) for one, column in zip(others, columns[1:], strict=True)),
         *(element("td", picture(row), class_="l") for _, picture in extras),
     ]

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from modelscope_cli.report.labels import shortened
 from modelscope_cli.report.page.html import Html, element, joined
 from modelscope_cli.report.shades import Shade, levels
 
@@ -65,7 +66,7 @@ def _children(node: _Node, look: _Look) -> Iterator[Html]:
         found = sum(look.is_bad(row) for row in inner.all_rows())
         n = sum(1 for _ in inner.all_rows())
         words = element("span", f" {n}" + (f", {found} marked" if found else ""), class_="quiet")
-        summary = element("summary", name, words, class_="bad" if found else None)
+        summary = element("summary", shortened(name), words, class_="bad" if found else None)
         inside = element("ul", *leaves, *_children(inner, look))
         yield element("li", element("details", summary, inside, open=bool(found) or n <= 8))
 
@@ -87,5 +88,7 @@ def _leaf(name: str, row: Any, look: _Look) -> Html:
         f"{level[id(row)]},{one.words(row) or '–'}"
         for level, one in zip(look.levels, look.shades, strict=True)
     )
-    link = element("a", name, href=f"#{look.anchor(row)}", class_="bad" if look.is_bad(row) else None)
+    link = element(
+        "a", shortened(name), href=f"#{look.anchor(row)}", class_="bad" if look.is_bad(row) else None
+    )
     return element("li", link, chip, data_shades=every)

@@ -80,6 +80,17 @@ def test_a_row_of_two_trainings_opens_into_both(browser, tmp_path):
     assert browser.complaints() == []
 
 
+def test_the_end_of_a_long_name_can_be_seen(shown):
+    """It is what tells layers of one block apart."""
+    names = [f"encoder.{'layers.' * 12}attention.output.{part}" for part in ("dense", "norm")]
+    browser = shown(watch_document(names))
+    cell = f"{LAYERS}[0].cells[0]"
+    assert browser.run(f"{cell}.textContent") == names[0]
+    for one in (cell, f"{cell}.firstChild"):
+        assert browser.run(f"{one}.scrollWidth <= {one}.offsetWidth")
+    assert all(len(text) < 50 for text in texts(browser, ".tree a, .tree summary"))
+
+
 @pytest.mark.parametrize("half", [0, 1])
 def test_hostile_names_stay_text(half, shown):
     names = HOSTILE[half::2]
