@@ -7,6 +7,7 @@ from typing import Any
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.shown import Shown
+from modelscope_cli.records.watch import ScalarSeries
 from modelscope_cli.report import views
 from modelscope_cli.report.json import DOCUMENT, strict
 from modelscope_cli.report.page.charts import Line, line_chart
@@ -92,15 +93,17 @@ def _curves(a: Any, b: Any) -> list[Section]:
     """Return the losses of two trainings on one axis, where both have some."""
     charts = []
     for title, field in (("Loss", "loss"), ("Learning rate", "lr")):
-        series = [
-            (name, one)
-            for name, record in (("A", a), ("B", b))
-            for one in getattr(_trained(record), field, ())[:1]
-        ]
-        if len(series) == 2 and all(hasattr(one, "step") for _, one in series):
-            lines = [Line(name, one.step, one.value, n) for n, (name, one) in enumerate(series)]
+        series = [_first_series(_trained(record), field) for record in (a, b)]
+        if None not in series:
+            lines = [Line("AB"[n], one.step, one.value, n) for n, one in enumerate(filter(None, series))]
             charts.append(line_chart(title, lines, height=190 if field == "loss" else 90))
     return [Section("steps", "Over steps", joined(charts))] if charts else []
+
+
+def _first_series(record: Any, field: str) -> ScalarSeries | None:
+    """Return the first of the series over steps that a training has; a loss of others is something else."""
+    found = getattr(record, field, None)
+    return found[0] if isinstance(found, tuple) and found and isinstance(found[0], ScalarSeries) else None
 
 
 def _trained(record: Any) -> Any:
@@ -134,7 +137,7 @@ def _table(a: Shown, b: Shown, sheet: Sheet) -> Html:
         found = [places.get(id(one)) for places, one in zip(opened, (row.a, row.b), strict=True)]
         return None if found == [None, None] else ",".join("" if n is None else str(n) for n in found)
 
-    caption = "Every row of both, A before B. Marked: rows that only one of them has, or only one marks."
+    caption = "Every row of both. Marked: rows that only one of them has, or only one marks."
     if any(opened):
         caption += " A row opens into the histograms, gradients and updates of both."
     return sheet_section(sheet, "rows", caption, anchor=lambda row: f"row-{place[id(row)]}", series=series)
@@ -203,20 +206,30 @@ def _both(column: Column, in_a: dict[int, str], in_b: dict[int, str]) -> Sequenc
 
 
 def pair_rows(a: Sheet, b: Sheet) -> list[Pair]:
-    """Return the rows of two sheets by label: those of A in its order, then those that only B has.
+    """Return the rows of two sheets by label, in A's order; what only B has stands behind what is before it in B.
 
     Of several rows with one label the first meets the first, the second the second.
     """
     left: dict[str, list[Any]] = {}
     for row in b.rows:
-        left.setdefault(str(b.columns[0].value(row)), []).append(row)
+        left.setdefault(_label(b, row), []).append(row)
     pairs = []
     for row in a.rows:
-        label = str(a.columns[0].value(row))
-        same = left.get(label)
-        pairs.append(Pair(label, row, same.pop(0) if same else None))
-    pairs += [Pair(label, None, row) for label, rows in left.items() for row in rows]
-    return pairs
+        same = left.get(_label(a, row))
+        pairs.append(Pair(_label(a, row), row, same.pop(0) if same else None))
+    of_both = {id(pair.b): pair for pair in pairs if pair.b is not None}
+    following: dict[int, list[Pair]] = {}
+    before = 0  # the identity of the pair that B's row belongs behind; 0 at the beginning
+    for row in b.rows:
+        if id(row) in of_both:
+            before = id(of_both[id(row)])
+        else:
+            following.setdefault(before, []).append(Pair(_label(b, row), None, row))
+    return [*following.get(0, ()), *(one for pair in pairs for one in (pair, *following.get(id(pair), ())))]
+
+
+def _label(sheet: Sheet, row: Any) -> str:
+    return str(sheet.columns[0].value(row))
 
 
 def _pictures(a: Shown, b: Shown, files: tuple[Path, Path]) -> list[Section]:

@@ -12,10 +12,11 @@ from made_trainings import HOSTILE, finding, watch_document
 from samples_of_results import LINES
 
 from modelscope_cli.plain_text import plain
+from modelscope_cli.records.naming import label_of
 from modelscope_cli.records.page_data import extract
 from modelscope_cli.records.restore import restore
 from modelscope_cli.report.page import page as page_file
-from modelscope_cli.report.page.comparison import compare_page, paired
+from modelscope_cli.report.page.comparison import compare_page, pair_rows, paired
 from modelscope_cli.report.page.outcome import Outcome, outcome
 from modelscope_cli.report.page.results import page_of
 from modelscope_cli.report.reading import read
@@ -149,6 +150,13 @@ def test_two_trainings_have_their_losses_on_one_axis(documents):
     assert 'aria-label="Learning rate. A: ' in page
 
 
+@pytest.mark.parametrize("name", PAGES)
+def test_any_result_can_stand_beside_itself(name, documents):
+    record = restore(documents[name])
+    page = Parsed(compare_page(record, record, (Path("a.json"), Path("b.json"))))
+    assert "How they were made" in page.words
+
+
 def test_two_results_of_a_model_have_a_chart_of_every_figure_they_differ_in(documents):
     record = restore(documents["stats"])
     far = replace(record.layers[5], mean=record.layers[5].mean + 1000.0)
@@ -158,6 +166,14 @@ def test_two_results_of_a_model_have_a_chart_of_every_figure_they_differ_in(docu
     assert [label.split(",")[0].split(".")[0] for label in charts] == ["mean"]
     assert '<a href="#row-5" class="flag">' in page
     assert compare_page(record, record, (Path("a.json"), Path("b.json"))).count("Along the depth") == 0
+
+
+def test_rows_that_only_one_has_stand_where_it_has_them(documents):
+    record = restore(documents["stats"])
+    rows = record.layers
+    sheets = [whole_sheet_of(replace(record, layers=some)) for some in ((*rows[:3], *rows[5:]), rows[1:])]
+    assert [pair.label for pair in pair_rows(*sheets)] == [label_of(row) for row in rows]
+    assert [pair.a is None for pair in pair_rows(*sheets)][:6] == [False, False, False, True, True, False]
 
 
 def test_numbers_of_two_results_are_in_one_notation(documents):
