@@ -9,6 +9,7 @@ from typing import Any, ParamSpec, TypedDict, TypeVar
 
 from modelscope_cli.errors import ModelscopeError, UsageError, nearest, one_of
 from modelscope_cli.records.naming import with_article
+from modelscope_cli.records.nesting import room_for_depth
 from modelscope_cli.records.run import invocation
 
 P = ParamSpec("P")
@@ -158,7 +159,8 @@ def spelled_out(function: Callable[P, R]) -> Callable[P, R]:
                 what = f"{function.__name__}() got an unexpected keyword argument '{name}'"
                 raise TypeError(f"{what}: {near}" if near else what)
         try:
-            return function(*args, **kwargs)
+            with room_for_depth():
+                return function(*args, **kwargs)
         except ModelscopeError as error:
             if not invocation().argv and error.hint:
                 error.speak_python()

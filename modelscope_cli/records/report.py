@@ -28,11 +28,16 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class ReportRecord(Shown):
-    """What `report` returns: what was asked for comes first, after an index the pages it leads to."""
+    """What `report` returns: what was asked for comes first, after an index the pages it leads to.
+
+    Attributes:
+        left_out: what is wrong with the results in a folder that an index does not lead to.
+    """
 
     versions: Mapping[str, str]
     argv: tuple[str, ...]
     pages: tuple[Page, ...]
+    left_out: tuple[str, ...] = ()
 
     @property
     def command(self) -> str:
@@ -40,4 +45,5 @@ class ReportRecord(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists, numbers and strings under the keys of the JSON contract."""
-        return {**first_keys("report", self.versions, self.argv), "pages": to_plain(self.pages)}
+        head = first_keys("report", self.versions, self.argv)
+        return {**head, "pages": to_plain(self.pages), "left_out": list(self.left_out)}

@@ -44,12 +44,12 @@ class Group:
 
 def layer_names(labels: Iterable[str]) -> list[Name]:
     """Return names of layers or of their calls with their blocks."""
-    return [Name(label, block_of(label)) for label in labels]
+    return [Name(label, block_of(label)) for label in map(plain, labels)]
 
 
 def parameter_names(names: Iterable[str]) -> list[Name]:
     """Return names of parameters with the blocks of the layers they belong to."""
-    return [Name(name, block_of(layer_of(name))) for name in names]
+    return [Name(name, block_of(layer_of(name))) for name in map(plain, names)]
 
 
 def block_of(layer: str) -> str:

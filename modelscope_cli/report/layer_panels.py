@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 WIDTH = 15.0  # inches of a deep figure: 1,950 pixels at 130 dots
 _LEAST, _SIDE = 8.0, 2.5  # inches of a figure from left to right, and of what is beside its layers
+_NAMES = 1.2  # inches for names below one of its panels; it grows by what they take more
 # Inches around the panels of a deep one, and from a panel up to what stands above it.
 _TITLE, _FOOT, _RIGHT, _BETWEEN = 0.4, 0.95, 0.35, 0.7
 _WORDS, _LEGEND, _LINE = 0.32, 0.56, 0.19
@@ -145,6 +146,7 @@ def layer_panels(
     if longest > MOST_ACROSS:
         return _downwards(title, names, ratios, legend_lines)
     figure = new_figure(max(_LEAST, ROW * longest + _SIDE), height, title)
+    figure.set_figheight(height + sum(max(room_for(figure, some) - _NAMES, 0.0) for some in names))
     rows = figure.subplots(len(ratios), 1, sharex=len(names) == 1, height_ratios=list(ratios), squeeze=False)
     for axes, some in zip(rows[:, 0], _each(names, len(ratios)), strict=True):
         texts = [shortened(name.text) for name in some or ()]

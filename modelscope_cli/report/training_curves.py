@@ -13,9 +13,18 @@ Read = Callable[[Any], Sequence[float | None]]
 _COLUMNS = 1200  # of a picture of series; more would not be seen
 
 
-def floats(values: Sequence[float | None], scale: float = 1.0) -> list[float]:
+def floats(values: Sequence[float | None]) -> list[float]:
     """Return a series as matplotlib draws it: with a gap where a number is missing."""
-    return [math.nan if value is None else scale * value for value in values]
+    return [math.nan if value is None else value for value in values]
+
+
+def plot_series(axes: Any, step: Sequence[int], values: Sequence[float | None], **look: Any) -> list[Any]:
+    """Draw a series over steps; a number that is alone, of which a line would show nothing, is a dot."""
+    known = [False, *(value is not None and math.isfinite(value) for value in values), False]
+    alone = [n - 1 for n in range(1, len(known) - 1) if known[n] and not known[n - 1] and not known[n + 1]]
+    dots = {"marker": ".", "markevery": alone} if alone else {}
+    lines: list[Any] = axes.plot(step, floats(values), **dots, **look)
+    return lines
 
 
 def all_steps(rows: Sequence[Row]) -> list[int]:
@@ -78,7 +87,7 @@ def whole_steps(axes: Any) -> None:
     """Name whole steps only."""
     from matplotlib.ticker import MaxNLocator
 
-    axes.xaxis.set_major_locator(MaxNLocator(nbins="auto", integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins="auto", integer=True, min_n_ticks=1))
 
 
 def smoothed(values: Sequence[float | None]) -> list[float | None]:
@@ -107,7 +116,7 @@ def draw_rates(axes: Any, rates: Sequence[ScalarSeries]) -> list[Any]:
     lines = []
     for one in first:
         label = "learning rate" + (f" of {one.optimizer}" if len(first) > 1 else "")
-        lines += right.plot(one.step, floats(one.value), color=AMBER, lw=1.0, ls="--", label=label)
+        lines += plot_series(right, one.step, one.value, color=AMBER, lw=1.0, ls="--", label=label)
     known = [value for one in first for value in one.value if value]
     if known and max(known) > 100 * min(known):
         right.set_yscale("log")

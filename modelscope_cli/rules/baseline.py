@@ -14,7 +14,7 @@ from modelscope_cli.paths import refuse_endless
 from modelscope_cli.plain_text import plain_json
 from modelscope_cli.records.check import CheckRecord, Finding, KnownFinding, RuleInfo
 from modelscope_cli.records.page_data import extract, is_page
-from modelscope_cli.records.restore import restore
+from modelscope_cli.records.restore import RECORDS, restore
 from modelscope_cli.records.run import invocation
 
 _FAMILY, _VERSION = "modelscope/baseline/", "2"
@@ -65,6 +65,9 @@ def read_baseline(path: Path) -> tuple[KnownFinding, ...]:
     try:
         document = _document(path)
         schema = str(document["schema"])
+        if other := _other_result(schema):
+            message = f"'{path}' is a result of modelscope {other}, and a baseline is one of modelscope check"
+            raise CannotRunError(message, _another(path))
         if schema.startswith("modelscope/check/"):
             record = restore(document)
             return known_of(record.findings) if isinstance(record, CheckRecord) else ()
@@ -77,12 +80,11 @@ def read_baseline(path: Path) -> tuple[KnownFinding, ...]:
         hint = f"ls -l {shlex.quote(str(path))}"
         raise CannotRunError(f"cannot read baseline '{path}': {error.strerror}", hint) from error
     except (ValueError, LookupError, TypeError) as error:
-        raise CannotRunError(
-            f"'{path}' is not a baseline that modelscope check wrote", _anew(path)
-        ) from error
+        message = f"'{path}' is not a baseline that modelscope check wrote"
+        raise CannotRunError(message, _another(path)) from error
     if known is None:
         message = f"'{path}' is a baseline of schema '{schema}', and this version reads {_FAMILY}1 and 2"
-        raise CannotRunError(message, _anew(path))
+        raise CannotRunError(message, _another(path))
     return known
 
 
@@ -110,8 +112,17 @@ def _with_update() -> str:
     return shlex.join(["modelscope", *argv, "--update-baseline"]) if argv else "update_baseline=True"
 
 
-def _anew(path: Path) -> str:
-    return f"rm {shlex.quote(str(path))}   and --update-baseline writes a new one"
+def _another(path: Path) -> str:
+    """Return what writes a baseline beside a file that is none: whatever that holds may be needed."""
+    other = path.with_name(f"{path.stem}-known.json")
+    return f"--baseline {shlex.quote(str(other))} --update-baseline   writes a new one"
+
+
+def _other_result(schema: str) -> str:
+    """Return the command, other than `check`, that leaves documents of a schema; nothing where none does."""
+    family, _, rest = schema.partition("/")
+    name = rest.partition("/")[0]
+    return name.replace("-", " --") if family == "modelscope" and name in {*RECORDS} - {"check"} else ""
 
 
 def check_update(baseline: Path | None) -> None:

@@ -386,14 +386,24 @@ BAD = [
     ("-o check.foo", 2, "'--output check.foo' does not say", "--format table"),
     ("--columns nme", 2, "'nme'", "--columns code,"),
     ("--baseline nowhere/known.json", 4, "there is no baseline 'nowhere/known.json'", "modelscope check "),
-    ("--baseline broken.json", 4, "'broken.json' is not a baseline", "rm broken.json"),
-    ("--baseline list.json", 4, "'list.json' is not a baseline", "rm list.json"),
+    (
+        "--baseline broken.json",
+        4,
+        "'broken.json' is not a baseline",
+        "--baseline broken-known.json --update-baseline",
+    ),
+    (
+        "--baseline list.json",
+        4,
+        "'list.json' is not a baseline",
+        "--baseline list-known.json --update-baseline",
+    ),
     ("--baseline folder", 4, "'folder'", "ls -l folder"),
     (
         "--baseline later.json",
         4,
         "'later.json' is a baseline of schema 'modelscope/baseline/9'",
-        "rm later.json",
+        "--baseline later-known.json --update-baseline",
     ),
     ("--update-baseline", 2, "'--update-baseline' needs to know which file", "--baseline known.json"),
     (

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,28 @@ def test_a_folder_of_results_gets_an_index_that_leads_to_their_pages(watched, ca
     assert typed("report runs -q") == 0
 
 
+def test_a_result_that_cannot_be_read_leaves_the_others_their_index(watched, capsys):
+    Path("runs/new").rename("runs/run10")
+    Path("runs/old").rename("runs/run9")
+    for name, text in (("broken", '{"schema": "modelsc'), ("later", '{"schema": "modelscope/stats/9"}')):
+        Path("runs", name).mkdir()
+        Path("runs", name, "report.json").write_text(text)
+    assert typed("report runs --json") == 0
+    out, err = capsys.readouterr()
+    document = json.loads(out)
+    made = [page["file"] for page in document["pages"]][1:]
+    assert made == ["runs/run9/report.html", "runs/run10/report.html"]
+    broken, later = document["left_out"]
+    assert broken == "'runs/broken/report.json' is neither a page nor JSON"
+    assert f"warning: left out of the index: {broken}" in err
+    index = Path("runs/index.html").read_text(encoding="utf-8")
+    assert "modelscope/stats/9" in later
+    assert "modelscope/stats/9" in index
+    shutil.rmtree("runs/run9")
+    shutil.rmtree("runs/run10")
+    assert typed("report runs") == 4
+
+
 @pytest.mark.parametrize(
     ("content", "code", "words"),
     [
@@ -209,7 +232,8 @@ def test_diff_compares_two_pages_number_by_number(watched, capsys):
     row = rows["conv1", "std_last"]
     assert (row["a"], row["b"], row["status"]) == (old, new, "changed")
     assert row["rel_l2"] == pytest.approx(abs(old - new) / old)
-    assert typed("diff old.html new.html --tolerance 1e9 -q") == 0
+    assert typed("diff old.html new.html --tolerance 1e9 --html diff.html -q") == 0
+    assert 'aria-label="std last. A: ' in Path("diff.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -229,4 +253,8 @@ def test_a_page_of_check_is_a_baseline(capsys):
     assert Path("known.html").read_bytes() == before
     typed(f"stats {TINY} {STAR} --html stats.html -q")
     assert typed(f"check {TINY} {STAR} --baseline stats.html") == 4
-    assert "not a baseline" in capsys.readouterr().err
+    refused = capsys.readouterr().err
+    assert (
+        "'stats.html' is a result of modelscope stats, and a baseline is one of modelscope check" in refused
+    )
+    assert "hint: --baseline stats-known.json --update-baseline" in refused

@@ -442,6 +442,7 @@ def _make_lists(folder: Path) -> None:
     (folder / "page.html").write_text("<!DOCTYPE html><html><title>404</title></html>")
     (folder / "wrong.json").write_text('{"schema": "else"}')
     (folder / "future.json").write_text('{"schema": "modelscope/baseline/99", "findings": []}')
+    (folder / "of_stats.json").write_text('{"schema": "modelscope/stats/1"}')
     (folder / "many_images").mkdir()
     for number in range(17):
         shutil.copy(folder / "dot.png", folder / "many_images" / f"{number}.png")

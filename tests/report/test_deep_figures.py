@@ -185,3 +185,14 @@ def test_of_many_layers_those_are_drawn_that_say_most():
     assert {f"layer{n}.conv9" for n in range(30)} <= {*drawn}
     assert chosen(rows[:48], lambda row: row.name, {}) == rows[:48]
     assert len(chosen(rows, lambda row: row.name, {name: [None] for name in names})) == 48
+
+
+def test_long_names_leave_the_panels_of_a_shallow_figure_their_height():
+    def panel_height(label: str) -> float:
+        names = layer_names(f"{label}{n}" for n in range(5))
+        figure, (panel, _) = layer_panels("title", [names, names], [1, 1], 7.0)
+        figure.draw_without_rendering()
+        return panel.axes.get_window_extent().height
+
+    assert panel_height("x" * 80) > 0.75 * panel_height("block1.conv")
+    assert layer_panels("title", [layer_names(["conv"])], [1, 1], 7.0)[0].get_figheight() == 7.0

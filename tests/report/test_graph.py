@@ -175,6 +175,9 @@ def test_words_have_room_and_can_be_read(records, name):
         words = [one for one in group.findall(f"{SVG}text") if one.text and "text-anchor" not in one.attrib]
         for left, right in pairwise(words):
             assert float(left.get("x")) + width(left.text, 12) < float(right.get("x"))
+    for one in svg.iter(f"{SVG}text"):
+        if "text-anchor" not in one.attrib:
+            assert float(one.get("x")) + width(one.text, 12) <= int(svg.get("width"))
 
 
 @everyone

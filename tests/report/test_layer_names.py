@@ -49,3 +49,8 @@ def test_a_long_name_keeps_both_ends(length):
     assert len(short) == min(length, 34)
     assert short[:10] == name[:10]
     assert short[-10:] == name[-10:]
+
+
+def test_a_name_is_one_line():
+    assert [name.text for name in layer_names(["new\nline.0"])] == ["new\\nline.0"]
+    assert [name.text for name in parameter_names(["new\nline.weight"])] == ["new\\nline.weight"]

@@ -10,7 +10,7 @@ from rules.trainings import criterion, layer, loss, parameter, training
 
 from modelscope_cli.records.lrfind import LrfindRecord, Restored, Suggestion
 from modelscope_cli.records.naming import RECTIFIERS
-from modelscope_cli.records.watch import TrainingFinding, WatchRecord
+from modelscope_cli.records.watch import Magnitudes, TrainingFinding, WatchRecord
 from modelscope_cli.report import training_curves as curves
 from modelscope_cli.report.canvas import new_figure
 from modelscope_cli.report.finding_marks import codes, mark_rows, mark_steps
@@ -67,6 +67,25 @@ def test_lines_and_loss_of_a_watched_training_share_a_linear_axis_of_steps():
     assert all([22, 22] in [list(line.get_xdata()) for line in axes.lines] for axes in (mean, std, falling))
     assert "MS705" in words(figure)
     assert {"loss", "learning rate", "the step from which something is wrong"} <= set(words(figure))
+
+
+def test_one_step_is_a_dot_on_an_axis_of_whole_steps():
+    row = layer("conv", "Conv2d", 0, std=(0.5,), mean=(0.1,))
+    row = replace(row, series=replace(row.series, step=(0,)))
+    figure = figure_of(training(layers=(row,), loss=(loss((1.5,)),)), "activations")
+    for axes in figure.axes[:3]:
+        (line,) = axes.get_lines()[:1]
+        assert (line.get_marker(), line.get_markevery()) == (".", [0])
+        low, high = axes.get_xlim()
+        assert [tick for tick in axes.get_xticks() if low <= tick <= high] == [0]
+
+
+def test_a_number_between_gaps_is_a_dot_and_no_other_is():
+    axes = new_figure(4, 3).subplots()
+    (line,) = curves.plot_series(axes, range(6), (1.0, None, 2.0, math.nan, 3.0, 4.0))
+    assert line.get_markevery() == [0, 2]
+    (line,) = curves.plot_series(axes, range(3), (1.0, 2.0, 3.0))
+    assert line.get_marker() == "None"
 
 
 def test_a_validation_loss_stands_beside_the_loss_over_the_same_steps():
@@ -194,3 +213,15 @@ def test_a_range_test_without_a_suggestion_says_so():
 def test_several_losses_are_told_apart():
     record = training(loss=(loss(optimizer="G"), loss(optimizer="D")), lr=())
     assert {"loss of G", "loss of D"} <= set(words(figure_of(record, "activations")))
+
+
+def test_a_strip_is_blank_where_nothing_was_finite():
+    edges = tuple(2.0**n for n in range(-20, 13))
+    counts = tuple((0,) * 34 if step == 1 else (1,) * 34 for step in range(3))
+    row = layer("conv", "Conv2d", 0, std=(1.0, None, 1.0))
+    row = replace(row, series=replace(row.series, histogram=Magnitudes(edges, counts)))
+    figure = figure_of(training(layers=(row,), findings=()), "histograms")
+    assert "white: no finite value" in " ".join(words(figure))
+    (image,) = figure.axes[0].get_images()
+    shades = np.ma.masked_invalid(image.get_array())[5]  # a row of pixels through the strip
+    assert [bool(shades.mask[at]) for at in (100, 600, 1100)] == [False, True, False]

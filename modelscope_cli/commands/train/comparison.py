@@ -29,11 +29,12 @@ def draw_comparison(record: TrainRecord) -> Any:
         _draw_loss(loss, training, look)
         shares = _mean_dead(training.layers)
         if shares:
-            dead.plot(training.layers[0].series.step, curves.floats(shares, 100.0), **look)
+            percent = [None if share is None else 100.0 * share for share in shares]
+            curves.plot_series(dead, training.layers[0].series.step, percent, **look)
         row = first_layer(training)
         if row:
-            mean.plot(row.series.step, curves.floats(row.series.mean), **look)
-            std.plot(row.series.step, curves.floats(row.series.std), **look)
+            curves.plot_series(mean, row.series.step, row.series.mean, **look)
+            curves.plot_series(std, row.series.step, row.series.std, **look)
     _name_panels(record, loss, dead, mean, std)
     curves.cut_off(loss, [value for training in record.trainings for value in training.losses])
     firsts = [row for training in record.trainings if (row := first_layer(training))]
@@ -45,8 +46,8 @@ def draw_comparison(record: TrainRecord) -> Any:
 def _draw_loss(axes: Any, training: Training, look: dict[str, Any]) -> None:
     """Draw the smoothed loss; a cross is the last one that was finite."""
     name = training.name + (f"  {_MARK}" if training.findings else "")
-    values = curves.floats(curves.smoothed(training.losses))
-    (line,) = axes.plot(training.loss[0].step, values, label=name, **look)
+    values = curves.smoothed(training.losses)
+    (line,) = curves.plot_series(axes, training.loss[0].step, values, label=name, **look)
     finite = [i for i, value in enumerate(training.losses) if value is not None]
     if finite and len(finite) < len(training.losses):
         last = finite[-1]

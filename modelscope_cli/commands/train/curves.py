@@ -95,9 +95,9 @@ def _draw_lines(figure: Any, training: Training, top: float, is_deep: bool) -> l
 
 def _draw_loss(axes: Any, training: Training) -> None:
     step = training.loss[0].step
-    axes.plot(step, curves.floats(training.losses), color=LINE, lw=0.7, alpha=0.45, label="training")
-    values = curves.floats(curves.smoothed(training.losses))
-    axes.plot(step, values, color=LINE, lw=1.8, label="training, smoothed")
+    curves.plot_series(axes, step, training.losses, color=LINE, lw=0.7, alpha=0.45, label="training")
+    values = curves.smoothed(training.losses)
+    curves.plot_series(axes, step, values, color=LINE, lw=1.8, label="training, smoothed")
     measured = [row for row in training.held_out if row.loss is not None]
     losses = [row.loss for row in measured]
     axes.plot([row.step for row in measured], losses, "o-", ms=4, color=ACCENT, lw=1, label="validation")
@@ -117,8 +117,8 @@ def _explain_loss(axes: Any, mark: Any) -> None:
 
 def _draw_layers(axes: Any, layers: Sequence[WatchedLayer], key: str) -> None:
     for number, row in enumerate(layers):
-        values = curves.floats(getattr(row.series, key))
-        axes.plot(row.series.step, values, color=depth_colour(number, len(layers)), lw=1.0)
+        look = {"color": depth_colour(number, len(layers)), "lw": 1.0}
+        curves.plot_series(axes, row.series.step, getattr(row.series, key), **look)
     if key == "mean":
         axes.set_yscale("symlog", linthresh=_usual(layers, key))
     else:

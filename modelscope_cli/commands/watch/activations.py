@@ -38,9 +38,9 @@ def _draw_lines(record: WatchRecord) -> Any:
         top += high + _GAP
     for number, row in enumerate(rows):
         look: dict[str, Any] = {"color": depth_colour(number, len(rows)), "lw": 1.1}
-        panels[0].plot(row.series.step, curves.floats(row.series.mean), **look)
+        curves.plot_series(panels[0], row.series.step, row.series.mean, **look)
         positive = [v if v > 0 else math.nan for v in curves.floats(row.series.std)]
-        panels[1].plot(row.series.step, positive, **look)
+        curves.plot_series(panels[1], row.series.step, positive, **look)
     _scale_means(panels[0], rows)
     panels[1].set_yscale("log", subs=(2, 5))
     panels[0].set_ylabel("mean")
@@ -122,7 +122,7 @@ def _draw_loss(axes: Any, record: WatchRecord, more: list[Any], *, is_beside: bo
     for number, series in enumerate(record.loss):
         label = "loss" + (f" of {series.optimizer}" if len(record.loss) > 1 else "")
         look: dict[str, Any] = {"color": INK, "lw": 1.1, "ls": ("-", "-.", ":")[number % 3], "label": label}
-        lines += axes.plot(series.step, curves.floats(series.value), **look)
+        lines += curves.plot_series(axes, series.step, series.value, **look)
     for one in record.facts.criteria:
         if not one.is_training and one.series.step:
             look = {"ms": 3, "lw": 1.0, "color": ACCENT, "label": "validation"}

@@ -104,13 +104,18 @@ def _shades(row: WatchedLayer, steps: list[int]) -> Any:
 
     assert row.series.histogram is not None
     counts = np.asarray(row.series.histogram.counts, dtype=float).T
-    shares = counts / np.maximum(counts.sum(0), 1)
+    whole = counts.sum(0)
+    shares = counts / np.where(whole, whole, math.nan)  # of nothing finite: blank
     ends = [np.repeat(end, _END_ROWS - 1, axis=0) for end in (shares[:1], shares[-1:])]
     shares = np.concatenate([ends[0], shares, ends[1]])
     shade = np.full((len(shares), len(steps)), math.nan)
     place = {step: i for i, step in enumerate(steps)}
     shade[:, [place[step] for step in row.series.step]] = np.log10(np.maximum(shares, 1e-5))
     return shade
+
+
+def _counts(row: WatchedLayer) -> Sequence[Sequence[int]]:
+    return row.series.histogram.counts if row.series.histogram else ()
 
 
 def _name(axes: Any, label: str, findings: Sequence[Any], bottom: int, size: int) -> None:
@@ -149,6 +154,8 @@ def _explain(figure: Any, record: WatchRecord, n_shown: int, edges: Sequence[flo
     said = [f"|x| upwards; 0: below {edges[0]:.0e}, more: above {edges[-1]:g}, nothing is cut off"]
     if any(finding.layer for finding in record.findings):
         said.append("dotted: the step from which something is wrong, with its code on the right")
+    if any(not sum(counts) for row in record.layers for counts in _counts(row)):
+        said.append("white: no finite value")
     n = len(record.layers)
     if n_shown < n:
         what = "those with findings, the first, the last, the last of each block, and others evenly chosen"

@@ -1,5 +1,7 @@
 """What stands around a picture: the title, the legend, and all of it in words."""
 
+from collections.abc import Sequence
+
 from modelscope_cli.records.naming import counted
 from modelscope_cli.report.graph.columns import SIZE
 from modelscope_cli.report.graph.items import Picture
@@ -8,11 +10,15 @@ from modelscope_cli.report.graph.look import FILLS, LARGE, MARGIN, QUIET, RULE, 
 from modelscope_cli.report.page.html import NOTHING, Html, element, joined
 from modelscope_cli.report.shades import SHADES, Range, Shade
 
+_CHIP, _GAP = 18, 10  # pixels: of the legend, whose words stand behind its chips
+_LEGEND = _CHIP * (SHADES + 1) + _GAP
 
-def least_width(words: Words) -> float:
-    """Return how wide the picture has to be for what stands around it."""
-    title = width(words.name, LARGE)
-    return min(max(title, *(width(line, SIZE) for line in (*words.lines, *words.notes))), 900)
+
+def least_width(words: Words, shades: Sequence[Shade], ranges: Sequence[Range | None]) -> float:
+    """Return how wide the picture has to be for what stands around it, by whichever shade it is coloured."""
+    lines = [width(line, SIZE) for line in (*words.lines, *words.notes)]
+    legends = [_LEGEND + width(line, SIZE) for line in map(_range_words, shades, ranges)]
+    return min(max(width(words.name, LARGE), *lines, *legends), 900)
 
 
 def cut(words: str, look: Look) -> str:
@@ -38,9 +44,9 @@ def _legend(look: Look, y: float) -> Html:
             "rect",
             class_=f"h{n} edge",
             fill=FILLS[n],
-            x=MARGIN + 18 * n,
+            x=MARGIN + _CHIP * n,
             y=y,
-            width=18,
+            width=_CHIP,
             height=12,
             stroke=RULE,
         )
@@ -48,7 +54,7 @@ def _legend(look: Look, y: float) -> Html:
     ]
     said = [_range_words(shade, span) for shade, span in zip(look.shades, look.ranges, strict=True)]
     every = None if look.is_alone else ";".join(f"0,{one}" for one in said)
-    words = element("text", said[0], class_="words", x=MARGIN + 18 * (SHADES + 1) + 10, y=y + 10.5)
+    words = element("text", said[0], class_="words", x=MARGIN + _LEGEND, y=y + 10.5)
     return element("g", *chips, words, data_shades=every)
 
 

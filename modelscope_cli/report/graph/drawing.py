@@ -40,8 +40,9 @@ def draw(picture: Picture, words: Words, shades: Sequence[Shade], *, is_alone: b
     columns = find_columns(picture, shades)
     layout = lay_out(picture, columns.value + PAD)
     rows = [item.row for item in picture.nodes() if item.kind == "layer" and item.row]
-    wide = max(layout.width, least_width(words))
-    look = Look(columns, shades, [range_of(rows, shade) for shade in shades], layout, wide, is_alone)
+    ranges = [range_of(rows, shade) for shade in shades]
+    wide = max(layout.width, least_width(words, shades, ranges))
+    look = Look(columns, shades, ranges, layout, wide, is_alone)
     top_words, top = head(words, look)
     body = element("g", *_body(picture, look), transform=f"translate({MARGIN} {top})")
     end = top + layout.height + 8

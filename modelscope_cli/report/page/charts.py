@@ -48,11 +48,13 @@ def line_chart(
     *,
     height: int = 190,
     last: int | None = None,
+    unit: str = "step",
 ) -> Html:
     """Return a figure of series on one axis, logarithmic where they span more than three powers of ten.
 
     Args:
         last: the last step of the axis, where several charts share it.
+        unit: what is counted along the axis.
     """
     values = [value for line in lines for value in line.finite]
     most = 5 if height > 120 else 3
@@ -63,7 +65,7 @@ def line_chart(
             *_grid(scale, across, height),
             *_flags(marks, across, height),
             _frame([_path(line, across, scale, height) for line in lines], height),
-            *_tick_words(scale, across, height),
+            *_tick_words(scale, across, height, unit),
         ]
     )
     words = "; ".join(_in_words(line) for line in lines)
@@ -160,7 +162,7 @@ def _share(value: float) -> str:
     return f"{value:.6g}%"
 
 
-def _tick_words(scale: Scale, across: Scale, height: int) -> list[Html]:
+def _tick_words(scale: Scale, across: Scale, height: int, unit: str) -> list[Html]:
     """Values stand on their lines, inside; the lowest one would stand in the words of the steps."""
     words = [
         element(
@@ -175,7 +177,7 @@ def _tick_words(scale: Scale, across: Scale, height: int) -> list[Html]:
     for n, tick in enumerate(across.ticks):
         end = n == len(across.ticks) - 1
         anchor = "start" if n == 0 else "end" if end else "middle"
-        word = f"step {tick:g}" if end else f"{tick:g}"
+        word = f"{unit} {tick:g}" if end else f"{tick:g}"
         words.append(
             element("text", word, x=_share(100 * across.place(tick)), y=height + 16, text_anchor=anchor)
         )

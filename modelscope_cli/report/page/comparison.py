@@ -1,16 +1,18 @@
 """Two results beside each other on one page."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.shown import Shown
+from modelscope_cli.records.watch import ScalarSeries
 from modelscope_cli.report import views
 from modelscope_cli.report.json import DOCUMENT, strict
 from modelscope_cli.report.page.charts import Line, line_chart
 from modelscope_cli.report.page.common import environment
+from modelscope_cli.report.page.depth import Curves, depth_section, number_of
 from modelscope_cli.report.page.files import pictures_section
 from modelscope_cli.report.page.html import Html, element, joined
 from modelscope_cli.report.page.outcome import badge, outcome
@@ -43,10 +45,13 @@ def compare_page(a: Shown, b: Shown, files: tuple[Path, Path]) -> str:
     if a.command != b.command:
         message = f"A is a result of {a.command} and B of {b.command}, which have no rows in common"
         raise UsageError(message, "give two results of the same command")
+    sheets = views.whole_sheet_of(a), views.whole_sheet_of(b)
+    sheet = paired(*sheets)
     sections = [
         Section("verdict", "Verdict", _side_by_side(_verdict, a, b, files)),
         *_curves(a, b),
-        Section("table", "Rows of A and B", _table(a, b)),
+        *_along_depth(sheet, sheets),
+        Section("table", "Rows of A and B", _table(a, b, sheet)),
         *_pictures(a, b, files),
         Section("environment", "How they were made", _side_by_side(lambda one: environment(one).body, a, b)),
     ]
@@ -88,15 +93,17 @@ def _curves(a: Any, b: Any) -> list[Section]:
     """Return the losses of two trainings on one axis, where both have some."""
     charts = []
     for title, field in (("Loss", "loss"), ("Learning rate", "lr")):
-        series = [
-            (name, one)
-            for name, record in (("A", a), ("B", b))
-            for one in getattr(_trained(record), field, ())[:1]
-        ]
-        if len(series) == 2 and all(hasattr(one, "step") for _, one in series):
-            lines = [Line(name, one.step, one.value, n) for n, (name, one) in enumerate(series)]
+        series = [_first_series(_trained(record), field) for record in (a, b)]
+        if None not in series:
+            lines = [Line("AB"[n], one.step, one.value, n) for n, one in enumerate(filter(None, series))]
             charts.append(line_chart(title, lines, height=190 if field == "loss" else 90))
     return [Section("steps", "Over steps", joined(charts))] if charts else []
+
+
+def _first_series(record: Any, field: str) -> ScalarSeries | None:
+    """Return the first of the series over steps that a training has; a loss of others is something else."""
+    found = getattr(record, field, None)
+    return found[0] if isinstance(found, tuple) and found and isinstance(found[0], ScalarSeries) else None
 
 
 def _trained(record: Any) -> Any:
@@ -105,11 +112,41 @@ def _trained(record: Any) -> Any:
     return trainings[0] if len(trainings) == 1 else record
 
 
-def _table(a: Shown, b: Shown) -> Html:
-    sheet = paired(views.whole_sheet_of(a), views.whole_sheet_of(b))
+def _along_depth(sheet: Sheet, sheets: tuple[Sheet, Sheet]) -> list[Section]:
+    """Return a chart of every column of numbers that two results of a model differ in."""
+    if not sheets[0].is_by_layer:
+        return []
+    others = {column.key: column for column in sheets[1].shown()}
+    curves = [
+        Curves(
+            column.title or column.key,
+            [number_of(column, row.a) for row in sheet.rows],
+            [number_of(others[column.key], row.b) for row in sheet.rows],
+        )
+        for column in sheets[0].shown()
+        if column.is_number and column.key in others
+    ]
+    return depth_section(curves, [row.label for row in sheet.rows], lambda n: f"row-{n}")
+
+
+def _table(a: Shown, b: Shown, sheet: Sheet) -> Html:
     place = {id(row): n for n, row in enumerate(sheet.rows)}
-    caption = "Every row of both, A before B. Marked: rows that only one of them has, or only one marks."
-    return sheet_section(sheet, "rows", caption, anchor=lambda row: f"row-{place[id(row)]}")
+    opened = _places(a), _places(b)
+
+    def series(row: Pair) -> str | None:
+        found = [places.get(id(one)) for places, one in zip(opened, (row.a, row.b), strict=True)]
+        return None if found == [None, None] else ",".join("" if n is None else str(n) for n in found)
+
+    caption = "Every row of both. Marked: rows that only one of them has, or only one marks."
+    if any(opened):
+        caption += " A row opens into the histograms, gradients and updates of both."
+    return sheet_section(sheet, "rows", caption, anchor=lambda row: f"row-{place[id(row)]}", series=series)
+
+
+def _places(record: Any) -> dict[int, int]:
+    """Return where the layers of a training stand in its document, by their identity; their rows open."""
+    layers: Sequence[Any] = getattr(_trained(record), "layers", None) or ()
+    return {id(row): n for n, row in enumerate(layers) if hasattr(row, "series")}
 
 
 def paired(a: Sheet, b: Sheet) -> Sheet:
@@ -121,7 +158,7 @@ def paired(a: Sheet, b: Sheet) -> Sheet:
     for column in a.shown()[1:]:
         if column.key not in others:
             continue
-        columns += _both(column, _written(a, column), _written(b, others[column.key]))
+        columns += _both(column, *_written((a, column), (b, others[column.key])))
     return Sheet(
         "",
         tuple(columns),
@@ -130,9 +167,17 @@ def paired(a: Sheet, b: Sheet) -> Sheet:
     )
 
 
-def _written(sheet: Sheet, column: Column) -> dict[int, str]:
-    """Return the cells of a column by the identity of their rows, which the sheet keeps."""
-    return {id(row): cell for row, cell in zip(sheet.rows, column.cells(sheet.rows), strict=True)}
+def _written(*sides: tuple[Sheet, Column]) -> list[dict[int, str]]:
+    """Return the cells of a column of both sheets, in one notation, by the identity of their rows."""
+    own = [(column, row) for sheet, column in sides for row in sheet.rows]
+    first = sides[0][1]
+    column = replace(
+        first,
+        value=lambda one: one[0].value(one[1]),
+        text=None if first.text is None else lambda one: one[0].text(one[1]),
+    )
+    cells = iter(column.cells(own))
+    return [{id(row): next(cells) for row in sheet.rows} for sheet, _ in sides]
 
 
 def _both(column: Column, in_a: dict[int, str], in_b: dict[int, str]) -> Sequence[Column]:
@@ -161,20 +206,30 @@ def _both(column: Column, in_a: dict[int, str], in_b: dict[int, str]) -> Sequenc
 
 
 def pair_rows(a: Sheet, b: Sheet) -> list[Pair]:
-    """Return the rows of two sheets by label: those of A in its order, then those that only B has.
+    """Return the rows of two sheets by label, in A's order; what only B has stands behind what is before it in B.
 
     Of several rows with one label the first meets the first, the second the second.
     """
     left: dict[str, list[Any]] = {}
     for row in b.rows:
-        left.setdefault(str(b.columns[0].value(row)), []).append(row)
+        left.setdefault(_label(b, row), []).append(row)
     pairs = []
     for row in a.rows:
-        label = str(a.columns[0].value(row))
-        same = left.get(label)
-        pairs.append(Pair(label, row, same.pop(0) if same else None))
-    pairs += [Pair(label, None, row) for label, rows in left.items() for row in rows]
-    return pairs
+        same = left.get(_label(a, row))
+        pairs.append(Pair(_label(a, row), row, same.pop(0) if same else None))
+    of_both = {id(pair.b): pair for pair in pairs if pair.b is not None}
+    following: dict[int, list[Pair]] = {}
+    before = 0  # the identity of the pair that B's row belongs behind; 0 at the beginning
+    for row in b.rows:
+        if id(row) in of_both:
+            before = id(of_both[id(row)])
+        else:
+            following.setdefault(before, []).append(Pair(_label(b, row), None, row))
+    return [*following.get(0, ()), *(one for pair in pairs for one in (pair, *following.get(id(pair), ())))]
+
+
+def _label(sheet: Sheet, row: Any) -> str:
+    return str(sheet.columns[0].value(row))
 
 
 def _pictures(a: Shown, b: Shown, files: tuple[Path, Path]) -> list[Section]:

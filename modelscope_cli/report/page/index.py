@@ -8,15 +8,19 @@ from urllib.parse import quote
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.report import Page
 from modelscope_cli.report import numbers
-from modelscope_cli.report.page.html import Html, element
+from modelscope_cli.report.page.html import Html, element, joined
 from modelscope_cli.report.page.page import render_page
-from modelscope_cli.report.page.section import Section
+from modelscope_cli.report.page.section import Section, facts
 
 INDEX = "index.html"
 
 
-def index_page(folder: Path, target: Path, pages: Sequence[Page]) -> str:
-    """Return a page that leads to the pages of a folder, by paths as seen from where it will lie."""
+def index_page(folder: Path, target: Path, pages: Sequence[Page], left_out: Sequence[str] = ()) -> str:
+    """Return a page that leads to the pages of a folder, by paths as seen from where it will lie.
+
+    Args:
+        left_out: what is wrong with results that have no page.
+    """
     titles = ("result", "verdict", "command", "model", "size")
     head = element(
         "tr",
@@ -34,7 +38,12 @@ def index_page(folder: Path, target: Path, pages: Sequence[Page]) -> str:
     section = Section(
         "results-section",
         "Results",
-        element("div", body, class_="scroll", tabindex=0, role="region", aria_label="Results"),
+        joined(
+            [
+                element("div", body, class_="scroll", tabindex=0, role="region", aria_label="Results"),
+                facts([("left out", words) for words in left_out]) if left_out else None,
+            ]
+        ),
     )
     return render_page(str(folder.absolute().name), element("p", "modelscope report"), [section], [])
 

@@ -1,11 +1,12 @@
 """`make_report`: pages of results that were kept."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from modelscope_cli.errors import UsageError
+from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.report import Page, ReportRecord
 from modelscope_cli.records.run import invocation, versions
@@ -41,18 +42,26 @@ def make_report(
         UsageError: the page is too large, or is there already and was not made by us (exit 2 on the command line).
         CannotRunError: there is no result, or the page cannot be written (exit 4).
     """
+    second = Path(b) if b is not None else None
+    left_out: list[str] = []
     try:
-        pages = tuple(_pages(Path(a), Path(b) if b is not None else None, html, large, progress or SILENT))
+        pages = tuple(_pages(Path(a), second, html, large, progress or SILENT, left_out))
     except UsageError as error:
         if not invocation().argv:
             error.speak_python()
         raise
-    return ReportRecord(versions(), invocation().argv, pages)
+    return ReportRecord(versions(), invocation().argv, pages, tuple(left_out))
 
 
 def _pages(
-    a: Path, b: Path | None, html: str | PathLike[str] | None, large: bool, progress: Progress
+    a: Path,
+    b: Path | None,
+    html: str | PathLike[str] | None,
+    large: bool,
+    progress: Progress,
+    left_out: list[str],
 ) -> Iterator[Page]:
+    """Make the pages. `left_out`: takes up what is wrong with results that an index has to do without."""
     if b is not None:
         target = _checked(Path(html) if html is not None else Path("comparison.html"))
         first, second = read(a), read(b)
@@ -60,8 +69,8 @@ def _pages(
         yield _written(text, target, large, progress, "comparison", _model(first))
     elif a.is_dir() and in_folder(a) is None and (folders := _results_in(a)):
         target = _checked(Path(html) if html is not None else a / INDEX)
-        pages = [_page_in(folder, large, progress) for folder in folders]
-        yield _written(index_page(a, target, pages), target, large, progress, "index", "")
+        pages = _pages_in(folders, large, progress, left_out)
+        yield _written(index_page(a, target, pages, left_out), target, large, progress, "index", "")
         yield from pages
     else:
         file = result_file(a)
@@ -85,9 +94,33 @@ def _beside(file: Path) -> Path:
 
 
 def _results_in(folder: Path) -> list[Path]:
-    """Return the folders below one that hold a result, by name."""
-    inner = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-    return [path for path in inner if in_folder(path) is not None]
+    """Return the folders below one that hold a result, by name: `run9` before `run10`."""
+    inner = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    return [path for path in sorted(inner, key=_by_number) if in_folder(path) is not None]
+
+
+def _by_number(path: Path) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", path.name)]
+
+
+def _pages_in(folders: Sequence[Path], large: bool, progress: Progress, left_out: list[str]) -> list[Page]:
+    """Return the pages of all results that can be read; `left_out` takes up what is wrong with the others.
+
+    Raises:
+        CannotRunError: none can be read.
+    """
+    pages: list[Page] = []
+    first: CannotRunError | None = None
+    for folder in folders:
+        try:
+            pages.append(_page_in(folder, large, progress))
+        except CannotRunError as error:
+            first = first or error
+            left_out.append(error.message)
+            progress.warn(f"left out of the index: {error.message}")
+    if first is not None and not pages:
+        raise first
+    return pages
 
 
 def _page_in(folder: Path, large: bool, progress: Progress) -> Page:

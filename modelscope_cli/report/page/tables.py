@@ -8,6 +8,7 @@ from modelscope_cli.report.page.html import NOTHING, Html, element, joined
 from modelscope_cli.report.sheet import Column, Sheet
 
 _MOST_IN_VIEW = 14  # columns; a table of more is scrolled by itself also where there is much room
+_LONG = 50  # letters of a name from which on it goes over several lines: its end is what tells it from others
 Extra = tuple[str, Callable[[Any], Html]]
 """A column of pictures: its title, and what it shows of a row."""
 
@@ -19,7 +20,7 @@ def table(
     *,
     anchor: Callable[[Any], str | None] = lambda row: None,
     extras: Sequence[Extra] = (),
-    series: Callable[[Any], int | None] = lambda row: None,
+    series: Callable[[Any], int | str | None] = lambda row: None,
 ) -> Html:
     """Return a table that the page's script can sort and filter.
 
@@ -27,7 +28,8 @@ def table(
         name: its place on the page.
         anchor: what a link jumps to in order to reach a row.
         extras: columns behind those of the sheet.
-        series: the number under which the page's data has more of a row, which then opens.
+        series: the number under which the page's data has more of a row, which then opens; of two results, one of
+            each with a comma between them.
     """
     columns, written = _with_content(sheet)
     head = joined(_heading(column) for column in columns)
@@ -73,12 +75,12 @@ def _row(
     written: Sequence[str],
     anchor: str | None,
     extras: Sequence[Extra],
-    series: int | None,
+    series: int | str | None,
 ) -> Html:
     first, *others = written
     marks = [mark for mark, is_so in (("bad", sheet.is_bad(row)), ("dim", sheet.is_dim(row))) if is_so]
     cells = [
-        element("th", first, scope="row"),
+        element("th", first, scope="row", class_="long" if len(first) > _LONG else None),
         *(element("td", one, class_=_kind(column)) for one, column in zip(others, columns[1:], strict=True)),
         *(element("td", picture(row), class_="l") for _, picture in extras),
     ]

@@ -4,8 +4,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from modelscope_cli.report.labels import shortened
 from modelscope_cli.report.page.html import Html, element, joined
 from modelscope_cli.report.shades import Shade, levels
+
+_DEEPEST = 40  # modules in one another; what is deeper stands there with its whole name
 
 
 @dataclass(slots=True)
@@ -32,7 +35,7 @@ def tree(
     root = _Node()
     for row in rows:
         node = root
-        for part in name(row).split("."):
+        for part in name(row).split(".", _DEEPEST):
             node = node.inside.setdefault(part, _Node())
         node.rows.append(row)
     look = _Look(anchor, shades, [levels(rows, shade) for shade in shades], is_bad)
@@ -55,7 +58,7 @@ class _Look:
 
 
 def _children(node: _Node, look: _Look) -> Iterator[Html]:
-    for name, inner in node.inside.items():
+    for name, inner in map(_without_single_steps, node.inside.items()):
         leaves = [_leaf(name, row, look) for row in inner.rows]
         if not inner.inside:
             yield from leaves
@@ -63,9 +66,18 @@ def _children(node: _Node, look: _Look) -> Iterator[Html]:
         found = sum(look.is_bad(row) for row in inner.all_rows())
         n = sum(1 for _ in inner.all_rows())
         words = element("span", f" {n}" + (f", {found} marked" if found else ""), class_="quiet")
-        summary = element("summary", name, words, class_="bad" if found else None)
+        summary = element("summary", shortened(name), words, class_="bad" if found else None)
         inside = element("ul", *leaves, *_children(inner, look))
         yield element("li", element("details", summary, inside, open=bool(found) or n <= 8))
+
+
+def _without_single_steps(named: tuple[str, _Node]) -> tuple[str, _Node]:
+    """Go down to where there is a choice, or a row: `a.b.c` is one step if there is nothing else in `a` and `b`."""
+    name, node = named
+    while not node.rows and len(node.inside) == 1:
+        ((part, node),) = node.inside.items()
+        name = f"{name}.{part}"
+    return name, node
 
 
 def _leaf(name: str, row: Any, look: _Look) -> Html:
@@ -76,5 +88,7 @@ def _leaf(name: str, row: Any, look: _Look) -> Html:
         f"{level[id(row)]},{one.words(row) or '–'}"
         for level, one in zip(look.levels, look.shades, strict=True)
     )
-    link = element("a", name, href=f"#{look.anchor(row)}", class_="bad" if look.is_bad(row) else None)
+    link = element(
+        "a", shortened(name), href=f"#{look.anchor(row)}", class_="bad" if look.is_bad(row) else None
+    )
     return element("li", link, chip, data_shades=every)

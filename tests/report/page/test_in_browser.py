@@ -1,12 +1,15 @@
 """Pages in a real browser: nothing leaves them, nothing complains, and what a person does works."""
 
 import json
+from pathlib import Path
 
 import pytest
 from made_trainings import HOSTILE, NAMES, watch_document
 from samples_of_results import LINES
 
 from modelscope_cli.plain_text import plain
+from modelscope_cli.records.restore import restore
+from modelscope_cli.report.page.comparison import compare_page
 
 LAYERS = "document.querySelectorAll('#layer-rows tbody tr[data-series]')"
 # Of every text that is shown: the contrast of its colour with what lies behind it, by the formula of WCAG 2.
@@ -60,6 +63,32 @@ def test_the_policy_is_in_force(shown):
     assert browser.run("document.title") != "1"
     assert "Content Security Policy" in "".join(browser.complaints())
     assert not [url for url in browser.requests() if not browser.told("Network.loadingFailed")]
+
+
+def test_a_row_of_two_trainings_opens_into_both(browser, tmp_path):
+    both = watch_document(["a", "b", "only_a"]), watch_document(["a", "b"], seed=1)
+    file = tmp_path / "both.html"
+    file.write_text(compare_page(*map(restore, both), (Path("one/report.json"), Path("two/report.json"))))
+    browser.open(file)
+    rows = "document.querySelectorAll('#rows tbody tr[data-series]')"
+    browser.run(f"[...{rows}].forEach((row) => row.querySelector('button').click())")
+    browser.run("new Promise((done) => setTimeout(done, 300))")
+    assert texts(browser, ".detail h3") == ["A", "B"] * 3
+    assert browser.run("document.querySelectorAll('.detail canvas').length") == 5
+    assert texts(browser, ".detail .columns > div:last-child")[-1] == "Bnot in this one"
+    assert browser.run("document.querySelector('.detail .columns').getBoundingClientRect().right") <= 1440
+    assert browser.complaints() == []
+
+
+def test_the_end_of_a_long_name_can_be_seen(shown):
+    """It is what tells layers of one block apart."""
+    names = [f"encoder.{'layers.' * 12}attention.output.{part}" for part in ("dense", "norm")]
+    browser = shown(watch_document(names))
+    cell = f"{LAYERS}[0].cells[0]"
+    assert browser.run(f"{cell}.textContent") == names[0]
+    for one in (cell, f"{cell}.firstChild"):
+        assert browser.run(f"{one}.scrollWidth <= {one}.offsetWidth")
+    assert all(len(text) < 50 for text in texts(browser, ".tree a, .tree summary"))
 
 
 @pytest.mark.parametrize("half", [0, 1])

@@ -12,10 +12,11 @@ from made_trainings import HOSTILE, finding, watch_document
 from samples_of_results import LINES
 
 from modelscope_cli.plain_text import plain
+from modelscope_cli.records.naming import label_of
 from modelscope_cli.records.page_data import extract
 from modelscope_cli.records.restore import restore
 from modelscope_cli.report.page import page as page_file
-from modelscope_cli.report.page.comparison import compare_page
+from modelscope_cli.report.page.comparison import compare_page, pair_rows, paired
 from modelscope_cli.report.page.outcome import Outcome, outcome
 from modelscope_cli.report.page.results import page_of
 from modelscope_cli.report.reading import read
@@ -147,6 +148,46 @@ def test_two_trainings_have_their_losses_on_one_axis(documents):
     assert ">B: new<" in page
     assert 'aria-label="Loss. A: ' in page
     assert 'aria-label="Learning rate. A: ' in page
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_any_result_can_stand_beside_itself(name, documents):
+    record = restore(documents[name])
+    page = Parsed(compare_page(record, record, (Path("a.json"), Path("b.json"))))
+    assert "How they were made" in page.words
+
+
+def test_two_results_of_a_model_have_a_chart_of_every_figure_they_differ_in(documents):
+    record = restore(documents["stats"])
+    far = replace(record.layers[5], mean=record.layers[5].mean + 1000.0)
+    other = replace(record, layers=(*record.layers[:5], far, *record.layers[7:]))
+    page = compare_page(record, other, (Path("a.json"), Path("b.json")))
+    charts = re.findall('<svg class="chart"[^>]*aria-label="([^"]*)"', page)
+    assert [label.split(",")[0].split(".")[0] for label in charts] == ["mean"]
+    assert '<a href="#row-5" class="flag">' in page
+    assert compare_page(record, record, (Path("a.json"), Path("b.json"))).count("Along the depth") == 0
+
+
+def test_rows_that_only_one_has_stand_where_it_has_them(documents):
+    record = restore(documents["stats"])
+    rows = record.layers
+    sheets = [whole_sheet_of(replace(record, layers=some)) for some in ((*rows[:3], *rows[5:]), rows[1:])]
+    assert [pair.label for pair in pair_rows(*sheets)] == [label_of(row) for row in rows]
+    assert [pair.a is None for pair in pair_rows(*sheets)][:6] == [False, False, False, True, True, False]
+
+
+def test_numbers_of_two_results_are_in_one_notation(documents):
+    record = restore(documents["stats"])
+    far = tuple(replace(row, mean=row.mean * 1e6) for row in record.layers)
+    both = paired(whole_sheet_of(record), whole_sheet_of(replace(record, layers=far)))
+    a, b = (next(c for c in both.columns if c.key == f"mean_{side}").cells(both.rows) for side in "ab")
+    assert len({"e" in cell for cell in (*a, *b) if cell not in ("", "0")}) == 1
+
+
+def test_a_page_of_diff_shows_how_far_apart_two_are_row_by_row(documents):
+    for name in ("diff", "diff_run"):
+        page = page_of(restore(documents[name]))
+        assert 'aria-label="How far B is from A, relative to A' in page
 
 
 def test_every_folder_with_images_has_its_page(documents):
