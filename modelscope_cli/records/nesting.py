@@ -7,7 +7,10 @@ from contextlib import contextmanager
 
 from modelscope_cli.errors import CannotRunError
 
-_FRAMES = 10_000  # far more than any model needs, and less than the 8 MiB of stack of a main thread hold
+_FRAMES, _STACK = (
+    10_000,
+    8 * 2**20,
+)  # far more than any model needs, and less than half of what such a stack holds
 
 
 @contextmanager
@@ -22,7 +25,7 @@ def room_for_depth() -> Iterator[None]:
     """
     before = sys.getrecursionlimit()
     if threading.current_thread() is threading.main_thread():
-        sys.setrecursionlimit(max(before, _FRAMES))
+        sys.setrecursionlimit(max(before, _frames()))
     try:
         yield
     except RecursionError as error:
@@ -30,3 +33,13 @@ def room_for_depth() -> Iterator[None]:
         raise CannotRunError(message, "wrap fewer modules in one another   --debug shows where") from error
     finally:
         sys.setrecursionlimit(before)
+
+
+def _frames() -> int:
+    """Return how many frames the stack of this process has room for; 0 where it does not say how large it is."""
+    try:
+        import resource
+    except ImportError:  # Windows, whose stacks are small
+        return 0
+    size = resource.getrlimit(resource.RLIMIT_STACK)[0]
+    return _FRAMES if size == resource.RLIM_INFINITY else min(_FRAMES, _FRAMES * size // _STACK)
