@@ -88,7 +88,7 @@ _FILE = "squeezenet1_1-b8a52dc0.pth"
 
 
 def forced_name_of_timm(patch):
-    patch.setattr("modelscope_cli.models.request.is_in_timm", lambda name: True)
+    patch.setattr("modelscope_cli.models.foreign_names.is_in_timm", lambda name: True)
     return "summary vit_tiny ~> needs the package 'timm'"
 
 
