@@ -22,6 +22,7 @@ _WANTED = (
     (r"Value error, ('.*' is not one of .*)", r"\1"),
     (r"requires an argument", "needs a value"),
 )
+_PERCENT = re.compile(r"\d+(\.\d+)?%")
 _NEAR = 0.75  # closer than that, and it was a slip of the finger
 
 
@@ -50,6 +51,8 @@ def what_was_meant(error: Exception, argv: Sequence[str]) -> tuple[str, str]:
     if (found := re.fullmatch(r"Option '(.*)' requires an argument", message)) and command:
         one = next(one for one in parameters(command) if found[1] in one.opts)
         page = _line([*argv, str(one.metavar or one.opts[0].strip("-").upper())])
+    if any(map(_PERCENT.fullmatch, argv)):
+        page = _line([f"{float(w[:-1]) / 100:g}" if _PERCENT.fullmatch(w) else w for w in argv])
     for pattern, words in _WANTED:
         message = re.sub(f"{pattern}$", words, message)
     return message[:1].lower() + message[1:], page
@@ -93,7 +96,8 @@ def _with_option(typed: str, argv: Sequence[str]) -> list[str] | None:
     else:
         if option not in NEEDLESS:
             return None
-        line = [*before, *after]
+        is_file = "." in value and not os.path.exists(value)
+        line = [*before, "--output", value, *after[not equals :]] if is_file else [*before, *after]
     line = values_together(line) or line
     another = _unknown_option(line)
     return (_with_option(another, line) if another else None) or line

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 SYNONYMS: Mapping[str, Sequence[str]] = {
     "--arch": ("--model",),
     "--architecture": ("--model",),
+    "--attack": ("--method",),
     "--backbone": ("--model",),
     "--batch-size": ("--batch",),
     "--bf16": ("--dtype bfloat16",),

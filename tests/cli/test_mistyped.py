@@ -39,6 +39,7 @@ def folder(cwd):
         ("stats resnet18 --half", "stats resnet18 --dtype float16"),
         ("stats resnet18 --cuda img.jpg", "stats resnet18 --device cuda img.jpg"),
         ("summary resnet18 --pretrained", "summary resnet18"),
+        ("summary resnet18 --save layers.csv", "summary resnet18 --output layers.csv"),
         ("stats resnet18 --no-pretrained", "stats resnet18 --weights none"),
         ("explain resnet18 img.jpg --target_layer layer4", "explain resnet18 img.jpg --layer layer4"),
         ("models --filter resnet", "models resnet"),
@@ -65,12 +66,18 @@ def folder(cwd):
         # a value is missing
         ("summary resnet18 --graph", "summary resnet18 --graph FILE"),
         ("stats resnet18 --sort", "stats resnet18 --sort COLUMN"),
+        ("prune net.py:Net --amount 50%", "prune net.py:Net --amount 0.5"),
+        # a folder as a file
+        ("featuremaps net.py:Net -o maps", "featuremaps net.py:Net --out maps   a folder for what it draws"),
+        # a launcher as the script
+        ("watch --every 5 python train.py --epochs 2", "watch --every 5 train.py --epochs 2"),
         # words by position
         ("stats resnet18 photos/my cat.jpg", "stats resnet18 'photos/my cat.jpg'"),
         ("stats photos/my cat.jpg -m resnet18", "stats 'photos/my cat.jpg' -m resnet18"),
         ("summary net.py Net", "summary net.py:Net"),
         ("predict net.py:Net img.jpg last.pth", "predict net.py:Net img.jpg --checkpoint last.pth"),
         ("predict net.py:Net img.jpg last.pth -c other.pth", "predict net.py:Net img.jpg -c other.pth"),
+        ("diff net.py:Net last.pth last.pth", "diff last.pth last.pth"),
         ("weights resnet18", "summary resnet18"),
         ("weights net.py:Net", "summary net.py:Net"),
         ("report resnet18", "summary resnet18 --html report.html"),
@@ -106,6 +113,31 @@ def test_a_model_by_the_name_it_has_elsewhere(refused, typed, meant):
         assert hint == f"hint: --model {meant}"
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("net.py::Net", "--model net.py:Net"),
+        ("'net.py:Net()'", "--model net.py:Net"),
+        ("'net.py:Net(classes=5)'", "--model net.py:Net --model-arg classes=5"),
+        ("'net.py:Net(5)'", "--model net.py:Net --model-arg NAME=5"),
+    ],
+)
+def test_a_model_as_python_calls_it(refused, typed, meant):
+    assert refused(f"summary {typed}", 2)[1] == f"hint: {meant}"
+
+
+def test_what_a_summary_does_not_need_can_be_left_out(refused):
+    for option in ("--device cpu", "--weights DEFAULT"):
+        assert refused(f"summary resnet18 {option}", 2)[1].startswith(
+            f"hint: leave out {option} or --columns "
+        )
+
+
+def test_a_shape_is_not_given_by_input(refused):
+    hint = "hint: leave out --input 1x28x28   --input-shape 1,28,28 gives a shape"
+    assert refused("summary net.py:Net --input 1x28x28", 2)[1] == hint
+
+
 def test_a_checkpoint_by_position_is_the_model(refused):
     assert refused("predict last.pth img.jpg", 4)[0].startswith(
         "error: 'last.pth' does not hold the weights of a model"
@@ -115,6 +147,11 @@ def test_a_checkpoint_by_position_is_the_model(refused):
 def test_tensors_by_position_are_no_weights(run):
     for file in ("batch.npy", "batch.pt"):
         assert run(f"stats net.py:Net {file} --columns shape").column("shape")[0] == "1x4x6x6"
+
+
+def test_torchrun_starts_the_watching(refused):
+    hint = "hint: torchrun --nproc-per-node 2 -m modelscope_cli watch train.py --epochs 2"
+    assert refused("watch torchrun --nproc-per-node 2 train.py --epochs 2", 2)[1] == hint
 
 
 def test_two_models_by_position(refused):
@@ -139,3 +176,11 @@ def test_what_is_no_image_but_can_be_made_one(refused):
     message, hint = refused("stats net.py:Net https://example.org/a.jpg", 4)
     assert message.endswith("is an address, and images are read from files")
     assert hint == "hint: curl -O https://example.org/a.jpg"
+
+
+def test_shapes_as_tables_and_python_write_them(run):
+    for shape in ("1,3,8,8", "1x3x8x8", "'(1, 3, 8, 8)'", "'[1, 3, 8, 8]'"):
+        assert (
+            run(f"summary net.py:Net --input-shape {shape} --columns input").column("input")[0] == "1x3x8x8"
+        )
+    assert run("check net.py:Net --size 8 --expect-output 1x4x6x6 --select MS504", expect=None).code == 0

@@ -10,6 +10,8 @@ from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.models.identify import identify
 
 ROWS = """
+summary models.py::Tiny
+summary 'models.py:Tiny()'
 summary resnet3
 summary nothing_like_it
 models resnett

@@ -3,6 +3,7 @@
 import io
 
 ROWS = """
+featuremaps {T} -o new --layer conv --size 16
 summary
 predict {T}
 summary {TINY} -m models.py:Few
