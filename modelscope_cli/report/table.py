@@ -17,6 +17,7 @@ from modelscope_cli.report.sheet import Column, Sheet
 _GAP = 2  # blanks between two columns
 _SENTENCE = 36  # what a column of sentences makes do with
 _SHORT_NAME, _DEAR = 28, 2  # a layer's name is cut in front before a column of this rank or less leaves
+_LEAST = 6  # no name gets less, and no number is cut, where nothing is left that could leave
 _MARK = "!"  # after a number that deserves a look, for those who see no colour
 _BAD_CELL, _BAD_ROW, _DIM_ROW, _EXTREME = "bold red", "yellow", "dim", "bold"
 
@@ -150,7 +151,10 @@ def _fit(
         if name is not None and last.column.rank <= _DEAR and name.width > _SHORT_NAME:
             columns[columns.index(name)] = replace(name, width=max(_SHORT_NAME, name.width + spare))
         elif last.column.rank == 0:
-            break
+            widest = max(columns, key=lambda one: one.width * (not one.column.is_number))
+            if widest.column.is_number or widest.width <= _LEAST:
+                break
+            columns[columns.index(widest)] = replace(widest, width=widest.width - 1)
         else:
             columns.remove(last)
             dropped.append(last)

@@ -59,3 +59,19 @@ def test_a_name_is_cut_no_shorter_than_needed(width, n_letters):
     name = next(line for line in console.file.getvalue().splitlines() if line.startswith("first")).split()[0]
     assert name.endswith("last")
     assert len(name) == n_letters
+
+
+@given(st.integers(24, 60), st.integers(1, 40), st.integers(1, 40))
+def test_no_number_is_cut_where_only_names_can_be(width, long, longer):
+    """Where every column that is left is one that never leaves."""
+    traits = {"is_number": False, "rank": 0}
+    columns = (
+        Column("name", "layer", lambda row: "x" * long, **traits),
+        Column("type", "type", lambda row: "y" * longer, **traits),
+        Column("params", "params", lambda row: "12,345", rank=0),
+    )
+    console = Console(file=io.StringIO(), width=width)
+    console.print(render_table(Sheet("t", columns, ((),), is_tree=True), width))
+    (row,) = (line for line in console.file.getvalue().splitlines() if line.startswith("x"))
+    assert row.rstrip().endswith("  12,345")
+    assert len(row) <= width
