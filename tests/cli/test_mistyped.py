@@ -5,6 +5,8 @@ import pytest
 import torch
 from PIL import Image
 
+from modelscope_cli.analysis.explaining.request import METHODS, choose_methods
+
 NET = """
 from torch import nn
 
@@ -184,3 +186,13 @@ def test_shapes_as_tables_and_python_write_them(run):
             run(f"summary net.py:Net --input-shape {shape} --columns input").column("input")[0] == "1x3x8x8"
         )
     assert run("check net.py:Net --size 8 --expect-output 1x4x6x6 --select MS504", expect=None).code == 0
+
+
+def test_methods_of_explanation_as_papers_and_captum_write_them(refused):
+    written = "IntegratedGradients,Grad-CAM,grad_cam++,GradCAM++,InputXGradient,SmoothGrad,LRP,Layer-CAM"
+    expected = "integrated-gradients gradcam gradcam++ input-x-gradient smoothgrad lrp layercam"
+    assert choose_methods(written) == tuple(expected.split())
+    assert choose_methods(",".join(METHODS)) == METHODS
+    message, hint = refused("explain net.py:Net img.jpg --method GuidedGradCam", 2)
+    assert message.startswith("error: 'GuidedGradCam' is not a method: did you mean gradcam")
+    assert hint.startswith("hint: did you mean gradcam")
