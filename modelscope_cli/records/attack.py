@@ -9,7 +9,7 @@ from modelscope_cli.records.run import Record
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a model says of one picture: the best guesses, likeliest first, and the best of them in words."""
+    """What a model says of one image: the best guesses, likeliest first, and the best of them in words."""
 
     top: tuple[Guess, ...]
     said: str
@@ -17,10 +17,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class ClassShift:
-    """The probability of one class for the picture, the adversarial one, and the same read back from its file.
+    """The probability of one class for the image, the adversarial one, and the same read back from its file.
 
     Of pixels it is the share that is the class, of boxes the score of the class's best; of an embedding there is
-    one row without a class, its cosine similarity to that of the picture.
+    one row without a class, its cosine similarity to that of the image.
     """
 
     index: int | None
@@ -37,12 +37,12 @@ class AttackRecord(Record):
     Attributes:
         image: the file.
         method: `fgsm`, `ifgsm` or `pgd`; `norm`: `linf` or `l2`.
-        epsilon: how far the picture might move in that norm; `step_size`: the same for one of `steps`.
+        epsilon: how far the image might move in that norm; `step_size`: the same for one of `steps`.
         target, target_label: the class to be mistaken for; None where any other would do.
-        before, after, after_saved: of the picture, of what was found, and of its 8-bit file, read back.
-        after_prepared: of the file resized and cropped once more, as the model's preprocessing does to any picture.
+        before, after, after_saved: of the image, of what was found, and of its 8-bit file, read back.
+        after_prepared: of the file resized and cropped once more, as the model's preprocessing does to any image.
         classes: every class among the best of the first three, and the target.
-        linf, l2: distance of what was found from the picture, as the largest change of a value and as the
+        linf, l2: distance of what was found from the image, as the largest change of a value and as the
             Euclidean length; `linf_saved`, `l2_saved`: of the file.
         success: whether the model was fooled: another prediction, or the target; `success_saved`: by the file;
             `success_prepared`: by the file resized and cropped once more.
@@ -50,7 +50,7 @@ class AttackRecord(Record):
         output: what the model gives: `classes`, `pixels`, `boxes`, `vectors` or `heads`.
         goal: what it is to get to, or away from, in words.
         losses: of each run, before its first step and after every one, in nats for classes; `loss_name` says of
-            what. `loss_before`: of the picture itself.
+            what. `loss_before`: of the image itself.
         forward_passes, backward_passes: in all runs.
         stuck_runs: runs that ended early where the gradient was exactly zero.
         magnification: of the change in `perturbation.png`, around middle gray (128).

@@ -141,7 +141,7 @@ class Evidence:
         draws: what the model draws at random in eval mode, `torch.rand at net.py:12`.
         awake: the forward pass as it is once training has moved what begins as nothing on purpose; None where there
             is no such thing. `backward` is of that model, too.
-        is_real: the input was pictures or a tensor file, not noise.
+        is_real: the input was images or a tensor file, not noise.
         safety: what the file of the checkpoint would run; None where there is no file.
         dataset: what the images themselves are like; only of a data set without a model, and then nothing else.
         missing: by name of the field, why it is None.

@@ -57,7 +57,7 @@ class Receipt:
         pointing: whether the strongest pixel lies in it, or nearer than 15 pixels: 1 or 0.
         border: share of the positive evidence in the outer 10 % of each side; 0.36 of an even map.
         failed: the tests it failed, in words; one that could not be made is not failed.
-        curves: one a baseline, for the picture.
+        curves: one a baseline, for the image.
     """
 
     insertion: float | None = None

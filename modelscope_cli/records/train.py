@@ -19,7 +19,7 @@ from modelscope_cli.records.watch import (
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Loss and share of right answers on the held-out pictures after `step` steps."""
+    """Loss and accuracy on the validation images after `step` steps."""
 
     step: int
     loss: float | None

@@ -63,7 +63,7 @@ def lrfind(
         init, activation, leak, subtract, maximum, norm_layer: what is changed in the model before.
         freeze, train_only: patterns of layers that are not trained, or outside of which nothing is.
         weights, num_classes: of a model that is named; with data of known classes it has as many.
-        out: folder for the report and the picture; `force`: it need not be empty.
+        out: folder for the report and the figure; `force`: it need not be empty.
 
     Raises:
         UsageError: a keyword, a pattern or a combination that means nothing (exit 2 on the command line).

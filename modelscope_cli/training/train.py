@@ -77,7 +77,7 @@ def train(
         weights: of a model that is named.
         every: look at every so many steps; None for 200 looks at most.
         save_every: with `out`, also keep the weights after every so many steps.
-        out: folder for the report, the picture, the table and the weights; `force`: it need not be empty.
+        out: folder for the report, the figure, the table and the weights; `force`: it need not be empty.
 
     Raises:
         UsageError: a keyword, a pattern or a combination that means nothing (exit 2 on the command line).

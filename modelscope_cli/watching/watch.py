@@ -95,7 +95,7 @@ def watch(
         abort_on: stop at what is not finite (`nan`), or at the first finding (`findings`).
         report: a folder with the log of a run that was killed: nothing is run.
         layer: layer patterns without positions.
-        out: folder for the log, written as it goes, the report and the pictures; `force`: it need not be empty.
+        out: folder for the log, written as it goes, the report and the figures; `force`: it need not be empty.
 
     Raises:
         UsageError: a keyword, a pattern or a combination that means nothing (exit 2 on the command line).

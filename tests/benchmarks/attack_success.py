@@ -24,7 +24,7 @@ def measure(pairs: int | None) -> Iterator[Figure]:
     fooled = sum(outcome["success_saved"] for outcome in outcomes)
     worst = max(255 * outcome["linf_saved"] for outcome in outcomes)
     yield Figure(
-        f"`attack`, pgd, 20 steps, epsilon {LEVELS}/255: held-out pictures whose file fools the sample network",
+        f"`attack`, pgd, 20 steps, epsilon {LEVELS}/255: held-out images whose file fools the sample network",
         f"{fooled} of {len(outcomes)}, at most {worst:.6g}/255 away",
         f">= 90 of {N_PICTURES}, at most {LEVELS}/255",
         fooled >= 0.9 * N_PICTURES and worst <= LEVELS + 1e-9,

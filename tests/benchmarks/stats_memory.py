@@ -21,7 +21,7 @@ def measure(pairs: int | None) -> Iterator[Figure]:
         ours = [PYTHON, "-m", "modelscope_cli", "stats", folder, *options]
         peer = [PYTHON, str(_PEER), folder, str(BATCH)]
         seconds, peak = compare_commands(ours, peer, pairs or 2)
-    over = f"{N_PICTURES} pictures / the bare forward (resnet50, batch {BATCH})"
+    over = f"{N_PICTURES} images / the bare forward (resnet50, batch {BATCH})"
     yield peak.at_most(f"peak memory of `stats` over {over}", 1.05)
     yield seconds.at_most(f"time of `stats` over {over}; two passes, for the deviation from the mean", None)
 

@@ -18,7 +18,7 @@ def measure(pairs: int | None) -> Iterator[Figure]:
     """Compare whole commands, imports and report included."""
     script = str(_PEERS / "resnet18_training.py")
     bare = [PYTHON, script, str(STEPS)]
-    what = f"a resnet18, {STEPS} steps of 16 pictures"
+    what = f"a resnet18, {STEPS} steps of 16 images"
     with tempfile.TemporaryDirectory() as folder:
         watch = [PYTHON, "-m", "modelscope_cli", "watch", "--force", "--out", folder, "-q"]
         seconds, peak = compare_commands([*watch, script, str(STEPS)], bare, pairs or 3)

@@ -56,7 +56,7 @@ def ablate(
         target: which number of the output to follow: a class index or label; `predicted`, of each image its own;
             `box:N`, `mask:CLASS`, `logit:PATH[I,J]`, or `similar:FILE`, the likeness to another image.
         hook: what changes on the way, as `--hook` takes it.
-        out: folder for the report and the pictures; `force`: it need not be empty.
+        out: folder for the report and the figures; `force`: it need not be empty.
 
     Raises:
         UsageError: a keyword, a pattern, a class or a combination that means nothing (exit 2 on the command line).

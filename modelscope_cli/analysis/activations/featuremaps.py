@@ -56,7 +56,7 @@ def featuremaps(
     progress: Progress | None = None,
     **keywords: Unpack[Keywords],
 ) -> FeatureMapsRecord:
-    """Return what the layers put out for one image: shapes and ranges; with `out`, a picture of each.
+    """Return what the layers put out for one image: shapes and ranges; with `out`, a grid of each.
 
     The forward stops after the last layer that was asked for. Where nobody asked for any, and the network has more
     than forty outputs, it is one a stage: the last of each size of maps. With `top_images`, a data set is gone
@@ -79,7 +79,7 @@ def featuremaps(
             first in the list. The middle is that of at most 1,024 images, chosen by a hash of their names.
         save_tensors: save the whole outputs here, as `.safetensors`.
         hook: what changes on the way, as `--hook` takes it.
-        out: folder for the pictures and `report.json`; `force`: it need not be empty.
+        out: folder for the grids and `report.json`; `force`: it need not be empty.
 
     Raises:
         UsageError: a keyword, a pattern or a combination that means nothing (exit 2 on the command line).

@@ -57,14 +57,14 @@ def stats(
         layer, exclude: layer patterns.
         near_zero: |x| below this counts as near zero.
         plot: save one figure of all the distributions here (`.png`, `.svg`, `.pdf`).
-        correlation: correlate the channels of each `layer`; with `out`, a picture of each matrix.
+        correlation: correlate the channels of each `layer`; with `out`, a figure of each matrix.
         attention: also look at each head of the attention in the layers, in a pass of its own.
         hook: what changes on the way, as `--hook` takes it.
         mode: `eval`, `train` (the record then has the drift of every batch norm), or `auto`, which is eval.
         columns: compute only what these columns of the table need; None for all but quantiles, which are named by
             their percentage: `p01`, `p50`, `p99.9`. They are exact, and every image is read twice for them.
             `channel_zeros` counts the zeros of each channel, and is left out as well.
-        out: folder for `report.json`, its page, the pictures of `correlation`, and over image files every finished
+        out: folder for `report.json`, its page, the figures of `correlation`, and over image files every finished
             block; `force`: it need not be empty.
 
     Raises:

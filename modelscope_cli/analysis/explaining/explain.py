@@ -86,7 +86,7 @@ def explain(
         require: what the receipt of the winner has to show: `insertion>chance`.
         save_tensors: save the cells of the maps here, as `.safetensors`.
         hook: what changes on the way, as `--hook` takes it.
-        out: folder for the report and the pictures; `force`: it need not be empty. Over several image files it
+        out: folder for the report and the figures; `force`: it need not be empty. Over several image files it
             holds every finished block, too, unless `keep` is False.
 
     Raises:

@@ -74,7 +74,7 @@ def grads(
         repeat: go through the input this often; noise is new each time.
         full_backward: read activation gradients with `register_full_backward_hook` instead of tensor hooks.
         vanishing, exploding: mark norms below and above this multiple of the norm at the output.
-        out: folder for the report with its picture and tables; `force`: it need not be empty.
+        out: folder for the report with its figure and tables; `force`: it need not be empty.
 
     Raises:
         UsageError: a keyword, a pattern or a combination that means nothing (exit 2 on the command line).

@@ -71,7 +71,7 @@ def predict(
         hook: what changes on the way, as `--hook` takes it.
         each: called with a record of every batch as soon as it is known. Nothing of it is kept then, for any
             number of images, and the record that is returned has no predictions.
-        out: folder for the report, the pictures of a truth, and over image files every finished block; `force`: it
+        out: folder for the report, the figures of a truth, and over image files every finished block; `force`: it
             need not be empty.
 
     Raises:

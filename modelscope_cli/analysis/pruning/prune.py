@@ -59,7 +59,7 @@ def prune(
         global_: the share is of all layers' weights together, not of each layer's: `--global`.
         save_weights: write the weights with zeros in them here, as `.safetensors`.
         hook: what changes on the way, as `--hook` takes it.
-        out: folder for the report and the picture; `force`: it need not be empty.
+        out: folder for the report and the figure; `force`: it need not be empty.
 
     Raises:
         UsageError: a keyword, a pattern or a combination that means nothing (exit 2 on the command line).

@@ -12,7 +12,7 @@ _ATTACK = "Attack"
 
 
 class Method(StrEnum):
-    """How to look for a picture that fools the model."""
+    """How to look for an image that fools the model."""
 
     fgsm = "fgsm"
     ifgsm = "ifgsm"
@@ -20,7 +20,7 @@ class Method(StrEnum):
 
 
 class Norm(StrEnum):
-    """In which distance the picture stays near."""
+    """In which distance the image stays near."""
 
     linf = "linf"
     l2 = "l2"
@@ -28,7 +28,7 @@ class Norm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AttackOptions:
-    """How to look for a picture that fools the model."""
+    """How to look for an image that fools the model."""
 
     method: Annotated[
         Method,
