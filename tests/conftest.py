@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from functools import cache
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +12,7 @@ import hypothesis
 import pytest
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from torch import nn
+    from torch import Tensor, nn
 
 hypothesis.settings.register_profile("any machine", deadline=None)  # no test depends on how fast it is
 hypothesis.settings.load_profile("any machine")
@@ -41,9 +39,13 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+gc.disable()  # until all is imported: most of that stays
+
+
 def pytest_collection_finish() -> None:
     """Leave what is imported by now to itself: `watch` looks through all objects there are, and so does `gc`."""
     gc.freeze()
+    gc.enable()
     sys.dont_write_bytecode = True  # what tests run here leaves nothing beside it
 
 
@@ -51,9 +53,25 @@ def pytest_sessionfinish() -> None:
     gc.unfreeze()
 
 
+# These take longest, so they begin: no worker is left alone with one of them at the end.
+LONGEST = ("docs/test_examples.py", "hints/test_every_hint.py", "docs/test_documents_run.py")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give a worker whole files: what the tests of a file have in common is made once, and not by every worker."""
+    from xdist.scheduler import LoadFileScheduling
+
+    if config.option.dist != "load":
+        return None
+    config.option.loadscopereorder = False
+    return LoadFileScheduling(config, log)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
-    """Mark as numeric what compares floats: the tests of every module that uses `tolerance`."""
+    """Begin with the longest files; mark as numeric the tests of every module that uses `tolerance`."""
+    items.sort(key=lambda item: not str(item.path).endswith(LONGEST))
     for item in items:
         used = (value for value in vars(item.module).values() if isinstance(value, FunctionType))
         if any(function.__module__ == "tolerance" for function in used):
@@ -107,23 +125,38 @@ def unchanged() -> Callable[["nn.Module"], Callable[[], None]]:
 
 
 @pytest.fixture
+def quick_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fill weights from one block of noise, where it decides nothing what they are: to draw them takes seconds."""
+    import torch
+
+    uniform = torch.rand(1 << 20, generator=torch.Generator().manual_seed(0))
+    normal = torch.randn(1 << 20, generator=torch.Generator().manual_seed(0))
+
+    def fill(x: "Tensor", values: "Tensor") -> "Tensor":
+        for part in x.detach().view(-1).split(len(values)):
+            part.copy_(values[: len(part)])
+        return x
+
+    def fill_uniform(x: "Tensor", low: float = 0, high: float = 1, generator: Any = None) -> "Tensor":
+        return fill(x, uniform * (high - low) + low)
+
+    def fill_normal(x: "Tensor", mean: float = 0, std: float = 1, *_: Any, **__: Any) -> "Tensor":
+        return fill(x, normal * std + mean)
+
+    monkeypatch.setattr(torch.Tensor, "uniform_", fill_uniform)
+    monkeypatch.setattr(torch.Tensor, "normal_", fill_normal)
+    monkeypatch.setattr(torch.nn.init, "trunc_normal_", fill_normal)
+
+
+@pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write an empty figure for each of matplotlib's: most of a short command is drawing.
+    """Draw nothing on the figures of a command, whose files are empty ones, and put no picture into a page.
 
     For tests that look at something else. `cli/test_hostile_text.py` and the README's commands draw what all write.
     """
-    from matplotlib.figure import Figure
+    from undrawn import Undrawn
 
-    save, empty = Figure.savefig, _empty_figure()
-    monkeypatch.setattr(Figure, "savefig", lambda figure, *where, **how: save(empty, *where, **how))
+    no_picture = ("data:image/png;base64,", 1, 1)
+    monkeypatch.setattr("modelscope_cli.report.page.pictures._encoded", lambda file, is_exact: no_picture)
+    monkeypatch.setattr("matplotlib.figure.Figure", Undrawn)
     monkeypatch.setattr("modelscope_cli.report.canvas._use_plain_words", lambda figure: None)
-
-
-@cache
-def _empty_figure() -> "Figure":
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    empty = Figure(figsize=(0.1, 0.1))
-    FigureCanvasAgg(empty)
-    return empty

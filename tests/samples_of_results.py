@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from undrawn import Undrawn
 
 from modelscope_cli.shell.app import run
 
@@ -38,6 +39,7 @@ LINES = {
     "weights": f"weights {SAMPLES}/tiny_resnet.safetensors --stats",
     "weights_scan": f"weights --scan {SAMPLES}/tiny_resnet.safetensors",
 }
+DRAWN = ("attack", "featuremaps")  # whose folders are looked at
 
 
 @pytest.fixture(scope="session")
@@ -63,6 +65,8 @@ class _Documents:
                 patch.chdir(self._folder)
                 patch.setenv("MSCOPE_OFFLINE", "1")
                 patch.setenv("TORCH_HOME", str(self._folder))
+                if name not in DRAWN:
+                    patch.setattr("matplotlib.figure.Figure", Undrawn)
                 command, _, rest = LINES[name].partition(" ")
                 assert run([command, "--quiet", "-o", f"{name}.json", *shlex.split(rest)]) in (0, 1)
             self._known[name] = json.loads((self._folder / f"{name}.json").read_text(encoding="utf-8"))

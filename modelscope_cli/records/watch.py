@@ -224,9 +224,10 @@ class OptimizerFacts:
 
     Attributes:
         made: the line that made it; None where it was made before anybody looked.
-        cycles: from step to step, that were looked at; `uncleared`: those in which the gradients of the step
-            before were never cleared; `emptied`: those whose gradients were cleared behind the backward pass.
+        cycles: from step to step, that were looked at; of these `uncleared`: where the gradients of the step before
+            were never cleared; `emptied`: were cleared behind the backward pass; `scaled`: are of an enlarged loss.
         held: parameters; `strangers`: those that no model has that was seen to run, without a gradient.
+        weight_decay: the highest of its groups.
     """
 
     optimizer: str
@@ -237,6 +238,8 @@ class OptimizerFacts:
     held: int
     strangers: int
     maximizes: bool
+    scaled: int = 0
+    weight_decay: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +253,8 @@ class ModelFacts:
         frozen_modes: classes of its layers that behave otherwise in evaluation mode.
         norm_values: the most values a channel that a batch norm in training mode was given, and the batch of it.
         dtypes: of its layers' outputs.
+        has_trained: whether it ran with gradients in training mode.
+        evaluated: losses without gradients, in training and in evaluation mode; `loose_modes`: in the former.
     """
 
     model: str
@@ -260,6 +265,9 @@ class ModelFacts:
     frozen_modes: tuple[str, ...]
     norm_values: tuple[int, int] | None
     dtypes: tuple[str, ...]
+    has_trained: bool = True
+    evaluated: tuple[int, int] = (0, 0)
+    loose_modes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

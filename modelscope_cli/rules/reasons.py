@@ -85,6 +85,11 @@ WHY = {
     "MS738": "such a loss falls forever while the predictions do not improve",
     "MS739": "activations saturate or explode, and the first steps only undo the initialisation",
     "MS740": "by the time it reaches the first layers, the gradient has shrunk to nothing",
+    "MS741": "the direction of the steps is right, and their size is nothing: the run ends where it began",
+    "MS742": "what counts is what it does on images it was not trained on, and there it does nothing",
+    "MS743": "dropout blurs the result, and the validation images move the running statistics of batch norm",
+    "MS744": "the weights are driven to zero, and with them the signal and the gradients",
+    "MS745": "each step is as many times too large, often 65,536 times",
 }
 _BUDGETS, _TRAINING = "MS5", "MS7"
 

@@ -33,6 +33,7 @@ class Cycle:
         n: cycles that were looked at, with a backward pass in them.
         uncleared: those in which the gradients of the step before were never cleared.
         emptied: those in which there were gradients after the backward pass, and none at the step.
+        scaled: those whose loss a gradient scaler had enlarged, and whose gradients nobody has touched since.
     """
 
     optimizer: "weakref.ref[Optimizer]"
@@ -40,26 +41,30 @@ class Cycle:
     n: int = 0
     uncleared: int = 0
     emptied: int = 0
+    scaled: int = 0
     n_steps: int = 0
     _probes: list["weakref.ref[Tensor]"] = field(default_factory=list)
     _n_backward: int = 0
     _was_clear: bool = False
     _has_gradient: bool = False
+    _scaled: list[float] = field(default_factory=list)  # norms of gradients, where a scaler enlarged the loss
 
     def before_backward(self) -> None:
         if self._is_looking() and not self._was_clear:
             self._was_clear = not self._any_gradient()
 
-    def after_backward(self) -> None:
+    def after_backward(self, scale: float) -> None:
         if self._is_looking():
             self._n_backward += 1
             self._has_gradient = self._any_gradient()
+            self._scaled = self._norms() if scale != 1 else []
 
     def before_step(self) -> None:
         if self._is_looking() and self._n_backward:
             self.n += 1
             self.uncleared += not self._was_clear
             self.emptied += self._has_gradient and not self._any_gradient()
+            self.scaled += any(self._scaled) and self._is_untouched()
 
     def after_step(self) -> None:
         self.n_steps += 1
@@ -77,9 +82,20 @@ class Cycle:
         places = {round(i * (len(moved) - 1) / (_PROBES - 1)) for i in range(_PROBES)} if moved else set()
         self._probes = [weakref.ref(moved[place]) for place in sorted(places)]
 
-    def _any_gradient(self) -> bool:
+    def _gradients(self) -> list[Tensor]:
         alive = [p for probe in self._probes if (p := probe()) is not None]
-        return any(p.grad is not None and bool(values_of(p.grad).any()) for p in alive)
+        return [p.grad for p in alive if p.grad is not None]
+
+    def _any_gradient(self) -> bool:
+        return any(bool(values_of(gradient).any()) for gradient in self._gradients())
+
+    def _is_untouched(self) -> bool:
+        """Tell whether the gradients are as backward left them; a fused optimizer unscales them by itself."""
+        is_told = getattr(self.optimizer(), "grad_scale", None) is not None
+        return not is_told and self._norms() == self._scaled
+
+    def _norms(self) -> list[float]:
+        return [float(norm_of(gradient)) for gradient in self._gradients()]
 
 
 @dataclass(slots=True)
@@ -130,10 +146,14 @@ class Bookkeeper:
         for cycle in self._cycles.values():
             cycle.before_backward()
 
-    def after_backward(self, is_looking: bool) -> None:
-        """Note which parameters have a gradient, where the step that is being prepared is recorded."""
+    def after_backward(self, is_looking: bool, scale: float) -> None:
+        """Note which parameters have a gradient, where the step that is being prepared is recorded.
+
+        Args:
+            scale: by which a gradient scaler has enlarged it.
+        """
         for cycle in self._cycles.values():
-            cycle.after_backward()
+            cycle.after_backward(scale)
         if is_looking:
             for _, _, parameter in self._parameters():
                 self._look(parameter).has_gradient |= parameter.grad is not None

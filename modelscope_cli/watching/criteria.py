@@ -208,10 +208,11 @@ class CriterionWatch:
 
     Args:
         is_looking: whether the step that is being prepared is recorded; evaluation always is.
+        evaluated: called where a criterion judges what was computed without gradients.
     """
 
-    def __init__(self, is_looking: Callable[[], bool]) -> None:
-        self._is_looking = is_looking
+    def __init__(self, is_looking: Callable[[], bool], evaluated: Callable[[], None]) -> None:
+        self._is_looking, self._evaluated = is_looking, evaluated
         self._training: dict[CriterionKey, CriterionSums] = {}
         self._evaluation: dict[CriterionKey, CriterionSums] = {}
 
@@ -232,6 +233,8 @@ class CriterionWatch:
         is_training = torch.is_grad_enabled() and value.requires_grad
         if is_training and not self._is_looking():
             return
+        if not torch.is_grad_enabled():
+            self._evaluated()
         held = self._training if is_training else self._evaluation
         key = CriterionKey(name, place_of_caller(), is_training)
         kind = _KINDS[name]

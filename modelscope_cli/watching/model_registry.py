@@ -52,6 +52,9 @@ class WatchedModel:
         norm_values: the most values a channel that a batch norm in training mode was given, and the batch of it.
         ran, severed: names of modules that were called; of those whose output keeps no gradient.
         dtypes: of the outputs.
+        has_trained: whether it ran with gradients in training mode.
+        evaluated: how often a criterion judged it without gradients, in training mode and in evaluation mode.
+        loose_modes: classes of layers that were in training mode then, and behave otherwise in evaluation mode.
     """
 
     label: str
@@ -77,6 +80,9 @@ class WatchedModel:
     dtypes: set[str] = field(default_factory=set)
     has_been_trained: bool = False
     has_run_without_gradients: bool = False
+    has_trained: bool = False
+    evaluated: list[int] = field(default_factory=lambda: [0, 0])
+    loose_modes: tuple[str, ...] = ()
 
     def begin_step(self, step: int, is_recording: bool) -> None:
         """Forget the passes so far: those to come belong to this step."""
@@ -92,7 +98,13 @@ class WatchedModel:
         elif in_evaluation:
             self.trained_steps[1] += 1
             if self.eval_since is None:
-                self.eval_since, self.frozen_modes = self.step, _frozen_modes(self.root())
+                self.eval_since, self.frozen_modes = self.step, _modal(self.root(), is_training=False)
+
+    def count_evaluation(self, is_training: bool) -> None:
+        """Note that a criterion judged what it gave without gradients."""
+        self.evaluated[not is_training] += 1
+        if is_training and self.evaluated[0] == 1:
+            self.loose_modes = _modal(self.root(), is_training=True)
 
     def layer_sums(self) -> dict[CallKey, StepSums]:
         """Return what the passes gave: those in training mode, or of a model trained in evaluation mode, those."""
@@ -109,6 +121,9 @@ class WatchedModel:
             "frozen_modes": self.frozen_modes,
             "norm_values": self.norm_values,
             "dtypes": sorted(self.dtypes),
+            "has_trained": self.has_trained,
+            "evaluated": self.evaluated,
+            "loose_modes": self.loose_modes,
         }
 
     def means(self, name: str, is_innermost: bool) -> bool:
@@ -122,9 +137,11 @@ class WatchedModel:
                 del held[key]
 
 
-def _frozen_modes(root: nn.Module | None) -> tuple[str, ...]:
-    """Return the classes of layers that behave otherwise in training mode, and are not in it."""
-    found = [module for module in root.modules() if not module.training] if root is not None else []
+def _modal(root: nn.Module | None, is_training: bool) -> tuple[str, ...]:
+    """Return the classes of layers in one mode that behave otherwise in the other."""
+    found = (
+        [module for module in root.modules() if module.training == is_training] if root is not None else []
+    )
     return tuple(dict.fromkeys(type(one).__name__ for one in found if _asks_for_mode(one)))
 
 

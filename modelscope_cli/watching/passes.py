@@ -62,6 +62,9 @@ class PassWatch:
         self._guard, self._settle = guard, settle
         self._pass = ForwardPass()
         self._functional = FunctionalWatch(self._called)
+        self._evaluated: tuple[WatchedModel, bool] | None = (
+            None  # ran last without gradients; in training mode?
+        )
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -71,6 +74,12 @@ class PassWatch:
             stack.callback(hooks.register_module_forward_hook(self._leave, always_call=True).remove)
             stack.callback(self._functional.switch, False)
             yield
+
+    def count_evaluation(self) -> None:
+        """Note that a criterion judged what the last pass without gradients gave."""
+        if self._evaluated is not None:
+            model, is_training = self._evaluated
+            model.count_evaluation(is_training)
 
     def forget_broken(self) -> None:
         """Close what an exception has ended."""
@@ -133,6 +142,7 @@ class PassWatch:
         if not torch.is_grad_enabled():
             model.has_run_without_gradients = True
             model.called = model.called or place_of_caller()
+            self._evaluated = model, root.training
             return None, False
         model.has_run = True
         if self._losses.is_reevaluated or is_transformed():
@@ -141,6 +151,7 @@ class PassWatch:
             model.has_been_trained, model.called = True, place_of_caller() or model.called
             self._bookkeeper.look_at_start(model)
         model.passes[not root.training] += 1
+        model.has_trained |= root.training
         most = _MOST_PASSES if root.training else _MOST_EVALUATED
         is_recorded = model.is_recording and model.passes[not root.training] <= most
         if not root.training and not is_recorded:

@@ -139,7 +139,7 @@ def _entropy(counts: Mapping[int, int]) -> float | None:
 
 def _model_facts(entry: Entry) -> ModelFacts:
     values = entry["norm_values"]
-    lists = {name: tuple(entry[name]) for name in ("frozen_modes", "dtypes")}
+    lists = {name: tuple(value) for name, value in entry.items() if isinstance(value, list)}
     return ModelFacts(**{**entry, **lists, "norm_values": tuple(values) if values else None})
 
 

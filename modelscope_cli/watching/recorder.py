@@ -98,10 +98,10 @@ class Recorder:
         self._listener = listener
         self._every = every
         self.losses = LossWatch()
-        self.criteria = CriterionWatch(self._is_looking)
         self.bookkeeper = Bookkeeper(self.registry)
         self._guard = Guard(lambda kind, message: listener.on_event(self.n_steps, kind, message))
         self._passes = PassWatch(self.registry, self.losses, self.bookkeeper, self._guard, self.settle)
+        self.criteria = CriterionWatch(self._is_looking, self._passes.count_evaluation)
         self._clocks: dict[int, Clock] = {}
         self._kinds: Counter[str] = Counter()
         self._stepping: list[OpenStep] = []
@@ -147,11 +147,18 @@ class Recorder:
                     "held": sum(len(group["params"]) for group in optimizer.param_groups),
                     "strangers": self.bookkeeper.unknown_without_gradient(optimizer),
                     "maximizes": any(group.get("maximize") for group in optimizer.param_groups),
+                    "weight_decay": max(
+                        float(one.get("weight_decay") or 0) for one in optimizer.param_groups
+                    ),
                 }
             if clock.cycle is not None:
                 cycle = clock.cycle
                 clock.facts |= {"made": cycle.made, "cycles": cycle.n}
-                clock.facts |= {"uncleared": cycle.uncleared, "emptied": cycle.emptied}
+                clock.facts |= {
+                    "uncleared": cycle.uncleared,
+                    "emptied": cycle.emptied,
+                    "scaled": cycle.scaled,
+                }
         return [dict(clock.facts) for clock in self._clocks.values() if "held" in clock.facts]
 
     def _is_looking(self) -> bool:
@@ -299,7 +306,7 @@ class Recorder:
             self._guard.tell_once(kind, f"{message} ({place})" if place else message)
 
     def _look_at_gradients(self) -> None:
-        self.bookkeeper.after_backward(self._is_looking())
+        self.bookkeeper.after_backward(self._is_looking(), self.losses.scale)
         for model in self.registry.models:
             root = model.root()
             if root is not None and model.flags.has_outputs:

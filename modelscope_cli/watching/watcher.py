@@ -25,6 +25,8 @@ from modelscope_cli.watching.schedule import is_noted
 from modelscope_cli.watching.step_sums import Sums
 from modelscope_cli.watching.steps import StepReport
 
+_NEXT_PHASE = 8  # steps of a further optimizer, before facts are written for it: some scripts make one a step
+
 
 class StopScript(SystemExit):
     """Raised inside the script's own `optimizer.step()`; its `finally` blocks run, its `except Exception` do not.
@@ -76,7 +78,7 @@ class Watcher:
         self._numbers: dict[tuple[Any, ...], int] = {}
         self._non_finite: set[str] = set()  # optimizers whose loss is no longer finite
         self._worst = ""
-        self._facts_due = 1
+        self._facts_due: dict[str, int] = {}  # by optimizer: its next step after which facts are written
         self._birth: Birth | None = None  # the last
         self._has_images = False
 
@@ -120,9 +122,7 @@ class Watcher:
         if report.is_recorded or is_noted(report.step) or is_first_non_finite:
             self._write(report)
         self._write_evaluation(report.step, report.evaluated)
-        if report.is_recorded and self.recorder.n_steps >= self._facts_due:
-            self._facts_due *= 2
-            self._write_facts()
+        self._write_due_facts(report)
         if report.is_recorded:
             self._worst = worst_of(report)
         if self._show is not None:
@@ -211,6 +211,13 @@ class Watcher:
             ): sums.row().to_list()
             for key, sums in found.items()
         }
+
+    def _write_due_facts(self, report: StepReport) -> None:
+        """Write facts ever more rarely; anew for a further optimizer, whose phase may be over before the run is."""
+        due = self._facts_due.get(report.optimizer, _NEXT_PHASE if self._facts_due else 1)
+        if report.is_recorded and report.step + 1 >= due:
+            self._facts_due[report.optimizer] = 2 * (report.step + 1)
+            self._write_facts()
 
     def _write_facts(self) -> None:
         """Write what is certain by now. Models are gone before a run ends, so this is done ever again."""

@@ -25,6 +25,8 @@ from modelscope_cli.models.load import LoadedModel, load_model
 from modelscope_cli.models.request import ModelRequest
 from modelscope_cli.models.zoo import family_of
 
+pytestmark = pytest.mark.usefixtures("quick_weights")
+
 
 def smallest(name: str) -> tuple[tuple[str, ...], InputRequest]:
     """Return the arguments of a model and its input that are the least it runs on."""
@@ -45,28 +47,6 @@ def smallest(name: str) -> tuple[tuple[str, ...], InputRequest]:
         return (), InputRequest(shapes=("1,3,14,224,224" if name == "s3d" else "1,3,4,32,32",))
     side = {"optical_flow": 128}.get(family, 96 if "inception" in name else 64)
     return (), InputRequest(size=str(side))
-
-
-@pytest.fixture(autouse=True)
-def quick_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fill weights from one block of noise: what they are decides nothing here, and to draw them takes minutes."""
-    uniform = torch.rand(1 << 20, generator=torch.Generator().manual_seed(0))
-    normal = torch.randn(1 << 20, generator=torch.Generator().manual_seed(0))
-
-    def fill(x: Tensor, values: Tensor) -> Tensor:
-        for part in x.detach().view(-1).split(len(values)):
-            part.copy_(values[: len(part)])
-        return x
-
-    def fill_uniform(x: Tensor, low: float = 0, high: float = 1, generator: Any = None) -> Tensor:
-        return fill(x, uniform * (high - low) + low)
-
-    def fill_normal(x: Tensor, mean: float = 0, std: float = 1, *_: Any, **__: Any) -> Tensor:
-        return fill(x, normal * std + mean)
-
-    monkeypatch.setattr(Tensor, "uniform_", fill_uniform)
-    monkeypatch.setattr(Tensor, "normal_", fill_normal)
-    monkeypatch.setattr(nn.init, "trunc_normal_", fill_normal)
 
 
 @pytest.fixture(autouse=True)

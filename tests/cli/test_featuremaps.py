@@ -66,7 +66,8 @@ def by_hand(module, args, wanted):
 
 
 def test_resnet34_conv_is_36_grids_and_the_sixteenth_is_one_of_them(run, cwd, resnet34, monkeypatch):
-    whole = run("featuremaps {harbour} --model resnet34 --layer conv --weights none --cell 56")
+    line = "featuremaps {harbour} --model resnet34 --weights none --cell 56 --max-channels 16"
+    whole = run(f"{line} --layer conv")
     every = cwd / "runs" / "featuremaps-resnet34"
     grids = [name for name in files(every) if name not in {"contact_sheet.png", "report.html", "report.json"}]
     assert len(grids) == 36
@@ -80,7 +81,7 @@ def test_resnet34_conv_is_36_grids_and_the_sixteenth_is_one_of_them(run, cwd, re
     numbers = [int(name.partition("_")[0]) for name in grids]
     assert numbers == sorted(set(numbers))
 
-    one = run("featuremaps {harbour} --model resnet34 --layer conv@16 --weights none --cell 56 --json").json
+    one = run(f"{line} --layer conv@16 --json").json
     (row,) = one["maps"]
     assert row["file"] == grids[15]
     assert row["name"] == order[15]

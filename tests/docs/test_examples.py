@@ -13,8 +13,13 @@ from tools.docs.printed import fresh_folder, settings
 
 # Options that change how long it takes, and nothing of what is tried here.
 QUICKER = {
-    "explain": ["--size", "64"],
+    "ablate": ["--size", "64"],
+    "attack": ["--size", "64"],
+    "explain": ["--size", "32"],
+    "featuremaps": ["--max-channels", "4"],
+    "grads": ["--size", "64"],
     "lrfind": ["--steps", "12", "--pictures", "60"],
+    "prune": ["--size", "64"],
     "train": ["--steps", "4", "--pictures", "60"],
 }
 # What is there to find something may find it.
@@ -26,7 +31,7 @@ def examples(name):
 
 
 @pytest.mark.parametrize("name", commands())
-def test_the_examples_of_a_command_run(name, undrawn):
+def test_the_examples_of_a_command_run(name, undrawn, quick_weights):
     lines = examples(name)
     assert lines
     with fresh_folder() as folder, settings(folder):

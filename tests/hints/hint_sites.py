@@ -49,9 +49,13 @@ def sites(starts: Sequence[str] = ("",)) -> Iterator[Site]:
     for path in sorted(ROOT.rglob("*.py")):
         file = str(path.relative_to(ROOT))
         if file.startswith(tuple(starts)):
-            text = path.read_text("utf-8")
-            if "Error(" in text:
-                yield from _below(file, ast.parse(text), "")
+            yield from _in_file(file)
+
+
+@cache
+def _in_file(file: str) -> tuple[Site, ...]:
+    text = (ROOT / file).read_text("utf-8")
+    return tuple(_below(file, ast.parse(text), "")) if "Error(" in text else ()
 
 
 def _below(file: str, node: ast.AST, function: str) -> Iterator[Site]:

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 
 import hint_sites
 import pasting
@@ -27,23 +28,21 @@ _COMMAND = re.compile(r"modelscope ([a-z]+)\b((?:(?!modelscope |`|\bor\b|;).)*)"
 _EVERYWHERE = {"--help", "--help-all", "--version", "--install-completion", "--show-completion", "--debug"}
 
 
+@cache
 def texts():
-    """Give all strings of the program but docstrings: what stands in braces is left open."""
-    for path in sorted(hint_sites.ROOT.rglob("*.py")):
-        tree = ast.parse(path.read_text("utf-8"))
-        parts = {
-            id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values
-        }
-        for node in ast.walk(tree):
-            if isinstance(node, ast.JoinedStr):
-                yield (
-                    path,
-                    "".join(
-                        str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values
-                    ),
-                )
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
-                yield path, node.value
+    """Return all strings of the program with the files they are in; what stands in braces is left open."""
+    return [(path, text) for path in sorted(hint_sites.ROOT.rglob("*.py")) for text in _texts_in(path)]
+
+
+def _texts_in(path):
+    nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+    joined = [node for node in nodes if isinstance(node, ast.JoinedStr)]
+    parts = {id(part) for node in joined for part in node.values}
+    for node in joined:
+        yield "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
+            yield node.value
 
 
 def test_every_option_exists():

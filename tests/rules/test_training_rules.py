@@ -29,10 +29,20 @@ from trainings import (
 from modelscope_cli.commands.watch.table import watch_sheet
 from modelscope_cli.records.birth import GRADIENT, LOSS, OUTPUT, Birth
 from modelscope_cli.records.check import ERROR, WARNING
-from modelscope_cli.records.watch import BROADCAST, FAULT, SAME_DATA, SOUND, SUMMED, WRONG_SIGN, WatchRecord
+from modelscope_cli.records.watch import (
+    BROADCAST,
+    FAULT,
+    SAME_DATA,
+    SOUND,
+    SUMMED,
+    WRONG_SIGN,
+    WatchedCriterion,
+    WatchRecord,
+)
 from modelscope_cli.rules.training import RULES, judge_training
 from modelscope_cli.rules.training.case import LASTING
 
+LOW = tuple(0.1 * value for value in FALLING)
 RISING_LOSS = (2.3, 2.0, 1.5, *tuple(0.2 * 1.06**i for i in range(N - 3)))
 
 
@@ -57,10 +67,36 @@ def with_facts(failing: bool = False, optimizer: str = "SGD", **facts: Any) -> W
     return training(failing=failing, parameters=(first, *PARAMETERS[1:]))
 
 
+def numbers(**changes: Any) -> WatchedCriterion:
+    """Return a squared error that is healthy, but for what is named."""
+    usual = {"classes": None, "accuracy": (None,) * N, "label_entropy": None, "commonest_label": None}
+    return criterion("mse_loss", **{**usual, **changes})
+
+
 def sigmoids(failing: bool = True, factor: float = 0.1, n: int = 4) -> WatchRecord:
     """A chain of sigmoids, with a gradient that each of them makes so many times larger."""
     chain = [layer(f"act{i}", "Sigmoid", i, grad_norm=(0.1 * factor ** (n - i),) * N) for i in range(n)]
     return training(failing=failing, layers=(*chain, layer("head", "Linear", n)))
+
+
+def clipped(failing: bool, update: float) -> WatchRecord:
+    """Two weights whose gradients have one norm together in every step, each of them another one."""
+    one, other = ((0.6, 0.8) * (N // 2), (0.8, 0.6) * (N // 2))
+    weights = (
+        parameter(grad_norm=one, update_ratio=(update,) * N),
+        parameter("head.weight", (CLASSES, 16), grad_norm=other, update_ratio=(update,) * N),
+    )
+    return training(failing=failing, parameters=weights)
+
+
+def fed_by_another(**about: Any) -> WatchRecord:
+    """A head that is trained, and a model of its own before it that nobody holds."""
+    left = parameter("body.weight", optimizer="", model="Body", facts=certain(has_changed=False))
+    return training(
+        parameters=(*PARAMETERS, left),
+        models=(model(), model("Body", steps_in_training=0, **about)),
+        inputs=(entering(is_computed=True), entering("fc", "Linear", is_computed=True)),
+    )
 
 
 FROZEN = certain(requires_grad=False, has_gradient=False, has_changed=False)
@@ -106,7 +142,7 @@ SICK: dict[str, tuple[WatchRecord, int, str | None]] = {
         None,
     ),
     "MS718": (training(models=(model(evaluation_since=SINCE, frozen_modes=("Dropout",)),)), SINCE, None),
-    "MS719": (training(failing=True, lr=(loss(from_step(0.1, 1e-5)),)), SINCE, None),
+    "MS719": (training(failing=True, lr=(loss(from_step(0.1, 1e-3, SINCE - 2)),)), SINCE - 2, None),
     "MS720": (training(criteria=(criterion(is_probability=(True,) * N),)), 0, None),
     "MS721": (training(criteria=(criterion(made_by="relu"),)), 0, None),
     "MS722": (
@@ -178,6 +214,11 @@ SICK: dict[str, tuple[WatchRecord, int, str | None]] = {
     "MS738": (training(criteria=(criterion("nll_loss", value=tuple(v - 2 for v in FALLING)),)), 0, None),
     "MS739": (with_facts(True, start_rms=10.0), 0, "fc.weight"),
     "MS740": (sigmoids(), 0, "act0"),
+    "MS741": (clipped(True, 1e-7), 0, None),
+    "MS742": (training(criteria=(criterion(), criterion(is_training=False, accuracy=(0.1,) * N))), 0, None),
+    "MS743": (training(models=(model(evaluated=(5, 0), loose_modes=("Dropout",)),)), 0, None),
+    "MS744": (training(failing=True, optimizers=(stepping(weight_decay=2.0),)), 0, None),
+    "MS745": (training(optimizers=(stepping(scaled=16),)), 1, None),
 }
 
 
@@ -232,6 +273,22 @@ HEALTHY: dict[str, WatchRecord] = {
     "one batch whose gradients were clipped to nothing": training(optimizers=(stepping(emptied=1),)),
     "fine-tuning in evaluation mode, nothing that asks for it": training(
         models=(model(evaluation_since=0, frozen_modes=()),)
+    ),
+    "gradients that are clipped in every step, and steps that move the weights": clipped(False, 1e-3),
+    "a strong weight decay": training(optimizers=(stepping(weight_decay=2.0),)),
+    "validated in evaluation mode too": training(models=(model(evaluated=(5, 5), loose_modes=("Dropout",)),)),
+    "validated in training mode, nothing that asks for it": training(models=(model(evaluated=(5, 0)),)),
+    "validated as well as trained": training(criteria=(criterion(), criterion(is_training=False))),
+    "an average of the model that lags behind it at first": training(
+        criteria=(criterion(), criterion(is_training=False, accuracy=(0.1,) * N)),
+        parameters=(*PARAMETERS, parameter(optimizer="", model="Average", facts=certain(has_gradient=False))),
+    ),
+    "a head on a model that stays in evaluation mode": fed_by_another(has_trained=False),
+    "a step schedule of four phases": training(
+        lr=(loss((*(0.1,) * 15, *(1e-2,) * 15, *(1e-3,) * 15, *(1e-4,) * 15)),)
+    ),
+    "targets within the range of the sigmoid": training(
+        loss=(loss(LOW),), criteria=(numbers(value=LOW, made_by="sigmoid", target_variance=(0.2,) * N),)
     ),
     "evaluation in between": training(models=(model(steps_in_evaluation=3),)),
     "a zero-initialised head": with_facts(was_alike=True, is_alike=False, start_rms=0.0),
@@ -308,6 +365,13 @@ PASSING: dict[str, WatchRecord] = {
     "a cosine that ends at zero": training(
         failing=True, lr=(loss(tuple(0.05 * (1 + math.cos(math.pi * i / N)) for i in range(N))),)
     ),
+    "sparse images, standardised": training(
+        failing=True, inputs=(entering(min=(-0.5,) * N, max=(12.0,) * N),)
+    ),
+    "the usual weight decay beside a high learning rate": training(
+        failing=True, lr=(loss((3.0,) * N),), optimizers=(stepping(weight_decay=0.1),)
+    ),
+    "steps that are small while the weights have a long way": with_weight(update_ratio=(5e-4,) * N),
     "sigmoids that pass their gradient on": sigmoids(factor=0.9),
     "two sigmoids": sigmoids(n=2),
 }
@@ -365,10 +429,54 @@ def test_a_loss_that_was_divided_once_too_often_is_told_while_it_does_not_learn(
 
 
 def test_targets_that_are_all_the_same_number() -> None:
-    seen = criterion("mse_loss", classes=None, accuracy=(None,) * N, target_variance=(0.0,) * N)
-    seen = replace(seen, label_entropy=None, commonest_label=None)
-    found = judged(training(criteria=(seen,))).findings[0]
+    found = judged(training(criteria=(numbers(target_variance=(0.0,) * N),))).findings[0]
     assert (found.code, "targets of mse_loss" in found.message) == ("MS725", True)
+
+
+def test_targets_that_vary_more_than_the_activation_before_them_can() -> None:
+    for kind, variance in (("sigmoid", 0.3), ("tanh", 1.1)):
+        seen = numbers(made_by=kind, target_variance=(variance,) * N)
+        (found,) = judged(training(criteria=(seen,))).findings
+        assert (found.code, found.place) == ("MS721", "a.py:9")
+        assert "out of its reach" in found.message
+
+
+def test_weights_that_happen_to_guess_well_have_not_learnt_by_steps_that_do_not_move_them() -> None:
+    seen = criterion(value=FLAT, accuracy=(0.3,) * N)
+    weights = tuple(replace(one, series=replace(one.series, update_ratio=(1e-7,) * N)) for one in PARAMETERS)
+    found = judged(training(loss=(loss(FLAT),), criteria=(seen,), parameters=weights)).findings
+    assert found[0].code == "MS710"
+
+
+def test_steps_that_do_not_add_up_are_small_while_the_training_fails() -> None:
+    assert codes(with_weight(update_ratio=(1e-4,) * N))[0] == "MS710"
+    assert codes(with_weight(False, update_ratio=(1e-4,) * N)) == []
+
+
+def test_steps_that_killed_what_follows_are_counted_until_then() -> None:
+    weight = {"update_ratio": from_step(0.3, 1e-3, 10), "grad_norm": from_step(0.1, 0.0, 10)}
+    assert codes(with_weight(**weight))[0] == "MS709"
+
+
+def test_a_warm_up_that_lasts_is_named_once_the_training_fails() -> None:
+    rising = loss(tuple(1e-6 * i for i in range(N)))
+    weights = tuple(
+        replace(one, series=replace(one.series, update_ratio=tuple(1e-7 * i for i in range(N))))
+        for one in PARAMETERS
+    )
+    assert codes(training(failing=True, lr=(rising,), parameters=weights))[0] == "MS710"
+
+
+def test_what_hardly_varies_does_not_hide_what_is_certain() -> None:
+    flat = entering(std=(0.01,) * N, min=(0.0,) * N, max=(0.05,) * N)
+    found = judged(training(failing=True, inputs=(flat,), optimizers=(stepping(emptied=16),))).findings
+    assert [one.code for one in found if one.follows is None] == ["MS714"]
+    assert codes(training(failing=True, inputs=(flat,)))[0] == "MS727"
+
+
+def test_a_model_that_feeds_the_one_that_is_trained_is_not_meant_to_stay() -> None:
+    (found,) = judged(fed_by_another()).findings
+    assert (found.code, found.layer) == ("MS712", "Body/body.weight")
 
 
 def test_an_optimizer_of_a_model_beside_the_one_that_is_trained_is_an_error() -> None:

@@ -9,7 +9,7 @@ from torch import nn
 
 from modelscope_cli.records.watch import WatchRecord
 
-CERTAIN = {f"MS7{number}" for number in range(11, 19)} | {"MS737"}
+CERTAIN = {f"MS7{number}" for number in range(11, 19)} | {"MS737", "MS743", "MS745"}
 STEPS = 8
 
 
@@ -395,3 +395,127 @@ def test_a_model_that_does_not_care_may_be_in_evaluation_mode(recorded):
             optimizer.step()
 
     assert certain_of(recorded(script)) == []
+
+
+# Facts of a phase that is over before the run is
+
+
+def test_a_second_phase_that_leaves_nothing_behind(recorded):
+    """Its optimizer takes fewer steps than the first, and all is gone when the function returns."""
+
+    def script():
+        first, second = Net(), Net()
+        for model, n, early in ((first, 40, False), (second, 30, True)):
+            optimizer = made(model)
+            for _ in range(n):
+                optimizer.zero_grad()
+                loss_of(model).backward()
+                if early:
+                    model.zero_grad()
+                optimizer.step()
+            del optimizer
+
+    assert certain_of(recorded(script)) == ["MS714"]
+
+
+# Validation
+
+
+def validated(optimizer, model, *, in_evaluation):
+    for _ in range(STEPS):
+        model.train()
+        optimizer.zero_grad()
+        loss_of(model).backward()
+        optimizer.step()
+        model.train(not in_evaluation)
+        with torch.no_grad():
+            loss_of(model)
+
+
+@pytest.mark.parametrize("in_evaluation", [True, False])
+def test_validation_in_training_mode(recorded, in_evaluation):
+    def script():
+        model = Net()
+        validated(made(model), model, in_evaluation=in_evaluation)
+
+    record = recorded(script)
+    assert certain_of(record) == ([] if in_evaluation else ["MS743"])
+    (facts,) = record.facts.models
+    assert facts.evaluated == ((0, STEPS) if in_evaluation else (STEPS, 0))
+    assert facts.loose_modes == (() if in_evaluation else ("BatchNorm1d", "Dropout"))
+
+
+def test_passes_without_gradients_that_no_loss_is_computed_from_are_no_validation(recorded):
+    """Pseudo labels, and a teacher that is validated instead."""
+
+    def script():
+        model, teacher = Net(), Net().eval()
+        optimizer = made(model)
+        for _ in range(STEPS):
+            with torch.no_grad():
+                labels = model(torch.randn(16, 6)).argmax(1)
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(torch.randn(16, 6)), labels).backward()
+            optimizer.step()
+            with torch.no_grad():
+                loss_of(teacher)
+
+    assert certain_of(recorded(script)) == []
+
+
+# A gradient scaler
+
+
+def unscaled_by_the_scaler(scaler, optimizer, model):
+    scaler.unscale_(optimizer)
+    optimizer.step()
+
+
+def unscaled_by_hand(scaler, optimizer, model):
+    for parameter in model.parameters():
+        parameter.grad /= scaler.get_scale()
+    optimizer.step()
+
+
+def stepped_by_the_scaler(scaler, optimizer, model):
+    scaler.step(optimizer)
+    scaler.update()
+
+
+def not_unscaled(scaler, optimizer, model):
+    optimizer.step()
+
+
+STEPPED = [stepped_by_the_scaler, unscaled_by_the_scaler, unscaled_by_hand, not_unscaled]
+
+
+@pytest.mark.parametrize("how", STEPPED)
+@pytest.mark.parametrize("options", [{}, {"fused": True}])
+def test_steps_by_gradients_of_a_scaled_loss(recorded, how, options):
+    def script():
+        model = Net()
+        optimizer = made(model, torch.optim.Adam, **options)
+        scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            scaler.scale(loss_of(model)).backward()
+            scaler.scale(loss_of(model)).backward()
+            how(scaler, optimizer, model)
+            scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+
+    assert certain_of(recorded(script)) == (["MS745"] if how is not_unscaled else [])
+
+
+def test_the_highest_weight_decay_is_noted(recorded):
+    def script():
+        model = Net()
+        groups = [
+            {"params": model.trunk.parameters()},
+            {"params": model.head.parameters(), "weight_decay": 3},
+        ]
+        optimizer = torch.optim.SGD(groups, lr=0.01, weight_decay=1e-4)
+        loss_of(model).backward()
+        optimizer.step()
+
+    (facts,) = recorded(script).facts.optimizers
+    assert facts.weight_decay == 3

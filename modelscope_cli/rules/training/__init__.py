@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.watch import FAULT, SOUND, UNKNOWN, TrainingFacts, TrainingFinding
-from modelscope_cli.rules.training import bookkeeping, data, layers, loss, updates, wiring
+from modelscope_cli.rules.training import bookkeeping, data, layers, loss, modes, recipe, updates, wiring
 from modelscope_cli.rules.training.case import Case, Course, TrainingRule
 from modelscope_cli.rules.training.progress import MIN_STEPS, follow
 from modelscope_cli.rules.training.story import tell
@@ -14,8 +14,10 @@ RULES: tuple[TrainingRule, ...] = tuple(
         (
             *data.RULES,
             *bookkeeping.RULES,
+            *modes.RULES,
             *wiring.RULES,
             *layers.RULES,
+            *recipe.RULES,
             *updates.RULES,
             *loss.RULES,
         ),

@@ -1,4 +1,4 @@
-"""MS711 to MS719: who steps, who holds what, who clears it, and in which mode. Certain after a few steps."""
+"""MS711 to MS717, MS737 and MS745: who steps, who holds what, and who clears it. Certain after a few steps."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -12,11 +12,9 @@ from modelscope_cli.rules.training.case import (
     Link,
     TrainingRule,
     TrainingSighting,
-    share_of_steps,
 )
 
 _MOSTLY = 0.9  # of the cycles, of the parameters
-_GONE = 1e-3  # share of the highest learning rate, below which next to nothing is learnt
 
 
 def _size(parameters: Sequence[WatchedParameter]) -> int:
@@ -53,6 +51,7 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     held = [one for one in case.course.parameters if one.optimizer and one.facts is not None]
     is_beside = bool(held) and not any(one.facts.has_gradient for one in held if one.facts is not None)
     if strangers is None and not case.fails and not is_beside:
+        models |= _feeders(case, models)
         left = [one for one in left if one.model in models]  # another model may be meant to stay as it is
     if not left:
         return
@@ -72,6 +71,17 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         place = case.facts.optimizers[0].made
         severity = ERROR if is_beside else WARNING
     yield TrainingSighting(first, 0, share, words, place, severity=severity)
+
+
+def _feeders(case: Case, trained: set[str]) -> set[str]:
+    """Return the models in training mode that feed those that are trained: what is meant to stay is in evaluation.
+
+    A model that judges what a trained one gives, such as that of a perceptual loss, feeds none.
+    """
+    fed = {one.model for one in case.facts.inputs if one.is_computed and not one.type}
+    return (
+        {one.model for one in case.facts.models if one.has_trained} if trained and trained <= fed else set()
+    )
 
 
 def holds_strangers(case: Case, threshold: float) -> Iterator[TrainingSighting]:
@@ -171,55 +181,14 @@ def mostly_frozen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     yield TrainingSighting(None, 0, _size(frozen) / _size(known), words)
 
 
-def trained_in_evaluation(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    for one in case.facts.models:
-        since = one.evaluation_since
-        if since is None or not one.frozen_modes or case.course.steps - since < threshold:
-            continue
-        if not any(
-            parameter.model == one.model and parameter.optimizer for parameter in case.course.parameters
-        ):
-            continue
-        when = (
-            "never trained in training mode"
-            if since == 0
-            else f"trained in evaluation mode since step {since}"
-        )
-        words = f"{one.model} is {when}: its {' and '.join(one.frozen_modes)} layers act as in evaluation"
-        yield TrainingSighting(None, since, case.course.steps - since, words, one.called)
-
-
-def rate_is_gone(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """The learning rate is next to nothing for most of the run, and there was more to learn."""
-    rates: dict[str, list[tuple[tuple[int, ...], list[float]]]] = {}
-    for series in case.course.lr:
-        values = [value or 0.0 for value in series.value]
-        rates.setdefault(series.optimizer, []).append((series.step, values))
-    for label, groups in rates.items():
-        peak = max((max(values) for _, values in groups), default=0.0)
-        steps, values = max(groups, key=lambda one: max(one[1]))
-        if len(values) < FEW_STEPS:
-            continue
-        gone = [value <= _GONE * peak for value in values]
-        share = share_of_steps(steps, gone)
-        optimizer = case.optimizer(label)
-        place = optimizer.made if optimizer else None
-        if peak == 0:
-            yield TrainingSighting(None, 0, 0.0, f"the learning rate of {label} is 0 in every step", place)
-        elif share > threshold and gone[-1] and _has_more_to_learn(case):
-            since = steps[gone.index(True)]
+def steps_scaled(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    for one in case.facts.optimizers:
+        if one.cycles >= threshold and one.scaled >= _MOSTLY * one.cycles:
             words = (
-                f"the learning rate of {label} falls from {peak:.2g} to {values[-1]:.2g}, below a thousandth of "
-                f"its highest in {share:.0%} of the steps"
+                f"{one.optimizer} steps by the gradients of a scaled loss, in {one.scaled} of "
+                f"{counted(one.cycles, 'recorded step')}: they are as many times too large"
             )
-            yield TrainingSighting(None, since, share, words, place)
-
-
-def _has_more_to_learn(case: Case) -> bool:
-    main, chance = case.progress.main, case.progress.chance
-    if main is None or chance is None:
-        return case.progress.learns is not True
-    return main.end > 0.5 * chance
+            yield TrainingSighting(None, 1, one.scaled, words, one.made)
 
 
 RULES = (
@@ -321,27 +290,15 @@ RULES = (
         judge=mostly_frozen,
     ),
     TrainingRule(
-        code="MS718",
-        name="trained-in-evaluation-mode",
-        severity=WARNING,
-        sentence="a model with dropout or batch norm is trained in evaluation mode",
-        threshold=FEW_STEPS,
-        measure="steps in a row in evaluation mode, until the end",
-        source="certain: its .training was False in every pass with gradients",
-        hint="call model.train() before the steps, and again after every evaluation",
+        code="MS745",
+        name="step-by-scaled-gradients",
+        severity=ERROR,
+        sentence="an optimizer steps by the gradients of a loss that a gradient scaler has enlarged",
+        threshold=3,
+        measure="steps whose gradients nobody has touched since the backward pass of a scaled loss",
+        source="certain: the gradients have the norms that the backward pass gave them, to the last bit",
+        hint="call scaler.step(optimizer) instead of optimizer.step()",
         link=Link.BOOKKEEPING,
-        judge=trained_in_evaluation,
-    ),
-    TrainingRule(
-        code="MS719",
-        name="learning-rate-is-gone",
-        severity=WARNING,
-        sentence="the learning rate is almost zero for most of the run, before the model has learnt",
-        threshold=0.4,
-        measure="share of the steps at less than a thousandth of the highest learning rate",
-        source="own measurement: a cosine that ends at zero is below a thousandth of its peak for 2 % of its steps",
-        hint="check whether the scheduler counts steps or epochs, and check its gamma",
-        link=Link.BOOKKEEPING,
-        judge=rate_is_gone,
+        judge=steps_scaled,
     ),
 )

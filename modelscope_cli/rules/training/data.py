@@ -7,7 +7,9 @@ from modelscope_cli.records.watch import SAME_DATA, WatchedInput
 from modelscope_cli.rules.training.case import FEW_STEPS, Case, Link, TrainingRule, TrainingSighting, known
 
 _BYTE = 255.0
-_SPARSE = 0.1  # of the range: a standard deviation so small means that nearly all values are the same
+_SPARSE = (
+    0.1  # of a range of at most 1: nearly all values are the same. Standardised data has peaks beyond ten.
+)
 _FLAT = 0.02  # a standard deviation so small, of images for instance that were divided by 255 twice
 _IMAGE_CHANNELS = (1, 3, 4)
 _NORMALISERS = ("BatchNorm", "LayerNorm", "GroupNorm", "InstanceNorm", "Embedding")
@@ -42,7 +44,8 @@ def not_normalised(case: Case, threshold: float) -> Iterator[TrainingSighting]:
                 f"the first layer, {first.name or first.type}, is given values from {low:.3g} to {high:.3g} with a "
                 f"mean of {mean:.3g} and a standard deviation of {std:.3g}: {what}"
             )
-            yield TrainingSighting(None, first.series.step[0], size, words, case.called(model))
+            link = None if is_bytes else Link.INITIALISATION  # likely, but not certain
+            yield TrainingSighting(None, first.series.step[0], size, words, case.called(model), link=link)
 
 
 def constant_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
@@ -55,16 +58,17 @@ def constant_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         is_short = len(one.series.step) < threshold or not stds
         if one.is_computed or is_short or any(one.series.non_finite):
             continue  # it is another model's affair, too little, or another finding
+        link = None
         if max(stds) == 0:
             size, words = 0.0, f"every input value of {model} is {known(one.series.mean)[0]:.3g}"
-        elif case.fails and max(stds) < max(_FLAT, _SPARSE * _range(one)):
-            size = max(stds)
+        elif case.fails and max(stds) < max(_FLAT, _SPARSE * min(_range(one), 1.0)):
+            size, link = max(stds), Link.INITIALISATION  # likely, but not certain
             words = f"the input of {model} hardly varies: its standard deviation is {size:.2g}"
         elif all(one.series.is_alike):
             size, words = 0.0, f"all samples of a batch that enters {model} are the same"
         else:
             continue
-        yield TrainingSighting(None, one.series.step[0], size, words, case.called(model))
+        yield TrainingSighting(None, one.series.step[0], size, words, case.called(model), link=link)
 
 
 def _range(one: WatchedInput) -> float:

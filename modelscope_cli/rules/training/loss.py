@@ -1,4 +1,4 @@
-"""MS701, MS704, MS733, MS735 and MS736: the loss as a whole."""
+"""MS701, MS704, MS733, MS735, MS736 and MS742: the loss as a whole."""
 
 import math
 from collections.abc import Iterator
@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from modelscope_cli.records.birth import LOSS, PARAMETER
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.rules.training.case import Case, Link, TrainingRule, TrainingSighting
-from modelscope_cli.rules.training.progress import MIN_STEPS, LossCourse
+from modelscope_cli.rules.training.progress import MIN_STEPS, LossCourse, accuracy_of
 
 _ENOUGH = 50  # steps, before a loss that has not fallen is a finding
 _DIVERGED = 2  # times the least loss over a quarter of the run
 _ENOUGH_ROWS, _ENOUGH_OTHERS = 200, 5  # predictions; labels among them that are not of the commonest class
 _IMBALANCED, _LAZY = 0.8, 0.9  # shares: of the commonest label, of the commonest prediction that is no better
 _BETTER = 0.1  # of what guessing gets wrong
+_HALFWAY = 0.5  # of the way from guessing to being always right
 _COLLAPSED = 0.995  # share of the predictions that are of one class
 
 
@@ -151,7 +152,61 @@ def collapsed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             return
 
 
+def validation_guesses(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """It learns, and nothing of it is to be seen where it is validated."""
+    accuracy, guessed = case.progress.accuracy, case.progress.guessed
+    if case.progress.learns is not True or accuracy is None or guessed is None:
+        return
+    if accuracy < guessed + _HALFWAY * (1 - guessed) or _has_follower(case):
+        return
+    trained = {(one.name, one.classes) for one in case.facts.criteria if one.is_training}
+    judged = [
+        one for one in case.facts.criteria if not one.is_training and (one.name, one.classes) in trained
+    ]
+    figures = [accuracy_of(one) for one in judged if len(one.series.step) >= threshold]
+    known = [
+        (right, least, rows) for right, least, rows in figures if right is not None and least is not None
+    ]
+    if not known or len(known) < len(judged):
+        return
+    if all(
+        right + 2 * _error(right, least, rows) < least + _BETTER * (1 - least) for right, least, rows in known
+    ):
+        right, least, _ = known[0]
+        words = (
+            f"{accuracy:.1%} of the predictions are right in training, but {right:.1%} in validation, where "
+            f"guessing gets {least:.1%}"
+        )
+        yield TrainingSighting(None, judged[0].series.step[0], right, words, judged[0].place)
+
+
+def _has_follower(case: Case) -> bool:
+    """Tell whether a model changes that no optimizer holds: an average of another lags behind it at first."""
+    return any(
+        not one.optimizer and one.facts is not None and one.facts.has_changed
+        for one in case.course.parameters
+    )
+
+
+def _error(right: float, least: float, rows: int) -> float:
+    """Return the standard error of a share."""
+    return math.sqrt(max(right * (1 - right), least * (1 - least)) / max(rows, 1))
+
+
 RULES = (
+    TrainingRule(
+        code="MS742",
+        name="validation-is-guessing",
+        severity=WARNING,
+        sentence="the predictions are right in training, and no better than guessing in validation",
+        threshold=3,
+        measure="validations; the accuracy is that of their last third",
+        source="a share of right predictions within its standard error, held against the commonest label",
+        hint="compare how both sets are prepared and how their classes are numbered; look at which copy of the "
+        "model is validated; what has been learnt by heart needs more data",
+        link=Link.LOSS,
+        judge=validation_guesses,
+    ),
     TrainingRule(
         code="MS701",
         name="loss-not-finite",

@@ -107,7 +107,7 @@ def follow(loss: Sequence[ScalarSeries], lr: Sequence[ScalarSeries], facts: Trai
     courses = tuple(one for series in loss if (one := _course(series, lr)) is not None)
     classes = [one for one in facts.criteria if one.is_training and one.classes]
     main = max(classes, key=lambda one: len(one.series.step), default=None)
-    accuracy, guessed, rows = _accuracy(main) if main is not None else (None, None, 0)
+    accuracy, guessed, rows = accuracy_of(main) if main is not None else (None, None, 0)
     chance = _chance(facts.criteria, loss)
     is_adversarial = len(courses) > 1
     learns = None if is_adversarial else _learns(courses, chance, accuracy, guessed, rows)
@@ -219,7 +219,8 @@ def _warm_up(series: ScalarSeries, rates: Sequence[ScalarSeries]) -> int:
     return first if first < series.step[-1] / 3 else 0
 
 
-def _accuracy(criterion: WatchedCriterion) -> tuple[float | None, float | None, int]:
+def accuracy_of(criterion: WatchedCriterion) -> tuple[float | None, float | None, int]:
+    """Return the share of right predictions in the last third of the records, that of guessing, and the rows."""
     series = criterion.series
     n = max(len(series.step) // 3, min(len(series.step), 5))
     rows = [

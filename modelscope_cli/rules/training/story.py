@@ -8,7 +8,7 @@ from modelscope_cli.rules.training.case import Case, Link, TrainingRule, Trainin
 Found = tuple[TrainingRule, TrainingSighting]
 
 # Wrong, and yet nothing else follows from them.
-_EXPLAINS_NOTHING = {"MS716", "MS718", "MS732", "MS734"}
+_EXPLAINS_NOTHING = {"MS716", "MS718", "MS732", "MS734", "MS743"}
 _NOT_FINITE = {"MS701", "MS702", "MS703"}
 
 
@@ -60,7 +60,7 @@ def _spoilt_last(ordered: Sequence[Found], broken: int | None) -> list[Found]:
 
 def _explains(cause: Found, one: Found) -> bool:
     (rule, seen), (other, after) = cause, one
-    if rule.code in _EXPLAINS_NOTHING or other.link <= Link.WIRING:
+    if rule.code in _EXPLAINS_NOTHING or max(other.link, _link(one)) <= Link.WIRING:
         return False  # two mistakes in a script do not follow from each other
     if rule.code in _NOT_FINITE:
         return after.step >= seen.step or other.code in _NOT_FINITE

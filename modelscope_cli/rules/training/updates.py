@@ -3,6 +3,7 @@
 import math
 import statistics
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 from modelscope_cli.records.birth import GRADIENT
 from modelscope_cli.records.check import ERROR, WARNING
@@ -28,7 +29,9 @@ from modelscope_cli.rules.training.case import (
 
 _OFTEN = 0.25  # of the steps
 _WHOLE = 1.0  # a step as large as the weight itself leaves nothing of it
+SMALL = 1e-5  # share of a weight that a step changes
 _NEARLY_ALL = 0.9  # of the weights
+_NO_WAY = 1e-2  # of its size: what ten usual steps move a weight by, of about 1e-3 each
 
 
 def gradient_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting]:
@@ -112,37 +115,56 @@ def large_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 def _large(one: WatchedParameter, threshold: float) -> tuple[int, float, WatchedParameter] | None:
     """Return the first step of large changes, minus their median, and the weight; None where they are rare."""
-    known = [
+    series = one.series
+    seen = [
         (step, ratio)
-        for step, ratio in zip(one.series.step, one.series.update_ratio, strict=True)
-        if ratio is not None and math.isfinite(ratio)
+        for step, ratio, norm in zip(series.step, series.update_ratio, series.grad_norm, strict=True)
+        if ratio is not None and math.isfinite(ratio) and norm != 0  # else what follows has died of its steps
     ]
-    large = [(step, ratio) for step, ratio in known if ratio > threshold]
-    share = share_of_steps([step for step, _ in known], [ratio > threshold for _, ratio in known])
+    large = [(step, ratio) for step, ratio in seen if ratio > threshold]
+    share = share_of_steps([step for step, _ in seen], [ratio > threshold for _, ratio in seen])
     is_often = share > _OFTEN and len(large) >= LASTING
-    if not is_often and not any(ratio > _WHOLE for _, ratio in known):
+    if not is_often and not any(ratio > _WHOLE for _, ratio in seen):
         return None
     return large[0][0], -statistics.median(ratio for _, ratio in large), one
 
 
 def small_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Small all the time: at the end of a schedule they are meant to be."""
-    if case.progress.learns is True:
+    if _has_learnt(case):
         return
     rows = []
     weights = [one for one in case.weights() if _is_to_learn(one)]
     for one in weights:
         ratios = [ratio for ratio in one.series.update_ratio if ratio is not None]
-        is_small = len(ratios) >= MIN_RECORDS and max(ratios) < threshold
-        if is_small and _is_reached(one) and not _is_rising(ratios):
+        is_small = len(ratios) >= MIN_RECORDS and (max(ratios) < threshold or _hardly_moves(case, one))
+        if is_small and _is_reached(one) and (case.fails or not _is_warming_up(case, one.optimizer)):
             rows.append((max(ratios), one))
     if rows and (case.fails or len(rows) >= _NEARLY_ALL * len(weights)):
         most, one = min(rows, key=lambda row: row[0])
         others = [other for _, other in rows if other is not one]
-        words = f"no step changes it by more than {most:.1g} of its size; at least {threshold:g} is usual"
+        words = f"no step changes it by more than {most:.1g} of its size; about 1e-3 is usual"
         if most == 0:
             words = "it gets gradients, and yet no step changes it: the steps are lost in rounding"
         yield TrainingSighting(one, one.series.step[0], most, words + case.beside(others))
+
+
+def _has_learnt(case: Case) -> bool:
+    """Tell whether the loss has fallen, or was low all along.
+
+    To be right more often than by guessing is not enough: the first weights may happen to be.
+    """
+    main, chance = case.progress.main, case.progress.chance
+    if case.progress.learns is not True or main is None:
+        return False
+    return chance is None or main.has_fallen is True or main.end < 0.5 * chance
+
+
+def _hardly_moves(case: Case, one: WatchedParameter) -> bool:
+    """Tell whether all steps of a training that fails, were they all in one direction, would not move a weight."""
+    ratios = [ratio or 0.0 for ratio in one.series.update_ratio]
+    lengths = [after - step for step, after in pairwise((*one.series.step, case.course.steps))]
+    return case.fails and sum(ratio * length for ratio, length in zip(ratios, lengths, strict=True)) < _NO_WAY
 
 
 def _is_to_learn(one: WatchedParameter) -> bool:
@@ -155,9 +177,11 @@ def _is_reached(one: WatchedParameter) -> bool:
     return any(norm is not None and norm > 0 for norm in one.series.grad_norm)
 
 
-def _is_rising(ratios: list[float]) -> bool:
-    """Tell whether the updates are largest at the end: the learning rate still warms up."""
-    return ratios[-1] > 0 and ratios[-1] >= 0.9 * max(ratios) and ratios[0] < 0.2 * ratios[-1]
+def _is_warming_up(case: Case, label: str) -> bool:
+    """Tell whether the learning rate of an optimizer is highest at the end of the run, after a small beginning."""
+    own = (series for series in case.course.lr if series.optimizer == label)
+    rates = [[rate or 0.0 for rate in series.value] for series in own]
+    return any(one[-1] >= 0.9 * max(one) > 0 and one[0] < 0.2 * one[-1] for one in rates if one)
 
 
 RULES = (
@@ -190,8 +214,8 @@ RULES = (
         name="small-updates",
         severity=WARNING,
         sentence="no step of the whole run changes a weight noticeably",
-        threshold=1e-5,
-        measure="|change| / |weight|, in every step",
+        threshold=SMALL,
+        measure="|change| / |weight|, in every step; in a training that fails also 1e-2 in all steps together",
         source="A. Karpathy, CS231n, Ratio of weights:updates: about 1e-3; 1e-5 is a hundredth of that",
         hint="raise the learning rate",
         link=Link.STANDSTILL,

@@ -10,6 +10,7 @@ from modelscope_cli.rules.training.case import Case, Link, TrainingRule, Trainin
 from modelscope_cli.rules.training.progress import MIN_STEPS, scale_of
 
 _WITHIN = {"cross_entropy": "softmax", "binary_cross_entropy_with_logits": "sigmoid"}
+_WIDTH = {"sigmoid": 1.0, "tanh": 2.0, "hardtanh": 2.0}  # of the range of what an activation gives
 _NO_VARIANCE = 1e-12
 _NEARLY_NOTHING = 0.5  # of what guessing between all classes costs
 _WITHOUT_END = (
@@ -59,7 +60,12 @@ def logits_not_logarithms(case: Case, threshold: float) -> Iterator[TrainingSigh
             yield TrainingSighting(None, one.series.step[0], min(values), words, one.place)
 
 
-def squashed_logits(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+def squashed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    yield from _squashed_logits(case, threshold)
+    yield from _out_of_reach(case, threshold)
+
+
+def _squashed_logits(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     for one in _losses(case):
         if one.name not in _WITHIN or one.made_by not in ("relu", "tanh", "sigmoid", "hardtanh"):
             continue
@@ -68,6 +74,19 @@ def squashed_logits(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         lost = "nothing below zero" if one.made_by == "relu" else "nothing beyond 1"
         words = f"{one.name} is given the output of {one.made_by}, so that its logits can be {lost}"
         yield TrainingSighting(None, one.series.step[0], len(one.series.step), words, one.place)
+
+
+def _out_of_reach(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """Numbers that vary more than any within the range of the activation that should give them."""
+    for one in _losses(case):
+        variances = known(one.series.target_variance)
+        most = (_WIDTH.get(one.made_by or "", math.inf) / 2) ** 2
+        if len(variances) >= threshold and min(variances) > most:
+            words = (
+                f"{one.name} compares the output of {one.made_by} with targets whose standard deviation is "
+                f"{math.sqrt(variances[0]):.3g}: most of them are out of its reach"
+            )
+            yield TrainingSighting(None, one.series.step[0], len(variances), words, one.place)
 
 
 def wrong_sign(case: Case, threshold: float) -> Iterator[TrainingSighting]:
@@ -201,13 +220,13 @@ RULES = (
         code="MS721",
         name="activation-on-the-logits",
         severity=WARNING,
-        sentence="the logits come out of an activation that cuts them off",
+        sentence="what the loss is computed from comes out of an activation that cuts it off",
         threshold=3,
         measure="recorded steps",
-        source="certain: the loss is computed from the activation's output; logits need both signs and any size",
+        source="certain: logits need both signs and any size, and numbers cannot leave the range of the activation",
         hint="remove the activation after the last layer",
         link=Link.WIRING,
-        judge=squashed_logits,
+        judge=squashed,
     ),
     TrainingRule(
         code="MS722",

@@ -1,0 +1,143 @@
+"""MS719, MS741 and MS744: a schedule, clipping or weight decay that leaves nothing of the steps."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+from modelscope_cli.records.check import WARNING
+from modelscope_cli.records.watch import WatchedParameter
+from modelscope_cli.rules.training.case import (
+    FEW_STEPS,
+    MIN_RECORDS,
+    Case,
+    Link,
+    TrainingRule,
+    TrainingSighting,
+    known,
+    share_of_steps,
+)
+from modelscope_cli.rules.training.updates import SMALL, small_updates
+
+_GONE = 1.001e-2  # share of the highest learning rate, below which next to nothing is learnt; tenths are not exact
+_UNEVEN = 1.1  # times the least norm
+_TAKEN = 1e-2  # of a weight, by the decay of one step: ten times a usual step
+
+
+def rate_is_gone(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """The learning rate is next to nothing for most of the run, and there was more to learn."""
+    rates: dict[str, list[tuple[tuple[int, ...], list[float]]]] = {}
+    for series in case.course.lr:
+        values = [value or 0.0 for value in series.value]
+        rates.setdefault(series.optimizer, []).append((series.step, values))
+    for label, groups in rates.items():
+        peak = max((max(values) for _, values in groups), default=0.0)
+        steps, values = max(groups, key=lambda one: max(one[1]))
+        if len(values) < FEW_STEPS:
+            continue
+        gone = [value <= _GONE * peak for value in values]
+        share = share_of_steps(steps, gone)
+        optimizer = case.optimizer(label)
+        place = optimizer.made if optimizer else None
+        if peak == 0:
+            yield TrainingSighting(None, 0, 0.0, f"the learning rate of {label} is 0 in every step", place)
+        elif share > threshold and gone[-1] and _has_more_to_learn(case):
+            since = steps[gone.index(True)]
+            words = (
+                f"the learning rate of {label} falls from {peak:.2g} to {values[-1]:.2g}, and is a hundredth of "
+                f"its highest or less in {share:.0%} of the steps"
+            )
+            yield TrainingSighting(None, since, share, words, place)
+
+
+def _has_more_to_learn(case: Case) -> bool:
+    main, chance = case.progress.main, case.progress.chance
+    if main is None or chance is None:
+        return case.progress.learns is not True
+    return main.end > 0.5 * chance
+
+
+def clipped_to_nothing(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """All gradients together have the same norm in every step, and it moves nothing."""
+    if not any(small_updates(case, SMALL)):
+        return
+    for label in dict.fromkeys(one.optimizer for one in case.weights()):
+        own = [one for one in case.course.parameters if one.optimizer == label]
+        norms = _norms_together(own)
+        is_even = len(norms) >= MIN_RECORDS and 0 < max(norms) <= (1 + threshold) * min(norms)
+        if is_even and any(_varies(one.series.grad_norm) for one in own):
+            optimizer = case.optimizer(label)
+            words = (
+                f"the gradients of {label} have a norm of {norms[-1]:.2g} in every recorded step, so they are "
+                "clipped to it, and no step changes a weight noticeably"
+            )
+            yield TrainingSighting(None, 0, norms[-1], words, optimizer.made if optimizer else None)
+
+
+def _varies(norms: Sequence[float | None]) -> bool:
+    """Tell whether the batches differ: those of one batch, over and over, are even without clipping."""
+    found = known(norms)
+    return max(found, default=0.0) > _UNEVEN * min(found, default=0.0)
+
+
+def _norms_together(parameters: Sequence[WatchedParameter]) -> list[float]:
+    """Return the norm of all their gradients, by step."""
+    squares: dict[int, float] = {}
+    for one in parameters:
+        for step, norm in zip(one.series.step, one.series.grad_norm, strict=True):
+            squares[step] = squares.get(step, 0.0) + (norm or 0.0) ** 2
+    return [math.sqrt(square) for square in squares.values()]
+
+
+def decays_to_nothing(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """Weight decay takes more off the weights than the gradients can add, in a training that fails."""
+    for one in case.facts.optimizers:
+        rates = [
+            rate for series in case.course.lr if series.optimizer == one.optimizer for rate in series.value
+        ]
+        taken = max(known(rates), default=0.0) * one.weight_decay
+        if case.fails and one.weight_decay >= threshold and taken >= _TAKEN:
+            words = (
+                f"the weight decay of {one.optimizer} is {one.weight_decay:g}: times its learning rate that is "
+                f"{taken:.1%} of a weight in every step"
+            )
+            yield TrainingSighting(None, 0, one.weight_decay, words, one.made)
+
+
+RULES = (
+    TrainingRule(
+        code="MS719",
+        name="learning-rate-is-gone",
+        severity=WARNING,
+        sentence="the learning rate is almost zero for most of the run, before the model has learnt",
+        threshold=0.5,
+        measure="share of the steps at a hundredth of the highest learning rate or less",
+        source="derived: 6 % of the steps of a cosine that ends at zero, a third of those of He et al. 2016, "
+        "with two divisions by ten; own choice: half",
+        hint="check whether the scheduler counts steps or epochs, and check its gamma",
+        link=Link.BOOKKEEPING,
+        judge=rate_is_gone,
+    ),
+    TrainingRule(
+        code="MS741",
+        name="clipped-to-nothing",
+        severity=WARNING,
+        sentence="gradients are clipped in every step, so far that no step changes a weight noticeably",
+        threshold=0.01,
+        measure="by how much the norm of all gradients together differs between the steps",
+        source="derived: norms of gradients vary from batch to batch, those that are always clipped do not",
+        hint="clip at 1 or so, and behind scaler.unscale_(optimizer) where there is a gradient scaler",
+        link=Link.STEP_SIZE,
+        judge=clipped_to_nothing,
+    ),
+    TrainingRule(
+        code="MS744",
+        name="weights-decay-to-nothing",
+        severity=WARNING,
+        sentence="weight decay takes more off the weights than they can learn, and the training fails",
+        threshold=1,
+        measure="weight decay, where the highest learning rate times it is 0.01 or more",
+        source="own choice: 1e-5 to 0.5 are usual; 0.01 of a weight is ten times a usual step, A. Karpathy, CS231n",
+        hint="lower weight_decay: 1e-4 with SGD and 1e-2 with AdamW are usual",
+        link=Link.STEP_SIZE,
+        judge=decays_to_nothing,
+    ),
+)
