@@ -38,6 +38,6 @@ def demo(folder: str | PathLike[str] = "demo", *, force: bool = False) -> tuple[
     written = []
     for file in (file for pattern in _FILES for file in sorted(source.glob(pattern))):
         written.append(target / file.relative_to(source))
-        make_folder(written[-1].parent)
+        make_folder(written[-1].parent, "modelscope demo FOLDER")
         write_bytes(written[-1], file.read_bytes())
     return tuple(written)

@@ -18,6 +18,7 @@ from modelscope_cli.shell.typer_app import make_app
 TOOLS = frozenset(
     [
         "cd",
+        "curl",
         "df",
         "file",
         "find",

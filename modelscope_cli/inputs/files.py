@@ -101,6 +101,9 @@ def _matching(word: str, said: _Said) -> Iterator[PictureFile]:
     parent = shlex.quote(
         str(next((path for path in Path(word).parents if not glob.has_magic(str(path))), Path(".")))
     )
+    if word.startswith(("http://", "https://")):
+        message = f"'{word}' is an address, and images are read from files"
+        raise CannotRunError(message, f"curl -O {shlex.quote(word)}")
     if not glob.has_magic(word):
         raise CannotRunError(f"'{word}' does not exist", _nearest_name(Path(word)) or f"ls {parent}")
     matches = glob.glob(word, recursive=True)

@@ -33,7 +33,7 @@ class ShapeSpec:
 
 
 def parse_shape(text: str, option: str = "--input-shape ", hint: str = _SHAPE_HINT) -> ShapeSpec:
-    """Read `[dtype:]N,C,H,W`.
+    """Read `[dtype:]N,C,H,W`, or `1x3x224x224` and `(1, 3, 224, 224)` as tables and Python write it.
 
     Args:
         option: what stands before it on the command line, for messages.
@@ -47,7 +47,8 @@ def parse_shape(text: str, option: str = "--input-shape ", hint: str = _SHAPE_HI
     if dtype is not None and dtype not in FLOATS + INTEGERS:
         near = nearest(dtype, FLOATS + INTEGERS) or "try float32, int64, bool"
         raise UsageError(f"'{prefix}' in '{typed}' is not a dtype", near)
-    shape = tuple(_whole_number(part, typed, hint) for part in sizes.split(","))
+    parts = sizes.strip("()[] ").split("," if "," in sizes else "x")
+    shape = tuple(_whole_number(part, typed, hint) for part in parts)
     if math.prod(shape) > MAX_ELEMENTS:
         raise UsageError(f"'{typed}' asks for more than {MAX_ELEMENTS:,} elements", hint)
     return ShapeSpec(shape, dtype)
@@ -63,8 +64,14 @@ def parse_named(typed: Iterable[str]) -> dict[str, list[str]]:
     for text in typed:
         name, _, spec = (part.strip() for part in text.partition("="))
         if not name or not spec:
-            name, spec = name or "NAME", spec or "1,3,224,224"
-            hint = f"--input {shlex.quote(f'{name}={spec}')}"
+            sizes = re.findall(r"\d+", name)
+            if not spec and re.fullmatch(r"[\d\s,x()\[\]]+", name) and sizes:
+                hint = (
+                    f"leave out --input {shlex.quote(text)}   --input-shape {','.join(sizes)} gives a shape"
+                )
+            else:
+                name, spec = name or "NAME", spec or "1,3,224,224"
+                hint = f"--input {shlex.quote(f'{name}={spec}')}"
             raise UsageError(f"'--input {text}' is not NAME=SPEC", hint)
         named.setdefault(name, []).append(spec)
     return named

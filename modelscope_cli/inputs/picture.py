@@ -32,6 +32,7 @@ from modelscope_cli.paths import refuse_endless
 Mode = str  # "RGB" or "L"
 # Named, because Pillow also opens formats that start another program (EPS).
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
+_TO_CONVERT = frozenset({".avif", ".dng", ".heic", ".heif", ".jp2", ".jxl", ".pdf", ".psd", ".svg"})
 _ORIENTATION = 0x0112  # the EXIF tag: 1 is upright
 _MOST_BYTES = 2**30  # of a member of a shard, which is read whole
 # What Pillow says of files that end too early.
@@ -108,7 +109,10 @@ def _broken(file: PictureFile, error: Exception) -> BrokenImageError:
     if isinstance(error, UnidentifiedImageError):
         if file.count_bytes() == 0:
             return BrokenImageError(EMPTY, f"'{file.name}' is empty", look)
-        is_named_so = Path(file.name).suffix.lower() in PICTURE_SUFFIXES
+        path = Path(file.name)
+        if path.suffix.lower() in _TO_CONVERT:
+            look = f"magick {shlex.quote(file.name)} {shlex.quote(str(path.with_suffix('.png')))}"
+        is_named_so = path.suffix.lower() in PICTURE_SUFFIXES
         what = f"is not an image ({', '.join(_FORMATS)})" + ", despite its name" * is_named_so
         return BrokenImageError(NOT_AN_IMAGE, f"'{file.name}' {what}", look)
     if isinstance(error, PermissionError):

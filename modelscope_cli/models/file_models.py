@@ -7,7 +7,7 @@ from pathlib import Path
 def models_in(path: Path) -> list[str]:
     """Return the names of the modules that a file defines, those first that no other one is made of.
 
-    A class is taken for a module if one of its bases is called so (`nn.Module`, `LightningModule`), or is such a
+    A class is taken for a module if one of its bases is called so (`nn.Module`, `nn.Sequential`), or is such a
     class of the same file. Empty for a file that cannot be read.
     """
     try:
@@ -18,7 +18,7 @@ def models_in(path: Path) -> list[str]:
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
             bases = [ast.unparse(base).rpartition(".")[2] for base in node.bases]
-            if any(base.endswith("Module") or base in found for base in bases):
+            if any(base.endswith(("Module", "Sequential")) or base in found for base in bases):
                 found[node.name] = node
     used = {
         inner.id

@@ -5,6 +5,7 @@ import contextlib
 import importlib
 import importlib.util
 import inspect
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -26,6 +27,8 @@ from modelscope_cli.models.usercode import user_code_failed
 from modelscope_cli.records.naming import with_article
 
 _GUARD = "if __name__ == '__main__':"
+
+_CALLED = re.compile(r"(?P<where>[^:]+):(?P<extra>:)?(?P<name>[A-Za-z_][\w.]*)(?P<call>\(.*\))?", re.DOTALL)
 
 
 def imported_architecture(spec: str, model_args: dict[str, Any], seed: int) -> Architecture:
@@ -92,12 +95,39 @@ def import_object(spec: str, option: str) -> Any:
 
 
 def _import(spec: str, seed: int, hint: Callable[[ModuleType], str] | None = None) -> tuple[ModuleType, Any]:
+    _refuse_python(spec)
     where, _, attribute = spec.rpartition(":")
     with _running(spec, seed, "importing"):
         module = _import_file(where, spec) if where.endswith(".py") else _import_module(where, spec)
         return module, _find_attribute(
             module, attribute, spec, hint or (lambda module: _suggest(module, spec))
         )
+
+
+def _refuse_python(spec: str) -> None:
+    """Refuse `net.py::Net`, as pytest has it, and the call `net.py:Net(num_classes=5)`.
+
+    Raises:
+        UsageError: exit code 2.
+    """
+    found = _CALLED.fullmatch(spec)
+    if found is None or not (found["extra"] or found["call"]):
+        return
+    where, _, name, typed = found.groups()
+    said = f"--model {shlex.quote(f'{where}:{name}')}"
+    if typed is None:
+        raise UsageError(f"'{spec}' has one colon too many", said)
+    try:
+        call = ast.parse(f"f{typed}", mode="eval").body
+    except SyntaxError:
+        call = None
+    given: list[tuple[str, ast.expr]] = []
+    if isinstance(call, ast.Call):
+        given = [("NAME", one) for one in call.args] + [
+            (one.arg or "NAME", one.value) for one in call.keywords
+        ]
+    said += "".join(f" --model-arg {shlex.quote(f'{key}={ast.unparse(value)}')}" for key, value in given)
+    raise UsageError(f"'{spec}' is a call: its arguments are given by --model-arg", said)
 
 
 @contextmanager

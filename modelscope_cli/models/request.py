@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from modelscope_cli.checkpoints.file_type import CHECKPOINT_SUFFIXES
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.models.file_models import models_in
-from modelscope_cli.models.hubs import check_hub, is_in_timm, split_hub
+from modelscope_cli.models.foreign_names import named_here
+from modelscope_cli.models.hubs import check_hub, split_hub
 from modelscope_cli.models.names import model_names
 from modelscope_cli.records.keywords import DEFAULTS, ModelKeywords
 
@@ -221,8 +222,9 @@ def _unknown_model(model: str) -> UsageError:
         message += f": it has {', '.join(names)}" if names else ""
         name = names[0] if names else "NAME"
         return UsageError(message, f"--model {shlex.quote(f'{model}:{name}')}")
-    if is_in_timm(model):
-        return UsageError(f"unknown model '{model}': did you mean timm:{model}", f"--model timm:{model}")
+    known = named_here(model)
+    if known is not None:
+        return UsageError(f"unknown model '{model}': did you mean {known}", f"--model {shlex.quote(known)}")
     module, dot, attribute = model.rpartition(".")
     if dot and model.replace(".", "").isidentifier():
         return UsageError(f"unknown model '{model}'", f"--model {module}:{attribute}")

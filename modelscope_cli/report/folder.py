@@ -110,8 +110,11 @@ def _again() -> str:
     return shlex.join(["modelscope", command, "--force", *rest])
 
 
-def make_folder(path: Path) -> None:
+def make_folder(path: Path, hint: str = "--out FOLDER") -> None:
     """Make a folder that is written to while a command runs.
+
+    Args:
+        hint: names another folder.
 
     Raises:
         CannotRunError: it cannot be made (exit 4).
@@ -119,7 +122,7 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise CannotRunError(f"cannot write to '{path}': {error.strerror}", "--out FOLDER") from error
+        raise CannotRunError(f"cannot write to '{path}': {error.strerror}", hint) from error
 
 
 class OutputFolder:

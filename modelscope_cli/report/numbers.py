@@ -46,7 +46,7 @@ def percent(fraction: float | None) -> str:
     """A share as `12.3 %`; shares too small to show but not zero as `<0.1 %`."""
     if fraction is None or math.isnan(fraction):
         return ""
-    return "<0.1 %" if 0 < fraction < 0.001 else f"{100 * fraction:.1f} %"
+    return "<0.1 %" if 0 < fraction < 0.001 else f"{round(100 * fraction, 1) + 0:.1f} %"  # never -0.0
 
 
 def number(value: float | None) -> str:

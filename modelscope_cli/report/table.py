@@ -17,6 +17,7 @@ from modelscope_cli.report.sheet import Column, Sheet
 _GAP = 2  # blanks between two columns
 _SENTENCE = 36  # what a column of sentences makes do with
 _SHORT_NAME, _DEAR = 28, 2  # a layer's name is cut in front before a column of this rank or less leaves
+_LEAST = 6  # no name gets less, and no number is cut, where nothing is left that could leave
 _MARK = "!"  # after a number that deserves a look, for those who see no colour
 _BAD_CELL, _BAD_ROW, _DIM_ROW, _EXTREME = "bold red", "yellow", "dim", "bold"
 
@@ -34,9 +35,11 @@ class _Written:
     def cell(self, n: int) -> Text:
         return Text(self.cells[n], _BAD_CELL if n in self.bad else _EXTREME if n in self.extreme else "")
 
-    def cut_to(self, width: int) -> "_Written":
-        """Keep the ends of names: there a layer's says most."""
-        return replace(self, cells=tuple(shortened(cell, width) for cell in self.cells), width=width)
+    def given(self, width: int) -> "_Written":
+        """Sentences fold into their width; of names the ends are kept, where a layer's says most."""
+        is_cut = not self.column.wraps and width < max(map(cell_len, self.cells), default=0)
+        cells = tuple(shortened(cell, width) for cell in self.cells) if is_cut else self.cells
+        return replace(self, cells=cells, width=width)
 
 
 def render_table(sheet: Sheet, width: int | None, folded: Folded | None = None) -> RenderableType:
@@ -146,16 +149,25 @@ def _fit(
         last = max(columns, key=lambda one: one.column.rank)
         name = next((one for one in columns if can_cut and one.column.key == "name"), None)
         if name is not None and last.column.rank <= _DEAR and name.width > _SHORT_NAME:
-            columns[columns.index(name)] = name.cut_to(max(_SHORT_NAME, name.width + spare))
+            columns[columns.index(name)] = replace(name, width=max(_SHORT_NAME, name.width + spare))
         elif last.column.rank == 0:
-            break
+            widest = max(columns, key=lambda one: one.width * (not one.column.is_number))
+            if widest.column.is_number or widest.width <= _LEAST:
+                break
+            columns[columns.index(widest)] = replace(widest, width=widest.width - 1)
         else:
             columns.remove(last)
             dropped.append(last)
-    wants = {one.column.key: one.width for one in written}
+    for one in sorted(dropped, key=lambda one: one.column.rank):  # a wide one may have made room for several
+        if one.width + _GAP <= spare:
+            dropped.remove(one)
+            columns.append(one)
+            spare -= one.width + _GAP
+    places = {one.column.key: n for n, one in enumerate(written)}
+    columns.sort(key=lambda one: places[one.column.key])
     for n, one in enumerate(columns):
-        more = min(spare, wants[one.column.key] - one.width) if one.column.wraps else 0
-        if more > 0:
-            columns[n] = replace(one, width=one.width + more)
-            spare -= more
+        wanted = written[places[one.column.key]].width - one.width
+        more = max(0, min(spare, wanted))
+        columns[n] = one.given(one.width + more)
+        spare -= more
     return columns, dropped

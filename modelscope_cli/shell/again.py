@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
 _DOTS = " ..."
@@ -26,7 +27,7 @@ def filled_in(hint: str, argv: Sequence[str], message: str) -> str:
 
 def _known_to(command: str, argv: Sequence[str], message: str) -> Iterator[str]:
     """Give what was typed to one command and can be typed to another: its arguments, and the options of both."""
-    theirs, ours = _parameters(argv[0]), _parameters(command)
+    theirs, ours = parameters(argv[0]), parameters(command)
     known = {spelling for one in ours for spelling in one.opts}
     options = {spelling: one for one in theirs for spelling in (*one.opts, *one.secondary_opts)}
     # A command that looks at a model alone has one argument, and it is the model.
@@ -41,14 +42,20 @@ def _known_to(command: str, argv: Sequence[str], message: str) -> Iterator[str]:
             if n_arguments >= 0:
                 yield word
             continue
-        has_value = not (option.is_flag or option.count) and "=" not in word
+        has_value = takes_value(option) and "=" not in word
         value = next(words) if has_value else word.partition("=")[2]
         is_wrong = f"'{value}'" in message or (value and f" {value}'" in message)
         if known & {*option.opts} and ("--model" in option.opts or not is_wrong):
             yield from (word, value) if has_value else (word,)
 
 
-def _parameters(command: str) -> list[Any]:
+def takes_value(option: Any) -> bool:
+    return not (option.is_flag or option.count)
+
+
+@cache
+def parameters(command: str) -> list[Any]:
+    """Return the arguments and options of a command, as Typer has them."""
     import typer.main
 
     from modelscope_cli.shell.typer_app import make_app

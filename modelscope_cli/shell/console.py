@@ -1,7 +1,6 @@
 """The one module that writes. stdout carries the result, stderr everything else."""
 
 import contextlib
-import io
 import sys
 import time
 import traceback
@@ -14,7 +13,14 @@ from modelscope_cli.plain_text import plain, plain_lines
 from modelscope_cli.ranks import is_first_to_fail
 from modelscope_cli.records.run import invoked_as
 from modelscope_cli.shell import live
-from modelscope_cli.shell.streams import heard_or_not, is_coloured, is_drawn_over, open_closed, silence
+from modelscope_cli.shell.streams import (
+    heard_or_not,
+    is_coloured,
+    is_drawn_over,
+    open_closed,
+    silence,
+    take_every_character,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -64,8 +70,7 @@ def begin(argv: tuple[str, ...]) -> None:
     settings.started = time.monotonic()
     invoked_as(argv, settings.started)
     settings.is_quiet = settings.is_verbose = settings.is_debug = settings.is_silent = False
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
+    take_every_character(sys.stdout)
 
 
 def begin_work() -> None:

@@ -4,76 +4,16 @@ import difflib
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
+from modelscope_cli.shell.again import parameters, takes_value
+from modelscope_cli.shell.other_tools import COMMANDS as THEIR_COMMANDS
+from modelscope_cli.shell.other_tools import NEEDLESS, SYNONYMS
 from modelscope_cli.shell.overview import COMMANDS
+from modelscope_cli.shell.values import values_together
 
-# How other tools and libraries of the field call our options. What follows a space is the value; nothing at all
-# means that the value is typed by position.
-SYNONYMS: Mapping[str, Sequence[str]] = {
-    "--arch": ("--model",),
-    "--batch-size": ("--batch",),
-    "--bs": ("--batch",),
-    "--channel": ("--channels",),
-    "--ckpt": ("--checkpoint",),
-    "--checkpoint-path": ("--checkpoint",),
-    "--class": ("--target",),
-    "--col-names": ("--columns",),
-    "--colormap": ("--cmap",),
-    "--cpu": ("--device cpu",),
-    "--cuda": ("--device cuda",),
-    "--eps": ("--epsilon",),
-    "--gpu": ("--device cuda",),
-    "--images": ("",),
-    "--image": ("",),
-    "--img": ("",),
-    "--image-size": ("--size",),
-    "--img-size": ("--size",),
-    "--imgsz": ("--size",),
-    "--input-size": ("--input-shape", "--size"),
-    "--iterations": ("--steps",),
-    "--iters": ("--steps",),
-    "--k": ("--top",),
-    "--lambda": ("--weight-decay",),
-    "--learning-rate": ("--lr",),
-    "--max-depth": ("--depth",),
-    "--max-norm": ("--clip-norm",),
-    "--n-classes": ("--num-classes",),
-    "--n-steps": ("--steps",),
-    "--network": ("--model",),
-    "--num-workers": ("--workers",),
-    "--optim": ("--optimizer",),
-    "--out-dir": ("--out",),
-    "--output-dir": ("--out",),
-    "--overwrite": ("--force",),
-    "--rule": ("--select",),
-    "--rules": ("--select",),
-    "--save-dir": ("--out",),
-    "--top-k": ("--top",),
-    "--topk": ("--top",),
-    "--wd": ("--weight-decay",),
-    "--yes": ("--force",),
-    "rules --select": ("",),
-}
-_COMMANDS = {
-    "activations": "stats",
-    "compare": "diff",
-    "convert": "weights",
-    "feature-maps": "featuremaps",
-    "gradcam": "explain",
-    "gradients": "grads",
-    "info": "summary",
-    "inspect": "summary",
-    "lint": "check",
-    "list": "models",
-    "lr-find": "lrfind",
-    "profile": "summary",
-    "scan": "weights",
-    "test": "check",
-    "version": "--version",
-    "visualize": "featuremaps",
-}
 _WANTED = (
     (r"Input should be a valid integer.*", "it has to be a whole number"),
     (r"Input should be a valid number.*", "it has to be a number"),
@@ -82,6 +22,7 @@ _WANTED = (
     (r"Value error, ('.*' is not one of .*)", r"\1"),
     (r"requires an argument", "needs a value"),
 )
+_PERCENT = re.compile(r"\d+(\.\d+)?%")
 _NEAR = 0.75  # closer than that, and it was a slip of the finger
 
 
@@ -91,61 +32,109 @@ def what_was_meant(error: Exception, argv: Sequence[str]) -> tuple[str, str]:
     Args:
         error: what Typer raised. It has a copy of its own of Click's exceptions, and does not export them.
     """
-    kind, context = type(error).__name__, getattr(error, "ctx", None)
+    kind = type(error).__name__
     message = error.format_message() if hasattr(error, "format_message") else str(error)
     message = " ".join(message.split()).rstrip(".")
     command = argv[0] if argv and argv[0] in COMMANDS else None
     page = f"modelscope {command} --help" if command else "modelscope --help"
     if kind == "NoSuchOption":
         option = str(getattr(error, "option_name", ""))
-        again = _with_option(option, argv, _options(context))
-        return f"no such option: {option}", again or page
+        again = _command_first(argv) if command is None else _with_option(option, argv)
+        return f"no such option: {option}", _line(again) if again else page
     if found := re.fullmatch(r"No such command '(.*?)'.*", message):
         return f"no such command '{found[1]}'", _with_command(found[1], argv)
     if found := re.fullmatch(r"Got unexpected extra argument\(?s?\)? \((.*)\)", message):
-        return f"more arguments than '{command}' takes: {found[1]}", f"leave out {found[1]}"
+        again = with_options(argv)
+        return f"more arguments than '{command}' takes: {found[1]}", (
+            _line(again) if again else f"leave out {found[1]}"
+        )
+    if (found := re.fullmatch(r"Option '(.*)' requires an argument", message)) and command:
+        one = next(one for one in parameters(command) if found[1] in one.opts)
+        page = _line([*argv, str(one.metavar or one.opts[0].strip("-").upper())])
+    if any(map(_PERCENT.fullmatch, argv)):
+        page = _line([f"{float(w[:-1]) / 100:g}" if _PERCENT.fullmatch(w) else w for w in argv])
     for pattern, words in _WANTED:
         message = re.sub(f"{pattern}$", words, message)
     return message[:1].lower() + message[1:], page
 
 
-def _options(context: Any) -> list[str]:
-    """Return every spelling of every option of the command, and "" where it takes any number of arguments."""
-    params = context.command.params if context is not None else ()
-    spellings = [name for one in params for name in (*one.opts, *one.secondary_opts)]
-    return [name for name in spellings if name.startswith("-")] + [""] * any(one.nargs < 0 for one in params)
-
-
-def _with_option(typed: str, argv: Sequence[str], options: Sequence[str]) -> str | None:
-    """Return the command line with the option that was meant; None where that is anybody's guess."""
-    option = typed.replace("_", "-")
-    known = SYNONYMS.get(f"{argv[0]} {option}") or SYNONYMS.get(option, ())
-    meant = [one for one in (option, *known) if one.partition(" ")[0] in options]
-    if not meant and not _is_of_another_command(option):
-        meant = difflib.get_close_matches(option, options, n=1, cutoff=_NEAR)
-    if not meant:
-        return None
-    words: list[str] = []
-    for word in argv:
-        name, equals, value = word.partition("=")
-        if name != typed:
-            words.append(word)
-            continue
-        words += meant[0].split()
-        if equals:
-            words[-1:] = [f"{words[-1]}={value}"] if meant[0] else [words[-1], value]
+def _line(words: Sequence[str]) -> str:
     return shlex.join(["modelscope", *words])
 
 
+def _command_first(argv: Sequence[str]) -> list[str] | None:
+    """Return a line that begins with an option the other way round; None where it names no command."""
+    at = next((n for n, word in enumerate(argv) if word in COMMANDS), None)
+    if at is None:
+        return ["--version"] if list(argv) == ["-v"] else None
+    return [argv[at], *argv[at + 1 :], *argv[:at]]
+
+
+def with_options(argv: Sequence[str]) -> list[str] | None:
+    """Return a line in which `key=value` stands for an option, as some tools have it; None where it has none."""
+    words, is_changed = [argv[0]], False
+    for before, word in pairwise(argv):
+        key, equals, value = word.partition("=")
+        is_free = equals and not before.startswith("-") and not os.path.exists(word)
+        said = next(_meanings(f"--{key}", value, argv[0]), None) if is_free else None
+        is_changed |= said is not None
+        words += [word] if said is None else said[0]
+    return words if is_changed else None
+
+
+def _with_option(typed: str, argv: Sequence[str]) -> list[str] | None:
+    """Return the line with the option that was meant; None where that is anybody's guess."""
+    at = next(n for n, word in enumerate(argv) if word.partition("=")[0] == typed)
+    _, equals, value = argv[at].partition("=")
+    before, after = list(argv[:at]), list(argv[at + 1 :])
+    if not equals and after and not after[0].startswith("-"):
+        value = after[0]
+    option = typed.replace("_", "-")
+    for said, is_value_used in _meanings(option, value, argv[0]):
+        line = [*before, *said, *after[is_value_used and not equals :]]
+        break
+    else:
+        if option not in NEEDLESS:
+            return None
+        is_file = "." in value and not os.path.exists(value)
+        line = [*before, "--output", value, *after[not equals :]] if is_file else [*before, *after]
+    line = values_together(line) or line
+    another = _unknown_option(line)
+    return (_with_option(another, line) if another else None) or line
+
+
+def _unknown_option(argv: Sequence[str]) -> str | None:
+    """Return the first option that the command lacks; what follows a script is the script's own."""
+    known = {name for one in parameters(argv[0]) for name in (*one.opts, *one.secondary_opts)}
+    typed = (word.partition("=")[0] for word in argv[1:] if word.startswith("--") and argv[0] != "watch")
+    return next((name for name in typed if name not in {*known, "--", "--help", "--help-all"}), None)
+
+
+def _meanings(option: str, value: str, command: str) -> Iterator[tuple[list[str], bool]]:
+    """Give what an option of another tool may mean here, the likeliest first, and whether its value is in it."""
+    ours = parameters(command)
+    known = {name: one for one in ours for name in (*one.opts, *one.secondary_opts) if name.startswith("-")}
+    has_arguments = any(one.param_type_name == "argument" for one in ours)
+    for form in (option, *SYNONYMS.get(f"{command} {option}", ()), *SYNONYMS.get(option, ())):
+        name, _, fixed = form.partition(" ")
+        if not name and has_arguments and value and not value.isdecimal():
+            yield [value], True
+        elif name in known and "{" in fixed and value.isdecimal():
+            yield [name, fixed.format(value)], True
+        elif name in known and "{" not in fixed:
+            yield ([name, fixed], False) if fixed else _taking(known[name], name, value)
+    if not _is_of_another_command(option):
+        for name in difflib.get_close_matches(option, known, n=1, cutoff=_NEAR):
+            yield _taking(known[name], name, value)
+
+
+def _taking(option: Any, name: str, value: str) -> tuple[list[str], bool]:
+    is_used = bool(value) and takes_value(option)
+    return [name, value] if is_used else [name], is_used
+
+
 def _is_of_another_command(option: str) -> bool:
-    from typer.main import get_command
-
-    from modelscope_cli.shell.typer_app import make_app
-
-    commands: Any = get_command(make_app())
-    return any(
-        option in (*one.opts, *one.secondary_opts) for c in commands.commands.values() for one in c.params
-    )
+    return any(option in (*one.opts, *one.secondary_opts) for name in COMMANDS for one in parameters(name))
 
 
 def _with_command(typed: str, argv: Sequence[str]) -> str:
@@ -153,12 +142,11 @@ def _with_command(typed: str, argv: Sequence[str]) -> str:
     from modelscope_cli.shell.named_model import names_model
 
     near = difflib.get_close_matches(typed.lower(), COMMANDS, n=1, cutoff=0.6)
-    meant = _COMMANDS.get(typed.lower()) or next(iter(near), None)
+    meant = THEIR_COMMANDS.get(typed.lower()) or next(iter(near), None)
     if meant is not None:
-        return shlex.join(["modelscope", meant, *argv[1:]])
+        return _line([meant, *argv[1:]])
     if names_model(typed):
-        return shlex.join(["modelscope", "summary", *argv])
+        return _line(["summary", *argv])
     if os.path.exists(typed):
-        command = "watch" if typed.endswith(".py") else "featuremaps"
-        return shlex.join(["modelscope", command, *argv])
+        return _line(["watch" if typed.endswith(".py") else "featuremaps", *argv])
     return "modelscope --help"

@@ -105,10 +105,16 @@ def take_model(
         default: the model where nobody names one.
 
     Raises:
-        UsageError: two different models, or none (exit 2).
+        UsageError: two different models, or none; a word that is neither a model nor an image (exit 2).
     """
+    from modelscope_cli.models.weights_file import holds_weights
+    from modelscope_cli.shell.slips import refuse_slips, refuse_weights
+
     words = [word for word in (first, *(others or ())) if word is not None]
+    refuse_slips(words)
     at = next((i for i, word in enumerate(words) if is_model(word) and (not i or names_model(word))), None)
+    if at is None and named is None:
+        at = next((i for i, word in enumerate(words) if holds_weights(word)), None)
     if at is not None:
         model = words.pop(at)
         if named is not None and named.startswith(f"{model}:"):  # the file alone, and what of it is meant
@@ -116,13 +122,34 @@ def take_model(
         if named not in (None, model):
             hint = f"leave out --model {shlex.quote(str(named))}"
             raise UsageError(f"'{model}' and '--model {named}' are two models", hint)
+        second = next(filter(names_model, words), None)
+        if second is not None:
+            both = shlex.join([model, second])
+            hint = f"leave out {shlex.quote(second)} or modelscope diff {both}"
+            raise UsageError(f"'{model}' and '{second}' are two models", hint)
+        refuse_weights(words)
         return model, words
+    refuse_weights(words)
     if words:
         _refuse_mistyped(words[0])
     said = default if named is None else named
     if said is None:
         raise UsageError("missing argument 'MODEL'", f"modelscope {command} --help")
     return said, words
+
+
+def refuse_model(word: str, *options: str) -> None:
+    """Refuse a model for a command that reads a file.
+
+    Args:
+        options: of the command `summary`, whose line is the hint.
+
+    Raises:
+        UsageError: exit code 2.
+    """
+    if names_model(word):
+        hint = shlex.join(["modelscope", "summary", word, *options])
+        raise UsageError(f"'{word}' is a model, and this command reads a file", hint)
 
 
 def need_images(command: str, words: Sequence[str]) -> None:
@@ -137,12 +164,13 @@ def need_images(command: str, words: Sequence[str]) -> None:
 
 def _refuse_mistyped(word: str) -> None:
     """Refuse a word that is nearly the name of a model, and not a file."""
-    from modelscope_cli.models.hubs import is_in_timm
+    from modelscope_cli.models.foreign_names import named_here
 
     is_file = os.path.exists(word) or _has_name_of_image(word)
-    if not is_file and is_in_timm(word):
-        message = f"'{word}' is neither a file nor a model: did you mean timm:{word}"
-        raise UsageError(message, f"--model timm:{word}")
+    known = None if is_file else named_here(word)
+    if known is not None:
+        message = f"'{word}' is neither a file nor a model: did you mean {known}"
+        raise UsageError(message, f"--model {shlex.quote(known)}")
     near = difflib.get_close_matches(word.lower(), model_names(), cutoff=0.8)
     if near and not Path(word).suffix and not os.path.exists(word):
         message = f"'{word}' is neither a file nor a model: did you mean {', '.join(near)}"

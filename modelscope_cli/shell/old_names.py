@@ -1,4 +1,4 @@
-"""Former spellings of options: they still work, and stand in no help."""
+"""Former spellings of options, and a file given to --weights: they work, and stand in no help."""
 
 import re
 import shlex
@@ -30,7 +30,17 @@ def renewed(argv: Sequence[str]) -> list[str]:
         if words[0] == "ablate" and option == "--channels":
             _refuse_numbers(words, position, value)
         words[position] = names.get(option, option) + equals + value
+        typed = value or next(iter(words[position + 1 :]), "")
+        if option in ("--weights", "-w") and words[0] != "watch" and _is_file(typed):
+            words[position] = "--checkpoint" + equals + value
     return words
+
+
+def _is_file(typed: str) -> bool:
+    """Tell a checkpoint, which other tools take there, from the name of weights."""
+    from modelscope_cli.models.weights_file import is_checkpoint_file
+
+    return is_checkpoint_file(typed)
 
 
 def _refuse_numbers(words: Sequence[str], position: int, value: str) -> None:

@@ -87,9 +87,21 @@ def destination(
             is_page = file.suffix.lower() in (".html", ".htm")
             every = f"--format {formats[1]}   one of {', '.join(formats[1:])}"
             hint = f"leave out --output {shlex.quote(str(file))}   --html writes a page" if is_page else every
+            hint = (None if file.suffix else _as_folder()) or hint
             raise UsageError(f"'--output {file}' does not say which format", hint)
     check_target(file)
     return Destination(format, file, view, page)
+
+
+def _as_folder() -> str | None:
+    """Return what was typed with a folder of pictures in the place of the file; None for a command without one."""
+    from modelscope_cli.shell.again import parameters
+
+    argv = _console.settings.argv
+    if not argv or not any("--out" in one.opts for one in parameters(argv[0])):
+        return None
+    words = ("--out" if word in ("-o", "--output") else word.replace("--output=", "--out=") for word in argv)
+    return shlex.join(["modelscope", *words]) + "   a folder for what it draws"
 
 
 def check_page(file: Path) -> None:

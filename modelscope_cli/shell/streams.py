@@ -1,5 +1,6 @@
-"""stdin, stdout and stderr where they are closed, full, or have lost their reader."""
+"""stdin, stdout and stderr where they are closed, full, short of characters, or have lost their reader."""
 
+import codecs
 import contextlib
 import errno
 import io
@@ -7,6 +8,27 @@ import os
 import sys
 from collections.abc import Iterator
 from typing import IO
+
+# What tables are written with, for a stream that can encode no more than ASCII: histograms stay histograms.
+_IN_ASCII = {
+    **dict(zip("▁▂▃▄▅▆▇█", ".:-=+*%#", strict=True)),
+    "…": "~",
+    "⋯": "...",
+    "→": "->",
+    "·": ".",
+    "×": "x",
+}
+_WITHOUT = "modelscope.in_ascii"
+
+
+def _in_ascii(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    missing = error.object[error.start : error.end]
+    return "".join(_IN_ASCII.get(mark, "?") for mark in missing), error.end
+
+
+codecs.register_error(_WITHOUT, _in_ascii)
 
 
 class _Closed(io.TextIOBase):
@@ -31,6 +53,12 @@ def is_drawn_over(stream: IO[str]) -> bool:
 def is_coloured(stream: IO[str]) -> bool:
     """Tell whether what is written to a stream may have colours and bold letters."""
     return is_drawn_over(stream) and not os.environ.get("NO_COLOR")
+
+
+def take_every_character(stream: IO[str]) -> None:
+    """Let a stream write something for a character that it cannot encode, instead of an error."""
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors=_WITHOUT)
 
 
 def open_closed() -> None:

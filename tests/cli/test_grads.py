@@ -264,3 +264,8 @@ def test_a_loss_that_is_nan_is_said_and_strict_json(run, cwd):
     assert {row["mark"] for row in document["parameters"]} == {"non-finite"}
     assert [row["nan_count"] for row in document["parameters"]] == [12, 3]
     assert names(cwd / "runs" / "grads-nan.py-Net") == FILES  # drawn and written all the same
+
+
+def test_how_many_rows_are_marked_is_told_in_words(run):
+    err = run("grads {star} {sick} --no-save").err
+    assert "marked: 25 of 25 rows: zero" in err

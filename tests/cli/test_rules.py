@@ -1,9 +1,13 @@
 """`modelscope rules`: what there is, and that every rule says where it comes from."""
 
+import io
 import re
 
 import pytest
+from rich.console import Console
 
+from modelscope_cli.commands.rules.table import rules_sheet
+from modelscope_cli.report.table import render_table
 from modelscope_cli.rules import training
 from modelscope_cli.rules.listing import list_rules
 from modelscope_cli.rules.reasons import WHY
@@ -79,3 +83,12 @@ def test_tables(run):
     assert run("rules").column("code") == CODES
     markdown = run("rules --format markdown --columns code,threshold").out
     assert "| MS204 | 0.5 |" in markdown
+
+
+def test_a_narrow_terminal_shows_what_a_rule_means(run):
+    sheet = rules_sheet(list_rules())
+    console = Console(file=io.StringIO(), width=80)
+    console.print(render_table(sheet, 80))
+    shown = console.file.getvalue()
+    assert "fires when" in shown
+    assert "not shown for lack of width: source, measure, threshold" in shown

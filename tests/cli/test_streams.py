@@ -1,11 +1,14 @@
 """stdin, stdout and stderr closed, full, or without a reader: the exit code still means what it says."""
 
 import contextlib
+import io
 import os
 import subprocess
 import sys
 
 import pytest
+
+from modelscope_cli.shell.streams import take_every_character
 
 # Each ends with 0 where all streams work. Where two stand for one command, the first writes no folder.
 COMMANDS = {
@@ -118,3 +121,13 @@ def test_a_process(cwd, line, code, out):
     assert bool(done.stdout) == bool(out)
     assert "Traceback" not in done.stderr
     assert "Exception" not in done.stderr
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_what_cannot_be_encoded_is_written_in_ascii(encoding):
+    written = io.BytesIO()
+    stream = io.TextIOWrapper(written, encoding)
+    take_every_character(stream)
+    stream.write("▁▂▃▄▅▆▇█ layer1…conv ⋯ 3 more → \udcfc 猫")
+    stream.flush()
+    assert written.getvalue().decode(encoding).replace("…", "~") == ".:-=+*%# layer1~conv ... 3 more -> ? ?"

@@ -3,6 +3,8 @@
 from modelscope_cli.shell.app import run
 
 ROWS = """
+diff {TINY} tiny.safetensors other.safetensors
+diff tiny.safetensors other.safetensors tiny.safetensors
 diff
 diff {TINY}
 diff {TINY} -m models.py:Few --b-seed 1

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from modelscope_cli.errors import CannotRunError
 
 ROWS = """
+stats https://example.org/dot.png {T} !> needs the network
 stats {T} --batch 0
 stats dot.png {T} --input-shape 1,3,9,9
 stats dot.png {T} --size 0

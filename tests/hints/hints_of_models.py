@@ -10,6 +10,8 @@ from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.models.identify import identify
 
 ROWS = """
+summary models.py::Tiny
+summary 'models.py:Tiny()'
 summary resnet3
 summary nothing_like_it
 models resnett
@@ -88,7 +90,7 @@ _FILE = "squeezenet1_1-b8a52dc0.pth"
 
 
 def forced_name_of_timm(patch):
-    patch.setattr("modelscope_cli.models.request.is_in_timm", lambda name: True)
+    patch.setattr("modelscope_cli.models.foreign_names.is_in_timm", lambda name: True)
     return "summary vit_tiny ~> needs the package 'timm'"
 
 

@@ -23,6 +23,7 @@ featuremaps {T} --out dot.png/below
 schema qqqq
 schema stat
 demo full
+demo dot.png/demo
 report lost
 report folder
 report text.jpg
@@ -162,7 +163,6 @@ def forced_endless_nesting(patch):
 FORCED = [value for name, value in list(globals().items()) if name.startswith("forced_")]
 _DISK = "needs a disk that fails in the middle of a run"
 EXCUSED = {
-    "report/folder.py make_folder: '--out FOLDER'": _DISK,
     "report/folder.py open: error.reason": _DISK,
     "report/folder.py _take_in: f'ls {shlex.quote(str(target))}'": "needs two runs that write to one folder at once",
     "report/page/results.py save_page: '--large   or fewer layers by --layer'": "needs a page above 25 MB",

@@ -3,6 +3,7 @@
 import io
 
 ROWS = """
+featuremaps {T} -o new --layer conv --size 16
 summary
 predict {T}
 summary {TINY} -m models.py:Few
@@ -27,11 +28,18 @@ check two --seed 3 --against again
 check --against two
 check two --against again --out new
 train few few {T} --size 8 --steps 3 --batch 4
+stats {TINY} models.py:Few --size 16
+stats {TINY} model=x top=3 --size 16 ~> are two models
+predict model={TINY} source=dot.png imgsz=16
+predict {TINY} dot.png tiny.safetensors --size 16
+weights {TINY}
+report {TINY}
+stats {TINY} --layer conv relu --size 16
 """
 
 
 def forced_name_of_timm(patch):
-    patch.setattr("modelscope_cli.models.hubs.is_in_timm", lambda word: True)
+    patch.setattr("modelscope_cli.models.foreign_names.is_in_timm", lambda word: True)
     return "stats vit_tiny_patch16 ~> needs the package 'timm'"
 
 

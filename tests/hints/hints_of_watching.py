@@ -1,6 +1,7 @@
 """What is wrong with `watch`."""
 
 ROWS = """
+watch python watched.py
 watch
 watch watchd.py
 # the nearest is another script, and broken

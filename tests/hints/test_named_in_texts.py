@@ -7,7 +7,7 @@ from functools import cache
 import hint_sites
 import pasting
 
-from modelscope_cli.shell.mistyped import SYNONYMS
+from modelscope_cli.shell.other_tools import NEEDLESS, SYNONYMS
 from modelscope_cli.shell.overview import COMMANDS
 
 # Of programs of others (git, pip, torchrun, gunzip), of scripts that are watched, former names, and what other
@@ -21,7 +21,8 @@ _THEIRS = {
     "--nnodes",
     "--keep",
 }
-_THEIRS |= {"--epochs", "--variant", "--how", "--b-", *SYNONYMS}
+_THEIRS |= {"--epochs", "--variant", "--how", "--b-", *SYNONYMS, *NEEDLESS}
+_THEIRS |= {option.rstrip("0123456789") for option in SYNONYMS}  # --lr0
 _OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z-]*)")
 _COMMAND = re.compile(r"modelscope ([a-z]+)\b((?:(?!modelscope |`|\bor\b|;).)*)")
 _EVERYWHERE = {"--help", "--help-all", "--version", "--install-completion", "--show-completion", "--debug"}

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from modelscope_cli.report.numbers import notation
+from modelscope_cli.report.numbers import notation, percent
 
 
 def column(*values, **traits):
@@ -51,3 +51,12 @@ def test_longer_is_larger_and_every_size_keeps_two_digits(seed):
     assert all(len(text) <= 9 for text in texts)
     for value, text in zip(values, texts, strict=True):
         assert float(text) == pytest.approx(value, rel=0.01)
+
+
+def test_a_share_just_below_zero_has_no_sign():
+    assert [percent(share) for share in (-0.0003, -0.0, 0.0003, -0.02)] == [
+        "0.0 %",
+        "0.0 %",
+        "<0.1 %",
+        "-2.0 %",
+    ]

@@ -1,5 +1,7 @@
 """What a person asked `explain` for, checked before anything heavy is imported. Standard library."""
 
+import re
+
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.keywords import check_choice
 
@@ -22,9 +24,16 @@ def choose_methods(asked: str, against: str | None = None) -> tuple[str, ...]:
     if asked in (AUTO, ALL):
         chosen = METHODS if asked == ALL else _OF_AUTO
         return chosen if against is None or "finercam" in chosen else (*chosen, "finercam")
-    names = tuple(dict.fromkeys(name for part in asked.split(",") if (name := part.strip().lower())))
+    known = {_letters(name): name for name in METHODS}
+    parts = [part.strip() for part in asked.split(",") if part.strip()]
+    names = tuple(dict.fromkeys(known.get(_letters(part), part) for part in parts))
     for name in names or (asked,):
         check_choice("method", name, (AUTO, ALL, *METHODS))
     if against is not None and "finercam" not in names:
         raise UsageError(f"'--against {against}' is only for finercam", "--method finercam")
     return names
+
+
+def _letters(name: str) -> str:
+    """Return what `Grad-CAM`, `grad_cam` and `GradCAM` have in common."""
+    return re.sub("[-_ ]", "", name.lower())

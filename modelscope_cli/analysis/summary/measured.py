@@ -1,6 +1,7 @@
 """What is measured of every call in runs with values: time, zeros, and the gradient at its output."""
 
 import math
+import shlex
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -42,7 +43,8 @@ def check_measured(measure: Sequence[str], model: ModelRequest | None = None) ->
         if value.lower() != default:
             message = f"'--{name} {value}' changes nothing where no column is measured with values"
             columns = f"--columns name,type,macs,{','.join(MEASURED)}"
-            raise UsageError(message, columns if invocation().argv else f"measure={MEASURED}")
+            measure_it = columns if invocation().argv else f"measure={MEASURED}"
+            raise UsageError(message, f"leave out --{name} {shlex.quote(value)} or {measure_it}")
 
 
 def about_values(loaded: LoadedModel, measure: Sequence[str]) -> tuple[Notice, ...]:

@@ -45,11 +45,24 @@ class BothOptions(groups.LoadOptions):
             if self.model is None:
                 raise UsageError("missing argument 'A'", "modelscope diff --help")
             return self.model, a, [word for word in (b, *(images or ())) if word is not None]
+        self._refuse_third(a, b, images or [])
         sides = [side for side in (a, b) if side is not None and not is_input(side)]
         if self.model is not None and self.model not in sides and not any(map(holds_weights, sides)):
             hint = f"leave out --model {shlex.quote(self.model)}"
             raise UsageError(f"'{a}' and '--model {self.model}' are two models", hint)
         return a, b, images
+
+    def _refuse_third(self, a: str, b: str | None, images: list[str]) -> None:
+        """Refuse a checkpoint behind A and B: with a model before them, the two are meant."""
+        from modelscope_cli.models.weights_file import holds_weights
+
+        third = next(filter(holds_weights, images), None)
+        if third is None:
+            return
+        hint = f"leave out {shlex.quote(third)}"
+        if b is not None and holds_weights(b) and not holds_weights(a):
+            hint = shlex.join(["modelscope", "diff", b, third])
+        raise UsageError(f"'{third}' holds weights, not an image", hint)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from modelscope_cli.records.grads import ActivationGradient, GradsRecord, ParameterGradient
-from modelscope_cli.records.naming import output_label_of
+from modelscope_cli.records.naming import counted, output_label_of
 from modelscope_cli.report import numbers
 from modelscope_cli.report.batch_norm_table import COLUMNS as BATCH_NORM_COLUMNS
 from modelscope_cli.report.batch_norm_table import batch_norm_sheet, worst_drift
@@ -123,8 +123,9 @@ def _facts(record: GradsRecord, rows: Sequence[Row]) -> tuple[tuple[str, str], .
         facts.append(("freezing saves", _saving(record)))
     marks = [row.mark for row in rows if row.mark]
     if marks:
-        counted = ", ".join(f"{marks.count(mark)} {mark}" for mark in dict.fromkeys(marks))
-        facts.append(("marked", f"{counted} of {len(rows)}"))
+        kinds = dict.fromkeys(marks)
+        told = ", ".join(f"{marks.count(mark)} {mark}" if len(kinds) > 1 else mark for mark in kinds)
+        facts.append(("marked", f"{len(marks)} of {counted(len(rows), 'row')}: {told}"))
     low, high = record.thresholds.vanishing, record.thresholds.exploding
     facts.append(("marks", f"vanishing below {low:g} x, exploding above {high:g} x |g| at the output"))
     if record.batch_norm:

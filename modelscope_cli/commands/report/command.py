@@ -9,6 +9,7 @@ import modelscope_cli as ms
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.named_model import refuse_model
 from modelscope_cli.shell.output import emit
 
 
@@ -50,5 +51,6 @@ def report(
 
     where = output.begin()
     choose_columns(COLUMNS, output.columns)
+    refuse_model(str(a), "--html", "report.html")
     record = ms.make_report(a, b, html=where.html, large=large, progress=PROGRESS)
     emit(where.without_page(), report_sheet(record, output.columns), record)

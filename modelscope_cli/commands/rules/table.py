@@ -18,12 +18,12 @@ def _threshold(row: RuleInfo) -> str:
 COLUMNS = (
     Column("code", "code", lambda r: r.code, is_number=False, rank=0),
     Column("name", "name", lambda r: r.name, is_number=False, rank=0),
-    Column("severity", "severity", lambda r: r.severity, is_number=False, rank=1),
-    Column("threshold", "threshold", lambda r: r.threshold, _threshold, rank=0),
-    Column("measure", "of what", lambda r: r.measure, is_number=False, rank=3, wraps=True),
-    Column("sentence", "fires when", lambda r: r.sentence, is_number=False, rank=2, wraps=True),
+    Column("severity", "severity", lambda r: r.severity, is_number=False, rank=2),
+    Column("threshold", "threshold", lambda r: r.threshold, _threshold, rank=3),
+    Column("measure", "of what", lambda r: r.measure, is_number=False, rank=4, wraps=True),
+    Column("sentence", "fires when", lambda r: r.sentence, is_number=False, rank=1, wraps=True),
     Column(
-        "source", "where the threshold comes from", lambda r: r.source, is_number=False, rank=4, wraps=True
+        "source", "where the threshold comes from", lambda r: r.source, is_number=False, rank=5, wraps=True
     ),
     Column("hint", "hint", lambda r: r.hint, is_number=False, is_shown=False, wraps=True),
     Column("why", "why", lambda r: r.why, is_number=False, is_shown=False, wraps=True),
@@ -38,7 +38,7 @@ def rules_sheet(listed: RuleList) -> Sheet:
         short = tuple(replace(column, is_shown=column.key in _SHORT) for column in COLUMNS)
         return Sheet(f"{rule.code} {rule.name}", short, listed.rules, _explained(rule))
     return Sheet(
-        title=f"{len(listed.rules)} rules: MS0 to MS6 of check, MS7 of watch and train",
+        title=f"{len(listed.rules)} rules: MS7 of watch and train, all others of check",
         columns=COLUMNS,
         rows=listed.rules,
         is_catalogue=True,

@@ -67,7 +67,7 @@ def watch(
 
       modelscope watch --layer relu --steps 20 --every 1 demo/train.py
     """
-    from modelscope_cli.commands.watch.misplaced import what_was_meant
+    from modelscope_cli.commands.watch.misplaced import refuse_launcher, what_was_meant
     from modelscope_cli.commands.watch.table import check_columns, watch_sheet
     from modelscope_cli.ranks import find_ranks
     from modelscope_cli.records.watch import UNKNOWN
@@ -79,6 +79,7 @@ def watch(
         raise UsageError(message, "--fail-on error")
     where = output.begin()
     check_columns(where.view)
+    refuse_launcher(console.settings.argv, script or "", arguments or ())
     ranks = find_ranks()
     name = script or "" if module else Path(script or "").name.removesuffix(".py")
     given = report or folder.out

@@ -1,11 +1,32 @@
-"""Options of `watch` that were typed after the script, and so went to the script."""
+"""What of a command line of `watch` stands in the wrong place."""
 
+import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from typer.models import OptionInfo
+
+from modelscope_cli.errors import UsageError
+
+_LAUNCHER = re.compile(r"python[\d.]*|torchrun")
+
+
+def refuse_launcher(argv: Sequence[str], script: str, arguments: Sequence[str]) -> None:
+    """Refuse the program that runs the script, where the script is expected.
+
+    Raises:
+        UsageError: exit code 2.
+    """
+    at = next((n for n, word in enumerate(arguments) if word.endswith(".py")), None)
+    if at is None or not _LAUNCHER.fullmatch(script) or Path(script).is_file():
+        return
+    before = argv[: len(argv) - len(arguments) - 1]
+    line = ["modelscope", *before, *arguments[at:]]
+    if script == "torchrun":
+        line = [script, *arguments[:at], "-m", "modelscope_cli", *line[1:]]
+    raise UsageError(f"'{script}' runs a script, and is not one", shlex.join(line))
 
 
 def what_was_meant(

@@ -11,6 +11,7 @@ from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.named_model import refuse_model
 from modelscope_cli.shell.output import Destination, emit
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def weights(
     from modelscope_cli.records.safety import FAIL_ON
 
     where = output.begin()
+    refuse_model(str(file))
     check_choice("rank", given.fail_on, FAIL_ON)
     if given.scan:
         return _scan(file, given.fail_on, where)

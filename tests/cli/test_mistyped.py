@@ -1,0 +1,198 @@
+"""What people type who know another tool: the hint is the line that does it here."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from modelscope_cli.analysis.explaining.request import METHODS, choose_methods
+
+NET = """
+from torch import nn
+
+class Net(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Conv2d(3, 4, 3), nn.ReLU())
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(cwd):
+    (cwd / "net.py").write_text(NET)
+    (cwd / "photos").mkdir()
+    for name in ("img.jpg", "photos/my cat.jpg"):
+        Image.new("RGB", (8, 8)).save(cwd / name)
+    (cwd / "phone.heic").write_bytes(b"\0\0\0\x18ftypheic" + bytes(90))
+    np.save(cwd / "batch.npy", np.zeros((1, 3, 8, 8), "float32"))
+    torch.save(torch.zeros(1, 3, 8, 8), cwd / "batch.pt")
+    torch.save({"0.weight": torch.zeros(4, 3, 3, 3), "0.bias": torch.zeros(4)}, cwd / "last.pth")
+    return cwd
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        # options of other tools
+        ("summary net.py:Net --imgsz 640", "summary net.py:Net --input-shape 1,3,640,640"),
+        ("stats resnet18 --imgsz=64", "stats resnet18 --size 64"),
+        ("predict resnet18 img.jpg --img 64", "predict resnet18 img.jpg --size 64"),
+        ("predict resnet18 --img img.jpg", "predict resnet18 img.jpg"),
+        ("predict resnet18 --source img.jpg", "predict resnet18 img.jpg"),
+        ("stats resnet18 --half", "stats resnet18 --dtype float16"),
+        ("stats resnet18 --cuda img.jpg", "stats resnet18 --device cuda img.jpg"),
+        ("summary resnet18 --pretrained", "summary resnet18"),
+        ("summary resnet18 --save layers.csv", "summary resnet18 --output layers.csv"),
+        ("stats resnet18 --no-pretrained", "stats resnet18 --weights none"),
+        ("explain resnet18 img.jpg --target_layer layer4", "explain resnet18 img.jpg --layer layer4"),
+        ("models --filter resnet", "models resnet"),
+        ("check net.py:Net --output-format github", "check net.py:Net --format github"),
+        ("train net.py:Net --data-dir photos", "train net.py:Net --data photos"),
+        ("stats net.py:Net --data-dir photos", "stats net.py:Net photos"),
+        (
+            "lrfind resnet18 --start-lr 1e-7 --end_lr=9 --num-it 5",
+            "lrfind resnet18 --from 1e-7 --to 9 --steps 5",
+        ),
+        ("attack resnet18 img.jpg --eps 0.1 --n-steps 2", "attack resnet18 img.jpg --epsilon 0.1 --steps 2"),
+        # several values
+        ("stats resnet18 --layers conv1 fc img.jpg", "stats resnet18 --layer conv1 --layer fc img.jpg"),
+        ("stats resnet18 img.jpg --layer conv1 fc", "stats resnet18 img.jpg --layer conv1 --layer fc"),
+        ("summary net.py:Net --input-shape 1 3 8 8", "summary net.py:Net --input-shape 1,3,8,8"),
+        ("summary resnet18 --col-names name type", "summary resnet18 --columns name,type"),
+        # key=value
+        ("predict model=resnet18 source=img.jpg", "predict --model resnet18 img.jpg"),
+        ("train model=net.py:Net data=photos imgsz=64", "train --model net.py:Net --data photos --size 64"),
+        # in another order
+        ("-q summary resnet18 --depth 1", "summary resnet18 --depth 1 -q"),
+        ("--model resnet18 summary", "summary --model resnet18"),
+        ("-v", "--version"),
+        # a value is missing
+        ("summary resnet18 --graph", "summary resnet18 --graph FILE"),
+        ("stats resnet18 --sort", "stats resnet18 --sort COLUMN"),
+        ("prune net.py:Net --amount 50%", "prune net.py:Net --amount 0.5"),
+        # a folder as a file
+        ("featuremaps net.py:Net -o maps", "featuremaps net.py:Net --out maps   a folder for what it draws"),
+        # a launcher as the script
+        ("watch --every 5 python train.py --epochs 2", "watch --every 5 train.py --epochs 2"),
+        # words by position
+        ("stats resnet18 photos/my cat.jpg", "stats resnet18 'photos/my cat.jpg'"),
+        ("stats photos/my cat.jpg -m resnet18", "stats 'photos/my cat.jpg' -m resnet18"),
+        ("summary net.py Net", "summary net.py:Net"),
+        ("predict net.py:Net img.jpg last.pth", "predict net.py:Net img.jpg --checkpoint last.pth"),
+        ("predict net.py:Net img.jpg last.pth -c other.pth", "predict net.py:Net img.jpg -c other.pth"),
+        ("diff net.py:Net last.pth last.pth", "diff last.pth last.pth"),
+        ("weights resnet18", "summary resnet18"),
+        ("weights net.py:Net", "summary net.py:Net"),
+        ("report resnet18", "summary resnet18 --html report.html"),
+        # commands
+        ("list-models", "models"),
+        ("lr_find net.py:Net photos", "lrfind net.py:Net photos"),
+        ("netron resnet18", "summary resnet18"),
+        ("rule MS705", "rules MS705"),
+    ],
+)
+def test_the_hint_is_the_line_that_was_meant(refused, typed, meant):
+    assert refused(typed, 2)[1] == f"hint: modelscope {meant}"
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("resnet-18", "resnet18"),
+        ("torchvision.models.resnet18", "resnet18"),
+        ("torchvision/resnet18", "resnet18"),
+        ("models.resnet18", "resnet18"),
+        ("'resnet18()'", "resnet18"),
+        ("net", "net.py:Net"),
+        ("net.Net", "net:Net"),
+        ("timm/resnet18.a1_in1k", "timm:resnet18.a1_in1k"),
+        ("microsoft/resnet-50", "hf:microsoft/resnet-50"),
+    ],
+)
+def test_a_model_by_the_name_it_has_elsewhere(refused, typed, meant):
+    for command in ("summary", "stats"):
+        message, hint = refused(f"{command} {typed}", 2)
+        assert message.endswith(f": did you mean {meant}")
+        assert hint == f"hint: --model {meant}"
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("net.py::Net", "--model net.py:Net"),
+        ("'net.py:Net()'", "--model net.py:Net"),
+        ("'net.py:Net(classes=5)'", "--model net.py:Net --model-arg classes=5"),
+        ("'net.py:Net(5)'", "--model net.py:Net --model-arg NAME=5"),
+    ],
+)
+def test_a_model_as_python_calls_it(refused, typed, meant):
+    assert refused(f"summary {typed}", 2)[1] == f"hint: {meant}"
+
+
+def test_what_a_summary_does_not_need_can_be_left_out(refused):
+    for option in ("--device cpu", "--weights DEFAULT"):
+        assert refused(f"summary resnet18 {option}", 2)[1].startswith(
+            f"hint: leave out {option} or --columns "
+        )
+
+
+def test_a_shape_is_not_given_by_input(refused):
+    hint = "hint: leave out --input 1x28x28   --input-shape 1,28,28 gives a shape"
+    assert refused("summary net.py:Net --input 1x28x28", 2)[1] == hint
+
+
+def test_a_checkpoint_by_position_is_the_model(refused):
+    assert refused("predict last.pth img.jpg", 4)[0].startswith(
+        "error: 'last.pth' does not hold the weights of a model"
+    )
+
+
+def test_tensors_by_position_are_no_weights(run):
+    for file in ("batch.npy", "batch.pt"):
+        assert run(f"stats net.py:Net {file} --columns shape").column("shape")[0] == "1x4x6x6"
+
+
+def test_torchrun_starts_the_watching(refused):
+    hint = "hint: torchrun --nproc-per-node 2 -m modelscope_cli watch train.py --epochs 2"
+    assert refused("watch torchrun --nproc-per-node 2 train.py --epochs 2", 2)[1] == hint
+
+
+def test_two_models_by_position(refused):
+    message, hint = refused("summary resnet18 resnet34", 2)
+    assert message == "error: 'resnet18' and 'resnet34' are two models"
+    assert hint == "hint: leave out resnet34 or modelscope diff resnet18 resnet34"
+
+
+def test_a_checkpoint_given_as_weights_is_loaded(run):
+    by_weights = run(
+        "predict net.py:Net img.jpg --weights last.pth --size 8 --top 1 --scores logits", expect=None
+    )
+    by_name = run(
+        "predict net.py:Net img.jpg --checkpoint last.pth --size 8 --top 1 --scores logits", expect=None
+    )
+    assert by_weights == by_name
+    assert run("stats net.py:Net img.jpg -w last.pth --size 8 --columns max").column("max") == ["0.0", "0.0"]
+
+
+def test_what_is_no_image_but_can_be_made_one(refused):
+    assert refused("stats net.py:Net phone.heic", 4)[1] == "hint: magick phone.heic phone.png"
+    message, hint = refused("stats net.py:Net https://example.org/a.jpg", 4)
+    assert message.endswith("is an address, and images are read from files")
+    assert hint == "hint: curl -O https://example.org/a.jpg"
+
+
+def test_shapes_as_tables_and_python_write_them(run):
+    for shape in ("1,3,8,8", "1x3x8x8", "'(1, 3, 8, 8)'", "'[1, 3, 8, 8]'"):
+        assert (
+            run(f"summary net.py:Net --input-shape {shape} --columns input").column("input")[0] == "1x3x8x8"
+        )
+    assert run("check net.py:Net --size 8 --expect-output 1x4x6x6 --select MS504", expect=None).code == 0
+
+
+def test_methods_of_explanation_as_papers_and_captum_write_them(refused):
+    written = "IntegratedGradients,Grad-CAM,grad_cam++,GradCAM++,InputXGradient,SmoothGrad,LRP,Layer-CAM"
+    expected = "integrated-gradients gradcam gradcam++ input-x-gradient smoothgrad lrp layercam"
+    assert choose_methods(written) == tuple(expected.split())
+    assert choose_methods(",".join(METHODS)) == METHODS
+    message, hint = refused("explain net.py:Net img.jpg --method GuidedGradCam", 2)
+    assert message.startswith("error: 'GuidedGradCam' is not a method: did you mean gradcam")
+    assert hint.startswith("hint: did you mean gradcam")
