@@ -1,6 +1,7 @@
 """Numbers as people read them: shapes, counts, bytes, shares, histograms in a cell."""
 
 import math
+import statistics
 from collections.abc import Callable, Sequence
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -77,6 +78,40 @@ def notation(values: Sequence[float | None], *, is_change: bool = False) -> Call
 
 
 _MOST_DIGITS = 7
+
+
+def amounts(values: Sequence[float | None]) -> Callable[[float | None], str]:
+    """Return the function that writes every count of a column in one unit: `11,513.6 M` above `51.4 M`.
+
+    Nothing stands for 0. The median has three significant digits. What is too small to show with so many decimals
+    is `<0.1 M`.
+    """
+    return _in_one_unit(values, 1000, ("", "k", "M", "G", "T"))
+
+
+def sizes(values: Sequence[float | None]) -> Callable[[float | None], str]:
+    """The same of bytes, in binary units: `3,136.0 KiB` above `98.0 KiB`."""
+    return _in_one_unit(values, 1024, ("B", "KiB", "MiB", "GiB"))
+
+
+def _in_one_unit(
+    values: Sequence[float | None], base: int, units: Sequence[str]
+) -> Callable[[float | None], str]:
+    known = sorted(value for value in values if value)
+    middle = statistics.median_high(known) if known else 1
+    power = min(max(int(math.log(middle, base)), 0), len(units) - 1)
+    unit = base**power
+    decimals = max(2 - _exponent(middle / unit), 0) if power else 0
+    least = 10**-decimals
+
+    def write(value: float | None) -> str:
+        if not value:
+            return ""
+        is_small = value / unit < least / 2
+        text = f"<{least:.{decimals}f}" if is_small else f"{value / unit:,.{decimals}f}"
+        return f"{text} {units[power]}".strip()
+
+    return write
 
 
 def _exponent(size: float) -> int:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from modelscope_cli.errors import UsageError, nearest
@@ -10,6 +11,7 @@ from modelscope_cli.plain_text import plain
 from modelscope_cli.report import numbers
 
 Value = str | int | float | bool | None
+Notation = Callable[[Sequence[float | None]], Callable[[float | None], str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +27,8 @@ class Column:
         rank: in a narrow terminal the highest rank goes first; 0 never goes.
         is_shown: left out of a person's table otherwise, never of tsv and csv.
         wraps: sentences, which go over several lines where the terminal is narrow.
-        is_figure: the value is written in one notation with the others of its column; `text` has words that stand
+        notation: given all values, how each of them is written, alike in one column; `text` has words that stand
             there instead, or nothing.
-        is_change: a figure above zero has its sign as well.
         is_bad: whether a cell deserves a look: it is marked, and coloured where there is colour.
     """
 
@@ -39,14 +40,13 @@ class Column:
     rank: int = 1
     is_shown: bool = True
     wraps: bool = False
-    is_figure: bool = False
-    is_change: bool = False
+    notation: Notation | None = None
     is_bad: Callable[[Any], bool] = lambda row: False
 
     def cells(self, rows: Sequence[Any]) -> list[str]:
         """Return the cells of these rows as people read them."""
         values = [self.value(row) for row in rows]
-        if not self.is_figure:
+        if self.notation is None:
             texts = (
                 map(self.text, rows)
                 if self.text is not None
@@ -54,7 +54,7 @@ class Column:
             )
             return [plain(text) for text in texts]
         figures = [float(value) if isinstance(value, int | float) else None for value in values]
-        write = numbers.notation(figures, is_change=self.is_change)
+        write = self.notation(figures)
         words = [self.text(row) if self.text is not None else "" for row in rows]
         return [plain(word) or write(figure) for word, figure in zip(words, figures, strict=True)]
 
@@ -63,7 +63,25 @@ def figure(
     key: str, title: str, value: Callable[[Any], float | None], *, rank: int = 1, **traits: Any
 ) -> Column:
     """Return a column of numbers in one notation, so that their sizes can be read downwards."""
-    return Column(key, title, value, rank=rank, is_figure=True, **traits)
+    return Column(key, title, value, rank=rank, notation=numbers.notation, **traits)
+
+
+def change(
+    key: str, title: str, value: Callable[[Any], float | None], *, rank: int = 1, **traits: Any
+) -> Column:
+    """Return such a column in which a number above zero has its sign as well."""
+    signed = partial(numbers.notation, is_change=True)
+    return Column(key, title, value, rank=rank, notation=signed, **traits)
+
+
+def amount(key: str, title: str, value: Callable[[Any], int | None], **traits: Any) -> Column:
+    """Return a column of large counts in one unit, such as multiply-adds."""
+    return Column(key, title, value, notation=numbers.amounts, **traits)
+
+
+def size(key: str, title: str, value: Callable[[Any], int | None], **traits: Any) -> Column:
+    """Return a column of bytes in one unit."""
+    return Column(key, title, value, notation=numbers.sizes, **traits)
 
 
 def percentage(key: str, title: str, value: Callable[[Any], float | None], **traits: Any) -> Column:

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from modelscope_cli.report.numbers import notation, percent
+from modelscope_cli.report.numbers import amounts, notation, percent, sizes
 
 
 def column(*values, **traits):
@@ -51,6 +51,39 @@ def test_longer_is_larger_and_every_size_keeps_two_digits(seed):
     assert all(len(text) <= 9 for text in texts)
     for value, text in zip(values, texts, strict=True):
         assert float(text) == pytest.approx(value, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ((11_513_626_624, 51_380_224, 2_048_000, 0), ["11,513.6 M", "51.4 M", "2.0 M", ""]),
+        ((66_408_320, 7_225_344, 401_408, 640), ["66.41 M", "7.23 M", "0.40 M", "<0.01 M"]),
+        ((950, 20, None), ["950", "20", ""]),
+        ((999_999,), ["1,000 k"]),
+        ((), []),
+    ],
+)
+def test_counts_of_a_column_have_one_unit(values, texts):
+    write = amounts(values)
+    assert [write(value) for value in values] == texts
+
+
+def test_bytes_of_a_column_have_one_unit():
+    values = (3_211_264, 802_816, 4_000, 8)
+    write = sizes(values)
+    assert [write(value) for value in values] == ["3,136 KiB", "784 KiB", "4 KiB", "<1 KiB"]
+    assert sizes([8, 12])(8) == "8 B"
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_of_two_amounts_the_longer_text_is_the_larger(seed):
+    rng = random.Random(seed)
+    values = sorted(int(10 ** rng.uniform(0, 13)) for _ in range(rng.randrange(1, 30)))
+    for write in (amounts(values), sizes(values)):
+        texts = [write(value) for value in values]
+        assert len({text.partition(" ")[2] for text in texts}) == 1
+        shown = [float(text.partition(" ")[0].replace(",", "").replace("<", "")) for text in texts]
+        assert shown == sorted(shown)
 
 
 def test_a_share_just_below_zero_has_no_sign():

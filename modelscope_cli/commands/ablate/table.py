@@ -1,11 +1,13 @@
 """The columns of `ablate`."""
 
+from collections.abc import Callable
+
 from modelscope_cli.records.ablate import AblateRecord, Ablation
 from modelscope_cli.records.naming import counted, label_of
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import hook_facts, not_called_facts, report_facts
 from modelscope_cli.report.headline import headline
-from modelscope_cli.report.sheet import Column, Sheet, figure
+from modelscope_cli.report.sheet import Column, Sheet, change, figure
 
 _STAND_INS = {
     "zero": "zeros",
@@ -27,7 +29,7 @@ def ablate_columns(record: AblateRecord | None = None) -> tuple[Column, ...]:
         Column("channel", "channel", lambda r: r.channel, rank=0, is_shown=has_channels),
         Column("type", "type", lambda r: r.type, is_number=False, rank=0),
         _number("kl", "KL", "kl_divergence", rank=1, is_shown=has_divergence),
-        _number("logit_change", f"Δ {score_name}", "target_logit_change", rank=0, is_change=True),
+        _number("logit_change", f"Δ {score_name}", "target_logit_change", rank=0, column=change),
         Column(
             "probability",
             "probability",
@@ -52,18 +54,23 @@ def ablate_columns(record: AblateRecord | None = None) -> tuple[Column, ...]:
 
 
 def _number(
-    key: str, title: str, field: str, *, rank: int, is_shown: bool = True, is_change: bool = False
+    key: str,
+    title: str,
+    field: str,
+    *,
+    rank: int,
+    is_shown: bool = True,
+    column: Callable[..., Column] = figure,
 ) -> Column:
     def value(row: Ablation) -> float | None:
         return getattr(row, field)
 
-    return figure(
+    return column(
         key,
         title,
         value,
         rank=rank,
         is_shown=is_shown,
-        is_change=is_change,
         text=lambda row: "NaN" if value(row) is None else "",
     )
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from modelscope_cli.records.naming import counted, label_of, some
 from modelscope_cli.records.summary import INSIDE, MEASURED, LayerShape, SummaryRecord
 from modelscope_cli.report import numbers
-from modelscope_cli.report.sheet import Column, Sheet, figure
+from modelscope_cli.report.sheet import Column, Sheet, amount, figure, size
 from modelscope_cli.report.view import View
 
 
@@ -46,12 +46,12 @@ def summary_columns(rows: Sequence[LayerShape] = (), total_params: int = 0) -> t
         Column("output", "output", lambda r: _all(r.output_shapes), _output, is_number=False, rank=0),
         Column("params", "params", lambda r: r.params, _params, rank=0),
         Column("share", "share", share, lambda r: numbers.percent(share(r)) if r.params else "", rank=5),
-        Column("macs", "MACs", lambda r: r.macs, lambda r: numbers.short(r.macs) if r.macs else "", rank=1),
-        Column("memory", "output memory", lambda r: r.output_bytes, _memory, rank=6),
+        amount("macs", "MACs", lambda r: r.macs, rank=1),
+        size("memory", "output memory", lambda r: r.output_bytes, rank=6),
         Column("order", "order", lambda r: r.order, is_shown=False),
         Column("depth", "depth", lambda r: r.depth, is_shown=False),
         Column("trainable", "trainable", lambda r: r.trainable_params, is_shown=False),
-        Column("flops", "FLOPs", lambda r: r.flops, is_shown=False),
+        amount("flops", "FLOPs", lambda r: r.flops, is_shown=False),
         figure("time", "time (ms)", lambda r: r.time_ms),
         Column("zero", "zeros", lambda r: r.zero_fraction, lambda r: numbers.percent(r.zero_fraction)),
         figure("gradient", "gradient", lambda r: r.grad_norm),
@@ -113,10 +113,6 @@ def _params(row: LayerShape) -> str:
         return "shared"
     frozen = " frozen" if row.params and not row.trainable_params else ""
     return numbers.count(row.params) + frozen if row.params else ""
-
-
-def _memory(row: LayerShape) -> str:
-    return numbers.memory(row.output_bytes) if row.output_bytes else ""
 
 
 def _title(record: SummaryRecord) -> str:

@@ -9,7 +9,7 @@ from modelscope_cli.records.safety import ScanRecord
 from modelscope_cli.records.weights import Identified, TensorRow, WeightsRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.safety_sheet import safety_facts, scan_sheet
-from modelscope_cli.report.sheet import Column, Sheet, figure, percentage
+from modelscope_cli.report.sheet import Column, Sheet, figure, percentage, size
 from modelscope_cli.report.view import View
 
 STATISTICS = ("mean", "std", "min", "max", "abs_max", "zero", "nan", "inf")
@@ -48,18 +48,8 @@ _TREE: tuple[Column, ...] = (
         lambda r: numbers.count(sum(t.numel for t in r.own)),
         rank=0,
     ),
-    Column(
-        "bytes",
-        "size",
-        lambda r: sum(t.bytes for t in r.own),
-        lambda r: numbers.memory(sum(t.bytes for t in r.own)),
-        rank=0,
-    ),
+    size("bytes", "size", lambda r: sum(t.bytes for t in r.own), rank=0),
 )
-
-
-def _size(row: TensorRow) -> str:
-    return f"= {row.shared_with}" if row.shared_with else numbers.memory(row.bytes)
 
 
 def _flat(with_files: bool, with_stats: bool, with_problems: bool) -> tuple[Column, ...]:
@@ -82,7 +72,13 @@ def _flat(with_files: bool, with_stats: bool, with_problems: bool) -> tuple[Colu
         Column("shape", "shape", lambda r: numbers.shape(r.shape), is_number=False, rank=1),
         Column("dtype", "dtype", lambda r: r.dtype, is_number=False, rank=3),
         Column("numel", "numel", lambda r: r.numel, lambda r: numbers.count(r.numel), rank=5),
-        Column("bytes", "size", lambda r: r.bytes, _size, rank=2),
+        size(
+            "bytes",
+            "size",
+            lambda r: r.bytes,
+            text=lambda r: f"= {r.shared_with}" if r.shared_with else "",
+            rank=2,
+        ),
         statistic("mean", "mean", 0),
         statistic("std", "std", 1),
         statistic("min", "min", 4),
