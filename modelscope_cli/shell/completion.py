@@ -12,7 +12,7 @@ LAYER_WORDS = ("conv", "linear", "norm", "relu", "pool", "type:")
 Complete = Callable[[str], list[str]]
 # The key of a column, also where a function of the table makes it of a key and a title.
 _COLUMN = re.compile(
-    r'\b(?:(?:Column|figure|counter|percentage|statistic)\(\s*|_\w+\(\s*(?="\w+",\s*f?"))"(\w+)"'
+    r'\b(?:(?:Column|figure|change|amount|size|counter|percentage|statistic)\(\s*|_\w+\(\s*(?="\w+",\s*f?"))"(\w+)"'
 )
 # Of matplotlib's colour maps those that are used for one quantity, and two that have a middle.
 COLOUR_MAPS = ("viridis", "magma", "inferno", "plasma", "cividis", "gray", "turbo", "coolwarm", "RdBu_r")

@@ -217,7 +217,7 @@ TABLE = [
     ("prune", "<tiny> --amount 1", 2, "'--amount 1'", "--amount 0.3"),
     ("prune", "<tiny> --amount -0.1", 2, "'--amount -0.1'", "--amount 0.3"),
     ("prune", "<tiny> --amount nan", 2, "'--amount': nan is not", "prune --help"),
-    ("prune", "<tiny> --amount 30%", 2, "'--amount'", " --help"),
+    ("prune", "<tiny> --amount 30%", 2, "'--amount'", "--amount 0.3"),
     ("prune", "<tiny> --sweep 0.1,1.5", 2, "'--sweep 0.1,1.5'", "--sweep 0.1,"),
     ("prune", "<tiny> --sweep 0.1,x", 2, "'x' in '--sweep 0.1,x'", "--sweep 0.1,"),
     ("prune", "<tiny> --method l3", 2, "'l3'", " --help"),
