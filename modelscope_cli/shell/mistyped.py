@@ -67,7 +67,9 @@ def _command_first(argv: Sequence[str]) -> list[str] | None:
     at = next((n for n, word in enumerate(argv) if word in COMMANDS), None)
     if at is None:
         return ["--version"] if list(argv) == ["-v"] else None
-    return [argv[at], *argv[at + 1 :], *argv[:at]]
+    known = {name for one in parameters(argv[at]) for name in (*one.opts, *one.secondary_opts)}
+    is_known = all(word.partition("=")[0] in known for word in argv[:at] if word.startswith("-"))
+    return [argv[at], *argv[at + 1 :], *argv[:at]] if is_known else None
 
 
 def with_options(argv: Sequence[str]) -> list[str] | None:
@@ -84,7 +86,9 @@ def with_options(argv: Sequence[str]) -> list[str] | None:
 
 def _with_option(typed: str, argv: Sequence[str]) -> list[str] | None:
     """Return the line with the option that was meant; None where that is anybody's guess."""
-    at = next(n for n, word in enumerate(argv) if word.partition("=")[0] == typed)
+    at = next((n for n, word in enumerate(argv) if word.partition("=")[0] == typed), None)
+    if at is None:
+        return _with_two_dashes(argv)
     _, equals, value = argv[at].partition("=")
     before, after = list(argv[:at]), list(argv[at + 1 :])
     if not equals and after and not after[0].startswith("-"):
@@ -101,6 +105,13 @@ def _with_option(typed: str, argv: Sequence[str]) -> list[str] | None:
     line = values_together(line) or line
     another = _unknown_option(line)
     return (_with_option(another, line) if another else None) or line
+
+
+def _with_two_dashes(argv: Sequence[str]) -> list[str] | None:
+    """Return the line with `--input-shape` for `-input-shape`, which is a row of short options."""
+    known = {name for one in parameters(argv[0]) for name in one.opts}
+    line = [f"-{word}" if f"-{word.partition('=')[0]}" in known else word for word in argv]
+    return line if line != list(argv) else None
 
 
 def _unknown_option(argv: Sequence[str]) -> str | None:

@@ -1,11 +1,16 @@
 """What people type who know another tool: the hint is the line that does it here."""
 
+import random
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 from modelscope_cli.analysis.explaining.request import METHODS, choose_methods
+from modelscope_cli.shell.again import parameters
+from modelscope_cli.shell.other_tools import SYNONYMS
+from modelscope_cli.shell.overview import COMMANDS
 
 NET = """
 from torch import nn
@@ -61,6 +66,8 @@ def folder(cwd):
         # key=value
         ("predict model=resnet18 source=img.jpg", "predict --model resnet18 img.jpg"),
         ("train model=net.py:Net data=photos imgsz=64", "train --model net.py:Net --data photos --size 64"),
+        # one dash
+        ("summary resnet18 -input-shape 1,3,8,8", "summary resnet18 --input-shape 1,3,8,8"),
         # in another order
         ("-q summary resnet18 --depth 1", "summary resnet18 --depth 1 -q"),
         ("--model resnet18 summary", "summary --model resnet18"),
@@ -196,3 +203,30 @@ def test_methods_of_explanation_as_papers_and_captum_write_them(refused):
     message, hint = refused("explain net.py:Net img.jpg --method GuidedGradCam", 2)
     assert message.startswith("error: 'GuidedGradCam' is not a method: did you mean gradcam")
     assert hint.startswith("hint: did you mean gradcam")
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_whatever_is_typed_ends_in_a_message_and_a_hint(seed, run):
+    """Words of all commands in any order, with an option that none has, so that nothing runs."""
+    rng = random.Random(seed)
+    options = [name for command in COMMANDS for one in parameters(command) for name in one.opts]
+    words = [
+        *COMMANDS,
+        *SYNONYMS,
+        *options,
+        "-xq",
+        "-columns",
+        "-",
+        "30%",
+        "a=b",
+        "--no=",
+        "x",
+        "=",
+        "img.jpg",
+    ]
+    for _ in range(20):
+        others = [rng.choice(words) for _ in range(rng.randrange(4))]
+        line = " ".join([rng.choice(list(COMMANDS)), *others, "--no-such-thing"])
+        found = run(line, None)  # it holds that there is no traceback
+        assert found.code in (0, 2, 4), line
+        assert found.code == 0 or "\nhint: " in found.err, line
