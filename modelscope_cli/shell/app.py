@@ -46,6 +46,8 @@ def run(argv: list[str]) -> int:
     _console.begin(tuple(argv))
     try:
         return _run(argv)
+    except Exception as error:  # while another one was being explained
+        return _crashed(error)
     finally:
         release_claims()
         _console.end()

@@ -542,6 +542,15 @@ def test_what_ends_a_command_from_inside(monkeypatch, capfd, raised, code, said,
     assert ("Traceback" in err) == (bool(debug) and code == 3)
 
 
+def test_what_fails_while_an_error_is_explained_is_a_bug_and_no_traceback(monkeypatch, capfd):
+    def fail(*_: object) -> None:
+        raise StopIteration
+
+    monkeypatch.setattr("modelscope_cli.shell.mistyped.what_was_meant", fail)
+    assert run_argv(["summary", "--no-such-thing"]) == 3
+    assert capfd.readouterr().err.startswith("error: this is a bug in modelscope: StopIteration")
+
+
 def test_debug_shows_where_an_error_came_from(capfd):
     assert run_argv(["summary", "resnet3", "--debug"]) == 2
     err = capfd.readouterr().err
