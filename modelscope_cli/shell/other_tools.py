@@ -107,6 +107,8 @@ SYNONYMS: Mapping[str, Sequence[str]] = {
     "--topk": ("--top",),
     "--wd": ("--weight-decay",),
     "--yes": ("--force",),
+    "report --out": ("--html",),
+    "report --save": ("--html",),
     "rules --select": ("",),
 }
 
@@ -133,6 +135,7 @@ COMMANDS: Mapping[str, str] = {
     "inspect": "summary",
     "lint": "check",
     "list": "models",
+    "ls": "models",
     "list-models": "models",
     "lr-find": "lrfind",
     "lr_find": "lrfind",
