@@ -319,6 +319,9 @@ HEALTHY: dict[str, WatchRecord] = {
         inputs=(entering(mean=(120.0,) * N, max=(255.0,) * N), entering("fc", "Linear"))
     ),
     "what another model gives": training(inputs=(entering(std=(0.0,) * N, is_computed=True),)),
+    "NaN that another model gives": training(
+        inputs=(entering(non_finite=from_step(0, 5), is_computed=True),)
+    ),
     "float16 with a scaler": training(
         models=(model(dtypes=("float16",)),), events=(event("skipped", "a step was skipped", 0),)
     ),

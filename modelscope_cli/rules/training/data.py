@@ -80,7 +80,7 @@ def input_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting]
         step = next(
             (s for s, n in zip(one.series.step, one.series.non_finite, strict=True) if n > threshold), None
         )
-        if step is not None and not one.type:
+        if step is not None and not one.type and not one.is_computed:  # else it is another model's affair
             words = f"NaN or infinite values enter {one.model} at step {step}"
             yield TrainingSighting(None, step, max(one.series.non_finite), words, case.called(one.model))
             return
