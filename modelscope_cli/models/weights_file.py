@@ -14,7 +14,7 @@ def is_checkpoint_file(typed: str) -> bool:
     return is_checkpoint_name(typed) and os.path.isfile(typed)
 
 
-def holds_weights(typed: str) -> bool:
+def is_weights_file(typed: str) -> bool:
     """Tell the weights of a model from tensors to give to one, which may have the same suffix."""
     if not is_checkpoint_file(typed):
         return False

@@ -27,16 +27,14 @@ def filled_in(hint: str, argv: Sequence[str], message: str) -> str:
 
 def _known_to(command: str, argv: Sequence[str], message: str) -> Iterator[str]:
     """Give what was typed to one command and can be typed to another: its arguments, and the options of both."""
-    theirs, ours = parameters(argv[0]), parameters(command)
-    known = {spelling for one in ours for spelling in one.opts}
-    options = {spelling: one for one in theirs for spelling in (*one.opts, *one.secondary_opts)}
+    theirs, ours = options_of(argv[0]), options_of(command)
     # A command that looks at a model alone has one argument, and it is the model.
     n_arguments = 0 if {"--model", "-m"} & {*argv} else 1
-    if any(one.nargs == -1 for one in ours):
+    if any(one.nargs == -1 for one in parameters(command)):
         n_arguments = len(argv)
     words = iter(argv[1:])
     for word in words:
-        option = options.get(word.partition("=")[0]) if word.startswith("-") else None
+        option = theirs.get(word.partition("=")[0])
         if option is None:
             n_arguments -= 1
             if n_arguments >= 0:
@@ -45,7 +43,7 @@ def _known_to(command: str, argv: Sequence[str], message: str) -> Iterator[str]:
         has_value = takes_value(option) and "=" not in word
         value = next(words) if has_value else word.partition("=")[2]
         is_wrong = f"'{value}'" in message or (value and f" {value}'" in message)
-        if known & {*option.opts} and ("--model" in option.opts or not is_wrong):
+        if any(spelling in ours for spelling in option.opts) and ("--model" in option.opts or not is_wrong):
             yield from (word, value) if has_value else (word,)
 
 
@@ -53,12 +51,19 @@ def takes_value(option: Any) -> bool:
     return not (option.is_flag or option.count)
 
 
-@cache
 def parameters(command: str) -> list[Any]:
     """Return the arguments and options of a command, as Typer has them."""
-    import typer.main
+    from modelscope_cli.shell.typer_app import command_line
 
-    from modelscope_cli.shell.typer_app import make_app
+    return list(command_line((command,)).commands[command].params)
 
-    group: Any = typer.main.get_command(make_app([command]))
-    return list(group.commands[command].params)
+
+@cache
+def options_of(command: str) -> dict[str, Any]:
+    """Return the options of a command by all their spellings, such as `--out` and `-o`."""
+    return {
+        spelling: one
+        for one in parameters(command)
+        if one.param_type_name == "option"
+        for spelling in (*one.opts, *one.secondary_opts)
+    }

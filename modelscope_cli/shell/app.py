@@ -9,6 +9,7 @@ from modelscope_cli import __version__
 from modelscope_cli.errors import LESS_MEMORY, OUT_OF_MEMORY, CannotRunError, ModelscopeError
 from modelscope_cli.interrupts import INTERRUPTED, TERMINATED, Terminated
 from modelscope_cli.lean import lean_imports
+from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.run import over
 from modelscope_cli.report.folder import release_claims
 from modelscope_cli.shell import console as _console
@@ -136,8 +137,8 @@ def _misused(error: Exception) -> int:
 def _crashed(error: Exception) -> int:
     if _console.settings.is_debug:
         _console.show_traceback(error)
-    what = " ".join(f"{type(error).__name__}: {error}".split())
+    what = in_one_line(f"{type(error).__name__}: {error}", 300)
     again = shlex.join(argument for argument in _console.settings.argv if argument != "--debug")
     hint = f"modelscope {again} --debug   shows where; please report it"
-    _console.fail(ModelscopeError(f"this is a bug in modelscope: {what[:300]}", hint))
+    _console.fail(ModelscopeError(f"this is a bug in modelscope: {what}", hint))
     return BUG

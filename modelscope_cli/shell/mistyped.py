@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from modelscope_cli.shell.again import parameters, takes_value
+from modelscope_cli.shell.again import options_of, parameters, takes_value
 from modelscope_cli.shell.other_tools import COMMANDS as THEIR_COMMANDS
 from modelscope_cli.shell.other_tools import NEEDLESS, SYNONYMS
 from modelscope_cli.shell.overview import COMMANDS
@@ -49,7 +49,7 @@ def what_was_meant(error: Exception, argv: Sequence[str]) -> tuple[str, str]:
             _line(again) if again else f"leave out {found[1]}"
         )
     if (found := re.fullmatch(r"Option '(.*)' requires an argument", message)) and command:
-        one = next(one for one in parameters(command) if found[1] in one.opts)
+        one = options_of(command)[found[1]]
         page = _line([*argv, str(one.metavar or one.opts[0].strip("-").upper())])
     if any(map(_PERCENT.fullmatch, argv)):
         page = _line([f"{float(w[:-1]) / 100:g}" if _PERCENT.fullmatch(w) else w for w in argv])
@@ -67,7 +67,7 @@ def _command_first(argv: Sequence[str]) -> list[str] | None:
     at = next((n for n, word in enumerate(argv) if word in COMMANDS), None)
     if at is None:
         return ["--version"] if list(argv) == ["-v"] else None
-    known = {name for one in parameters(argv[at]) for name in (*one.opts, *one.secondary_opts)}
+    known = options_of(argv[at])
     is_known = all(word.partition("=")[0] in known for word in argv[:at] if word.startswith("-"))
     return [argv[at], *argv[at + 1 :], *argv[:at]] if is_known else None
 
@@ -109,23 +109,22 @@ def _with_option(typed: str, argv: Sequence[str]) -> list[str] | None:
 
 def _with_two_dashes(argv: Sequence[str]) -> list[str] | None:
     """Return the line with `--input-shape` for `-input-shape`, which is a row of short options."""
-    known = {name for one in parameters(argv[0]) for name in one.opts}
+    known = options_of(argv[0])
     line = [f"-{word}" if f"-{word.partition('=')[0]}" in known else word for word in argv]
     return line if line != list(argv) else None
 
 
 def _unknown_option(argv: Sequence[str]) -> str | None:
     """Return the first option that the command lacks; what follows a script is the script's own."""
-    known = {name for one in parameters(argv[0]) for name in (*one.opts, *one.secondary_opts)}
+    known = {*options_of(argv[0]), "--", "--help", "--help-all"}
     typed = (word.partition("=")[0] for word in argv[1:] if word.startswith("--") and argv[0] != "watch")
-    return next((name for name in typed if name not in {*known, "--", "--help", "--help-all"}), None)
+    return next((name for name in typed if name not in known), None)
 
 
 def _meanings(option: str, value: str, command: str) -> Iterator[tuple[list[str], bool]]:
     """Give what an option of another tool may mean here, the likeliest first, and whether its value is in it."""
-    ours = parameters(command)
-    known = {name: one for one in ours for name in (*one.opts, *one.secondary_opts) if name.startswith("-")}
-    has_arguments = any(one.param_type_name == "argument" for one in ours)
+    known = options_of(command)
+    has_arguments = any(one.param_type_name == "argument" for one in parameters(command))
     for form in (option, *SYNONYMS.get(f"{command} {option}", ()), *SYNONYMS.get(option, ())):
         name, _, fixed = form.partition(" ")
         if not name and has_arguments and value and not value.isdecimal():
@@ -145,7 +144,7 @@ def _taking(option: Any, name: str, value: str) -> tuple[list[str], bool]:
 
 
 def _is_of_another_command(option: str) -> bool:
-    return any(option in (*one.opts, *one.secondary_opts) for name in COMMANDS for one in parameters(name))
+    return any(option in options_of(name) for name in COMMANDS)
 
 
 def _with_command(typed: str, argv: Sequence[str]) -> str:

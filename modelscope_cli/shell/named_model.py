@@ -107,14 +107,14 @@ def take_model(
     Raises:
         UsageError: two different models, or none; a word that is neither a model nor an image (exit 2).
     """
-    from modelscope_cli.models.weights_file import holds_weights
+    from modelscope_cli.models.weights_file import is_weights_file
     from modelscope_cli.shell.slips import refuse_slips, refuse_weights
 
     words = [word for word in (first, *(others or ())) if word is not None]
     refuse_slips(words)
     at = next((i for i, word in enumerate(words) if is_model(word) and (not i or names_model(word))), None)
     if at is None and named is None:
-        at = next((i for i, word in enumerate(words) if holds_weights(word)), None)
+        at = next((i for i, word in enumerate(words) if is_weights_file(word)), None)
     if at is not None:
         model = words.pop(at)
         if named is not None and named.startswith(f"{model}:"):  # the file alone, and what of it is meant
@@ -129,7 +129,8 @@ def take_model(
             raise UsageError(f"'{model}' and '{second}' are two models", hint)
         refuse_weights(words)
         return model, words
-    refuse_weights(words)
+    if named is not None:  # else none of them holds any
+        refuse_weights(words)
     if words:
         _refuse_mistyped(words[0])
     said = default if named is None else named

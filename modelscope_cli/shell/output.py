@@ -95,10 +95,10 @@ def destination(
 
 def _as_folder() -> str | None:
     """Return what was typed with a folder of pictures in the place of the file; None for a command without one."""
-    from modelscope_cli.shell.again import parameters
+    from modelscope_cli.shell.again import options_of
 
     argv = _console.settings.argv
-    if not argv or not any("--out" in one.opts for one in parameters(argv[0])):
+    if not argv or "--out" not in options_of(argv[0]):
         return None
     words = ("--out" if word in ("-o", "--output") else word.replace("--output=", "--out=") for word in argv)
     return shlex.join(["modelscope", *words]) + "   a folder for what it draws"

@@ -5,9 +5,9 @@ import shlex
 from collections.abc import Sequence
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.models.weights_file import holds_weights, is_checkpoint_file
+from modelscope_cli.models.weights_file import is_checkpoint_file, is_weights_file
 from modelscope_cli.shell import console
-from modelscope_cli.shell.again import parameters
+from modelscope_cli.shell.again import options_of
 
 
 def refuse_slips(words: Sequence[str]) -> None:
@@ -58,11 +58,10 @@ def refuse_weights(words: Sequence[str]) -> None:
     """
     argv = console.settings.argv
     for word in words:
-        if not is_checkpoint_file(word) or word not in argv[1:] or not holds_weights(word):
+        if not is_checkpoint_file(word) or word not in argv[1:] or not is_weights_file(word):
             continue
         at = argv.index(word, 1)
         line = [*argv[:at], *argv[at + 1 :]]
-        known = {name for one in parameters(argv[0]) for name in one.opts}
-        if "--checkpoint" in known and not {"--checkpoint", "-c"} & {*argv}:
+        if "--checkpoint" in options_of(argv[0]) and not {"--checkpoint", "-c"} & {*argv}:
             line += ["--checkpoint", word]
         raise UsageError(f"'{word}' holds weights, not an image", shlex.join(["modelscope", *line]))

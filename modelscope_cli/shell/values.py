@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 
-from modelscope_cli.shell.again import parameters, takes_value
+from modelscope_cli.shell.again import options_of, takes_value
 
 _WITH_COMMAS = frozenset(["A,B,...", "CODES", "H[,W]", "LIST", "NAMES", "R,G,B", "SHAPE"])
 _REPEATED = "PATTERN"
@@ -11,12 +11,12 @@ _REPEATED = "PATTERN"
 
 def values_together(argv: Sequence[str]) -> list[str] | None:
     """Return a line with all values of an option where they belong; None where there is nothing to put there."""
-    options = {name: one for one in parameters(argv[0]) for name in (*one.opts, *one.secondary_opts)}
+    options = options_of(argv[0])
     words, rest = [argv[0]], list(argv[1:])
     while rest:
         word = rest.pop(0)
         words.append(word)
-        option = options.get(word) if word.startswith("-") else None
+        option = options.get(word)
         if option is None or not takes_value(option) or not rest:
             continue
         values = [rest.pop(0)]

@@ -54,13 +54,13 @@ class BothOptions(groups.LoadOptions):
 
     def _refuse_third(self, a: str, b: str | None, images: list[str]) -> None:
         """Refuse a checkpoint behind A and B: with a model before them, the two are meant."""
-        from modelscope_cli.models.weights_file import holds_weights
+        from modelscope_cli.models.weights_file import is_weights_file
 
-        third = next(filter(holds_weights, images), None)
+        third = next(filter(is_weights_file, images), None)
         if third is None:
             return
         hint = f"leave out {shlex.quote(third)}"
-        if b is not None and holds_weights(b) and not holds_weights(a):
+        if b is not None and is_weights_file(b) and not is_weights_file(a):
             hint = shlex.join(["modelscope", "diff", b, third])
         raise UsageError(f"'{third}' holds weights, not an image", hint)
 
