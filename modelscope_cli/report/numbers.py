@@ -5,6 +5,8 @@ import statistics
 from collections.abc import Callable, Sequence
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
+_THOUSANDS = ("", "k", "M", "G", "T")
+_BYTES = ("B", "KiB", "MiB", "GiB")
 
 
 def shape(values: Sequence[int]) -> str:
@@ -26,8 +28,8 @@ def count(value: int) -> str:
 
 def short(value: float) -> str:
     """`3664000000` as `3.66 G`: three digits and a power of a thousand."""
-    for unit in ("", "k", "M", "G", "T"):
-        if abs(value) < 999.5 or unit == "T":
+    for unit in _THOUSANDS:
+        if abs(value) < 999.5 or unit == _THOUSANDS[-1]:
             return f"{value:.3g} {unit}".strip() if value < 999.5 else f"{value:.0f} {unit}"
         value /= 1000
     raise AssertionError("unreachable")
@@ -36,9 +38,9 @@ def short(value: float) -> str:
 def memory(value: int) -> str:
     """Bytes in binary units: `3211264` as `3.06 MiB`."""
     amount = float(value)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < 1024 or unit == "GiB":
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.2f} {unit}"
+    for unit in _BYTES:
+        if amount < 1024 or unit == _BYTES[-1]:
+            return f"{amount:.0f} {unit}" if unit == _BYTES[0] else f"{amount:.2f} {unit}"
         amount /= 1024
     raise AssertionError("unreachable")
 
@@ -86,12 +88,12 @@ def amounts(values: Sequence[float | None]) -> Callable[[float | None], str]:
     Nothing stands for 0. The median has three significant digits. What is too small to show with so many decimals
     is `<0.1 M`.
     """
-    return _in_one_unit(values, 1000, ("", "k", "M", "G", "T"))
+    return _in_one_unit(values, 1000, _THOUSANDS)
 
 
 def sizes(values: Sequence[float | None]) -> Callable[[float | None], str]:
     """The same of bytes, in binary units: `3,136.0 KiB` above `98.0 KiB`."""
-    return _in_one_unit(values, 1024, ("B", "KiB", "MiB", "GiB"))
+    return _in_one_unit(values, 1024, _BYTES)
 
 
 def _in_one_unit(

@@ -13,13 +13,13 @@ from torch import Tensor
 from modelscope_cli.analysis.gradients.request import AUTO, PREDICTED, LossRequest
 from modelscope_cli.analysis.outputs.aim import Aim, class_index, name_class
 from modelscope_cli.analysis.outputs.leaves import main_leaf
-from modelscope_cli.analysis.outputs.read import OutputReader
+from modelscope_cli.analysis.outputs.read import OutputReader, what_is_in
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.inputs import detection_targets as targets
 from modelscope_cli.models.importspec import import_object
 from modelscope_cli.models.usercode import user_code_failed
-from modelscope_cli.records.naming import dtype_name, with_article
+from modelscope_cli.records.naming import with_article
 
 # What the auxiliary heads of torchvision's models weigh beside the main one in training: GoogLeNet, Szegedy et
 # al. 2014, section 5; Inception v3 and the segmentation models as torchvision's own training scripts have it.
@@ -262,11 +262,8 @@ def _has_classes(tensor: Tensor) -> bool:
 
 def _not_differentiable(output: Any, floats: list[tuple[str, Tensor]]) -> CannotRunError:
     if not floats:
-        kinds = sorted({dtype_name(tensor.dtype) for _, tensor in tensors_in(output)})
-        without = f"{with_article(type(output).__name__)} without tensors"
-        what = f"tensors of {', '.join(kinds)}" if kinds else without
         return CannotRunError(
-            f"the model returns {what}, which cannot be differentiated",
+            f"the model returns {what_is_in(output)}, which cannot be differentiated",
             "modelscope stats ...   needs no gradients",
         )
     return CannotRunError(

@@ -73,7 +73,7 @@ class OutputReader:
         leaves = leaves_of(output)
         if not leaves:
             raise CannotRunError(
-                f"the model returns {_what(output)}: nothing that can be compared or predicted",
+                f"the model returns {what_is_in(output)}: nothing that can be compared or predicted",
                 "modelscope summary ...   shows its output",
             )
         # Of the estimates of a motion each is better than the one before.
@@ -162,7 +162,8 @@ def _image_in(args: Any) -> Tensor | None:
     return next((t for _, t in tensors_in(args) if t.is_floating_point() and t.ndim >= 3), None)
 
 
-def _what(output: Any) -> str:
+def what_is_in(output: Any) -> str:
+    """Return what a model gave in words: the dtypes of its tensors, or that there are none."""
     kinds = sorted({dtype_name(tensor.dtype) for _, tensor in tensors_in(output)})
     without = f"{with_article(type(output).__name__)} without tensors"
     return f"tensors of {', '.join(kinds)}" if kinds else without

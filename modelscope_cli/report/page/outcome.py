@@ -10,7 +10,7 @@ from modelscope_cli.report import views
 from modelscope_cli.report.page.html import Html, element
 
 ERROR, WARNING, SOUND, NONE = "error", "warning", "sound", ""
-_KINDS = {FAULT: ERROR, UNKNOWN: WARNING, HEALTHY: SOUND}  # of the verdicts on a training, the worst first
+KINDS = {FAULT: ERROR, UNKNOWN: WARNING, HEALTHY: SOUND}  # of the verdicts on a training, the worst first
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def judged(record: Any) -> Outcome | None:
         codes = dict.fromkeys(one.code for one in record.findings)
         words = {FAULT: f"something is wrong: {some(codes)}", HEALTHY: "nothing wrong found"}
         told = words.get(training.verdict, f"cannot tell: {training.reason}")
-        return Outcome(_KINDS.get(training.verdict, NONE), told)
+        return Outcome(KINDS.get(training.verdict, NONE), told)
     passed = getattr(record, "passed", None)
     if record.command == "check":
         new = [one for one in record.findings if not one.known]
@@ -57,7 +57,7 @@ def judged(record: Any) -> Outcome | None:
 def _worst(record: Any) -> Any:
     """Return the training that is judged, of several the one with the worst verdict; None of other results."""
     trainings = [record] if record.command == "watch" else getattr(record, "trainings", ())
-    order = [*_KINDS]
+    order = [*KINDS]
     return min(
         trainings, key=lambda one: order.index(one.verdict) if one.verdict in order else -1, default=None
     )

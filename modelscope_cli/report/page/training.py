@@ -16,13 +16,14 @@ from modelscope_cli.report import numbers
 from modelscope_cli.report.page.charts import Line, Mark, line_chart
 from modelscope_cli.report.page.common import finding
 from modelscope_cli.report.page.html import NOTHING, Html, element, joined
+from modelscope_cli.report.page.outcome import KINDS, WARNING
 from modelscope_cli.report.page.section import facts
 
 Trained = WatchRecord | Training
 _VERDICTS = {
-    FAULT: ("Something is wrong", "error"),
-    SOUND: ("Nothing wrong was found", "sound"),
-    UNKNOWN: ("It cannot be told yet", "warning"),
+    FAULT: "Something is wrong",
+    SOUND: "Nothing wrong was found",
+    UNKNOWN: "It cannot be told yet",
 }
 
 
@@ -50,8 +51,8 @@ def verdict(training: Trained, anchors: Anchors, steps: str) -> Html:
     Args:
         steps: how many were made, in words.
     """
-    words, kind = _VERDICTS.get(training.verdict, (training.verdict, "warning"))
-    badge = element("span", words, class_=f"verdict {kind}")
+    words = _VERDICTS.get(training.verdict, training.verdict)
+    badge = element("span", words, class_=f"verdict {KINDS.get(training.verdict, WARNING)}")
     lead = element("p", badge, f" {training.reason}" if training.reason else None)
     followed: dict[str, list[TrainingFinding]] = {}
     for one in training.findings:
