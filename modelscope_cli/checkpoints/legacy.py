@@ -7,10 +7,10 @@ import io
 from pathlib import Path
 from typing import IO, Any
 
-from modelscope_cli.checkpoints.entries import BITS, Storage, UnsupportedError
+from modelscope_cli.checkpoints.entries import BITS, Storage, UnsupportedError, checked_sizes
 from modelscope_cli.checkpoints.numpy_arrays import bytes_of
 from modelscope_cli.checkpoints.pickle_machine import Machine
-from modelscope_cli.checkpoints.tensor_refs import StorageRef, storage_of
+from modelscope_cli.checkpoints.tensor_refs import StorageRef, dtype_of_storage, storage_of
 from modelscope_cli.checkpoints.torch_reducers import rebuild
 
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C  # the first of the pickles
@@ -74,6 +74,39 @@ class NestedCalls:
             raise ValueError(f"no {ref.nbytes} bytes for storage '{ref.key[:40]}'")
         inside = file.getvalue()[storage.position : storage.position + storage.nbytes]
         return StorageRef(f"{id(data)}", ref.dtype, storage.nbytes, ref.offset, inside)
+
+
+def spans_of_tar(file: IO[bytes], *, is_storages: bool) -> list[tuple[int, int]]:
+    """Return where pickles begin and end in a member of the tar format before torch 0.4; values are between them.
+
+    Of `storages`: a number, for each storage a pickle and its values, then a pickle of views. Of `tensors`: a
+    number, and for each tensor a pickle and its sizes.
+
+    Raises:
+        ValueError: where the next one begins cannot be told.
+    """
+    spans = []
+
+    def read() -> Any:
+        start = file.tell()
+        content = Machine(file, rebuild).read()
+        spans.append((start, file.tell()))
+        return content
+
+    file.seek(0)
+    n = read()
+    for _ in range(*checked_sizes([n])):
+        args = read()
+        if not isinstance(args, tuple) or len(args) != 3:
+            raise ValueError("something else where a storage or a tensor should be")
+        n_head = file.read(8)
+        n_elements = int.from_bytes(n_head[:8] if is_storages else n_head[:4], "little")
+        file.seek(
+            n_elements * (BITS[dtype_of_storage(args[2])] // 8) if is_storages else 16 * n_elements + 8, 1
+        )
+    if is_storages:
+        read()
+    return spans
 
 
 def _storages_behind(path: Path, file: IO[bytes], machine: Machine, keys: Any) -> dict[str, Storage]:

@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import io
+import itertools
 import lzma
 import posixpath
 import re
@@ -12,10 +13,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import IO, Protocol
 
+from modelscope_cli.checkpoints.legacy import spans_of_tar
 from modelscope_cli.checkpoints.numpy_arrays import npy_start, read_npy_header
 from modelscope_cli.checkpoints.safety.window import window
 from modelscope_cli.checkpoints.zip_directory import (
     ZipEntry,
+    appended_archive,
     data_start,
     doubt_of_directory,
     list_entries,
@@ -147,10 +150,16 @@ def _is_plain_array(data: bytes) -> bool:
 
 
 def _of_zip(file: IO[bytes]) -> Iterator[Part]:
-    doubt = doubt_of_directory(file)
+    try:
+        entries = list_entries(file)
+        doubt = doubt_of_directory(file, len(entries))
+    except ValueError as error:
+        entries, doubt = [], str(error)
     if doubt is not None:
-        yield Part("", None, doubt)
-    entries = list_entries(file)
+        start = appended_archive(file) or 0
+        yield Part(
+            "", window(file, start, file.seek(0, 2) - start) if start else None, doubt, is_certain=True
+        )
     records = torch_records(entries)
     is_torch, is_script = "data.pkl" in records, "constants.pkl" in records
     storages = {
@@ -184,7 +193,7 @@ def _of_entry(entry: ZipEntry, packed: IO[bytes]) -> Part:
 
 def _of_tar(file: IO[bytes]) -> Iterator[Part]:
     file.seek(0)
-    names: set[str] = set()
+    members: dict[str, tarfile.TarInfo] = {}  # the last of each name, which torch takes
     links: list[tuple[str, str]] = []
     try:
         with tarfile.open(fileobj=file, mode="r:") as archive:
@@ -192,7 +201,7 @@ def _of_tar(file: IO[bytes]) -> Iterator[Part]:
                 if number == _MAX_MEMBERS:
                     yield Part("", None, f"more than {_MAX_MEMBERS} members, of which no more are read")
                     return
-                names.add(posixpath.normpath(member.name))
+                members[posixpath.normpath(member.name)] = member
                 at = file.tell()
                 if member.issparse():
                     yield _of_sparse(archive, member)
@@ -206,9 +215,25 @@ def _of_tar(file: IO[bytes]) -> Iterator[Part]:
                 file.seek(at)
     except (tarfile.TarError, ValueError, OSError, EOFError, OverflowError, MemoryError) as error:
         yield Part("", None, f"a damaged tar archive: {error}")
+    if members.keys() >= {"storages", "tensors", "pickle"}:
+        for name in ("storages", "tensors"):
+            yield from _between_values(file, members[name])
     for name, target in links:
-        if target.startswith(("/", "..")) or target not in names:
+        if target.startswith(("/", "..")) or target not in members:
             yield Part(name, None, f"a link to '{target}', outside the archive")
+
+
+def _between_values(file: IO[bytes], member: tarfile.TarInfo) -> Iterator[Part]:
+    """Yield the pickles that only a reader of torch's old format comes to."""
+    inside = window(file, member.offset_data, max(0, member.size))
+    try:
+        spans = spans_of_tar(inside, is_storages=member.name == "storages")
+    except (ValueError, KeyError, TypeError, OSError, OverflowError) as error:
+        yield Part(member.name, None, f"values that cannot be stepped over ({error})", is_certain=True)
+        return
+    for (_, before), (start, end) in itertools.pairwise(spans):
+        if start > before:
+            yield Part(member.name, window(file, member.offset_data + start, end - start))
 
 
 def _of_sparse(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Part:
