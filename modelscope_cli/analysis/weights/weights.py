@@ -1,7 +1,9 @@
 """`weights`: what a checkpoint holds, what loading it would run, and writing its tensors elsewhere."""
 
+import contextlib
+import gc
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,8 +58,9 @@ def weights(
     for warning in warnings_of(safety):
         progress.warn(warning.message)
     tensors = select_tensors(contents.tensors, (layer,) if isinstance(layer, str) else layer)
-    rows = describe_tensors(tensors)
-    totals = total_weights(contents, tensors, rows)
+    with _collecting_later():
+        rows = describe_tensors(tensors)
+        totals = total_weights(contents, tensors, rows)
     if stats:
         from modelscope_cli.analysis.weights.statistics import with_stats
 
@@ -105,10 +108,23 @@ def scan(
     return ScanRecord(versions(), invocation().argv, str(top), found, fail_on)
 
 
+@contextlib.contextmanager
+def _collecting_later() -> Iterator[None]:
+    """Pause the collector of garbage, which goes through a million rows again and again while they are made."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
 def _read(path: Path, key: str | None) -> tuple["Contents", Safety]:
     """Look for code and read the headers; what is found is told also where nothing can be read."""
     try:
-        contents = read_contents(path, key)
+        with _collecting_later():
+            contents = read_contents(path, key)
         if not contents.tensors:
             raise _without_tensors(contents)
     except UsageError:
