@@ -81,7 +81,8 @@ def read_safetensors(path: Path) -> Contents:
         raise damaged(path, f"a header of {n_header} bytes, and the format allows {MAX_HEADER_BYTES}")
     try:
         with path.open("rb") as file:
-            text = file.read(8 + n_header)[8:].decode()
+            file.seek(8)
+            text = file.read(n_header).decode()
         metadata: dict[str, str] = {}
         tensors: dict[str, TensorEntry] = {}
         for name, value in _members(text):

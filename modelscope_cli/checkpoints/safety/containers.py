@@ -100,8 +100,11 @@ def _opened(file: IO[bytes], head: bytes) -> "_Reader | None":
 
 def is_tar(file: IO[bytes]) -> bool:
     """Tell an archive of tar, as torch does: by opening it."""
-    file.seek(257)
-    is_named = file.read(5) == b"ustar"
+    file.seek(0)
+    block = file.read(tarfile.BLOCKSIZE)
+    is_named = block[257:262] == b"ustar"
+    if len(block) < tarfile.BLOCKSIZE or not block.strip(b"\0"):
+        return is_named
     file.seek(0)
     try:
         with tarfile.open(fileobj=file, mode="r:"):
@@ -110,7 +113,7 @@ def is_tar(file: IO[bytes]) -> bool:
         return is_named
     finally:
         file.seek(0)
-    return any(file.read(512))
+    return True
 
 
 class _Inflating:
