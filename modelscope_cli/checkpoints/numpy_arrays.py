@@ -31,7 +31,7 @@ MAGIC = b"\x93NUMPY"
 _MAX_HEADER = 1 << 20
 # What `numpy.dtype` makes a dtype of without objects. It understands much more ('object_', 'i4,O', 'T'); no writer
 # spells a dtype otherwise.
-_PLAIN = re.compile(r"([<>|=]?)([?bBhHiIlLqQpPefdgFDGScUVa][0-9]*|[mM][0-9]*(?:\[[0-9]*[A-Za-z]+\])?)")
+_PLAIN = re.compile(r"([<>|=]?)([?bBhHiIlLqQpPuefdgFDGScUVa][0-9]*|[mM][0-9]*(?:\[[0-9]*[A-Za-z]+\])?)")
 _BUILT = "numpy.ndarray"
 
 
@@ -194,14 +194,11 @@ def _info_of(header: str) -> ArrayInfo:
 
 def _may_have_objects(descr: Any) -> bool:
     """Tell a dtype with objects in it, or one that NumPy itself would not write."""
-    match descr:
-        case str():
-            return _PLAIN.fullmatch(descr) is None
-        case (inner, tuple()):
-            return _may_have_objects(inner)
-        case list():
-            return any(
-                not isinstance(field, tuple) or len(field) not in (2, 3) or _may_have_objects(field[1])
-                for field in descr
-            )
-    return True
+    if isinstance(descr, str):
+        return _PLAIN.fullmatch(descr) is None
+    if isinstance(descr, tuple):  # of a dtype and a shape
+        return len(descr) != 2 or not isinstance(descr[1], tuple) or _may_have_objects(descr[0])
+    return not isinstance(descr, list) or any(
+        not isinstance(field, tuple) or len(field) not in (2, 3) or _may_have_objects(field[1])
+        for field in descr
+    )
