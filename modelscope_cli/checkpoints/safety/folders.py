@@ -11,6 +11,7 @@ from modelscope_cli.checkpoints.entries import checked_sizes
 from modelscope_cli.checkpoints.pickle_machine import Machine
 from modelscope_cli.checkpoints.safety.scan import Scanner, scan
 from modelscope_cli.checkpoints.safety.window import window
+from modelscope_cli.plain_text import plain
 from modelscope_cli.records.safety import RANKS, UNKNOWN, Safety, Suspect, WeightsOnly, worst
 
 _METADATA = ".metadata"
@@ -18,6 +19,7 @@ _INDEX = ".index.json"
 _MAX_INDEX = 32 << 20
 _DISTRIBUTED = ".distcp"
 _TENSOR = "torch.distributed.checkpoint.metadata.TensorStorageMetadata"
+_NOT_METADATA = (ValueError, OSError, AttributeError, TypeError, KeyError, OverflowError)
 _LOADS = ("yes", "unasked", "with names", "no")
 _ALL_LOADED = WeightsOnly(
     "unasked",
@@ -35,9 +37,9 @@ def scan_file(path: Path) -> Safety:
         return _not_read(path, "not a plain file")
     try:
         metadata = path.parent / _METADATA
-        if path.name == _METADATA or not metadata.is_file():
-            return scan(path)
-        return _scan_objects(path)
+        if path.name == _METADATA:
+            return _scan_metadata(path)
+        return _scan_objects(path) if metadata.is_file() else scan(path)
     except OSError as error:
         return _not_read(path, error.strerror or str(error))
 
@@ -123,13 +125,12 @@ def _scan_objects(path: Path) -> Safety:
     metadata = path.parent / _METADATA
     try:
         places = _objects(metadata, metadata.stat().st_mtime_ns)
-    except (ValueError, OSError, AttributeError, TypeError, KeyError, OverflowError) as error:
+    except _NOT_METADATA as error:
         if path.suffix != _DISTRIBUTED:  # it may be another file of that name
             return scan(path)
         return _not_read(path, f"'{_METADATA}' does not say where its values are ({type(error).__name__})")
     if path.suffix != _DISTRIBUTED and path.name not in (place.file for place in places):
         return scan(path)
-    elsewhere = sorted({place.file for place in places if PurePath(place.file).name != place.file})
     with path.open("rb") as file:
         nbytes = file.seek(0, 2)
         scanner = Scanner(nbytes)
@@ -139,11 +140,21 @@ def _scan_objects(path: Path) -> Safety:
             if place.file == path.name and place.is_object:
                 length = min(place.nbytes, max(0, nbytes - place.offset))
                 scanner.look(window(file, place.offset, length), f"object '{place.name}'")
-    found = scanner.result(str(path), _ALL_LOADED)
+    return scanner.result(str(path), _ALL_LOADED)
+
+
+def _scan_metadata(path: Path) -> Safety:
+    """Scan a `.metadata`; what it names is only looked for in its own folder."""
+    found = scan(path)
+    try:
+        places = _objects(path, path.stat().st_mtime_ns)
+    except _NOT_METADATA:
+        return found
+    elsewhere = [place.file for place in places if PurePath(place.file).name != place.file]
     if not elsewhere:
         return found
-    outside = f"'{_METADATA}' names values in '{elsewhere[0]}', outside its folder"
-    return replace(found, rank=worst((found.rank, UNKNOWN)), errors=(*found.errors, outside))
+    error = f"it names values in '{plain(elsewhere[0])}', outside its folder"
+    return replace(found, rank=worst((found.rank, UNKNOWN)), errors=(*found.errors, error))
 
 
 @dataclass(frozen=True, slots=True)
