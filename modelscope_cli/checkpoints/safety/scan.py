@@ -48,7 +48,8 @@ _EXPORTED = re.compile(r"(?:[^/]+/)?data/(?:weights/weight|constants/tensor)_[0-
 # Formats that hold no pickles: what begins so is understood.
 _PLAIN_FORMATS = (
     *(b"GGUF", b"ggjt", b"ARROW1", b"PAR1", b"%PDF", b"RIFF"),
-    *(b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"II*\0", b"MM\0*", b"\0\x05\x16\x07"),
+    *(b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"II*\0", b"MM\0*", b"\0\x05\x16\x07"),
+    *(b"OggS", b"fLaC", b"ID3"),
     *(b"\x93NUMPY",),  # what it holds is a part of its own
 )
 
@@ -186,7 +187,7 @@ class Scanner:
         is_read = self.look(file, place, depth + 1)
         is_values = part.is_storage or _EXPORTED.fullmatch(part.name) is not None
         if not (is_read or is_values or part.problem):
-            self._errors.append(f"{place}: of a format that is not read")
+            self._add([Suspect(place, UNKNOWN, "is of a format that is not read", None, place)])
 
     def _add(self, suspects: Iterable[Suspect]) -> None:
         """Keep the worst that is said of each name."""
@@ -260,7 +261,8 @@ def _torchs_pickle(file: IO[bytes], rules: WeightsOnlyRules) -> str | None:
 
 def _is_plain(head: bytes) -> bool:
     """Tell text, and formats that hold no pickle."""
-    if not head or head.startswith(_PLAIN_FORMATS) or is_safetensors(head):
+    is_known = head.startswith(_PLAIN_FORMATS) or head[4:8] == b"ftyp" or is_safetensors(head)
+    if not head or is_known or (head[:2] == b"BM" and head[6:10] == bytes(4)):
         return True
     try:
         text = codecs.getincrementaldecoder("utf-8-sig")().decode(head)  # it may end within a character
