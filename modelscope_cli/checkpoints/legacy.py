@@ -4,6 +4,7 @@ Five pickles (a magic number, a version, the system, the content, the keys of th
 """
 
 import io
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -76,8 +77,8 @@ class NestedCalls:
         return StorageRef(f"{id(data)}", ref.dtype, storage.nbytes, ref.offset, inside)
 
 
-def spans_of_tar(file: IO[bytes], *, is_storages: bool) -> list[tuple[int, int]]:
-    """Return where pickles begin and end in a member of the tar format before torch 0.4; values are between them.
+def spans_of_tar(file: IO[bytes], *, is_storages: bool) -> Iterator[tuple[int, int]]:
+    """Yield where pickles begin and end in a member of the tar format before torch 0.4; values are between them.
 
     Of `storages`: a number, for each storage a pickle and its values, then a pickle of views. Of `tensors`: a
     number, and for each tensor a pickle and its sizes.
@@ -85,28 +86,24 @@ def spans_of_tar(file: IO[bytes], *, is_storages: bool) -> list[tuple[int, int]]
     Raises:
         ValueError: where the next one begins cannot be told.
     """
-    spans = []
-
-    def read() -> Any:
-        start = file.tell()
-        content = Machine(file, rebuild).read()
-        spans.append((start, file.tell()))
-        return content
-
     file.seek(0)
-    n = read()
+    n = Machine(file, rebuild).read()
+    yield 0, file.tell()
     for _ in range(*checked_sizes([n])):
-        args = read()
+        start = file.tell()
+        args = Machine(file, rebuild).read()
+        at = file.tell()
+        yield start, at
         if not isinstance(args, tuple) or len(args) != 3:
             raise ValueError("something else where a storage or a tensor should be")
-        n_head = file.read(8)
-        n_elements = int.from_bytes(n_head[:8] if is_storages else n_head[:4], "little")
-        file.seek(
-            n_elements * (BITS[dtype_of_storage(args[2])] // 8) if is_storages else 16 * n_elements + 8, 1
-        )
+        file.seek(at)
+        n_elements = int.from_bytes(file.read(8 if is_storages else 4), "little")
+        at += 8 + n_elements * (BITS[dtype_of_storage(args[2])] // 8) if is_storages else 16 + 16 * n_elements
+        file.seek(at)
     if is_storages:
-        read()
-    return spans
+        start = file.tell()
+        Machine(file, rebuild).read()
+        yield start, file.tell()
 
 
 def _storages_behind(path: Path, file: IO[bytes], machine: Machine, keys: Any) -> dict[str, Storage]:

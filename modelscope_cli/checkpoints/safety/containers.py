@@ -3,7 +3,6 @@
 import bz2
 import gzip
 import io
-import itertools
 import lzma
 import posixpath
 import re
@@ -229,14 +228,14 @@ def _of_tar(file: IO[bytes]) -> Iterator[Part]:
 def _between_values(file: IO[bytes], member: tarfile.TarInfo) -> Iterator[Part]:
     """Yield the pickles that only a reader of torch's old format comes to."""
     inside = window(file, member.offset_data, max(0, member.size))
+    before = 0
     try:
-        spans = spans_of_tar(inside, is_storages=member.name == "storages")
+        for start, end in spans_of_tar(inside, is_storages=member.name == "storages"):
+            if start > before:
+                yield Part(member.name, window(file, member.offset_data + start, end - start))
+            before = end
     except (ValueError, KeyError, TypeError, OSError, OverflowError) as error:
         yield Part(member.name, None, f"values that cannot be stepped over ({error})", is_certain=True)
-        return
-    for (_, before), (start, end) in itertools.pairwise(spans):
-        if start > before:
-            yield Part(member.name, window(file, member.offset_data + start, end - start))
 
 
 def _of_sparse(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Part:
