@@ -89,7 +89,7 @@ def read_baseline(path: Path) -> Baseline:
                 if schema == f"{_FAMILY}1"
                 else "is not readable"
             )
-            raise CannotRunError(f"'{path}' is of schema '{schema}', which {what}", _another(path))
+            raise CannotRunError(f"'{path}' is a baseline of schema '{schema}', which {what}", _another(path))
         rows = (KnownFinding(row["code"], row["layer"], row["value"]) for row in document["findings"])
         return Baseline(tuple(map(_checked, rows)), document.get("model"))
     except FileNotFoundError as error:
@@ -98,25 +98,27 @@ def read_baseline(path: Path) -> Baseline:
         hint = f"ls -l {shlex.quote(str(path))}"
         raise CannotRunError(f"cannot read baseline '{path}': {error.strerror}", hint) from error
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        why = f": {error}" if isinstance(error, _StrangeEntry) else ""
+        why = f": {error}" if isinstance(error, _StrangeEntryError) else ""
         message = f"'{path}' is not a baseline that modelscope check wrote{why}"
         raise CannotRunError(message, _another(path)) from error
 
 
-class _StrangeEntry(ValueError):
+class _StrangeEntryError(ValueError):
     """An entry that `check` does not write."""
 
 
 def _checked(one: KnownFinding) -> KnownFinding:
     """Return an entry that says how bad a finding was; with NaN or a value beyond all others nothing is worse."""
     if not isinstance(one.code, str) or not isinstance(one.layer, str | None):
-        raise _StrangeEntry(f"{one.code!r} of {one.layer!r} is not a rule and a layer")
+        raise _StrangeEntryError(f"{one.code!r} of {one.layer!r} is not a rule and a layer")
     # How many more there are than the findings that are told has no layer, and is not in the measure of the rule.
     most = next((rule.most for rule in EVERY_RULE if rule.code == one.code and one.layer), math.inf)
     is_number = type(one.value) in (int, float) and 0 <= one.value <= min(most, sys.float_info.max)  # type: ignore[operator]
     if one.value is not None and not is_number:
         where = f"{one.code} {one.layer or ''}".strip()
-        raise _StrangeEntry(f"the value of {where} is {str(one.value)[:40]!r}, and it measures 0 to {most:g}")
+        raise _StrangeEntryError(
+            f"the value of {where} is {str(one.value)[:40]!r}, and it measures 0 to {most:g}"
+        )
     return one
 
 

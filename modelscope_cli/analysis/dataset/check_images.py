@@ -102,8 +102,8 @@ def check_images(
         dataset=report,
         verdict=verdict,
     )
-    if error := unjudged_error(record):
-        raise error
+    if unjudged := unjudged_error(record):
+        raise unjudged
     return record
 
 

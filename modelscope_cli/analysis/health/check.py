@@ -154,8 +154,8 @@ def check(
     if verdict != FAILED and refused is not None:
         refused.record = record
         raise refused
-    if error := unjudged_error(record):
-        raise error
+    if unjudged := unjudged_error(record):
+        raise unjudged
     return record
 
 
