@@ -3,7 +3,7 @@
     python tests/cli/fuzz.py [--seed S] [--first F] [--lines N] [--all-kinds]
 
 runs the lines F to N of those that a seed draws, in this process. What ends in a bug of ours (exit code 3) or an
-uncaught exception is printed as soon as it is found, and every 50 lines how many have ended with which code. Half of
+uncaught exception is printed as soon as it is found, and every 50 lines how many ended with which code. Half of
 the kinds of values are only used with --all-kinds: they tell whether what was mended was mended for all.
 """
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from modelscope_cli.analysis.blocks.folder import BlockFolder
+from modelscope_cli.analysis.blocks.folder import BlockFolder, write_sums
 from modelscope_cli.analysis.blocks.identity import this_machine
 from modelscope_cli.analysis.blocks.in_order import InOrder
 from modelscope_cli.analysis.blocks.kept import PATIENCE_S, Kept
@@ -190,9 +190,14 @@ class Blocks:
 
     @contextmanager
     def write(self) -> Iterator[Path | None]:
-        """Give where to write the report, if at all, and say that it is written; see `Results.open`."""
+        """Give where to write the report, if at all, and say that it is written; see `Results.open`.
+
+        Beside blocks, the hashes of all files of the report are written, which `verify` and `sha256sum -c` read.
+        """
         with self._results.open() as stage:
             yield stage
+            if stage is not None and isinstance(self._way, Kept):
+                write_sums(stage)
         if self._results.path is not None:
             self._progress.note(f"wrote {self._results.path}")
 
