@@ -82,7 +82,7 @@ def test_a_file_that_is_missing_is_found(kept, name):
     ("name", "old", "new"),
     [
         ("report.json", '"stats",', '"predict",'),  # argv
-        ("report.json", '"modelscope": "', '"modelscope": "9'),
+        ("report.json", '"version": "0', '"version": "9'),
         ("report.json", '"elapsed_ms": ', '"elapsed_ms": 1'),
         ("report.json", '"warnings": [', '"warnings": [{"code": "x", "message": "y"}'),
         ("report.html", "stats", "State"),

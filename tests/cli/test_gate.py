@@ -153,7 +153,7 @@ CASES = {
     "13": ("check net.py:Net broken -c sound.safetensors", {}, 4),
     "14": ("check net.py:Net mostly -c sound.safetensors", {}, 4),
     "15": ("check net.py:Net empty -c sound.safetensors", {}, 4),
-    "16": ("check net.py:Net 'good/*.jpg' -c sound.safetensors", {}, 4),
+    "16": ("check net.py:Net 'good/*.jpg' -c sound.safetensors", {}, 2),
     # A baseline that excuses everything.
     "17": (DEAD, dead(math.nan), 4),
     "18": (DEAD, dead(-math.inf), 4),
