@@ -2,12 +2,16 @@
 
 import json
 import math
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 from safetensors.torch import save_file
+
+import modelscope_cli as ms
+from modelscope_cli.errors import CannotRunError
 
 NET = """import torch
 from torch import nn
@@ -115,7 +119,6 @@ def place(made, cwd):
 
 HALF = "check net.py:Net good -c half.safetensors --fail-on warning --select MS202 --baseline known.json"
 DEAD = HALF.replace("half", "dead")  # one channel more is dead
-DATA = "check {}"
 NAN = "check net.py:Net good -c nan.safetensors"
 SOUND = "check net.py:Net good -c sound.safetensors"
 
@@ -133,7 +136,6 @@ def dead(value, **more):
 
 
 SELECTED = '[tool.modelscope]\nselect = ["MS3", "MS6"]\n'
-SICK = 'model = "net.py:Net"\ncheckpoint = "nan.safetensors"\nimages = ["good"]\n'
 DARK = "check net.py:Log black --no-normalize -c sound.safetensors"
 
 CASES = {
@@ -225,3 +227,31 @@ def test_a_check_does_not_pass_wrongly(run, place, line, files, code):
         (place / name).write_text(text)
     outcome = run(line, expect=None)
     assert outcome.code == code, outcome.err
+
+
+@pytest.mark.parametrize("format", ["table", "tsv", "csv", "json", "markdown", "github", "junit"])
+def test_every_format_says_what_was_not_judged_and_why(run, place, format):
+    line = f"{SOUND} --select MS101,MS501,MS502 --ignore {{}} --format {format}"
+    some, none = run(line.format("MS102")), run(line.format("MS101"), expect=4)
+    for outcome, unjudged in ((some, "MS501"), (none, "MS501")):
+        said = outcome.out + outcome.err
+        assert unjudged in said
+        assert "no budget is set" in said
+    assert "error: none of the 2 rules was judged: no budget is set" in none.err
+    if format == "json":
+        assert (some.json["verdict"], none.json["verdict"]) == ("passed", "not judged")
+        assert none.json["passed"] is False
+    elif format == "junit":
+        suite = ET.fromstring(none.out)
+        assert [suite.get(key) for key in ("tests", "failures", "errors", "skipped")] == ["3", "0", "1", "2"]
+    else:
+        assert "passed: nothing found; " in some.out + some.err
+        assert "neither passed nor failed; 2 of 2 rules were not judged" in none.out + none.err
+
+
+def test_from_python_the_error_has_the_record(place):
+    with pytest.raises(CannotRunError, match="MS501 was not judged: no budget is set") as caught:
+        ms.check("net.py:Net", input_shape="1,3,40,40", weights="none", select="MS501")
+    assert caught.value.record.unjudged[0].code == "MS501"
+    with pytest.raises(AssertionError, match="neither passed nor failed"):
+        caught.value.record.assert_passed()
