@@ -55,7 +55,11 @@ def _no_output_to_judge(evidence: Evidence, threshold: float) -> str | None:
     assert evidence.settled is not None
     if not evidence.settled.is_finite:
         return "the forward pass is not finite"
-    return "the output is not one row per image" if evidence.settled.output_spread is None else None
+    return (
+        "the output is not one row per image, or all images are the same"
+        if evidence.settled.output_spread is None
+        else None
+    )
 
 
 def _disagreement(evidence: Evidence, threshold: float) -> Iterator[Sighting]:

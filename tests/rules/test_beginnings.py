@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import modelscope_cli as ms
+from modelscope_cli.errors import CannotRunError
 
 
 def noise(*shape):
