@@ -442,10 +442,19 @@ def _make_lists(folder: Path) -> None:
     (folder / "page.html").write_text("<!DOCTYPE html><html><title>404</title></html>")
     (folder / "wrong.json").write_text('{"schema": "else"}')
     (folder / "future.json").write_text('{"schema": "modelscope/baseline/99", "findings": []}')
+    rows = '"findings": [{"code": "MS202", "layer": "relu", "value": NaN}]}'
+    (folder / "old.json").write_text('{"schema": "modelscope/baseline/1", "findings": []}')
+    (folder / "strange.json").write_text('{"schema": "modelscope/baseline/2", ' + rows)
+    other = '{"schema": "modelscope/baseline/2", "model": "Other", "findings": []}'
+    (folder / "of_another.json").write_text(other)
     (folder / "of_stats.json").write_text('{"schema": "modelscope/stats/1"}')
     (folder / "many_images").mkdir()
     for number in range(17):
         shutil.copy(folder / "dot.png", folder / "many_images" / f"{number}.png")
+    (folder / "half_images").mkdir()
+    shutil.copy(folder / "dot.png", folder / "half_images" / "dot.png")
+    for name in ("a.png", "b.png"):
+        (folder / "half_images" / name).touch()
     (folder / "list.txt").write_text("dot.png\n")
     (folder / "folders.txt").write_text("two\n")
     (folder / "wrong.txt").write_text("dott.png\n")
