@@ -82,7 +82,9 @@ class ClipOptions:
     ] = None
     clip_norm: Annotated[
         float | None,
-        real("--clip-norm", metavar="V", help="Scale all gradients down to this norm.", rich_help_panel=_CLIP),
+        real(
+            "--clip-norm", metavar="V", help="Scale all gradients down to this norm.", rich_help_panel=_CLIP
+        ),
     ] = None
     clip_activations: Annotated[
         float | None,
