@@ -44,7 +44,9 @@ def test_clip_keeps_every_element_within_the_limit_and_counts_exactly(net, measu
         raw = np.stack([grads[row.name].double().numpy() for grads in plain])
         mean = np.clip(raw.mean(0), -limit, limit)
         assert -limit <= row.grad_min <= row.grad_max <= limit
-        assert row.clipped_fraction == pytest.approx((np.abs(raw.mean(0)) > limit).mean(), abs=1.5 / raw[0].size)
+        assert row.clipped_fraction == pytest.approx(
+            (np.abs(raw.mean(0)) > limit).mean(), abs=1.5 / raw[0].size
+        )
         assert row.norm_before_clip == close(np.linalg.norm(raw.mean(0)))
         assert row.grad_norm == close(np.linalg.norm(mean))
         assert_close(kept.parameters[row.name, "after"], torch.tensor(mean).float())

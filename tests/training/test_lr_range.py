@@ -171,7 +171,9 @@ def test_suggestions_are_those_of_fastai(losses):
     assert found.steepest == schedule.steep(rates[: low + 1], curve[: low + 1], 100)[0]
 
 
-@pytest.mark.parametrize(("n", "last", "left"), [(100, 1.0, 85), (60, math.nan, 49), (60, math.inf, 45), (12, 1.0, 0)])
+@pytest.mark.parametrize(
+    ("n", "last", "left"), [(100, 1.0, 85), (60, math.nan, 49), (60, math.inf, 45), (12, 1.0, 0)]
+)
 def test_the_curve_is_cut_where_fastai_cuts_it(n, last, left):
     """fastai records the losses that are not finite, cuts `[steps // 10 : -5]`, and drops what is from NaN on."""
     swept = LrSweep(Sweep(steps=100))

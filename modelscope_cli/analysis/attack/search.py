@@ -184,9 +184,9 @@ def smallest(
     """Look for the nearest image that reaches the goal, by bisection over epsilon, and for the nearest 8-bit file.
 
     Arguments and errors are those of `search`. Epsilon is doubled until an image is found, then bisected (on a
-    scale of ratios) between what was found and what was not, until they are within 5 %. A run starts from the nearest image
-    so far, moved into the smaller ball; `fgsm`, which is one step from the image itself, does not. The file is
-    searched for in the same way from there upwards, as rounding can only be undone by a longer change.
+    scale of ratios) between what was found and what was not, until they are within 5 %. A run starts from the
+    nearest image so far, moved into the smaller ball; `fgsm`, which is one step from the image itself, does not.
+    The file is searched for in the same way, from that length upwards.
     """
     length = BALLS[request.norm].length
     longest = 1.0 if request.norm == "linf" else math.sqrt(pixels.numel())

@@ -29,8 +29,9 @@ def attack(
 ) -> None:
     """Look for the smallest change of an image that fools the model, save it, and check the saved file.
 
-    The smallest change is found by bisection over --epsilon, in some 15 searches. With --epsilon there is one, for any
-    image within it.
+    The smallest change is found by bisection over --epsilon, in some 15 searches. With --epsilon there is one
+    search, for any image within it.
+
     The gradient is taken with respect to the pixels the model sees, before normalisation. The exit code is 0
     whether or not the model was fooled.
 

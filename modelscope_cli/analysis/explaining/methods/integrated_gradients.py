@@ -1,10 +1,10 @@
 """Integrated gradients: the gradient along the straight way from a blank image, times that way.
 
-Sundararajan et al. 2017, equation 1. The points are those of Fejer's second rule, `(1 - cos(k pi / n)) / 2`: none at
-the ends, where the gradient of a norm is singular, and most near them. Each is weighted by `sin(k pi / n)`, the share
-of the way it is responsible for. The number of intervals is doubled, which takes over every old point, until the sum
-is within 2 % of the difference of the two logits twice running: on networks of ReLUs one good sum may be luck, and no
-rule converges steadily there.
+Sundararajan et al. 2017, equation 1. The points are those of Fejer's second rule, `(1 - cos(k pi / n)) / 2`: none
+at the ends, where the gradient of a norm may be singular, most of them near. Each is weighted by `sin(k pi / n)`,
+the share of the way around it. The number of intervals is doubled, which takes over every old point, until the sum
+is within 2 % of the difference of the two logits twice running: on networks of ReLUs one good sum may be luck, and
+no rule converges steadily there.
 """
 
 import math
