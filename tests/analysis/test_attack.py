@@ -240,10 +240,11 @@ def test_functions_that_cannot_be_attacked(scores_of, said):
 
 
 def test_what_is_left_out_is_filled_in():
-    assert asked("fgsm") == AttackRequest("fgsm", "linf", 8 / 255, 1, 8 / 255)
-    assert asked("ifgsm") == AttackRequest("ifgsm", "linf", 8 / 255, 10, 8 / 255 / 10)
-    assert asked("pgd", steps=10) == AttackRequest("pgd", "linf", 8 / 255, 10, 2.5 * 8 / 255 / 10)
-    assert asked("pgd", "l2", step_size="0.5") == AttackRequest("pgd", "l2", 3.0, 20, 0.5)
+    assert asked("fgsm") == AttackRequest("fgsm", "linf", 8 / 255, 1, 8 / 255, is_smallest=True)
+    assert asked("ifgsm") == AttackRequest("ifgsm", "linf", 8 / 255, 10, 8 / 255 / 10, is_smallest=True)
+    within = asked("pgd", epsilon="8/255", steps=10)
+    assert within == AttackRequest("pgd", "linf", 8 / 255, 10, 2.5 * 8 / 255 / 10)
+    assert asked("pgd", "l2", "3", step_size="0.5") == AttackRequest("pgd", "l2", 3.0, 20, 0.5)
 
 
 @pytest.mark.parametrize(

@@ -53,8 +53,8 @@ def attack(
         norm: what epsilon bounds: `linf`, the change of every value; `l2`, the length of the whole change.
         epsilon: how far the image may move, in pixels of 0..1; the search then ends at the first image that fools
             the model. None for the smallest change: a bisection over epsilon, of some 15 searches.
-        steps: gradient steps; None for 10 of `ifgsm`, 20 of `pgd`. `step_size`: how far one goes, within
-            `epsilon`.
+        steps: gradient steps; None for 10 of `ifgsm`, 20 of `pgd`. `step_size`: how far one goes; without
+            `epsilon` in the first search, and less in a smaller one.
         restarts: random starts of `pgd` to try.
         target: a class index or label to be mistaken for; None for any but the predicted one. Also `mask:CLASS` and
             `box:N`, pixels or a box to get rid of, and `similar:FILE`, an image to resemble.

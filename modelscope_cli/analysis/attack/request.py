@@ -83,9 +83,6 @@ def make_request(
     n_steps = steps or _STEPS[method]
     step = _REACH[method] * radius / n_steps
     if step_size is not None:
-        if epsilon is None:
-            message = f"'--step-size {step_size}' does not apply to a search for the smallest change"
-            raise UsageError(message, f"--epsilon {_EPSILON[norm]}")
         step = _length("--step-size", step_size, "2/255", norm)
         if step == 0:
             raise UsageError(f"'--step-size {step_size}' has no effect", "--step-size 2/255")

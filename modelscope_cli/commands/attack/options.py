@@ -74,7 +74,7 @@ class AttackOptions:
         typer.Option(
             "--step-size",
             metavar="A",
-            help="The size of one step, with --epsilon.",
+            help="The size of one step; without --epsilon, of the first search.",
             show_default="ifgsm E/N, pgd 2.5 E/N",
             rich_help_panel=_ATTACK,
         ),
