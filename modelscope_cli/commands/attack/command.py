@@ -27,7 +27,7 @@ def attack(
     folder: groups.FolderOptions = groups.FOLDER,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> None:
-    """Look for the smallest change of an image that fools the model, save it, and check the saved file.
+    """Look for the smallest change of an image that fools the model, save it, and check the file.
 
     The smallest change is found by bisection over --epsilon, in some 15 searches. With --epsilon there is one
     search, for any image within it.
