@@ -133,7 +133,7 @@ def _facts(record: SummaryRecord) -> tuple[tuple[str, str], ...]:
         ("weights", f"{numbers.memory(totals.param_bytes)} + buffers {numbers.memory(totals.buffer_bytes)}"),
         (
             "activations",
-            f"{numbers.memory(totals.activation_bytes)} (every layer's output, kept for backward)",
+            f"{numbers.memory(totals.activation_bytes)} (the outputs of all layers together)",
         ),
         ("layers", f"{totals.layers} layers, {totals.calls} calls"),
     ]
