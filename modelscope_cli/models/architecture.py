@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
+from modelscope_cli.models.inside import model_inside
 from modelscope_cli.models.on_meta import on_meta
 
 
@@ -37,6 +38,7 @@ class Architecture:
         def build(num_classes: int | None) -> nn.Module:
             with on_meta():
                 module = self.build(num_classes)
-            return module.to("meta")  # also what constructors had to read
+            model_inside(module, self.name).to("meta")  # also what constructors had to read
+            return module
 
         return replace(self, build=build)

@@ -1,7 +1,10 @@
 """Build models whose values do not exist (on meta), or are all about to be overwritten."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -52,8 +55,36 @@ def skip_random_fills() -> TorchFunctionMode:
     return _SkipRandomFills()
 
 
+class _ImportForReal:
+    """The first of `sys.meta_path`: what a builder imports is executed as if nothing were on meta.
+
+    A module stays imported, so the tensors that it makes for itself would be without values for good.
+    """
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> ModuleSpec | None:
+        others = (finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))
+        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
+        loader: Any = spec and spec.loader
+        if not hasattr(loader, "exec_module") or isinstance(loader, type):  # of a builtin or frozen module
+            return spec
+
+        def exec_module(module: ModuleType) -> None:
+            vars(loader).pop("exec_module", None)
+            with torch._C.DisableTorchFunction():  # and the modes, of which `torch.device` is one
+                loader.exec_module(module)
+
+        with suppress(AttributeError):  # a loader with slots
+            loader.exec_module = exec_module
+        return spec
+
+
 @contextmanager
 def on_meta() -> Iterator[None]:
     """Build without memory while open: tensors on meta, except those that constructors read values from."""
-    with torch.device("meta"), _KeepValuesOnCpu(), skip_random_fills():
-        yield
+    finder = _ImportForReal()
+    sys.meta_path.insert(0, finder)
+    try:
+        with torch.device("meta"), _KeepValuesOnCpu(), skip_random_fills():
+            yield
+    finally:
+        sys.meta_path.remove(finder)
