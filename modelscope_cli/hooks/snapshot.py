@@ -116,7 +116,7 @@ def _has_values(tensor: Tensor, value: Tensor) -> bool:
     if tensor.is_nested:
         parts = tensor.unbind(), value.unbind()
     elif tensor.layout == torch.sparse_coo:
-        parts = ((one._indices(), one._values()) for one in (tensor, value))
+        parts = ((one.indices(), one.values()) for one in (tensor.coalesce(), value.coalesce()))
     elif tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
         parts = ((one.crow_indices(), one.col_indices(), one.values()) for one in (tensor, value))
     elif tensor.layout in (torch.sparse_csc, torch.sparse_bsc):

@@ -4,7 +4,9 @@ import inspect
 import re
 import shlex
 import sys
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -102,3 +104,29 @@ def takes(found: Callable[..., Any], name: str) -> bool:
     except (ValueError, TypeError):
         return False
     return name in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+
+
+_DOWNLOADERS = ("huggingface_hub", "urllib", "requests", "httpx", "gdown")
+
+
+def without_download(
+    found: Callable[..., Any], kwargs: dict[str, Any], error: BaseException | None
+) -> str | None:
+    """Name the argument that makes a builder download nothing, where a download failed; None where there is none."""
+    frames = traceback.extract_tb(error.__traceback__) if error is not None else []
+    parts = {part for frame in frames for part in Path(frame.filename).parts}
+    if not parts & {*_DOWNLOADERS, *(f"{name}.py" for name in _DOWNLOADERS), "hub.py"}:
+        return None
+    try:
+        signature = inspect.signature(found)
+    except (ValueError, TypeError):
+        return None
+    said = [
+        f"--model-arg {name}={None if isinstance(one.default, str) else False}"
+        for name, one in signature.parameters.items()
+        if ("weights" in name or "pretrained" in name)
+        and name not in kwargs
+        and isinstance(one.default, str | bool)
+        and one.default
+    ]
+    return f"{' '.join(said)}   builds it without a download" if said else None

@@ -81,15 +81,16 @@ def _names_in(method: Any) -> frozenset[str] | None:
 
 def _only_model(module: nn.Module, name: str) -> nn.Module:
     """Return the one model that a trainer holds."""
-    held = {key: one for key, one in {**vars(module), **module._modules}.items() if isinstance(one, nn.Module)}
+    attributes = {**vars(module), **dict(module.named_children())}
+    held = {key: one for key, one in attributes.items() if isinstance(one, nn.Module)}
     models = {key: one for key, one in held.items() if [*one.parameters(), *one.buffers()]} or held
-    has_own = bool(module._parameters or module._buffers)
+    has_own = bool([*module.parameters(recurse=False), *module.buffers(recurse=False)])
     if len({id(one) for one in models.values()}) == 1 and not has_own:
         return next(iter(models.values()))
     what = f"its models are {', '.join(models)}" if models else "it holds no model"
     what = "it has parameters of its own beside them" if has_own and models else what
     inside = f".{next(iter(models), 'model')}"
-    message = f"'{name}' makes {_trainer(module)}; {what}"
+    message = f"'{name}' is {_trainer(module)}; {what}"
     raise CannotRunError(message, f"--model FILE.py:NAME   a function there that returns the model in it, its {inside}")
 
 
