@@ -54,8 +54,17 @@ MODEL_SUFFIXES = {
     **dict.fromkeys((".pdmodel", ".pdparams", ".pdiparams"), "a PaddlePaddle model"),
     **dict.fromkeys((".caffemodel", ".prototxt"), "a Caffe model"),
     **{".pt2": "a program of torch.export", ".pte": "an ExecuTorch program", ".ptl": "a TorchScript program"},
-    **{".torchscript": "a TorchScript program", ".msgpack": "a Flax checkpoint", ".mar": "a TorchServe archive"},
-    **{".t7": "a Torch7 file", ".weights": "a Darknet model", ".params": "an MXNet model", ".nemo": "a NeMo model"},
+    **{
+        ".torchscript": "a TorchScript program",
+        ".msgpack": "a Flax checkpoint",
+        ".mar": "a TorchServe archive",
+    },
+    **{
+        ".t7": "a Torch7 file",
+        ".weights": "a Darknet model",
+        ".params": "an MXNet model",
+        ".nemo": "a NeMo model",
+    },
     **{".mnn": "an MNN model", ".rknn": "an RKNN model", ".hef": "a Hailo model", ".dlc": "a Qualcomm model"},
 }
 _OF_MODELS = ("llama.cpp", "Keras", "TensorFlow", "ONNX")
@@ -154,7 +163,9 @@ def damaged(path: Path, reason: object) -> CannotRunError:
     if isinstance(reason, UnsupportedError):
         named = MODEL_SUFFIXES.get(path.suffix.lower())
         if named is not None and path.suffix.lower() != ".pt2":
-            return CannotRunError(f"'{path}' is not a checkpoint: by its name it is {named}", remedy(path, b""))
+            return CannotRunError(
+                f"'{path}' is not a checkpoint: by its name it is {named}", remedy(path, b"")
+            )
         return CannotRunError(f"checkpoint '{path}' cannot be read: {said}", _SUPPORTED)
     message = f"checkpoint '{path}' is damaged or cut short: {said}"
     return CannotRunError(message, f"get the file again; this one has {path.stat().st_size} bytes")

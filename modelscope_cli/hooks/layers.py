@@ -71,6 +71,18 @@ def set_training(model: nn.Module, is_training: bool) -> None:
             module.training = False
 
 
+_QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.nn.quantized")
+
+
+def without_gradient(model: nn.Module) -> str | None:
+    """Say which layer of a model is quantized, if one is; None for any other model."""
+    for layer, module in list_layers(model):
+        is_float = layer.type == "FloatFunctional"  # stands in while a model waits to be quantized
+        if type(module).__module__.startswith(_QUANTIZED) and not is_float:
+            return f"layer '{layer.name}' ({layer.type}) is quantized: integers have no gradient"
+    return None
+
+
 def not_looked_into(model: nn.Module) -> Iterator[str]:
     """Say of parts of a model, in a sentence each, what is not seen of them."""
     for layer, module in list_layers(model):

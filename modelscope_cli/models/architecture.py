@@ -1,7 +1,8 @@
 """A model before it has values: where it comes from and how to build it."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from torch import nn
 
@@ -22,6 +23,7 @@ class Architecture:
         takes_num_classes: whether `build` accepts a number of classes.
         is_instance: `build` returns a module that was there already.
         is_factory: `build` calls a function, or takes a module, that may have loaded weights by itself.
+        defaults: of the arguments that it takes, as far as they are known; None where one follows from others.
     """
 
     source: str
@@ -31,6 +33,7 @@ class Architecture:
     takes_num_classes: bool
     is_instance: bool = False
     is_factory: bool = False
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
     def on_meta(self) -> "Architecture":
         """Return the same architecture with a `build` that makes no values, on the meta device."""

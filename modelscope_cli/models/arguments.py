@@ -97,6 +97,15 @@ def _needs_nothing(function: Callable[..., Any]) -> bool:
     )
 
 
+def defaults_of(found: Callable[..., Any]) -> dict[str, Any]:
+    """Return the defaults of a builder's arguments; of those without one None."""
+    try:
+        parameters = inspect.signature(found).parameters
+    except (ValueError, TypeError):
+        return {}
+    return {name: None if one.default is one.empty else one.default for name, one in parameters.items()}
+
+
 def takes(found: Callable[..., Any], name: str) -> bool:
     """Tell whether a builder takes a keyword argument of this name."""
     try:
@@ -112,7 +121,7 @@ _DOWNLOADERS = ("huggingface_hub", "urllib", "requests", "httpx", "gdown")
 def without_download(
     found: Callable[..., Any], kwargs: dict[str, Any], error: BaseException | None
 ) -> str | None:
-    """Name the argument that makes a builder download nothing, where a download failed; None where there is none."""
+    """Name the argument that makes a builder download nothing, where a download failed; None if there is none."""
     frames = traceback.extract_tb(error.__traceback__) if error is not None else []
     parts = {part for frame in frames for part in Path(frame.filename).parts}
     if not parts & {*_DOWNLOADERS, *(f"{name}.py" for name in _DOWNLOADERS), "hub.py"}:

@@ -55,7 +55,9 @@ _HUBS = {
     "monai": ("monai", "monai", "monai.networks.nets:{}"),
     "pytorchcv": ("pytorchcv", "pytorchcv", "pytorchcv.model_provider:get_model --model-arg name={}"),
 }
-_YOLO = re.compile(r"(?P<name>(?:yolo|rtdetr)[\w-]*\d[\w-]*?(?:-(?P<task>seg|cls|pose|obb))?)(?:\.yaml|\.pt)?")
+_YOLO = re.compile(
+    r"(?P<name>(?:yolo|rtdetr)[\w-]*\d[\w-]*?(?:-(?P<task>seg|cls|pose|obb))?)(?:\.yaml|\.pt)?"
+)
 _TASKS = {"seg": "Segmentation", "cls": "Classification", "pose": "Pose", "obb": "OBB"}
 _OPEN_CLIP = re.compile(r"ViT-\w+-\d+[\w-]*|RN\d+(x\d+)?(-quickgelu)?")
 
@@ -100,4 +102,6 @@ def of_open_clip(model: str, here: str | None) -> UsageError | None:
 def _needs(model: str, package: str, pip: str) -> UsageError | None:
     if find_spec(package) is not None:
         return None
-    return UsageError(f"'{model}' needs the package '{package}', which is not installed", f"pip install {pip}")
+    return UsageError(
+        f"'{model}' needs the package '{package}', which is not installed", f"pip install {pip}"
+    )

@@ -21,7 +21,7 @@ from torch import nn
 from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError, nearest, quoted
 from modelscope_cli.interrupts import expect_guests
 from modelscope_cli.models.architecture import Architecture
-from modelscope_cli.models.arguments import check_arguments, takes, without_download
+from modelscope_cli.models.arguments import check_arguments, defaults_of, takes, without_download
 from modelscope_cli.models.foreign_names import of_other_hub
 from modelscope_cli.models.seeding import seeded
 from modelscope_cli.models.usercode import user_code_failed
@@ -81,7 +81,15 @@ def imported_architecture(spec: str, model_args: dict[str, Any], seed: int) -> A
 
     takes_num_classes = "num_classes" not in model_args and takes(found, "num_classes")
     is_class = isinstance(found, type) and issubclass(found, nn.Module)
-    return Architecture("import", spec, "custom", build, takes_num_classes, is_factory=not is_class)
+    return Architecture(
+        "import",
+        spec,
+        "custom",
+        build,
+        takes_num_classes,
+        is_factory=not is_class,
+        defaults=defaults_of(found),
+    )
 
 
 def _is_program(made: Any) -> bool:

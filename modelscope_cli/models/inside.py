@@ -29,7 +29,8 @@ def model_inside(module: nn.Module, name: str | None = None) -> nn.Module:
         if not _switches_mode(one):
             message = f"layer '{layer}' of '{name}' is {_trainer(one)}"
             raise CannotRunError(
-                message, f"--model FILE.py:NAME   a function there that puts the model of '{layer}' in its place"
+                message,
+                f"--model FILE.py:NAME   a function there that puts the model of '{layer}' in its place",
             )
     return module
 
@@ -65,7 +66,7 @@ def _switches_mode(module: nn.Module) -> bool:
         return False
     is_bool = isinstance(first.default, bool) or first.annotation in (bool, "bool")
     is_any = first.default is first.empty and first.annotation is first.empty
-    return first.name == "mode" and (is_bool or is_any) or (is_bool and hands_on)
+    return (first.name == "mode" and (is_bool or is_any)) or (is_bool and hands_on)
 
 
 _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -91,7 +92,8 @@ def _only_model(module: nn.Module, name: str) -> nn.Module:
     what = "it has parameters of its own beside them" if has_own and models else what
     inside = f".{next(iter(models), 'model')}"
     message = f"'{name}' is {_trainer(module)}; {what}"
-    raise CannotRunError(message, f"--model FILE.py:NAME   a function there that returns the model in it, its {inside}")
+    hint = f"--model FILE.py:NAME   a function there that returns the model in it, its {inside}"
+    raise CannotRunError(message, hint)
 
 
 def _trainer(module: nn.Module) -> str:

@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,10 +12,10 @@ from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.stated import stated_labels, stated_preset
 from modelscope_cli.models.architecture import Architecture
 from modelscope_cli.models.device import resolve_device, resolve_dtype
-from modelscope_cli.models.fit import listed
+from modelscope_cli.models.fit import MisfitError, guessed_arguments, has_shapes_of, listed
 from modelscope_cli.models.from_timm import fill_from_timm, timm_architecture
 from modelscope_cli.models.from_transformers import fill_from_hf, hf_architecture
-from modelscope_cli.models.hubs import hubs_closed, split_hub
+from modelscope_cli.models.hubs import hubs_closed, is_in_timm, split_hub
 from modelscope_cli.models.importspec import imported_architecture
 from modelscope_cli.models.initialise import Filled, fill_from_checkpoint, fill_pretrained, fill_randomly
 from modelscope_cli.models.inside import inside_notes, model_inside, switch_to_eval
@@ -80,7 +81,7 @@ def _load_model(request: ModelRequest) -> LoadedModel:
     device, device_note = _device_for(request, weights)
     prefix, name = split_hub(request.model)
     if request.checkpoint is not None:
-        filled = fill_from_checkpoint(architecture, request, request.checkpoint)
+        filled = _fill_from_file(architecture, request, request.checkpoint)
     elif prefix and request.weights.lower() != "none":
         filled = (fill_from_timm if prefix == "timm" else fill_from_hf)(architecture, request, name)
     elif weights is not None:
@@ -169,8 +170,36 @@ def _device_for(request: ModelRequest, weights: WeightsEnum | None) -> tuple[tor
 
 def _fill_skeleton(architecture: Architecture, request: ModelRequest) -> Filled:
     if request.checkpoint is not None:
-        return fill_from_checkpoint(architecture, request, request.checkpoint)
+        return _fill_from_file(architecture, request, request.checkpoint)
     return fill_randomly(architecture, request)
+
+
+def _fill_from_file(architecture: Architecture, request: ModelRequest, path: Path) -> Filled:
+    """Fill an architecture from a checkpoint; of one of other shapes, say with which arguments it would fit.
+
+    Raises:
+        UsageError, CannotRunError: as `fill_from_checkpoint` does (exit 2, 4).
+    """
+    try:
+        return fill_from_checkpoint(architecture, request, path)
+    except MisfitError as error:
+        error.hint = _arguments_that_fit(architecture, request, error) or error.hint
+        raise
+
+
+def _arguments_that_fit(architecture: Architecture, request: ModelRequest, error: MisfitError) -> str | None:
+    model, said = request.model, ""
+    if architecture.source == "zoo" and is_in_timm(architecture.name):
+        model = f"timm:{architecture.name}"  # those of torchvision take three channels
+        said = f"--model {model} "
+    for guess in guessed_arguments(error, architecture.defaults or {"in_chans": 3}):
+        args = tuple(f"{name}={value}" for name, value in guess.items())
+        asked = replace(request, model=model, model_args=(*request.model_args, *args))
+        with suppress(Exception):  # whatever a builder does with arguments that do not go together
+            module = _find(asked)[0].on_meta().build(request.num_classes)
+            if has_shapes_of(error.state, model_inside(module, model)):
+                return said + " ".join(f"--model-arg {argument}" for argument in args)
+    return None
 
 
 def _placed(

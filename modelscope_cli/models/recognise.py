@@ -10,7 +10,7 @@ from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
 from modelscope_cli.models.beside import Described, described_beside, described_within
 from modelscope_cli.models.hubs import PACKAGES, check_hub
-from modelscope_cli.models.identify import identify, picture_side
+from modelscope_cli.models.identify import identify, otherwise, picture_side
 from modelscope_cli.models.names import timm_names
 from modelscope_cli.models.request import Headers, ModelRequest, is_checkpoint
 from modelscope_cli.records.weights import Identified
@@ -50,6 +50,11 @@ def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
     if described is not None:
         return _of_hub(replace(request, checkpoint=path, headers=headers), described)
     name = found.name or _said(contents, found)
+    names, args = otherwise(contents.shapes()) if name is None and not found.candidates else ((), {})
+    if names:
+        described = _of_timm(path, names)
+        described = replace(described, model_args=tuple(f"{key}={value}" for key, value in args.items()))
+        return _of_hub(replace(request, checkpoint=path, headers=headers), described)
     if name is None and not found.candidates and not request.is_strict and found.score >= _MIN_SCORE:
         name = found.nearest
     if name is None:
@@ -141,7 +146,7 @@ def _not_recognised(path: Path, found: Identified, contents: Contents) -> Models
         message = f"'{path}' holds no named tensors"
         return CannotRunError(message, "torch.save(model.state_dict(), 'model.pt')   makes a file that does")
     if found.score < _MIN_SCORE and (kind := _pickled_class(contents)) is not None:
-        message = f"'{path}' is a model of the class '{kind}' saved whole: its tensors are read, its code is not run"
+        message = f"'{path}' is a model of the class '{kind}', saved whole: its tensors are read, and no code"
         return CannotRunError(message, f"{_builder_of(kind, path)} --checkpoint {typed}")
     if found.score < _MIN_SCORE:
         message = f"'{path}' does not hold the weights of a model of torchvision or timm"

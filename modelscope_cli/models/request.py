@@ -235,7 +235,9 @@ def _unknown_model(model: str) -> UsageError:
     if dot and model.replace(".", "").isidentifier() and _is_importable(module.partition(".")[0]):
         return UsageError(f"unknown model '{model}'", f"--model {module}:{attribute}")
     if path.suffix[1:].isalpha() or path.parent != Path():
-        near = nearest(path.name, (file.name for file in path.parent.iterdir()) if path.parent.is_dir() else ())
+        near = nearest(
+            path.name, (file.name for file in path.parent.iterdir()) if path.parent.is_dir() else ()
+        )
         message = f"unknown model '{model}': there is no such file{'; ' + near if near else ''}"
         return UsageError(message, f"ls {shlex.quote(str(path.parent))}")
     suggestion = nearest(model, model_names())

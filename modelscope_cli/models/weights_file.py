@@ -1,4 +1,4 @@
-"""Files of models among what is typed: told by their names, by their first bytes, and by the names of what is in them."""
+"""Files of models among what is typed: told by their names, their first bytes, and the names of what is in them."""
 
 import mimetypes
 import os

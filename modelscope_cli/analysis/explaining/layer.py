@@ -181,10 +181,14 @@ def follow(scored: Scored, names: Names, image: Tensor) -> Pass:
         end = followed.number_of(score)
     names.followed = None
     if end is None:
-        why = "a part of the model is compiled, scripted or not written in functions of torch"
+        why, hint = (
+            "a part of the model is compiled, scripted or not written in functions of torch",
+            _NO_LAYER,
+        )
         if followed.ended is not None:
             why = f"no gradient goes through '{followed.ended}' on the way"
-        raise UnfitError(f"the score cannot be followed back to the image: {why}", _NO_LAYER)
+            hint = "--method occlusion   needs no gradient"
+        raise UnfitError(f"the score cannot be followed back to the image: {why}", hint)
     return Pass(followed, names, _cuts(followed, end), (image.shape[-2], image.shape[-1]))
 
 

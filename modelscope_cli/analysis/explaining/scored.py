@@ -111,5 +111,6 @@ def not_connected() -> Exception:
     """Return the error for a score that is made of nothing that comes from the image."""
     from modelscope_cli.analysis.explaining.layer import UnfitError
 
-    message = "the score does not depend on the image, so no gradient leads back to it"
-    return UnfitError(message, "modelscope predict ...   shows what the model says of the image")
+    message = "no gradient leads from the score back to the image"
+    shows = "modelscope predict ...   shows what the model says of the image"
+    return UnfitError(message, f"--method occlusion   needs none; or {shows}")
