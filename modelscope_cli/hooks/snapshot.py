@@ -113,26 +113,32 @@ def _write(tensor: Tensor, value: Tensor) -> None:
 
 def _has_values(tensor: Tensor, value: Tensor) -> bool:
     """Tell whether a tensor of any layout holds the values of its copy; NaN is NaN."""
+    now, before = _parts(tensor), _parts(value)
+    if len(now) != 1 or now[0] is not tensor:
+        return len(now) == len(before) and all(map(_has_values, now, before))
+    is_number = tensor.is_floating_point() or tensor.is_complex()
+    if tensor.shape != value.shape or torch.equal(tensor, value) or not is_number:
+        return tensor.shape == value.shape and torch.equal(tensor, value)
+    wide = torch.complex128 if tensor.is_complex() else torch.float64  # float8 cannot be compared
+    a, b = tensor.to(wide), value.to(wide)
+    return bool(((a == b) | (a.isnan() & b.isnan())).all())
+
+
+_OF_LAYOUT = {
+    torch.sparse_coo: ("indices", "values"),
+    **dict.fromkeys((torch.sparse_csr, torch.sparse_bsr), ("crow_indices", "col_indices", "values")),
+    **dict.fromkeys((torch.sparse_csc, torch.sparse_bsc), ("ccol_indices", "row_indices", "values")),
+}
+
+
+def _parts(tensor: Tensor) -> tuple[Tensor, ...]:
+    """Return the dense tensors that one of another layout is made of."""
     if tensor.is_nested:
-        parts = tensor.unbind(), value.unbind()
-    elif tensor.layout == torch.sparse_coo:
-        parts = ((one.indices(), one.values()) for one in (tensor.coalesce(), value.coalesce()))
-    elif tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
-        parts = ((one.crow_indices(), one.col_indices(), one.values()) for one in (tensor, value))
-    elif tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
-        parts = ((one.ccol_indices(), one.row_indices(), one.values()) for one in (tensor, value))
-    elif tensor.is_mkldnn:
-        return _has_values(tensor.to_dense(), value.to_dense())
-    else:
-        if tensor.shape != value.shape:
-            return False
-        if torch.equal(tensor, value) or not (tensor.is_floating_point() or tensor.is_complex()):
-            return torch.equal(tensor, value)
-        wide = torch.complex128 if tensor.is_complex() else torch.float64  # float8 cannot be compared
-        now, before = tensor.to(wide), value.to(wide)
-        return bool(((now == before) | (now.isnan() & before.isnan())).all())
-    now, before = parts
-    return len(now) == len(before) and all(map(_has_values, now, before))
+        return tensor.unbind()
+    if tensor.is_mkldnn:
+        return (tensor.to_dense(),)
+    whole = tensor.coalesce() if tensor.layout == torch.sparse_coo else tensor
+    return tuple(getattr(whole, name)() for name in _OF_LAYOUT.get(tensor.layout, ())) or (tensor,)
 
 
 def _is_script(module: nn.Module) -> bool:

@@ -115,27 +115,17 @@ def takes(found: Callable[..., Any], name: str) -> bool:
     return name in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
 
 
-_DOWNLOADERS = ("huggingface_hub", "urllib", "requests", "httpx", "gdown")
+_DOWNLOADERS = {"huggingface_hub", "urllib", "requests", "httpx", "gdown", "hub.py"}
 
 
-def without_download(
-    found: Callable[..., Any], kwargs: dict[str, Any], error: BaseException | None
-) -> str | None:
+def without_download(found: Any, kwargs: dict[str, Any], error: BaseException | None) -> str | None:
     """Name the argument that makes a builder download nothing, where a download failed; None if there is none."""
     frames = traceback.extract_tb(error.__traceback__) if error is not None else []
-    parts = {part for frame in frames for part in Path(frame.filename).parts}
-    if not parts & {*_DOWNLOADERS, *(f"{name}.py" for name in _DOWNLOADERS), "hub.py"}:
-        return None
-    try:
-        signature = inspect.signature(found)
-    except (ValueError, TypeError):
+    if not any(_DOWNLOADERS & {*Path(frame.filename).parts} for frame in frames):
         return None
     said = [
-        f"--model-arg {name}={None if isinstance(one.default, str) else False}"
-        for name, one in signature.parameters.items()
-        if ("weights" in name or "pretrained" in name)
-        and name not in kwargs
-        and isinstance(one.default, str | bool)
-        and one.default
+        f"--model-arg {name}={None if isinstance(default, str) else False}"
+        for name, default in defaults_of(found).items()
+        if ("weights" in name or "pretrained" in name) and default and name not in kwargs
     ]
     return f"{' '.join(said)}   builds it without a download" if said else None

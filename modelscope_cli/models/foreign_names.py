@@ -35,73 +35,39 @@ def _letters(name: str) -> str:
     return re.sub(r"[\W_]", "", name.lower())
 
 
-# What is typed before a colon as if it were a hub: the package that it is of, what `pip install` calls that, and
-# what builds a model of it without a download.
+# What is typed before a colon as if it were a hub: what `pip install` calls its package, and what builds a model of
+# it without a download.
 _HUBS = {
-    **dict.fromkeys(
-        ("smp", "segmentation_models_pytorch"),
-        (
-            *("segmentation_models_pytorch", "segmentation-models-pytorch"),
-            "segmentation_models_pytorch:{} --model-arg encoder_weights=None",
-        ),
-    ),
-    "open_clip": ("open_clip", "open_clip_torch", "open_clip:create_model --model-arg model_name={}"),
-    **dict.fromkeys(
-        ("torch.hub", "hub", "torchhub"),
-        ("torch", "torch", "torch.hub:load --model-arg repo_or_dir={} --model-arg model=NAME"),
-    ),
-    **dict.fromkeys(("torchvision", "tv"), ("torchvision", "torchvision", "{}")),
-    **dict.fromkeys(("transformers", "huggingface", "hf_hub"), ("transformers", "transformers", "hf:{}")),
-    "monai": ("monai", "monai", "monai.networks.nets:{}"),
-    "pytorchcv": ("pytorchcv", "pytorchcv", "pytorchcv.model_provider:get_model --model-arg name={}"),
+    "smp": ("segmentation-models-pytorch", "segmentation_models_pytorch:{} --model-arg encoder_weights=None"),
+    "open_clip": ("open_clip_torch", "open_clip:create_model --model-arg model_name={}"),
+    "torch.hub": ("torch", "torch.hub:load --model-arg repo_or_dir={} --model-arg model=NAME"),
+    "torchvision": ("torchvision", "{}"),
+    "transformers": ("transformers", "hf:{}"),
 }
-_YOLO = re.compile(
-    r"(?P<name>(?:yolo|rtdetr)[\w-]*\d[\w-]*?(?:-(?P<task>seg|cls|pose|obb))?)(?:\.yaml|\.pt)?"
-)
+_YOLO = re.compile(r"(ultralytics:)?((?:yolo|rtdetr)[\w-]*\d[\w-]*?(?:-(seg|cls|pose|obb))?)(?:\.yaml|\.pt)?")
 _TASKS = {"seg": "Segmentation", "cls": "Classification", "pose": "Pose", "obb": "OBB"}
 _OPEN_CLIP = re.compile(r"ViT-\w+-\d+[\w-]*|RN\d+(x\d+)?(-quickgelu)?")
 
 
-def of_other_hub(model: str) -> UsageError | None:
-    """Return the error for a name of another library that is written as one of a hub; None for any other."""
-    prefix, colon, name = model.partition(":")
-    if prefix == "ultralytics" and colon:
-        return of_ultralytics(name)
-    if not colon or prefix not in _HUBS or not name:
-        return None
-    package, pip, line = _HUBS[prefix]
-    message = f"'{model}' is not a model by that name: {package} is not one of the hubs, timm: and hf:"
-    return _needs(model, package, pip) or UsageError(message, f"--model {line.format(shlex.quote(name))}")
-
-
-def of_ultralytics(model: str, checkpoint: str = "") -> UsageError | None:
-    """Return the error for a model that ultralytics calls so, or for a file that it describes one in."""
+def of_other_library(model: str) -> UsageError | None:
+    """Return the error for a name that another library gives to a model; None for any other."""
     found = _YOLO.fullmatch(Path(model).name)
-    if found is None:
+    if found is not None:
+        name, task = found[2], _TASKS.get(found[3] or "", "Detection")
+        cfg = shlex.quote(f"cfg={model if model.endswith('.yaml') else f'{name}.yaml'}")
+        kind = f"{task}Model" if name.startswith("yolo") else "RTDETRDetectionModel"
+        return _built_by(model, "ultralytics", f"ultralytics.nn.tasks:{kind} --model-arg {cfg}")
+    prefix, _, name = ("open_clip", ":", model) if _OPEN_CLIP.fullmatch(model) else model.partition(":")
+    if not name or prefix not in _HUBS:
         return None
-    task = _TASKS.get(found["task"] or "", "Detection") if found["name"][0] == "y" else "RTDETRDetection"
-    cfg = model if model.endswith(".yaml") else f"{found['name']}.yaml"
-    hint = f"--model ultralytics.nn.tasks:{task}Model --model-arg {shlex.quote(f'cfg={cfg}')}{checkpoint}"
-    message = f"'{model}' is a model of ultralytics, which is given by the class that builds it"
-    return _needs(model, "ultralytics", "ultralytics") or UsageError(message, hint)
+    package, line = _HUBS[prefix]
+    return _built_by(model, package, line.format(shlex.quote(name)))
 
 
-def of_open_clip(model: str, here: str | None) -> UsageError | None:
-    """Return the error for a name that open_clip gives to a model; `here`: what it may be called otherwise."""
-    if not _OPEN_CLIP.fullmatch(model):
-        return None
-    line = f"--model open_clip:create_model --model-arg model_name={model}"
-    if here is None:
-        return _needs(model, "open_clip", "open_clip_torch") or UsageError(
-            f"'{model}' is a model of open_clip, which is given by the function that builds it", line
-        )
-    message = f"unknown model '{model}': did you mean that of open_clip, or {here}, which is another"
-    return UsageError(message, f"{line} or --model {here}" if find_spec("open_clip") else f"--model {here}")
-
-
-def _needs(model: str, package: str, pip: str) -> UsageError | None:
-    if find_spec(package) is not None:
-        return None
-    return UsageError(
-        f"'{model}' needs the package '{package}', which is not installed", f"pip install {pip}"
-    )
+def _built_by(model: str, package: str, line: str) -> UsageError:
+    root = "torch" if package == "torchvision" else line.partition(":")[0].partition(".")[0]
+    if ":" in line and not line.startswith("hf:") and find_spec(root) is None:
+        message = f"'{model}' needs the package '{root}', which is not installed"
+        return UsageError(message, f"pip install {package}")
+    message = f"'{model}' is a model of {package} by a name that is not used here"
+    return UsageError(message, f"--model {line}")

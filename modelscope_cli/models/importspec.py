@@ -22,7 +22,7 @@ from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError, n
 from modelscope_cli.interrupts import expect_guests
 from modelscope_cli.models.architecture import Architecture
 from modelscope_cli.models.arguments import check_arguments, defaults_of, takes, without_download
-from modelscope_cli.models.foreign_names import of_other_hub
+from modelscope_cli.models.foreign_names import of_other_library
 from modelscope_cli.models.seeding import seeded
 from modelscope_cli.models.usercode import user_code_failed
 from modelscope_cli.records.naming import with_article
@@ -246,7 +246,7 @@ def _import_module(name: str, spec: str) -> ModuleType:
     except ModuleNotFoundError as error:
         # Not their import failing: the module that was typed, or a package on the way to it, is not there.
         if error.name is not None and f"{name}.".startswith(f"{error.name}."):
-            if (elsewhere := of_other_hub(spec)) is not None:
+            if (elsewhere := of_other_library(spec)) is not None:
                 raise elsewhere from error
             root = name.partition(".")[0]
             hint = f'python -c "import {root}"' if root.isidentifier() else "--model FILE.py:NAME"
@@ -264,7 +264,7 @@ def _find_attribute(module: ModuleType, attribute: str, spec: str, hint: Callabl
     found: Any = module
     for part in attribute.split("."):
         if not hasattr(found, part):
-            if (elsewhere := of_other_hub(spec)) is not None:
+            if (elsewhere := of_other_library(spec)) is not None:
                 raise elsewhere
             near = nearest(part, (name for name in dir(found) if not name.startswith("_")))
             message = f"'{spec}' has no attribute '{part}'{': ' + near if near else ''}"

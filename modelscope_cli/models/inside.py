@@ -56,8 +56,8 @@ def _switches_mode(module: nn.Module) -> bool:
     names = _names_in(module.train)
     if names is None:
         return True
-    first, *others = inspect.signature(module.train).parameters.values() or [None]
-    if first is None or any(one.default is one.empty and one.kind not in _ANY_NUMBER for one in others):
+    first, *others = [*inspect.signature(module.train).parameters.values(), None]
+    if first is None or any(one and one.default is one.empty and one.kind not in _ANY for one in others):
         return False
     hands_on = bool({"super", "Module", "training"} & names)
     if first.kind is first.VAR_POSITIONAL:
@@ -69,7 +69,7 @@ def _switches_mode(module: nn.Module) -> bool:
     return (first.name == "mode" and (is_bool or is_any)) or (is_bool and hands_on)
 
 
-_ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def _names_in(method: Any) -> frozenset[str] | None:

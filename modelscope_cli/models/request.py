@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from modelscope_cli.checkpoints.file_type import CHECKPOINT_SUFFIXES, MODEL_SUFFIXES
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.models.file_models import models_in
-from modelscope_cli.models.foreign_names import named_here, of_open_clip, of_ultralytics
+from modelscope_cli.models.foreign_names import named_here, of_other_library
 from modelscope_cli.models.hubs import check_hub, split_hub
 from modelscope_cli.models.names import model_names
 from modelscope_cli.records.keywords import DEFAULTS, ModelKeywords
@@ -143,7 +143,7 @@ def check_request(request: ModelRequest) -> ModelRequest:
         CannotRunError: what is given as the model is not a checkpoint, or not one of a known model (exit 4).
     """
     checked = request
-    if Path(request.model).suffix == ".yaml" and (described := of_ultralytics(request.model)) is not None:
+    if Path(request.model).suffix == ".yaml" and (described := of_other_library(request.model)) is not None:
         raise described
     if is_checkpoint(request.model):
         from modelscope_cli.models.recognise import recognise
@@ -226,7 +226,10 @@ def _unknown_model(model: str) -> UsageError:
         name = names[0] if names else "NAME"
         return UsageError(message, f"--model {shlex.quote(f'{model}:{name}')}")
     known = named_here(model)
-    elsewhere = of_ultralytics(model) or of_open_clip(model, known)
+    elsewhere = of_other_library(model)
+    if elsewhere is not None and known is not None:  # such as ViT-B-32 and vit_b_32, which are two models
+        elsewhere.message += f"; {known} is another"
+        elsewhere.hint = f"{elsewhere.hint} or --model {known}"
     if elsewhere is not None:
         return elsewhere
     if known is not None:

@@ -46,7 +46,7 @@ def timm_otherwise(shapes: Mapping[str, Shape]) -> tuple[tuple[str, ...], dict[s
     of image than usual, and the arguments for that; nothing where there are none."""
     first = next((name for name, shape in shapes.items() if len(shape) == 4), "")
     kernel, tokens = shapes.get(first, ()), shapes.get("pos_embed", ())
-    stems = [({}, {})]
+    stems: list[tuple[dict[str, Shape], dict[str, int]]] = [({}, {})]
     if kernel and kernel[1] != 3:
         stems = [({first: (kernel[0], 3, *kernel[2:])}, {"in_chans": kernel[1]})]
     positions: list[tuple[dict[str, Shape], dict[str, int]]] = [({}, {})]

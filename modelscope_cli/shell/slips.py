@@ -3,10 +3,9 @@
 import os
 import shlex
 from collections.abc import Sequence
-from pathlib import Path
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.models.weights_file import foreign_model, is_model_file, is_weights_file
+from modelscope_cli.models.weights_file import is_model_file, is_weights_file
 from modelscope_cli.shell import console
 from modelscope_cli.shell.again import options_of
 
@@ -64,8 +63,7 @@ def refuse_weights(words: Sequence[str]) -> None:
         at = argv.index(word, 1)
         line = [*argv[:at], *argv[at + 1 :]]
         if not is_weights_file(word):
-            what = foreign_model(Path(word)) or "a model"
-            raise UsageError(f"'{word}' is {what}, not an image", shlex.join(["modelscope", *line]))
+            raise UsageError(f"'{word}' holds a model, not an image", shlex.join(["modelscope", *line]))
         if "--checkpoint" in options_of(argv[0]) and not {"--checkpoint", "-c"} & {*argv}:
             line += ["--checkpoint", word]
         raise UsageError(f"'{word}' holds weights, not an image", shlex.join(["modelscope", *line]))
