@@ -38,7 +38,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 FOLDERS = ("saved", "core.mlpackage", "weights")
-LINES = ("predict {} cat.jpg", "stats {} cat.jpg", "explain cat.jpg {}", "summary {}", "check {} cat.jpg")
+LINES = ("predict {} cat.jpg", "stats {} cat.jpg", "explain cat.jpg {}", "summary {}", "attack {} cat.jpg")
 
 
 @pytest.mark.parametrize("word", [*HEADS, *FOLDERS])
