@@ -152,7 +152,7 @@ def remedy(path: Path, head: bytes) -> str:
     if known in _UNPACK:
         return _UNPACK[known].format(file=shlex.quote(str(path)))
     if foreign_model(path) is not None:
-        return "--model FILE.py:NAME   a function there that returns the PyTorch model that it was made from"
+        return "modelscope summary FILE.py:NAME   a function there that returns the PyTorch model it was made from"
     supported = "supported are " + " ".join(CHECKPOINT_SUFFIXES)
     return supported if known else f"get the file again, as binary; {supported}"
 

@@ -35,8 +35,10 @@ class MisfitError(CannotRunError):
         pairs: of the tensors of another shape: that of the model, and that of the checkpoint.
     """
 
-    def __init__(self, message: str, state: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
-        super().__init__(message, "--no-strict")
+    def __init__(
+        self, message: str, hint: str, state: Mapping[str, Tensor], own: Mapping[str, Tensor]
+    ) -> None:
+        super().__init__(message, hint)
         self.state = state
         self.pairs = {
             key: (tuple(own[key].shape), tuple(tensor.shape))
@@ -170,7 +172,7 @@ def load_state(
         raise CannotRunError(message, "modelscope models   lists what --model can name")
     if strict:
         parts = ", ".join(notice.message for notice in misfit.notices())
-        raise MisfitError(f"checkpoint '{file}' does not fit '{name}': {parts}", state, own)
+        raise MisfitError(f"checkpoint '{file}' does not fit '{name}': {parts}", "--no-strict", state, own)
     return misfit.notices()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.errors import CannotRunError, UsageError, is_out_of_memory
 from modelscope_cli.inputs.stated import stated_labels, stated_preset
 from modelscope_cli.models.architecture import Architecture
 from modelscope_cli.models.device import resolve_device, resolve_dtype
@@ -243,7 +243,7 @@ def _not_placed(name: str, module: nn.Module, device: torch.device, error: Excep
         message = f"'{name}' has tensors on the meta device, which have no values: {listed(empty, 3)}"
         hint = "give them values where it is built: model.to_empty(device='cpu'), then model.load_state_dict(...)"
         return CannotRunError(message, hint)
-    if device.type in ("cpu", "meta"):
+    if device.type in ("cpu", "meta") and not is_out_of_memory(error):
         return user_code_failed(f"moving '{name}' to '{device}'", error)
     reason = str(error).partition("\n")[0]
     return CannotRunError(f"'{name}' cannot be moved to '{device}': {reason}", "--device cpu")

@@ -235,7 +235,8 @@ def _unknown_model(model: str) -> UsageError:
     if known is not None:
         return UsageError(f"unknown model '{model}': did you mean {known}", f"--model {shlex.quote(known)}")
     module, dot, attribute = model.rpartition(".")
-    if dot and model.replace(".", "").isidentifier() and _is_importable(module.partition(".")[0]):
+    is_file = module.isidentifier() and attribute.islower() and not _is_importable(module)
+    if dot and model.replace(".", "").isidentifier() and not is_file:
         return UsageError(f"unknown model '{model}'", f"--model {module}:{attribute}")
     if path.suffix[1:].isalpha() or path.parent != Path():
         near = nearest(

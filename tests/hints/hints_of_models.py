@@ -63,6 +63,7 @@ summary models.py:Trainers
 summary models.py:AroundTrainers
 stats models.py:hollow --input-shape 1,3,32,32 => stats {T} --input-shape 1,3,32,32
 summary models.py:downloads
+summary no_tensors.pt => summary {TINY} -c tiny.pt
 summary lost.json
 summary torchvision:squeezenet1_1
 summary {TINY} -c wide.safetensors

@@ -530,6 +530,9 @@ def _make_weights(folder: Path) -> None:
     named = {"categories": json.dumps(["a", "b", "b", *"cdefghi"])}
     save_file(state, folder / "alike.safetensors", named)
     save_file(space["Tiny"](width=8).state_dict(), folder / "wide.safetensors")  # type: ignore[operator]
+    (folder / "core.mlpackage").mkdir()
+    with zipfile.ZipFile(folder / "model.keras", "w") as other:
+        other.writestr("config.json", "{}")
     (folder / "model.onnx").write_bytes(b"\x08\x07\x12\x07pytorch")
     save_file({"elsewhere.weight": torch.zeros(3, 3)}, folder / "foreign.safetensors")
     save_file(

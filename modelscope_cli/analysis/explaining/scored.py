@@ -113,4 +113,4 @@ def not_connected() -> Exception:
 
     message = "no gradient leads from the score back to the image"
     shows = "modelscope predict ...   shows what the model says of the image"
-    return UnfitError(message, f"--method occlusion   needs none; or {shows}")
+    return UnfitError(message, f"{shows}; --method occlusion needs no gradient")

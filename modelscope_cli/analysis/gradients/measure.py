@@ -21,7 +21,7 @@ from modelscope_cli.analysis.gradients.request import GradsRequest
 from modelscope_cli.analysis.outputs.aim import Aim
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.hooks.layers import list_layers, without_gradient
+from modelscope_cli.hooks.layers import list_layers, refuse_layouts, without_gradient
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import ForwardError, HookSession, Intervention, Observer
 from modelscope_cli.inputs.batch import Batch
@@ -306,6 +306,7 @@ def _flags(model: nn.Module) -> list[bool]:
 
 def _refuse(loaded: LoadedModel, was_trainable: list[bool]) -> None:
     model = loaded.module
+    refuse_layouts(model)
     quantized = without_gradient(model)
     if quantized is not None:
         is_ours = loaded.info.source == "zoo"
