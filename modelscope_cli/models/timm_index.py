@@ -60,7 +60,7 @@ def timm_otherwise(shapes: Mapping[str, Shape]) -> tuple[tuple[str, ...], dict[s
                     ({"pos_embed": shape}, said) for side, shape in usual if said["img_size"] != side
                 ]
     for (stem, channels), (position, side) in itertools.product(stems, positions):
-        names = timm_architectures({**shapes, **stem, **position})
+        names = timm_architectures({**shapes, **stem, **position}) if stem or position else ()
         if names:
             return names, {**channels, **side}
     return (), {}
