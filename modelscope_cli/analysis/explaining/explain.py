@@ -26,6 +26,8 @@ from modelscope_cli.analysis.outputs.resolve import resolve_aim
 from modelscope_cli.analysis.subject import Subject, as_patterns
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.differentiable import opened
+from modelscope_cli.hooks.layers import map_tensors, tensors_in
+from modelscope_cli.hooks.session import ForwardError
 from modelscope_cli.inputs.batch import Batch, ModelSide
 from modelscope_cli.inputs.given import as_given
 from modelscope_cli.inputs.picture import decode
@@ -239,11 +241,24 @@ def _asking(subject: Subject, asked: _Asked) -> Iterator[Callable[[Batch, int], 
 
     interventions = subject.bind().interventions
     preprocessing = subject.inputs.preprocessing
-    keywords = list(subject.first.args) if isinstance(subject.first.args, dict) else []
+    together: list[int] = []
 
     def arrange(images: Tensor) -> Arguments:
-        arguments = side.arrange([images])
-        return dict(zip(keywords, arguments, strict=False)) if keywords else arguments
+        if loaded.family == "detection":
+            return side.arrange([images])
+        arguments: Arguments = map_tensors(subject.first.args, lambda path, tensor: images)
+        return arguments
+
+    def most_together(image: Tensor) -> int:
+        """Return how many images go into one pass: one where the model takes no more, as one exported with that."""
+        if not together:
+            together.append(asked.batch)
+            if asked.batch > 1:
+                try:
+                    run(image.expand(2, *image.shape[1:]).clone())
+                except ForwardError:
+                    together[0] = 1
+        return together[0]
 
     with opened(loaded.module, arrange, interventions, [names]) as run:
 
@@ -251,7 +266,8 @@ def _asking(subject: Subject, asked: _Asked) -> Iterator[Callable[[Batch, int], 
             pictures = batch.pictures
             for n, image in enumerate(_images(batch.args)):
                 with torch.no_grad():
-                    output = run(image)
+                    output = run(image.clone())  # which a model may write to
+                    n_together = most_together(image)
                     target = choose_target(reader, asked.aim, asked.against, image, output)
                     logit, probability = float(target.score(output)), float(target.probability(output))
                     other = target.runner_up(output) if isinstance(target, ClassTarget) else None
@@ -263,7 +279,7 @@ def _asking(subject: Subject, asked: _Asked) -> Iterator[Callable[[Batch, int], 
                     inside = asked.region.seen(size, preprocessing)
                 yield Question(
                     batch.names[n] if batch.names else str(first + n),
-                    Scored(run, target, asked.batch if other is not None else 1, find, subject.seed),
+                    Scored(run, target, n_together if other is not None else 1, find, subject.seed),
                     image,
                     target,
                     logit,
@@ -283,9 +299,11 @@ def _images(args: Arguments) -> Iterator[Tensor]:
     Raises:
         CannotRunError: the model is not called with images (exit 4).
     """
-    given = list(args.values()) if isinstance(args, dict) else list(args)
-    images = given[0] if len(given) == 1 else None
-    each = list(images.split(1)) if isinstance(images, Tensor) else [one[None] for one in images or ()]
+    given = [tensor for _, tensor in tensors_in(args)]
+    if all(tensor.ndim == 3 for tensor in given):  # a list of them
+        each = [tensor[None] for tensor in given]
+    else:
+        each = list(given[0].split(1)) if len(given) == 1 else []
     if not each or each[0].ndim != 4 or not each[0].is_floating_point():
         raise CannotRunError(
             "explain needs a model of single images, (N, C, H, W)", "modelscope models   lists classifiers"

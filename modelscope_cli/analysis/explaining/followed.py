@@ -55,6 +55,7 @@ class Followed(TorchFunctionMode):
 
     Attributes:
         calls: all calls so far; a value remembers its place and shape.
+        ended: the first function that made of the image's values only what no gradient goes through; None for none.
     """
 
     def __init__(self, images: Any) -> None:
@@ -62,6 +63,7 @@ class Followed(TorchFunctionMode):
         self.calls: list[Made] = []
         self.places: dict[int, Place] = {}
         self.shapes: dict[int, tuple[int, ...]] = {}
+        self.ended: str | None = None
         self._numbers: Any = WeakTensorKeyDictionary()
         for _, image in tensors_in(images):
             self._numbers[image] = 0
@@ -87,6 +89,8 @@ class Followed(TorchFunctionMode):
         function = (resolve_name(func) or "").removesuffix(".__get__").rpartition(".")[2]
         output = self.compute(function, func, args, kwargs)
         made = values_in(output)
+        if self.ended is None and (function in _ENDS or (not made and tensors_in(output))):
+            self.ended = function
         changed = [t for t in given if version_of(t) != before[id(t)] and all(t is not new for new in made)]
         is_new = changed or any(before.get(id(tensor)) != version_of(tensor) for tensor in made)
         if function in _ENDS or not is_new:

@@ -19,6 +19,7 @@ from modelscope_cli.analysis.explaining.receipt.verdict import judged
 from modelscope_cli.analysis.explaining.receipt.where import location
 from modelscope_cli.analysis.explaining.scored import Scored, Target
 from modelscope_cli.analysis.explaining.target import ClassTarget, OtherTarget
+from modelscope_cli.hooks.layers import without_gradient
 from modelscope_cli.records.receipt import Receipt
 
 
@@ -143,7 +144,7 @@ def _outcomes(
                 raise no_gradient("the image")
         except UnfitError as error:
             if is_asked_for:
-                raise
+                raise _because(error, model) from error
             unfit[name] = error
             continue
         seconds = time.perf_counter() - started
@@ -151,10 +152,16 @@ def _outcomes(
         where: dict[str, Any] = location(shown, question.inside)
         outcomes[name] = Outcome(found, shown, seconds, METHODS[name].units, Receipt(**where))
     if not outcomes:
-        raise next(iter(unfit.values()))
+        raise _because(next(iter(unfit.values())), model)
     if has_receipt:
         outcomes = _with_receipts(question, outcomes, model)
     return outcomes, {name: error.message for name, error in unfit.items()}
+
+
+def _because(error: UnfitError, model: nn.Module) -> UnfitError:
+    """Return the error for a model in which nothing can be differentiated, where that is why."""
+    quantized = without_gradient(model)
+    return error if quantized is None else UnfitError(quantized, "--method occlusion   needs no gradient")
 
 
 def _with_receipts(

@@ -21,7 +21,7 @@ from modelscope_cli.analysis.gradients.request import GradsRequest
 from modelscope_cli.analysis.outputs.aim import Aim
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.hooks.layers import list_layers
+from modelscope_cli.hooks.layers import list_layers, refuse_layouts, without_gradient
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import ForwardError, HookSession, Intervention, Observer
 from modelscope_cli.inputs.batch import Batch
@@ -45,7 +45,6 @@ _UNSCALED = Notice(
     "no batch norm has seen a batch yet, so in eval mode none of them normalises, and no gradient is called "
     "vanishing or exploding; --mode train   judges them",
 )
-_QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.nn.quantized")
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,13 +309,12 @@ def _flags(model: nn.Module) -> list[bool]:
 
 def _refuse(loaded: LoadedModel, was_trainable: list[bool]) -> None:
     model = loaded.module
-    for layer, module in list_layers(model):
-        is_float = layer.type == "FloatFunctional"  # stands in while a model waits to be quantized
-        if type(module).__module__.startswith(_QUANTIZED) and not is_float:
-            message = f"layer '{layer.name}' ({layer.type}) is quantized: integers have no gradient"
-            is_ours = loaded.info.source == "zoo"
-            other = "--weights none   or the model of the same name without quantized_"
-            raise CannotRunError(message, other if is_ours else "give the model before it is quantized")
+    refuse_layouts(model)
+    quantized = without_gradient(model)
+    if quantized is not None:
+        is_ours = loaded.info.source == "zoo"
+        other = "--weights none   or the model of the same name without quantized_"
+        raise CannotRunError(quantized, other if is_ours else "give the model before it is quantized")
     if any(_flags(model)):
         return
     if any(was_trainable):

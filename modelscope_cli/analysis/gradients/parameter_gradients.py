@@ -165,9 +165,15 @@ class ParameterGradients:
 
 def _norm(parameter: nn.Parameter) -> float:
     value = parameter.detach()
-    return float(
-        torch.linalg.vector_norm(value.dequantize() if value.is_quantized else value, dtype=torch.float32)
-    )
+    if value.is_nested:
+        value = torch.cat([part.flatten() for part in value.unbind()])
+    elif value.layout == torch.sparse_coo:
+        value = value.coalesce().values()
+    elif value.layout != torch.strided:
+        value = value.to_dense() if value.is_mkldnn else value.values()
+    value = value.dequantize() if value.is_quantized else value
+    is_number = value.is_floating_point() or value.is_complex()
+    return float(torch.linalg.vector_norm(value if is_number else value.float(), dtype=torch.float32))
 
 
 def _order_of(layer: str, orders: Mapping[str, int]) -> int:

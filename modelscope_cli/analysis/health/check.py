@@ -196,8 +196,10 @@ def _examine(
     from modelscope_cli.analysis.health.checkup import gather
     from modelscope_cli.analysis.health.sources import Sources
     from modelscope_cli.analysis.subject import Subject
+    from modelscope_cli.hooks.layers import refuse_layouts
 
     subject = Subject("check", model, inputs, keywords, progress=progress)
+    refuse_layouts(subject.loaded.module, is_sparse_known=False)
     subject.open(is_training=True)
     is_training = mode == "train"
     if mode == "auto" and never_saw_a_batch(subject.loaded.module):

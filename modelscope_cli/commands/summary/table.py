@@ -144,7 +144,7 @@ def _facts(record: SummaryRecord) -> tuple[tuple[str, str], ...]:
     by_reason: dict[str, list[str]] = {}
     for row in record.layers:
         if not row.executed and row.note != INSIDE:
-            by_reason.setdefault(row.note or "the forward does not use it", []).append(row.name)
+            by_reason.setdefault(row.note or "not with this input", []).append(row.name)
     for reason, names in by_reason.items():
         facts.append(("not called", f"{some(names, 2)}: {reason}"))
     if record.uncounted_ops:
