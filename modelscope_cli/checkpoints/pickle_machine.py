@@ -232,6 +232,20 @@ class Machine:
         if isinstance(target, Opaque):
             target.items.update(enumerate(items, len(target.items)))
 
+    def _additems(self, _: Any) -> None:
+        items = self._marked()
+        self._watch_keys(items)
+        self._extend(items)
+
+    def _frozenset(self, _: Any) -> None:
+        items = self._marked()
+        self._watch_keys(items)
+        self._stack.append(items)
+
+    def _watch_keys(self, keys: list[Any]) -> None:
+        if found := [key for key in keys if isinstance(key, Opaque | tuple)]:
+            self._watch.hashed(found, self._decoder.start)
+
     def _setitem(self, _: Any) -> None:
         items = self._stack[-2:]
         del self._stack[-2:]
@@ -247,6 +261,7 @@ class Machine:
             if not isinstance(target, Opaque):  # a list or a storage: Python may go on
                 return
             target = target.items
+        self._watch_keys(items[::2])
         for key, value in zip(items[::2], items[1::2], strict=True):
             target[_hashable(key)] = value
 
@@ -318,7 +333,7 @@ class Machine:
         target = self._stack[-1]
         self._watch.called("BUILD", target, state, self._decoder.start)
         if isinstance(target, Opaque):
-            target.state = state
+            target.state = state if target.state is None else [target.state, state]
         self.built(target)
 
     def _binpersid(self, _: Any) -> None:
@@ -375,7 +390,7 @@ _BY_CODE: dict[bytes, Callable[[Machine, Any], None]] = {
     **{pickle.EMPTY_TUPLE: _constant(()), pickle.TUPLE: Machine._tuple},
     **{pickle.TUPLE1: _tuple_of(1), pickle.TUPLE2: _tuple_of(2), pickle.TUPLE3: _tuple_of(3)},
     **{pickle.EMPTY_LIST: Machine._new_list, pickle.EMPTY_SET: Machine._new_list},
-    **{pickle.LIST: Machine._list, pickle.FROZENSET: Machine._list},
+    **{pickle.LIST: Machine._list, pickle.FROZENSET: Machine._frozenset},
     **{pickle.EMPTY_DICT: Machine._new_dict, pickle.DICT: Machine._dict},
     **dict.fromkeys((pickle.PUT, pickle.BINPUT, pickle.LONG_BINPUT), Machine._put),
     **dict.fromkeys((pickle.GET, pickle.BINGET, pickle.LONG_BINGET), Machine._get),
@@ -384,7 +399,7 @@ _BY_CODE: dict[bytes, Callable[[Machine, Any], None]] = {
     **{
         pickle.APPEND: Machine._append,
         pickle.APPENDS: Machine._appends,
-        pickle.ADDITEMS: Machine._appends,
+        pickle.ADDITEMS: Machine._additems,
     },
     **{pickle.SETITEM: Machine._setitem, pickle.SETITEMS: Machine._setitems},
     **{pickle.GLOBAL: Machine._global, pickle.STACK_GLOBAL: Machine._stack_global},

@@ -17,7 +17,6 @@ from modelscope_cli.checkpoints.safety.window import window
 from modelscope_cli.checkpoints.zip_directory import as_torch_compares, list_entries, torch_records
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.safety import (
-    RANKS,
     UNKNOWN,
     Safety,
     Suspect,
@@ -72,7 +71,7 @@ class Scanner:
 
     def result(self, file: str, weights_only: WeightsOnly) -> Safety:
         """Return all that was found, the dangerous first."""
-        suspects = sorted(self._suspects.values(), key=lambda suspect: -RANKS.index(suspect.rank))
+        suspects = sorted(self._suspects.values(), key=lambda suspect: suspect.badness, reverse=True)
         rank = worst(
             [suspect.rank for suspect in suspects]
             + [UNKNOWN] * (bool(self._errors) or not self._is_understood)
@@ -170,7 +169,7 @@ class Scanner:
                 self._errors.append(f"{where}: {one.error}")
             for name, suspect in one.suspects.items():
                 old = self._suspects.get(name)
-                if old is None or RANKS.index(suspect.rank) > RANKS.index(old.rank):
+                if old is None or suspect.badness > old.badness:
                     self._suspects[name] = suspect
         return found
 

@@ -8,7 +8,8 @@ import pickletools
 from typing import Any
 
 from modelscope_cli.checkpoints.pickle_machine import Global, Opaque, python3_name
-from modelscope_cli.checkpoints.safety.known import BLOCKED, WEIGHTS_ONLY
+from modelscope_cli.checkpoints.safety.call_rules import HARMFUL
+from modelscope_cli.checkpoints.safety.known import BLOCKED, KNOWN_NAMES, WEIGHTS_ONLY
 from modelscope_cli.checkpoints.safety.rank import is_class_like, rank
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.safety import DANGEROUS, WeightsOnly
@@ -86,6 +87,8 @@ class WeightsOnlyRules:
             self.refuse(f"'{module}.{name}': it never takes anything of '{module}'")
         elif rank(Global(f"{module}.{name}", module)).rank == DANGEROUS:
             self.refuse(f"'{module}.{name}', which should not be allowed")
+        elif f"{module}.{name}" in HARMFUL - WEIGHTS_ONLY:
+            self.refuse(f"'{module}.{name}', which calls or loads what any file hands to it")
         elif f"{module}.{name}" not in WEIGHTS_ONLY:
             self.needed[f"{module}.{name}"] = None
 
@@ -94,6 +97,8 @@ class WeightsOnlyRules:
             self._built(callee)
         elif not isinstance(callee, Global):
             self.refuse("a call of what is not a function by name")
+        elif callee.name not in KNOWN_NAMES and (how != "NEWOBJ" or args != ()):
+            self.refuse(f"'{callee.name}', which is called with what the file says")
         elif how == "REDUCE" and _is_value(callee.name):
             self.refuse(f"a call of '{callee.name}', which is not a function")
 
@@ -101,6 +106,9 @@ class WeightsOnlyRules:
         kind = _type_of(target)
         if how != "SETITEMS" or kind not in _MAPPINGS:
             self.refuse(f"items put into '{_word(target)}', neither a list nor a dict")
+
+    def hashed(self, keys: list[Any], position: int) -> None:
+        pass
 
     def referred(self, id: Any, position: int) -> None:
         if not (isinstance(id, tuple) and id[:1] == ("storage",)):
