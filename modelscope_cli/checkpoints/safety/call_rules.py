@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from modelscope_cli.checkpoints.pickle_machine import Global, Opaque
-from modelscope_cli.checkpoints.safety.known import ENUMS, HASHES, KNOWN_NAMES, READS
+from modelscope_cli.checkpoints.safety.known import ENUMS, HASHES, KNOWN_NAMES, LISTS, READS
 from modelscope_cli.checkpoints.safety.rank import Ranked, is_class_like, is_reaching, rank
 from modelscope_cli.records.safety import DANGEROUS, KNOWN, UNKNOWN
 
@@ -105,10 +105,17 @@ def _getattr(values: tuple[Any, ...]) -> Verdict:
 
 
 def _partial(values: tuple[Any, ...]) -> Verdict:
-    """It only keeps them; what it will call is ranked by its own name."""
-    if values and isinstance(values[0], Global) and values[0].name not in HARMFUL:
-        return None
+    """It only keeps them; a function that it will call is ranked by its own name."""
+    match values:
+        case (Global(name=name), *_) if name not in HARMFUL:
+            return None
+        case (Opaque() as owner, *_) if not owner.name.endswith("()") and not owner.name.startswith("computed"):
+            return Ranked(UNKNOWN, f"will call what '{owner.name}' gave")
     return Ranked(DANGEROUS, "will call what cannot be determined")
+
+
+def _iter(values: tuple[Any, ...]) -> Verdict:
+    return LISTS if len(values) == 1 else Ranked(DANGEROUS, "calls what it is handed")
 
 
 def _reduce(values: tuple[Any, ...]) -> Verdict:
@@ -223,6 +230,7 @@ CALL_RULES: dict[str, Callable[[tuple[Any, ...]], Verdict]] = {
     **dict.fromkeys(("operator.getitem", "_operator.getitem"), _getitem),
     **dict.fromkeys(("_codecs.encode", "codecs.encode"), _codec),
     "builtins.type": _type,
+    "builtins.iter": _iter,
     _BUILTIN_TYPE: _builtin_type,
     f"{_CLOUDPICKLE}_function_setstate": _function_state,
     f"{_CLOUDPICKLE}subimport": _subimport,

@@ -63,14 +63,24 @@ _DONE: dict[str, dict[str, str]] = {
     KEEPS: {
         "argparse": "Namespace",
         "builtins": """
-            Exception ValueError KeyError RuntimeError TypeError IndexError AttributeError NotImplementedError
-            StopIteration ArithmeticError ZeroDivisionError OverflowError AssertionError LookupError""",
+            BaseException Exception ArithmeticError AssertionError AttributeError BlockingIOError BrokenPipeError
+            BufferError ConnectionError DeprecationWarning EOFError FileExistsError FileNotFoundError FloatingPointError
+            FutureWarning ImportError IndexError InterruptedError IsADirectoryError KeyError KeyboardInterrupt
+            LookupError MemoryError ModuleNotFoundError NameError NotADirectoryError NotImplementedError OSError
+            OverflowError PermissionError RecursionError ReferenceError RuntimeError RuntimeWarning StopIteration
+            SyntaxError SystemError SystemExit TimeoutError TypeError UnboundLocalError UnicodeDecodeError
+            UnicodeEncodeError UnicodeError UserWarning ValueError Warning ZeroDivisionError""",
         "collections": "ChainMap",
         "difflib": "Match",
         "functools": "_CacheInfo",
         "itertools": "repeat",
         "operator": "itemgetter",
+        **dict.fromkeys(
+            ("segmentation_models_pytorch.encoders._efficientnet", "efficientnet_pytorch.utils"),
+            "BlockArgs GlobalParams",
+        ),
         "shutil": "_ntuple_diskusage",
+        "tokenize": "TokenInfo",
         "types": "GenericAlias",
         "ultralytics.utils": "IterableSimpleNamespace",
         "urllib.parse": "ParseResult SplitResult DefragResult ParseResultBytes SplitResultBytes",
@@ -84,7 +94,7 @@ _DONE: dict[str, dict[str, str]] = {
     LISTS: {"builtins": "list tuple", "collections": "deque UserList", "inspect": "Signature"},
     HASHES: {"builtins": "set frozenset dict", "collections": "OrderedDict Counter UserDict"},
     READS: {
-        "builtins": "int float complex str bytes bytearray bool slice range",
+        "builtins": "int float complex str bytes bytearray bool slice range enumerate reversed zip",
         "collections": "UserString",
         "types": "SimpleNamespace MappingProxyType",
         "inspect": "Parameter",
@@ -99,6 +109,7 @@ _DONE: dict[str, dict[str, str]] = {
         "time": "struct_time",
         **dict.fromkeys(("os", "posix", "nt"), "stat_result statvfs_result terminal_size times_result uname_result"),
         "platform": "uname_result",
+        "resource": "struct_rusage",
         "zoneinfo": "ZoneInfo ZoneInfo._unpickle",
         "random": "Random",
         **dict.fromkeys(("_io", "io"), "BytesIO StringIO"),
@@ -114,6 +125,8 @@ _DONE: dict[str, dict[str, str]] = {
             _rebuild_nested_tensor _rebuild_sparse_csr_tensor""",
         "torch.nested._internal.nested_tensor": "_rebuild_njt",
         "torch.nn.parameter": "Parameter Buffer",
+        "torch.nn.utils.rnn": "PackedSequence",
+        "torch.return_types": "cummax cummin kthvalue max median min mode nanmedian qr slogdet sort svd topk",
         "torch.serialization": "_get_layout",
         "torch.torch_version": "TorchVersion",
         "torch.jit._pickle": """
@@ -126,15 +139,25 @@ _DONE: dict[str, dict[str, str]] = {
         "numpy": """
             dtype ndarray float64 float32 float16 int64 int32 int16 int8 uint8 uint16 uint32 uint64 bool bool_ str_
             bytes_ object_ void complex64 complex128 longlong ulonglong datetime64 timedelta64""",
+        **dict.fromkeys(
+            ("numpy.core._internal", "numpy._core._internal"), "_convert_to_stringdtype_kwargs"
+        ),
+        "numpy.ma.core": "_mareconstruct",
         **dict.fromkeys(_MULTIARRAY, "scalar ndarray dtype"),
         **dict.fromkeys(("numpy.core.numeric", "numpy._core.numeric"), "_frombuffer"),
         "fastcore.basics": "fastuple",
+        "sklearn.tree._tree": "Tree",
     },
     UNCALLED: {
-        "builtins": "object print Ellipsis NotImplemented NoneType",
+        "builtins": """
+            object print Ellipsis NotImplemented NoneType len abs min max sum round sorted any all repr hash callable
+            isinstance issubclass ord chr""",
         "types": "NoneType",
         "collections.abc": "Callable Hashable Iterable Iterator Mapping MutableMapping Sequence Set Sized",
         "numbers": "Number Complex Real Rational Integral",
+        "contextlib": "nullcontext",
+        "csv": "Dialect excel excel_tab unix_dialect",
+        "traceback": "FrameSummary",
         "decimal": """
             Clamped DivisionByZero FloatOperation Inexact InvalidOperation Overflow Rounded Subnormal Underflow""",
         "enum": "Enum IntEnum Flag IntFlag StrEnum auto",
@@ -172,6 +195,9 @@ _DONE: dict[str, dict[str, str]] = {
             LongDoubleDType LongLongDType ObjectDType ShortDType Str0DType StrDType StringDType TimeDelta64DType
             UByteDType UInt16DType UInt32DType UInt64DType UInt8DType UIntDType ULongDType ULongLongDType
             UShortDType VoidDType""",
+        "numpy": "matrix record recarray",
+        **dict.fromkeys(("numpy.rec", "numpy.core.records", "numpy._core.records"), "record recarray"),
+        **dict.fromkeys(("numpy.ma", "numpy.ma.core"), "MaskedArray"),
         "numpy.random._mt19937": "MT19937",
         "numpy.random._pcg64": "PCG64 PCG64DXSM",
         "numpy.random._philox": "Philox",
@@ -215,22 +241,38 @@ _ENUMS = {
     "accelerate.utils.dataclasses": "DistributedType",
     "calendar": "Day Month",
     "deepspeed.runtime.zero.config": "ZeroStageEnum",
+    "fastai.callback.fp16": "AMPMode",
+    "fastai.layers": "NormType",
     "http": "HTTPStatus HTTPMethod",
     "inspect": "_ParameterKind",
+    "lightning.pytorch.callbacks.early_stopping": "EarlyStoppingReason",
+    "lightning.pytorch.trainer.states": "RunningStage TrainerFn TrainerStatus",
     "megatron.enums": "PositionEmbeddingType",
+    "PIL.Image": "Dither Palette Quantize Resampling Transform Transpose",
     "pyannote.audio.core.task": "Problem Resolution",
     "re": "RegexFlag",
     "signal": "Signals Handlers",
     "socket": "AddressFamily SocketKind",
+    "timm.layers.format": "Format",
+    "torch.amp.grad_scaler": "OptState",
+    "torch.ao.quantization.quant_type": "QuantType",
     "torch.distributed.checkpoint.metadata": "_MEM_FORMAT_ENCODING",
+    "torch.distributed.fsdp.api": "BackwardPrefetch ShardingStrategy StateDictType",
+    "torch.nn.utils.parametrizations": "_OrthMaps",
+    "torchmetrics.utilities.enums": "AverageMethod ClassificationTask DataType MDMCAverageMethod",
+    "torchvision.io.image": "ImageReadMode",
+    "torchvision.transforms.autoaugment": "AutoAugmentPolicy",
     "torchvision.transforms.functional": "InterpolationMode",
-    "transformers.trainer_utils": "IntervalStrategy HubStrategy SchedulerType SaveStrategy",
+    "torchvision.tv_tensors._bounding_boxes": "BoundingBoxFormat",
+    "transformers.tokenization_utils_base": "TruncationStrategy",
+    "transformers.trainer_utils": "FSDPOption HubStrategy IntervalStrategy SaveStrategy SchedulerType",
     "transformers.training_args": "OptimizerNames",
+    "transformers.utils.generic": "PaddingStrategy TensorType",
     "uuid": "SafeUUID",
 }
 # Known by a rule of their own, in `call_rules`.
 _RULED = {
-    "builtins": "type",
+    "builtins": "iter type",
     "copyreg": "_reconstructor __newobj__ __newobj_ex__",
     "_codecs": "encode",
     **dict.fromkeys(("functools", "_functools"), "partial"),

@@ -30,7 +30,7 @@ from modelscope_cli.checkpoints.safety.known import (
     READS,
     UNCALLED,
 )
-from modelscope_cli.checkpoints.safety.rank import Ranked, rank
+from modelscope_cli.checkpoints.safety.rank import Ranked, is_class_like, rank
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.safety import DANGEROUS, KNOWN, UNKNOWN, Suspect
 
@@ -47,7 +47,7 @@ _CALLED_BY_PICKLE = ("__setstate__", "append", "extend", "add")
 _HARMLESS_SPECIAL = ("__orig_class__", "__wrapped__", "__fields_set__", "__pydantic_fields_set__", "__dict__")
 _COMPUTED = Ranked(DANGEROUS, "is called with arguments that cannot be determined")
 _CALLED = Ranked(UNKNOWN, "is called, and what it does with its arguments is not known", is_call=True)
-_IS_CLASS = Ranked(UNKNOWN, "is made without its constructor, and given its attributes")
+_MADE = Ranked(UNKNOWN, "is made without arguments, and then given its attributes")
 _NOT_CALLED = Ranked(UNKNOWN, "is called, as no checkpoint is known to do", is_call=True)
 _TOO_MUCH = Global("more values than can be looked through")
 
@@ -112,7 +112,7 @@ class PickleAuditor:
         elif isinstance(target, Opaque) and self._rank(target) != KNOWN and target.state is not None:
             self._call_of(target.name, "is filled after its attributes are set, as no pickler does", position)
         elif isinstance(target, Opaque) and DOES.get(target.name) not in (LISTS, HASHES, KEEPS_FIRST):
-            self._read(target.name, items, position, is_kept=self._rank(target) != KNOWN)
+            self._read(target.name, [target.state, items], position, is_kept=self._rank(target) != KNOWN)
 
     def hashed(self, keys: list[Any], position: int) -> None:
         if self._has_code:
@@ -158,8 +158,11 @@ class PickleAuditor:
         elif name.rpartition(".")[2] in _LOADERS:
             return self._load(name, own, values, position)
         elif own.rank != KNOWN:
-            is_object = how == "NEWOBJ" and values == () and own.rank == UNKNOWN
-            return _IS_CLASS if is_object else own if own.rank == DANGEROUS else _CALLED
+            if own.rank == DANGEROUS:
+                return own
+            # A subclass of OrderedDict is pickled as a call without arguments.
+            is_made = values == () and not keywords and (how == "NEWOBJ" or is_class_like(name))
+            return _MADE if is_made else _CALLED
         if values is None:
             self._read(name, [args], position)
         elif does == UNCALLED:

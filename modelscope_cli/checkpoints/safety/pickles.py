@@ -121,7 +121,7 @@ def _read(file: IO[bytes], at: int, place: str, nested: Nested, rules: WeightsOn
     except (ValueError, OSError, MemoryError) as raised:
         error = raised if isinstance(raised, ValueError) else ValueError(str(raised))
     if rules is not None:
-        rules.finished(machine.operations, error)
+        rules.finished(machine.operations, error, auditor.suspects.values())
     is_named = _is_named(machine, auditor)
     is_sure = has_magic or is_named or (error is None and machine.position - at > 2)
     names = tuple(machine.names)

@@ -63,7 +63,7 @@ def _dangerous(module: str, attribute: str) -> Ranked | None:
         or next(filter(None, map(is_reaching, [*modules[modules[0] in _OWN :], *attributes])), None)
         or next((f"reaches '{part}'" for part in [*modules[1:], *attributes] if part in ANYWHERE), None)
         or (_through(module, attributes) if len(attributes) > 1 else None)
-        or (_of_python(modules) if is_standard(module) and not _is_public_class(modules, attribute) else None)
+        or (_of_python(modules) if is_standard(module) and not _is_class(modules, attribute) else None)
     )
     return Ranked(DANGEROUS, reason) if reason else None
 
@@ -95,9 +95,9 @@ def _of_python(modules: list[str]) -> str:
     return f"is a {'private ' * is_private}part of Python's own library that no checkpoint needs"
 
 
-def _is_public_class(modules: list[str], attribute: str) -> bool:
-    """Tell a class of Python's library that is not listed: made without its constructor, it holds values."""
-    return is_class_like(attribute) and not any(map(_is_private, [*modules, attribute]))
+def _is_class(modules: list[str], attribute: str) -> bool:
+    """Tell a class of a public module of Python's library that is not listed: made without its constructor, it holds values."""
+    return is_class_like(attribute) and not any(map(_is_private, modules))
 
 
 def _is_private(name: str) -> bool:

@@ -5,14 +5,15 @@ The source: `torch/_weights_only_unpickler.py`, class `Unpickler`; every rule he
 
 import pickle
 import pickletools
+from collections.abc import Iterable
 from typing import Any
 
 from modelscope_cli.checkpoints.pickle_machine import Global, Opaque, python3_name
 from modelscope_cli.checkpoints.safety.call_rules import HARMFUL
-from modelscope_cli.checkpoints.safety.known import BLOCKED, KNOWN_NAMES, WEIGHTS_ONLY
+from modelscope_cli.checkpoints.safety.known import BLOCKED, WEIGHTS_ONLY
 from modelscope_cli.checkpoints.safety.rank import is_class_like, rank
 from modelscope_cli.plain_text import plain
-from modelscope_cli.records.safety import DANGEROUS, WeightsOnly
+from modelscope_cli.records.safety import DANGEROUS, Suspect, WeightsOnly
 
 _NAMES = {ord(operation.code): operation.name for operation in pickletools.opcodes}
 _TAKEN = frozenset(
@@ -69,8 +70,16 @@ class WeightsOnlyRules:
             return WeightsOnly("no", (), self.reason)
         return WeightsOnly("with names", tuple(self.needed)) if self.needed else WeightsOnly("yes")
 
-    def finished(self, operations: set[int], error: ValueError | None) -> None:
-        """Take the operations of a pickle that has been read, and why it could not be."""
+    def finished(
+        self, operations: set[int], error: ValueError | None, suspects: Iterable[Suspect] = ()
+    ) -> None:
+        """Take the operations of a pickle that has been read, why it could not be, and what it would run.
+
+        A name that would be run is not one to allow.
+        """
+        run = [suspect for suspect in suspects if suspect.is_call or suspect.rank == DANGEROUS]
+        if self.needed and run:
+            self.refuse(f"'{run[0].name}', which {run[0].reason}")
         refused = sorted(_NAMES[code] for code in operations - _TAKEN)
         if refused:
             self.refuse(f"the pickle operation {refused[0]}, which it does not accept")
@@ -97,8 +106,6 @@ class WeightsOnlyRules:
             self._built(callee)
         elif not isinstance(callee, Global):
             self.refuse("a call of what is not a function by name")
-        elif callee.name not in KNOWN_NAMES and (how != "NEWOBJ" or args != ()):
-            self.refuse(f"'{callee.name}', which is called with what the file says")
         elif how == "REDUCE" and _is_value(callee.name):
             self.refuse(f"a call of '{callee.name}', which is not a function")
 
