@@ -109,10 +109,13 @@ class PickleAuditor:
         elif isinstance(target, Opaque) and is_reached(target):
             reason = "produced what is changed: it cannot be determined what that is"
             self._danger(target.name, reason, target, (items,), position)
-        elif isinstance(target, Opaque) and self._rank(target) != KNOWN and target.state is not None:
-            self._call_of(target.name, "is filled after its attributes are set, as no pickler does", position)
+        elif isinstance(target, Opaque) and self._rank(target) != KNOWN:
+            if target.state is not None:
+                reason = "is filled after its attributes are set, as no pickler does"
+                self._call_of(target.name, reason, position)
+            self._kept(target, items, position)
         elif isinstance(target, Opaque) and DOES.get(target.name) not in (LISTS, HASHES, KEEPS_FIRST):
-            self._read(target.name, [target.state, items], position, is_kept=self._rank(target) != KNOWN)
+            self._read(target.name, [target.state, items], position)
 
     def hashed(self, keys: list[Any], position: int) -> None:
         if self._has_code:
@@ -263,13 +266,16 @@ class PickleAuditor:
         elif self._has_code:
             if target.state is not None:
                 self._call_of(target.name, "is given its attributes twice, as no pickler does", position)
-            if HARMFUL & self.ranks.keys():
-                code = self._code_in([state])
-                if isinstance(code, Global) and code.name in HARMFUL:
-                    reason = f"is handed to '{target.name}', which may call it"
-                    self._danger(code.name, reason, target, (state,), position)
+            self._kept(target, state, position)
         if id(target) in self._keys:
             self._read("a dict or set", [state], position)
+
+    def _kept(self, target: Opaque, values: Any, position: int) -> None:
+        """Judge what an object of an unknown class is given: its code may call what calls what it is handed."""
+        code = self._code_in([values]) if HARMFUL & self.ranks.keys() else None
+        if isinstance(code, Global) and code.name in HARMFUL:
+            reason = f"is handed to '{target.name}', which may call it"
+            self._danger(code.name, reason, target, (values,), position)
 
     def _danger(self, name: str, reason: str, callee: Any, args: Any, position: int) -> None:
         self._suspect(name, Ranked(DANGEROUS, reason), (callee, args), position)
@@ -296,8 +302,10 @@ def _planted(state: Any) -> Global | Opaque | None:
             continue
         for name, value in part.items():
             is_special = isinstance(name, str) and name.startswith("__") and name.endswith("__")
-            is_looked_up = name in _CALLED_BY_PICKLE or (is_special and name not in _HARMLESS_SPECIAL)
-            if is_looked_up and isinstance(value, Global | Opaque):
+            may_be_called = isinstance(value, Global) or (isinstance(value, Opaque) and value.name not in DOES)
+            if may_be_called and (
+                name in _CALLED_BY_PICKLE or (is_special and name not in _HARMLESS_SPECIAL)
+            ):
                 return value
     return None
 
