@@ -190,6 +190,7 @@ class Machine:
         self._marked()
 
     def _dup(self, _: Any) -> None:
+        self._strange("an operation that no pickler writes, DUP")
         self._stack.append(self._stack[-1])
 
     def _new_list(self, _: Any) -> None:
@@ -226,6 +227,8 @@ class Machine:
     def _extend(self, items: list[Any]) -> None:
         target = self._stack[-1]
         if isinstance(target, list):
+            if any(item is target for item in items):
+                self._strange("a list put into itself")
             target.extend(items)
             return
         self._watch.altered("APPENDS", target, items, self._decoder.start)

@@ -1,7 +1,8 @@
 """What the scan of a file for code returns."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 from modelscope_cli.records.run import first_keys, to_plain
@@ -102,6 +103,17 @@ class Safety:
     @property
     def objects(self) -> tuple[Suspect, ...]:
         return tuple(suspect for suspect in self.unknown if not suspect.is_call)
+
+    def allowing(self, patterns: Iterable[str]) -> "Safety":
+        """Return it without the unknown names that match a pattern; dangerous ones stay."""
+        wanted = tuple(patterns)
+        allowed = {one.name for one in self.unknown if any(fnmatchcase(one.name, p) for p in wanted)}
+        if not allowed:
+            return self
+        left = tuple(one for one in self.suspects if one.rank == DANGEROUS or one.name not in allowed)
+        is_unread = bool(self.errors) or not self.is_understood
+        rank = worst([one.rank for one in left] + [UNKNOWN] * is_unread)
+        return replace(self, suspects=left, rank=rank, allowed=tuple(sorted(allowed)))
 
     def fails(self, fail_on: str) -> bool:
         """Tell whether it is as bad as `fail_on`, one of `FAIL_ON`."""

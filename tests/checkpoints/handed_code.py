@@ -1,4 +1,4 @@
-"""Pickles that run code through names that honest checkpoints use: these call, look up or compare what they are handed.
+"""Pickles that run code through names that honest checkpoints use, which call or look up what they are handed.
 
 Each kind is a function of a random generator and a mark, the file that its code leaves behind. No name in them is
 dangerous by itself.
@@ -28,7 +28,7 @@ def pickled(chance: random.Random, mark: str) -> bytes:
 
 
 def partial(chance: random.Random, function: bytes, *args: bytes) -> bytes:
-    """A partial object as pickles hold it: called, made without its constructor, or given its function afterwards."""
+    """A partial object: called, made without its constructor, or given its function afterwards."""
     whole_args = b"(" + function + b"".join(args) + b"t"
     later = b"(" + function + b"(" + b"".join(args) + b"t}Ntb"
     return chance.choice(
@@ -42,9 +42,7 @@ def partial(chance: random.Random, function: bytes, *args: bytes) -> bytes:
 
 
 def method(chance: random.Random, mark: str) -> bytes:
-    return call(
-        name("builtins", "getattr"), call(name("pathlib", "PosixPath"), text(mark)), text("touch")
-    )
+    return call(name("builtins", "getattr"), call(name("pathlib", "PosixPath"), text(mark)), text("touch"))
 
 
 def code(chance: random.Random, mark: str) -> bytes:
@@ -70,7 +68,12 @@ def having(chance: random.Random, attribute: str, value: bytes) -> bytes:
             name("argparse", "Namespace") + b")\x81" + state + b"b",
             name("collections", "Counter") + b")\x81" + state + b"b",
             name("torch.nn.modules.linear", "Identity") + b")\x81" + state + b"b",
-            call(name("copyreg", "_reconstructor"), name("argparse", "Namespace"), name("builtins", "object"), b"N")
+            call(
+                name("copyreg", "_reconstructor"),
+                name("argparse", "Namespace"),
+                name("builtins", "object"),
+                b"N",
+            )
             + b"N"
             + state
             + b"\x86b",
@@ -152,7 +155,9 @@ def constructor(chance: random.Random, mark: str) -> bytes:
     evil = chance.choice(
         [
             called(chance, writer, text(mark)),
-            call(name("torch._tensor", "_rebuild_from_type_v2"), writer, writer, b"(" + text(mark) + b"t", b"}"),
+            call(
+                name("torch._tensor", "_rebuild_from_type_v2"), writer, writer, b"(" + text(mark) + b"t", b"}"
+            ),
             b"(" + text(mark) + b"itorch._C\nPyTorchFileWriter\n",
         ]
     )

@@ -59,9 +59,7 @@ Verdict = Ranked | Call | str | None
 
 def is_reached(value: Opaque) -> bool:
     """Tell what was taken from elsewhere, was made out of bytes, or came out of either: it may be anything."""
-    return (
-        value.name.endswith("()") or value.name in (GETATTR, *_MAKERS) or value.name.startswith("computed")
-    )
+    return value.name.endswith("()") or value.name in (GETATTR, *_MAKERS) or value.name.startswith("computed")
 
 
 def is_handed_code(value: Any) -> bool:
@@ -109,7 +107,9 @@ def _partial(values: tuple[Any, ...]) -> Verdict:
     match values:
         case (Global(name=name), *_) if name not in HARMFUL:
             return None
-        case (Opaque() as owner, *_) if not owner.name.endswith("()") and not owner.name.startswith("computed"):
+        case (Opaque() as owner, *_) if not owner.name.endswith("()") and not owner.name.startswith(
+            "computed"
+        ):
             return Ranked(UNKNOWN, f"will call what '{owner.name}' gave")
     return Ranked(DANGEROUS, "will call what cannot be determined")
 
@@ -155,11 +155,11 @@ def _function_state(values: tuple[Any, ...]) -> Verdict:
 def _subimport(values: tuple[Any, ...]) -> Verdict:
     """A module that a function refers to: what is reached through it is judged where it is reached."""
     is_named = len(values) == 1 and isinstance(values[0], str) and values[0] != "antigravity"
-    return Ranked(UNKNOWN, f"imports '{values[0][:40]}'") if is_named else _COMPUTED
+    return Ranked(UNKNOWN, f"imports '{values[0][:40]}'", is_call=True) if is_named else _COMPUTED
 
 
 def _made(values: tuple[Any, ...]) -> Verdict:
-    return Ranked(UNKNOWN, "makes a function out of bytes, which nothing here calls")
+    return Ranked(UNKNOWN, "makes a function out of bytes, which nothing here calls", is_call=True)
 
 
 def _reconstructor(values: tuple[Any, ...]) -> Verdict:
@@ -168,7 +168,9 @@ def _reconstructor(values: tuple[Any, ...]) -> Verdict:
         case (kind, Global(name="builtins.object"), None):
             return Call("NEWOBJ", kind, ())
         case (kind, Global() as base, state):
-            return Call("REDUCE", base, (state,)) if rank(base).rank == KNOWN else Call("NEWOBJ", kind, (state,))
+            return (
+                Call("REDUCE", base, (state,)) if rank(base).rank == KNOWN else Call("NEWOBJ", kind, (state,))
+            )
     return _COMPUTED
 
 
@@ -194,7 +196,9 @@ def _from_type(values: tuple[Any, ...]) -> Verdict:
 def _parameter(values: tuple[Any, ...]) -> Verdict:
     if len(values) != 4:
         return _COMPUTED
-    return Call("REDUCE", Global("torch._utils._rebuild_parameter", "torch._utils"), values[:3], state=values[3])
+    return Call(
+        "REDUCE", Global("torch._utils._rebuild_parameter", "torch._utils"), values[:3], state=values[3]
+    )
 
 
 def _bit_generator(values: tuple[Any, ...]) -> Verdict:

@@ -63,7 +63,8 @@ _GROUPS = {
         sklearn.externals dask.distributed""",
     "loads native code": "ctypes _ctypes numpy.ctypeslib torch.ops.load_library torch._C._load_library cppyy",
     "opens a connection": """
-        socket _socket ssl _ssl select selectors asyncore asynchat http.client http.server http.cookiejar httplib urllib urllib2 urllib3 requests
+        socket _socket ssl _ssl select selectors asyncore asynchat http.client http.server http.cookiejar httplib
+        urllib urllib2 urllib3 requests
         aiohttp httpx ftplib smtplib smtpd poplib imaplib telnetlib nntplib xmlrpc socketserver SocketServer
         wsgiref cgi torchvision.datasets.utils torchvision.io torchvision._internally_replaced_utils
         transformers.utils.hub s3fs boto3 botocore fsspec filelock google.cloud paramiko websocket websockets

@@ -13,7 +13,9 @@ _MAX_DEPTH = 3
 def format_call(callee: Any, args: Any) -> str:
     """Return a call as it would be written, cut short where it is long."""
     inside = (
-        [format_value(arg, 1) for arg in args[:_MAX_ITEMS]] if isinstance(args, tuple) else [f"*{format_value(args)}"]
+        [format_value(arg, 1) for arg in args[:_MAX_ITEMS]]
+        if isinstance(args, tuple)
+        else [f"*{format_value(args)}"]
     )
     more = ["…"] if isinstance(args, tuple) and len(args) > _MAX_ITEMS else []
     return f"{format_value(callee, _MAX_DEPTH)}({', '.join(inside + more)})"
@@ -25,7 +27,9 @@ def format_value(value: Any, depth: int = 0) -> str:
         return plain(value.name)[:_MAX_TEXT]
     if isinstance(value, Opaque):
         is_inside = depth < _MAX_DEPTH and isinstance(value.args, tuple)
-        args = ", ".join(format_value(arg, depth + 1) for arg in value.args[:_MAX_ITEMS]) if is_inside else "…"
+        args = (
+            ", ".join(format_value(arg, depth + 1) for arg in value.args[:_MAX_ITEMS]) if is_inside else "…"
+        )
         return f"{plain(value.name)[:_MAX_TEXT]}({args})"
     if isinstance(value, str | bytes | bytearray):
         return repr(value if len(value) <= _MAX_TEXT else value[:_MAX_TEXT]) + "…" * (len(value) > _MAX_TEXT)

@@ -64,9 +64,10 @@ _DONE: dict[str, dict[str, str]] = {
         "argparse": "Namespace",
         "builtins": """
             BaseException Exception ArithmeticError AssertionError AttributeError BlockingIOError BrokenPipeError
-            BufferError ConnectionError DeprecationWarning EOFError FileExistsError FileNotFoundError FloatingPointError
+            BufferError ConnectionError DeprecationWarning EOFError FileExistsError FileNotFoundError
             FutureWarning ImportError IndexError InterruptedError IsADirectoryError KeyError KeyboardInterrupt
             LookupError MemoryError ModuleNotFoundError NameError NotADirectoryError NotImplementedError OSError
+            FloatingPointError
             OverflowError PermissionError RecursionError ReferenceError RuntimeError RuntimeWarning StopIteration
             SyntaxError SystemError SystemExit TimeoutError TypeError UnboundLocalError UnicodeDecodeError
             UnicodeEncodeError UnicodeError UserWarning ValueError Warning ZeroDivisionError""",
@@ -107,7 +108,9 @@ _DONE: dict[str, dict[str, str]] = {
         "ipaddress": "IPv4Address IPv4Interface IPv4Network IPv6Address IPv6Interface IPv6Network",
         "uuid": "UUID",
         "time": "struct_time",
-        **dict.fromkeys(("os", "posix", "nt"), "stat_result statvfs_result terminal_size times_result uname_result"),
+        **dict.fromkeys(
+            ("os", "posix", "nt"), "stat_result statvfs_result terminal_size times_result uname_result"
+        ),
         "platform": "uname_result",
         "resource": "struct_rusage",
         "zoneinfo": "ZoneInfo ZoneInfo._unpickle",
@@ -120,9 +123,11 @@ _DONE: dict[str, dict[str, str]] = {
         "logging": "getLogger",
         "torch": "Size device Tensor",
         "torch._C": "Generator",
-        "torch._utils": f"""
-            {" ".join(f"_rebuild_{name}" for name in _REBUILD.split() if not name.startswith(("parameter_w", "wrap")))}
-            _rebuild_nested_tensor _rebuild_sparse_csr_tensor""",
+        "torch._utils": """
+            _rebuild_tensor _rebuild_tensor_v2 _rebuild_tensor_v3 _rebuild_parameter _rebuild_qtensor
+            _rebuild_sparse_tensor _rebuild_sparse_csr_tensor _rebuild_nested_tensor
+            _rebuild_meta_tensor_no_storage _rebuild_device_tensor_from_numpy
+            _rebuild_device_tensor_from_cpu_tensor""",
         "torch.nested._internal.nested_tensor": "_rebuild_njt",
         "torch.nn.parameter": "Parameter Buffer",
         "torch.nn.utils.rnn": "PackedSequence",
@@ -139,9 +144,7 @@ _DONE: dict[str, dict[str, str]] = {
         "numpy": """
             dtype ndarray float64 float32 float16 int64 int32 int16 int8 uint8 uint16 uint32 uint64 bool bool_ str_
             bytes_ object_ void complex64 complex128 longlong ulonglong datetime64 timedelta64""",
-        **dict.fromkeys(
-            ("numpy.core._internal", "numpy._core._internal"), "_convert_to_stringdtype_kwargs"
-        ),
+        **dict.fromkeys(("numpy.core._internal", "numpy._core._internal"), "_convert_to_stringdtype_kwargs"),
         "numpy.ma.core": "_mareconstruct",
         **dict.fromkeys(_MULTIARRAY, "scalar ndarray dtype"),
         **dict.fromkeys(("numpy.core.numeric", "numpy._core.numeric"), "_frombuffer"),
@@ -150,8 +153,8 @@ _DONE: dict[str, dict[str, str]] = {
     },
     UNCALLED: {
         "builtins": """
-            object print Ellipsis NotImplemented NoneType len abs min max sum round sorted any all repr hash callable
-            isinstance issubclass ord chr""",
+            object print Ellipsis NotImplemented NoneType len abs min max sum round sorted any all repr hash
+            callable isinstance issubclass ord chr""",
         "types": "NoneType",
         "collections.abc": "Callable Hashable Iterable Iterator Mapping MutableMapping Sequence Set Sized",
         "numbers": "Number Complex Real Rational Integral",
@@ -168,7 +171,8 @@ _DONE: dict[str, dict[str, str]] = {
         "inspect": "_empty",
         "dataclasses": "Field _MISSING_TYPE _HAS_DEFAULT_FACTORY_CLASS",
         **dict.fromkeys(
-            ("operator", "_operator"), "or_ and_ add sub mul truediv floordiv mod pow neg eq ne lt le gt ge not_"
+            ("operator", "_operator"),
+            "or_ and_ add sub mul truediv floordiv mod pow neg eq ne lt le gt ge not_",
         ),
         "math": "sqrt exp log cos sin tan tanh floor ceil pi",
         "logging": "Logger",
@@ -321,7 +325,11 @@ ENUMS = frozenset().union(*(_names(f"{module}.", names) for module, names in _EN
 # What each known name does with its arguments.
 DOES: dict[str, str] = {
     **dict.fromkeys(WEIGHTS_ONLY, UNCALLED),
-    **{f"torch.nn.modules.{module}.{name}": UNCALLED for module, names in _LAYERS.items() for name in names.split()},
+    **{
+        f"torch.nn.modules.{module}.{name}": UNCALLED
+        for module, names in _LAYERS.items()
+        for name in names.split()
+    },
     **dict.fromkeys(ENUMS, READS),
     **{
         f"{module}.{name}": done

@@ -1,8 +1,8 @@
 """What a pickle would do, judged as the machine comes to it. Standard library.
 
-Code runs where it is called, and a known name may call what it is handed: it converts, iterates, compares or looks up.
-What each does is written down in `known` and `call_rules`; what is handed to it is looked through for code, which is
-a function or class that is not known, and anything taken out of an object with `getattr`.
+Code runs where it is called, and a known name may call what it is handed: it converts, iterates, compares or looks
+up. What each does is written down in `known` and `call_rules`; what is handed to it is looked through for code: a
+function or class that is not known, or anything taken out of an object with `getattr`.
 """
 
 from collections.abc import Callable, Iterable
@@ -146,47 +146,47 @@ class PickleAuditor:
         if name in CALL_RULES:
             verdict = CALL_RULES[name](values) if values is not None else _COMPUTED
             if isinstance(verdict, Call):
-                self.called(
-                    verdict.how,
-                    verdict.callee,
-                    (verdict.args, verdict.keywords) if verdict.keywords else verdict.args,
-                    position,
-                )
-                if verdict.state is not None:
-                    self._built(Opaque("torch._utils._rebuild_parameter"), verdict.state, position)
+                self._forwarded(verdict, position)
                 return own
             if isinstance(verdict, Ranked):
                 return verdict
             does = verdict or KEEPS
         elif name.rpartition(".")[2] in _LOADERS:
             return self._load(name, own, values, position)
-        elif own.rank != KNOWN:
-            if own.rank == DANGEROUS:
-                return own
+        elif own.rank == DANGEROUS:
+            return own
+        elif own.rank == UNKNOWN:
             # A subclass of OrderedDict is pickled as a call without arguments.
             is_made = values == () and not keywords and (how == "NEWOBJ" or is_class_like(name))
             return _MADE if is_made else _CALLED
-        if values is None:
-            self._read(name, [args], position)
-        elif does == UNCALLED:
-            return own if how.startswith("NEWOBJ") and not values and not keywords else _NOT_CALLED
+        if does == UNCALLED:
+            is_made = how.startswith("NEWOBJ") and values == () and not keywords
+            return own if is_made else _NOT_CALLED
+        self._handed(name, does, args, keywords, position)
+        return own
+
+    def _handed(self, name: str, does: str | None, args: Any, keywords: Any, position: int) -> None:
+        """Judge the arguments of a known name by what it does with them."""
+        values = args if isinstance(args, tuple) else None
+        if values is None or does == READS:
+            self._read(name, args if values is not None else [args], position)
         elif does == KEEPS_FIRST:
             self._read(name, values[1:], position)
         elif does in (LISTS, HASHES):
-            self._unpacked(name, values, position, is_hashed=does == HASHES)
-        elif does == READS:
-            self._read(name, values, position)
+            for value in values:
+                if not isinstance(value, list | tuple | dict):
+                    self._read(name, [value], position)
+                elif does == HASHES:
+                    self._read(name, value, position, is_kept=True)
         if keywords and does != KEEPS:
             self._read(name, [keywords], position)
-        return own
 
-    def _unpacked(self, name: str, values: tuple[Any, ...], position: int, *, is_hashed: bool) -> None:
-        """Judge what is done with arguments of which plain lists and dicts are gone through."""
-        for value in values:
-            if not isinstance(value, list | tuple | dict):
-                self._read(name, [value], position)
-            elif is_hashed:
-                self._read(name, value, position, is_kept=True)
+    def _forwarded(self, call: Call, position: int) -> None:
+        """Judge the call that a function makes of what it is handed."""
+        args = (call.args, call.keywords) if call.keywords else call.args
+        self.called(call.how, call.callee, args, position)
+        if call.state is not None:
+            self._built(Opaque("torch._utils._rebuild_parameter"), call.state, position)
 
     def _read(self, name: str, values: Iterable[Any], position: int, *, is_kept: bool = False) -> None:
         """Judge values that `name` converts, iterates, compares, or looks attributes up in.
@@ -302,7 +302,9 @@ def _planted(state: Any) -> Global | Opaque | None:
             continue
         for name, value in part.items():
             is_special = isinstance(name, str) and name.startswith("__") and name.endswith("__")
-            may_be_called = isinstance(value, Global) or (isinstance(value, Opaque) and value.name not in DOES)
+            may_be_called = isinstance(value, Global) or (
+                isinstance(value, Opaque) and value.name not in DOES
+            )
             if may_be_called and (
                 name in _CALLED_BY_PICKLE or (is_special and name not in _HARMLESS_SPECIAL)
             ):

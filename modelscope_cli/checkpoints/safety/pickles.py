@@ -8,9 +8,9 @@ from modelscope_cli.checkpoints.opcodes import MAX_BYTES
 from modelscope_cli.checkpoints.pickle_machine import EXTENSION, Global, Machine
 from modelscope_cli.checkpoints.safety.call_rules import resolved
 from modelscope_cli.checkpoints.safety.joblib_pickle import JoblibMachine
+from modelscope_cli.checkpoints.safety.pickle_auditor import Nested, PickleAuditor
 from modelscope_cli.checkpoints.safety.rank import rank
 from modelscope_cli.checkpoints.safety.weights_only import WeightsOnlyRules
-from modelscope_cli.checkpoints.safety.pickle_auditor import Nested, PickleAuditor
 from modelscope_cli.checkpoints.watch import Watch
 from modelscope_cli.records.safety import DANGEROUS, Suspect
 

@@ -96,7 +96,7 @@ def _of_python(modules: list[str]) -> str:
 
 
 def _is_class(modules: list[str], attribute: str) -> bool:
-    """Tell a class of a public module of Python's library that is not listed: made without its constructor, it holds values."""
+    """Tell a class of a public module of Python's library: made without its constructor, it holds values."""
     return is_class_like(attribute) and not any(map(_is_private, modules))
 
 
