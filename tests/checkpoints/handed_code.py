@@ -1,13 +1,13 @@
 """Pickles that run code through names that honest checkpoints use, which call or look up what they are handed.
 
 Each kind is a function of a random generator and a mark, the file that its code leaves behind. No name in them is
-dangerous by itself.
+dangerous by itself. The classes of other libraries that some of them use stand in `gadgets`.
 """
 
 import random
 from collections.abc import Callable
 
-from hostile import call, data, name, text, whole
+from hostile import call, data, in_zip, name, text, whole
 
 Kind = Callable[[random.Random, str], bytes]
 LOADER = name("torch.storage", "_load_from_bytes")
@@ -180,6 +180,88 @@ def rebuilt(chance: random.Random, mark: str) -> bytes:
     return kept(chance, called(chance, function, first, pickled(chance, mark), b"(" + thing + b"Nt", b"}"))
 
 
+def second(chance: random.Random, mark: str) -> bytes:
+    """What a second pickle gives is looked up in by the first."""
+    inner = in_zip(whole(having(chance, "keys", method(chance, mark))))
+    return kept(chance, called(chance, name("builtins", "dict"), call(LOADER, data(inner))))
+
+
+def made(kind: str, chance: random.Random) -> bytes:
+    """An object of a class of somebody's, made without its constructor."""
+    cls = name("gadgets", kind)
+    ways = [cls + b")\x81", cls + b")}\x92", call(name("copyreg", "__newobj__"), cls)]
+    if kind not in ("Stored", "Noted"):
+        ways.append(call(name("copyreg", "_reconstructor"), cls, name("builtins", "object"), b"N"))
+    return chance.choice(ways)
+
+
+def state(chance: random.Random, mark: str) -> bytes:
+    return b"}" + text("make") + code(chance, mark) + b"s"
+
+
+def hashed(chance: random.Random, mark: str) -> bytes:
+    """An object of somebody's as a key of a dict, or in a set."""
+    proxy = made("Proxy", chance) + state(chance, mark) + b"b"
+    ways = [
+        b"}" + proxy + b"K\x01s",
+        b"}(" + proxy + b"K\x01u",
+        b"\x8f(" + proxy + b"\x90",
+        b"(" + proxy + b"\x91",
+        b"}" + proxy + b"\x85K\x01s",
+        *(call(name(*kind.split()), b"]" + proxy + b"a") for kind in ("builtins set", "collections Counter")),
+    ]
+    return kept(chance, chance.choice(ways))
+
+
+def compared(chance: random.Random, mark: str) -> bytes:
+    """A key that is given its attributes after it has been put into the dict."""
+    first = b"}q\x64" + made("Equal", chance) + b"q\x63K\x01s0h\x63"
+    return kept(chance, first + state(chance, mark) + b"b0h\x64" + made("Equal", chance) + b"K\x02s")
+
+
+def converted(chance: random.Random, mark: str) -> bytes:
+    """An object of somebody's that a known function converts."""
+    kinds = "builtins.str builtins.list builtins.tuple builtins.bytes builtins.complex pathlib.PosixPath torch.Size"
+    function = chance.choice(f"{kinds} collections.deque numpy.float64 builtins.zip builtins.iter".split())
+    proxy = made("Proxy", chance) + state(chance, mark) + b"b"
+    return kept(chance, called(chance, name(*function.rsplit(".", 1)), proxy))
+
+
+def filled(chance: random.Random, mark: str) -> bytes:
+    """A dict or list of somebody's that is filled after it has its attributes."""
+    kind, more = chance.choice([("Stored", b"K\x01K\x02s"), ("Noted", b"K\x01a")])
+    return kept(chance, made(kind, chance) + state(chance, mark) + b"b" + more)
+
+
+def twice(chance: random.Random, mark: str) -> bytes:
+    """An object that is given its attributes twice."""
+    return kept(chance, made("Replaced", chance) + state(chance, mark) + b"b}b")
+
+
+def started(chance: random.Random, mark: str) -> bytes:
+    """An object that calls what its state holds, with what loads a pickle in it."""
+    loader = partial(chance, LOADER, pickled(chance, mark))
+    return kept(chance, made("Started", chance) + b"}" + text("make") + loader + b"sb")
+
+
+def foreign(chance: random.Random, mark: str) -> bytes:
+    """A function or class of somebody's called with arguments, in every way there is."""
+    opened, function = name("gadgets", "Opened"), chance.choice(["Writer", "write"])
+    return kept(
+        chance,
+        chance.choice(
+            [
+                called(chance, name("gadgets", function), text(mark)),
+                b"(" + text(mark) + f"igadgets\n{function}\n".encode(),
+                opened + b"(" + text(mark) + b"t\x81",
+                opened + b"(" + text(mark) + b"t}\x92",
+                call(name("copyreg", "__newobj__"), opened, text(mark)),
+                call(name("copyreg", "__newobj_ex__"), opened, b"(" + text(mark) + b"t", b"}"),
+            ]
+        ),
+    )
+
+
 KINDS: dict[str, Kind] = {
     "generator": generator,
     "mapping": mapping,
@@ -189,4 +271,12 @@ KINDS: dict[str, Kind] = {
     "constructor": constructor,
     "enumeration": enumeration,
     "rebuilt": rebuilt,
+    "second": second,
+    "hashed": hashed,
+    "compared": compared,
+    "converted": converted,
+    "filled": filled,
+    "twice": twice,
+    "started": started,
+    "foreign": foreign,
 }

@@ -75,9 +75,14 @@ def may_call(owner: Opaque) -> bool:
     return owner.name == _BUILTIN_TYPE and len(args) == 1 and args[0] in ("CodeType", "MethodType")
 
 
-def resolved(name: str, args: Any) -> Global | None:
-    """Return the known function or member that `getattr` gives; None for all else."""
+def resolved(name: str, args: Any) -> Global | Opaque | None:
+    """Return the known function that `getattr` gives, or the object that `copyreg` makes; None for all else."""
     match name, args:
+        case "copyreg._reconstructor" | "copyreg.__newobj__" | "copyreg.__newobj_ex__", (
+            Global(name=kind),
+            *rest,
+        ):
+            return Opaque(kind, tuple(rest))
         case "builtins.getattr", (Global() as owner, str(attribute)):
             dotted = f"{owner.name}.{attribute}"
             return Global(dotted, owner.module) if dotted in KNOWN_NAMES else None

@@ -45,6 +45,7 @@ _MAX_HANDED = 200
 _CALLED_BY_PICKLE = ("__setstate__", "append", "extend", "add")
 # Special names that honest objects have among their own attributes.
 _HARMLESS_SPECIAL = ("__orig_class__", "__wrapped__", "__fields_set__", "__pydantic_fields_set__", "__dict__")
+_SETS = ("builtins.set", "builtins.frozenset", "collections.Counter")
 _COMPUTED = Ranked(DANGEROUS, "is called with arguments that cannot be determined")
 _CALLED = Ranked(UNKNOWN, "is called, and what it does with its arguments is not known", is_call=True)
 _MADE = Ranked(UNKNOWN, "is made without arguments, and then given its attributes")
@@ -177,7 +178,10 @@ class PickleAuditor:
                 if not isinstance(value, list | tuple | dict):
                     self._read(name, [value], position)
                 elif does == HASHES:
-                    self._read(name, value, position, is_kept=True)
+                    keys = [
+                        one[0] if isinstance(one, list | tuple) and len(one) == 2 else one for one in value
+                    ]
+                    self._read(name, value if name in _SETS else keys, position, is_kept=True)
         if keywords and does != KEEPS:
             self._read(name, [keywords], position)
 
@@ -273,7 +277,9 @@ class PickleAuditor:
     def _kept(self, target: Opaque, values: Any, position: int) -> None:
         """Judge what an object of an unknown class is given: its code may call what calls what it is handed."""
         code = self._code_in([values]) if HARMFUL & self.ranks.keys() else None
-        if isinstance(code, Global) and code.name in HARMFUL:
+        if code is _TOO_MUCH:
+            self._call_of(code.name, f"are handed to '{target.name}'", position)
+        elif isinstance(code, Global) and code.name in HARMFUL:
             reason = f"is handed to '{target.name}', which may call it"
             self._danger(code.name, reason, target, (values,), position)
 
