@@ -8,7 +8,8 @@ import pickletools
 from collections.abc import Iterable
 from typing import Any
 
-from modelscope_cli.checkpoints.pickle_machine import Global, Opaque, python3_name
+from modelscope_cli.checkpoints.opcodes import python3_name
+from modelscope_cli.checkpoints.pickle_machine import Global, Opaque
 from modelscope_cli.checkpoints.safety.call_rules import HARMFUL
 from modelscope_cli.checkpoints.safety.known import BLOCKED, WEIGHTS_ONLY
 from modelscope_cli.checkpoints.safety.rank import is_class_like, rank
