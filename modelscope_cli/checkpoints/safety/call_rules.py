@@ -93,7 +93,7 @@ def _getattr(values: tuple[Any, ...]) -> Verdict:
     """A bound method or a member of an enumeration is pickled so: an attribute with a plain name, of a class."""
     match values:
         case (Global() | Opaque() as owner, str(attribute), *_):
-            is_member = owner.name in ENUMS and attribute.isupper()
+            is_member = owner.name in ENUMS and attribute.isidentifier() and not attribute.startswith("_")
             if isinstance(owner, Global) and (is_member or resolved(GETATTR, values[:2])):
                 return None
             reason = is_reaching(attribute)
