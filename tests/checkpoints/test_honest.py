@@ -22,6 +22,7 @@ import random
 import re
 import sys
 import types
+import typing
 import uuid
 import zoneinfo
 from pathlib import Path
