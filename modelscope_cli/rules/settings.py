@@ -19,7 +19,7 @@ from modelscope_cli.rules.rule import Rule
 BUDGETS = ("max-params", "max-macs", "max-memory", "expect-output")
 _SUBJECT = ("model", "checkpoint", "images")
 _NEAR = 0.85  # of two names: modelscop is, modelscan, another tool, is not
-_KEYS = (*_SUBJECT, "select", "ignore", "thresholds", "fail-on", "baseline", *BUDGETS)
+_KEYS = (*_SUBJECT, "select", "ignore", "thresholds", "fail-on", "baseline", "allow", *BUDGETS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,7 @@ class Settings:
         thresholds: by code; those of the rules themselves where nothing is said.
         baseline: file of the findings that are known; None without one.
         project: the pyproject.toml that had a say; None where there is none.
+        allow: patterns of names that a checkpoint may name although they are not known: `timm.models.*`.
         model, checkpoint, images: what is judged where nothing else is typed; files as seen from here.
     """
 
@@ -39,6 +40,7 @@ class Settings:
     fail_on: str = ERROR
     baseline: Path | None = None
     project: Path | None = None
+    allow: tuple[str, ...] = ()
     model: str | None = None
     checkpoint: Path | None = None
     images: tuple[str, ...] = ()
@@ -188,6 +190,7 @@ def _from_table(table: dict[str, Any], path: Path) -> Settings:
         fail_on=_severity(table.get("fail-on", ERROR), "fail-on = "),
         baseline=path.parent / baseline if baseline else None,
         project=path,
+        allow=tuple(_strings(table, "allow", where, "names", "timm.models.*")),
         model=_from_here(path.parent, model) if model and _is_file(path.parent, model) else model,
         checkpoint=Path(_from_here(path.parent, checkpoint)) if checkpoint else None,
         images=tuple(

@@ -24,6 +24,7 @@ from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo, invocation, versions
 from modelscope_cli.records.safety import KNOWN, Safety
 from modelscope_cli.report.page.results import save_result
+from modelscope_cli.report.safety_sheet import tell_allowed
 from modelscope_cli.rules.baseline import check_model, compare, updated
 from modelscope_cli.rules.judge import judge, needs_of, unjudged_error, verdict_of
 from modelscope_cli.rules.registry import RULES
@@ -51,6 +52,7 @@ def check(
     max_macs: int | str | None = None,
     max_memory: int | str | None = None,
     expect_output: str | Sequence[int] | None = None,
+    allow: Sequence[str] = (),
     mode: str = "auto",
     out: str | PathLike[str] | None = None,
     force: bool = False,
@@ -72,6 +74,7 @@ def check(
         update_baseline: write today's findings to that file, and let none of them count.
         max_params, max_macs, max_memory: budgets for one image: a number, or `"25M"`, `"5G"`, `"500MB"`.
         expect_output: shape of the output for one image: `(1, 1000)`.
+        allow: patterns of unknown names that a checkpoint may name: `timm.models.*`; dangerous ones never.
         mode: of the forward and backward pass; `auto` is eval, but train where no batch norm has seen a batch.
         out: folder for the report and, over image files, every finished block of the forward pass; `force`: it need
             not be empty.
@@ -105,10 +108,13 @@ def check(
     asked = {
         **{"select": select, "ignore": ignore, "set": set, "fail_on": fail_on, "baseline": baseline},
         **{"max_params": max_params, "max_macs": max_macs, "max_memory": max_memory},
-        **{"expect_output": expect_output, "mode": mode},
+        **{"expect_output": expect_output, "allow": allow, "mode": mode},
     }
     needs = needs_of(rules, settings.thresholds)
     safety = _scan(model, keywords) if "safety" in needs else None
+    if safety is not None:
+        safety = safety.allowing(allow)
+        tell_allowed(safety, progress or SILENT)
     refused: ModelscopeError | None = None
     try:
         examined = _examine(model, inputs, keywords, needs, mode, blocks, asked, progress)

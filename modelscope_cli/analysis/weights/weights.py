@@ -16,10 +16,10 @@ from modelscope_cli.models.identify import identify
 from modelscope_cli.records.keywords import check_choice, spelled_out
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import invocation, versions
-from modelscope_cli.records.safety import FAIL_ON, Safety, ScanRecord
+from modelscope_cli.records.safety import CALL, FAIL_ON, Safety, ScanRecord
 from modelscope_cli.records.weights import Identified, WeightsRecord, WeightTotals
 from modelscope_cli.report.folder import check_file, write_with
-from modelscope_cli.report.safety_sheet import warnings_of
+from modelscope_cli.report.safety_sheet import tell_allowed, warnings_of
 
 if TYPE_CHECKING:
     from modelscope_cli.checkpoints.entries import Contents, TensorEntry
@@ -34,6 +34,7 @@ def weights(
     stats: bool = False,
     convert: str | PathLike[str] | None = None,
     force: bool = False,
+    allow: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> WeightsRecord:
     """Describe a checkpoint by its headers and name its architecture; nothing in it is run, no torch is imported.
@@ -44,6 +45,7 @@ def weights(
         key: take this out of the file instead of its state dict.
         stats: read the values, tensor by tensor.
         convert: write these tensors to this `.safetensors` file; `force`: it may be there already.
+        allow: patterns of unknown names that are accepted: `timm.models.*`; dangerous ones never are.
 
     Raises:
         UsageError: a pattern, key or target that means nothing (exit 2 on the command line).
@@ -54,7 +56,8 @@ def weights(
     path, target = Path(file), Path(convert) if convert is not None else None
     if target is not None:
         _check_target(path, target, force)
-    contents, safety = _read(path, key)
+    contents, safety = _read(path, key, allow)
+    tell_allowed(safety, progress)
     for warning in warnings_of(safety):
         progress.warn(warning.message)
     tensors = select_tensors(contents.tensors, (layer,) if isinstance(layer, str) else layer)
@@ -88,12 +91,18 @@ def weights(
 
 @spelled_out
 def scan(
-    path: str | PathLike[str], *, fail_on: str = "dangerous", progress: Progress | None = None
+    path: str | PathLike[str],
+    *,
+    fail_on: str = CALL,
+    allow: Sequence[str] = (),
+    progress: Progress | None = None,
 ) -> ScanRecord:
     """Look for code in a file, or in every file below a folder whatever it is called; nothing is run.
 
     Args:
-        fail_on: the least rank that `record.passed` denies: `dangerous`, `unknown` or `never`.
+        fail_on: what `record.passed` denies: `call` (dangerous names and calls of unknown ones), `dangerous`,
+            `unknown` (objects of unknown classes too) or `never`.
+        allow: patterns of unknown names that are accepted: `timm.models.*`; dangerous ones never are.
 
     Raises:
         UsageError: another rank (exit 2 on the command line).
@@ -104,7 +113,10 @@ def scan(
     if not top.exists():
         raise CannotRunError(f"nothing to scan at '{top}'", f"ls {shlex.quote(str(top.parent))}")
     files = list(files_below(top)) if top.is_dir() else [top]
-    found = tuple(map(scan_file, (progress or SILENT).track(files, "scanning", len(files))))
+    progress = progress or SILENT
+    found = tuple(scan_file(one).allowing(allow) for one in progress.track(files, "scanning", len(files)))
+    for safety in found:
+        tell_allowed(safety, progress)
     return ScanRecord(versions(), invocation().argv, str(top), found, fail_on)
 
 
@@ -120,7 +132,7 @@ def _collecting_later() -> Iterator[None]:
             gc.enable()
 
 
-def _read(path: Path, key: str | None) -> tuple["Contents", Safety]:
+def _read(path: Path, key: str | None, allow: Sequence[str]) -> tuple["Contents", Safety]:
     """Look for code and read the headers; what is found is told also where nothing can be read."""
     try:
         with _collecting_later():
@@ -131,9 +143,9 @@ def _read(path: Path, key: str | None) -> tuple["Contents", Safety]:
         raise
     except ModelscopeError as error:
         if path.exists() and (not path.is_dir() or is_several(path)):
-            error.record = _refused(path, error, scan_checkpoint(path))
+            error.record = _refused(path, error, scan_checkpoint(path).allowing(allow))
         raise
-    return contents, scan_checkpoint(path)
+    return contents, scan_checkpoint(path).allowing(allow)
 
 
 def _refused(path: Path, error: ModelscopeError, safety: Safety) -> WeightsRecord:

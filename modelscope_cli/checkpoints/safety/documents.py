@@ -48,7 +48,7 @@ def suspects_of(file: IO[bytes], head: bytes, place: str) -> Iterator[Suspect]:
     """Yield what loading a file could run that is not a pickle."""
     where = place or "the file itself"
     if place and head.startswith(_NATIVE):
-        yield Suspect(plain(place), UNKNOWN, "is a program, which its loader runs", None, where)
+        yield Suspect(plain(place), UNKNOWN, "is a program, which its loader runs", None, where, is_call=True)
     elif head.startswith(b"\x89HDF"):
         found = re.search(rb'"class_name": ?"Lambda"|__lambda__', _read(file))
         if found:
@@ -98,7 +98,7 @@ def _of_keras(value: dict[str, Any], place: str) -> Iterator[Suspect]:
     if own in _RUNS:
         is_named = own == "Lambda" and isinstance(config, dict) and not _has_bytecode(config)
         is_worst = own in ("Lambda", "__lambda__") and not is_named
-        yield Suspect(full, DANGEROUS if is_worst else UNKNOWN, _RUNS[own], None, place)
+        yield Suspect(full, DANGEROUS if is_worst else UNKNOWN, _RUNS[own], None, place, is_call=True)
         return
     if module is None:  # by Keras 2, or out of its registry: its own classes only
         is_plain = own.isidentifier()
@@ -110,7 +110,7 @@ def _of_keras(value: dict[str, Any], place: str) -> Iterator[Suspect]:
     if not is_plain:
         worst = rank(Global(full, str(module))).rank
         worst = worst if worst == DANGEROUS else UNKNOWN
-        yield Suspect(full, worst, "is what Keras imports and calls", None, place)
+        yield Suspect(full, worst, "is what Keras imports and calls", None, place, is_call=True)
     elif ">" in str(value.get("registered_name")):
         yield Suspect(plain(value["registered_name"]), UNKNOWN, "is a class of a program's own", None, place)
 

@@ -12,7 +12,7 @@ from modelscope_cli.checkpoints.pickle_machine import Machine
 from modelscope_cli.checkpoints.safety.scan import Scanner, scan
 from modelscope_cli.checkpoints.safety.window import window
 from modelscope_cli.plain_text import plain
-from modelscope_cli.records.safety import RANKS, UNKNOWN, Safety, Suspect, WeightsOnly, worst
+from modelscope_cli.records.safety import UNKNOWN, Safety, Suspect, WeightsOnly, worst
 
 _METADATA = ".metadata"
 _INDEX = ".index.json"
@@ -88,7 +88,7 @@ def files_below(folder: Path) -> Iterator[Path]:
 
 def _together(path: Path, found: list[Safety]) -> Safety:
     suspects = [(one, suspect, PurePath(one.file).name) for one in found for suspect in one.suspects]
-    suspects.sort(key=lambda item: -RANKS.index(item[1].rank))
+    suspects.sort(key=lambda item: item[1].badness, reverse=True)
     verdicts = sorted((one.weights_only for one in found), key=lambda verdict: -_LOADS.index(verdict.loads))
     names = dict.fromkeys(name for one in found for name in one.weights_only.names)
 

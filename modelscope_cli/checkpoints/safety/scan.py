@@ -13,9 +13,10 @@ from typing import IO, Any
 
 from modelscope_cli.checkpoints.file_type import is_safetensors
 from modelscope_cli.checkpoints.pickle_machine import Blob
+from modelscope_cli.checkpoints.safety.call_rules import LOADS_BYTES
 from modelscope_cli.checkpoints.safety.containers import MAX_ALL_UNPACKED, ZIP, Part, is_tar, parts_of
 from modelscope_cli.checkpoints.safety.documents import suspects_of
-from modelscope_cli.checkpoints.safety.known import TORCHS_OWN
+from modelscope_cli.checkpoints.safety.known import TORCHS_OWN, WEIGHTS_ONLY
 from modelscope_cli.checkpoints.safety.pickles import LEGACY_MAGIC, N_LEGACY, read_pickles
 from modelscope_cli.checkpoints.safety.weights_only import WeightsOnlyRules
 from modelscope_cli.checkpoints.safety.window import window
@@ -27,7 +28,6 @@ from modelscope_cli.checkpoints.zip_directory import (
 )
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.safety import (
-    RANKS,
     UNKNOWN,
     Safety,
     Suspect,
@@ -81,7 +81,7 @@ class Scanner:
 
     def result(self, file: str, weights_only: WeightsOnly) -> Safety:
         """Return all that was found, the dangerous first."""
-        suspects = sorted(self._suspects.values(), key=lambda suspect: -RANKS.index(suspect.rank))
+        suspects = sorted(self._suspects.values(), key=lambda suspect: suspect.badness, reverse=True)
         rank = worst(
             [suspect.rank for suspect in suspects]
             + [UNKNOWN] * (bool(self._errors) or not self._is_understood)
@@ -193,7 +193,7 @@ class Scanner:
         """Keep the worst that is said of each name."""
         for suspect in suspects:
             old = self._suspects.get(suspect.name)
-            if old is None or RANKS.index(suspect.rank) > RANKS.index(old.rank):
+            if old is None or suspect.badness > old.badness:
                 self._suspects[suspect.name] = suspect
 
     def _look_for_pickles(
@@ -224,16 +224,21 @@ class Scanner:
         if not self._has_work(nbytes, place) or depth > _MAX_DEPTH:
             return "it is nested too deeply, or read too often, to be judged"
         n_errors, n_pickles, n_unread = len(self._errors), len(self._pickles), len(self._unread)
-        at = file.tell()
+        at, names = file.tell(), self._names
+        self._names = {}
         if isinstance(data, Blob) and data.is_text:
             file.seek(data.start)
             data = file.read(min(nbytes, _MAX_TEXT)).decode("utf-8", "replace").encode("latin-1", "replace")
         inner = window(file, data.start, nbytes) if isinstance(data, Blob) else io.BytesIO(data)
         self.look(inner, place, depth)
         file.seek(at)
+        is_known = all(name in WEIGHTS_ONLY or name == LOADS_BYTES for name in self._names)
+        self._names = names | self._names
         del self._unread[n_unread:]  # it is read by the pickle around it
         if len(self._errors) > n_errors:
             return "it cannot be read"
+        if not is_known:
+            return "it holds more than tensors"
         return None if len(self._pickles) > n_pickles else "what it loads is not a pickle"
 
     def _has_work(self, nbytes: int, place: str) -> bool:
