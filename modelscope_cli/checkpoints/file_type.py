@@ -162,7 +162,7 @@ def damaged(path: Path, reason: object) -> CannotRunError:
     said = plain(_words(reason))[:200]
     if isinstance(reason, UnsupportedError):
         named = MODEL_SUFFIXES.get(path.suffix.lower())
-        if named is not None and path.suffix.lower() != ".pt2":
+        if named not in (None, "a pickle") and path.suffix.lower() != ".pt2":
             return CannotRunError(
                 f"'{path}' is not a checkpoint: by its name it is {named}", remedy(path, b"")
             )
