@@ -50,16 +50,13 @@ def random_halves(size: tuple[int, int], patches: Sequence[float], n_pairs: int,
 
 
 def moved_copies(scores: Tensor, n: int, seed: int) -> list[Tensor]:
-    """Return copies of a map, `(H, W)`, at other places: rolled round both sides, half of them mirrored each way."""
+    """Return copies of a map, `(H, W)`, at other places: rolled, by a quarter of one of the sides at least."""
     generator = torch.Generator().manual_seed(seed)
-    height, width = scores.shape
-    copies = []
-    for _ in range(n):
-        down, across, mirrored = (
-            int(torch.randint(most, (), generator=generator)) for most in (height, width, 4)
-        )
-        axes = [axis for axis in (0, 1) if mirrored >> axis & 1]
-        copies.append(scores.flip(axes).roll((down, across), (0, 1)))
+    size, copies = scores.shape, []  # type: tuple[int, ...], list[Tensor]
+    while len(copies) < n:
+        moves = [int(torch.randint(side, (), generator=generator)) for side in size]
+        if any(4 * min(move, side - move) >= side for move, side in zip(moves, size, strict=True)):
+            copies.append(scores.roll(moves, (0, 1)))
     return copies
 
 

@@ -79,7 +79,7 @@ def judged(
         reasons: why a test could not be made, by its name.
         completeness: of methods whose sum is known; without one that is not tested.
     """
-    tests = _QUICK if kind == QUICK else _QUICK | _FULL
+    tests = dict(_QUICK) if kind == QUICK else _QUICK | _FULL
     tests |= {_COMPLETENESS: _OF_COMPLETENESS} if completeness is not None else {}
     answers = []
     for name, test in tests.items():
