@@ -15,8 +15,8 @@ class Explanation:
     Attributes:
         layer: where it explains; None for methods that go back to the pixels. `why`: why there, or how it was made.
         adds_up: the sum of the map as a share of the logit; None where that means nothing.
-        adds_up_to: the same of what a map in logits has to add up to: the logit less that of the baseline, which is an
-            image of zeros, or a layer of zeros, and of LRP nothing at all. Over several images the median.
+        adds_up_to: the same of what a map in logits has to add up to: the logit less that of the baseline, which is
+            an image of zeros, a layer of zeros, or of LRP zero. Over several images the median.
         completeness: integrated gradients: how far the sum is from the change of the logit, relative to that; the
             median of several images.
         steps: passes over an image, of methods that take as many as they need.

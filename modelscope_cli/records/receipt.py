@@ -65,9 +65,9 @@ class Receipt:
     Over several images figures are means, but those without bounds (the two ratios, `planted_recovered`) medians.
 
     Attributes:
-        covering: correlation of what the map says was left of the evidence, in random halves of the image, with what
-            the model still says of them, as log odds. `covering_chance`: what 95 % of 99 copies of the map at other
-            places stay below; `covering_edges`: of the image's edges.
+        covering: correlation of what the map says was left of the evidence, in random halves of the image, with
+            what the model still says of them, as log odds. `covering_chance`: what 90 of 99 copies of
+            the map at other places do not exceed; `covering_edges`: of the image's edges.
         head_randomisation: mean rank correlation with the maps of the model with its last layer shuffled, and
             shuffled and negated: 0 for a map that rests on what the last layer weighs.
         insertion: area under the normalised insertion curve, 0..1, mean of the baselines; higher is better.
@@ -77,8 +77,8 @@ class Receipt:
         insertion_ratio, deletion_ratio: the map's area over that of chance.
         percentile: the share of the random rankings whose insertion - deletion lies below the map's, ties half.
         road: mean of (LeRF - MoRF) / 2 over four shares of pixels removed and imputed, in probability; of a random
-            ranking it is 0 in the mean. `road_edges`: of the image's edges; `road_percentile`: the share of 19 random
-            rankings whose value lies below the map's, ties half.
+            ranking it is 0 in the mean. `road_edges`: of the image's edges; `road_percentile`: the share of 19
+            random rankings whose value lies below the map's, ties half.
         ties: share of the pixels whose value another pixel has too; their order is random.
         agreement: mean rank correlation with the maps of the other methods.
         randomisation: rank correlation of the map with that of the model of shuffled weights, in magnitude, the

@@ -260,7 +260,7 @@ def _asking(subject: Subject, asked: _Asked) -> Iterator[Callable[[Batch, int], 
     def find(scored: Scored, image: Tensor) -> Layer:
         """Find the layer for every size of image once."""
         if image.shape not in layers:
-            layers[image.shape] = find_layer(replace(scored, run=scored.run.run), names, image, asked.calls)
+            layers[image.shape] = find_layer(replace(scored, run=Counted(run)), names, image, asked.calls)
         return layers[image.shape]
 
     interventions = subject.bind().interventions
@@ -299,7 +299,7 @@ def _asking(subject: Subject, asked: _Asked) -> Iterator[Callable[[Batch, int], 
                     inside,
                     preprocessing is not None and any(preprocessing.mean),
                     pictures[n] if pictures else None,
-                    lambda image=image: from_the_head(loaded.module, lambda: run(image)),
+                    partial(from_the_head, loaded.module, partial(counted, image)),
                 )
 
         yield ask

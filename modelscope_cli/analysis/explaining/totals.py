@@ -16,7 +16,6 @@ from modelscope_cli.analysis.explaining.receipt.verdict import together, winner_
 from modelscope_cli.records.explain import Explanation
 from modelscope_cli.records.receipt import FIGURES, UNBOUNDED, Receipt
 
-
 _MEDIANS = (*UNBOUNDED, "adds_up", "adds_up_to", "completeness")
 
 

@@ -20,10 +20,10 @@ from modelscope_cli.report.headline import headline
 from modelscope_cli.report.sheet import Column, Sheet, percentage
 
 _MEANINGS = (
-    "covering: how what the map says was left of the evidence, in random halves of the image, goes with what the model "
-    "still says, in brackets what copies of the map at other places reach; random head: how much of the map is the same "
-    "for a random last layer; adds up to: the sum of a map in logits, as a share of what it has to be; agreement: the "
-    "mean rank correlation with the other maps"
+    "covering: the correlation of what a map shows in random halves of the image with what the model still says "
+    "of them, in brackets what one in ten copies of the map at other places exceeds; random head: how alike the "
+    "maps of random last layers are; adds up to: the sum of a map in logits as a share of logit - logit(baseline); "
+    "agreement: the mean rank correlation with the other maps"
 )
 _OF_FULL = (
     "insertion, higher is better, and deletion, lower is better: areas under the curve of the probability, 0 the "

@@ -187,7 +187,7 @@ def test_covering_finds_the_place_and_noise_and_other_places_do_not_pass(generat
     assert passes(spot(3, 12))
     assert not passes(spot(15, 2))
     noise = [passes(torch.rand(24, 24, generator=generator)) for _ in range(40)]
-    assert sum(noise) <= 6  # 5 % of them, and the luck of forty
+    assert sum(noise) <= 10  # a tenth of them, and the luck of forty
     assert exam.covering(torch.ones(24, 24))["covering"] is None
 
 

@@ -364,7 +364,7 @@ def test_the_answer_for_several_images_is_that_of_most_and_all_are_counted():
     covering = found.tests[0]
     assert (covering.answer, covering.passed, covering.failed, covering.not_made) == (FAILED, 1, 2, 1)
     assert (found.verdict.answer, found.verdict.passed, found.verdict.not_made) == (FAILED, 1, 1)
-    assert found.failed == ("the map does no better at its place than at others",)
+    assert found.failed == ("the map does no better in its place than elsewhere",)
     tied = together(GOOD, [changed(QUICK), changed(QUICK, covering=None)])
     assert (tied.tests[0].answer, tied.verdict.answer) == (NOT_MADE, NOT_TESTED)
 
@@ -384,7 +384,8 @@ def test_the_winner_failed_least_and_no_figure_decides_alone():
     ("typed", "passes"),
     [
         ("insertion>chance", True), ("insertion < chance", False), ("deletion<=edges", True), ("road>chance", True),
-        ("covering>chance", True), ("head_randomisation>0.1", False), ("insertion>=0.8", True), ("insertion>0.8", False), ("randomisation<1e-1", False), ("planted>0.5", False),
+        ("covering>chance", True), ("head_randomisation>0.1", False), ("insertion>=0.8", True),
+        ("insertion>0.8", False), ("randomisation<1e-1", False), ("planted>0.5", False),
     ],
 )  # fmt: skip
 def test_requirements_are_held_against_the_receipt(typed, passes):

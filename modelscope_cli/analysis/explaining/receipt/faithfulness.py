@@ -1,8 +1,8 @@
 """Does the model need the pixels a map points at? Covering; insertion, deletion and ROAD, against chance and edges.
 
-Covering shows the model random halves of the image, the same for every map: what a map says was left of the evidence
-has to go with what the model still says (the correlation of Bhatt et al. 2020). A copy of the map at another place says
-how well a map of such patches does by chance, and costs no pass.
+Covering shows the model random halves of the image, the same for every map: what a map says was left of the
+evidence has to go with what the model still says (the correlation of Bhatt et al. 2020). Copies of the map at other
+places say how well such a map does by chance, and cost no pass.
 
 Insertion and deletion (Petsiuk et al. 2018, RISE) use the order of the pixels alone, and show the model images
 it was not trained on (Gomez et al. 2022); ROAD (Rong et al. 2022) fills the holes with what lies around them. They
@@ -40,7 +40,7 @@ Function = Callable[[Tensor], Tensor]  # images (N, C, H, W) to a number each, (
 
 STEPS = 10
 N_RANDOM = 19  # a map above all of them is so by chance once in twenty times
-N_COPIES, N_BEATEN = 99, 95
+N_COPIES, N_BEATEN = 99, 90  # a map above 90 of its copies is so by chance once in ten times
 N_HALVES = 4  # pairs of complementary halves of each size of patch, for each baseline
 PATCHES = (1 / 8, 3 / 16, 1 / 4, 3 / 8)  # their sides, of the short side of the image
 COVERED = 2 * 2 * len(PATCHES) * N_HALVES
@@ -96,7 +96,7 @@ class Faithfulness:
         self._seed, self._is_normalised = seed, is_normalised
 
     def covering(self, scores: Tensor) -> dict[str, float | None]:
-        """Return how well a map, `(H, W)`, knows which halves of the image matter, as it is called in a `Receipt`."""
+        """Return how well a map, `(H, W)`, knows which halves of the image matter; names as in a `Receipt`."""
         nothing = dict.fromkeys(("covering", "covering_chance", "covering_edges"))
         if self.unmade or not bool(scores.isfinite().all()) or scores.min() == scores.max():
             return nothing
@@ -108,7 +108,7 @@ class Faithfulness:
     @cached_property
     def unmade(self) -> str:
         """Why covering cannot be made; nothing where it can."""
-        halves, said = self._covered
+        said = self._covered[1]
         whole = self._ends[0]
         if not (math.isfinite(whole) and all(map(math.isfinite, said))):
             return "what the model says of the image half covered is not finite"
@@ -269,7 +269,7 @@ class Faithfulness:
 
 def _pooled(maps: Tensor) -> Tensor:
     """Bring maps `(N, H, W)` to at most 112 cells a side, which is enough for patches and quarters the work."""
-    return F.adaptive_avg_pool2d(maps[:, None], [min(side, 112) for side in maps.shape[-2:]])[:, 0]
+    return F.adaptive_avg_pool2d(maps[:, None], (min(maps.shape[-2], 112), min(maps.shape[-1], 112)))[:, 0]
 
 
 def area(shares: Sequence[float], curve: Sequence[float]) -> float | None:

@@ -1,7 +1,7 @@
 """Does the map depend on the model? It must change when the weights become meaningless (Adebayo et al. 2018).
 
-The head goes first, which is where a map that ignores what the classes weigh is found out, guided backprop above all:
-below it hardly anything it rests on is left of any model. All methods explain one and the same changed copy.
+The head goes first: that is where maps which ignore what the classes weigh are found, such as guided backprop. All
+methods explain the same changed copies.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -24,9 +24,9 @@ class Randomised:
     """How alike the maps of a model and of its ruins are.
 
     Attributes:
-        head: mean rank correlation with the maps of two models: one whose head is shuffled, and one whose head is the
-            negative of that. A map that the head weighs has opposite correlations with them, exactly so where it is
-            linear in the head; None where neither had a map.
+        head: mean rank correlation with the maps of two models: one whose head is shuffled, and one whose head is
+            the negative of that. Their correlations are opposite where a map is linear in the head; None where
+            neither had a map.
         cascade: rank correlation of the two maps after each stage, the head first and then ever more of the model;
             None where there was no map, or a flat one.
         rho: mean of its magnitude over models with all weights shuffled; None where none of them had a map.

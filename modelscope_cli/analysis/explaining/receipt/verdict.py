@@ -53,7 +53,7 @@ class _Test:
 _OF_COMPLETENESS = _Test(_COMPLETENESS, "<=", MOST_INCOMPLETE, "the sum of the map is more than 10 % off")
 _QUICK = {
     "covering": _Test(
-        "covering", ">", "covering_chance", "the map does no better at its place than at others"
+        "covering", ">", "covering_chance", "the map does no better in its place than elsewhere"
     ),
     "head": _Test("head_randomisation", "<=", MOST_HEAD, "the map stays the same when the head is random"),
 }
@@ -188,8 +188,8 @@ def read_requirements(typed: Sequence[str], kind: str = FULL) -> tuple[Requireme
     """Read every `FIELD>VALUE`, or `passed`.
 
     Raises:
-        UsageError: another form, an unknown field, a reference the field does not have, or a field that this kind of
-            receipt does not have (exit 2).
+        UsageError: another form, an unknown field, a reference the field does not have, or a field of
+            another kind of receipt (exit 2).
     """
     required = tuple(_read(text) for text in typed)
     for one in required:
