@@ -110,7 +110,7 @@ def _against(key: str) -> Callable[[Explanation], str]:
 
 
 def _signed(value: float | None) -> str:
-    return "" if value is None else f"{value:+.2f}"
+    return "" if value is None else f"{round(value, 2) + 0.0:+.2f}"  # never -0.00
 
 
 def explain_sheet(record: ExplainRecord) -> Sheet:
