@@ -1,7 +1,7 @@
 """What is wrong with `explain`."""
 
 ROWS = """
-explain dot.png {T} --require 'insertion>0' --no-receipt --method hirescam
+explain dot.png {T} --require 'covering>0' --no-receipt --method hirescam
 explain dot.png {T} --require qqqq
 explain dot.png {T} --require 'road>0.1' --method hirescam
 explain dot.png {T} --receipt qqqq

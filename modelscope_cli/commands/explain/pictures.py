@@ -108,7 +108,7 @@ def _draw_one(one: Explained, title: str) -> "Figure":
     bar.set_label(f"{_AGAINST}  ←  {one.units.get(winner, '')}  →  {_FOR}", fontsize=8, color=INK)
     bar.ax.tick_params(labelsize=8)
     high = min(max(height, 1.9), 4.4) - _KEY
-    if receipt.curves:
+    if receipt.insertion is not None or receipt.curves:
         _draw_curves(page.axes(_WIDTH - _CURVES - _MARGIN, top, _CURVES, high), receipt, high)
     for place, method in enumerate(others):
         down, across = divmod(place, _COLUMNS)

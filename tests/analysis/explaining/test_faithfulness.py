@@ -151,13 +151,13 @@ def test_covering_is_the_correlation_of_what_is_left_with_what_is_said(generator
 
     exam = Faithfulness(watched, image, batch=7)
     found = exam.covering(truth)
-    assert sum(map(len, shown)) == faithfulness.COVERED + 3
+    assert sum(map(len, shown)) == faithfulness.COVERED + 1
     halves, said = exam._covered
     assert torch.equal(halves[0::2], ~halves[1::2])
     expected, seen = [], []
-    for first in range(0, len(halves), len(halves) // 4):  # a size of patches
+    for first in range(0, len(halves), len(halves) // 2):  # a size of patches
         for blank in (0, 1):
-            group = halves[first : first + len(halves) // 4]
+            group = halves[first : first + len(halves) // 2]
             left = np.array([truth[half].sum().item() for half in group])
             values = np.array(said[2 * first + blank : 2 * (first + len(group)) : 2])
             expected += list(left - left.mean())
@@ -165,7 +165,7 @@ def test_covering_is_the_correlation_of_what_is_left_with_what_is_said(generator
     assert found["covering"] == pytest.approx(np.corrcoef(expected, seen)[0, 1], abs=1e-4)
     again = exam.covering(-truth)
     assert again["covering"] == pytest.approx(-found["covering"], abs=1e-4)
-    assert sum(map(len, shown)) == faithfulness.COVERED + 3  # no pass for another map
+    assert sum(map(len, shown)) == faithfulness.COVERED + 1  # no pass for another map
 
 
 def spot(row, column, side=24):

@@ -41,8 +41,9 @@ Function = Callable[[Tensor], Tensor]  # images (N, C, H, W) to a number each, (
 STEPS = 10
 N_RANDOM = 19  # a map above all of them is so by chance once in twenty times
 N_COPIES, N_BEATEN = 99, 90  # a map above 90 of its copies is so by chance once in ten times
-N_HALVES = 4  # pairs of complementary halves of each size of patch, for each baseline
-PATCHES = (1 / 8, 3 / 16, 1 / 4, 3 / 8)  # their sides, of the short side of the image
+N_HALVES = 7  # pairs of complementary halves of each size of patch, for each baseline
+PATCHES = (1 / 8, 3 / 16)  # their sides, of the short side of the image
+_COARSE = (0, 8, 5, 4, 3)  # patches a side of random rankings; 0 of single pixels
 COVERED = 2 * 2 * len(PATCHES) * N_HALVES
 REMOVED = (0.2, 0.4, 0.6, 0.8)
 # A baseline of which the model says three quarters of what it says of the image is not blank: a normalised curve
@@ -109,7 +110,7 @@ class Faithfulness:
     def unmade(self) -> str:
         """Why covering cannot be made; nothing where it can."""
         said = self._covered[1]
-        whole = self._ends[0]
+        (whole,) = self._say([self._image])
         if not (math.isfinite(whole) and all(map(math.isfinite, said))):
             return "what the model says of the image half covered is not finite"
         left = min(fmean(said[n :: len(self._baselines)]) for n in range(len(self._baselines)))
@@ -185,9 +186,9 @@ class Faithfulness:
         Neighbours in an order are covered together, which alone is worth something; pixels by themselves are not.
         """
         size, device = self._size, self._image.device
-        coarse = (0, *(round(1 / patch) for patch in PATCHES))
         ranks = (
-            random_ranking(size, self._seed + 1 + i, device, coarse[i % len(coarse)]) for i in range(N_RANDOM)
+            random_ranking(size, self._seed + 1 + i, device, _COARSE[i % len(_COARSE)])
+            for i in range(N_RANDOM)
         )
         return tuple(self._measure(places) for places in ranks)
 

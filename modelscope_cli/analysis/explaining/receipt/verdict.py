@@ -213,7 +213,7 @@ def _read(text: str) -> Requirement:
     references = [name for name in REFERENCES if f"{figure}_{name}" in FIGURES]
     if value in references:
         return Requirement(text, figure, comparison, value)
-    hint = f"--require '{figure}{comparison}0.5'"
+    hint = f"--require '{figure}{comparison}0.5'" + " --receipt full" * (figure in OF_FULL)
     try:
         bound = float(value)
     except ValueError as error:
