@@ -8,7 +8,7 @@ import typer
 
 from modelscope_cli.analysis.explaining.request import METHODS, choose_methods, receipt_kind
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.receipt import FULL, NONE, QUICK
+from modelscope_cli.records.receipt import NONE, QUICK
 from modelscope_cli.shell.groups import said
 from modelscope_cli.shell.options import TARGET_HELP
 
@@ -120,9 +120,7 @@ class ExplainOptions:
         """
         choose_methods(self.method, self.against)
         kind = receipt_kind(self.receipt)
-        if self.no_receipt and kind == FULL:
-            raise UsageError("'--no-receipt' is not a full receipt", "leave out --no-receipt")
-        if self.require and NONE in (kind, NONE if self.no_receipt else kind):
+        if self.require and (self.no_receipt or kind == NONE):
             raise UsageError("--require is about the receipt", "leave out --no-receipt")
 
     def keywords(self) -> dict[str, Any]:
