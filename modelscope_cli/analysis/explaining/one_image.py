@@ -198,7 +198,12 @@ def _passes(outcomes: Mapping[str, Outcome], receipt: str) -> int:
 def _with_receipts(question: Question, outcomes: Mapping[str, Outcome], kind: str) -> dict[str, Outcome]:
     scored, image = question.scored, question.image
     faithfulness = Faithfulness(
-        scored.probability, image, batch=scored.batch, seed=scored.seed, is_normalised=question.is_normalised
+        scored.probability,
+        image,
+        batch=scored.batch,
+        seed=scored.seed,
+        is_normalised=question.is_normalised,
+        whole=question.probability,
     )
 
     def again() -> Maps:

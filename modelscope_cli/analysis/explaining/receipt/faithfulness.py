@@ -83,6 +83,7 @@ class Faithfulness:
         batch: int = 16,
         seed: int = 0,
         is_normalised: bool = True,
+        whole: float | None = None,
     ) -> None:
         """Run the model on nothing yet.
 
@@ -91,10 +92,11 @@ class Faithfulness:
             image: `(1, C, H, W)`, prepared.
             seed: of ties, of random rankings and of the noise; a map's figures depend on nothing before them.
             is_normalised: whether zero is the mean colour of the data, as behind a preset; else the mean colour of
-                the image itself stands in.
+                the image itself is used.
+            whole: what the model says of the image, where that is known.
         """
         self._probability, self._image, self._batch = probability, image.detach(), batch
-        self._seed, self._is_normalised = seed, is_normalised
+        self._seed, self._is_normalised, self._whole = seed, is_normalised, whole
 
     def covering(self, scores: Tensor) -> dict[str, float | None]:
         """Return how well a map, `(H, W)`, knows which halves of the image matter; names as in a `Receipt`."""
@@ -110,7 +112,7 @@ class Faithfulness:
     def unmade(self) -> str:
         """Why covering cannot be made; nothing where it can."""
         said = self._covered[1]
-        (whole,) = self._say([self._image])
+        whole = self._whole if self._whole is not None else next(self._say([self._image]))
         if not (math.isfinite(whole) and all(map(math.isfinite, said))):
             return "what the model says of the image half covered is not finite"
         left = min(fmean(said[n :: len(self._baselines)]) for n in range(len(self._baselines)))
