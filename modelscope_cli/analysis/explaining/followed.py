@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -123,13 +124,13 @@ class Cut(Followed):
     """Puts a leaf in one place of the pass, so that a gradient goes back to there and no further.
 
     Attributes:
-        leaf: what stood there, `requires_grad`; None before the pass has come there.
+        leaf: what stood there, or zeros, `requires_grad`; None before the pass has come there.
     """
 
-    def __init__(self, images: Any, place: Place) -> None:
+    def __init__(self, images: Any, place: Place, *, is_blank: bool = False) -> None:
         super().__init__(images)
         self.leaf: Tensor | None = None
-        self._place = place
+        self._place, self._is_blank = place, is_blank
 
     def __torch_function__(
         self,
@@ -150,7 +151,8 @@ class Cut(Followed):
         def replaced(path: str, tensor: Tensor) -> Tensor:
             if tensor is not meant:
                 return tensor
-            self.leaf = tensor.detach().requires_grad_()
+            stood = tensor.detach()
+            self.leaf = (torch.zeros_like(stood) if self._is_blank else stood).requires_grad_()
             return self.leaf.clone()  # what follows may work in place, which a leaf refuses
 
         return map_tensors(output, replaced)

@@ -37,6 +37,18 @@ class Seen:
     score: Tensor
 
 
+@dataclass(slots=True)
+class Counted:
+    """A run that counts the images it is given, in `images`."""
+
+    run: Run
+    images: int = 0
+
+    def __call__(self, images: Tensor) -> Any:
+        self.images += len(images)
+        return self.run(images)
+
+
 @dataclass(frozen=True, slots=True)
 class Scored:
     """A model that is open, and its target.
@@ -50,7 +62,7 @@ class Scored:
             layer's maps, `(N, C, rows, columns)`.
     """
 
-    run: Run
+    run: Counted
     target: Target
     batch: int
     find: Callable[["Scored", Tensor], "Layer"]
@@ -89,14 +101,16 @@ class Scored:
                 raise not_connected()
             yield score.detach(), gradient
 
-    def at(self, layer: "Layer", image: Tensor) -> Seen:
+    def at(self, layer: "Layer", image: Tensor, *, is_blank: bool = False) -> Seen:
         """Run once and look at one layer; only what comes behind it is kept for the gradient.
+
+        `is_blank`: put zeros there.
 
         Raises:
             CannotRunError: the pass did not come there (exit 4).
         """
         image = image.clone()
-        with Cut(image, layer.place) as cut:
+        with Cut(image, layer.place, is_blank=is_blank) as cut:
             output = self.run(image)
         leaf = cut.seen()
         score = self._score(output, layer.layout.maps(leaf))
