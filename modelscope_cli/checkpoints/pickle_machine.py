@@ -135,7 +135,7 @@ class Machine:
         self._decoder.position = inner.position
 
     def read_on(self, watch: Watch) -> None:
-        """Go on in a copy that tells `watch` instead, to the end or the first mistake; then return to this place."""
+        """Go on in a copy that tells `watch` instead, to the end or the first mistake; then return here."""
         copy = Machine(self._file, self._call, watch)
         copy._stack, copy._below = list(self._stack), [list(stack) for stack in self._below]
         copy._memo, copy._protocol = dict(self._memo), self._protocol
