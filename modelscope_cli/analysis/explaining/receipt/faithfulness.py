@@ -41,7 +41,7 @@ Function = Callable[[Tensor], Tensor]  # images (N, C, H, W) to a number each, (
 STEPS = 10
 N_RANDOM = 19  # a map above all of them is so by chance once in twenty times
 N_COPIES, N_BEATEN = 99, 90  # a map above 90 of its copies is so by chance once in ten times
-N_HALVES = 7  # pairs of complementary halves of each size of patch, for each baseline
+N_HALVES = 9  # pairs of complementary halves of each size of patch, for each baseline
 PATCHES = (1 / 8, 3 / 16)  # their sides, of the short side of the image
 _COARSE = (0, 8, 5, 4, 3)  # patches a side of random rankings; 0 of single pixels
 COVERED = 2 * 2 * len(PATCHES) * N_HALVES
@@ -107,6 +107,13 @@ class Faithfulness:
             [scores.cpu(), edges(self._image).cpu(), *moved_copies(scores.cpu(), N_COPIES, self._seed)]
         )
         return {"covering": own, "covering_chance": sorted(others)[N_BEATEN - 1], "covering_edges": edge}
+
+    @property
+    def left_half(self) -> Tensor:
+        """The image with its right half in the mean colour."""
+        blank = self._baselines["mean colour"]
+        half = self._image.shape[-1] // 2
+        return torch.cat([self._image[..., :half], blank[..., half:]], -1)
 
     @cached_property
     def unmade(self) -> str:
