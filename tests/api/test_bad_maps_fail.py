@@ -1,6 +1,7 @@
 """The quick receipt over good maps of a trained model, and over eight kinds of bad ones in the place of methods."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,15 +13,15 @@ import modelscope_cli as ms
 from modelscope_cli.analysis.explaining.map import Map
 from modelscope_cli.analysis.explaining.methods import METHODS, PIXELS, Method
 from modelscope_cli.analysis.explaining.receipt.rankings import edges
-from modelscope_cli.records.receipt import FAILED, NOT_TESTED, PASSED
+from modelscope_cli.records.receipt import NOT_TESTED
 
-IMAGES = [f"{SAMPLES}/shapes/{name}/2.jpg" for name in ("star", "circle", "cross", "triangle", "ring", "square")]
+IMAGES = [str(folder / "2.jpg") for folder in sorted(Path(f"{SAMPLES}/shapes").iterdir())]
 GOOD = ("hirescam", "integrated-gradients", "lrp")
 
 
-def verdicts(model, methods, **keywords):
-    """Return the verdict on the map of each method and image."""
-    found = ms.explain(model, IMAGES, method=",".join(methods), out=None, **keywords)
+def verdicts(model, methods, size=64, n=5, **keywords):
+    """Return the verdict on each method over so many images."""
+    found = ms.explain(model, IMAGES[:n], method=",".join(methods), size=size, **keywords)
     return {row.method: row.receipt.verdict for row in found.rows}
 
 
@@ -89,13 +90,13 @@ def test_of_bad_maps_at_most_one_in_twenty_passes(monkeypatch):
         monkeypatch.setitem(METHODS, name, Method(explain, PIXELS))
     found = verdicts(TINY, BAD, checkpoint=HEALTHY)
     passed = {BAD[name].__name__: verdict.passed for name, verdict in found.items() if verdict.passed}
-    assert sum(passed.values()) <= 0.05 * len(BAD) * len(IMAGES), passed
-    assert all(found[name].failed == len(IMAGES) for name in BAD if BAD[name] is not wrong_class), passed
+    assert sum(passed.values()) <= 0.05 * len(BAD) * 5, passed
+    assert all(found[name].failed == 5 for name in BAD if BAD[name] is not wrong_class), passed
 
 
 def test_of_the_maps_of_a_trained_model_most_pass():
-    found = verdicts(TINY, GOOD, checkpoint=HEALTHY)
-    assert sum(verdict.passed for verdict in found.values()) >= 0.85 * len(GOOD) * len(IMAGES)
+    found = verdicts(TINY, GOOD, size=224, n=10, checkpoint=HEALTHY)
+    assert sum(verdict.passed for verdict in found.values()) >= 0.85 * len(GOOD) * 10
 
 
 def test_of_an_untrained_model_and_of_a_class_that_is_not_there_no_map_passes():
@@ -104,8 +105,8 @@ def test_of_an_untrained_model_and_of_a_class_that_is_not_there_no_map_passes():
     for layer in untrained.modules():
         if isinstance(layer, nn.Conv2d | nn.Linear):
             layer.reset_parameters()
-    for model, keywords in ((untrained, {}), (tiny_resnet(), {"target": "waves"})):
-        for verdict in verdicts(model, GOOD, **keywords).values():
+    for model, keywords in ((untrained, {}), (tiny_resnet(), {"target": 9, "size": 224})):
+        for verdict in verdicts(model, GOOD, n=3, **keywords).values():
             assert verdict.passed == 0
-            assert verdict.answer == (NOT_TESTED if not verdict.failed else FAILED) != PASSED
-            assert keywords == {} or "the model gives it" in verdict.reason
+            assert verdict.answer == NOT_TESTED
+            assert "the model gives it" in verdict.reason
