@@ -49,7 +49,9 @@ REMOVED = (0.2, 0.4, 0.6, 0.8)
 # A baseline of which the model says three quarters of what it says of the image is not blank: a normalised curve
 # would divide by what is left, and leave any scale.
 _LEAST_GAP = 0.25
-_LEAST_LOST = 0.1  # of what the model says, when half the image is covered; covering looks at differences alone
+_LEAST_LOST = (
+    0.1  # of what the model says, when half the image is covered; covering looks at differences alone
+)
 
 
 @dataclass(frozen=True, slots=True)
