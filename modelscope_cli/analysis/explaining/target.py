@@ -50,7 +50,7 @@ class ClassTarget:
 
     @property
     def least_probability(self) -> float:
-        """Return the probability below which a class is not found in an image: two and a half times that of chance, to 0.5."""
+        """Return the probability below which a class is not found in an image: 2.5 times that of chance, to 0.5."""
         return max(0.05, min(2.5 / max(self.n_classes, 1), 0.5))
 
     def runner_up(self, output: Any) -> "ClassTarget":

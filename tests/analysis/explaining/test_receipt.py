@@ -300,8 +300,8 @@ def test_a_region_of_another_size_or_out_of_sight_is_refused(tmp_path):
 
 
 GOOD = Receipt(
-    repeatability=1.0, other_image=0.5, covering=0.6, covering_chance=0.3, head_randomisation=0.0, insertion=0.8, insertion_chance=0.5,
-    insertion_edges=0.6, deletion=0.2, deletion_chance=0.5, deletion_edges=0.4, percentile=1.0, road=0.3,
+    repeatability=1.0, other_image=0.5, covering=0.6, covering_chance=0.3, head_randomisation=0.0,
+    insertion=0.8, insertion_chance=0.5, insertion_edges=0.6, deletion=0.2, deletion_chance=0.5, deletion_edges=0.4, percentile=1.0, road=0.3,
     road_chance=0.0, road_percentile=1.0, randomisation=0.1, other_class=0.2,
 )  # fmt: skip
 
@@ -314,7 +314,8 @@ def test_each_test_can_fail_and_what_was_not_made_is_neither():
     assert changed().failed == ()
     assert changed().verdict.answer == PASSED
     worse = {
-        "repeatability": 0.6, "other_image": 1.0, "covering": 0.0, "head_randomisation": 0.9, "percentile": 0.9, "deletion_edges": -0.1,
+        "repeatability": 0.6, "other_image": 1.0, "covering": 0.0, "head_randomisation": 0.9,
+        "percentile": 0.9, "deletion_edges": -0.1,
         "road_percentile": 0.9, "randomisation": 0.9, "other_class": 1.0,
     }  # fmt: skip
     said = {changed(**{name: value}).failed for name, value in worse.items()}
