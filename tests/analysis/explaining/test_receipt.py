@@ -301,8 +301,9 @@ def test_a_region_of_another_size_or_out_of_sight_is_refused(tmp_path):
 
 GOOD = Receipt(
     repeatability=1.0, other_image=0.5, covering=0.6, covering_chance=0.3, head_randomisation=0.0,
-    insertion=0.8, insertion_chance=0.5, insertion_edges=0.6, deletion=0.2, deletion_chance=0.5, deletion_edges=0.4, percentile=1.0, road=0.3,
-    road_chance=0.0, road_percentile=1.0, randomisation=0.1, other_class=0.2,
+    insertion=0.8, insertion_chance=0.5, insertion_edges=0.6, deletion=0.2, deletion_chance=0.5,
+    deletion_edges=0.4, percentile=1.0, road=0.3, road_chance=0.0, road_percentile=1.0, randomisation=0.1,
+    other_class=0.2,
 )  # fmt: skip
 
 
