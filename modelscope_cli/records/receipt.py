@@ -9,8 +9,11 @@ RECEIPTS = (QUICK, FULL, NONE)
 # another class, also has. The first was 0.0 for methods that are odd in the head, 0.8 at most for the magnitude of
 # a gradient, and 0.85 and more for guided backprop.
 MOST_HEAD = 0.8
+LEAST_REPEATED = (
+    0.7  # integrated gradients are made again in fewer points: from 0.76 to 0.99 on trained networks
+)
 MOST_RANDOMISED = 0.75
-MOST_OTHER_CLASS = 0.99
+MOST_OTHER_CLASS, MOST_OTHER_IMAGE = 0.99, 0.999
 MOST_INCOMPLETE = 0.1
 RULE = (
     "the fewest failed tests first, then the fewest that were not made; of equals the best mean place in covering,"
@@ -68,6 +71,8 @@ class Receipt:
         covering: correlation of what the map says was left of the evidence, in random halves of the image, with
             what the model still says of them, as log odds. `covering_chance`: what 90 of 99 copies of
             the map at other places do not exceed; `covering_edges`: of the image's edges.
+        repeatability: rank correlation with the map made again, by the same method on the same image and model.
+        other_image: rank correlation with the map of the image whose right half is covered.
         head_randomisation: mean rank correlation with the maps of the model with its last layer shuffled, and
             shuffled and negated: 0 for a map that rests on what the last layer weighs.
         insertion: area under the normalised insertion curve, 0..1, mean of the baselines; higher is better.
@@ -90,14 +95,16 @@ class Receipt:
         pointing: whether the strongest pixel lies in it, or nearer than 15 pixels: 1 or 0.
         border: share of the positive evidence in the outer 10 % of each side; 0.36 of an even map.
         failed: the tests it failed, in words; one that could not be made is in `tests` alone.
-        tests: the answer to each; `verdict`: to all of them, `passed` only where a test of what the model needs and
-            one of what the map rests on were both made. None without a receipt.
+        tests: the answer to each; `verdict`: to all of them, `passed` only where nothing failed, and `repeat`,
+            `covering` and `head` passed. None without a receipt.
         curves: one a baseline, for the image.
     """
 
     covering: float | None = None
     covering_chance: float | None = None
     covering_edges: float | None = None
+    repeatability: float | None = None
+    other_image: float | None = None
     head_randomisation: float | None = None
     insertion: float | None = None
     deletion: float | None = None

@@ -88,9 +88,9 @@ def explain(
             `logit:path[0]`, `similar:FILE`, as `ablate` takes it.
         against: the class Finer-CAM holds it against; None for the mean of the three nearest.
         layer: where to explain instead of the layer that is found; one call.
-        receipt: `quick` tests whether the model needs what a map points at and whether the map rests on the head;
-            `full` adds insertion, deletion and ROAD against random rankings and edges, shuffled weights, another
-            class and planted evidence; `none` (or False) only makes the maps.
+        receipt: `quick` tests whether a map is the same when it is made again, changes with the image and with the
+            head, and shows what the model needs; `full` adds insertion, deletion and ROAD against random rankings
+            and edges, shuffled weights, another class and planted evidence; `none` (or False) only makes the maps.
         box, mask: where the object is: `x0,y0,x1,y1` in pixels of the image file, or an image whose light pixels
             are inside.
         require: what the receipt of the winner has to show: `passed`, `covering>chance`, `road>0.1`.

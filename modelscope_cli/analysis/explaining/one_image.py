@@ -198,8 +198,8 @@ def _passes(outcomes: Mapping[str, Outcome], receipt: str) -> int:
     """Say about how many images the receipt of one image shows the model."""
     again = sum(min(outcome.map.steps or 1, 11) for outcome in outcomes.values())
     if receipt != FULL:
-        return COVERED + 1 + 2 * again
-    n_copies = 2 + N_STAGES - 1 + N_DRAWS - 1 + N_PLANTS + 2
+        return COVERED + 1 + 4 * again
+    n_copies = 4 + N_STAGES - 1 + N_DRAWS - 1 + N_PLANTS + 2
     return COVERED + 3 + n_copies * again + Faithfulness.passes(len(outcomes))
 
 
@@ -214,9 +214,10 @@ def _with_receipts(question: Question, outcomes: Mapping[str, Outcome], kind: st
         whole=question.probability,
     )
 
-    def again() -> Maps:
+    def again(image: Tensor = image) -> Maps:
         return {name: _map_of(METHODS[name], scored, image) for name in outcomes}
 
+    repeated, elsewhere = again(), again(faithfulness.left_half)
     randomised = randomisation(
         question.layers(),
         again,
@@ -225,25 +226,38 @@ def _with_receipts(question: Question, outcomes: Mapping[str, Outcome], kind: st
         is_full=kind == FULL,
     )
     agreed = agreement({name: outcome.shown for name, outcome in outcomes.items()})
-    reasons = {"covering": faithfulness.unmade or "the map is flat or not finite"}
+    unseen = _unseen(question)
+    reasons = {"covering": unseen or faithfulness.unmade or "the map is flat or not finite"}
+    reasons |= dict.fromkeys(("repeat", "image"), "a map to compare it with is missing, flat or not finite")
     reasons |= dict.fromkeys(("rankings", "edges"), "the model says nearly the same of a blank image")
     no_map = "no layer has parameters to shuffle" if not randomised else "the changed model has no map"
     reasons |= dict.fromkeys(("head", "weights"), no_map)
     reasons["other class"] = "it has no map" if question.other is not None else "the target is not a class"
     receipts = {}
     for name, outcome in outcomes.items():
-        found: dict[str, Any] = faithfulness.covering(outcome.shown)
+        found: dict[str, Any] = {} if unseen else faithfulness.covering(outcome.shown)
+        for key, others in (("repeatability", repeated), ("other_image", elsewhere)):
+            other = others[name]
+            found[key] = None if other is None else spearman(other, outcome.map.cells)
         if name in randomised:
             found["head_randomisation"] = randomised[name].head
         if kind == FULL:
             found |= faithfulness.of(outcome.shown)
-            found |= _held_against_itself(METHODS[name], question, outcome.map)
+            found |= _held_against_itself(METHODS[name], question, repeated[name])
             if name in randomised:
                 found["randomisation"] = randomised[name].rho
                 found["randomisation_cascade"] = randomised[name].cascade
         receipt = replace(outcome.receipt, **found, agreement=agreed[name])
         receipts[name] = replace(outcome, receipt=judged(receipt, kind, reasons, outcome.map.completeness))
     return receipts
+
+
+def _unseen(question: Question) -> str:
+    """Say why nothing can be said of what the model needs for a class that it does not find in the image."""
+    target = question.target
+    if not isinstance(target, ClassTarget) or question.probability >= target.least_probability:
+        return ""
+    return f"the model gives it {question.probability:.1%}, and too little is below {target.least_probability:.0%}"
 
 
 def _map_of(method: Method, scored: Scored, image: Tensor) -> Tensor | None:
@@ -254,13 +268,12 @@ def _map_of(method: Method, scored: Scored, image: Tensor) -> Tensor | None:
         return None
 
 
-def _held_against_itself(method: Method, question: Question, found: Map) -> dict[str, Any]:
+def _held_against_itself(method: Method, question: Question, reference: Tensor | None) -> dict[str, Any]:
     """Explain again what must have another map: another class, planted evidence."""
     scored, image = question.scored, question.image
-    reference = found.cells if method.brief is None else method.briefly(scored, image).cells
     planted = None
     explained = _explained(method, scored, image)
-    if explained is not None:
+    if explained is not None and reference is not None:
 
         def with_term(term: Term) -> Tensor:
             return method.briefly(replace(scored, term=term), image).cells
@@ -270,7 +283,7 @@ def _held_against_itself(method: Method, question: Question, found: Map) -> dict
     if question.other is not None:  # where nothing of that class comes back there are no ranks to compare
         other = _map_of(method, replace(scored, target=question.other), image)
     return {
-        "other_class": None if other is None else spearman(other, reference),
+        "other_class": None if other is None or reference is None else spearman(other, reference),
         "planted": planted.in_box if planted else None,
         "planted_recovered": planted.recovered if planted and method.units else None,
     }

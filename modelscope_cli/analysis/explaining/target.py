@@ -24,6 +24,7 @@ class ClassTarget:
         has_several: whether each class is decided on its own.
         against: the class a contrast holds it against; None for the three nearest.
         is_contrast: whether the score is the logit less 0.6 of that of the others, which Finer-CAM explains.
+        n_classes: how many there are.
     """
 
     reader: OutputReader
@@ -32,6 +33,7 @@ class ClassTarget:
     has_several: bool = False
     against: int | None = None
     is_contrast: bool = False
+    n_classes: int = 0
 
     @property
     def words(self) -> str:
@@ -45,6 +47,11 @@ class ClassTarget:
     def probability(self, output: Any) -> Tensor:
         activation = "sigmoid" if self.has_several else "softmax"
         return probabilities(self._logits(output), activation)[:, self.index]
+
+    @property
+    def least_probability(self) -> float:
+        """Return the probability below which a class is not found in an image: 2.5 times that of chance, to 0.5."""
+        return max(0.05, min(2.5 / max(self.n_classes, 1), 0.5))
 
     def runner_up(self, output: Any) -> "ClassTarget":
         """Return the likeliest other class of one image."""
@@ -104,7 +111,9 @@ def choose_target(
     other = _index(against, said, labels) if against is not None else None
     if other == index:
         raise UsageError(f"'--against {against}' is the class that is explained", "leave out --against")
-    return ClassTarget(reader, index, label_of_class(index, labels), said.has_several, other)
+    return ClassTarget(
+        reader, index, label_of_class(index, labels), said.has_several, other, n_classes=said.n_classes
+    )
 
 
 def _index(typed: str, said: ClassScores, labels: Sequence[str] | None) -> int:

@@ -65,9 +65,9 @@ class ExplainOptions:
         typer.Option(
             "--receipt",
             metavar="KIND",
-            help="How far to test the maps: quick (does the model need what a map points at, does the map "
-            "depend on the head), full (also insertion, deletion and ROAD against random rankings and edges, "
-            "shuffled weights, another class, planted evidence) or none.",
+            help="How far to test the maps: quick (does the map repeat, does it depend on the image and the head, "
+            "does the model need what it points at), full (also insertion, deletion, ROAD, shuffled weights, "
+            "another class, planted evidence) or none.",
             rich_help_panel=_RECEIPT,
         ),
     ] = QUICK

@@ -21,9 +21,10 @@ from modelscope_cli.report.sheet import Column, Sheet, percentage
 
 _MEANINGS = (
     "covering: the correlation of what a map shows in random halves of the image with what the model still says "
-    "of them, in brackets what one in ten copies of the map at other places exceeds; random head: how alike the "
-    "maps of random last layers are; adds up to: the sum of a map in logits as a share of logit - logit(baseline); "
-    "agreement: the mean rank correlation with the other maps"
+    "of them, in brackets what one in ten copies of the map at other places exceeds; repeat, half image, random "
+    "head: how alike the map is that is made again, of the image with its right half covered, and of random last "
+    "layers; adds up to: the sum of a map in logits as a share of logit - logit(baseline); agreement: the mean "
+    "rank correlation with the other maps"
 )
 _OF_FULL = (
     "insertion, higher is better, and deletion, lower is better: areas under the curve of the probability, 0 the "
@@ -37,7 +38,7 @@ _MOST_CLASSES = 3  # in the facts; the others stand in the report
 def explain_columns(record: ExplainRecord | None = None) -> tuple[Column, ...]:
     """All columns; of a record, those with nothing to tell are left out of a person's table."""
 
-    def against(key: str, rank: int) -> Column:
+    def statistic(key: str, rank: int) -> Column:
         is_shown = record is None or any(getattr(row.receipt, key) is not None for row in record.rows)
         return Column(
             key, key, lambda row: getattr(row.receipt, key), _against(key), rank=rank, is_shown=is_shown
@@ -69,11 +70,13 @@ def explain_columns(record: ExplainRecord | None = None) -> tuple[Column, ...]:
         Column("layer", "layer", lambda r: r.layer, lambda r: r.layer or "pixels", is_number=False, rank=2),
         percentage("adds_up_to", "adds up to", lambda r: r.adds_up_to, rank=1),
         Column("adds_up", "of the logit", lambda r: r.adds_up, is_shown=False),
-        against("covering", 0),
+        statistic("covering", 0),
+        figure("repeatability", "repeat", _signed, 5),
+        figure("other_image", "half image", _signed, 5),
         figure("head_randomisation", "random head", _signed, 2),
         Column("covering_chance", "by chance", lambda r: r.receipt.covering_chance, is_shown=False),
-        against("insertion", 0),
-        against("deletion", 1),
+        statistic("insertion", 0),
+        statistic("deletion", 1),
         Column("insertion_chance", "by chance", lambda r: r.receipt.insertion_chance, is_shown=False),
         Column("deletion_chance", "by chance", lambda r: r.receipt.deletion_chance, is_shown=False),
         figure("road", "ROAD", _signed, 3),

@@ -300,9 +300,10 @@ def test_a_region_of_another_size_or_out_of_sight_is_refused(tmp_path):
 
 
 GOOD = Receipt(
-    covering=0.6, covering_chance=0.3, head_randomisation=0.0, insertion=0.8, insertion_chance=0.5,
-    insertion_edges=0.6, deletion=0.2, deletion_chance=0.5, deletion_edges=0.4, percentile=1.0, road=0.3,
-    road_chance=0.0, road_percentile=1.0, randomisation=0.1, other_class=0.2,
+    repeatability=1.0, other_image=0.5, covering=0.6, covering_chance=0.3, head_randomisation=0.0,
+    insertion=0.8, insertion_chance=0.5, insertion_edges=0.6, deletion=0.2, deletion_chance=0.5,
+    deletion_edges=0.4, percentile=1.0, road=0.3, road_chance=0.0, road_percentile=1.0, randomisation=0.1,
+    other_class=0.2,
 )  # fmt: skip
 
 
@@ -314,7 +315,8 @@ def test_each_test_can_fail_and_what_was_not_made_is_neither():
     assert changed().failed == ()
     assert changed().verdict.answer == PASSED
     worse = {
-        "covering": 0.3, "head_randomisation": 0.9, "percentile": 0.9, "deletion_edges": -0.1,
+        "repeatability": 0.6, "other_image": 1.0, "covering": 0.0, "head_randomisation": 0.9,
+        "percentile": 0.9, "deletion_edges": -0.1,
         "road_percentile": 0.9, "randomisation": 0.9, "other_class": 1.0,
     }  # fmt: skip
     said = {changed(**{name: value}).failed for name, value in worse.items()}
@@ -322,6 +324,8 @@ def test_each_test_can_fail_and_what_was_not_made_is_neither():
     assert all(len(failed) == 1 for failed in said)
     assert changed(completeness=0.11).failed == ("the sum of the map is more than 10 % off",)
     assert [one.test for one in changed(QUICK, completeness=0.1).tests] == [
+        "repeat",
+        "image",
         "covering",
         "head",
         "completeness",
@@ -335,6 +339,7 @@ def test_each_test_can_fail_and_what_was_not_made_is_neither():
         ({"covering": None}, NOT_TESTED, "a reason"),
         ({"covering": float("nan")}, NOT_TESTED, "a reason"),
         ({"head_randomisation": None}, NOT_TESTED, "it could not be measured"),
+        ({"repeatability": None}, NOT_TESTED, "it could not be measured"),
         (
             {"covering": None, "head_randomisation": 1.0},
             FAILED,
@@ -356,17 +361,17 @@ def test_a_map_that_was_not_tested_is_not_passed(fields, answer, reason):
 def test_the_answer_for_several_images_is_that_of_most_and_all_are_counted():
     each = [
         changed(QUICK),
-        changed(QUICK, covering=0.1),
+        changed(QUICK, covering=-0.1),
         changed(QUICK, covering=None),
-        changed(QUICK, covering=0.2),
+        changed(QUICK, covering=-0.2),
     ]
     found = together(GOOD, each)
-    covering = found.tests[0]
+    covering = found.tests[2]
     assert (covering.answer, covering.passed, covering.failed, covering.not_made) == (FAILED, 1, 2, 1)
     assert (found.verdict.answer, found.verdict.passed, found.verdict.not_made) == (FAILED, 1, 1)
-    assert found.failed == ("the map does no better in its place than elsewhere",)
+    assert found.failed == ("where more of the map is shown, the model does not say more",)
     tied = together(GOOD, [changed(QUICK), changed(QUICK, covering=None)])
-    assert (tied.tests[0].answer, tied.verdict.answer) == (NOT_MADE, NOT_TESTED)
+    assert (tied.tests[2].answer, tied.verdict.answer) == (NOT_MADE, NOT_TESTED)
 
 
 def test_the_winner_failed_least_and_no_figure_decides_alone():

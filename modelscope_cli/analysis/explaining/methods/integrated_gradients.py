@@ -16,7 +16,7 @@ from torch import Tensor
 from modelscope_cli.analysis.explaining.map import Map, share_of
 from modelscope_cli.analysis.explaining.scored import Scored
 
-_ENOUGH, _FIRST, _MOST = 0.02, 8, 64  # relative error; intervals at first and at most
+_ENOUGH, _FIRST, _MOST = 0.02, 8, 32  # relative error; intervals at first and at most
 
 
 def integrated_gradients(scored: Scored, image: Tensor) -> Map:

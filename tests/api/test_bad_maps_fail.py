@@ -1,0 +1,112 @@
+"""The quick receipt over good maps of a trained model, and over eight kinds of bad ones in the place of methods."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from function_and_command import HEALTHY, SAMPLES, TINY, tiny_resnet
+from torch import nn
+
+import modelscope_cli as ms
+from modelscope_cli.analysis.explaining.map import Map
+from modelscope_cli.analysis.explaining.methods import METHODS, PIXELS, Method
+from modelscope_cli.analysis.explaining.receipt.rankings import edges
+from modelscope_cli.records.receipt import NOT_TESTED
+
+IMAGES = [str(folder / "2.jpg") for folder in sorted(Path(f"{SAMPLES}/shapes").iterdir())]
+GOOD = ("hirescam", "integrated-gradients", "lrp")
+
+
+def verdicts(model, methods, size=64, n=5, **keywords):
+    """Return the verdict on each method over so many images."""
+    found = ms.explain(model, IMAGES[:n], method=",".join(methods), size=size, **keywords)
+    return {row.method: row.receipt.verdict for row in found.rows}
+
+
+def noise(scored, image):
+    return torch.randn(image.shape[-2:])
+
+
+def smooth_noise(scored, image):
+    return F.interpolate(torch.randn(1, 1, 7, 7), size=image.shape[-2:], mode="bicubic")[0, 0]
+
+
+def seeded_noise(scored, image):
+    return torch.randn(image.shape[-2:], generator=torch.Generator().manual_seed(scored.seed))
+
+
+def edges_of_the_image(scored, image):
+    return edges(image)
+
+
+def centre_prior(scored, image):
+    down, across = (torch.linspace(-1, 1, side) for side in image.shape[-2:])
+    return torch.exp(-3 * (down[:, None].square() + across.square()))
+
+
+def other_image(scored, image):
+    """A map of the model that never looks at the image it is given."""
+    drawn = torch.rand(image.shape, generator=torch.Generator().manual_seed(1)) * 2 - 1
+    return METHODS["hirescam"].explain(scored, F.avg_pool2d(drawn, 9, 1, 4) * 5).on(image.shape[-2:])
+
+
+def wrong_class(scored, image):
+    unlikely = int(scored.target._logits(scored.run(image)).argmin())
+    target = replace(scored.target, index=unlikely)
+    return METHODS["integrated-gradients"].explain(replace(scored, target=target), image).cells
+
+
+def guided_backprop(scored, image):
+    """Springenberg et al. 2015: of what goes back through a ReLU only what is positive."""
+
+    class Guided(torch.autograd.Function):
+        @staticmethod
+        def forward(context, values):
+            context.save_for_backward(values)
+            return values.clamp(min=0)
+
+        @staticmethod
+        def backward(context, gradient):
+            (values,) = context.saved_tensors
+            return gradient.clamp(min=0) * (values > 0)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nn.ReLU, "forward", lambda self, values: Guided.apply(values))
+        ((_, gradient),) = scored.gradients(image)
+    return gradient[0].sum(0)
+
+
+BAD = {
+    "gradcam": noise, "gradcam++": smooth_noise, "layercam": seeded_noise, "finercam": edges_of_the_image,
+    "saliency": centre_prior, "smoothgrad": other_image, "occlusion": wrong_class, "rollout": guided_backprop,
+}  # fmt: skip
+
+
+def test_of_bad_maps_at_most_one_in_twenty_passes(monkeypatch):
+    for name, bad in BAD.items():
+        explain = lambda scored, image, bad=bad: Map(bad(scored, image), "bad")  # noqa: E731
+        monkeypatch.setitem(METHODS, name, Method(explain, PIXELS))
+    found = verdicts(TINY, BAD, checkpoint=HEALTHY)
+    passed = {BAD[name].__name__: verdict.passed for name, verdict in found.items() if verdict.passed}
+    assert sum(passed.values()) <= 0.05 * len(BAD) * 5, passed
+    assert all(found[name].failed == 5 for name in BAD if BAD[name] is not wrong_class), passed
+
+
+def test_of_the_maps_of_a_trained_model_most_pass():
+    found = verdicts(TINY, GOOD, size=224, n=10, checkpoint=HEALTHY)
+    assert sum(verdict.passed for verdict in found.values()) >= 0.85 * len(GOOD) * 10
+
+
+def test_of_an_untrained_model_and_of_a_class_that_is_not_there_no_map_passes():
+    untrained = tiny_resnet()
+    torch.manual_seed(0)
+    for layer in untrained.modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            layer.reset_parameters()
+    for model, keywords in ((untrained, {}), (tiny_resnet(), {"target": 9, "size": 224})):
+        for verdict in verdicts(model, GOOD, n=3, **keywords).values():
+            assert verdict.passed == 0
+            assert verdict.answer == NOT_TESTED
+            assert "the model gives it" in verdict.reason
