@@ -65,9 +65,8 @@ class ExplainOptions:
         typer.Option(
             "--receipt",
             metavar="KIND",
-            help="How far to test the maps: quick (does the map repeat, does it depend on the image and the head, "
-            "does the model need what it points at), full (also insertion, deletion, ROAD, shuffled weights, "
-            "another class, planted evidence) or none.",
+            help="How far to test the maps: quick (do they repeat, depend on the image and the head, and show what "
+            "the model needs), full (also insertion, deletion, ROAD, and more) or none.",
             rich_help_panel=_RECEIPT,
         ),
     ] = QUICK
