@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from modelscope_cli.records.watch import ParameterFacts
 from modelscope_cli.watching.guard import replaced
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
-from modelscope_cli.watching.parameters import held_here, is_sharded, norm_of, sample_of, values_of
+from modelscope_cli.watching.parameters import held_here, is_sharded, norm_of, sample_of
 from modelscope_cli.watching.place import place_of_caller
 
 # From step to step: so many of the first are looked at, for reading a gradient waits for the device.
@@ -87,7 +87,7 @@ class Cycle:
         return [p.grad for p in alive if p.grad is not None]
 
     def _any_gradient(self) -> bool:
-        return any(bool(values_of(gradient).any()) for gradient in self._gradients())
+        return any(bool(held_here(gradient).any()) for gradient in self._gradients())
 
     def _is_untouched(self) -> bool:
         """Tell whether the gradients are as backward left them; a fused optimizer unscales them by itself."""

@@ -120,7 +120,6 @@ def watched_losses(
         if not is_ours() or in_backward():  # a checkpoint runs one inside another
             return backward(tensors, *args, **kwargs)
         begin(tensors)
-        watch.see(tensors)
         result = backward(tensors, *args, **kwargs)
         end()
         return result
@@ -128,7 +127,7 @@ def watched_losses(
     @functools.wraps(scale)
     def watched_scale(self: Any, outputs: Any) -> Any:
         scaled = scale(self, outputs)
-        if is_ours() and self.is_enabled():
+        if is_ours() and self.is_enabled() and not isinstance(outputs, Iterator):
             several = isinstance(outputs, (list, tuple))
             pairs = zip(scaled, outputs, strict=True) if several else [(scaled, outputs)]
             for made, plain in pairs:

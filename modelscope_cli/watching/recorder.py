@@ -99,7 +99,7 @@ class Recorder:
         self._every = every
         self.losses = LossWatch()
         self.bookkeeper = Bookkeeper(self.registry)
-        self._guard = Guard(lambda kind, message: listener.on_event(self.n_steps, kind, message))
+        self.guard = self._guard = Guard(lambda kind, message: listener.on_event(self.n_steps, kind, message))
         self._passes = PassWatch(self.registry, self.losses, self.bookkeeper, self._guard, self.settle)
         self.criteria = CriterionWatch(self._is_looking, self._passes.count_evaluation)
         self._clocks: dict[int, Clock] = {}
@@ -270,7 +270,7 @@ class Recorder:
         reports: list[StepReport] = []
         self._guard(lambda: reports.append(self._end_step(optimizer, watch, has_closure)))
         for report in reports:
-            self._listener.on_step(report)
+            self._guard(self._listener.on_step, report)  # what stops the script on purpose passes through
 
     def settle(self) -> None:
         """Report the steps since the last backward pass that no optimizer told of; see `inferred`."""
@@ -278,7 +278,7 @@ class Recorder:
         if self._guard.is_open and not self._stepping:
             self._guard(lambda: reports.extend(map(self._inferred_step, self._inferred.stepped())))
         for report in reports:
-            self._listener.on_step(report)
+            self._guard(self._listener.on_step, report)  # what stops the script on purpose passes through
 
     def _inferred_step(self, one: inferred) -> StepReport:
         return self._end_step(one, one.watch, has_closure=False)
@@ -287,13 +287,14 @@ class Recorder:
         self.settle()
         self._guard(self._look_at_loss, tensors)
         self._guard(self.bookkeeper.before_backward)
+        self._guard(self.losses.see, tensors)
 
     def _after_backward(self) -> None:
         self.settle()  # it may have stepped by itself, as it went
         self._guard(self._look_at_gradients)
         n = self.losses.n_backward
         if not self._n_counted and n & (n - 1) == 0:
-            self._listener.on_unstepped()
+            self._guard(self._listener.on_unstepped)
         if not self._stepping and not self._only:
             self._guard(self._inferred.remember, self.registry.models, self.losses.scale, self._is_awaited)
 

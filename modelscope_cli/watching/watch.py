@@ -115,7 +115,8 @@ def watch(
         from modelscope_cli.watching.conclude import conclude
         from modelscope_cli.watching.read_record import read_record
 
-        return conclude(read_record(Path(report)), folder, request.progress)
+        record = read_record(Path(report))
+        return conclude(record, folder, request.progress, is_afterwards=False)
     if what is None:
         raise UsageError("no script to watch", "modelscope demo   and then: modelscope watch demo/train.py")
     if not isinstance(what, str | PathLike):

@@ -87,8 +87,7 @@ class Watcher:
         if code is not None:
             with contextlib.suppress(StopScript):  # it is over
                 self.recorder.settle()
-        self._write_evaluation(self.recorder.n_steps, self.recorder.criteria.take(False))
-        self._write_facts()
+        self.recorder.guard(self._write_last)
         return {
             "code": code,
             "steps": self.recorder.n_steps,
@@ -96,6 +95,10 @@ class Watcher:
             "models": [model.label for model in self.recorder.registry.models],
             "elapsed_ms": elapsed_ms,
         }
+
+    def _write_last(self) -> None:
+        self._write_evaluation(self.recorder.n_steps, self.recorder.criteria.take(False))
+        self._write_facts()
 
     def on_birth(self, birth: Birth) -> None:
         self._log.write("birth", **asdict(birth))

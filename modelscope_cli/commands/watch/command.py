@@ -72,6 +72,7 @@ def watch(
     from modelscope_cli.ranks import find_ranks
     from modelscope_cli.records.watch import UNKNOWN
     from modelscope_cli.report.folder import free_folder
+    from modelscope_cli.watching.conclude import afterwards
     from modelscope_cli.watching.ranks import agreed_folder
 
     if strict and fail_on is None:
@@ -104,6 +105,7 @@ def watch(
         console.warn(f"'{meant[0]}' was passed to the script: options for modelscope go before it")
         console.hint(meant[1])
     if not record.came_to_nothing or where.is_asked_for:
-        emit(where, watch_sheet(record), record)
+        with afterwards(console.warn, "the report was not shown") if not report else nullcontext():
+            emit(where, watch_sheet(record), record)
     is_unknown = strict and fail_on is not None and record.verdict == UNKNOWN
     return exit_code or int(is_unknown or is_failed(record.findings, fail_on))
