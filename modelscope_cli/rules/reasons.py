@@ -90,6 +90,7 @@ WHY = {
     "MS743": "dropout blurs the result, and the validation images move the running statistics of batch norm",
     "MS744": "the weights are driven to zero, and with them the signal and the gradients",
     "MS745": "each step is as many times too large, often 65,536 times",
+    "MS746": "each rank trains a model of its own, and what is saved is only one of them",
 }
 _BUDGETS, _TRAINING = "MS5", "MS7"
 

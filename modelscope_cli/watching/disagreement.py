@@ -2,26 +2,50 @@
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Protocol
 
-from modelscope_cli.records.naming import counted
-from modelscope_cli.records.watch import SAME_DATA, Event
+from modelscope_cli.records.naming import counted, some
+from modelscope_cli.records.watch import SAME_DATA, Disagreement, Event, RankFacts
 
 if TYPE_CHECKING:
     from modelscope_cli.watching.read_facts import FactsLog
+    from modelscope_cli.watching.read_series import Scalars
 
+Key = tuple[str, str]  # model, name of the parameter
+StepKey = tuple[str, int]  # optimizer, step
 _ENOUGH = 3  # recorded steps
-_TOLERANCE = 1e-4  # relative; an all-reduce gives every rank the very same sum
+_TWICE = 2  # steps after which ranks that were given other data agree: that is no chance
+_SAME = 1e-5  # relative, of norms in float32; an all-reduce gives every rank the very same sum
+_ROUNDING = 1e-6  # relative, of weights: another order of the same sums
 
 
 class Rank(Protocol):
     """What is known of one rank: figures of each parameter by step, which are of its own shard, how far it came."""
 
     @property
-    def parameters(self) -> dict[tuple[str, str], dict[int, list[float | None]]]: ...
+    def begin(self) -> Mapping[str, Any]: ...
     @property
-    def sharded(self) -> set[tuple[str, str]]: ...
+    def end(self) -> Mapping[str, Any] | None: ...
+    @property
+    def trained(self) -> Mapping[Key, tuple[str, tuple[int, ...]]]: ...
+    @property
+    def parameters(self) -> dict[Key, dict[int, list[float | None]]]: ...
+    @property
+    def sharded(self) -> set[Key]: ...
+    @property
+    def origins(self) -> Mapping[Key, Mapping[str, Any]]: ...
+    @property
+    def weights(self) -> Mapping[Key, Mapping[int, tuple[int, float, float]]]: ...
+    @property
+    def states(self) -> Mapping[StepKey, tuple[int, int]]: ...
+    @property
+    def passes(self) -> Mapping[StepKey, tuple[int, int, bool]]: ...
+    @property
+    def steps(self) -> "Mapping[StepKey, Scalars]": ...
     @property
     def facts(self) -> "FactsLog": ...
     @property
@@ -30,8 +54,8 @@ class Rank(Protocol):
     def exit_code(self) -> int | None: ...
 
 
-def find_disagreements(ranks: Sequence[Rank]) -> Iterator[Event]:
-    """Name every rank whose gradients or weights, as the optimizer sees them, are not those of most others."""
+def find_other_ends(ranks: Sequence[Rank]) -> Iterator[Event]:
+    """Name every rank that ended otherwise than the first, or took another number of steps than most."""
     if len(ranks) < 2:
         return
     usual = statistics.median_low(sorted(rank.n_steps for rank in ranks))
@@ -47,18 +71,6 @@ def find_disagreements(ranks: Sequence[Rank]) -> Iterator[Event]:
                 "rank",
                 f"rank {number} took {counted(rank.n_steps, 'step')}, the others {usual}",
             )
-    named: set[int] = set()
-    whole = {key: steps for key, steps in ranks[0].parameters.items() if key not in ranks[0].sharded}
-    places = [(step, key) for key, steps in whole.items() for step in steps]
-    for step, key in sorted(places):
-        rows = [rank.parameters.get(key, {}).get(step) for rank in ranks]
-        for what, column in (("gradient", 0), ("weight", 1)):
-            norms = [None if row is None else row[column] for row in rows]
-            for number in _odd_ones(norms):
-                if number not in named:
-                    named.add(number)
-                    message = f"rank {number} disagrees: from step {step} on its {what} of {key[1]} differs"
-                    yield Event(step, "rank", message)
 
 
 def find_same_data(ranks: Sequence[Rank]) -> Iterator[Event]:
@@ -76,14 +88,353 @@ def find_same_data(ranks: Sequence[Rank]) -> Iterator[Event]:
             return
 
 
-def _odd_ones(norms: list[float | None]) -> list[int]:
-    finite = [norm for norm in norms if norm is not None and math.isfinite(norm)]
-    # Of two that differ nobody knows which is right; the first one's word counts.
-    middle = norms[0] if len(norms) == 2 else statistics.median_low(finite) if finite else None
-    return [i for i, norm in enumerate(norms) if not _is_same(norm, middle)]
+@dataclass(frozen=True, slots=True)
+class _Replicas:
+    """A parameter of which several ranks hold a copy each, `members` by their numbers."""
+
+    key: Key
+    members: Mapping[int, Rank]
+
+    @property
+    def optimizer(self) -> str:
+        return next(rank.trained[self.key][0] for rank in self.members.values())
+
+    @property
+    def origins(self) -> list[Mapping[str, Any]]:
+        return [rank.origins.get(self.key, {}) for rank in self.members.values()]
+
+    def common(self) -> list[int]:
+        """Return the steps at which every rank took a checksum."""
+        return sorted(set.intersection(*(set(rank.weights[self.key]) for rank in self.members.values())))
+
+    def checksums(self, step: int) -> list[int]:
+        return [rank.weights[self.key][step][0] for rank in self.members.values()]
+
+    def distance(self, step: int) -> float:
+        """Return by about which share of their size the weights differ."""
+        found = [rank.weights[self.key][step] for rank in self.members.values()]
+        sums, norm = [signed for _, signed, _ in found], max(norm for *_, norm in found)
+        return (max(sums) - min(sums)) / norm if norm else 0.0
+
+    def row(self, step: int, column: int) -> list[float | None]:
+        found = [rank.parameters.get(self.key, {}).get(step) for rank in self.members.values()]
+        return [None if row is None else row[column] for row in found]
+
+    def losses(self, step: int) -> list[float | None]:
+        noted = [rank.steps.get((self.optimizer, step)) for rank in self.members.values()]
+        return [None if one is None else one.loss for one in noted]
+
+    def is_meant(self) -> bool:
+        """Tell whether the copies are meant to be the same: DistributedDataParallel says so, or what is seen.
+
+        Ranks whose losses differ were given other data. Where their gradients, or the weights behind the step, are
+        the same all the same, somebody has averaged them.
+        """
+        if all(self.origins):
+            return True
+        found, steps = 0, self.common()
+        for step in steps:
+            norms = self.row(step, 0)
+            found += _differ(self.losses(step)) and any(norms) and _are_same(norms)
+        for before, step in pairwise(steps):
+            is_changed = self.checksums(before) != self.checksums(step)
+            found += is_changed and _differ(self.losses(step - 1)) and len(set(self.checksums(step))) == 1
+        return found >= _TWICE
+
+
+@dataclass(frozen=True, slots=True)
+class _Breach:
+    """Where copies are the same no longer.
+
+    Attributes:
+        step: finds them different; `after`: the last that found them the same, None for none.
+        values: of each rank, that differ.
+        is_exact: the step before it is the one that left them different.
+        is_between: that step left them the same: they were written to behind it.
+        distance: at first; None where it is not known.
+    """
+
+    copies: _Replicas
+    step: int
+    after: int | None
+    values: tuple[int, ...]
+    is_exact: bool = False
+    is_between: bool = False
+    distance: float | None = None
+
+    @property
+    def culprit(self) -> int:
+        return max(self.step - 1, 0)
+
+
+def compare_weights(ranks: Sequence[Rank]) -> RankFacts | None:
+    """Return whether the ranks hold the same weights, and why not; None where there is but one."""
+    if len(ranks) < 2:
+        return None
+    sharded = {key for rank in ranks for key in rank.sharded}
+    keys = dict.fromkeys(key for rank in ranks for key in rank.weights if key not in sharded)
+    several = [copies for key in keys if len((copies := _copies(key, ranks)).members) > 1]
+    meant = [copies for copies in several if copies.is_meant()]
+    facts = RankFacts(len(meant), len(several) - len(meant), len(sharded))
+    breaches = [found for copies in meant if (found := _first_breach(copies))]
+    breaches = breaches or list(_late_breaches(meant))
+    if not breaches:
+        return facts
+    again = min((step for one in breaches if (step := _same_again(one)) is not None), default=None)
+    if again is not None or any(origin.get("local") for one in breaches for origin in one.copies.origins):
+        return replace(facts, averaged_at=again, is_averaged_rarely=True)
+    first = _made_exact(min(breaches, key=lambda one: one.step))
+    ends = [(one.copies, one.copies.common()[-1]) for one in breaches]
+    last = max((copies.distance(step) for copies, step in ends), default=0.0)
+    if first.distance is not None and max(first.distance, last) < _ROUNDING:
+        return replace(facts, differs_by=max(first.distance, last))
+    words, cure, place = _cause(first, meant)
+    odd = _odd_ones(first)
+    disagreement = Disagreement(
+        model=first.copies.key[0],
+        name=first.copies.key[1],
+        ranks=tuple(odd),
+        step=first.culprit if first.is_exact and not first.is_between else first.step,
+        after=None if first.is_exact else first.after,
+        distance=first.distance,
+        last_distance=last or None,
+        message=f"{_subject(odd, first)} {_when(first)}{_how_far(first.distance, last)}: {words}",
+        cure=cure,
+        place=place,
+    )
+    return replace(facts, disagreement=disagreement)
+
+
+def _copies(key: Key, ranks: Sequence[Rank]) -> _Replicas:
+    """Return the ranks that hold a parameter; of several groups, those of the first one."""
+    held = {int(rank.begin.get("rank", n)): rank for n, rank in enumerate(ranks) if key in rank.weights}
+    group = next((group for rank in held.values() if (group := rank.origins.get(key, {}).get("group"))), held)
+    return _Replicas(key, {number: rank for number, rank in held.items() if number in group})
+
+
+def _first_breach(copies: _Replicas) -> _Breach | None:
+    after = None
+    for step in copies.common():
+        values = copies.checksums(step)
+        if len(set(values)) > 1:
+            return _Breach(copies, step, after, tuple(values), distance=copies.distance(step))
+        after = step
+    return None
+
+
+def _late_breaches(meant: Sequence[_Replicas]) -> Iterator[_Breach]:
+    """Give what differs only behind the last recorded step, by a few values of each parameter."""
+    for copies in meant:
+        ends = [rank.end or {} for rank in copies.members.values()]
+        held = [key for key, (label, _) in _any(copies).trained.items() if label == copies.optimizer]
+        place = str(held.index(copies.key))
+        found = [
+            {str(at): value for at, value in end.get("states", {}).get(copies.optimizer, {}).items()}.get(
+                place
+            )
+            for end in ends
+        ]
+        values = [value for value in found if value is not None]
+        n_steps = {end.get("steps") for end in ends}
+        if len(values) == len(ends) and len(set(values)) > 1 and len(n_steps) == 1 and copies.common():
+            yield _Breach(copies, int(ends[0]["steps"]), copies.common()[-1], tuple(values))
+
+
+def _any(copies: _Replicas) -> Rank:
+    return next(iter(copies.members.values()))
+
+
+def _same_again(breach: _Breach) -> int | None:
+    """Return a step after the breach that finds the copies the same again, None for none."""
+    copies = breach.copies
+    for step in copies.common():
+        if step > breach.step and len(set(copies.checksums(step))) == 1:
+            return step
+    for step in _noted(copies):
+        if step > breach.step and len({state[0] for state in _states(copies, step)}) == 1:
+            return step
+    return None
+
+
+def _noted(copies: _Replicas) -> list[int]:
+    steps = [
+        {step for label, step in rank.states if label == copies.optimizer} for rank in copies.members.values()
+    ]
+    return sorted(set.intersection(*steps))
+
+
+def _states(copies: _Replicas, step: int) -> list[tuple[int, int]]:
+    return [rank.states[copies.optimizer, step] for rank in copies.members.values()]
+
+
+def _made_exact(breach: _Breach) -> _Breach:
+    """Find the very step, where a few values of all parameters were looked at before and after each."""
+    if breach.step == 0 or breach.after == breach.step - 1:
+        breach = replace(breach, is_exact=True)
+    known = -1  # left the copies the same
+    for step in _noted(breach.copies):
+        if not (breach.after or 0) <= step <= breach.step:
+            continue
+        before, after = zip(*_states(breach.copies, step), strict=True)
+        if len(set(before)) > 1:
+            is_between = known == step - 1 >= 0
+            return replace(breach, step=step, is_exact=is_between or breach.is_exact, is_between=is_between)
+        if len(set(after)) > 1:
+            return replace(breach, step=step + 1, is_exact=True) if step < breach.step else breach
+        known = step
+    return breach
+
+
+def _cause(breach: _Breach, meant: Sequence[_Replicas]) -> tuple[str, str, str | None]:
+    """Return why the copies differ, what to do about it, and the line it is about."""
+    copies, step = breach.copies, breach.culprit
+    members, origins = copies.members, copies.origins
+    made = next((origin.get("made") for origin in origins if origin), None)
+    is_parallel = all(origins)
+    if breach.step == 0:
+        words = "they differ before the first step"
+        if is_parallel:
+            return f"{words}, so they were changed behind DistributedDataParallel", _MAKE_LAST, made
+        return f"{words}, and only the gradients are averaged", _BROADCAST, None
+    if breach.is_between:
+        return f"they are written to between steps {step} and {step + 1}, by no optimizer", _WRITE_ALIKE, None
+    if is_parallel:
+        passes = {number: _passes(rank, copies.optimizer, step) for number, rank in members.items()}
+        if left := [n for n, (averaged, alone, _) in passes.items() if alone and not averaged]:
+            return f"every backward pass of {_ranks(left)} runs inside no_sync()", _NO_SYNC, made
+        if past := [n for n, (averaged, alone, _) in passes.items() if not alone and not averaged]:
+            called = _any(copies).facts.models.get(copies.key[0])
+            where = called.called if called is not None else None
+            what = f"the forward pass of {_ranks(past)} goes past DistributedDataParallel"
+            return what + (f", made at {made}" if made else ""), _CALL_IT, where
+        own = [one for one in meant if one.key[0] == copies.key[0]]
+        left_out = [one.key[1] for one in own if not all(origin.get("averaged") for origin in one.origins)]
+        if left_out:
+            were = "was" if len(left_out) == 1 else "were"
+            words = f"{some(left_out)} {were} frozen, or not there, when DistributedDataParallel was made"
+            return f"{words}, which leaves {'it' if len(left_out) == 1 else 'them'} out", _MAKE_LAST, made
+        if any(lost for _, _, lost in passes.values()):
+            words = "the model was moved or cast behind DistributedDataParallel, whose hooks are lost by that"
+            return words, _MAKE_LAST, made
+    ends = {number: rank.end or {} for number, rank in members.items()}
+    if len({end.get("steps") for end in ends.values()}) > len({end.get("backward") for end in ends.values()}):
+        counts = [
+            f"rank {n} {counted(int(end['steps']), 'step')}" for n, end in ends.items() if end.get("steps")
+        ]
+        words = f"after as many backward passes, {' and '.join(counts)} were taken: some are skipped"
+        return words, _SKIP_ALIKE, None
+    rates = {n: _rates(rank, copies.optimizer, step) for n, rank in members.items()}
+    if len(set(rates.values())) > 1:
+        words = " and ".join(f"{rate[0]:g} on rank {n}" for n, rate in rates.items() if rate)
+        return f"the learning rate is {words}", "use the same schedule and options on every rank", None
+    return (*_gradient_cause(breach, meant), None)
+
+
+def _gradient_cause(breach: _Breach, meant: Sequence[_Replicas]) -> tuple[str, str]:
+    """Return what the norms of gradients and steps tell of the step that left the copies different."""
+    step, numbers = breach.culprit, list(breach.copies.members)
+    same = [one for one in meant if list(one.members) == numbers]
+    gradients = [(one, norms) for one in same if any(norms := one.row(step, 0))]
+    if not breach.is_exact or not gradients:
+        return "the step was not recorded, so the cause is not known", "watch with --every 1 to see each step"
+    for one, norms in gradients:
+        if None in norms:
+            without = [n for n, norm in zip(numbers, norms, strict=True) if norm is None]
+            return f"{one.key[1]} has no gradient on {_ranks(without)}", _USE_ALIKE
+    other = [(one, norms) for one, norms in gradients if not _are_same(norms)]
+    if not other:
+        if any(not _are_same(one.row(step, 2)) for one in same):
+            return "the gradients agree and the steps differ: options or state of the optimizer", _STEP_ALIKE
+        return "gradients and steps agree in their norms, so the cause is not known", _STEP_ALIKE
+    shown = other[0][1]
+    ratios = [[(norm or 0.0) / norms[0] for norm in norms] for _, norms in other if norms[0]]
+    if len(ratios) == len(gradients) > 1 and all(_are_same(column) for column in zip(*ratios, strict=True)):
+        n, ratio = max(zip(numbers, ratios[0], strict=True), key=lambda pair: abs(math.log(pair[1] or 1e-30)))
+        words = f"every gradient of rank {n} is {ratio:.3g} times that of rank {numbers[0]}"
+        return f"{words}, clipped or scaled on one of them only", _CLIP_ALIKE
+    each = " and ".join(f"{norm:.3g} on rank {n}" for n, norm in zip(numbers, shown, strict=True))
+    if len(other) < len(gradients):
+        words = f"its gradient is not averaged, as that of {counted(len(gradients) - len(other), 'other')} is"
+        return f"{words}: its norm is {each}", "average the gradient of every parameter"
+    return f"the gradients that the steps are made of differ: their norm is {each}", _STEP_ALIKE
+
+
+_MAKE_LAST = (
+    "make DistributedDataParallel once the model is complete, on its device, with its weights loaded and "
+    "requires_grad set"
+)
+_BROADCAST = "broadcast the weights of rank 0 before the first step, or set the same seed on every rank"
+_WRITE_ALIKE = "change weights outside of optimizer.step() on every rank alike, or broadcast them afterwards"
+_NO_SYNC = "leave no_sync() for the last backward pass before each step"
+_CALL_IT = "call the DistributedDataParallel object itself, not its .module or the model that was given to it"
+_SKIP_ALIKE = "skip a step on every rank or on none: let all of them know by an all_reduce of the flag"
+_USE_ALIKE = "use the same layers on every rank in each step, or find_unused_parameters=True"
+_CLIP_ALIKE = "clip and scale gradients on every rank alike, behind the backward pass"
+_STEP_ALIKE = "make the same optimizer with the same options on every rank, and treat the gradients alike"
+
+
+def _passes(rank: Rank, optimizer: str, step: int) -> tuple[int, int, bool]:
+    """Return the passes through DistributedDataParallel that led to a step; they are counted from the start."""
+    averaged, alone, is_lost = rank.passes.get((optimizer, step), (1, 0, False))
+    before = rank.passes.get((optimizer, step - 1), (0, 0, False))
+    later = any(
+        lost for (label, at), (_, _, lost) in rank.passes.items() if label == optimizer and at >= step
+    )
+    return averaged - before[0], alone - before[1], is_lost or later
+
+
+def _rates(rank: Rank, optimizer: str, step: int) -> tuple[float | None, ...]:
+    noted = rank.steps.get((optimizer, step))
+    return tuple(noted.lr) if noted is not None else ()
+
+
+def _odd_ones(breach: _Breach) -> list[int]:
+    """Return the ranks that are not as most; all of them where there is no majority."""
+    numbers = list(breach.copies.members)
+    (usual, n), *_ = Counter(breach.values).most_common(1)
+    if 2 * n <= len(numbers):
+        return numbers
+    return [number for number, value in zip(numbers, breach.values, strict=True) if value != usual]
+
+
+def _subject(odd: Sequence[int], breach: _Breach) -> str:
+    if len(odd) == len(breach.copies.members):
+        return f"{_ranks(odd)} hold different weights"
+    return f"{_ranks(odd)} {'hold' if len(odd) > 1 else 'holds'} other weights than the rest"
+
+
+def _when(breach: _Breach) -> str:
+    if breach.step == 0:
+        return "from the start"
+    if breach.is_exact:
+        return f"since step {breach.step if breach.is_between else breach.culprit}"
+    return f"since one of the steps {breach.after or 0} to {breach.culprit}"
+
+
+def _how_far(first: float | None, last: float) -> str:
+    if first is None:
+        return ""
+    return f" (by {first:.2g} of their size" + (f", up to {last:.2g} at the end)" if last > first else ")")
+
+
+def _ranks(numbers: Sequence[int]) -> str:
+    if len(numbers) == 1:
+        return f"rank {numbers[0]}"
+    return f"ranks {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+
+
+def _differ(values: Sequence[float | None]) -> bool:
+    known = [value for value in values if value is not None]
+    return len(known) == len(values) and not _are_same(known)
+
+
+def _are_same(values: Sequence[float | None]) -> bool:
+    """Compare norms, NaN and infinite ones too."""
+    first, *others = values
+    return all(_is_same(first, other) for other in others)
 
 
 def _is_same(a: float | None, b: float | None) -> bool:
     if a is None or b is None or not (math.isfinite(a) and math.isfinite(b)):
         return a == b or str(a) == str(b)
-    return math.isclose(a, b, rel_tol=_TOLERANCE, abs_tol=1e-12)
+    return math.isclose(a, b, rel_tol=_SAME, abs_tol=1e-12)

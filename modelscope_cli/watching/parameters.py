@@ -59,16 +59,16 @@ class StepWatch:
 
 
 def is_sharded(x: Tensor) -> bool:
-    """Tell whether this process may hold but a part of a tensor, as `fully_shard` leaves it."""
-    return hasattr(x, "to_local")
+    """Tell whether this process may hold but a part of a tensor, as `fully_shard` and its predecessor leave it."""
+    return hasattr(x, "to_local") or getattr(x, "_fsdp_flattened", False)
 
 
 def held_here(x: Tensor) -> Tensor:
-    """Return the values of a tensor that this process holds: to ask the others for theirs would change the training.
+    """Return the values of a tensor that this process holds; to ask others for theirs would change the training.
 
     Of a sparse tensor they are those that are stored; on the meta device there are none.
     """
-    here: Tensor = (x.to_local() if is_sharded(x) else x).detach()  # type: ignore[attr-defined]
+    here: Tensor = (x.to_local() if hasattr(x, "to_local") else x).detach()
     if here.is_meta:
         return here.new_empty(0, device="cpu")
     if here.layout is not torch.strided:

@@ -33,6 +33,7 @@ from modelscope_cli.watching.model_registry import (
     peel,
 )
 from modelscope_cli.watching.place import place_of_caller
+from modelscope_cli.watching.replicas import ReplicaWatch
 from modelscope_cli.watching.saturation import count_saturated, dimension_of
 from modelscope_cli.watching.step_sums import StepSums
 
@@ -48,6 +49,7 @@ class PassWatch:
     Args:
         losses: says how gradients are scaled, and whether a step runs its closure again.
         settle: called before a pass begins, when the steps before it are over.
+        replicas: is told of passes; None in a single process.
     """
 
     def __init__(
@@ -57,9 +59,10 @@ class PassWatch:
         bookkeeper: Bookkeeper,
         guard: Guard,
         settle: Callable[[], None],
+        replicas: ReplicaWatch | None,
     ) -> None:
         self._registry, self._losses, self._bookkeeper = registry, losses, bookkeeper
-        self._guard, self._settle = guard, settle
+        self._guard, self._settle, self._replicas = guard, settle, replicas
         self._pass = ForwardPass()
         self._functional = FunctionalWatch(self._called)
         self._evaluated: tuple[WatchedModel, bool] | None = (
@@ -98,6 +101,8 @@ class PassWatch:
 
     def _open(self, module: nn.Module, args: Any) -> None:
         now = self._pass
+        if self._replicas is not None:
+            self._replicas.see_pass(module)
         if isinstance(module, torch.jit.ScriptModule) or getattr(module, "_is_replica", False):
             return
         if now.open and type(module).__name__ == "GraphModule" and self._registry.find(module) is None:

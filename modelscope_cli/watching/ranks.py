@@ -91,7 +91,7 @@ def _sign() -> Path:
 
 def wait_for_others(folder: Path, ranks: Ranks, seconds: float) -> list[int]:
     """Wait until every other process has written its last word; return those that have not in time."""
-    missing = set(range(1, ranks.world))
+    missing = set(range(ranks.world)) - {ranks.rank}
     for _ in _until(seconds):
         missing = {rank for rank in missing if not _has_ended(log_file(folder, rank))}
         if not missing:

@@ -33,6 +33,7 @@ from modelscope_cli.watching.owners import find_optimizers, find_owners
 from modelscope_cli.watching.parameters import Stepper, StepWatch
 from modelscope_cli.watching.passes import PassWatch
 from modelscope_cli.watching.place import place_of_caller
+from modelscope_cli.watching.replicas import ReplicaWatch
 from modelscope_cli.watching.schedule import is_recorded
 from modelscope_cli.watching.steps import Clock, OpenStep, StepReport
 
@@ -81,6 +82,7 @@ class Recorder:
         patterns: `--layer`, checked when the first model is trained.
         models: look at these only; None at every one that runs.
         optimizers: look at the steps of these only; none: at those of every one that trains a model.
+        has_ranks: other processes train the same model.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class Recorder:
         patterns: tuple[str, ...],
         models: Sequence[nn.Module] | None = None,
         optimizers: Sequence[Optimizer] = (),
+        has_ranks: bool = False,
     ) -> None:
         self.registry = ModelRegistry(patterns, models)
         self._only = tuple(optimizers)
@@ -100,7 +103,10 @@ class Recorder:
         self.losses = LossWatch()
         self.bookkeeper = Bookkeeper(self.registry)
         self.guard = self._guard = Guard(lambda kind, message: listener.on_event(self.n_steps, kind, message))
-        self._passes = PassWatch(self.registry, self.losses, self.bookkeeper, self._guard, self.settle)
+        self.replicas = ReplicaWatch() if has_ranks else None
+        self._passes = PassWatch(
+            self.registry, self.losses, self.bookkeeper, self._guard, self.settle, self.replicas
+        )
         self.criteria = CriterionWatch(self._is_looking, self._passes.count_evaluation)
         self._clocks: dict[int, Clock] = {}
         self._kinds: Counter[str] = Counter()
@@ -126,6 +132,8 @@ class Recorder:
             )
             stack.enter_context(watched_criteria(self.criteria, self._guard))
             stack.enter_context(self.bookkeeper.installed(self._guard))
+            if self.replicas is not None:
+                stack.enter_context(self.replicas.installed(self._guard))
             self._guard(self._expect_optimizers)
             yield
             self.settle()
@@ -188,9 +196,11 @@ class Recorder:
         return not self.registry.is_closed or bool(self._models_of(optimizer))
 
     def _begin_step(self, optimizer: Optimizer) -> None:
-        clock = self._clock(optimizer)
-        if self._is_due(clock):
+        is_due = self._is_due(self._clock(optimizer))
+        if is_due:
             self._stepping[0].watch = StepWatch(optimizer)
+        if self.replicas is not None:
+            self.replicas.before_step(optimizer, is_due)
 
     def _is_due(self, clock: Clock) -> bool:
         return clock.is_due or is_recorded(clock.step, self._every)
@@ -331,6 +341,8 @@ class Recorder:
         )
         if isinstance(optimizer, Optimizer):
             self.bookkeeper.cycle(optimizer).after_step()
+            if self.replicas is not None:
+                report.replicas = self.replicas.after_step(optimizer, clock.label)
         report.criteria, report.evaluated = self.criteria.take(True), self.criteria.take(False)
         models = self._models_of(optimizer)
         self._tell_birth(clock, models, report.loss)

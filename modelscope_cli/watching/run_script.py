@@ -92,6 +92,15 @@ def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> Wa
         return conclude(record, folder if is_kept else None, progress)
 
 
+def read_together(own: WatchRecord, folder: Path, ranks: Ranks) -> WatchRecord:
+    """Return the record of all ranks, as the first one reads it; that of this rank where it cannot be read."""
+    wait_for_others(folder, ranks, _WAIT_FOR_RANKS_S)
+    try:
+        return read_record(folder)
+    except Exception:  # the first rank says what
+        return own
+
+
 def _wait(folder: Path | None, ranks: Ranks, progress: Progress) -> None:
     for rank in wait_for_others(folder, ranks, _WAIT_FOR_RANKS_S) if folder is not None else ():
         progress.warn(f"rank {rank} has not finished; what it wrote so far is in the report")

@@ -13,6 +13,7 @@ from modelscope_cli.watching.criteria import CriterionKey, CriterionSums
 from modelscope_cli.watching.entering import Entering, EnteringKey
 from modelscope_cli.watching.model_registry import ModelRegistry
 from modelscope_cli.watching.parameters import Stepper, StepWatch
+from modelscope_cli.watching.replicas import ReplicaReport
 from modelscope_cli.watching.step_sums import Sums
 
 LayerRow = tuple[str, str, int, str, Sums]  # model, layer, call, type, what was seen
@@ -29,6 +30,7 @@ class StepReport:
         ms: since the end of the step before; None for the first.
         is_recorded: whether the layers and parameters were looked at.
         criteria: what the losses were computed from; `evaluated`: the same of evaluation since the step before.
+        replicas: what the ranks should have in common; None in a single process.
     """
 
     optimizer: str
@@ -42,6 +44,7 @@ class StepReport:
     entering: list[tuple[str, EnteringKey, Entering]] = field(default_factory=list)
     criteria: dict[CriterionKey, CriterionSums] = field(default_factory=dict)
     evaluated: dict[CriterionKey, CriterionSums] = field(default_factory=dict)
+    replicas: ReplicaReport | None = None
 
 
 def is_running(called: FrameType) -> bool:

@@ -4,7 +4,17 @@ from dataclasses import dataclass
 
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.watch import FAULT, SOUND, UNKNOWN, TrainingFacts, TrainingFinding
-from modelscope_cli.rules.training import bookkeeping, data, layers, loss, modes, recipe, updates, wiring
+from modelscope_cli.rules.training import (
+    bookkeeping,
+    data,
+    layers,
+    loss,
+    modes,
+    ranks,
+    recipe,
+    updates,
+    wiring,
+)
 from modelscope_cli.rules.training.case import Case, Course, TrainingRule
 from modelscope_cli.rules.training.progress import MIN_STEPS, follow
 from modelscope_cli.rules.training.story import tell
@@ -15,6 +25,7 @@ RULES: tuple[TrainingRule, ...] = tuple(
             *data.RULES,
             *bookkeeping.RULES,
             *modes.RULES,
+            *ranks.RULES,
             *wiring.RULES,
             *layers.RULES,
             *recipe.RULES,
@@ -51,7 +62,7 @@ def judge_training(course: Course, facts: TrainingFacts | None = None) -> Judgem
             value=seen.value,
             threshold=rule.threshold,
             message=seen.message,
-            hint=rule.hint,
+            hint=seen.hint or rule.hint,
             place=seen.place,
             follows=follows,
         )

@@ -171,7 +171,7 @@ class TrainingSighting:
         row: the layer or parameter; None for the training as a whole.
         step: since when.
         place: the line of the script it is about.
-        severity, link: where they differ from the rule's.
+        severity, link, hint: where they differ from the rule's.
     """
 
     row: Row | None
@@ -181,6 +181,7 @@ class TrainingSighting:
     place: str | None = None
     severity: str | None = None
     link: Link | None = None
+    hint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
