@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from modelscope_cli.hooks.torch_private import left_alone_by_compiler
 from modelscope_cli.records.watch import ParameterFacts
 from modelscope_cli.watching.guard import replaced
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
@@ -126,6 +127,7 @@ class Bookkeeper:
             original(optimizer, *args, **kwargs)
             guard(self._made, optimizer)
 
+        left_alone_by_compiler(noted, with_callees=False)
         with replaced((Optimizer, "__init__", noted)):
             yield
 
@@ -163,6 +165,16 @@ class Bookkeeper:
         root = model.root()
         for parameter in root.parameters() if root is not None else ():
             self._look(parameter)
+
+    def waiting(self) -> list[Tensor]:
+        """Return the parameters of every optimizer that was made, is still there and never stepped."""
+        return [
+            p
+            for cycle in self._cycles.values()
+            if not cycle.n_steps and (optimizer := cycle.optimizer()) is not None
+            for group in optimizer.param_groups
+            for p in group["params"]
+        ]
 
     def idle(self) -> list[tuple[str, str | None]]:
         """Return class and line of every optimizer that was made, is still there and never stepped."""

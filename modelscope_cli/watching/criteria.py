@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from modelscope_cli.hooks.torch_private import is_transformed
+from modelscope_cli.hooks.torch_private import is_transformed, left_alone_by_compiler
 from modelscope_cli.watching.guard import replaced
 from modelscope_cli.watching.parameters import is_sharded
 from modelscope_cli.watching.place import place_of_caller
@@ -297,6 +297,7 @@ def _watched(name: str, original: Any, see: Callable[..., None]) -> Any:
     """
     signature = inspect.signature(original)
 
+    @left_alone_by_compiler
     def look(value: Any, args: Any, kwargs: Any) -> None:
         if not torch.compiler.is_compiling():
             given = signature.bind(*args, **kwargs).arguments
@@ -307,5 +308,6 @@ def _watched(name: str, original: Any, see: Callable[..., None]) -> Any:
         look(value, args, kwargs)
         return value
 
+    left_alone_by_compiler(criterion, with_callees=False)
     known = types.FunctionType(criterion.__code__, original.__globals__, name, None, criterion.__closure__)
     return functools.wraps(original)(known)

@@ -332,20 +332,23 @@ def _cause(breach: _Breach, meant: Sequence[_Replicas]) -> tuple[str, str, str |
 
 def _gradient_cause(breach: _Breach, meant: Sequence[_Replicas]) -> tuple[str, str]:
     """Return what the norms of gradients and steps tell of the step that left the copies different."""
-    step, numbers = breach.culprit, list(breach.copies.members)
+    numbers = list(breach.copies.members)
     same = [one for one in meant if list(one.members) == numbers]
+    # Gradients that are averaged are the same, be the weights or not: a later step tells as well.
+    step = next((step for step in breach.copies.common() if step >= breach.culprit), breach.culprit)
+    is_recorded = breach.is_exact and step == breach.culprit
     gradients = [(one, norms) for one in same if any(norms := one.row(step, 0))]
-    if not breach.is_exact or not gradients:
-        return "the step was not recorded, so the cause is not known", "watch with --every 1 to see each step"
+    if not gradients:
+        return _UNKNOWN
     for one, norms in gradients:
         if None in norms:
             without = [n for n, norm in zip(numbers, norms, strict=True) if norm is None]
             return f"{one.key[1]} has no gradient on {_ranks(without)}", _USE_ALIKE
     other = [(one, norms) for one, norms in gradients if not _are_same(norms)]
     if not other:
-        if any(not _are_same(one.row(step, 2)) for one in same):
+        if is_recorded and any(not _are_same(one.row(step, 2)) for one in same):
             return "the gradients agree and the steps differ: options or state of the optimizer", _STEP_ALIKE
-        return "gradients and steps agree in their norms, so the cause is not known", _STEP_ALIKE
+        return _UNKNOWN
     shown = other[0][1]
     ratios = [[(norm or 0.0) / norms[0] for norm in norms] for _, norms in other if norms[0]]
     if len(ratios) == len(gradients) > 1 and all(_are_same(column) for column in zip(*ratios, strict=True)):
@@ -356,7 +359,10 @@ def _gradient_cause(breach: _Breach, meant: Sequence[_Replicas]) -> tuple[str, s
     if len(other) < len(gradients):
         words = f"its gradient is not averaged, as that of {counted(len(gradients) - len(other), 'other')} is"
         return f"{words}: its norm is {each}", "average the gradient of every parameter"
-    return f"the gradients that the steps are made of differ: their norm is {each}", _STEP_ALIKE
+    return (
+        f"the gradients that the steps are made of differ: that of {other[0][0].key[1]} is {each}",
+        _AVERAGE,
+    )
 
 
 _MAKE_LAST = (
@@ -370,6 +376,8 @@ _CALL_IT = "call the DistributedDataParallel object itself, not its .module or t
 _SKIP_ALIKE = "skip a step on every rank or on none: let all of them know by an all_reduce of the flag"
 _USE_ALIKE = "use the same layers on every rank in each step, or find_unused_parameters=True"
 _CLIP_ALIKE = "clip and scale gradients on every rank alike, behind the backward pass"
+_AVERAGE = "average the gradients in every step, and treat them alike on every rank afterwards"
+_UNKNOWN = "the cause is not known, as the step was not recorded", "watch with --every 1 to see each step"
 _STEP_ALIKE = "make the same optimizer with the same options on every rank, and treat the gradients alike"
 
 

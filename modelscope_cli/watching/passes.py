@@ -4,6 +4,7 @@ What may be recorded is decided by the optimizers: passes since the last step of
 weights belong to the next one.
 """
 
+import functools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as hooks
 
 from modelscope_cli.hooks.layers import tensors_in
-from modelscope_cli.hooks.torch_private import in_backward, is_transformed
+from modelscope_cli.hooks.torch_private import in_backward, is_transformed, left_alone_by_compiler
 from modelscope_cli.records.birth import BETWEEN, INPUT, OUTPUT
 from modelscope_cli.records.naming import dtype_name, is_rectifier
 from modelscope_cli.watching.bookkeeping import Bookkeeper
@@ -91,10 +92,12 @@ class PassWatch:
 
     # Under torch.compile both hooks vanish: a graph that has to show its inside is another graph.
 
+    @left_alone_by_compiler
     def _enter(self, module: nn.Module, args: Any) -> None:
         if not torch.compiler.is_compiling() and not in_backward():
             self._guard(self._open, module, args)
 
+    @left_alone_by_compiler
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
         if not torch.compiler.is_compiling() and not in_backward():
             self._guard(self._close, module, output)
@@ -217,6 +220,7 @@ class PassWatch:
                 what = Operation(kind_of(module), channel_dim, dimension_of(module))
                 self._look_at(now.model, (name, call.index), what, tensors[0])
 
+    @left_alone_by_compiler
     def _called(self, call: FunctionCall) -> None:
         if not in_backward() and not is_transformed():
             self._guard(self._look_between, call)
@@ -251,10 +255,11 @@ class PassWatch:
         model.dtypes.add(dtype_name(x.dtype))
         if x.requires_grad:
             model.severed.discard(key[0])
-            x.register_hook(lambda gradient: self._arrived(sums, gradient))
+            x.register_hook(functools.partial(self._arrived, sums))
         elif not torch.is_grad_enabled():
             model.severed.add(key[0])
 
+    @left_alone_by_compiler
     def _arrived(self, sums: StepSums, gradient: Tensor | None) -> None:
         # Of several outputs of a compiled graph those that the loss does not depend on are handed None.
         if gradient is not None:

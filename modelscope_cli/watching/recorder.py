@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 from torch.optim import optimizer as optim
 
 from modelscope_cli.errors import UsageError
+from modelscope_cli.hooks.torch_private import has_compiled, left_alone_by_compiler
 from modelscope_cli.records.birth import Birth
 from modelscope_cli.watching.births import find_birth
 from modelscope_cli.watching.bookkeeping import Bookkeeper
@@ -176,6 +177,7 @@ class Recorder:
 
     # Steps. An optimizer may call another one's step, or its parent class's: the outermost counts.
 
+    @left_alone_by_compiler
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if torch.compiler.is_compiling() or not self._guard.is_open:
             return
@@ -230,6 +232,7 @@ class Recorder:
             clock = self._clocks[id(optimizer)] = Clock(weakref.ref(optimizer), label)
         return clock
 
+    @left_alone_by_compiler
     def _step_skipped(self, optimizer: Optimizer) -> None:
         if not isinstance(optimizer, Optimizer):
             return  # it does not tell of the steps that it takes
@@ -261,6 +264,7 @@ class Recorder:
             if (root := model.root()) is not None and any(id(p) in owned for p in root.parameters())
         ]
 
+    @left_alone_by_compiler
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if torch.compiler.is_compiling() or not self._guard.is_open:
             return
@@ -282,6 +286,7 @@ class Recorder:
         for report in reports:
             self._guard(self._listener.on_step, report)  # what stops the script on purpose passes through
 
+    @left_alone_by_compiler
     def settle(self) -> None:
         """Report the steps since the last backward pass that no optimizer told of; see `inferred`."""
         reports: list[StepReport] = []
@@ -293,12 +298,14 @@ class Recorder:
     def _inferred_step(self, one: inferred) -> StepReport:
         return self._end_step(one, one.watch, has_closure=False)
 
+    @left_alone_by_compiler
     def _before_backward(self, tensors: Any) -> None:
         self.settle()
         self._guard(self._look_at_loss, tensors)
         self._guard(self.bookkeeper.before_backward)
         self._guard(self.losses.see, tensors)
 
+    @left_alone_by_compiler
     def _after_backward(self) -> None:
         self.settle()  # it may have stepped by itself, as it went
         self._guard(self._look_at_gradients)
@@ -306,6 +313,7 @@ class Recorder:
         if not self._n_counted and n & (n - 1) == 0:
             self._guard(self._listener.on_unstepped)
         if not self._stepping and not self._only:
+            self._guard(self._take_up_hidden)
             self._guard(self._inferred.remember, self.registry.models, self.losses.scale, self._is_awaited)
 
     def _look_at_loss(self, tensors: Any) -> None:
@@ -315,6 +323,27 @@ class Recorder:
         place = place_of_caller()
         for kind, message in faults_of(tensors):
             self._guard.tell_once(kind, f"{message} ({place})" if place else message)
+
+    def _take_up_hidden(self) -> None:
+        """Count in the models whose passes could not be seen, as inside a function that is compiled.
+
+        They have parameters with gradients, and an optimizer that was never seen to step.
+        """
+        models, n = self.registry.models, self.losses.n_backward
+        if not has_compiled() or any(model.has_run for model in models):
+            return
+        waiting = {id(p): p for p in self.bookkeeper.waiting() if p.grad is not None}
+        for model in models:
+            parameters = root.parameters() if (root := model.root()) is not None else ()
+            found = [id(p) for p in parameters if waiting.pop(id(p), None) is not None]
+            model.has_run = bool(found)
+        if waiting and n & (n - 1) == 0:  # ever more rarely: it goes through all that there is
+            for owner in find_owners(waiting.values()):
+                if (made := self.registry.register(owner)) is not None:
+                    made.has_run = True
+        if any(model.has_run for model in models):
+            message = "the training step is compiled: its layers cannot be seen, its loss and parameters can"
+            self._guard.tell_once("compiled", f"{message} (TORCH_COMPILE_DISABLE=1 shows the layers)")
 
     def _look_at_gradients(self) -> None:
         self.bookkeeper.after_backward(self._is_looking(), self.losses.scale)

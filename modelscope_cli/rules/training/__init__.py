@@ -90,7 +90,7 @@ def _why_unknown(case: Case) -> str | None:
         return f"too short to judge: {counted(steps, 'step')}, at least {MIN_STEPS} are needed"
     if main is None:
         return "no loss was seen, so it is not known whether the model learns"
-    if not case.course.layers:
+    if not case.course.layers and _what_is_missing(case) is None:
         return "no layer could be seen"
     if case.progress.is_adversarial or case.progress.learns:
         return None
