@@ -6,55 +6,22 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.watch import SAME_DATA, Disagreement, Event, RankFacts
 
 if TYPE_CHECKING:
-    from modelscope_cli.watching.read_facts import FactsLog
-    from modelscope_cli.watching.read_series import Scalars
+    from modelscope_cli.watching.read_series import RankLog
 
 Key = tuple[str, str]  # model, name of the parameter
-StepKey = tuple[str, int]  # optimizer, step
 _ENOUGH = 3  # recorded steps
 _TWICE = 2  # steps after which ranks that were given other data agree: that is no chance
 _SAME = 1e-5  # relative, of norms in float32; an all-reduce gives every rank the very same sum
 _ROUNDING = 1e-6  # relative, of weights: another order of the same sums
 
 
-class Rank(Protocol):
-    """What is known of one rank: figures of each parameter by step, which are of its own shard, how far it came."""
-
-    @property
-    def begin(self) -> Mapping[str, Any]: ...
-    @property
-    def end(self) -> Mapping[str, Any] | None: ...
-    @property
-    def trained(self) -> Mapping[Key, tuple[str, tuple[int, ...]]]: ...
-    @property
-    def parameters(self) -> dict[Key, dict[int, list[float | None]]]: ...
-    @property
-    def sharded(self) -> set[Key]: ...
-    @property
-    def origins(self) -> Mapping[Key, Mapping[str, Any]]: ...
-    @property
-    def weights(self) -> Mapping[Key, Mapping[int, tuple[int, float, float]]]: ...
-    @property
-    def states(self) -> Mapping[StepKey, tuple[int, int]]: ...
-    @property
-    def passes(self) -> Mapping[StepKey, tuple[int, int, bool]]: ...
-    @property
-    def steps(self) -> "Mapping[StepKey, Scalars]": ...
-    @property
-    def facts(self) -> "FactsLog": ...
-    @property
-    def n_steps(self) -> int: ...
-    @property
-    def exit_code(self) -> int | None: ...
-
-
-def find_other_ends(ranks: Sequence[Rank]) -> Iterator[Event]:
+def find_other_ends(ranks: "Sequence[RankLog]") -> Iterator[Event]:
     """Name every rank that ended otherwise than the first, or took another number of steps than most."""
     if len(ranks) < 2:
         return
@@ -73,7 +40,7 @@ def find_other_ends(ranks: Sequence[Rank]) -> Iterator[Event]:
             )
 
 
-def find_same_data(ranks: Sequence[Rank]) -> Iterator[Event]:
+def find_same_data(ranks: "Sequence[RankLog]") -> Iterator[Event]:
     """Tell of ranks that were all given the very same batches: by every figure of what entered, at every step."""
     if len(ranks) < 2:
         return
@@ -81,7 +48,10 @@ def find_same_data(ranks: Sequence[Rank]) -> Iterator[Event]:
     for key, rows in seen[0].items():
         others = [held.get(key) for held in seen[1:]]
         varies = len({tuple(row) for row in rows.values()}) > 1
-        if len(rows) >= _ENOUGH and varies and all(other == rows for other in others):
+        is_alike = len(rows) >= _ENOUGH and varies and all(other == rows for other in others)
+        if is_alike and _is_replicated(
+            key[0], ranks
+        ):  # ranks that share the work on a batch have to be given it
             what = f"{key[1]} of {key[0]} agrees in every figure"
             message = f"all {len(ranks)} ranks are given the same batches: {what}"
             yield Event(min(rows), SAME_DATA, message)
@@ -93,7 +63,7 @@ class _Replicas:
     """A parameter of which several ranks hold a copy each, `members` by their numbers."""
 
     key: Key
-    members: Mapping[int, Rank]
+    members: "Mapping[int, RankLog]"
 
     @property
     def optimizer(self) -> str:
@@ -167,7 +137,7 @@ class _Breach:
         return max(self.step - 1, 0)
 
 
-def compare_weights(ranks: Sequence[Rank]) -> RankFacts | None:
+def compare_weights(ranks: "Sequence[RankLog]") -> RankFacts | None:
     """Return whether the ranks hold the same weights, and why not; None where there is but one."""
     if len(ranks) < 2:
         return None
@@ -205,7 +175,15 @@ def compare_weights(ranks: Sequence[Rank]) -> RankFacts | None:
     return replace(facts, disagreement=disagreement)
 
 
-def _copies(key: Key, ranks: Sequence[Rank]) -> _Replicas:
+def _is_replicated(model: str, ranks: "Sequence[RankLog]") -> bool:
+    """Tell whether every rank holds all of a model: by DistributedDataParallel, or the same bits at all times."""
+    copies = [_copies(key, ranks) for key in ranks[0].weights if key[0] == model]
+    return bool(copies) and all(
+        all(one.origins) or all(len(set(one.checksums(step))) == 1 for step in one.common()) for one in copies
+    )
+
+
+def _copies(key: Key, ranks: "Sequence[RankLog]") -> _Replicas:
     """Return the ranks that hold a parameter; of several groups, those of the first one."""
     held = {int(rank.begin.get("rank", n)): rank for n, rank in enumerate(ranks) if key in rank.weights}
     group = next((group for rank in held.values() if (group := rank.origins.get(key, {}).get("group"))), held)
@@ -240,7 +218,7 @@ def _late_breaches(meant: Sequence[_Replicas]) -> Iterator[_Breach]:
             yield _Breach(copies, int(ends[0]["steps"]), copies.common()[-1], tuple(values))
 
 
-def _any(copies: _Replicas) -> Rank:
+def _any(copies: _Replicas) -> "RankLog":
     return next(iter(copies.members.values()))
 
 
@@ -381,7 +359,7 @@ _UNKNOWN = "the cause is not known, as the step was not recorded", "watch with -
 _STEP_ALIKE = "make the same optimizer with the same options on every rank, and treat the gradients alike"
 
 
-def _passes(rank: Rank, optimizer: str, step: int) -> tuple[int, int, bool]:
+def _passes(rank: "RankLog", optimizer: str, step: int) -> tuple[int, int, bool]:
     """Return the passes through DistributedDataParallel that led to a step; they are counted from the start."""
     averaged, alone, is_lost = rank.passes.get((optimizer, step), (1, 0, False))
     before = rank.passes.get((optimizer, step - 1), (0, 0, False))
@@ -391,7 +369,7 @@ def _passes(rank: Rank, optimizer: str, step: int) -> tuple[int, int, bool]:
     return averaged - before[0], alone - before[1], is_lost or later
 
 
-def _rates(rank: Rank, optimizer: str, step: int) -> tuple[float | None, ...]:
+def _rates(rank: "RankLog", optimizer: str, step: int) -> tuple[float | None, ...]:
     noted = rank.steps.get((optimizer, step))
     return tuple(noted.lr) if noted is not None else ()
 
