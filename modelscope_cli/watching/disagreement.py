@@ -144,7 +144,8 @@ def compare_weights(ranks: "Sequence[RankLog]") -> RankFacts | None:
     sharded = {key for rank in ranks for key in rank.sharded}
     keys = dict.fromkeys(key for rank in ranks for key in rank.weights if key not in sharded)
     several = [copies for key in keys if len((copies := _copies(key, ranks)).members) > 1]
-    meant = [copies for copies in several if copies.is_meant()]
+    certain = [copies for copies in several if copies.is_meant()]
+    meant = [copies for copies in several if copies in certain or _belongs_to(copies, certain)]
     facts = RankFacts(len(meant), len(several) - len(meant), len(sharded))
     breaches = [found for copies in meant if (found := _first_breach(copies))]
     breaches = breaches or list(_late_breaches(meant))
@@ -173,6 +174,16 @@ def compare_weights(ranks: "Sequence[RankLog]") -> RankFacts | None:
         place=place,
     )
     return replace(facts, disagreement=disagreement)
+
+
+def _belongs_to(copies: _Replicas, meant: Sequence[_Replicas]) -> bool:
+    """Tell whether copies that began alike are left out of what is averaged: by name, or without a gradient."""
+    model, name = copies.key
+    owners = {one.key[1].rpartition(".")[0] for one in meant if one.key[0] == model}
+    rows = [copies.row(step, 0) for step in copies.common()]
+    is_missing = any(None in norms and any(norms) for norms in rows)
+    began_alike = bool(rows) and len(set(copies.checksums(copies.common()[0]))) == 1
+    return began_alike and bool(owners) and (is_missing or name.rpartition(".")[0] in owners)
 
 
 def _is_replicated(model: str, ranks: "Sequence[RankLog]") -> bool:

@@ -34,8 +34,8 @@ class ReplicaReport:
         state: checksums of a few values of each parameter, before and after the step.
         passes: forward passes through DistributedDataParallel since the start: those whose gradients are averaged,
             those inside `no_sync()`; and whether its hooks were lost.
-        weights: of each parameter before the step a checksum, a sum of values with random signs and their norm; none
-            where the step is not recorded.
+        weights: of each parameter before the step a checksum, a sum of values with random signs, their norm;
+            none where the step is not recorded.
     """
 
     state: tuple[int, int]

@@ -36,6 +36,8 @@ from modelscope_cli.records.watch import (
     SOUND,
     SUMMED,
     WRONG_SIGN,
+    Disagreement,
+    RankFacts,
     WatchedCriterion,
     WatchRecord,
 )
@@ -71,6 +73,24 @@ def numbers(**changes: Any) -> WatchedCriterion:
     """Return a squared error that is healthy, but for what is named."""
     usual = {"classes": None, "accuracy": (None,) * N, "label_entropy": None, "commonest_label": None}
     return criterion("mse_loss", **{**usual, **changes})
+
+
+def apart(step: int) -> WatchRecord:
+    """Return a healthy training of two ranks whose weights differ since a step."""
+    found = Disagreement(
+        "Net",
+        PARAMETERS[0].name,
+        (0, 1),
+        step,
+        None,
+        1e-3,
+        0.1,
+        "ranks 0 and 1 differ",
+        "clip alike",
+        "a.py:9",
+    )
+    record = training()
+    return replace(record, facts=replace(record.facts, ranks=RankFacts(2, 0, 0, disagreement=found)))
 
 
 def sigmoids(failing: bool = True, factor: float = 0.1, n: int = 4) -> WatchRecord:
@@ -219,6 +239,7 @@ SICK: dict[str, tuple[WatchRecord, int, str | None]] = {
     "MS743": (training(models=(model(evaluated=(5, 0), loose_modes=("Dropout",)),)), 0, None),
     "MS744": (training(failing=True, optimizers=(stepping(weight_decay=2.0),)), 0, None),
     "MS745": (training(optimizers=(stepping(scaled=16),)), 1, None),
+    "MS746": (apart(step=12), 12, "fc.weight"),
 }
 
 
