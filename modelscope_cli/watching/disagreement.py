@@ -145,6 +145,7 @@ def compare_weights(ranks: "Sequence[RankLog]") -> RankFacts | None:
     keys = dict.fromkeys(key for rank in ranks for key in rank.weights if key not in sharded)
     several = [copies for key in keys if len((copies := _copies(key, ranks)).members) > 1]
     certain = [copies for copies in several if copies.is_meant()]
+    certain = certain or [one for one in several if _has_scaled_gradients(one, several)]
     meant = [copies for copies in several if copies in certain or _belongs_to(copies, certain)]
     facts = RankFacts(len(meant), len(several) - len(meant), len(sharded))
     breaches = [found for copies in meant if (found := _first_breach(copies))]
@@ -184,6 +185,20 @@ def _belongs_to(copies: _Replicas, meant: Sequence[_Replicas]) -> bool:
     is_missing = any(None in norms and any(norms) for norms in rows)
     began_alike = bool(rows) and len(set(copies.checksums(copies.common()[0]))) == 1
     return began_alike and bool(owners) and (is_missing or name.rpartition(".")[0] in owners)
+
+
+def _has_scaled_gradients(copies: _Replicas, several: Sequence[_Replicas]) -> bool:
+    """Tell whether all gradients of a model are those of another rank times one factor, though losses differ."""
+    own = [one for one in several if one.key[0] == copies.key[0]]
+    if len(own) < 2 or any(list(one.members) != list(copies.members) for one in own):
+        return False
+    found = 0
+    for step in copies.common():
+        rows = [[norm or 0.0 for norm in one.row(step, 0)] for one in own]
+        ratios = [[norm / norms[0] for norm in norms] for norms in rows if norms[0]]
+        is_one = len(ratios) > 1 and all(_are_same(column) for column in zip(*ratios, strict=True))
+        found += is_one and _differ(copies.losses(step))
+    return found >= _TWICE
 
 
 def _is_replicated(model: str, ranks: "Sequence[RankLog]") -> bool:
@@ -239,9 +254,12 @@ def _same_again(breach: _Breach) -> int | None:
     for step in copies.common():
         if step > breach.step and len(set(copies.checksums(step))) == 1:
             return step
+    has_differed = False  # the few values may be none of those that do
     for step in _noted(copies):
-        if step > breach.step and len({state[0] for state in _states(copies, step)}) == 1:
+        is_same = len({state[0] for state in _states(copies, step)}) == 1
+        if step > breach.step and has_differed and is_same:
             return step
+        has_differed |= step >= breach.step and not is_same
     return None
 
 
@@ -348,10 +366,10 @@ def _gradient_cause(breach: _Breach, meant: Sequence[_Replicas]) -> tuple[str, s
     if len(other) < len(gradients):
         words = f"its gradient is not averaged, as that of {counted(len(gradients) - len(other), 'other')} is"
         return f"{words}: its norm is {each}", "average the gradient of every parameter"
-    return (
-        f"the gradients that the steps are made of differ: that of {other[0][0].key[1]} is {each}",
-        _AVERAGE,
-    )
+    words = f"that of {other[0][0].key[1]} is {each}"
+    if all(breach.copies.origins):
+        return f"the gradients are changed on one rank only once they are averaged: {words}", _CLIP_ALIKE
+    return f"the gradients that the steps are made of differ: {words}", _AVERAGE
 
 
 _MAKE_LAST = (
