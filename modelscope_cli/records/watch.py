@@ -6,6 +6,7 @@ from typing import Any
 
 from modelscope_cli.records.birth import Birth
 from modelscope_cli.records.naming import label
+from modelscope_cli.records.ranks import RankFacts
 from modelscope_cli.records.run import Record
 
 Series = tuple[float | None, ...]
@@ -177,8 +178,7 @@ class CriterionSeries:
         accuracy: share of rows whose largest score is the label's; None where there are no classes.
         commonest_label, commonest_prediction: the share of the class that most of them are.
         target_variance: of targets that are numbers.
-        is_probability: every row of the input is one of probabilities.
-        is_positive: nothing in the input is below zero.
+        is_probability: every row of the input is one of probabilities; `is_positive`: nothing there is below zero.
     """
 
     step: tuple[int, ...]
@@ -252,8 +252,7 @@ class ModelFacts:
         evaluation_since: the step from which on it has been in evaluation mode only; None where it is not.
         frozen_modes: classes of its layers that behave otherwise in evaluation mode.
         norm_values: the most values a channel that a batch norm in training mode was given, and the batch of it.
-        dtypes: of its layers' outputs.
-        has_trained: whether it ran with gradients in training mode.
+        dtypes: of its layers' outputs; `has_trained`: whether it ran with gradients in training mode.
         evaluated: losses without gradients, in training and in evaluation mode; `loose_modes`: in the former.
     """
 
@@ -271,57 +270,12 @@ class ModelFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Disagreement:
-    """Ranks that hold different weights, where they should hold the same.
-
-    Attributes:
-        model, name: the first parameter that differs; `ranks`: those that are not as most, all without a majority.
-        step: the one that left the weights different, or before which they were written to.
-        after: the last that found them the same, where it is not known which one it was since; else None.
-        distance: by about which share of their size they differ at first, `last_distance` at the last record.
-        cure: what to do about it; `place`: the line it is about.
-    """
-
-    model: str
-    name: str
-    ranks: tuple[int, ...]
-    step: int
-    after: int | None
-    distance: float | None
-    last_distance: float | None
-    message: str
-    cure: str
-    place: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class RankFacts:
-    """Whether several ranks hold the same weights.
-
-    Attributes:
-        compared: parameters that are meant to be the same on every rank.
-        apart: those that nothing shows to be; `sharded`: those of which each rank holds a part.
-        is_averaged_rarely: the weights differ between steps at which they are averaged; `averaged_at`: one of them.
-        differs_by: no more than rounding; None for bits that are equal.
-    """
-
-    compared: int
-    apart: int
-    sharded: int
-    is_averaged_rarely: bool = False
-    averaged_at: int | None = None
-    differs_by: float | None = None
-    disagreement: Disagreement | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class TrainingFacts:
     """What is known of a training beside its series.
 
     Attributes:
         idle: class and line of every optimizer that was made and never stepped.
-        backwards: backward passes of the whole run.
-        ranks: whether they hold the same weights; None in a single process.
+        backwards: backward passes of the whole run; `ranks`: whether they agree, None in a single process.
     """
 
     inputs: tuple[WatchedInput, ...] = ()

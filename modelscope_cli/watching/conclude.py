@@ -1,35 +1,16 @@
 """What comes after a run that was watched: its folder, and what there is to warn of."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
-from modelscope_cli.errors import ModelscopeError
-from modelscope_cli.plain_text import in_one_line
+from modelscope_cli.errors import afterwards
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.report.folder import OutputFolder
 from modelscope_cli.report.views import folder_of
 from modelscope_cli.watching.first_images import save_first_images
 from modelscope_cli.watching.log import log_file
-
-
-@contextmanager
-def afterwards(tell: Callable[[str], object], what: str) -> Iterator[None]:
-    """Say in one sentence what fails behind somebody's training, and go on: its exit code is its own.
-
-    Args:
-        what: what there is not then, as the beginning of the sentence.
-    """
-    try:
-        yield
-    except BrokenPipeError:  # nobody reads what would be said
-        raise
-    except (ModelscopeError, OSError) as error:
-        tell(f"{what}: {error}")
-    except Exception as error:
-        tell(f"{what}; this is a bug in modelscope: {in_one_line(f'{type(error).__name__}: {error}', 300)}")
 
 
 def conclude(

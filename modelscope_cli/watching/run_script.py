@@ -7,23 +7,21 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from modelscope_cli.errors import UsageError
+from modelscope_cli.errors import UsageError, afterwards
 from modelscope_cli.ranks import Ranks, find_ranks
 from modelscope_cli.records.progress import SILENT, LiveProgress, Progress
 from modelscope_cli.records.run import Invocation
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.report.folder import OutputFolder
-from modelscope_cli.watching.conclude import afterwards, conclude
+from modelscope_cli.watching.conclude import conclude
 from modelscope_cli.watching.log import VERSION, Log, log_file
-from modelscope_cli.watching.ranks import wait_for_first, wait_for_others
+from modelscope_cli.watching.ranks import WAIT_FOR_RANKS_S, wait_for_first, wait_for_others
 from modelscope_cli.watching.read_record import read_record, record_of
 from modelscope_cli.watching.read_series import RankLog, merge_ranks, read_rank
 from modelscope_cli.watching.recorder import alone
 from modelscope_cli.watching.request import WatchRequest
 from modelscope_cli.watching.runner import Script, gentle_sigterm
 from modelscope_cli.watching.watcher import StopScript, Watcher
-
-_WAIT_FOR_RANKS_S = 20.0  # torchrun gives half a minute to those it ends
 
 
 def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> WatchRecord:
@@ -92,17 +90,8 @@ def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> Wa
         return conclude(record, folder if is_kept else None, progress)
 
 
-def read_together(own: WatchRecord, folder: Path, ranks: Ranks) -> WatchRecord:
-    """Return the record of all ranks, as the first one reads it; that of this rank where it cannot be read."""
-    wait_for_others(folder, ranks, _WAIT_FOR_RANKS_S)
-    try:
-        return read_record(folder)
-    except Exception:  # the first rank says what
-        return own
-
-
 def _wait(folder: Path | None, ranks: Ranks, progress: Progress) -> None:
-    for rank in wait_for_others(folder, ranks, _WAIT_FOR_RANKS_S) if folder is not None else ():
+    for rank in wait_for_others(folder, ranks, WAIT_FOR_RANKS_S) if folder is not None else ():
         progress.warn(f"rank {rank} has not finished; what it wrote so far is in the report")
 
 

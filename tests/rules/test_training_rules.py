@@ -29,6 +29,7 @@ from trainings import (
 from modelscope_cli.commands.watch.table import watch_sheet
 from modelscope_cli.records.birth import GRADIENT, LOSS, OUTPUT, Birth
 from modelscope_cli.records.check import ERROR, WARNING
+from modelscope_cli.records.ranks import Disagreement, RankFacts
 from modelscope_cli.records.watch import (
     BROADCAST,
     FAULT,
@@ -36,8 +37,6 @@ from modelscope_cli.records.watch import (
     SOUND,
     SUMMED,
     WRONG_SIGN,
-    Disagreement,
-    RankFacts,
     WatchedCriterion,
     WatchRecord,
 )

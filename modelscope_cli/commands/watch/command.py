@@ -8,7 +8,7 @@ import typer
 
 import modelscope_cli as ms
 from modelscope_cli.commands.watch import options
-from modelscope_cli.errors import UsageError
+from modelscope_cli.errors import UsageError, afterwards
 from modelscope_cli.shell import console
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
@@ -72,9 +72,7 @@ def watch(
     from modelscope_cli.ranks import find_ranks
     from modelscope_cli.records.watch import UNKNOWN
     from modelscope_cli.report.folder import free_folder
-    from modelscope_cli.watching.conclude import afterwards
-    from modelscope_cli.watching.ranks import agreed_folder
-    from modelscope_cli.watching.run_script import read_together
+    from modelscope_cli.watching.ranks import agreed_folder, read_together
 
     if strict and fail_on is None:
         message = "--strict says what else --fail-on fails on, but --fail-on is missing"

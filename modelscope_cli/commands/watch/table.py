@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from modelscope_cli.records.ranks import RankFacts
 from modelscope_cli.records.watch import (
-    RankFacts,
     ScalarSeries,
     TrainingFinding,
     WatchedCriterion,
