@@ -216,7 +216,8 @@ class Bookkeeper:
             root = model.root()
             if root is not None and (model.has_been_trained or model.has_run_without_gradients):
                 for name, parameter in root.named_parameters():
-                    if type(parameter) is nn.Parameter or is_sharded(parameter):
+                    is_part = is_sharded(parameter)  # of which this process may hold nothing
+                    if held_here(parameter).numel() if is_part else type(parameter) is nn.Parameter:
                         yield model, name, parameter
 
     def _look(self, parameter: Tensor) -> _Known:
