@@ -209,7 +209,8 @@ class Bookkeeper:
         """Count the parameters of an optimizer that no model that ran has, and that have no gradient."""
         named = {id(parameter) for _, _, parameter in self._parameters()}
         held = [p for group in optimizer.param_groups for p in group["params"]]
-        return sum(id(p) not in named and p.requires_grad and p.grad is None for p in held)
+        bare = [p for p in held if id(p) not in named and p.requires_grad and p.grad is None]
+        return sum(not is_sharded(p) or held_here(p).numel() > 0 for p in bare)
 
     def _parameters(self) -> Iterator[tuple[WatchedModel, str, nn.Parameter]]:
         for model in self._registry.models:
