@@ -342,7 +342,7 @@ class Recorder:
                 if (made := self.registry.register(owner)) is not None:
                     made.has_run = True
         if any(model.has_run for model in models):
-            message = "the training step is compiled: its layers cannot be seen, its loss and parameters can"
+            message = "what is trained is compiled: its layers cannot be seen, its loss and parameters can"
             self._guard.tell_once("compiled", f"{message} (TORCH_COMPILE_DISABLE=1 shows the layers)")
 
     def _look_at_gradients(self) -> None:
