@@ -20,8 +20,8 @@ def main() -> None:
         interrupts.end_at_once()
     except KeyboardInterrupt:  # a moment before or after `run` could answer
         code = interrupts.INTERRUPTED
-    except interrupts.Terminated:
-        code = interrupts.TERMINATED
+    except interrupts.Terminated as ended:
+        code = ended.code
     if "RANK" in os.environ:  # one of several processes, as torchrun starts them
         from modelscope_cli.watching.leave import leave
 

@@ -1,7 +1,7 @@
-"""Ctrl-C and SIGTERM: both end a command through its `finally`, and clean-up is not interrupted. Standard library.
+"""Ctrl-C, SIGTERM and SIGHUP: each ends a command through its `finally`, and clean-up is not interrupted.
 
-Imports next to nothing, so that it can stand before everything else. Until `raise_signals`, and again once the
-command is over, a signal ends the process at once, as there is nothing to clean up.
+Standard library. Imports next to nothing, so that it can stand before everything else. Until `raise_signals`, and
+again once the command is over, a signal ends the process at once, as there is nothing to clean up.
 """
 
 import os
@@ -12,12 +12,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-INTERRUPTED, TERMINATED = 130, 143
-_CODES = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
+INTERRUPTED, TERMINATED, HUNG_UP = 130, 143, 129
+ENDS: dict[int, int] = {signal.SIGTERM: TERMINATED}
+"""Exit codes of the signals that end a process, but for Ctrl-C."""
+if hasattr(signal, "SIGHUP"):  # the terminal was closed, or the connection to it lost; not on Windows
+    ENDS[signal.SIGHUP] = HUNG_UP
+_CODES = {signal.SIGINT: INTERRUPTED, **ENDS}
 
 
 class Terminated(BaseException):
-    """SIGTERM, as KeyboardInterrupt is SIGINT."""
+    """SIGTERM or SIGHUP, as KeyboardInterrupt is SIGINT; `code` is the exit code."""
+
+    def __init__(self, code: int = TERMINATED) -> None:
+        super().__init__(code)
+        self.code = code
 
 
 class _State:
@@ -126,7 +134,7 @@ def _handle(handler: Callable[[int, FrameType | None], object] | signal.Handlers
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    os._exit(_CODES[signal.Signals(number)])
+    os._exit(_CODES[number])
 
 
 def _raise(number: int, frame: FrameType | None) -> None:
@@ -138,4 +146,4 @@ def _raise(number: int, frame: FrameType | None) -> None:
 
 
 def _exception(number: int) -> BaseException:
-    return Terminated() if number == signal.SIGTERM else KeyboardInterrupt()
+    return KeyboardInterrupt() if number == signal.SIGINT else Terminated(_CODES[number])

@@ -237,6 +237,7 @@ OTHER_WORDS = {"is_global": "global_", "set_": "set", "script": "what"}
 # How much of a record is shown, and a mode that is a function of its own.
 OF_ONE_SHELL = {("weights", "depth"), ("weights", "scan"), ("predict", "doctor")} | {
     ("check", "against"),  # of check_images
+    ("explain", "no_receipt"),  # short for --receipt none
     ("summary", "fresh"),
     ("summary", "graph"),
     ("summary", "color"),

@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modelscope_cli.plain_text import markdown, plain, plain_json, plain_lines, spreadsheet_cell
+from modelscope_cli.report.delimited import render_csv, render_tsv
+from modelscope_cli.report.sheet import Column, Sheet
 
 JOINERS = "\u200c\u200d"  # scripts are written with them
 HOSTILE = st.text(
@@ -64,6 +66,16 @@ def test_what_people_write_stays_as_it_is(text):
 )
 def test_no_name_is_a_formula_and_numbers_are_numbers(text, cell):
     assert spreadsheet_cell(text) == cell
+
+
+@pytest.mark.parametrize("render", [render_csv, render_tsv])
+def test_no_cell_of_a_table_is_a_formula(render):
+    columns = (Column("name", "name", lambda row: row[0]), Column("value", "value", lambda row: row[1]))
+    sheet = Sheet("", columns, (("=1+1", -1.5), ("=1", 2), ("-3", None)))
+    between = "," if render is render_csv else "\t"
+    names, values = zip(*(line.split(between) for line in render(sheet).splitlines()), strict=True)
+    assert names == ("name", "'=1+1", "'=1", "-3")
+    assert values == ("value", "-1.5", "2", "")
 
 
 @given(HOSTILE)

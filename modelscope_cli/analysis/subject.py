@@ -20,10 +20,10 @@ from modelscope_cli.inputs.batch import Batch, Inputs, shapes_of
 from modelscope_cli.inputs.calling import check_call
 from modelscope_cli.inputs.given import Given, as_given, open_given
 from modelscope_cli.inputs.stated import stated_labels, stated_preset
+from modelscope_cli.models.inside import inside_notes, model_inside
 from modelscope_cli.models.load import LoadedModel, load_model
 from modelscope_cli.models.request import ModelRequest, as_request
 from modelscope_cli.models.seeding import seeded
-from modelscope_cli.models.uncompiled import compiled_notes, uncompiled
 from modelscope_cli.records.hooks import HookReport
 from modelscope_cli.records.keywords import DEFAULTS, Keywords, ModelKeywords
 from modelscope_cli.records.naming import dtype_name
@@ -274,8 +274,8 @@ def refuse_idle(keywords: ModelKeywords | Keywords) -> None:
 
 def describe_module(module: nn.Module) -> LoadedModel:
     """Describe a module that was handed over, where it is and as it is."""
-    notes = compiled_notes(module)
-    module = uncompiled(module)
+    inner = model_inside(module)
+    notes, module = inside_notes(module, inner), inner
     tensor = next((t for t in (*module.parameters(), *module.buffers()) if t.is_floating_point()), None)
     kind = type(module).__name__
     return LoadedModel(

@@ -2,7 +2,6 @@
 
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ class UnsupportedError(ValueError):
     """What a sound file holds and this program does not read; its text ends "... is not read: "."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, as to make it takes four times as long then, and there may be a million
 class Storage:
     """A run of bytes in a file that one or more tensors look at.
 
@@ -56,6 +55,9 @@ class Storage:
     skip: int = 0
     data: bytes | bytearray | str | None = field(default=None, compare=False, repr=False)
 
+    def __hash__(self) -> int:
+        return hash((self.key, self.position))
+
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
@@ -69,7 +71,7 @@ class Chunk:
     shape: Shape
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # not frozen: see Storage
 class TensorEntry:
     """One named tensor, without its values.
 
@@ -156,10 +158,13 @@ def checked_sizes(value: Any) -> Shape:
     Raises:
         ValueError: they cannot.
     """
-    if isinstance(value, Sequence) and len(value) > MAX_DIMENSIONS:
-        raise UnsupportedError(f"a tensor of more than {MAX_DIMENSIONS} dimensions")
-    if not isinstance(value, Sequence) or not all(map(_is_size, value)):
+    if not isinstance(value, list | tuple):
         raise ValueError("a size or an offset that is not a number from 0 to 2^60")
+    if len(value) > MAX_DIMENSIONS:
+        raise UnsupportedError(f"a tensor of more than {MAX_DIMENSIONS} dimensions")
+    for size in value:
+        if type(size) is not int or not 0 <= size <= _MAX_NUMEL:
+            raise ValueError("a size or an offset that is not a number from 0 to 2^60")
     return tuple(value)
 
 
@@ -183,8 +188,8 @@ class Names:
 
 def in_order(name: str) -> str:
     """Return a key that sorts names as people count: `features.3` before `features.10`."""
-    return _NUMBER.sub(lambda match: match[0].zfill(20), name)
+    return _NUMBER.sub(_padded, name)
 
 
-def _is_size(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= _MAX_NUMEL
+def _padded(number: re.Match[str]) -> str:
+    return number[0].zfill(20)

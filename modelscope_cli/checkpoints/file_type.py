@@ -1,6 +1,7 @@
 """The first bytes of a file, and what it is when it is not a checkpoint. Standard library."""
 
 import shlex
+from contextlib import suppress
 from pathlib import Path
 
 from modelscope_cli.checkpoints.entries import UnsupportedError
@@ -40,6 +41,33 @@ _MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"PAR1", "a Parquet file"),
     (0, b"PK\x03\x04", "a zip archive"),
 )
+# What else a model is kept in, by the suffix: formats that do not begin alike, too.
+MODEL_SUFFIXES = {
+    **dict.fromkeys((".onnx", ".ort"), "an ONNX model"),
+    **dict.fromkeys((".h5", ".hdf5", ".keras"), "a Keras model"),
+    **dict.fromkeys((".tflite", ".lite"), "a TensorFlow Lite model"),
+    **dict.fromkeys((".pb", ".pbtxt"), "a TensorFlow graph"),
+    **dict.fromkeys((".gguf", ".ggml"), "a model of llama.cpp"),
+    **dict.fromkeys((".engine", ".plan", ".trt"), "a TensorRT engine"),
+    **dict.fromkeys((".mlmodel", ".mlpackage", ".mlmodelc"), "a Core ML model"),
+    **dict.fromkeys((".pkl", ".pickle", ".joblib"), "a pickle"),
+    **dict.fromkeys((".pdmodel", ".pdparams", ".pdiparams"), "a PaddlePaddle model"),
+    **dict.fromkeys((".caffemodel", ".prototxt"), "a Caffe model"),
+    **{".pt2": "a program of torch.export", ".pte": "an ExecuTorch program", ".ptl": "a TorchScript program"},
+    **{
+        ".torchscript": "a TorchScript program",
+        ".msgpack": "a Flax checkpoint",
+        ".mar": "a TorchServe archive",
+    },
+    **{
+        ".t7": "a Torch7 file",
+        ".weights": "a Darknet model",
+        ".params": "an MXNet model",
+        ".nemo": "a NeMo model",
+    },
+    **{".mnn": "an MNN model", ".rknn": "an RKNN model", ".hef": "a Hailo model", ".dlc": "a Qualcomm model"},
+}
+_OF_MODELS = ("llama.cpp", "Keras", "TensorFlow", "ONNX")
 # What makes one of these into something that can be read.
 _UNPACK = {
     "compressed by gzip": "gunzip --keep {file}",
@@ -84,16 +112,31 @@ def is_safetensors(head: bytes) -> bool:
     return head[8:9] == b"{" or is_spaced
 
 
-def guess(head: bytes, *, quoted: bool = True) -> str:
+def foreign_model(path: Path) -> str | None:
+    """Say what kind of model is in a file, or was in one of this name, that is not a checkpoint of PyTorch."""
+    head = b""
+    with suppress(OSError):
+        if (path / "saved_model.pb").is_file():
+            return "a SavedModel of TensorFlow"
+        if path.is_file():
+            with path.open("rb") as file:
+                head = file.read(_N_HEAD)
+    known = _known(head, path) or ""
+    is_of_model = any(word in known for word in _OF_MODELS)
+    return known if is_of_model else MODEL_SUFFIXES.get(path.suffix.lower())
+
+
+def guess(head: bytes, *, quoted: bool = True, path: Path | None = None) -> str:
     """Say what a file is that begins so and is not a checkpoint; with its first words, where it is text."""
     start = head.lstrip().lower()
     if start.startswith(_LFS):
         return "it is a git-lfs pointer to the file"
     if start.startswith((b"<!doctype", b"<html", b"<?xml")):
         return "it is a web page"
-    known = _known(head)
-    if known:
-        return f"it is {known}"
+    known = _known(head, path)
+    named = path and MODEL_SUFFIXES.get(path.suffix.lower())
+    if known or named:
+        return f"it is {known}" if known else f"by its name it is {named}"
     text = head.decode("utf-8", errors="replace").strip()
     line = text.splitlines()[0][:40] if text else ""
     if not line.isprintable() or "�" in line:
@@ -108,6 +151,8 @@ def remedy(path: Path, head: bytes) -> str:
     known = _known(head)
     if known in _UNPACK:
         return _UNPACK[known].format(file=shlex.quote(str(path)))
+    if foreign_model(path) is not None:
+        return "modelscope summary FILE.py:NAME   a function there that returns the PyTorch model it was made from"
     supported = "supported are " + " ".join(CHECKPOINT_SUFFIXES)
     return supported if known else f"get the file again, as binary; {supported}"
 
@@ -116,6 +161,11 @@ def damaged(path: Path, reason: object) -> CannotRunError:
     """Return the error for a file whose content contradicts itself, or for a sound one that is not read."""
     said = plain(_words(reason))[:200]
     if isinstance(reason, UnsupportedError):
+        named = MODEL_SUFFIXES.get(path.suffix.lower())
+        if named not in (None, "a pickle") and path.suffix.lower() != ".pt2":
+            return CannotRunError(
+                f"'{path}' is not a checkpoint: by its name it is {named}", remedy(path, b"")
+            )
         return CannotRunError(f"checkpoint '{path}' cannot be read: {said}", _SUPPORTED)
     message = f"checkpoint '{path}' is damaged or cut short: {said}"
     return CannotRunError(message, f"get the file again; this one has {path.stat().st_size} bytes")
@@ -130,13 +180,14 @@ def _words(reason: object) -> str:
 _SUPPORTED = "torch.save(model.state_dict(), 'model.pt')   makes a file that is"
 
 
-def _known(head: bytes) -> str | None:
+def _known(head: bytes, path: Path | None = None) -> str | None:
     for at, magic, name in _MAGIC:
         if head[at:].startswith(magic):
             return name
     if head.startswith(_ZLIB):
         return "compressed by zlib, as joblib does"
-    return "an ONNX model" if _is_onnx(head) else None
+    named = path and MODEL_SUFFIXES.get(path.suffix.lower())  # others are protocol buffers, too
+    return "an ONNX model" if _is_onnx(head) and named in (None, "an ONNX model") else None
 
 
 def _is_onnx(head: bytes) -> bool:

@@ -4,13 +4,14 @@ Five pickles (a magic number, a version, the system, the content, the keys of th
 """
 
 import io
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from modelscope_cli.checkpoints.entries import BITS, Storage, UnsupportedError
+from modelscope_cli.checkpoints.entries import BITS, Storage, UnsupportedError, checked_sizes
 from modelscope_cli.checkpoints.numpy_arrays import bytes_of
 from modelscope_cli.checkpoints.pickle_machine import Machine
-from modelscope_cli.checkpoints.tensor_refs import StorageRef, storage_of
+from modelscope_cli.checkpoints.tensor_refs import StorageRef, dtype_of_storage, storage_of
 from modelscope_cli.checkpoints.torch_reducers import rebuild
 
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C  # the first of the pickles
@@ -74,6 +75,35 @@ class NestedCalls:
             raise ValueError(f"no {ref.nbytes} bytes for storage '{ref.key[:40]}'")
         inside = file.getvalue()[storage.position : storage.position + storage.nbytes]
         return StorageRef(f"{id(data)}", ref.dtype, storage.nbytes, ref.offset, inside)
+
+
+def spans_of_tar(file: IO[bytes], *, is_storages: bool) -> Iterator[tuple[int, int]]:
+    """Yield where pickles begin and end in a member of the tar format before torch 0.4; values are between them.
+
+    Of `storages`: a number, for each storage a pickle and its values, then a pickle of views. Of `tensors`: a
+    number, and for each tensor a pickle and its sizes.
+
+    Raises:
+        ValueError: where the next one begins cannot be told.
+    """
+    file.seek(0)
+    n = Machine(file, rebuild).read()
+    yield 0, file.tell()
+    for _ in range(*checked_sizes([n])):
+        start = file.tell()
+        args = Machine(file, rebuild).read()
+        at = file.tell()
+        yield start, at
+        if not isinstance(args, tuple) or len(args) != 3:
+            raise ValueError("something else where a storage or a tensor should be")
+        file.seek(at)
+        n_elements = int.from_bytes(file.read(8 if is_storages else 4), "little")
+        at += 8 + n_elements * (BITS[dtype_of_storage(args[2])] // 8) if is_storages else 16 + 16 * n_elements
+        file.seek(at)
+    if is_storages:
+        start = file.tell()
+        Machine(file, rebuild).read()
+        yield start, file.tell()
 
 
 def _storages_behind(path: Path, file: IO[bytes], machine: Machine, keys: Any) -> dict[str, Storage]:

@@ -5,8 +5,11 @@ https://numpy.org/doc/stable/reference/generated/numpy.ndarray.__setstate__.html
 """
 
 import ast
+import functools
 import math
+import re
 import struct
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import IO, Any
@@ -25,7 +28,10 @@ _STRUCT = {
     **{"f2": "e", "f4": "f", "f8": "d"},
 }
 MAGIC = b"\x93NUMPY"
-_MAX_HEADER = 1 << 16
+_MAX_HEADER = 1 << 20
+# What `numpy.dtype` makes a dtype of without objects. It understands much more ('object_', 'i4,O', 'T'); no writer
+# spells a dtype otherwise.
+_PLAIN = re.compile(r"([<>|=]?)([?bBhHiIlLqQpPuefdgFDGScUVa][0-9]*|[mM][0-9]*(?:\[[0-9]*[A-Za-z]+\])?)")
 _BUILT = "numpy.ndarray"
 
 
@@ -36,6 +42,7 @@ class ArrayInfo:
     Attributes:
         dtype: torch's name; None where it holds other things than numbers.
         kind: NumPy's own name of the dtype.
+        has_objects: its values follow as a pickle; also where that cannot be told from the dtype.
         stride: None for a contiguous one.
         is_big_endian: its bytes stand the other way round than here.
     """
@@ -45,6 +52,7 @@ class ArrayInfo:
     kind: str
     stride: Shape | None
     is_big_endian: bool
+    has_objects: bool = False
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -126,31 +134,71 @@ def _kind_of(dtype: Opaque) -> tuple[str, str]:
     return str(kind), str(order)
 
 
-def _info(shape: Shape, kind: str, order: str, *, is_fortran: bool) -> ArrayInfo:
+def _info(shape: Shape, kind: str, order: str, *, is_fortran: bool, has_objects: bool = False) -> ArrayInfo:
     stride = tuple(math.prod(shape[:at]) for at in range(len(shape))) if is_fortran else None
     dtype = _DTYPES.get(kind)
     is_big_endian = order == ">" and dtype is not None and BITS[dtype] > 8
-    return ArrayInfo(shape, dtype, kind, stride, is_big_endian)
+    return ArrayInfo(shape, dtype, kind, stride, is_big_endian, has_objects)
 
 
-def read_npy_header(file: IO[bytes]) -> tuple[ArrayInfo, int]:
-    """Return what stands in an .npy file, and where in it the bytes begin.
+def npy_start(file: IO[bytes]) -> tuple[int, int]:
+    """Return where the header of an .npy file begins, and where the values do.
 
     Raises:
-        ValueError: not such a file.
+        ValueError: not such a file, or of a version that NumPy does not know.
     """
     head = file.read(12)
     if head[:6] != MAGIC or len(head) < 12:
         raise ValueError("an entry that is not a NumPy array")
-    n_length = 2 if head[6] == 1 else 4
-    n_header = int.from_bytes(head[8 : 8 + n_length], "little")
-    if n_header > _MAX_HEADER:
-        raise UnsupportedError(f"a NumPy array with a header of {n_header} bytes")
-    text = head[8 + n_length :] + file.read(n_header + n_length - 4)
+    if head[6:8] not in (b"\1\0", b"\2\0", b"\3\0"):
+        raise UnsupportedError(f"a NumPy array of version {head[6]}.{head[7]}")
+    begin = 10 if head[6] == 1 else 12
+    return begin, begin + int.from_bytes(head[8:begin], "little")
+
+
+def read_npy_header(file: IO[bytes]) -> tuple[ArrayInfo, int]:
+    """Return what an .npy file holds, and where in it the bytes begin.
+
+    The header is evaluated as `numpy.lib.format` does it: a literal of Python, whatever its spelling.
+
+    Raises:
+        ValueError: not such a file.
+    """
+    at = file.tell()
+    begin, end = npy_start(file)
+    if end - begin > _MAX_HEADER:
+        raise UnsupportedError(f"a NumPy array with a header of {end - begin} bytes")
+    file.seek(at)
+    head = file.read(end)
+    return _info_of(head[begin:].decode("utf-8" if head[6] == 3 else "latin-1").strip()), end
+
+
+@functools.lru_cache(32)  # arrays of an archive mostly have few shapes
+def _info_of(header: str) -> ArrayInfo:
     try:
-        fields = ast.literal_eval(text.decode("utf-8" if head[6] == 3 else "latin-1").strip())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes in texts
+            try:
+                fields = ast.literal_eval(header)
+            except SyntaxError:  # Python 2 wrote `10L`
+                fields = ast.literal_eval(re.sub(r"(?<=[0-9])L(?=[,)\s])", "", header))
         descr, shape, is_fortran = fields["descr"], fields["shape"], bool(fields["fortran_order"])
+        simple = _PLAIN.fullmatch(descr) if isinstance(descr, str) else None
+        order, kind = simple.groups() if simple else ("", descr if isinstance(descr, str) else "V")
+        has_objects = _may_have_objects(descr)
     except (SyntaxError, KeyError, TypeError, RecursionError, MemoryError) as error:
         raise ValueError("a NumPy array without a readable header") from error
-    simple = descr if isinstance(descr, str) else "V"
-    return _info(checked_shape(shape), simple[1:], simple[:1], is_fortran=is_fortran), 8 + n_length + n_header
+    kind = kind.lstrip("<>|=")
+    return _info(checked_shape(shape), kind, order, is_fortran=is_fortran, has_objects=has_objects)
+
+
+def _may_have_objects(descr: Any) -> bool:
+    """Tell a dtype with objects in it, or one that NumPy itself would not write."""
+    if isinstance(descr, str):
+        return _PLAIN.fullmatch(descr) is None
+    if isinstance(descr, tuple):  # of a dtype and a shape
+        return len(descr) != 2 or not isinstance(descr[1], tuple) or _may_have_objects(descr[0])
+    return not isinstance(descr, list) or any(
+        not isinstance(field, tuple) or len(field) not in (2, 3) or _may_have_objects(field[1])
+        for field in descr
+    )

@@ -7,6 +7,7 @@ The source: `Modules/_pickle.c` of CPython, the functions `load_*`.
 import pickle
 import re
 import struct
+from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import IO, Any
@@ -263,3 +264,9 @@ _PLAIN = frozenset(
         *(pickle.MEMOIZE, pickle.ADDITEMS, pickle.FROZENSET, pickle.NEXT_BUFFER, pickle.READONLY_BUFFER),
     }
 )
+
+
+def python3_name(module: str, name: str) -> tuple[str, str]:
+    """Return where Python 3 finds what Python 2 called so."""
+    renamed = NAME_MAPPING.get((module, name))
+    return renamed if renamed is not None else (IMPORT_MAPPING.get(module, module), name)

@@ -1,5 +1,6 @@
 """Zip archives that `torch.save` did not write: NumPy's .npz, torch.export's .pt2, and others. Standard library."""
 
+import contextlib
 import io
 import json
 import math
@@ -79,11 +80,12 @@ def _read_npz(path: Path, file: IO[bytes], entries: Mapping[str, ZipEntry]) -> C
             tensors.append(_array(path, name, entry, info, begin, n_header))
             continue
         beside[plain(name)] = f"a NumPy array of dtype '{plain(info.kind)}'"
-        if info.kind == "O":  # it follows as a pickle
+        if info.has_objects:  # they follow as a pickle
             file.seek(begin)
             data = read_entry(file, entry, MAX_BYTES) if entry.is_stored else _inflate(file, entry, MAX_BYTES)
             machine = Machine(data[n_header:], rebuild, keeps_long=True)
-            machine.read()
+            with contextlib.suppress(ValueError):  # what is wrong with it, the scan says
+                machine.read()
             foreign |= machine.names
     names = tuple(name for name in foreign if not is_known(name))
     return Contents(path, "NumPy (.npz)", tuple(tensors), beside, foreign=names, files=(path,))

@@ -7,16 +7,15 @@ nothing recurses, and the work is bounded by the length of the pickle, so a host
 
 import io
 import pickle
-from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import IO, Any
 
 from modelscope_cli.checkpoints.entries import UnsupportedError
-from modelscope_cli.checkpoints.opcodes import MAX_BYTES, Blob, Decoder
+from modelscope_cli.checkpoints.opcodes import MAX_BYTES, Blob, Decoder, python3_name
 from modelscope_cli.checkpoints.watch import Blind, Watch
 
-__all__ = ["MAX_BYTES", "Blob", "Global", "Machine", "Opaque", "Persistent", "Watch", "python3_name"]
+__all__ = ["MAX_BYTES", "Blob", "Global", "Machine", "Opaque", "Persistent", "Watch"]
 
 # Operations that any pickle may have, and how many more for each of its bytes; torch needs one for three bytes.
 _MIN_OPERATIONS = 1_000_000
@@ -186,17 +185,9 @@ class Machine:
         else:
             self._marked()
 
-    def _pop_mark(self, _: Any) -> None:
-        self._marked()
-
     def _dup(self, _: Any) -> None:
+        self._strange("an operation that no pickler writes, DUP")
         self._stack.append(self._stack[-1])
-
-    def _new_list(self, _: Any) -> None:
-        self._stack.append([])
-
-    def _new_dict(self, _: Any) -> None:
-        self._stack.append({})
 
     def _tuple(self, _: Any) -> None:
         items = self._marked()
@@ -217,20 +208,33 @@ class Machine:
         self._stack.append({})
         self._set(items)
 
-    def _append(self, _: Any) -> None:
-        self._extend([self._stack.pop()])
-
     def _appends(self, _: Any) -> None:
         self._extend(self._marked())
 
     def _extend(self, items: list[Any]) -> None:
         target = self._stack[-1]
         if isinstance(target, list):
+            if any(item is target for item in items):
+                self._strange("a list put into itself")
             target.extend(items)
             return
         self._watch.altered("APPENDS", target, items, self._decoder.start)
         if isinstance(target, Opaque):
             target.items.update(enumerate(items, len(target.items)))
+
+    def _additems(self, _: Any) -> None:
+        items = self._marked()
+        self._watch_keys(items)
+        self._extend(items)
+
+    def _frozenset(self, _: Any) -> None:
+        items = self._marked()
+        self._watch_keys(items)
+        self._stack.append(items)
+
+    def _watch_keys(self, keys: list[Any]) -> None:
+        if found := [key for key in keys if isinstance(key, Opaque | tuple)]:
+            self._watch.hashed(found, self._decoder.start)
 
     def _setitem(self, _: Any) -> None:
         items = self._stack[-2:]
@@ -247,6 +251,7 @@ class Machine:
             if not isinstance(target, Opaque):  # a list or a storage: Python may go on
                 return
             target = target.items
+        self._watch_keys(items[::2])
         for key, value in zip(items[::2], items[1::2], strict=True):
             target[_hashable(key)] = value
 
@@ -272,12 +277,6 @@ class Machine:
     def _extension(self, code: int) -> None:
         self._strange("a name hidden behind a copyreg number")
         self._global(("copyreg", f"{EXTENSION.rpartition('.')[2]}{code}"))
-
-    def _reduce(self, _: Any) -> None:
-        self._call_it("REDUCE")
-
-    def _newobj(self, _: Any) -> None:
-        self._call_it("NEWOBJ")
 
     def _newobj_ex(self, _: Any) -> None:
         keywords = self._stack.pop()
@@ -318,7 +317,7 @@ class Machine:
         target = self._stack[-1]
         self._watch.called("BUILD", target, state, self._decoder.start)
         if isinstance(target, Opaque):
-            target.state = state
+            target.state = state if target.state is None else [target.state, state]
         self.built(target)
 
     def _binpersid(self, _: Any) -> None:
@@ -334,12 +333,6 @@ class Machine:
     def _buffer(self, _: Any) -> None:
         self._strange("a buffer from outside the pickle")
         self._stack.append(Opaque("a buffer from outside the pickle"))
-
-
-def python3_name(module: str, name: str) -> tuple[str, str]:
-    """Return where Python 3 finds what Python 2 called so."""
-    renamed = NAME_MAPPING.get((module, name))
-    return renamed if renamed is not None else (IMPORT_MAPPING.get(module, module), name)
 
 
 def _hashable(key: Any) -> Any:
@@ -359,12 +352,20 @@ def _constant(value: Any) -> Callable[[Machine, Any], None]:
     return lambda machine, _: machine._stack.append(value)
 
 
+def _new(kind: type) -> Callable[[Machine, Any], None]:
+    return lambda machine, _: machine._stack.append(kind())
+
+
+def _call(how: str) -> Callable[[Machine, Any], None]:
+    return lambda machine, _: machine._call_it(how)
+
+
 def _tuple_of(n: int) -> Callable[[Machine, Any], None]:
     return lambda machine, _: machine._tuple_of(n)
 
 
 _STOP = pickle.STOP[0]
-_BY_CODE: dict[bytes, Callable[[Machine, Any], None]] = {
+_BY_CODE: dict[bytes, Callable[[Machine, Any], object]] = {
     **dict.fromkeys((pickle.INT, pickle.BININT, pickle.BININT1, pickle.BININT2), Machine._push),
     **dict.fromkeys((pickle.LONG, pickle.LONG1, pickle.LONG4, pickle.FLOAT, pickle.BINFLOAT), Machine._push),
     **dict.fromkeys((pickle.STRING, pickle.BINSTRING, pickle.SHORT_BINSTRING), Machine._push),
@@ -374,22 +375,22 @@ _BY_CODE: dict[bytes, Callable[[Machine, Any], None]] = {
     **{pickle.NONE: _constant(None), pickle.NEWTRUE: _constant(True), pickle.NEWFALSE: _constant(False)},
     **{pickle.EMPTY_TUPLE: _constant(()), pickle.TUPLE: Machine._tuple},
     **{pickle.TUPLE1: _tuple_of(1), pickle.TUPLE2: _tuple_of(2), pickle.TUPLE3: _tuple_of(3)},
-    **{pickle.EMPTY_LIST: Machine._new_list, pickle.EMPTY_SET: Machine._new_list},
-    **{pickle.LIST: Machine._list, pickle.FROZENSET: Machine._list},
-    **{pickle.EMPTY_DICT: Machine._new_dict, pickle.DICT: Machine._dict},
+    **{pickle.EMPTY_LIST: _new(list), pickle.EMPTY_SET: _new(list)},
+    **{pickle.LIST: Machine._list, pickle.FROZENSET: Machine._frozenset},
+    **{pickle.EMPTY_DICT: _new(dict), pickle.DICT: Machine._dict},
     **dict.fromkeys((pickle.PUT, pickle.BINPUT, pickle.LONG_BINPUT), Machine._put),
     **dict.fromkeys((pickle.GET, pickle.BINGET, pickle.LONG_BINGET), Machine._get),
     **{pickle.MEMOIZE: Machine._memoize, pickle.MARK: Machine._mark, pickle.DUP: Machine._dup},
-    **{pickle.POP: Machine._pop, pickle.POP_MARK: Machine._pop_mark},
+    **{pickle.POP: Machine._pop, pickle.POP_MARK: lambda machine, _: machine._marked()},
     **{
-        pickle.APPEND: Machine._append,
+        pickle.APPEND: lambda machine, _: machine._extend([machine._stack.pop()]),
         pickle.APPENDS: Machine._appends,
-        pickle.ADDITEMS: Machine._appends,
+        pickle.ADDITEMS: Machine._additems,
     },
     **{pickle.SETITEM: Machine._setitem, pickle.SETITEMS: Machine._setitems},
     **{pickle.GLOBAL: Machine._global, pickle.STACK_GLOBAL: Machine._stack_global},
     **dict.fromkeys((pickle.EXT1, pickle.EXT2, pickle.EXT4), Machine._extension),
-    **{pickle.REDUCE: Machine._reduce, pickle.NEWOBJ: Machine._newobj, pickle.BUILD: Machine._build},
+    **{pickle.REDUCE: _call("REDUCE"), pickle.NEWOBJ: _call("NEWOBJ"), pickle.BUILD: Machine._build},
     **{pickle.NEWOBJ_EX: Machine._newobj_ex, pickle.OBJ: Machine._obj, pickle.INST: Machine._inst},
     **{pickle.PERSID: Machine._persid, pickle.BINPERSID: Machine._binpersid},
     **{pickle.PROTO: Machine._proto, pickle.FRAME: Machine._nothing},

@@ -7,6 +7,7 @@ from pathlib import Path
 from modelscope_cli.checkpoints.entries import Contents
 from modelscope_cli.checkpoints.file_type import (
     CHECKPOINT_SUFFIXES,
+    foreign_model,
     guess,
     is_safetensors,
     read_head,
@@ -54,7 +55,7 @@ def read_contents(path: Path, key: str | None = None) -> Contents:
         return under(read_safetensors(path), key)
     if head.startswith((b"PK\x03\x04", b"\x80")):
         return read_torch(path, key)
-    raise CannotRunError(f"'{path}' is not a checkpoint: {guess(head)}", remedy(path, head))
+    raise CannotRunError(f"'{path}' is not a checkpoint: {guess(head, path=path)}", remedy(path, head))
 
 
 def is_several(path: Path) -> bool:
@@ -80,6 +81,8 @@ def checkpoint_in(folder: Path) -> Path:
             f"'{folder}' is a folder with several checkpoints: {named}",
             f"did you mean {quoted(str(folder / name) for name in inside[:_N_NAMED])}",
         )
+    if (what := foreign_model(folder)) is not None:
+        raise CannotRunError(f"'{folder}' is not a checkpoint: it is {what}", remedy(folder, b""))
     suffixes = " ".join(CHECKPOINT_SUFFIXES)
     what = f"no '{METADATA}', no '*{INDEX}', and no {suffixes}"
     message = f"'{folder}' is a folder that does not hold a checkpoint: {what}"

@@ -4,8 +4,10 @@ The format: https://huggingface.co/docs/safetensors/index#format
 """
 
 import json
+import math
 import re
 from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from modelscope_cli.errors import CannotRunError
 # What the safetensors library itself allows.
 MAX_HEADER_BYTES = 100_000_000
 _METADATA = "__metadata__"
+_Fields = tuple[str, Shape, tuple[int, int]]  # dtype, shape, where in the data it begins and ends
 _DTYPES = {
     **{"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "BOOL": "bool"},
     **{"I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8", "C64": "complex64"},
@@ -45,6 +48,13 @@ _STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _MEMBER = re.compile(
     rf"{_SPACE}(?P<name>{_STRING}){_SPACE}:{_SPACE}"
     rf'(?P<value>null|\{{(?:[^{{}}"]++|{_STRING})*+\}}){_SPACE}(?P<end>[,}}])'
+)
+# One as all writers write it; to read a million of them as JSON takes much longer.
+_COUNT = r"(?:0|[1-9][0-9]{0,15})"
+_USUAL = re.compile(
+    rf'{_SPACE}"([^"\\\x00-\x1f]*+)"{_SPACE}:{_SPACE}\{{{_SPACE}"dtype"{_SPACE}:{_SPACE}"([A-Z0-9_]++)"{_SPACE},'
+    rf'{_SPACE}"shape"{_SPACE}:{_SPACE}\[((?:{_COUNT}(?:, ?{_COUNT})*+)?)\]{_SPACE},'
+    rf'{_SPACE}"data_offsets"{_SPACE}:{_SPACE}\[({_COUNT}), ?({_COUNT})\]{_SPACE}\}}{_SPACE}([,}}])'
 )
 _BEGIN = re.compile(rf"{_SPACE}\{{({_SPACE}\}}{_SPACE}$)?")
 _END = re.compile(rf"{_SPACE}\Z")
@@ -71,7 +81,8 @@ def read_safetensors(path: Path) -> Contents:
         raise damaged(path, f"a header of {n_header} bytes, and the format allows {MAX_HEADER_BYTES}")
     try:
         with path.open("rb") as file:
-            text = file.read(8 + n_header)[8:].decode()
+            file.seek(8)
+            text = file.read(n_header).decode()
         metadata: dict[str, str] = {}
         tensors: dict[str, TensorEntry] = {}
         for name, value in _members(text):
@@ -80,7 +91,8 @@ def read_safetensors(path: Path) -> Contents:
             if name == _METADATA:
                 metadata = _metadata(value)
             else:
-                tensors[name] = _entry(path, name, value, 8 + n_header)
+                fields = _fields(value) if isinstance(value, str) else value
+                tensors[name] = _entry(path, name, fields, 8 + n_header)
         _check_layout(list(tensors.values()), 8 + n_header, n_data)
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
         reason = error if isinstance(error, UnsupportedError) else f"its header has {_words(error)}"
@@ -99,8 +111,8 @@ def safetensors_form(tensor: TensorEntry) -> tuple[str, Shape] | None:
     return None
 
 
-def _members(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the name of each member of the JSON object, and the text of its value.
+def _members(text: str) -> Iterator[tuple[str, str | _Fields]]:
+    """Yield the name of each member of the JSON object, and the text of its value, or what that says.
 
     Raises:
         ValueError: it is not an object of objects.
@@ -110,6 +122,12 @@ def _members(text: str) -> Iterator[tuple[str, str]]:
         raise ValueError("no readable JSON")
     at, is_open = begin.end(), begin[1] is None
     while is_open:
+        usual = _USUAL.match(text, at)
+        if usual is not None:
+            name, dtype, shape, start, stop, end = usual.groups()
+            yield name, (dtype, tuple(map(int, shape.split(","))) if shape else (), (int(start), int(stop)))
+            at, is_open = usual.end(), end == ","
+            continue
         member = _MEMBER.match(text, at)
         if member is None:
             raise ValueError("no readable JSON")
@@ -121,10 +139,10 @@ def _members(text: str) -> Iterator[tuple[str, str]]:
         raise ValueError("no readable JSON")
 
 
-def _metadata(text: str) -> dict[str, str]:
+def _metadata(text: str | _Fields) -> dict[str, str]:
     if text == "null":
         return {}
-    if not _STRINGS.fullmatch(text):
+    if not isinstance(text, str) or not _STRINGS.fullmatch(text):
         raise ValueError("metadata that is not text")
     metadata: dict[str, str] = json.loads(text, object_pairs_hook=_once_each)
     for word in (*metadata, *metadata.values()):
@@ -139,30 +157,36 @@ def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _entry(path: Path, name: str, text: str, base: int) -> TensorEntry:
+def _fields(text: str) -> _Fields:
     if len(text) > _MAX_ENTRY:
         raise ValueError("entries of another form")
     value = json.loads(text, object_pairs_hook=_once_each)
-    if value["dtype"] not in _DTYPES:
-        raise UnsupportedError(f"the dtype '{value['dtype']}', which this program does not know")
-    dtype, shape = _DTYPES[value["dtype"]], checked_shape(value["shape"])
-    begin, end = checked_sizes(value["data_offsets"])
+    return value["dtype"], value["shape"], value["data_offsets"]
+
+
+def _entry(path: Path, name: str, fields: _Fields, base: int) -> TensorEntry:
+    if fields[0] not in _DTYPES:
+        raise UnsupportedError(f"the dtype '{fields[0]}', which this program does not know")
+    dtype, shape = _DTYPES[fields[0]], checked_shape(fields[1])
+    begin, end = checked_sizes(fields[2])
     special = None
     if dtype in _PAIRS and shape and shape[-1] % 2 == 0:
         dtype, shape = _PAIRS[dtype], (*shape[:-1], shape[-1] // 2)
     elif dtype in _NOT_OF_TORCH:
         special = "of a dtype that torch does not have"
+    n_bits = math.prod(shape) * BITS[dtype]
+    if (end - begin) * 8 != n_bits:
+        raise ValueError(f"{end - begin} bytes for '{name}', whose shape needs {n_bits // 8}")
     storage = Storage(path, name, base + begin, end - begin)
-    entry = TensorEntry(name, shape, dtype, storage, special=special)
-    if end - begin != entry.nbytes or entry.numel * BITS[dtype] % 8:
-        raise ValueError(f"{end - begin} bytes for '{name}', whose shape needs {entry.nbytes}")
-    return entry
+    return TensorEntry(name, shape, dtype, storage, special=special)
 
 
 def _check_layout(tensors: list[TensorEntry], base: int, n_data: int) -> None:
     """The tensors lie one after the other and fill the file, as the format asks."""
+    storages = [tensor.storage for tensor in tensors if tensor.storage]
+    storages.sort(key=attrgetter("position", "nbytes"))
     at = base
-    for storage in sorted((t.storage for t in tensors if t.storage), key=lambda s: (s.position, s.nbytes)):
+    for storage in storages:
         if storage.position != at:
             raise ValueError(f"offsets that overlap or leave a gap at '{storage.key}'")
         at += storage.nbytes

@@ -79,7 +79,7 @@ def storage_of(value: Any) -> StorageRef:
         case Persistent(id=("storage", Global(name=name), str(key), str(), int(n), *view)) if is_storage(
             name
         ):
-            dtype = _STORAGES[name.rpartition(".")[2].removesuffix("Storage")]
+            dtype = dtype_of_storage(Global(name))
             (n,) = checked_sizes([n])
             bits = max(8, BITS[dtype])  # of smaller ones, torch counts the bytes
             match view:
@@ -90,6 +90,17 @@ def storage_of(value: Any) -> StorageRef:
     if isinstance(value, Opaque):
         raise UnsupportedError(f"a storage that only running '{value.name}' could read")
     raise ValueError("something else where a storage should be")
+
+
+def dtype_of_storage(value: Any) -> str:
+    """Return the dtype of a class of storages.
+
+    Raises:
+        ValueError: it does not name one.
+    """
+    if not isinstance(value, Global) or not is_storage(value.name):
+        raise ValueError("something else where a class of storages should be")
+    return _STORAGES[value.name.rpartition(".")[2].removesuffix("Storage")]
 
 
 def is_storage(name: str) -> bool:

@@ -18,6 +18,9 @@ class Watch(Protocol):
     def altered(self, how: str, target: Any, items: list[Any], position: int) -> None:
         """Items are put into a target."""
 
+    def hashed(self, keys: list[Any], position: int) -> None:
+        """Keys of a dict or items of a set are hashed, and compared."""
+
     def referred(self, id: Any, position: int) -> None:
         """Something outside the pickle is asked for."""
 
@@ -30,4 +33,4 @@ class Blind:
 
     def named(self, *_: Any) -> None: ...
 
-    called = altered = referred = strange = named
+    called = altered = hashed = referred = strange = named

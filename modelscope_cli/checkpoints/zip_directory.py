@@ -118,19 +118,57 @@ def list_entries(file: IO[bytes]) -> list[ZipEntry]:
         ValueError: no archive, or a damaged directory.
     """
     n_file = file.seek(0, 2)
-    begin, n_directory, n_entries = _find(file, n_file)
+    begin, n_directory, n_entries, _ = _find(file, n_file)
     if n_directory > MAX_DIRECTORY_BYTES or begin + n_directory > n_file:
         raise ValueError(f"a directory of {n_directory} bytes at {begin} in a file of {n_file}")
     file.seek(begin)
     data = file.read(n_directory)
     entries: list[ZipEntry] = []
     at = 0
-    for _ in range(n_entries):
+    while at < n_directory:  # `zipfile` goes by its bytes, miniz by the number of entries
         if at + _CENTRAL.size > n_directory:
             raise ValueError("a directory that ends too early")
         entry, at = _entry(data, at)
         entries.append(entry)
+    if len(entries) < n_entries:
+        raise ValueError("a directory that ends too early")
     return entries
+
+
+def doubt_of_directory(file: IO[bytes], n_listed: int) -> str | None:
+    """Say why two readers of an archive may find different entries in it; None where they cannot.
+
+    miniz and `zipfile` differ in which offset, which count and which of the two end records they go by.
+
+    Raises:
+        ValueError: no archive, or a damaged directory.
+    """
+    begin, n_directory, n_entries, end_record = _find(file, file.seek(0, 2))
+    if n_entries != n_listed:
+        return "a zip directory that holds more than it counts"
+    end = begin + n_directory
+    is_wide = end_record == end + _END64.size + _LOCATOR64.size
+    if not is_wide and end_record != end:
+        return "a zip directory that does not end where its end record begins"
+    file.seek(end)
+    counts, sizes = (n_entries, 0xFFFF), ((n_directory, _IN_EXTRA), (begin, _IN_EXTRA))
+    if is_wide:
+        wide = file.read(_END64.size)
+        if wide[:4] != b"PK\x06\x06" or _LOCATOR64.unpack(file.read(_LOCATOR64.size))[2] != end:
+            return "a zip directory that does not end where its end record begins"
+    narrow = _END.unpack(file.read(_END.size))[3:7]
+    if any(n not in allowed for n, allowed in zip(narrow, (counts, counts, *sizes), strict=True)):
+        return "a zip archive with two end records that contradict each other"
+    return None
+
+
+def appended_archive(file: IO[bytes]) -> int | None:
+    """Return where an archive begins that ends a file of another kind; None where there is none."""
+    try:
+        begin, n_directory, _, end = _find(file, file.seek(0, 2))
+    except ValueError:
+        return None
+    return max(0, end - begin - n_directory)
 
 
 def data_start(file: IO[bytes], header: int) -> int:
@@ -163,8 +201,8 @@ def read_entry(file: IO[bytes], entry: ZipEntry, limit: int) -> bytes:
     return data
 
 
-def _find(file: IO[bytes], n_file: int) -> tuple[int, int, int]:
-    """Return where the directory begins, its bytes, and its entries."""
+def _find(file: IO[bytes], n_file: int) -> tuple[int, int, int, int]:
+    """Return where the directory begins, its bytes, its entries, and where the end record begins."""
     n_tail = min(n_file, _END.size + _MAX_COMMENT)
     file.seek(n_file - n_tail)
     tail = file.read(n_tail)
@@ -174,18 +212,18 @@ def _find(file: IO[bytes], n_file: int) -> tuple[int, int, int]:
     *_, n_entries, n_directory, begin, _ = _END.unpack_from(tail, found)
     end = n_file - n_tail + found
     if end < _LOCATOR64.size:
-        return begin, n_directory, n_entries
+        return begin, n_directory, n_entries, end
     file.seek(end - _LOCATOR64.size)
     signature, _, end64, _ = _LOCATOR64.unpack(file.read(_LOCATOR64.size))
     if signature != b"PK\x06\x07":
-        return begin, n_directory, n_entries
+        return begin, n_directory, n_entries, end
     if end64 > n_file - _END64.size:
         raise ValueError("a zip directory beyond the end of the file")
     file.seek(end64)
     signature, *_, n_entries, n_directory, begin = _END64.unpack(file.read(_END64.size))
     if signature != b"PK\x06\x06":
         raise ValueError("no zip directory where it should be")
-    return begin, n_directory, n_entries
+    return begin, n_directory, n_entries, end
 
 
 def _entry(data: bytes, at: int) -> tuple[ZipEntry, int]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.hooks.session import HookSession, Intervention, Observer
+from modelscope_cli.hooks.torch_private import without_checkpointing
 from modelscope_cli.records.run import Arguments
 
 Run = Callable[[Tensor], Any]
@@ -34,6 +35,7 @@ def opened(
     with (
         torch.inference_mode(False),
         torch.enable_grad(),
+        without_checkpointing(),
         HookSession(model, observers, with_gradients=True, interventions=interventions) as session,
     ):
         for parameter in model.parameters():

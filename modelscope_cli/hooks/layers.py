@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from modelscope_cli.errors import CannotRunError
@@ -69,6 +70,33 @@ def set_training(model: nn.Module, is_training: bool) -> None:
             raise CannotRunError(message, "--mode eval") from error
         for module in model.modules():
             module.training = False
+
+
+_QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.nn.quantized")
+
+
+def without_gradient(model: nn.Module) -> str | None:
+    """Say which layer of a model is quantized, if one is; None for any other model."""
+    for layer, module in list_layers(model):
+        is_float = layer.type == "FloatFunctional"  # stands in while a model waits to be quantized
+        if type(module).__module__.startswith(_QUANTIZED) and not is_float:
+            return f"layer '{layer.name}' ({layer.type}) is quantized: integers have no gradient"
+    return None
+
+
+def refuse_layouts(model: nn.Module, *, is_sparse_known: bool = True, has_buffers: bool = False) -> None:
+    """Refuse parameters of a layout that cannot be reduced: nested, and sparse where these are not known.
+
+    Raises:
+        CannotRunError: exit code 4.
+    """
+    for name, parameter in (*model.named_parameters(), *(model.named_buffers() if has_buffers else ())):
+        if is_lazy(parameter) or (parameter.layout == torch.strided and not parameter.is_nested):
+            continue
+        if parameter.is_nested or not is_sparse_known:
+            kind = "nested" if parameter.is_nested else str(parameter.layout).removeprefix("torch.")
+            message = f"tensor '{name}' is {kind}, and this command needs dense ones"
+            raise CannotRunError(message, "modelscope stats ...   needs none")
 
 
 def not_looked_into(model: nn.Module) -> Iterator[str]:

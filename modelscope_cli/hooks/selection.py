@@ -226,6 +226,29 @@ def _on_twin(model: nn.Module, args: Arguments, watch: Callable[[nn.Module, Argu
     return watch(_meta_twin(model), map_tensors(args, lambda _, tensor: tensor.to("meta")))
 
 
+def gets_through(model: nn.Module, args: Arguments, layer: str) -> bool:
+    """Tell whether a forward with `args` gets through a layer, on a copy whose tensors hold no data."""
+
+    class ThroughError(Exception):
+        pass
+
+    def stop(*_: Any) -> None:
+        raise ThroughError
+
+    def run(twin: nn.Module, args: Arguments) -> bool:
+        twin.get_submodule(layer).register_forward_hook(stop)
+        with torch.no_grad():
+            twin(*args)
+        return True
+
+    try:
+        return _on_twin(model, args, run)
+    except ThroughError:
+        return True
+    except Exception:  # whatever the forward does with an input it was not made for
+        return False
+
+
 def _meta_twin(model: nn.Module) -> nn.Module:
     """Copy the modules but none of the data: deepcopy takes what `memo` already holds instead of copying."""
     memo: dict[int, Any] = {}

@@ -1,12 +1,15 @@
 """Remember everything a forward pass may change about a model, and put it back."""
 
+import operator
+from collections import OrderedDict
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 # Hooks, parameters, buffers and submodules stand in dicts; a user's caches and histories in any of these.
-_CONTAINERS = (dict, list, set)
+# An OrderedDict first: its order is not in the dict that it is, too.
+_CONTAINERS = (OrderedDict, dict, list, set)
 
 
 class Snapshot:
@@ -22,7 +25,7 @@ class Snapshot:
     def __init__(self, model: nn.Module) -> None:
         self._attributes = [(module, dict(module.__dict__)) for module in model.modules()]
         self._contents = [
-            (held, dict(held) if isinstance(held, dict) else list(held))
+            (held, _entries(held))
             for _, attributes in self._attributes
             for held in attributes.values()
             if isinstance(held, _CONTAINERS)
@@ -31,9 +34,9 @@ class Snapshot:
         self._training = [(module, module.training) for module in model.modules() if _is_script(module)]
         # Meta tensors have no values, and those of inference mode cannot be written to.
         self._buffers = [
-            (buffer, buffer.detach().clone())
+            (buffer, value)
             for buffer in model.buffers()
-            if not buffer.is_meta and not buffer.is_inference()
+            if not buffer.is_meta and not buffer.is_inference() and (value := _copied(buffer)) is not None
         ]
         self._parameters = [(p, p.requires_grad, p.grad) for p in model.parameters()]
         self._has_fastpath = torch.backends.mha.get_fastpath_enabled()
@@ -44,8 +47,7 @@ class Snapshot:
             module.__dict__.clear()
             module.__dict__.update(attributes)
         for held, entries in self._contents:
-            held.clear()
-            held.extend(entries) if isinstance(held, list) else held.update(entries)
+            _put_back(held, entries)
         for script, is_training in self._training:
             script.train(is_training)
         for parameter, requires_grad, grad in self._parameters:
@@ -57,8 +59,86 @@ class Snapshot:
         # did not change is not written to: a graph that saved it can still go backward.
         with torch.no_grad():
             for buffer, value in self._buffers:
-                if not torch.equal(buffer, value):
-                    buffer.copy_(value)
+                if not _has_values(buffer, value):
+                    _write(buffer, value)
+
+
+def _kind(held: Any) -> Any:
+    """Return the built-in class of a container: the methods of a subclass may refuse, or do something else."""
+    return next(kind for kind in _CONTAINERS if isinstance(held, kind))
+
+
+def _entries(held: Any) -> list[Any]:
+    """Return what a container holds: pairs of a dict."""
+    kind = _kind(held)
+    return list(kind.items(held) if issubclass(kind, dict) else kind.__iter__(held))
+
+
+def _put_back(held: Any, entries: list[Any]) -> None:
+    """Give a container the entries that it had; one that has them still is not written to."""
+    kind = _kind(held)
+    if _are_same(_entries(held), entries):
+        return
+    kind.clear(held)
+    if issubclass(kind, dict):
+        for key, value in entries:
+            kind.__setitem__(held, key, value)
+    else:
+        (kind.extend if kind is list else kind.update)(held, entries)
+
+
+def _are_same(now: list[Any], before: list[Any]) -> bool:
+    """Tell whether these are the very same objects in the same order, or pairs of them."""
+    return len(now) == len(before) and all(
+        a is b or (type(a) is tuple is type(b) and len(a) == len(b) and all(map(operator.is_, a, b)))
+        for a, b in zip(now, before, strict=True)
+    )
+
+
+def _copied(tensor: Tensor) -> Tensor | None:
+    """Copy a tensor; None for the few kinds of which torch makes no copy, and which nothing writes to either."""
+    try:
+        return tensor.detach().clone()
+    except (RuntimeError, NotImplementedError):
+        return None
+
+
+def _write(tensor: Tensor, value: Tensor) -> None:
+    """Copy values into a tensor of any layout; into the repetitions of `expand` once."""
+    if tensor.layout == torch.strided and not tensor.is_nested:
+        where = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in tensor.stride())
+        tensor, value = tensor[where], value[where]
+    tensor.copy_(value)
+
+
+def _has_values(tensor: Tensor, value: Tensor) -> bool:
+    """Tell whether a tensor of any layout holds the values of its copy; NaN is NaN."""
+    now, before = _parts(tensor), _parts(value)
+    if len(now) != 1 or now[0] is not tensor:
+        return len(now) == len(before) and all(map(_has_values, now, before))
+    is_number = tensor.is_floating_point() or tensor.is_complex()
+    if tensor.shape != value.shape or torch.equal(tensor, value) or not is_number:
+        return tensor.shape == value.shape and torch.equal(tensor, value)
+    wide = torch.complex128 if tensor.is_complex() else torch.float64  # float8 cannot be compared
+    a, b = tensor.to(wide), value.to(wide)
+    return bool(((a == b) | (a.isnan() & b.isnan())).all())
+
+
+_OF_LAYOUT = {
+    torch.sparse_coo: ("indices", "values"),
+    **dict.fromkeys((torch.sparse_csr, torch.sparse_bsr), ("crow_indices", "col_indices", "values")),
+    **dict.fromkeys((torch.sparse_csc, torch.sparse_bsc), ("ccol_indices", "row_indices", "values")),
+}
+
+
+def _parts(tensor: Tensor) -> tuple[Tensor, ...]:
+    """Return the dense tensors that one of another layout is made of."""
+    if tensor.is_nested:
+        return tensor.unbind()
+    if tensor.is_mkldnn:
+        return (tensor.to_dense(),)
+    whole = tensor.coalesce() if tensor.layout == torch.sparse_coo else tensor
+    return tuple(getattr(whole, name)() for name in _OF_LAYOUT.get(tensor.layout, ())) or (tensor,)
 
 
 def _is_script(module: nn.Module) -> bool:

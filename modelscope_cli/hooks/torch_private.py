@@ -6,7 +6,7 @@ import inspect
 import sys
 import zlib
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from types import FrameType
 from typing import Any, TypeVar
@@ -84,6 +84,32 @@ def run_uncompiled() -> AbstractContextManager[Any]:
     if stance is None or "torch._dynamo.eval_frame" not in sys.modules:
         return nullcontext()
     return stance("force_eager")
+
+
+@contextlib.contextmanager
+def without_checkpointing() -> Iterator[None]:
+    """While open, `torch.utils.checkpoint` keeps all activations: what it runs once more in a backward pass cannot
+    be followed, and `torch.autograd.grad` refuses its reentrant kind."""
+    from torch.utils import checkpoint
+
+    class _Direct:
+        @staticmethod
+        def apply(function: Any, preserve: bool, *args: Any) -> Any:
+            return function(*args)
+
+    def once(*args: Any, **kwargs: Any) -> Iterator[None]:
+        yield  # around the call of the function
+
+    name = "_checkpoint_without_reentrant_generator"
+    doors = {"CheckpointFunction": _Direct, name: once, f"{name}_impl": once}
+    before = {door: getattr(checkpoint, door) for door in doors if hasattr(checkpoint, door)}
+    for door in before:
+        setattr(checkpoint, door, doors[door])
+    try:
+        yield
+    finally:
+        for door, original in before.items():
+            setattr(checkpoint, door, original)
 
 
 def is_compiled(module: nn.Module) -> bool:

@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.modules.lazy import LazyModuleMixin
 
+from modelscope_cli.hooks.selection import gets_through
 from modelscope_cli.inputs.grammar import ShapeSpec
 from modelscope_cli.inputs.stated import stated_shape, stated_text_length
 from modelscope_cli.records.run import Shape
@@ -37,10 +39,35 @@ def natural_shapes(
         return ((batch, 3, CLIP_FRAMES, *size),)
     first = first_layer(module)
     if isinstance(first, nn.Linear):
-        return ((batch, first.in_features),)
+        features = (first.in_features,)
+        is_of_patches = not _takes(module, first, (1, *features)) and _takes(module, first, (1, 3, *size))
+        return ((batch, 3, *size),) if is_of_patches else ((batch, *features),)
     if isinstance(first, nn.Conv3d):
         return ((batch, first.in_channels, CLIP_FRAMES, *_DEFAULT_SIZE["video"]),)
-    return ((batch, first.in_channels if first else 3, *size),)
+    return ((batch, channels_entering(module, size), *size),)
+
+
+def channels_entering(module: nn.Module | None, size: tuple[int, int]) -> int:
+    """Return how many channels an image needs to have to get through the first layer of a model.
+
+    Those of its first convolution, unless something in front of it makes them out of three or one, such as a
+    space-to-depth stem or a conversion to gray; three where the model takes both.
+    """
+    first = first_layer(module)
+    if first is None or isinstance(first, nn.Linear):
+        return 3
+    choices = dict.fromkeys((3, first.in_channels, 1))
+    fitting = (n for n in choices if isinstance(first, nn.Conv2d) and _takes(module, first, (1, n, *size)))
+    return next(fitting, first.in_channels)
+
+
+def _takes(module: nn.Module | None, first: nn.Module, shape: Shape) -> bool:
+    """Tell whether an input of this shape gets through the first layer."""
+    if module is None:
+        return False
+    names = {id(layer): name for name, layer in module.named_modules()}
+    dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
+    return gets_through(module, (torch.empty(shape, dtype=dtype, device="meta"),), names[id(first)])
 
 
 def natural_named(module: nn.Module | None, batch: int) -> dict[str, ShapeSpec] | None:

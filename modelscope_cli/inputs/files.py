@@ -26,6 +26,8 @@ from modelscope_cli.records.naming import counted
 from modelscope_cli.records.run import Notice
 
 PICTURE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
+# Named, because Pillow also opens formats that start another program (EPS).
+IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 _MOST_WALKED = 1000  # folders, for a hint
 
 

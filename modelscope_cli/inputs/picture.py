@@ -25,13 +25,11 @@ from modelscope_cli.inputs.broken import (
     UNREADABLE,
     BrokenImageError,
 )
-from modelscope_cli.inputs.files import PICTURE_SUFFIXES
+from modelscope_cli.inputs.files import IMAGE_FORMATS, PICTURE_SUFFIXES
 from modelscope_cli.inputs.listing import PictureFile
 from modelscope_cli.paths import refuse_endless
 
 Mode = str  # "RGB" or "L"
-# Named, because Pillow also opens formats that start another program (EPS).
-_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 _TO_CONVERT = frozenset({".avif", ".dng", ".heic", ".heif", ".jp2", ".jxl", ".pdf", ".psd", ".svg"})
 _ORIENTATION = 0x0112  # the EXIF tag: 1 is upright
 _MOST_BYTES = 2**30  # of a member of a shard, which is read whole
@@ -56,7 +54,7 @@ def decode(file: PictureFile, mode: Mode, *, is_turned: bool = True) -> Image.Im
             refuse_endless(file.name)
         if file.image is not None:
             return _to_mode(ImageOps.exif_transpose(file.image) if is_turned else file.image, mode)
-        with strict_pillow(), Image.open(_stream(file), formats=_FORMATS) as image:
+        with strict_pillow(), Image.open(_stream(file), formats=IMAGE_FORMATS) as image:
             image.load()
             if is_turned:
                 ImageOps.exif_transpose(image, in_place=True)
@@ -78,7 +76,7 @@ def decode_gray(file: PictureFile, short_side: int) -> tuple[Image.Image, tuple[
         BrokenImageError: as `decode` (exit 4).
     """
     try:
-        with Image.open(_stream(file), formats=_FORMATS) as image:
+        with Image.open(_stream(file), formats=IMAGE_FORMATS) as image:
             width, height = image.size
             is_on_its_side = image.getexif().get(_ORIENTATION, 1) >= 5
             scale = max(min(image.size) / short_side, 1.0)
@@ -113,7 +111,7 @@ def _broken(file: PictureFile, error: Exception) -> BrokenImageError:
         if path.suffix.lower() in _TO_CONVERT:
             look = f"magick {shlex.quote(file.name)} {shlex.quote(str(path.with_suffix('.png')))}"
         is_named_so = path.suffix.lower() in PICTURE_SUFFIXES
-        what = f"is not an image ({', '.join(_FORMATS)})" + ", despite its name" * is_named_so
+        what = f"is not an image ({', '.join(IMAGE_FORMATS)})" + ", despite its name" * is_named_so
         return BrokenImageError(NOT_AN_IMAGE, f"'{file.name}' {what}", look)
     if isinstance(error, PermissionError):
         hint = f"ls -l {shlex.quote(file.member.shard if file.member else file.name)}"
@@ -144,7 +142,7 @@ def decode_mask(path: Path) -> Tensor:
         raise CannotRunError(f"mask '{path}' does not exist", f"ls {shlex.quote(str(path.parent))}")
     refuse_endless(path)
     try:
-        with strict_pillow(), Image.open(_stream(file), formats=_FORMATS) as image:
+        with strict_pillow(), Image.open(_stream(file), formats=IMAGE_FORMATS) as image:
             mode, stored = image.mode, torch.from_numpy(np.array(image))
     except Exception as error:  # whatever the damage trips, see `decode`
         reason = (str(error).splitlines() or [type(error).__name__])[0]
@@ -162,7 +160,7 @@ def decode_mask(path: Path) -> Tensor:
 def count_frames(file: PictureFile) -> int:
     """Return how many pictures a file holds, an animation or pages; 1 where `decode` will refuse it."""
     try:
-        with strict_pillow(), Image.open(_stream(file), formats=_FORMATS) as image:
+        with strict_pillow(), Image.open(_stream(file), formats=IMAGE_FORMATS) as image:
             return getattr(image, "n_frames", 1)
     except Exception:
         return 1
@@ -172,13 +170,13 @@ def is_stored_turned(file: PictureFile) -> bool:
     """Tell whether the EXIF data of a picture says that it is to be turned or mirrored; only a header is read."""
     if file.image is not None:
         return file.image.getexif().get(_ORIENTATION, 1) != 1
-    with strict_pillow(), Image.open(_stream(file), formats=_FORMATS) as image:  # of PNG it reads more
+    with strict_pillow(), Image.open(_stream(file), formats=IMAGE_FORMATS) as image:  # of PNG it reads more
         return bool(image.getexif().get(_ORIENTATION, 1) != 1)
 
 
 def upright_size(file: PictureFile) -> tuple[int, int]:
     """Return width and height of a picture that was decoded before, as it is turned by `decode`."""
-    with strict_pillow(), Image.open(_stream(file), formats=_FORMATS) as image:
+    with strict_pillow(), Image.open(_stream(file), formats=IMAGE_FORMATS) as image:
         width, height = image.size
         is_on_its_side = image.getexif().get(_ORIENTATION, 1) >= 5
         return (height, width) if is_on_its_side else (width, height)

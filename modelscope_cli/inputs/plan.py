@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.inputs.default_shape import first_layer
+from modelscope_cli.inputs.default_shape import channels_entering
 from modelscope_cli.inputs.grammar import by, parse_channels, parse_size
 from modelscope_cli.inputs.preprocess import FLOW_MIN_SIDE, FLOW_STEP, Preprocessing
 from modelscope_cli.inputs.preset import Preset
@@ -47,7 +47,6 @@ def plan_preprocessing(
     """
     if transforms is None:
         check_stated(module)
-    n_channels = _count_channels(module)
     default = _DEFAULT_WEIGHTS.get(family, _IMAGENET_WEIGHTS)
     preset = copy.copy(transforms) if transforms is not None else default.transforms()
     stated = stated_shape(module)
@@ -55,6 +54,7 @@ def plan_preprocessing(
         sides = list(stated[-2:])
         preset.resize_size, preset.crop_size = sides[:1] if sides[0] == sides[1] else sides, sides
     flow_size = _change_size(preset, request.size, family)
+    n_channels = _count_channels(module, preset)
     _change_values(preset, request, n_channels, family)
     mean, std = _FIXED_VALUES.get(family) or (preset.mean, preset.std)
     return Preprocessing(
@@ -71,11 +71,10 @@ def plan_preprocessing(
     )
 
 
-def _count_channels(module: nn.Module | None) -> int:
-    first, stated = first_layer(module), stated_shape(module)
-    n_channels = first.in_channels if isinstance(first, nn.Conv2d | nn.Conv3d) else 3
-    if stated is not None:
-        n_channels = stated[-3]
+def _count_channels(module: nn.Module | None, preset: Any) -> int:
+    stated = stated_shape(module)
+    size = getattr(preset, "crop_size", None) or getattr(preset, "resize_size", None) or (224,)
+    n_channels = channels_entering(module, (size[0], size[-1])) if stated is None else stated[-3]
     if n_channels not in {1, 3}:
         raise CannotRunError(
             f"the model's first convolution takes {n_channels} channels, an image has 1 or 3",

@@ -6,6 +6,7 @@ as `rescale_factor` and `include_top` can be combined in many ways.
 
 import os
 import shlex
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,6 +77,8 @@ class ProcessorPreset(Preset):
         if getattr(call, "do_resize", False):
             sizes = {**dict(call.size or {}), **self._changes().get("size", {})}
             named = [f"{key.replace('_', ' ')} {value}" for key, value in sizes.items() if value]
+            if _counts_pixels(call) and call.size.get("shortest_edge"):
+                named = [f"{call.size['shortest_edge']} to {call.size['longest_edge']} pixels in area"]
             share = getattr(call, "crop_pct", None)
             named += [f"crop percentage {share:g}"] if share else []
             target = f"resize to {', '.join(named)}" if named else "resize"
@@ -163,8 +166,8 @@ def _file_of(where: str) -> str | None:
 
 
 def _prepared(call: Any, image: Image.Image, **changes: Any) -> Tensor:
-    made = call(images=image, return_tensors="pt", **changes)["pixel_values"]
-    return torch.as_tensor(made[0]).float()
+    made = torch.as_tensor(call(images=image, return_tensors="pt", **changes)["pixel_values"])
+    return (made[0] if made.ndim > 2 else made).float()  # else the patches of all images, a row each
 
 
 def _values(call: Any) -> tuple[tuple[float, ...], tuple[float, ...]] | tuple[None, None]:
@@ -186,10 +189,18 @@ def _values(call: Any) -> tuple[tuple[float, ...], tuple[float, ...]] | tuple[No
 
 def _resize_size(call: Any) -> tuple[int, ...]:
     """Return height and width, or the short side; nothing where it is sized in another way."""
+    if _counts_pixels(call):
+        return ()
     size = dict(call.size) if getattr(call, "do_resize", False) and call.size else {}
     if size.get("height") and size.get("width"):
         return size["height"], size["width"]
     return (size["shortest_edge"],) if size.get("shortest_edge") else ()
+
+
+def _counts_pixels(call: Any) -> bool:
+    """Tell a processor whose shortest and longest edge are the fewest and most pixels, as of Qwen2-VL: each that
+    sizes an image so has the function `smart_resize` beside it."""
+    return hasattr(sys.modules.get(type(call).__module__), "smart_resize")
 
 
 def _crop_size(call: Any) -> list[int] | None:

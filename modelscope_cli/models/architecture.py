@@ -1,10 +1,12 @@
 """A model before it has values: where it comes from and how to build it."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from torch import nn
 
+from modelscope_cli.models.inside import model_inside
 from modelscope_cli.models.on_meta import on_meta
 
 
@@ -21,6 +23,7 @@ class Architecture:
         takes_num_classes: whether `build` accepts a number of classes.
         is_instance: `build` returns a module that was there already.
         is_factory: `build` calls a function, or takes a module, that may have loaded weights by itself.
+        defaults: of the arguments that it takes, as far as they are known; None where one follows from others.
     """
 
     source: str
@@ -30,6 +33,7 @@ class Architecture:
     takes_num_classes: bool
     is_instance: bool = False
     is_factory: bool = False
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
     def on_meta(self) -> "Architecture":
         """Return the same architecture with a `build` that makes no values, on the meta device."""
@@ -37,6 +41,7 @@ class Architecture:
         def build(num_classes: int | None) -> nn.Module:
             with on_meta():
                 module = self.build(num_classes)
-            return module.to("meta")  # also what constructors had to read
+            model_inside(module, self.name).to("meta")  # also what constructors had to read
+            return module
 
         return replace(self, build=build)

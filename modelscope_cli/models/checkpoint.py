@@ -111,7 +111,7 @@ def read_torch_file(path: Path) -> Any:
 
 def _check_head(path: Path, head: bytes) -> None:
     if not head.startswith((b"PK\x03\x04", b"\x80")):
-        raise CannotRunError(f"'{path}' is not a checkpoint: {guess(head)}", remedy(path, head))
+        raise CannotRunError(f"'{path}' is not a checkpoint: {guess(head, path=path)}", remedy(path, head))
 
 
 def _load_weights_only(path: Path, head: bytes) -> Any:

@@ -1,10 +1,13 @@
 """Load a state dict into a model, naming every key that does not fit."""
 
+import itertools
+import math
 import shlex
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -20,6 +23,28 @@ _N_NAMED = 5
 _MIN_FITTING_FRACTION = 0.2
 # Heads repeat the classes: 4 box coordinates each, up to this many anchors.
 _MAX_REPEATS = 16
+# Sets of arguments that are tried for shapes, and tokens before those of the patches.
+_MOST_TRIED, _MOST_PREFIX = 16, 6
+
+
+class MisfitError(CannotRunError):
+    """A checkpoint does not fit, and had to.
+
+    Attributes:
+        state: its tensors.
+        pairs: of the tensors of another shape: that of the model, and that of the checkpoint.
+    """
+
+    def __init__(
+        self, message: str, hint: str, state: Mapping[str, Tensor], own: Mapping[str, Tensor]
+    ) -> None:
+        super().__init__(message, hint)
+        self.state = state
+        self.pairs = {
+            key: (tuple(own[key].shape), tuple(tensor.shape))
+            for key, tensor in state.items()
+            if key in own and own[key].shape != tensor.shape
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +96,47 @@ def classes_of(state: Mapping[str, Tensor], module: nn.Module) -> list[int]:
     return [other // n for n in range(1, _MAX_REPEATS + 1) if other % n == 0 and own % n == 0]
 
 
+def guessed_arguments(error: MisfitError, defaults: Mapping[str, Any]) -> Iterator[dict[str, int]]:
+    """Yield arguments that may make a builder give the shapes of a checkpoint, likeliest first.
+
+    Args:
+        defaults: of the arguments that the builder takes; None where one follows from others.
+    """
+    dims = {
+        dims
+        for own, theirs in error.pairs.values()
+        if len(own) == len(theirs)
+        for dims in zip(own, theirs, strict=True)
+        if dims[0] != dims[1]
+    }
+    by_value = [
+        [(name, theirs) for name, default in defaults.items() if default == own and type(default) is int]
+        for own, theirs in sorted(dims)
+    ]
+    sides = [("img_size" if "img_size" in defaults else "image_size", side) for side in _sides(error)]
+    choices = [one for one in (*by_value, sides) if one]
+    for chosen in islice(itertools.product(*choices), _MOST_TRIED) if choices else ():
+        yield dict(chosen)
+
+
+def _sides(error: MisfitError) -> Iterator[int]:
+    """Yield the sides of an image, by the positions of patches that are embedded and the size of a patch."""
+    kernels = (tensor.shape for tensor in error.state.values() if tensor.ndim == 4)
+    patch = next((shape[-1] for shape in kernels if shape[-1] > 1), 0)
+    tokens = [theirs[1] for _, theirs in error.pairs.values() if len(theirs) == 3 and theirs[0] == 1]
+    for prefix in range(_MOST_PREFIX) if patch and tokens else ():
+        grid = math.isqrt(max(tokens[0] - prefix, 0))
+        if grid and grid * grid == tokens[0] - prefix:
+            yield grid * patch
+
+
+def has_shapes_of(state: Mapping[str, Tensor], module: nn.Module) -> bool:
+    """Tell whether a model has the shapes of a checkpoint, or would with another number of classes."""
+    own = _tensors_of(module)
+    is_alike = all(key not in own or own[key].shape == tensor.shape for key, tensor in state.items())
+    return is_alike or bool(classes_of(state, module))
+
+
 def load_state(
     state: dict[str, Tensor], module: nn.Module, *, strict: bool, name: str, file: str
 ) -> tuple[Notice, ...]:
@@ -106,7 +172,7 @@ def load_state(
         raise CannotRunError(message, "modelscope models   lists what --model can name")
     if strict:
         parts = ", ".join(notice.message for notice in misfit.notices())
-        raise CannotRunError(f"checkpoint '{file}' does not fit '{name}': {parts}", "--no-strict")
+        raise MisfitError(f"checkpoint '{file}' does not fit '{name}': {parts}", "--no-strict", state, own)
     return misfit.notices()
 
 

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from modelscope_cli.checkpoints.prefixes import without_prefixes
-from modelscope_cli.models.timm_index import classes_of_head, timm_architectures
+from modelscope_cli.models.timm_index import classes_of_head, timm_architectures, timm_otherwise
 from modelscope_cli.records.run import Shape
 from modelscope_cli.records.weights import Identified
 
@@ -29,6 +29,8 @@ def identify(shapes: Mapping[str, Shape]) -> Identified:
     Where one of torchvision's and one of timm's look alike, it is torchvision's. `num_batches_tracked` and dtypes
     do not matter, nor does what wrappers put before the names.
     """
+    if len(shapes) > 2 * _MAX_TENSORS:  # there is at most one counter for each of the others
+        return _Fit().identified(())
     named = {name: shape for name, shape in shapes.items() if not name.endswith("num_batches_tracked")}
     if len(named) > _MAX_TENSORS:
         return _Fit().identified(())
@@ -44,6 +46,16 @@ def identify(shapes: Mapping[str, Shape]) -> Identified:
         if of_timm and not (best.name in of_timm and best.only_lacks):
             return _identified_in_timm(of_timm, state, prefix)
     return best.identified(())
+
+
+def otherwise(shapes: Mapping[str, Shape]) -> tuple[tuple[str, ...], dict[str, int]]:
+    """Return the models of timm, `timm:NAME`, that have these tensors if built with the arguments beside them."""
+    named = {name: shape for name, shape in shapes.items() if not name.endswith("num_batches_tracked")}
+    for _, reading in without_prefixes(named) if len(named) <= _MAX_TENSORS else ():
+        names, args = timm_otherwise({name: named[full] for full, name in reading.items()})
+        if names:
+            return tuple(f"timm:{name}" for name in names), args
+    return (), {}
 
 
 def _identified_in_timm(names: tuple[str, ...], state: Mapping[str, Shape], prefix: str) -> Identified:

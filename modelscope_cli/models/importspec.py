@@ -18,10 +18,11 @@ from typing import Any
 
 from torch import nn
 
-from modelscope_cli.errors import ModelscopeError, UsageError, nearest, quoted
+from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError, nearest, quoted
 from modelscope_cli.interrupts import expect_guests
 from modelscope_cli.models.architecture import Architecture
-from modelscope_cli.models.arguments import check_arguments, takes
+from modelscope_cli.models.arguments import check_arguments, defaults_of, takes, without_download
+from modelscope_cli.models.foreign_names import of_other_library
 from modelscope_cli.models.seeding import seeded
 from modelscope_cli.models.usercode import user_code_failed
 from modelscope_cli.records.naming import with_article
@@ -65,10 +66,14 @@ def imported_architecture(spec: str, model_args: dict[str, Any], seed: int) -> A
     def build(num_classes: int | None) -> nn.Module:
         kwargs = {**model_args} if num_classes is None else {**model_args, "num_classes": num_classes}
         check_arguments(found, kwargs, spec)
-        with _running(spec, seed, "building"):
-            made = found(**kwargs)
-            if _is_program(made):
-                made = made.module()
+        try:
+            with _running(spec, seed, "building"):
+                made = found(**kwargs)
+                if _is_program(made):
+                    made = made.module()
+        except CannotRunError as error:
+            error.hint = without_download(found, kwargs, error.__cause__) or error.hint
+            raise
         if not isinstance(made, nn.Module):
             message = f"'{spec}' made {with_article(type(made).__name__)}, not a torch.nn.Module"
             raise UsageError(message, _suggest(module, spec))
@@ -76,7 +81,15 @@ def imported_architecture(spec: str, model_args: dict[str, Any], seed: int) -> A
 
     takes_num_classes = "num_classes" not in model_args and takes(found, "num_classes")
     is_class = isinstance(found, type) and issubclass(found, nn.Module)
-    return Architecture("import", spec, "custom", build, takes_num_classes, is_factory=not is_class)
+    return Architecture(
+        "import",
+        spec,
+        "custom",
+        build,
+        takes_num_classes,
+        is_factory=not is_class,
+        defaults=defaults_of(found),
+    )
 
 
 def _is_program(made: Any) -> bool:
@@ -233,6 +246,8 @@ def _import_module(name: str, spec: str) -> ModuleType:
     except ModuleNotFoundError as error:
         # Not their import failing: the module that was typed, or a package on the way to it, is not there.
         if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            if (elsewhere := of_other_library(spec)) is not None:
+                raise elsewhere from error
             root = name.partition(".")[0]
             hint = f'python -c "import {root}"' if root.isidentifier() else "--model FILE.py:NAME"
             raise UsageError(f"no module '{error.name}' to import (from '{spec}')", hint) from error
@@ -249,6 +264,8 @@ def _find_attribute(module: ModuleType, attribute: str, spec: str, hint: Callabl
     found: Any = module
     for part in attribute.split("."):
         if not hasattr(found, part):
+            if (elsewhere := of_other_library(spec)) is not None:
+                raise elsewhere
             near = nearest(part, (name for name in dir(found) if not name.startswith("_")))
             message = f"'{spec}' has no attribute '{part}'{': ' + near if near else ''}"
             names = near.removeprefix("did you mean ").split(", ")

@@ -13,6 +13,7 @@ from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
 from modelscope_cli.models.architecture import Architecture
 from modelscope_cli.models.checkpoint import Checkpoint, file_sha256, read_checkpoint, read_torch_file
 from modelscope_cli.models.fit import classes_of, listed, load_state, nonfinite_weights, strip_prefixes
+from modelscope_cli.models.inside import model_inside
 from modelscope_cli.models.pretrained import (
     WeightsUnavailableError,
     find_weights,
@@ -21,7 +22,6 @@ from modelscope_cli.models.pretrained import (
 )
 from modelscope_cli.models.replace_head import graft
 from modelscope_cli.models.request import ModelRequest, parse_model_args
-from modelscope_cli.models.uncompiled import uncompiled
 from modelscope_cli.models.zoo import WeightsEnum, build_pretrained
 from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.run import Notice, WeightsInfo
@@ -112,7 +112,7 @@ def fill_from_checkpoint(architecture: Architecture, request: ModelRequest, path
     # Models of libraries can be tried without values; for the user's own code every build may cost.
     on_trial = architecture.on_meta() if architecture.source in ("zoo", "timm") else architecture
     trial = build(on_trial, request.num_classes)
-    state, prefix_note = strip_prefixes(checkpoint.state, uncompiled(trial))
+    state, prefix_note = strip_prefixes(checkpoint.state, model_inside(trial, architecture.name))
     notes = [*checkpoint.notes, *([prefix_note] if prefix_note else [])]
     num_classes = _classes_in(state, trial, on_trial, request)
     if num_classes is not None:
@@ -128,7 +128,7 @@ def fill_from_checkpoint(architecture: Architecture, request: ModelRequest, path
         for key in state:
             state[key] = state[key].to("meta")
     warnings = load_state(
-        state, uncompiled(module), strict=request.is_strict, name=architecture.name, file=str(path)
+        state, model_inside(module), strict=request.is_strict, name=architecture.name, file=str(path)
     )
     categories, category_warnings = _categories(checkpoint)
     if categories and request.num_classes not in (None, len(categories)):

@@ -2,24 +2,27 @@
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.errors import CannotRunError, UsageError, is_out_of_memory
 from modelscope_cli.inputs.stated import stated_labels, stated_preset
 from modelscope_cli.models.architecture import Architecture
 from modelscope_cli.models.device import resolve_device, resolve_dtype
+from modelscope_cli.models.fit import MisfitError, guessed_arguments, has_shapes_of, listed
 from modelscope_cli.models.from_timm import fill_from_timm, timm_architecture
 from modelscope_cli.models.from_transformers import fill_from_hf, hf_architecture
-from modelscope_cli.models.hubs import hubs_closed, split_hub
+from modelscope_cli.models.hubs import hubs_closed, is_in_timm, split_hub
 from modelscope_cli.models.importspec import imported_architecture
 from modelscope_cli.models.initialise import Filled, fill_from_checkpoint, fill_pretrained, fill_randomly
+from modelscope_cli.models.inside import inside_notes, model_inside, switch_to_eval
 from modelscope_cli.models.pretrained import choose_weights, default_weights, is_quantized
 from modelscope_cli.models.recognise import recognise
 from modelscope_cli.models.request import ModelRequest, check_request, is_import, parse_model_args
-from modelscope_cli.models.uncompiled import compiled_notes, uncompiled
+from modelscope_cli.models.usercode import user_code_failed
 from modelscope_cli.models.zoo import WeightsEnum, zoo_architecture
 from modelscope_cli.records.run import ModelInfo, Notice, WeightsInfo
 
@@ -78,7 +81,7 @@ def _load_model(request: ModelRequest) -> LoadedModel:
     device, device_note = _device_for(request, weights)
     prefix, name = split_hub(request.model)
     if request.checkpoint is not None:
-        filled = fill_from_checkpoint(architecture, request, request.checkpoint)
+        filled = _fill_from_file(architecture, request, request.checkpoint)
     elif prefix and request.weights.lower() != "none":
         filled = (fill_from_timm if prefix == "timm" else fill_from_hf)(architecture, request, name)
     elif weights is not None:
@@ -167,8 +170,36 @@ def _device_for(request: ModelRequest, weights: WeightsEnum | None) -> tuple[tor
 
 def _fill_skeleton(architecture: Architecture, request: ModelRequest) -> Filled:
     if request.checkpoint is not None:
-        return fill_from_checkpoint(architecture, request, request.checkpoint)
+        return _fill_from_file(architecture, request, request.checkpoint)
     return fill_randomly(architecture, request)
+
+
+def _fill_from_file(architecture: Architecture, request: ModelRequest, path: Path) -> Filled:
+    """Fill an architecture from a checkpoint; of one of other shapes, say with which arguments it would fit.
+
+    Raises:
+        UsageError, CannotRunError: as `fill_from_checkpoint` does (exit 2, 4).
+    """
+    try:
+        return fill_from_checkpoint(architecture, request, path)
+    except MisfitError as error:
+        error.hint = _arguments_that_fit(architecture, request, error) or error.hint
+        raise
+
+
+def _arguments_that_fit(architecture: Architecture, request: ModelRequest, error: MisfitError) -> str | None:
+    model, said = request.model, ""
+    if architecture.source == "zoo" and is_in_timm(architecture.name):
+        model = f"timm:{architecture.name}"  # those of torchvision take three channels
+        said = f"--model {model} "
+    for guess in guessed_arguments(error, architecture.defaults or {"in_chans": 3}):
+        args = tuple(f"{name}={value}" for name, value in guess.items())
+        asked = replace(request, model=model, model_args=(*request.model_args, *args))
+        with suppress(Exception):  # whatever a builder does with arguments that do not go together
+            module = _find(asked)[0].on_meta().build(request.num_classes)
+            if has_shapes_of(error.state, model_inside(module, model)):
+                return said + " ".join(f"--model-arg {argument}" for argument in args)
+    return None
 
 
 def _placed(
@@ -179,14 +210,16 @@ def _placed(
     weights: WeightsEnum | None,
 ) -> LoadedModel:
     """Put the module where it is to run, and everything there is to say about it together."""
-    name, module = architecture.name, uncompiled(filled.module)
+    name = architecture.name
+    module = inner = model_inside(filled.module, name)
     try:
         with suppress(NotImplementedError):  # an exported program has one mode
-            module.eval()
+            switch_to_eval(module)
         module = module.to(device=device, dtype=dtype)
-    except RuntimeError as error:  # out of memory is one
-        reason = str(error).partition("\n")[0]
-        raise CannotRunError(f"'{name}' cannot be moved to '{device}': {reason}", "--device cpu") from error
+    except CannotRunError:
+        raise
+    except Exception as error:  # out of memory is one, and what a module of the user's own may raise
+        raise _not_placed(name, module, device, error) from error
     is_zoo = architecture.source == "zoo"
     transforms = (weights or default_weights(name)).transforms() if is_zoo else stated_preset(module)
     has_labels = filled.categories is None and not is_zoo and filled.weights.resolved != "random"
@@ -198,6 +231,19 @@ def _placed(
         family=architecture.family,
         transforms=transforms,
         categories=stated_labels(module) if has_labels else filled.categories,
-        notes=(*filled.notes, *compiled_notes(filled.module)),
+        notes=(*filled.notes, *inside_notes(filled.module, inner)),
         warnings=filled.warnings,
     )
+
+
+def _not_placed(name: str, module: nn.Module, device: torch.device, error: Exception) -> CannotRunError:
+    tensors = (*module.named_parameters(), *module.named_buffers())
+    empty = [key for key, tensor in tensors if tensor.is_meta]
+    if empty and device.type != "meta":
+        message = f"'{name}' has tensors on the meta device, which have no values: {listed(empty, 3)}"
+        hint = "give them values where it is built: model.to_empty(device='cpu'), then model.load_state_dict(...)"
+        return CannotRunError(message, hint)
+    if device.type in ("cpu", "meta") and not is_out_of_memory(error):
+        return user_code_failed(f"moving '{name}' to '{device}'", error)
+    reason = str(error).partition("\n")[0]
+    return CannotRunError(f"'{name}' cannot be moved to '{device}': {reason}", "--device cpu")

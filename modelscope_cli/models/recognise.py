@@ -2,6 +2,7 @@
 
 import shlex
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 from modelscope_cli.checkpoints.entries import TORCH_EXPORT, TORCH_SCRIPT, Contents
@@ -9,7 +10,7 @@ from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
 from modelscope_cli.models.beside import Described, described_beside, described_within
 from modelscope_cli.models.hubs import PACKAGES, check_hub
-from modelscope_cli.models.identify import identify, picture_side
+from modelscope_cli.models.identify import identify, otherwise, picture_side
 from modelscope_cli.models.names import timm_names
 from modelscope_cli.models.request import Headers, ModelRequest, is_checkpoint
 from modelscope_cli.records.weights import Identified
@@ -49,10 +50,15 @@ def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
     if described is not None:
         return _of_hub(replace(request, checkpoint=path, headers=headers), described)
     name = found.name or _said(contents, found)
+    names, args = otherwise(contents.shapes()) if name is None and not found.candidates else ((), {})
+    if names:
+        described = _of_timm(path, names)
+        described = replace(described, model_args=tuple(f"{key}={value}" for key, value in args.items()))
+        return _of_hub(replace(request, checkpoint=path, headers=headers), described)
     if name is None and not found.candidates and not request.is_strict and found.score >= _MIN_SCORE:
         name = found.nearest
     if name is None:
-        raise _not_recognised(path, found, contents.format)
+        raise _not_recognised(path, found, contents)
     model_args = request.model_args
     side = picture_side(contents.shapes(), found.prefix) if name.startswith("vit_") else None
     if side is not None and not any(argument.startswith("image_size") for argument in model_args):
@@ -125,10 +131,10 @@ _PROGRAMS = {
 }
 
 
-def _not_recognised(path: Path, found: Identified, format: str) -> ModelscopeError:
+def _not_recognised(path: Path, found: Identified, contents: Contents) -> ModelscopeError:
     typed = shlex.quote(str(path))
-    if format in _PROGRAMS and not found.candidates:
-        what, load = _PROGRAMS[format]
+    if contents.format in _PROGRAMS and not found.candidates:
+        what, load = _PROGRAMS[contents.format]
         message = f"'{path}' is {what}: loading it can run code inside it, so it is not loaded"
         call = load.format(file=str(path))
         trusted = f"only if you trust it: --model FILE.py:NAME, a function there that returns {call}"
@@ -136,8 +142,34 @@ def _not_recognised(path: Path, found: Identified, format: str) -> ModelscopeErr
     if found.candidates:
         message = f"'{path}' fits several models, whose weights look alike: {', '.join(found.candidates)}"
         return UsageError(message, f"--model {found.candidates[0]} --checkpoint {typed}")
+    if not contents.tensors:
+        message = f"'{path}' holds no named tensors"
+        return CannotRunError(message, "torch.save(model.state_dict(), 'model.pt')   makes a file that does")
+    if found.score < _MIN_SCORE and (kind := _pickled_class(contents)) is not None:
+        message = f"'{path}' is a model of the class '{kind}', saved whole: its tensors are read, and no code"
+        return CannotRunError(message, f"{_builder_of(kind, path)} --checkpoint {typed}")
     if found.score < _MIN_SCORE:
         message = f"'{path}' does not hold the weights of a model of torchvision or timm"
         return CannotRunError(message, f"--model FILE.py:NAME --checkpoint {typed}")
     message = f"'{path}' is not a torchvision model: nearest is {found.nearest}, {differences(found)}"
     return CannotRunError(message, f"--model {found.nearest} --checkpoint {typed} --no-strict")
+
+
+def _pickled_class(contents: Contents) -> str | None:
+    """Return the class of a model that was saved whole, by what loading it in full would import."""
+    if not any(name.startswith("torch.nn.modules.") for name in contents.foreign):
+        return None
+    own = (name for name in contents.foreign if not name.startswith("torch."))
+    return next(own, contents.foreign[0])
+
+
+def _builder_of(kind: str, path: Path) -> str:
+    """Return the options that name a class, as far as they are known."""
+    module, _, name = kind.rpartition(".")
+    if module.startswith("ultralytics."):
+        stem = path.stem if path.stem.startswith(("yolo", "rtdetr")) else "NAME"
+        return f"--model {module}:{name} --model-arg {shlex.quote(f'cfg={stem}.yaml')}"
+    file = Path(f"{module.replace('.', '/')}.py")
+    is_installed = module != "__main__" and find_spec(module.partition(".")[0]) is not None
+    where = str(file) if file.is_file() else module if is_installed else "FILE.py"
+    return f"--model {shlex.quote(f'{where}:{name}')}"

@@ -6,14 +6,15 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from modelscope_cli.checkpoints.file_type import CHECKPOINT_SUFFIXES
+from modelscope_cli.checkpoints.file_type import CHECKPOINT_SUFFIXES, MODEL_SUFFIXES
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.models.file_models import models_in
-from modelscope_cli.models.foreign_names import named_here
+from modelscope_cli.models.foreign_names import named_here, of_other_library
 from modelscope_cli.models.hubs import check_hub, split_hub
 from modelscope_cli.models.names import model_names
 from modelscope_cli.records.keywords import DEFAULTS, ModelKeywords
@@ -142,6 +143,8 @@ def check_request(request: ModelRequest) -> ModelRequest:
         CannotRunError: what is given as the model is not a checkpoint, or not one of a known model (exit 4).
     """
     checked = request
+    if Path(request.model).suffix == ".yaml" and (described := of_other_library(request.model)) is not None:
+        raise described
     if is_checkpoint(request.model):
         from modelscope_cli.models.recognise import recognise
 
@@ -181,7 +184,7 @@ def is_checkpoint(model: str) -> bool:
     path = Path(model)
     if is_import(model) or model.lower() in model_names() or path.suffix == ".py" or not model:
         return False
-    return path.suffix.lower() in CHECKPOINT_SUFFIXES or path.exists()
+    return path.suffix.lower() in (*CHECKPOINT_SUFFIXES, *MODEL_SUFFIXES) or path.exists()
 
 
 def parse_model_args(typed: tuple[str, ...]) -> dict[str, Any]:
@@ -223,12 +226,32 @@ def _unknown_model(model: str) -> UsageError:
         name = names[0] if names else "NAME"
         return UsageError(message, f"--model {shlex.quote(f'{model}:{name}')}")
     known = named_here(model)
+    elsewhere = of_other_library(model)
+    if elsewhere is not None and known is not None:  # such as ViT-B-32 and vit_b_32, which are two models
+        elsewhere.message += f"; {known} is another"
+        elsewhere.hint = f"{elsewhere.hint} or --model {known}"
+    if elsewhere is not None:
+        return elsewhere
     if known is not None:
         return UsageError(f"unknown model '{model}': did you mean {known}", f"--model {shlex.quote(known)}")
     module, dot, attribute = model.rpartition(".")
-    if dot and model.replace(".", "").isidentifier():
+    is_file = module.isidentifier() and attribute.islower() and not _is_importable(module)
+    if dot and model.replace(".", "").isidentifier() and not is_file:
         return UsageError(f"unknown model '{model}'", f"--model {module}:{attribute}")
+    if path.suffix[1:].isalpha() or path.parent != Path():
+        near = nearest(
+            path.name, (file.name for file in path.parent.iterdir()) if path.parent.is_dir() else ()
+        )
+        message = f"unknown model '{model}': there is no such file{'; ' + near if near else ''}"
+        return UsageError(message, f"ls {shlex.quote(str(path.parent))}")
     suggestion = nearest(model, model_names())
     family = re.match("did you mean ([a-z]+)", suggestion)
     hint = f"modelscope models {family[1]}" if family else "modelscope models"
     return UsageError(f"unknown model '{model}'{': ' + suggestion if suggestion else ''}", hint)
+
+
+def _is_importable(name: str) -> bool:
+    try:
+        return find_spec(name) is not None or Path(f"{name}.py").is_file() or Path(name).is_dir()
+    except (ImportError, ValueError):
+        return False

@@ -1,12 +1,23 @@
-"""Files of weights among what is typed: told by their names, and by the names of what is in them."""
+"""Files of models among what is typed: told by their names, their first bytes, and the names of what is in them."""
 
+import mimetypes
 import os
 from pathlib import Path
 
-from modelscope_cli.checkpoints.reading import is_checkpoint_name, read_contents
+from modelscope_cli.checkpoints.entries import TORCH_EXPORT, TORCH_SCRIPT
+from modelscope_cli.checkpoints.file_type import foreign_model
+from modelscope_cli.checkpoints.reading import checkpoint_in, is_checkpoint_name, is_several, read_contents
 from modelscope_cli.errors import ModelscopeError
+from modelscope_cli.inputs.files import IMAGE_FORMATS, PICTURE_SUFFIXES
+from modelscope_cli.inputs.shards import is_packed, is_shard
 
 _PARTS = ("weight", "bias", "running_mean", "running_var")
+# Tensors, and images and videos that are not read: what is wrong with them is said of each.
+_NO_MODELS = (
+    *(*PICTURE_SUFFIXES, ".pt", ".npy", ".safetensors"),
+    *(".heic", ".heif", ".avif", ".jxl", ".jp2", ".psd", ".tga", ".exr", ".dng", ".eps", ".dcm"),
+)
+_OF_FOLDERS = ("config.json", "saved_model.pb")
 
 
 def is_checkpoint_file(typed: str) -> bool:
@@ -15,11 +26,53 @@ def is_checkpoint_file(typed: str) -> bool:
 
 
 def is_weights_file(typed: str) -> bool:
-    """Tell the weights of a model from tensors to give to one, which may have the same suffix."""
+    """Tell the weights of a model, or a program, from tensors to give to one, which may have the same suffix."""
     if not is_checkpoint_file(typed):
         return False
     try:
-        names = [tensor.name for tensor in read_contents(Path(typed)).tensors]
+        contents = read_contents(Path(typed))
     except ModelscopeError:
         return False
-    return any(name.rpartition(".")[2] in _PARTS for name in names)
+    is_program = contents.format in (TORCH_SCRIPT, TORCH_EXPORT)
+    return is_program or any(tensor.name.rpartition(".")[2] in _PARTS for tensor in contents.tensors)
+
+
+def is_model_file(typed: str) -> bool:
+    """Tell what holds a model of whatever format from an image; a folder of one from a folder of images.
+
+    A file that is not there goes by its suffix.
+    """
+    path = Path(typed)
+    if path.suffix.lower() in PICTURE_SUFFIXES:
+        return False
+    if os.path.isdir(typed):
+        return foreign_model(path) is not None or _is_model_folder(path)
+    return is_weights_file(typed) or (foreign_model(path) is not None and not _is_image(typed))
+
+
+def is_no_image(typed: str) -> bool:
+    """Tell a file that is neither an image nor tensors nor a shard, by its name and its first bytes."""
+    kind = mimetypes.guess_type(typed)[0] or ""
+    is_named = Path(typed).suffix.lower() in _NO_MODELS or kind.startswith(("image/", "video/"))
+    is_plain = os.path.isfile(typed) and not (is_named or is_shard(typed) or is_packed(typed))
+    return is_plain and not _is_image(typed)
+
+
+def _is_image(typed: str) -> bool:
+    from PIL import Image
+
+    try:
+        with Image.open(typed, formats=IMAGE_FORMATS):
+            return True
+    except Exception:  # not one; or cut short, too large, not readable: each format raises in its own way
+        return False
+
+
+def _is_model_folder(folder: Path) -> bool:
+    try:
+        names = os.listdir(folder)
+        if any(Path(name).suffix.lower() in PICTURE_SUFFIXES for name in names):
+            return False
+        return is_several(folder) or any(name in names for name in _OF_FOLDERS) or bool(checkpoint_in(folder))
+    except (OSError, ModelscopeError):
+        return False

@@ -37,7 +37,8 @@ class AttackRecord(Record):
     Attributes:
         image: the file.
         method: `fgsm`, `ifgsm` or `pgd`; `norm`: `linf` or `l2`.
-        epsilon: how far the image might move in that norm; `step_size`: the same for one of `steps`.
+        epsilon: how far the image might move in that norm; `step_size`: the same for one of `steps`. Of the
+            smallest change both are those of the run that found it.
         target, target_label: the class to be mistaken for; None where any other would do.
         before, after, after_saved: of the image, of what was found, and of its 8-bit file, read back.
         after_prepared: of the file resized and cropped once more, as the model's preprocessing does to any image.
@@ -55,6 +56,8 @@ class AttackRecord(Record):
         stuck_runs: runs that ended early where the gradient was exactly zero.
         magnification: of the change in `perturbation.png`, around middle gray (128).
         files: names inside `out_dir`; None and empty where nothing was saved.
+        smallest: whether the smallest change was looked for, by bisection over epsilon, and not any within epsilon.
+        not_within: the largest epsilon within which that search found none; 0 where it found one within each.
     """
 
     image: str
@@ -93,3 +96,5 @@ class AttackRecord(Record):
     goal: str = ""
     loss_name: str = "cross-entropy"
     hooks: tuple[HookReport, ...] = ()
+    smallest: bool = False
+    not_within: float | None = None

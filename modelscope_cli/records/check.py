@@ -55,6 +55,7 @@ class KnownFinding:
 
 ERROR, WARNING = "error", "warning"
 SEVERITIES = (WARNING, ERROR)
+PASSED, FAILED, NOT_JUDGED = "passed", "failed", "not judged"
 
 
 def is_as_severe(severity: str, least: str) -> bool:
@@ -106,13 +107,14 @@ class CheckRecord(Record):
     Attributes:
         findings: errors first, then by code and in execution order.
         rules: those that were selected.
-        passed: no finding at or above `fail_on` that the baseline does not have.
+        passed: some rule was judged, and there is no finding at or above `fail_on` that the baseline does not have.
         dataset: of a data set that was checked without a model; else None. `mode` is `none` then, and a finding's
             `layer` the image it is about.
         inputs: what entered the model, one an argument; empty where no selected rule looks at it.
         mode: `eval` or `train`: of the forward and backward passes.
         baseline: the file the findings were held against; None without one. `gone`: what it has and occurs no more.
         certificate: of the blocks of the forward pass; None where it was made in one go.
+        verdict: `passed`, `failed`, or `not judged`: no rule was, or most of the images could not be read.
     """
 
     findings: tuple[Finding, ...]
@@ -126,6 +128,12 @@ class CheckRecord(Record):
     inputs: tuple[InputStats, ...] = ()
     dataset: DatasetReport | None = None
     certificate: Certificate | None = None
+    verdict: str = ""
+
+    @property
+    def unjudged(self) -> tuple[RuleInfo, ...]:
+        """The rules that were selected and could not be judged; `reason` says why."""
+        return tuple(rule for rule in self.rules if not rule.judged)
 
     def assert_passed(self) -> None:
         """Do nothing where it passed, so that a test can end with this.

@@ -73,6 +73,7 @@ class DatasetEvidence:
         light: the brightness that 99 % of the pixels do not exceed; `contrast`: the standard deviation of the
             brightness, both of 1 for white; `sharpness`: the standard deviation of its Laplacian over that.
         has_labels: whether any image lies in the folder of a class.
+        readable: how many images can be decoded on the first side, and on the other.
     """
 
     report: DatasetReport
@@ -83,6 +84,7 @@ class DatasetEvidence:
     contrast: Sequence[float]
     sharpness: Sequence[float]
     has_labels: bool
+    readable: tuple[int, int]
 
 
 def spread_of(values: Iterable[int]) -> Spread | None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.hooks import HookReport
-from modelscope_cli.records.receipt import Receipt, RequirementMet, Whereabouts
+from modelscope_cli.records.receipt import QUICK, Receipt, RequirementMet, Whereabouts
 from modelscope_cli.records.run import Record
 
 
@@ -15,10 +15,13 @@ class Explanation:
     Attributes:
         layer: where it explains; None for methods that go back to the pixels. `why`: why there, or how it was made.
         adds_up: the sum of the map as a share of the logit; None where that means nothing.
-        completeness: integrated gradients: how far the sum is from the change of the logit, relative to that.
+        adds_up_to: the same of what a map in logits has to add up to: the logit less that of the baseline, which is
+            an image of zeros, a layer of zeros, or of LRP zero. Over several images the median.
+        completeness: integrated gradients: how far the sum is from the change of the logit, relative to that; the
+            median of several images.
         steps: passes over an image, of methods that take as many as they need.
         seconds: for one map, without the receipt.
-        receipt: what the map was held against; nothing but None in it with `receipt=False`.
+        receipt: what the map was held against; only where it points with `receipt="none"`.
     """
 
     method: str
@@ -29,6 +32,7 @@ class Explanation:
     steps: float | None
     seconds: float
     receipt: Receipt
+    adds_up_to: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,9 @@ class ExplainRecord(Record):
             of the winner for the first image.
         tensors: the file of the maps; None without `save_tensors`.
         files: names inside `out_dir`; None and empty where nothing was saved.
+        receipt_kind: `quick`, `full` or `none`.
+        passes: images that went through the model, for maps and receipts; one that a gradient came back from counts
+            once, and the one of each size in which the layer is found does not.
         certificate: of the blocks it was made of, one an image; None where it was made in one go.
     """
 
@@ -65,4 +72,6 @@ class ExplainRecord(Record):
     out_dir: str | None = None
     files: tuple[str, ...] = ()
     hooks: tuple[HookReport, ...] = ()
+    receipt_kind: str = QUICK
+    passes: int = 0
     certificate: Certificate | None = None

@@ -40,7 +40,8 @@ class ParameterGradient:
         norm_before_clip: None where nothing was clipped. `clipped_fraction`: share of elements clipped.
         likelihood_norm, prior_norm: of the two parts of the gradient under a Gaussian prior, before clipping.
         noise: standard deviation of the gradient between passes, over all elements: the root of the trace of its
-            covariance (n - 1). `snr`: norm of the mean gradient / noise. None with one pass.
+            covariance (n - 1), before `clip` and `clip_norm`. `snr`: norm of the mean gradient / noise. None with
+            one pass.
         mark: `frozen`, `unused` (no gradient arrived), `non-finite`, `zero`, `vanishing`, `exploding`, or empty.
         problem: why there are no figures.
     """

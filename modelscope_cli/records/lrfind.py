@@ -11,9 +11,11 @@ RECOMMENDED = "valley"  # the least moved by noise of the three, and the default
 class Suggestion:
     """Learning rates to try; None where the loss never fell.
 
+    Neither the first tenth of the sweep nor its last five steps are considered.
+
     Attributes:
         steepest: where the smoothed loss falls fastest over the logarithm of the rate.
-        valley: two thirds down the longest descent.
+        valley: half the way along the longest valley.
         minimum: a tenth of the rate where the smoothed loss is least.
     """
 

@@ -2,15 +2,39 @@
 
 from dataclasses import dataclass, fields
 
-# Rank correlations above these: a map that a model of shuffled weights, or another class, also has. Maps of a few
-# cells are a little alike by chance: on images of one object the first was 0.0 to 0.7, and for edges it is 1.
+PASSED, FAILED, NOT_MADE, NOT_TESTED = "passed", "failed", "not made", "not tested"
+QUICK, FULL, NONE = "quick", "full", "none"
+RECEIPTS = (QUICK, FULL, NONE)
+# Rank correlations above these: a map that a model whose head is random, or whose weights are all shuffled, or
+# another class, also has. The first was 0.0 for methods that are odd in the head, 0.8 at most for the magnitude of
+# a gradient, and 0.85 and more for guided backprop.
+MOST_HEAD = 0.8
 MOST_RANDOMISED = 0.75
 MOST_OTHER_CLASS = 0.99
+MOST_INCOMPLETE = 0.1
 RULE = (
-    "the fewest failed tests first (insertion, deletion and ROAD against chance, insertion - deletion against every"
-    " random ranking and the edges, another map for shuffled weights and for another class); of equals the best"
-    " mean place in insertion, deletion and ROAD"
+    "the fewest failed tests first, then the fewest that were not made; of equals the best mean place in covering,"
+    " insertion, deletion and ROAD"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The answer to one test, or to all of them.
+
+    Attributes:
+        test: its name; `verdict` of all.
+        answer: `passed`, `failed` or `not made`, of all `not tested`; of several images that of most.
+        reason: what failed, or why it was not made.
+        passed, failed, not_made: of how many images.
+    """
+
+    test: str
+    answer: str
+    reason: str = ""
+    passed: int = 0
+    failed: int = 0
+    not_made: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +45,9 @@ class Curves:
         baseline: what stands where a pixel is covered: `mean colour` or `blur`.
         blank: what the model says of the baseline alone; `whole`: of the image; both not normalised.
         shares: of the pixels, from 0 to 1.
-        inserted, deleted: at each share, normalised: 0 is the baseline's value, 1 the image's. Empty where the
-            model says of the baseline more than three quarters of what it says of the image: it is not blank.
+        inserted, deleted: at each share, normalised: 0 is the baseline's value or less, 1 the image's or more.
+            Empty where the model says of the baseline more than three quarters of what it says of the image: it is
+            not blank.
     """
 
     baseline: str
@@ -37,15 +62,23 @@ class Curves:
 class Receipt:
     """What one map was held against. A figure is None where it was not measured or cannot be.
 
+    Over several images figures are means, but those without bounds (the two ratios, `planted_recovered`) medians.
+
     Attributes:
-        insertion: area under the normalised insertion curve, mean of the baselines; higher is better.
+        covering: correlation of what the map says was left of the evidence, in random halves of the image, with
+            what the model still says of them, as log odds. `covering_chance`: what 90 of 99 copies of
+            the map at other places do not exceed; `covering_edges`: of the image's edges.
+        head_randomisation: mean rank correlation with the maps of the model with its last layer shuffled, and
+            shuffled and negated: 0 for a map that rests on what the last layer weighs.
+        insertion: area under the normalised insertion curve, 0..1, mean of the baselines; higher is better.
         deletion: the same of the deletion curve; lower is better.
-        insertion_chance, deletion_chance: of random rankings of the pixels, their mean.
+        insertion_chance, deletion_chance: of 19 random rankings of the pixels, single ones and patches, their mean.
         insertion_edges, deletion_edges: of the image's edges (Sobel), which know nothing of the model.
         insertion_ratio, deletion_ratio: the map's area over that of chance.
         percentile: the share of the random rankings whose insertion - deletion lies below the map's, ties half.
         road: mean of (LeRF - MoRF) / 2 over four shares of pixels removed and imputed, in probability; of a random
-            ranking it is 0 in the mean. `road_edges`: of the image's edges.
+            ranking it is 0 in the mean. `road_edges`: of the image's edges; `road_percentile`: the share of 19
+            random rankings whose value lies below the map's, ties half.
         ties: share of the pixels whose value another pixel has too; their order is random.
         agreement: mean rank correlation with the maps of the other methods.
         randomisation: rank correlation of the map with that of the model of shuffled weights, in magnitude, the
@@ -56,10 +89,16 @@ class Receipt:
         inside: share of the positive evidence inside the box or mask that was given; `even_inside`: of an even map.
         pointing: whether the strongest pixel lies in it, or nearer than 15 pixels: 1 or 0.
         border: share of the positive evidence in the outer 10 % of each side; 0.36 of an even map.
-        failed: the tests it failed, in words; one that could not be made is not failed.
+        failed: the tests it failed, in words; one that could not be made is in `tests` alone.
+        tests: the answer to each; `verdict`: to all of them, `passed` only where a test of what the model needs and
+            one of what the map rests on were both made. None without a receipt.
         curves: one a baseline, for the image.
     """
 
+    covering: float | None = None
+    covering_chance: float | None = None
+    covering_edges: float | None = None
+    head_randomisation: float | None = None
     insertion: float | None = None
     deletion: float | None = None
     insertion_chance: float | None = None
@@ -72,6 +111,7 @@ class Receipt:
     road: float | None = None
     road_chance: float | None = None
     road_edges: float | None = None
+    road_percentile: float | None = None
     ties: float | None = None
     agreement: float | None = None
     randomisation: float | None = None
@@ -84,11 +124,33 @@ class Receipt:
     pointing: float | None = None
     border: float | None = None
     failed: tuple[str, ...] = ()
+    tests: tuple[Judgement, ...] = ()
+    verdict: Judgement | None = None
     curves: tuple[Curves, ...] = ()
+
+    @property
+    def gain(self) -> float | None:
+        """Insertion - deletion; one order of the pixels and its reverse have opposite ones."""
+        return _difference(self.insertion, self.deletion)
+
+    @property
+    def gain_edges(self) -> float | None:
+        """The same of the image's edges."""
+        return _difference(self.insertion_edges, self.deletion_edges)
 
 
 FIGURES = tuple(field.name for field in fields(Receipt) if field.type == float | None)
 """The names of the figures of a receipt that are one number each."""
+OF_FULL = (
+    *(name for name in FIGURES if name.startswith(("insertion", "deletion", "road", "planted"))),
+    *("percentile", "ties", "randomisation", "other_class"),
+)
+"""Those of them that only the full receipt has."""
+UNBOUNDED = ("insertion_ratio", "deletion_ratio", "planted_recovered")
+
+
+def _difference(a: float | None, b: float | None) -> float | None:
+    return None if a is None or b is None else a - b
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +160,7 @@ class RequirementMet:
     Attributes:
         value: of the method's receipt; None where it could not be measured, which does not pass.
         bound: what it was held against, None likewise.
+        reason: why it is not met where it could not be measured.
     """
 
     required: str
@@ -105,6 +168,7 @@ class RequirementMet:
     value: float | None
     bound: float | None
     passed: bool
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

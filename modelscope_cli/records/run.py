@@ -214,6 +214,11 @@ class InputInfo:
     broken: tuple[BrokenKind, ...] = ()
     feeding: Feeding | None = None
 
+    @property
+    def n_broken(self) -> int:
+        """How many images could not be decoded."""
+        return sum(kind.count for kind in self.broken)
+
 
 def first_keys(command: str, versions: Mapping[str, str], argv: tuple[str, ...]) -> dict[str, Any]:
     """Return what every document begins with, whether or not a model was run for it."""

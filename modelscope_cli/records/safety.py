@@ -1,7 +1,8 @@
 """What the scan of a file for code returns."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 from modelscope_cli.records.run import first_keys, to_plain
@@ -9,7 +10,9 @@ from modelscope_cli.records.shown import Shown
 
 KNOWN, UNKNOWN, DANGEROUS = "known", "unknown", "dangerous"
 RANKS = (KNOWN, UNKNOWN, DANGEROUS)
-FAIL_ON = (DANGEROUS, UNKNOWN, "never")
+# What fails: dangerous names alone, calls of unknown ones too, every unknown one, nothing.
+CALL = "call"
+FAIL_ON = (CALL, DANGEROUS, UNKNOWN, "never")
 
 
 def worst(ranks: Iterable[str]) -> str:
@@ -27,6 +30,8 @@ class Suspect:
         reason: why.
         call: how it would be called, `os.system('id')`; None where it is only named.
         place: the part of the file, where it has parts, and the byte there.
+        is_call: it is called with what the file says, or may be; unknown ones that are not are only referred to, or
+            are objects made without their constructor and given their attributes.
     """
 
     name: str
@@ -34,6 +39,11 @@ class Suspect:
     reason: str
     call: str | None
     place: str
+    is_call: bool = False
+
+    @property
+    def badness(self) -> tuple[int, bool]:
+        return RANKS.index(self.rank), self.is_call
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +74,7 @@ class Safety:
         unread: pickles that torch.load does not look at: another loader may.
         errors: what could not be read, and so is not known.
         is_understood: False where it is of a format that is not read at all.
+        allowed: unknown names that were allowed, and so are not among the suspects.
     """
 
     file: str
@@ -75,6 +86,7 @@ class Safety:
     unread: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
     is_understood: bool = True
+    allowed: tuple[str, ...] = ()
 
     @property
     def dangerous(self) -> tuple[Suspect, ...]:
@@ -84,8 +96,29 @@ class Safety:
     def unknown(self) -> tuple[Suspect, ...]:
         return tuple(suspect for suspect in self.suspects if suspect.rank == UNKNOWN)
 
+    @property
+    def calls(self) -> tuple[Suspect, ...]:
+        return tuple(suspect for suspect in self.unknown if suspect.is_call)
+
+    @property
+    def objects(self) -> tuple[Suspect, ...]:
+        return tuple(suspect for suspect in self.unknown if not suspect.is_call)
+
+    def allowing(self, patterns: Iterable[str]) -> "Safety":
+        """Return it without the unknown names that match a pattern; dangerous ones stay."""
+        wanted = tuple(patterns)
+        allowed = {one.name for one in self.unknown if any(fnmatchcase(one.name, p) for p in wanted)}
+        if not allowed:
+            return self
+        left = tuple(one for one in self.suspects if one.rank == DANGEROUS or one.name not in allowed)
+        is_unread = bool(self.errors) or not self.is_understood
+        rank = worst([one.rank for one in left] + [UNKNOWN] * is_unread)
+        return replace(self, suspects=left, rank=rank, allowed=tuple(sorted(allowed)))
+
     def fails(self, fail_on: str) -> bool:
-        """Tell whether it is as bad as `fail_on`: `dangerous`, `unknown` or `never`."""
+        """Tell whether it is as bad as `fail_on`, one of `FAIL_ON`."""
+        if fail_on == CALL:
+            return self.rank == DANGEROUS or bool(self.calls)
         return fail_on in RANKS and RANKS.index(self.rank) >= RANKS.index(fail_on)
 
     def to_dict(self) -> dict[str, Any]:

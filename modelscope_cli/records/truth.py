@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from modelscope_cli.records.run import BrokenKind
+
 BINS = 15  # Guo et al. 2017, as most papers since
 
 
@@ -104,18 +106,18 @@ class TruthReport:
 
     Attributes:
         kind: `classes`, one of each image; `labels`, several or none of each image; `pixels`.
-        images: how many.
+        images: how many could be judged. `not_judged`: those whose scores are NaN, how many and the first ten.
         accuracy: share of the images whose likeliest class is the true one. `top5_accuracy`: whose true class is
             among the five likeliest, of more than five classes. None of labels and pixels.
-        pixel_accuracy: share of the pixels whose class is known. `mean_iou`: over the classes that are in the
-            truth or in a prediction.
-        macro_precision, macro_recall: means over the classes that are in the truth; of one that is never
-            predicted the precision counts as 0. None where there are none.
+        pixel_accuracy: share of the pixels whose class is known.
+        mean_iou, macro_precision, macro_recall: means over the classes that are in the truth or in a prediction;
+            of one that is never predicted the precision counts as 0, of one that is never true the recall. None
+            where there are none.
         micro_precision, micro_recall: of all decisions together, of labels only. None where nothing was
             predicted, or nothing is true.
         ece: expected calibration error, the mean over the images of |accuracy - confidence| of their bin: 15 of
-            equal width (Guo et al. 2017, "On calibration of modern neural networks"). `bins`: these; both of
-            classes only.
+            equal width, without their lower edge and with the upper one (Guo et al. 2017, "On calibration of
+            modern neural networks"). `bins`: these; both of classes only.
         classes: all of them, in their order.
         confusions: the most frequent first, up to 100 pairs; none of labels.
         worst: the images with the highest score of a wrong class, up to 24; none of pixels.
@@ -136,6 +138,7 @@ class TruthReport:
     classes: tuple[ClassQuality, ...] = ()
     confusions: tuple[Confusion, ...] = ()
     worst: tuple[Mistake, ...] = ()
+    not_judged: tuple[BrokenKind, ...] = ()
 
     def measures(self) -> list[Measure]:
         """Return the figures of all images together, one a row of the table."""

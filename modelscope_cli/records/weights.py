@@ -10,7 +10,7 @@ from modelscope_cli.records.safety import Safety
 from modelscope_cli.records.shown import Shown
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # not frozen: to make a million takes four times as long then
 class TensorRow:
     """One named tensor of a checkpoint; the statistics are of its finite values, None where not asked for.
 

@@ -1,4 +1,4 @@
-"""Tab- and comma-separated values: whole names, bare numbers, one header line."""
+"""Tab- and comma-separated values: whole names, no formulas, bare numbers, one header line."""
 
 import csv
 import io
@@ -12,23 +12,27 @@ from modelscope_cli.report.sheet import Sheet, Value
 def render_tsv(sheet: Sheet) -> str:
     """Return the sheet with tabs between the cells; tabs and line ends inside a cell become spaces."""
     lines = [[column.key for column in sheet.columns], *_cells(sheet)]
-    return "".join("\t".join(" ".join(cell.split()) for cell in line) + "\n" for line in lines)
+    return "".join("\t".join(line) + "\n" for line in lines)
 
 
 def render_csv(sheet: Sheet) -> str:
-    """Return the sheet as RFC 4180 comma-separated values, in which no name is a formula."""
+    """Return the sheet as RFC 4180 comma-separated values."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(column.key for column in sheet.columns)
-    for row in sheet.rows:
-        values = [column.value(row) for column in sheet.columns]
-        writer.writerow(spreadsheet_cell(_cell(v)) if isinstance(v, str) else _cell(v) for v in values)
+    writer.writerows(_cells(sheet, is_whole=True))
     return text.getvalue()
 
 
-def _cells(sheet: Sheet) -> Iterator[list[str]]:
+def _cells(sheet: Sheet, *, is_whole: bool = False) -> Iterator[list[str]]:
+    """Yield the cells of each row, of which no text is a formula; `is_whole`: with its spaces as they are."""
     for row in sheet.rows:
-        yield [_cell(column.value(row)) for column in sheet.columns]
+        cells = []
+        for column in sheet.columns:
+            value = column.value(row)
+            cell = _cell(value) if is_whole else " ".join(_cell(value).split())
+            cells.append(spreadsheet_cell(cell) if isinstance(value, str) else cell)
+        yield cells
 
 
 def _cell(value: Value) -> str:

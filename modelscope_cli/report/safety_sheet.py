@@ -1,8 +1,9 @@
 """What loading a file could run, in words and as a table of files."""
 
 from modelscope_cli.records.naming import some
+from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Notice
-from modelscope_cli.records.safety import DANGEROUS, Safety, ScanRecord, Suspect, WeightsOnly
+from modelscope_cli.records.safety import CALL, Safety, ScanRecord, Suspect, WeightsOnly
 from modelscope_cli.report.sheet import Column, Sheet
 from modelscope_cli.report.view import View
 
@@ -27,9 +28,12 @@ def safety_facts(safety: Safety) -> tuple[tuple[str, str], ...]:
 def warnings_of(safety: Safety) -> tuple[Notice, ...]:
     """Return a warning for every dangerous name, one for all that are unknown, and for what was not read."""
     notices = [Notice("dangerous_code", _sentence(suspect)) for suspect in safety.dangerous]
-    if safety.unknown:
-        names = some([suspect.name for suspect in safety.unknown], _N_UNKNOWN)
-        notices.append(Notice("foreign_code", f"a full load would run: {names}"))
+    if safety.calls:
+        calls = some([suspect.call or suspect.name for suspect in safety.calls], _N_UNKNOWN)
+        notices.append(Notice("foreign_call", f"a full load would call what is not known: {calls}"))
+    if safety.objects:
+        names = some([suspect.name for suspect in safety.objects], _N_UNKNOWN)
+        notices.append(Notice("foreign_code", f"a full load would run: {names}; it calls none of them"))
     if safety.unread:
         places = some(safety.unread, _N_UNKNOWN)
         notices.append(Notice("more_pickles", f"it holds more pickles than torch.load reads: {places}"))
@@ -37,6 +41,12 @@ def warnings_of(safety: Safety) -> tuple[Notice, ...]:
         errors = some(safety.errors, _N_ERRORS)
         notices.append(Notice("not_read", f"it could not be examined to the end: {errors}"))
     return tuple(notices)
+
+
+def tell_allowed(safety: Safety, progress: Progress) -> None:
+    """Say which unknown names were accepted because a pattern allows them."""
+    if safety.allowed:
+        progress.note(f"allowed in '{safety.file}': {some(safety.allowed, _N_UNKNOWN)}")
 
 
 def _sentence(suspect: Suspect) -> str:
@@ -48,6 +58,10 @@ def weights_only(verdict: WeightsOnly) -> str:
     if verdict.loads == "with names":
         return f"{_LOADS[verdict.loads]}: {some(verdict.names, _N_UNKNOWN)}"
     return _LOADS[verdict.loads] + (f": {verdict.reason}" if verdict.reason else "")
+
+
+def _unknown(safety: Safety) -> list[str]:
+    return [(suspect.is_call and suspect.call) or suspect.name for suspect in safety.unknown]
 
 
 _COLUMNS: tuple[Column, ...] = (
@@ -64,8 +78,8 @@ _COLUMNS: tuple[Column, ...] = (
     Column(
         "unknown",
         "unknown",
-        lambda r: " ".join(suspect.name for suspect in r.unknown),
-        lambda r: some([suspect.name for suspect in r.unknown], 3),
+        lambda r: " ".join(_unknown(r)),
+        lambda r: some(_unknown(r), 3),
         is_number=False,
         rank=3,
     ),
@@ -94,7 +108,7 @@ def scan_sheet(record: ScanRecord) -> Sheet:
         rows=record.files,
         facts=(("files", f"{len(record.files)}: {counts}"),),
         is_dim=lambda file: not file.pickles and not file.errors and file.is_understood,
-        is_bad=lambda file: file.rank == DANGEROUS,
+        is_bad=lambda file: file.fails(CALL),
     )
 
 

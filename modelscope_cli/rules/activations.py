@@ -145,6 +145,15 @@ def _nothing_seen(evidence: Evidence, threshold: float) -> str | None:
     return None if is_seen else "no layer inside the model was seen to run"
 
 
+def _too_few_values(evidence: Evidence, threshold: float) -> str | None:
+    rows = _rectifiers(evidence)
+    is_told = any(
+        _is_enough(evidence, row) or (row.zero_fraction == 1 and row.numel >= _ENOUGH_VALUES) for row in rows
+    )
+    too_few = f"no channel of a ReLU gave {_ENOUGH_VALUES} values: give {_ENOUGH_IMAGES} images"
+    return _nothing_seen(evidence, threshold) or (too_few if rows and not is_told else None)
+
+
 def _drift(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     assert evidence.train is not None
     for row in evidence.train.batch_norm:
@@ -182,12 +191,13 @@ RULES = (
         severity=WARNING,
         sentence="most channels of a ReLU are zero at every position of every image",
         threshold=0.5,
+        most=1,
         measure="share of channels, if each had 1000 values or 100 images to fire",
         source=_DEBUGGER.format(rule="DeadRelu", default="threshold_layer = 50 %"),
         hint="lower the learning rate, look at the biases before it, or use a leaky activation",
         needs=_FORWARD,
         judge=_dead_channels,
-        excuse=_nothing_seen,
+        excuse=_too_few_values,
     ),
     Rule(
         code="MS203",
@@ -195,12 +205,13 @@ RULES = (
         severity=WARNING,
         sentence="a ReLU is all but silent: its living channels hardly ever fire",
         threshold=0.99,
+        most=1,
         measure="share of zeros in the channels that are not dead",
         source=_DEBUGGER.format(rule="DeadRelu", default="threshold_inactivity = 1 % of activity"),
         hint="lower the learning rate, look at the biases before it, or use a leaky activation",
         needs=_FORWARD,
         judge=_dead_units,
-        excuse=_nothing_seen,
+        excuse=_too_few_values,
     ),
     Rule(
         code="MS204",
@@ -208,6 +219,7 @@ RULES = (
         severity=WARNING,
         sentence="most outputs of a sigmoid or tanh lie where its derivative is below 1 % of the maximum",
         threshold=0.5,
+        most=1,
         measure="share of outputs (|x| > 5.99 at a sigmoid, 2.99 at a tanh)",
         source=_DEBUGGER.format(rule="SaturatedActivation", default="threshold_layer = 50 %"),
         hint="normalise before it, or initialise with smaller weights (Glorot & Bengio 2010)",
@@ -221,6 +233,7 @@ RULES = (
         severity=WARNING,
         sentence="the output of a convolution, linear layer or norm is almost zero",
         threshold=0.95,
+        most=1,
         measure="share of |x| < 1e-6",
         source="float32 has a resolution of 1.2e-7: such values all but vanish beside a signal near 1",
         hint="look at the scale of its weights and of its input",

@@ -3,11 +3,12 @@
 import json
 import math
 import shlex
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.paths import refuse_endless
@@ -16,9 +17,9 @@ from modelscope_cli.records.check import CheckRecord, Finding, KnownFinding, Rul
 from modelscope_cli.records.page_data import extract, is_page
 from modelscope_cli.records.restore import RECORDS, restore
 from modelscope_cli.records.run import invocation
+from modelscope_cli.rules.registry import EVERY_RULE
 
 _FAMILY, _VERSION = "modelscope/baseline/", "2"
-_READABLE = ("1", _VERSION)  # 1 kept no values
 # By so much of its value a finding may change and be the same. With other kernels, or another number of threads,
 # the values of sick networks move by 4e-7 of themselves; another torch or another JPEG decoder may move them more.
 # A 33rd dead channel of 64 is 3 %.
@@ -39,22 +40,30 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.4g}")
 
 
-def render_baseline(known: Iterable[KnownFinding]) -> str:
+class Baseline(NamedTuple):
+    """What a baseline holds; `model` is the class of the model it is of, None where that is not said."""
+
+    findings: tuple[KnownFinding, ...] = ()
+    model: str | None = None
+
+
+def render_baseline(known: Iterable[KnownFinding], model: str | None = None) -> str:
     """Return the file: sorted, a finding a line, so that a change of it is a short difference."""
     rows = [
         json.dumps({"code": one.code, "layer": one.layer, "value": one.value}, ensure_ascii=False)
         for one in sorted(known, key=_order)
     ]
     findings = "".join(f"\n    {row}," for row in rows).rstrip(",") + ("\n  " if rows else "")
-    return plain_json(f'{{\n  "schema": "{_FAMILY}{_VERSION}",\n  "findings": [{findings}]\n}}') + "\n"
+    of = f'\n  "model": {json.dumps(model)},' if model else ""
+    return plain_json(f'{{\n  "schema": "{_FAMILY}{_VERSION}",{of}\n  "findings": [{findings}]\n}}') + "\n"
 
 
 def _order(one: KnownFinding) -> tuple[str, bool, str, bool, float]:
     return one.code, one.layer is not None, one.layer or "", one.value is not None, one.value or 0.0
 
 
-def read_baseline(path: Path) -> tuple[KnownFinding, ...]:
-    """Return every finding that is known; those of an old baseline are without their values.
+def read_baseline(path: Path) -> Baseline:
+    """Return every finding that is known.
 
     What `check` found once serves as well, as the page or the document that it left.
 
@@ -70,22 +79,58 @@ def read_baseline(path: Path) -> tuple[KnownFinding, ...]:
             raise CannotRunError(message, _another(path))
         if schema.startswith("modelscope/check/"):
             record = restore(document)
-            return known_of(record.findings) if isinstance(record, CheckRecord) else ()
-        if not schema.startswith(_FAMILY):
-            raise ValueError(f"its schema is {schema!r}")
-        known = _read_rows(document["findings"]) if schema.removeprefix(_FAMILY) in _READABLE else None
+            assert isinstance(record, CheckRecord)
+            is_model = record.dataset is None and record.run.model.source != "file"
+            model = record.run.model.class_name if is_model else None
+            return Baseline(tuple(map(_checked, known_of(record.findings))), model)
+        if schema != f"{_FAMILY}{_VERSION}":
+            what = (
+                "keeps no values, so what got worse would pass"
+                if schema == f"{_FAMILY}1"
+                else "is not readable"
+            )
+            raise CannotRunError(f"'{path}' is a baseline of schema '{schema}', which {what}", _another(path))
+        rows = (KnownFinding(row["code"], row["layer"], row["value"]) for row in document["findings"])
+        return Baseline(tuple(map(_checked, rows)), document.get("model"))
     except FileNotFoundError as error:
         raise CannotRunError(f"there is no baseline '{path}'", _with_update()) from error
     except OSError as error:
         hint = f"ls -l {shlex.quote(str(path))}"
         raise CannotRunError(f"cannot read baseline '{path}': {error.strerror}", hint) from error
-    except (ValueError, LookupError, TypeError) as error:
-        message = f"'{path}' is not a baseline that modelscope check wrote"
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        why = f": {error}" if isinstance(error, _StrangeEntryError) else ""
+        message = f"'{path}' is not a baseline that modelscope check wrote{why}"
         raise CannotRunError(message, _another(path)) from error
-    if known is None:
-        message = f"'{path}' is a baseline of schema '{schema}', and this version reads {_FAMILY}1 and 2"
+
+
+class _StrangeEntryError(ValueError):
+    """An entry that `check` does not write."""
+
+
+def _checked(one: KnownFinding) -> KnownFinding:
+    """Return an entry that says how bad a finding was; with NaN or a value beyond all others nothing is worse."""
+    if not isinstance(one.code, str) or not isinstance(one.layer, str | None):
+        raise _StrangeEntryError(f"{one.code!r} of {one.layer!r} is not a rule and a layer")
+    # How many more there are than the findings that are told has no layer, and is not in the measure of the rule.
+    most = next((rule.most for rule in EVERY_RULE if rule.code == one.code and one.layer), math.inf)
+    is_number = type(one.value) in (int, float) and 0 <= one.value <= min(most, sys.float_info.max)  # type: ignore[operator]
+    if one.value is not None and not is_number:
+        where = f"{one.code} {one.layer or ''}".strip()
+        raise _StrangeEntryError(
+            f"the value of {where} is {str(one.value)[:40]!r}, and it measures 0 to {most:g}"
+        )
+    return one
+
+
+def check_model(baseline: Baseline, path: Path | None, model: str) -> None:
+    """Refuse a baseline of another model: layers of the same name would excuse each other.
+
+    Raises:
+        CannotRunError: it is one (exit 4).
+    """
+    if path is not None and baseline.model not in (None, model):
+        message = f"baseline '{path}' is of the model {baseline.model}, and {model} is judged"
         raise CannotRunError(message, _another(path))
-    return known
 
 
 def _document(path: Path) -> dict[str, Any]:
@@ -95,15 +140,6 @@ def _document(path: Path) -> dict[str, Any]:
     if len(documents) != 1:
         raise ValueError("a page of two results")
     return dict(documents[0])
-
-
-def _read_rows(rows: Sequence[dict[str, Any]]) -> tuple[KnownFinding, ...]:
-    return tuple(
-        KnownFinding(
-            str(row["code"]), row["layer"], None if row.get("value") is None else float(row["value"])
-        )
-        for row in rows
-    )
 
 
 def _with_update() -> str:
@@ -175,9 +211,10 @@ def _judged(rules: Iterable[RuleInfo]) -> set[str]:
 
 
 def _worse(finding: Finding, before: KnownFinding) -> Finding:
-    return replace(
-        finding, message=f"{finding.message}; worse than in the baseline, where it was {before.value:.4g}"
-    )
+    was = "; the baseline has no value to compare it with"
+    if before.value is not None:
+        was = f"; worse than in the baseline, where it was {before.value:.4g}"
+    return replace(finding, message=finding.message + was)
 
 
 def _side(finding: Finding) -> int:
@@ -191,8 +228,8 @@ def _badness(finding: Finding) -> float:
 
 
 def _is_worse(finding: Finding, before: KnownFinding) -> bool:
-    if before.value is None:
-        return False
+    if before.value is None:  # it was not finite then, has no value at all, or somebody took it out
+        return finding.value is not None and finding.code not in _UNGRADED
     if finding.value is None:  # it is not even finite now
         return True
     return _side(finding) * (finding.value - before.value) > _NOISE * abs(before.value)

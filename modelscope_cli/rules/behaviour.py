@@ -40,6 +40,10 @@ def _repeat(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         yield Sighting(None, gap, words + source, WARNING if is_meant else None)
 
 
+def _no_repeat_to_judge(evidence: Evidence, threshold: float) -> str | None:
+    return "the output is zero or not a tensor" if evidence.repeat_gap is None else None
+
+
 def _constant(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     assert evidence.settled is not None
     spread = evidence.settled.output_spread
@@ -51,7 +55,11 @@ def _no_output_to_judge(evidence: Evidence, threshold: float) -> str | None:
     assert evidence.settled is not None
     if not evidence.settled.is_finite:
         return "the forward pass is not finite"
-    return "the output is not one row per image" if evidence.settled.output_spread is None else None
+    return (
+        "the output is not one row per image, or all images are the same"
+        if evidence.settled.output_spread is None
+        else None
+    )
 
 
 def _disagreement(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
@@ -96,6 +104,7 @@ RULES = (
         "torch.use_deterministic_algorithms",
         needs=frozenset({"repeat_gap"}),
         judge=_repeat,
+        excuse=_no_repeat_to_judge,
     ),
     Rule(
         code="MS603",

@@ -62,7 +62,9 @@ def _leak(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
 
 def _not_held_against(evidence: Evidence, threshold: Any) -> str | None:
-    return None if _data(evidence).report.against else "there is only one data set: --against names another"
+    if not _data(evidence).report.against:
+        return "there is only one data set: --against names another"
+    return None if all(_data(evidence).readable) else _NOTHING_READ
 
 
 def _conflict(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
@@ -71,7 +73,14 @@ def _conflict(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
 
 def _without_labels(evidence: Evidence, threshold: Any) -> str | None:
-    return None if _data(evidence).has_labels else "the images do not lie in folders of classes"
+    is_labelled = _data(evidence).has_labels
+    return (
+        _nothing_read(evidence, threshold) if is_labelled else "the images do not lie in folders of classes"
+    )
+
+
+def _nothing_read(evidence: Evidence, threshold: Any) -> str | None:
+    return None if any(_data(evidence).readable) else _NOTHING_READ
 
 
 def _sizes(evidence: DatasetEvidence) -> list[float]:
@@ -120,7 +129,7 @@ def _low(figure: Figure, words: str) -> Callable[[Evidence, float], Iterator[Sig
     return _beyond(figure, lambda data, n, value: f"{words} {value:.3g}", -1)
 
 
-_PLAIN = 0.02
+_PLAIN, _NOTHING_READ = 0.02, "no image could be read"
 _NEEDS = frozenset({"dataset"})
 _OWN = "own measurement, on drawn and photographed images"
 
@@ -148,18 +157,21 @@ RULES = (
         hint="keep one of each group, unless the repetition is intended",
         needs=_NEEDS,
         judge=_identical,
+        excuse=_nothing_read,
     ),
     Rule(
         code="MS803",
         name="near-duplicates",
         severity=WARNING,
-        sentence="images are the same except for compression, size, brightness or a narrow border",
+        sentence="images are the same except for compression, size, brightness or a narrow crop",
         threshold=0.5,
+        most=1,
         measure="share of the edges that two images have in common, of those that either has",
         source=_OWN + ": one of 45,000 pairs of distinct images reaches it",
         hint="look at the groups in the JSON document, -f json; --set MS803=0.7 is stricter",
         needs=_NEEDS,
         judge=_alike,
+        excuse=_nothing_read,
     ),
     Rule(
         code="MS804",
@@ -198,6 +210,7 @@ RULES = (
         hint="look at them; thumbnails and scans often lie in a folder by mistake",
         needs=_NEEDS,
         judge=_odd(_sizes, "larger or smaller than usual"),
+        excuse=_nothing_read,
     ),
     Rule(
         code="MS807",
@@ -210,6 +223,7 @@ RULES = (
         hint="look at them; a resize distorts them, a crop loses most of them",
         needs=_NEEDS,
         judge=_odd(_aspects, "wider or taller than usual"),
+        excuse=_nothing_read,
     ),
     Rule(
         code="MS808",
@@ -217,11 +231,13 @@ RULES = (
         severity=WARNING,
         sentence="an image is dark everywhere",
         threshold=0.2,
+        most=1,
         measure="brightness that 99 % of the pixels do not exceed, 1 being white",
         source=_OWN,
         hint="look at them; exposure or a lost gamma may be to blame",
         needs=_NEEDS,
         judge=_low(lambda data: data.light, "its brightest parts reach"),
+        excuse=_nothing_read,
     ),
     Rule(
         code="MS809",
@@ -229,11 +245,13 @@ RULES = (
         severity=WARNING,
         sentence="the brightness of an image hardly varies: it has one colour, or colours that are equally bright",
         threshold=_PLAIN,
+        most=1,
         measure="standard deviation of the brightness, 1 being white",
         source="own reasoning: compression leaves five of 256 levels in an empty image",
         hint="look at them; a placeholder or a failed download looks like this",
         needs=_NEEDS,
         judge=_low(lambda data: data.contrast, "its brightness varies by"),
+        excuse=_nothing_read,
     ),
     Rule(
         code="MS810",
@@ -246,5 +264,6 @@ RULES = (
         hint="look at them; a finer blur is invisible at this size, and to most models",
         needs=_NEEDS,
         judge=_low(_sharpness, "its edges are soft: Laplacian over contrast"),
+        excuse=_nothing_read,
     ),
 )

@@ -15,7 +15,7 @@ def _no_file(evidence: Evidence, threshold: Any) -> str | None:
 
 def _dangerous(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     assert evidence.safety is not None
-    found = evidence.safety.dangerous
+    found = evidence.safety.dangerous + evidence.safety.calls
     if len(found) > threshold:
         for suspect in found:
             message = (
@@ -27,9 +27,9 @@ def _dangerous(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 def _unknown(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     assert evidence.safety is not None
     safety = evidence.safety
-    n = len(safety.unknown) + len(safety.errors)
+    n = len(safety.objects) + len(safety.errors)
     if n > threshold:
-        what = [f"it names {some(suspect.name for suspect in safety.unknown)}"] * bool(safety.unknown)
+        what = [f"it names {some(suspect.name for suspect in safety.objects)}"] * bool(safety.objects)
         what += [f"it cannot be read to its end ({some(safety.errors, 1)})"] * bool(safety.errors)
         yield Sighting(None, n, f"{safety.file}: {' and '.join(what)}")
 
@@ -39,9 +39,10 @@ RULES = (
         code="MS001",
         name="dangerous-code",
         severity=ERROR,
-        sentence="loading the checkpoint with weights_only=False would run code that can take over the machine",
+        sentence="loading the checkpoint with weights_only=False would run code that can take over the machine, or "
+        "calls what is not known",
         threshold=0,
-        measure="dangerous names in the pickles of the file",
+        measure="dangerous names, and calls of unknown ones, in the pickles of the file",
         source="pickle, Python's documentation: never unpickle data that could have been tampered with",
         hint="do not load it; modelscope weights FILE   lists each of them and where it is",
         needs=frozenset({"safety"}),
@@ -54,7 +55,7 @@ RULES = (
         severity=WARNING,
         sentence="loading the checkpoint with weights_only=False would run code that is not known to be harmless",
         threshold=0,
-        measure="unknown names in the pickles of the file, and places that cannot be read",
+        measure="unknown names in the pickles of the file that are not called, and places that cannot be read",
         source="torch.load, weights_only=True: only names on a list are loaded",
         hint="modelscope weights FILE --convert FILE.safetensors   writes a copy without code",
         needs=frozenset({"safety"}),

@@ -82,10 +82,10 @@ def _describe(run: list[Weight], worst: float) -> Sighting:
 
 
 def _no_gradient_at_all(evidence: Evidence, threshold: float) -> str | None:
-    is_there = _backward(evidence).output_grad_norm > 0
-    return (
-        None if is_there else "the loss sends no gradient into the model: its prediction is already certain"
-    )
+    norm = _backward(evidence).output_grad_norm
+    if norm == 0:
+        return "the loss sends no gradient into the model: its prediction is already certain"
+    return None if norm < float("inf") else "the gradient at the output is not finite"
 
 
 def _no_vanishing_to_judge(evidence: Evidence, threshold: float) -> str | None:

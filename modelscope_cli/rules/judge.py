@@ -1,11 +1,23 @@
 """From evidence to findings."""
 
 import math
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from modelscope_cli.records.check import SEVERITIES, Finding, RuleInfo, is_as_severe
+from modelscope_cli.errors import CannotRunError
+from modelscope_cli.records.check import (
+    FAILED,
+    NOT_JUDGED,
+    PASSED,
+    SEVERITIES,
+    CheckRecord,
+    Finding,
+    RuleInfo,
+    is_as_severe,
+)
 from modelscope_cli.records.evidence import Evidence
+from modelscope_cli.records.run import InputInfo
 from modelscope_cli.rules.rule import Rule
 
 Threshold = float | str | None
@@ -31,7 +43,11 @@ def judge(
             infos.append(replace(info, judged=False, reason=reason))
             continue
         infos.append(info)
-        explained = {finding.layer for finding in findings if finding.code in rule.yields_to}
+        explained = {
+            finding.layer
+            for finding in findings
+            if finding.code in rule.yields_to and is_as_severe(finding.severity, rule.severity)
+        }
         findings += [
             Finding(
                 code=rule.code,
@@ -64,6 +80,35 @@ def _why_not(rule: Rule, threshold: Threshold, evidence: Evidence) -> str | None
     return rule.excuse(evidence, threshold)
 
 
-def fails(findings: Iterable[Finding], fail_on: str) -> bool:
-    """Return whether there is a new finding at or above a severity."""
-    return any(is_as_severe(finding.severity, fail_on) for finding in findings if not finding.known)
+def verdict_of(
+    findings: Iterable[Finding], rules: Iterable[RuleInfo], fail_on: str, given: InputInfo | None
+) -> str:
+    """Return what came of it; a check that judged nothing, or could read less than half of its images, is no pass.
+
+    Args:
+        given: what was judged, or what the model ran on.
+    """
+    if any(is_as_severe(finding.severity, fail_on) for finding in findings if not finding.known):
+        return FAILED
+    is_blind = given is not None and 2 * given.n_broken > given.n_files
+    return PASSED if any(rule.judged for rule in rules) and not is_blind else NOT_JUDGED
+
+
+def unjudged_error(record: CheckRecord) -> CannotRunError | None:
+    """Return the error of a check that judged nothing, which the record goes with; None of any other."""
+    if record.verdict != NOT_JUDGED:
+        return None
+    given = record.run.input
+    if given is not None and 2 * given.n_broken > given.n_files:
+        message = (
+            f"{given.n_broken:,} of {given.n_files:,} images could not be read, so the model was not judged"
+        )
+        error = CannotRunError(message, f"ls -l {shlex.quote(given.broken[0].names[0])}")
+    else:
+        n = len(record.rules)
+        reasons = "; ".join(dict.fromkeys(rule.reason for rule in record.rules if rule.reason))
+        message = f"none of the {n} rules was judged" if n > 1 else f"{record.rules[0].code} was not judged"
+        first = "MS1   judges the weights" if record.dataset is None else "MS801   names the images"
+        error = CannotRunError(f"{message}: {reasons}", f"--select {first}")
+    error.record = record
+    return error

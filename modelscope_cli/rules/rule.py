@@ -1,5 +1,6 @@
 """What a rule is."""
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from typing import Any
@@ -53,12 +54,14 @@ class Rule(ListedRule):
         yields_to: codes of rules before it whose finding in a layer explains one of this rule there.
         judge: gives every place where it is broken.
         kind: how a threshold is written: `number`, `count` (25M), `bytes` (500MB), `shape` (1,1000).
+        most: the largest value there can be of what is measured: 1 of a share.
         excuse: says why it cannot be judged here, None where it can.
     """
 
     needs: frozenset[str]
     judge: Callable[[Evidence, Any], Iterable[Sighting]]
     kind: str = "number"
+    most: float = math.inf
     wants: frozenset[str] = frozenset()
     yields_to: tuple[str, ...] = ()
     excuse: Callable[[Evidence, Any], str | None] = always

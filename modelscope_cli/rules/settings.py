@@ -1,6 +1,8 @@
 """What a person asked `check` for: in `[tool.modelscope]` of a pyproject.toml, and by flags, which win."""
 
+import difflib
 import os
+import re
 import shlex
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +18,8 @@ from modelscope_cli.rules.rule import Rule
 
 BUDGETS = ("max-params", "max-macs", "max-memory", "expect-output")
 _SUBJECT = ("model", "checkpoint", "images")
-_KEYS = (*_SUBJECT, "select", "ignore", "thresholds", "fail-on", "baseline", *BUDGETS)
+_NEAR = 0.85  # of two names: modelscop is, modelscan, another tool, is not
+_KEYS = (*_SUBJECT, "select", "ignore", "thresholds", "fail-on", "baseline", "allow", *BUDGETS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,7 @@ class Settings:
         thresholds: by code; those of the rules themselves where nothing is said.
         baseline: file of the findings that are known; None without one.
         project: the pyproject.toml that had a say; None where there is none.
+        allow: patterns of names that a checkpoint may name although they are not known: `timm.models.*`.
         model, checkpoint, images: what is judged where nothing else is typed; files as seen from here.
     """
 
@@ -36,6 +40,7 @@ class Settings:
     fail_on: str = ERROR
     baseline: Path | None = None
     project: Path | None = None
+    allow: tuple[str, ...] = ()
     model: str | None = None
     checkpoint: Path | None = None
     images: tuple[str, ...] = ()
@@ -73,7 +78,7 @@ def read_settings(
     typed = dict(settings.thresholds)
     for name, value in set_.items() if isinstance(set_, Mapping) else map(_pair, set_ or ()):
         rule = find_rule(name, "--set")
-        typed[rule.code] = written.read(value, rule.kind, f"--set {name}=")
+        typed[rule.code] = written.read(value, rule.kind, f"--set {name}=", rule.most)
     for name, budget in (budgets or {}).items():
         if budget is not None:
             rule = find_rule(name, f"--{name}")
@@ -129,11 +134,32 @@ def _read_project(folder: Path) -> Settings:
         ) from error
     tools = document.get("tool")
     table = tools.get("modelscope") if isinstance(tools, dict) else None
+    _refuse_near_misses(document, path)
     if table is None:
         return Settings()
     if not isinstance(table, dict):
         raise UsageError(f"'modelscope' in [tool] of '{path}' is not a table", "write [tool.modelscope]")
     return _from_table(table, path)
+
+
+def _refuse_near_misses(document: dict[str, Any], path: Path) -> None:
+    """Refuse a table that is meant for us and has another name: `[tool.mscope]`, `[modelscope]`.
+
+    Raises:
+        UsageError: there is one; settings that are passed over let a check pass (exit 2).
+    """
+    inner = [
+        ((key, name), one)
+        for key, own in document.items()
+        if isinstance(own, dict)
+        for name, one in own.items()
+    ]
+    for names, one in (*(((key,), own) for key, own in document.items()), *inner):
+        word = re.sub(r"[\W_]|cli$", "", names[-1].lower())
+        is_near = word == "mscope" or difflib.SequenceMatcher(None, word, "modelscope").ratio() > _NEAR
+        if is_near and isinstance(one, dict) and names != ("tool", "modelscope"):
+            message = f"[{'.'.join(names)}] of '{path}' is not read: the settings are in [tool.modelscope]"
+            raise UsageError(message, "write [tool.modelscope]")
 
 
 def _from_table(table: dict[str, Any], path: Path) -> Settings:
@@ -151,7 +177,7 @@ def _from_table(table: dict[str, Any], path: Path) -> Settings:
         raise UsageError(f"'thresholds' in {where} is not a table", "write [tool.modelscope.thresholds]")
     for name, value in (*given.items(), *((key, table[key]) for key in BUDGETS if key in table)):
         rule = find_rule(name, where)
-        typed[rule.code] = written.read(value, rule.kind, f"{name} = ")
+        typed[rule.code] = written.read(value, rule.kind, f"{name} = ", rule.most)
         if name in BUDGETS:
             select = _with(rule.code, select)
     baseline = _name(table, "baseline", where, "a file name", "known.json")
@@ -164,6 +190,7 @@ def _from_table(table: dict[str, Any], path: Path) -> Settings:
         fail_on=_severity(table.get("fail-on", ERROR), "fail-on = "),
         baseline=path.parent / baseline if baseline else None,
         project=path,
+        allow=tuple(_strings(table, "allow", where, "names", "timm.models.*")),
         model=_from_here(path.parent, model) if model and _is_file(path.parent, model) else model,
         checkpoint=Path(_from_here(path.parent, checkpoint)) if checkpoint else None,
         images=tuple(

@@ -13,15 +13,16 @@ _BYTES = {
 _EXAMPLES = {"number": "0.5", "count": "25M", "bytes": "500MB", "shape": "1,1000"}
 
 
-def read(typed: object, kind: str, option: str) -> float | str:
+def read(typed: object, kind: str, option: str, most: float = math.inf) -> float | str:
     """Turn what was typed, on the command line or in `pyproject.toml`, into a threshold.
 
     Args:
         kind: `number`, `count`, `bytes` or `shape`, as in `Rule`.
         option: what stands before it, for the error: `--set MS202=`.
+        most: the largest threshold that can be exceeded or reached.
 
     Raises:
-        UsageError: not of that kind (exit 2).
+        UsageError: not of that kind, or larger than `most` (exit 2).
     """
     text = ",".join(map(str, typed)) if isinstance(typed, list) else str(typed).strip()
     value = _shape(text) if kind == "shape" else _number(text, kind)
@@ -33,6 +34,9 @@ def read(typed: object, kind: str, option: str) -> float | str:
             "shape": "a shape",
         }[kind]
         raise UsageError(f"'{option}{text}' is not {words}", f"{option}{_EXAMPLES[kind]}")
+    if isinstance(value, float) and value > most:
+        message = f"'{option}{text}' is above {most:g}, the largest value that this rule measures"
+        raise UsageError(message, f"{option}{_EXAMPLES[kind]}")
     return value
 
 

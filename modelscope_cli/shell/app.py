@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from modelscope_cli import __version__
 from modelscope_cli.errors import LESS_MEMORY, OUT_OF_MEMORY, CannotRunError, ModelscopeError
-from modelscope_cli.interrupts import INTERRUPTED, TERMINATED, Terminated
+from modelscope_cli.interrupts import INTERRUPTED, Terminated
 from modelscope_cli.lean import lean_imports
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.run import over
@@ -42,7 +42,8 @@ def _program(argv: list[str]) -> str:
 def run(argv: list[str]) -> int:
     """Run one command line and return the exit code; every exception ends here.
 
-    0 done, 1 a check found something, 2 usage, 3 a bug of ours, 4 cannot run, 130 interrupted, 143 terminated.
+    0 done, 1 a check found something, 2 usage, 3 a bug of ours, 4 cannot run, 129 hung up, 130 interrupted,
+    143 terminated.
     """
     _console.begin(tuple(argv))
     try:
@@ -72,8 +73,8 @@ def _run(argv: list[str]) -> int:
         return _failed(error)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except Terminated:
-        return TERMINATED
+    except Terminated as ended:
+        return ended.code
     except SystemExit as left:
         # Typer and Rich leave with 1 when the reader of a pipe has gone; here that would mean a finding.
         if not isinstance(left.__context__, BrokenPipeError):

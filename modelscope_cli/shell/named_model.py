@@ -107,14 +107,15 @@ def take_model(
     Raises:
         UsageError: two different models, or none; a word that is neither a model nor an image (exit 2).
     """
-    from modelscope_cli.models.weights_file import is_weights_file
+    from modelscope_cli.models.weights_file import is_model_file, is_no_image
     from modelscope_cli.shell.slips import refuse_slips, refuse_weights
 
     words = [word for word in (first, *(others or ())) if word is not None]
     refuse_slips(words)
     at = next((i for i, word in enumerate(words) if is_model(word) and (not i or names_model(word))), None)
     if at is None and named is None:
-        at = next((i for i, word in enumerate(words) if is_weights_file(word)), None)
+        at = next((i for i, word in enumerate(words) if is_model_file(word)), None)
+        at = 0 if at is None and words and is_no_image(words[0]) else at
     if at is not None:
         model = words.pop(at)
         if named is not None and named.startswith(f"{model}:"):  # the file alone, and what of it is meant

@@ -24,7 +24,7 @@ GROUPS = {
     "Change a model, and see what happens": {
         "ablate": "Take out the layers of a model one by one, and say which of them carry the decision.",
         "prune": "Cut weights away, and print and draw how far the predictions drift.",
-        "attack": "Change an image as little as it takes to fool the model, save it, and check the saved file.",
+        "attack": "Look for the smallest change of an image that fools the model, save it, and check the file.",
     },
     "Check and compare": {
         "check": "Check a model or a data set against rules, and exit with 1 if one is broken.",

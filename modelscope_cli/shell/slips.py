@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Sequence
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.models.weights_file import is_checkpoint_file, is_weights_file
+from modelscope_cli.models.weights_file import is_model_file, is_weights_file
 from modelscope_cli.shell import console
 from modelscope_cli.shell.again import options_of
 
@@ -51,17 +51,19 @@ def _in_file(argv: Sequence[str], word: str) -> list[str] | None:
 
 
 def refuse_weights(words: Sequence[str]) -> None:
-    """Refuse a checkpoint where an image is expected.
+    """Refuse a checkpoint, or a model of another format, where an image is expected.
 
     Raises:
         UsageError: exit code 2.
     """
     argv = console.settings.argv
     for word in words:
-        if not is_checkpoint_file(word) or word not in argv[1:] or not is_weights_file(word):
+        if word not in argv[1:] or not os.path.exists(word) or not is_model_file(word):
             continue
         at = argv.index(word, 1)
         line = [*argv[:at], *argv[at + 1 :]]
+        if not is_weights_file(word):
+            raise UsageError(f"'{word}' holds a model, not an image", shlex.join(["modelscope", *line]))
         if "--checkpoint" in options_of(argv[0]) and not {"--checkpoint", "-c"} & {*argv}:
             line += ["--checkpoint", word]
         raise UsageError(f"'{word}' holds weights, not an image", shlex.join(["modelscope", *line]))

@@ -75,6 +75,15 @@ class LrSweep(Callback):
             self.stopped = f"diverged: the smoothed loss is {self.sweep.diverged:g} times its lowest value"
             raise CancelFit
 
+    def judged(self) -> tuple[list[float], list[float]]:
+        """Return rates and smoothed losses without the first tenth of the sweep and its last five steps.
+
+        That is where fastai's `lr_find` cuts its curve. A loss of NaN ends the curve; nothing before it is cut.
+        """
+        is_nan = bool(self.losses) and math.isnan(self.losses[-1])
+        curve = slice(self.sweep.steps // 10, len(self.smoothed) if is_nan else max(len(self.losses) - 5, 0))
+        return self.lr[curve], self.smoothed[curve]
+
     def after_batch(self, run: Runner) -> None:
         if run.step >= self.sweep.steps:
             self.stopped = "the end of the range"
@@ -121,7 +130,7 @@ def find_lr(
         lr=tuple(swept.lr),
         loss=(*swept.losses[:n], *non_finite),
         smoothed=(*swept.smoothed, *non_finite),
-        suggestion=suggest(swept.lr[:n], swept.smoothed),
+        suggestion=suggest(*swept.judged()),
         stopped=swept.stopped,
         restored=Restored(*(found.hashes[part] == after[part] for part in PARTS)),
         hashes={part: (found.hashes[part], after[part]) for part in PARTS},
@@ -129,35 +138,30 @@ def find_lr(
 
 
 def suggest(lr: Sequence[float], smoothed: Sequence[float]) -> Suggestion:
-    """Return the three usual suggestions; all None where the loss never fell.
+    """Return the three usual suggestions; all None for fewer than three points, or where the loss never falls.
 
     Args:
         lr: rising. smoothed: finite, as long.
 
-    Steepest, not looked for behind the minimum, and minimum / 10 are those of fastai's `lr_find`; so is valley: the
-    longest falling subsequence of the losses, two thirds along it.
+    The definitions of fastai's `lr_find`, with two exceptions: the steepest fall is not looked for beyond the
+    minimum, and no index is below 0.
     """
     if len(smoothed) < 3 or min(smoothed[1:]) >= smoothed[0]:
         return Suggestion(None, None, None)
     low = min(range(len(smoothed)), key=smoothed.__getitem__)
-    slopes = [
-        (smoothed[i + 1] - smoothed[i - 1]) / (math.log(lr[i + 1]) - math.log(lr[i - 1]))
-        for i in range(1, max(min(low + 1, len(lr) - 1), 2))
-    ]
-    steepest = 1 + min(range(len(slopes)), key=slopes.__getitem__)
+    slopes = [(smoothed[i + 1] - smoothed[i]) / (math.log(lr[i + 1]) - math.log(lr[i])) for i in range(low)]
+    steepest = min(range(low), key=slopes.__getitem__)
     return Suggestion(lr[steepest], lr[_valley(smoothed)], lr[low] / 10)
 
 
 def _valley(losses: Sequence[float]) -> int:
-    """Return the place two thirds down the longest strictly falling subsequence; of several, the first to end."""
-    length, before = [1] * len(losses), [-1] * len(losses)
+    """Return the index half the way down the longest valley, as fastai's `valley` defines it.
+
+    The valley ends where the longest strictly falling subsequence ends (of several the first to end) and is as
+    many steps wide as that subsequence has points, `n`; the index is `n // 3 + n // 6` steps from its start.
+    """
+    length: list[int] = []
     for i, loss in enumerate(losses):
-        for j in range(i):
-            if losses[j] > loss and length[j] >= length[i]:
-                length[i], before[i] = length[j] + 1, j
-    end = max(range(len(losses)), key=length.__getitem__)
-    path = [end]
-    while before[path[-1]] >= 0:
-        path.append(before[path[-1]])
-    path.reverse()
-    return path[min(2 * len(path) // 3, len(path) - 1)]
+        length.append(1 + max((length[j] for j in range(i) if losses[j] > loss), default=0))
+    n = max(length)
+    return max(length.index(n) - n + n // 3 + n // 6, 0)

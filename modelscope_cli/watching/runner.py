@@ -151,14 +151,14 @@ def _without_our_entry() -> list[str]:
 
 @contextmanager
 def gentle_sigterm() -> Iterator[Callable[[], None]]:
-    """Turn SIGTERM into an exit that passes through `finally`, unless somebody already deals with it.
+    """Turn SIGTERM and SIGHUP into an exit that passes through `finally`, unless somebody already deals with them.
 
     After the first one, or a call of what is given here, more of them are ignored while open: what is left to do
     is to write the report, and torchrun sends them to every process once one has failed.
     """
-    is_ours = threading.current_thread() is threading.main_thread()
-    is_ours = is_ours and interrupts.is_unclaimed(signal.SIGTERM)
-    before = signal.getsignal(signal.SIGTERM)
+    is_main = threading.current_thread() is threading.main_thread()
+    ours = [number for number in interrupts.ENDS if is_main and interrupts.is_unclaimed(number)]
+    before = {number: signal.getsignal(number) for number in ours}
     is_over = False
 
     def hold_off() -> None:
@@ -168,15 +168,16 @@ def gentle_sigterm() -> Iterator[Callable[[], None]]:
     def leave(number: int, frame: Any) -> None:
         if not is_over:
             hold_off()
-            raise SystemExit(interrupts.TERMINATED)
+            raise SystemExit(interrupts.ENDS[number])
 
-    if is_ours:
-        signal.signal(signal.SIGTERM, leave)
+    for number in ours:
+        signal.signal(number, leave)
     try:
         yield hold_off
     finally:
-        if is_ours and signal.getsignal(signal.SIGTERM) is leave:
-            signal.signal(signal.SIGTERM, before)
+        for number in ours:
+            if signal.getsignal(number) is leave:
+                signal.signal(number, before[number])
 
 
 def _code_of(left: SystemExit, report: Callable[[str], object]) -> int:

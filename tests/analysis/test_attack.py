@@ -8,7 +8,7 @@ from tolerance import assert_close, close
 
 from modelscope_cli.analysis.attack.norm_balls import BALLS
 from modelscope_cli.analysis.attack.request import AttackRequest, make_request
-from modelscope_cli.analysis.attack.search import Goal, search
+from modelscope_cli.analysis.attack.search import Goal, as_pixels, search, smallest
 from modelscope_cli.errors import CannotRunError, UsageError
 
 SHAPE = (1, 3, 6, 5)
@@ -240,10 +240,11 @@ def test_functions_that_cannot_be_attacked(scores_of, said):
 
 
 def test_what_is_left_out_is_filled_in():
-    assert asked("fgsm") == AttackRequest("fgsm", "linf", 8 / 255, 1, 8 / 255)
-    assert asked("ifgsm") == AttackRequest("ifgsm", "linf", 8 / 255, 10, 8 / 255 / 10)
-    assert asked("pgd", steps=10) == AttackRequest("pgd", "linf", 8 / 255, 10, 2.5 * 8 / 255 / 10)
-    assert asked("pgd", "l2", step_size="0.5") == AttackRequest("pgd", "l2", 3.0, 20, 0.5)
+    assert asked("fgsm") == AttackRequest("fgsm", "linf", 8 / 255, 1, 8 / 255, is_smallest=True)
+    assert asked("ifgsm") == AttackRequest("ifgsm", "linf", 8 / 255, 10, 8 / 255 / 10, is_smallest=True)
+    within = asked("pgd", epsilon="8/255", steps=10)
+    assert within == AttackRequest("pgd", "linf", 8 / 255, 10, 2.5 * 8 / 255 / 10)
+    assert asked("pgd", "l2", "3", step_size="0.5") == AttackRequest("pgd", "l2", 3.0, 20, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -270,3 +271,44 @@ def test_requests_that_mean_nothing(options, said, hint):
         asked(**options)
     assert said in raised.value.message
     assert raised.value.hint == hint
+
+
+class TestSmallest:
+    """The smallest change, where it is known: of a linear score its margin over the dual norm of its gradient."""
+
+    @pytest.fixture(params=["linf", "l2"])
+    def linear(self, request):
+        generator = torch.Generator().manual_seed(3)
+        weight = torch.randn(3 * 6 * 6, generator=generator)
+        pixels = (
+            torch.rand(1, 3, 6, 6, generator=generator) * 100 + 77
+        ).round() / 255  # far from black and white
+        margin = 0.02 * float(weight.abs().sum() if request.param == "linf" else weight.norm())
+        offset = float(weight @ pixels.flatten()) - margin
+
+        def scores_of(x):
+            score = x.flatten(1) @ weight - offset
+            return torch.stack([score, -score], 1)
+
+        return request.param, scores_of, pixels
+
+    @pytest.mark.parametrize("method", ["fgsm", "ifgsm", "pgd"])
+    def test_of_a_linear_score(self, linear, method):
+        norm, scores_of, pixels = linear
+        found = smallest(scores_of, pixels, Goal(0, is_targeted=False), asked(method, norm))
+        lengths = {"linf": lambda x: x.abs().max(), "l2": lambda x: x.norm()}
+        length = float(lengths[norm](found.pixels - pixels))
+        assert found.is_success
+        assert 0.02 * (1 - 1e-4) <= length <= 0.02 * (1.25 if method == "fgsm" and norm == "l2" else 1.06)
+        assert found.not_within < 0.02 * (1 + 1e-4) <= found.epsilon * (1 + 1e-3)
+        file = as_pixels(found.levels, "cpu")
+        assert scores_of(file).argmax() == 1
+        assert float(lengths[norm](file - pixels)) <= (6.001 / 255 if norm == "linf" else 0.02 * 1.2)
+        assert found.losses[found.restart][found.iterations] == max(found.losses[found.restart])
+        assert sum(map(len, found.losses)) <= found.n_forward
+
+    def test_of_a_model_that_cannot_be_fooled(self):
+        pixels = torch.full((1, 3, 4, 4), 0.4)
+        answer = lambda x: torch.stack([x.sum((1, 2, 3)) + 1, -x.sum((1, 2, 3))], 1)  # noqa: E731
+        found = smallest(answer, pixels, Goal(0, is_targeted=False), asked("ifgsm", steps=2))
+        assert (found.is_success, found.epsilon, found.not_within) == (False, 1.0, 1.0)

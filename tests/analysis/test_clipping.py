@@ -10,6 +10,7 @@ from tolerance import are_close, assert_close, close
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+import modelscope_cli as ms
 from modelscope_cli.analysis.gradients.request import Clip
 
 
@@ -41,13 +42,15 @@ def test_clip_keeps_every_element_within_the_limit_and_counts_exactly(net, measu
     n_all = n_clipped = 0
     for row in found.parameters:
         raw = np.stack([grads[row.name].double().numpy() for grads in plain])
-        mean = np.clip(raw, -limit, limit).mean(0)
+        mean = np.clip(raw.mean(0), -limit, limit)
         assert -limit <= row.grad_min <= row.grad_max <= limit
-        assert row.clipped_fraction == (np.abs(raw) > limit).mean()
+        assert row.clipped_fraction == pytest.approx(
+            (np.abs(raw.mean(0)) > limit).mean(), abs=1.5 / raw[0].size
+        )
         assert row.norm_before_clip == close(np.linalg.norm(raw.mean(0)))
         assert row.grad_norm == close(np.linalg.norm(mean))
         assert_close(kept.parameters[row.name, "after"], torch.tensor(mean).float())
-        n_all, n_clipped = n_all + raw.size, n_clipped + (np.abs(raw) > limit).sum()
+        n_all, n_clipped = n_all + raw[0].size, n_clipped + row.clipped_fraction * raw[0].size
     assert 0 < found.totals.clipped_fraction < 1
     assert found.totals.clipped_fraction == close(n_clipped / n_all, dtype=torch.float64)
     assert found.clip == type(found.clip)("value", limit)
@@ -86,11 +89,28 @@ def test_clip_norm_is_torchs_own(net, measure, kept, limit, is_scaled):
         assert row.clipped_fraction == float(is_scaled)
 
 
-def test_clip_norm_counts_the_passes_it_scaled(net, measure):
-    passes = images(4)
-    norms = [np.sqrt(sum(float(g.square().sum()) for g in differentiate(net, x).values())) for x in passes]
-    limit = float(np.median(norms))
-    assert measure(net, *passes, clip=Clip("norm", limit)).totals.clipped_fraction == 0.5
+@pytest.mark.parametrize("kind", ["value", "norm"])
+@pytest.mark.parametrize("batch", [1, 2, 3, 5])
+def test_several_images_are_clipped_as_one_batch(net, kind, batch):
+    """Whatever the size of a pass, also of the last, smaller one."""
+    x = torch.randn(5, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+    whole = differentiate(net, x)
+    limit = 2**-6 if kind == "value" else 0.1
+    for name, parameter in net.named_parameters():
+        parameter.grad = whole[name].clone()
+    clip = nn.utils.clip_grad_value_ if kind == "value" else nn.utils.clip_grad_norm_
+    clip(net.parameters(), limit)
+    clipped = {name: parameter.grad for name, parameter in net.named_parameters()}
+    net.zero_grad()
+
+    option = {"clip": limit} if kind == "value" else {"clip_norm": limit}
+    found = ms.grads(net, x, batch=batch, **option)
+    assert found.totals.grad_norm == close(sum(float(g.square().sum()) for g in clipped.values()) ** 0.5)
+    for row in found.parameters:
+        assert row.grad_norm == close(float(clipped[row.name].norm()))
+        assert row.norm_before_clip == close(float(whole[row.name].norm()))
+        share = float((whole[row.name].abs() > limit).float().mean()) if kind == "value" else 1.0
+        assert row.clipped_fraction == pytest.approx(share, abs=1.5 / row.numel)
 
 
 @pytest.mark.parametrize("n_passes", [1, 2])

@@ -1,6 +1,7 @@
 """`predict --truth` against figures computed by NumPy, laws, and a network whose accuracy is known."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.truth import read_truth
+from modelscope_cli.records.run import BrokenKind
 from modelscope_cli.records.truth import Share, TruthReport
 from modelscope_cli.training.shapes import CLASSES, Shapes
 
@@ -52,6 +54,14 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return e / e.sum(1, keepdims=True)
 
 
+def macro(wanted: np.ndarray, predicted: np.ndarray) -> tuple[float, float]:
+    """Precision and recall as scikit-learn 1.7 has them with `average="macro", zero_division=0`."""
+    kinds = np.union1d(wanted, predicted)
+    both = np.array([((wanted == kind) & (predicted == kind)).sum() for kind in kinds])
+    said, true = (np.array([(labels == kind).sum() for kind in kinds]) for labels in (predicted, wanted))
+    return float((both / np.maximum(said, 1)).mean()), float((both / np.maximum(true, 1)).mean())
+
+
 def test_accuracy_classes_and_confusions_are_those_of_a_confusion_matrix(
     logits: Tensor, truth: list[int]
 ) -> None:
@@ -70,9 +80,7 @@ def test_accuracy_classes_and_confusions_are_those_of_a_confusion_matrix(
     assert rows == list(zip(matrix.sum(1).tolist(), matrix.sum(0).tolist(), right.tolist(), strict=True))
     assert found.classes[-1].recall is None
     assert found.classes[0].precision == close(right[0] / matrix[:, 0].sum())
-    seen = matrix.sum(1) > 0
-    assert found.macro_recall == close((right[seen] / matrix.sum(1)[seen]).mean())
-    assert found.macro_precision == close((right[seen] / matrix.sum(0)[seen]).mean())
+    assert (found.macro_precision, found.macro_recall) == tuple(map(close, macro(wanted, predicted)))
     np.fill_diagonal(matrix, 0)
     pairs = {(row.truth, row.predicted): row.count for row in found.confusions}
     most = sorted(matrix[matrix > 0], reverse=True)[:100]
@@ -183,7 +191,7 @@ def test_folders_a_file_a_mapping_and_a_list_say_the_same(shapes: Path, tmp_path
     assert record.truth.accuracy == Share.of(sum(right), 12)
     for given in (shapes / "truth.csv", tmp_path / "truth.json", shapes / "truth.tsv", named, classes):
         assert ms.predict(model, shapes, truth=given, size=64, batch=5).truth == record.truth
-    assert {path.name for path in out.iterdir()} == {*record.files, "blocks", "run.json"}
+    assert {path.name for path in out.iterdir()} == {*record.files, "SHA256SUMS", "blocks", "run.json"}
     assert ("worst.png" in record.files) == (sum(right) < 12)
     assert record.predictions == ()
     assert record["accuracy"].value == record.truth.accuracy.value
@@ -214,8 +222,26 @@ def test_what_is_unknown_is_named(logits: Tensor, truth: Any, error: type[Except
 def test_scores_that_are_not_numbers_are_neither_right_nor_wrong(logits: Tensor) -> None:
     broken = logits[:3].clone()
     broken[1, 4] = torch.nan
-    with pytest.raises(CannotRunError, match="scores of '1' are NaN"):
-        ms.predict(Says(), broken, truth=[0, 1, 2])
+    record = ms.predict(Says(), broken, truth=[0, 1, 2])
+    others = judged(broken[[0, 2]], [0, 2])
+    assert record.truth == replace(
+        others, not_judged=(BrokenKind("NaN", 1, ("1",)),), worst=record.truth.worst
+    )
+    (warning,) = [one for one in record.run.warnings if one.code == "not-judged"]
+    assert warning.message == "1 of 3 images could not be judged, by their scores: 1 NaN ('1')"
+    assert judged(broken, [0, 1, 2], batch=1) == record.truth
+    with pytest.raises(CannotRunError, match="scores are NaN for '0': nothing can be judged"):
+        ms.predict(Says(), broken[1:2], truth=[0])
+
+
+def test_classes_that_are_only_predicted_count_as_in_scikit_learn() -> None:
+    random = np.random.default_rng(5)
+    for _ in range(20):
+        n_true = int(random.integers(1, 6))
+        wanted, scores = random.integers(0, n_true, 12), torch.from_numpy(random.normal(size=(12, 8))).float()
+        found = judged(scores, wanted.tolist())
+        expected = macro(wanted, scores.argmax(1).numpy())
+        assert (found.macro_precision, found.macro_recall) == tuple(map(close, expected))
 
 
 def test_a_label_of_two_classes_and_a_file_name_of_two_images_are_refused(

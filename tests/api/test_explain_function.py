@@ -50,13 +50,14 @@ def test_the_model_is_left_as_it_was(unchanged):
     next(model.parameters()).grad = torch.ones_like(next(model.parameters()))
     next(model.parameters()).requires_grad_(False)
     check = unchanged(model)
-    record = ms.explain(model, STAR, method="all", **QUICK)
+    record = ms.explain(model, STAR, method="all", receipt="full", **QUICK)
     check()
     assert {row.method for row in record.rows} >= {"hirescam", "lrp", "occlusion", "integrated-gradients"}
     assert [why.partition(":")[0] for why in record.unfit] == ["rollout"]
     planted = {row.method: row.receipt.planted for row in record.rows}
     assert planted["hirescam"] == pytest.approx(1.0, abs=1e-5)
     assert all(row.receipt.insertion_chance is not None for row in record.rows)
+    assert all(len(row.receipt.tests) >= 7 for row in record.rows)
     assert str(record)
 
 
@@ -85,7 +86,9 @@ def test_a_folder_says_where_the_evidence_lies_and_keeps_pictures_of_it(cwd):
     assert record.images == 3
     assert record.whereabouts.measure == "outside"
     assert {one.image for one in record.whereabouts.outliers} == {"0.png", "1.png", "2.png"}
-    assert {*record.files, "blocks", "run.json"} == {file.name for file in (cwd / "why").iterdir()}
+    assert {*record.files, "SHA256SUMS", "blocks", "run.json"} == {
+        file.name for file in (cwd / "why").iterdir()
+    }
     assert "classes.png" in record.files
     assert json.loads((cwd / "why" / "report.json").read_text())["images"] == 3
     assert any("outside" in text for _, text in sheet_of(record).facts)
@@ -96,9 +99,13 @@ def test_the_figures_of_several_images_are_means():
     how = {"checkpoint": HEALTHY, "method": "hirescam", "size": 32, "batch": 64}
     single = [ms.explain(TINY, file, **how) for file in (STAR, "other.png")]
     together = ms.explain(TINY, [STAR, "other.png"], **how)
-    for key in ("road", "planted", "border"):
+    for key in ("covering", "head_randomisation", "border"):
         values = [getattr(record.rows[0].receipt, key) for record in single]
         assert getattr(together.rows[0].receipt, key) == pytest.approx(sum(values) / 2, rel=1e-5)
+    assert together.passes == sum(record.passes for record in single)
+    assert together.rows[0].receipt.verdict.passed == sum(
+        record.rows[0].receipt.verdict.passed for record in single
+    )
     assert together.logit == pytest.approx(sum(record.logit for record in single) / 2, rel=1e-5)
 
 
@@ -140,6 +147,8 @@ def test_a_model_with_one_logit_can_be_explained():
         ({"box": "0,0,9,9", "mask": STAR}, "both say"),
         ({"require": "insertion"}, "FIELD>VALUE"),
         ({"require": "road>0", "receipt": False}, "about the receipt"),
+        ({"require": "road>0"}, "needs the full receipt"),
+        ({"receipt": "ful"}, "did you mean full"),
     ],
 )
 def test_what_means_nothing_is_refused(how, message):

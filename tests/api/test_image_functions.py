@@ -272,8 +272,8 @@ def test_the_weights_that_are_pruned_are_not_overwritten(keywords):
 
 def test_an_attack_is_the_same_whether_its_image_goes_to_a_file_or_not(tmp_path):
     module = handed_over()
-    kept = ms.attack(module, STAR, steps=3)
-    saved = ms.attack(module, STAR, steps=3, out=tmp_path / "out")
+    kept = ms.attack(module, STAR, epsilon="8/255", steps=3)
+    saved = ms.attack(module, STAR, epsilon="8/255", steps=3, out=tmp_path / "out")
     assert (kept.out_dir, kept.files) == (None, ())
     assert {file.name for file in (tmp_path / "out").iterdir()} == set(saved.files)
     ours, theirs = kept.to_dict(), saved.to_dict()
@@ -300,9 +300,11 @@ def test_an_attack_needs_one_image(inputs, said):
 def test_an_attack_differentiates_whatever_the_caller_has_switched_off(without):
     module = handed_over()
     with without():
-        record = ms.attack(module, STAR, steps=2)
+        record = ms.attack(module, STAR, epsilon="8/255", steps=2)
         assert not torch.is_grad_enabled()
-    assert record.losses[0] == pytest.approx(ms.attack(module, STAR, steps=2).losses[0], rel=1e-3)
+    assert record.losses[0] == pytest.approx(
+        ms.attack(module, STAR, epsilon="8/255", steps=2).losses[0], rel=1e-3
+    )
 
 
 def test_steps_of_an_attack_are_counted_for_whoever_listens():
@@ -316,6 +318,6 @@ def test_steps_of_an_attack_are_counted_for_whoever_listens():
                 self.seen += 1
 
     progress = Counting()
-    record = ms.attack(handed_over(), STAR, steps=3, progress=progress)
+    record = ms.attack(handed_over(), STAR, epsilon="8/255", steps=3, progress=progress)
     assert (progress.what, progress.total) == ("steps", 4)
     assert progress.seen == sum(map(len, record.losses))

@@ -87,6 +87,63 @@ def test_a_killed_run_goes_on_with_another_number_of_processes(place, alone):
     assert content(folder) == alone[1]
 
 
+QUICK_TO_NOTICE = """
+import os, pathlib, sys
+from modelscope_cli import __main__
+from modelscope_cli.analysis.blocks import kept, meeting
+from modelscope_cli.analysis.blocks.folder import BlockFolder
+
+meeting.GONE_S = 3.0
+write = BlockFolder.write
+
+def write_slowly(*arguments):
+    pathlib.Path("begun-" + os.environ["RANK"]).touch()
+    kept.time.sleep(1)  # with a block that is claimed and not there yet
+    write(*arguments)
+
+BlockFolder.write = write_slowly
+sys.argv[0] = "modelscope"
+__main__.main()
+"""
+
+
+@pytest.mark.parametrize("victim", [0, 1, "store"])
+def test_a_killed_process_or_store_ends_the_others(place, alone, victim):
+    """With exit code 4, a sentence, and the finished blocks."""
+    keep = "from torch.distributed import TCPStore; import sys; s = TCPStore('127.0.0.1', 0, is_master=True, "
+    keep += "wait_for_workers=False); print(s.port, flush=True); sys.stdin.read()"
+    pipe = subprocess.PIPE
+    store = subprocess.Popen([sys.executable, "-c", keep], stdin=pipe, stdout=pipe, text=True)
+    port = store.stdout.readline().strip()
+    env = os.environ | {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+    env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    folder = place / f"without-{victim}"
+    for marker in place.glob("begun-*"):
+        marker.unlink()
+    argv = ("-c", QUICK_TO_NOTICE, *STATS, "--out", folder.name)
+    ranks = [warm.start(*argv, cwd=place, env=env | {"RANK": f"{n}", "LOCAL_RANK": f"{n}"}) for n in (0, 1)]
+    try:
+        while not (place / f"begun-{0 if victim == 'store' else victim}").exists():
+            assert all(process.poll() is None for process in ranks)
+            time.sleep(0.001)
+        killed = store if victim == "store" else ranks[victim]
+        os.kill(killed.pid, signal.SIGKILL)
+        left = [process for process in ranks if process is not killed]
+        said = [process.communicate(timeout=100)[1] for process in left]
+    finally:
+        store.kill()
+        store.communicate()
+    assert [process.returncode for process in left] == [4] * len(left), said
+    why = "the rendezvous store has gone" if victim == "store" else f"process {victim} of 2 has ended"
+    assert all(f"error: {why}" in text for text in said)
+    for process in ranks:
+        process.communicate()
+    assert len(content(folder)) < 2 * 13
+    out, _ = run(None, *STATS, "--out", folder.name, "--resume", cwd=place, OMP_NUM_THREADS="1")
+    assert document(out) == alone[0]
+    assert content(folder) == alone[1]
+
+
 @pytest.mark.slow
 def test_torchrun_starts_them_and_a_killed_rank_ends_all(place, alone):
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

@@ -64,8 +64,36 @@ def test_a_changed_figure_of_a_block_outside_of_the_sample_shows_in_the_report(k
 def test_a_changed_report_is_found(kept):
     changed(kept / "report.json", '"near_zero": 0.05', '"near_zero": 0.06')
     record = ms.verify(kept)
-    assert record.differences == (f"'{kept}/report.json' has a 'near_zero' that the blocks do not add up to",)
+    assert record.differences == (
+        f"'{kept}/report.json' has a 'near_zero' that the blocks do not add up to",
+        f"'{kept}/report.json' was changed after it was written",
+    )
     assert not record.passed
+
+
+@pytest.mark.parametrize("name", ["report.json", "report.html", "SHA256SUMS"])
+def test_a_file_that_is_missing_is_found(kept, name):
+    (kept / name).unlink()
+    (difference,) = ms.verify(kept, sample=1).differences
+    assert difference.startswith(f"'{kept}/{name}' is missing")
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("report.json", '"stats",', '"predict",'),  # argv
+        ("report.json", '"version": "0', '"version": "9'),
+        ("report.json", '"elapsed_ms": ', '"elapsed_ms": 1'),
+        ("report.json", '"warnings": [', '"warnings": [{"code": "x", "message": "y"}'),
+        ("report.html", "stats", "State"),
+        ("SHA256SUMS", "report.html", "report.htm"),
+    ],
+)
+def test_a_changed_header_or_page_is_found(kept, name, old, new):
+    changed(kept / name, old, new)
+    record = ms.verify(kept, sample=1)
+    assert not record.passed
+    assert any("was changed after it was written" in one for one in record.differences)
 
 
 def test_another_model_is_found(kept):

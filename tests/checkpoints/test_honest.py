@@ -1,15 +1,30 @@
 """Files of honest writers are never called dangerous, and what is said of `weights_only` is what torch does."""
 
 import argparse
+import array
 import collections
 import contextlib
 import datetime
+import decimal
+import fractions
 import functools
+import http
 import importlib
+import inspect
+import io
+import ipaddress
+import logging
+import operator
+import os
 import pickle
+import platform
 import random
+import re
 import sys
 import types
+import typing
+import uuid
+import zoneinfo
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +33,13 @@ import torch
 import torch.distributed.checkpoint as dcp
 import torchvision
 from torch import nn
+from torch.nn.utils.rnn import pack_sequence as packed
+from torchvision.transforms import InterpolationMode
 from writers import BY_NAME
 
 from modelscope_cli.checkpoints.safety.folders import scan_checkpoint, scan_file
 from modelscope_cli.checkpoints.safety.known import WEIGHTS_ONLY
-from modelscope_cli.records.safety import DANGEROUS, KNOWN, UNKNOWN
+from modelscope_cli.records.safety import CALL, DANGEROUS, KNOWN, UNKNOWN
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -57,6 +74,7 @@ STAND_INS = {
 }
 
 
+BIT_GENERATORS = (np.random.PCG64, np.random.MT19937, np.random.Philox, np.random.SFC64, np.random.PCG64DXSM)
 SAMPLES = Path(__file__).parents[2] / "samples"
 
 
@@ -194,6 +212,84 @@ def test_bound_methods_and_joined_types_are_not_dangerous(tmp_path):
     safety = scan_file(tmp_path / "a.pt")
     assert safety.rank == "unknown"
     assert {"builtins.getattr", "functools.reduce"} <= {suspect.name for suspect in safety.suspects}
+
+
+VALUES = {
+    **({"zone": lambda: zoneinfo.ZoneInfo("UTC")} if zoneinfo.available_timezones() else {}),
+    "status": lambda: http.HTTPStatus.OK,
+    "address": lambda: ipaddress.ip_address("::1"),
+    "network": lambda: ipaddress.ip_network("10.0.0.0/8"),
+    "stat": lambda: os.stat("."),
+    "uname": platform.uname,
+    "times": os.times,
+    "getter": lambda: operator.itemgetter("a", 1),
+    "hint": lambda: list[int],
+    "typing": lambda: typing.Literal["a"],
+    "zoned": lambda: datetime.datetime.now(datetime.UTC),
+    "context": decimal.getcontext,
+    "pattern": lambda: re.compile("a", re.I),
+    "fraction": lambda: fractions.Fraction(1, 3),
+    "id": uuid.uuid4,
+    "error": lambda: FileNotFoundError(2, "a", "b"),
+    "iterator": lambda: iter([1]),
+    "zip": lambda: zip([1], [2], strict=True),
+    "array": lambda: array.array("f", [1.0]),
+    "logger": lambda: logging.getLogger("a"),
+    "random": random.Random,
+    "partial": lambda: functools.partial(nn.LayerNorm, eps=1e-6),
+    "signature": lambda: inspect.signature(len),
+    "buffer": lambda: io.BytesIO(b"a"),
+    "chain": lambda: collections.ChainMap({"a": 1}),
+    "end": lambda: KeyError("a"),
+    **{kind.__name__: (lambda kind=kind: np.random.Generator(kind(0))) for kind in BIT_GENERATORS},
+    "seeds": lambda: np.random.SeedSequence(3),
+    "state": lambda: np.random.RandomState(0),
+    "masked": lambda: np.ma.array([1, 2], mask=[0, 1]),
+    "record": lambda: np.rec.array([(1, 2.0)], dtype="i4,f8"),
+    "fields": lambda: np.zeros(2, dtype=[("a", "f4")]),
+    "date": lambda: np.datetime64("2020-01-01"),
+    "generator": torch.Generator,
+    "best": lambda: torch.ones(2).max(0),
+    "packed": lambda: packed([torch.ones(2)]),
+    "storage": lambda: torch.ones(2).untyped_storage(),
+    "mode": lambda: InterpolationMode.BICUBIC,
+}
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_values_beside_weights_are_known(tmp_path, value):
+    for protocol in (2, 4):
+        torch.save(
+            {"w": torch.ones(1), "beside": VALUES[value]()}, tmp_path / "a.pt", pickle_protocol=protocol
+        )
+        safety = scan_file(tmp_path / "a.pt")
+        assert (safety.rank, safety.errors) == (KNOWN, ()), safety.suspects
+
+
+def test_a_function_that_calls_what_it_is_handed_is_not_one_to_allow(tmp_path):
+    torch.save({"rng": np.random.default_rng(0)}, tmp_path / "a.pt")
+    verdict = scan_file(tmp_path / "a.pt").weights_only
+    assert (verdict.loads, verdict.names) == ("no", ())
+    assert "__generator_ctor" in verdict.reason
+    assert_is_torchs_verdict(tmp_path / "a.pt")
+
+
+def test_a_whole_model_is_an_object_and_no_call(tmp_path):
+    for build in (
+        "mobilenet_v3_small",
+        "convnext_tiny",
+        "swin_t",
+        "maxvit_t",
+        "shufflenet_v2_x0_5",
+        "googlenet",
+    ):
+        with torch.device("meta"):
+            model = torchvision.models.get_model(
+                build, **{"init_weights": False} if build == "googlenet" else {}
+            )
+        torch.save(model, tmp_path / "a.pt")
+        safety = scan_file(tmp_path / "a.pt")
+        assert (safety.rank, safety.calls, safety.fails(CALL)) == (UNKNOWN, (), False), safety.suspects
 
 
 def test_plain_pickles_and_numpy(tmp_path):

@@ -6,18 +6,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+import handed_code
 import hostile
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 
 from modelscope_cli.checkpoints.safety.folders import scan_checkpoint, scan_file
-from modelscope_cli.records.safety import DANGEROUS
+from modelscope_cli.records.safety import CALL, DANGEROUS, KNOWN
 
 LOAD_ALL = Path(__file__).with_name("load_all.py")
 # A million operations: once is enough.
 LARGE = ("much before",)
 N_CONTAINERS = 2
+N_HANDED = 6  # of each kind
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +41,11 @@ def files(tmp_path_factory) -> list[tuple[str, Path, Path]]:
 @pytest.fixture(scope="module")
 def ran(files) -> set[str]:
     """What left its mark once torch had loaded it in full."""
+    return run(files)
+
+
+def run(files: list[tuple[str, Path, Path]]) -> set[str]:
+    """Load files in full in another process, and return what left its mark."""
     lines = "\n".join(str(path) for _, path, _ in files)
     command = [sys.executable, str(LOAD_ALL)]
     subprocess.run(command, input=lines, text=True, capture_output=True, check=False, timeout=240)
@@ -74,6 +81,24 @@ def test_what_others_name_is_named(files, peer):
         else:
             is_found = bool(module.ModelScan().scan(str(path))["issues"])
         assert not is_found or scan_file(path).rank == DANGEROUS, what
+
+
+def test_known_names_that_call_what_they_are_handed(tmp_path):
+    files = []
+    for kind, make in handed_code.KINDS.items():
+        for number in range(N_HANDED):
+            chance = random.Random(f"{kind}{number}")
+            mark, path = tmp_path / f"{kind}{number}.mark", tmp_path / f"{kind}{number}.pt"
+            path.write_bytes(
+                hostile.CONTAINERS[chance.choice(list(hostile.CONTAINERS))](make(chance, str(mark)))
+            )
+            files.append((f"{kind} {number}", path, mark))
+    ran = run(files)
+    assert {what.split()[0] for what in ran} == set(handed_code.KINDS)
+    assert len(ran) >= 0.7 * len(files)
+    found = {what: scan_file(path) for what, path, _ in files}
+    assert [what for what in ran if found[what].rank == KNOWN or not found[what].fails(CALL)] == []
+    assert [what for what in ran if found[what].weights_only.loads in ("yes", "with names")] == []
 
 
 class Evil:

@@ -1,9 +1,10 @@
 """Random command lines: every command, its options found in its signature, values that fit and values that cannot.
 
-    python tests/cli/fuzz.py [--seed S] [--lines N] [--all-kinds]
+    python tests/cli/fuzz.py [--seed S] [--first F] [--lines N] [--all-kinds]
 
-runs N of them in this process and prints what ended in a bug of ours (exit code 3) or an uncaught exception. Half
-of the kinds of values are only used with --all-kinds: they tell whether what was mended was mended for all.
+runs the lines F to N of those that a seed draws, in this process. What ends in a bug of ours (exit code 3) or an
+uncaught exception is printed as soon as it is found, and every 50 lines how many ended with which code. Half of
+the kinds of values are only used with --all-kinds: they tell whether what was mended was mended for all.
 """
 
 import argparse
@@ -211,6 +212,7 @@ def run_line(line: list[str]) -> tuple[int, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--lines", type=int, default=2000)
     parser.add_argument("--all-kinds", action="store_true")
     asked = parser.parse_args()
@@ -221,14 +223,20 @@ def main() -> None:
         os.environ["TORCH_HOME"] = str(folder / "torch")
         for number in range(asked.lines):
             line = draw_line(draw, asked.all_kinds)
+            if number < asked.first:
+                continue
             code, err = run_line(line)
             codes[code] += 1
             if code == 3 or ("Traceback" in err and "--debug" not in line):
-                sys.stdout.write(f"{number}: {shlex.join(line)[:600]}\n    {err[-600:]}\n")
-                sys.stdout.flush()
-            if number % 50 == 49:
-                sys.stderr.write(f"{number + 1} lines so far\n")
-    sys.stdout.write(f"{asked.lines} lines, exit codes {dict(sorted(codes.items()))}\n")
+                tell(f"{number}: {shlex.join(line)[:600]}\n    {err[-600:]}")
+            if number % 50 == 49 or number == asked.lines - 1:
+                tell(f"lines {asked.first} to {number}, exit codes {dict(sorted(codes.items()))}")
+
+
+def tell(text: str) -> None:
+    """Print at once: a run that is killed has told what it found."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ def network(samples):
 @pytest.mark.parametrize(
     ("picture", "options", "norm", "epsilon"),
     [
-        ("star.png", "", "linf", 8 / 255),
+        ("star.png", "--epsilon 8/255", "linf", 8 / 255),
         ("harbour.jpg", "--method fgsm -e 2/255", "linf", 2 / 255),
         ("harbour.jpg", "--norm l2 --epsilon 0.6 --restarts 2", "l2", 0.6),
         ("composition.jpg", "--method ifgsm --epsilon 0.011 --target ring --steps 30", "linf", 0.011),
@@ -107,7 +107,7 @@ def test_the_saved_picture_fools_the_network_from_inside_the_ball(
 
 
 def test_document_folder_and_streams(run, cwd):
-    outcome = run("attack {star} {squeezenet} --steps 3 --json")
+    outcome = run("attack {star} {squeezenet} --steps 3 -e 8/255 --json")
     document = outcome.json
     folder = cwd / "runs" / "attack-squeezenet1_1"
     assert document["schema"] == "modelscope/attack/1"
@@ -120,13 +120,27 @@ def test_document_folder_and_streams(run, cwd):
     for name in PICTURES:
         with Image.open(folder / name) as image:
             image.load()
-    assert run("attack {star} {squeezenet} --steps 1 -q").err == ""
+    assert run("attack {star} {squeezenet} --steps 1 -e 8/255 -q").err == ""
     assert (cwd / "runs" / "attack-squeezenet1_1-2").is_dir()
+
+
+def test_the_smallest_change_is_told_apart_from_any_within_epsilon(run):
+    any_one = run("attack {star} {healthy} --size 48 -e 8/255 --out any --json").json
+    outcome = run("attack {star} {healthy} --size 48 --out least --json")
+    least = outcome.json
+    assert (any_one["smallest"], any_one["not_within"], least["smallest"]) == (False, None, True)
+    assert least["success"]
+    assert least["success_saved"]
+    assert 0 < least["not_within"] < least["linf"] * (1 + 1e-6)
+    assert least["linf"] <= max(1.05 * least["not_within"] * (1 + 1e-6), any_one["linf"])
+    assert least["linf_saved"] * 255 == pytest.approx(round(least["linf_saved"] * 255))
+    assert len(least["losses"][least["restart"]]) == least["iterations"] + 1
+    assert "--epsilon E is one search" in outcome.err
 
 
 def test_the_same_seed_finds_the_same_picture(run, cwd):
     for out, seed in [("a", 1), ("b", 1), ("c", 2)]:
-        run(f"attack {{star}} {{healthy}} --size 64 --steps 1 --seed {seed} --out {out}")
+        run(f"attack {{star}} {{healthy}} --size 64 --steps 1 -e 8/255 --seed {seed} --out {out}")
     a, b, c = ((cwd / name / "adversarial.png").read_bytes() for name in "abc")
     assert a == b
     assert a != c
@@ -151,7 +165,7 @@ def test_a_change_too_small_for_8_bits_is_called_lost(run):
 
 
 def test_a_saturated_model_is_called_blind_rather_than_robust(run):
-    outcome = run("attack {star} {sick} --out out --restarts 2 --json")
+    outcome = run("attack {star} {sick} --out out --restarts 2 -e 8/255 --json")
     assert [notice["code"] for notice in outcome.json["warnings"]] == ["zero_gradient"]
     assert outcome.json["stuck_runs"] == 2
     assert "exactly zero in 2 of 2 runs" in outcome.err
@@ -160,19 +174,19 @@ def test_a_saturated_model_is_called_blind_rather_than_robust(run):
 
 def test_the_table_says_what_came_of_it(run):
     outcome = run(
-        "attack {star} {squeezenet} --method ifgsm --target circle --steps 20 --out out --format table"
+        "attack {star} {squeezenet} --method ifgsm --target circle --steps 20 -e 8/255 --out out --format table"
     )
     assert "yes: star is now circle, and so is the 8-bit file read back" in outcome.out
     assert "ifgsm (linf) towards circle, epsilon 8/255 = 0.0314" in outcome.out
     assert "--size 224,224 takes the file as it is" in outcome.out
-    rows = run("attack {star} {squeezenet} --out again --columns label,before,after,saved").rows
+    rows = run("attack {star} {squeezenet} -e 8/255 --out again --columns label,before,after,saved").rows
     assert [row["label"] for row in rows][:2] == ["star", "triangle"]
     assert float(rows[0]["before"]) == pytest.approx(0.934, abs=0.001)
     assert float(rows[0]["after"]) < max(float(row["after"]) for row in rows)
 
 
 def test_with_the_files_own_size_the_file_is_taken_as_it_is(run):
-    first = run("attack {star} {squeezenet} --steps 5 --out out --json").json
+    first = run("attack {star} {squeezenet} --steps 5 -e 8/255 --out out --json").json
     same = "attack out/adversarial.png {squeezenet} --steps 1 --epsilon 0"
     again = run(f"{same} --size 224,224 --out again --json").json
     assert again["before"] == first["after_saved"]

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM in real processes: at any moment one exit code, no traceback, nothing half-written left."""
+"""Ctrl-C, SIGTERM and SIGHUP in real processes: one exit code, no traceback, nothing half-written left."""
 
 import os
 import signal
@@ -11,7 +11,11 @@ import warm
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 
-CODES = {signal.SIGINT: (130, -signal.SIGINT), signal.SIGTERM: (143, -signal.SIGTERM)}
+CODES = {
+    signal.SIGINT: (130, -signal.SIGINT),
+    signal.SIGTERM: (143, -signal.SIGTERM),
+    signal.SIGHUP: (129, -signal.SIGHUP),
+}
 # Says that it stands where it waits, in the very write of a part of the result.
 WAITING = """
 import pathlib, sys, time
@@ -68,8 +72,8 @@ def wait_for(process, path):
 
 @pytest.mark.parametrize("name", MOMENTS)
 def test_a_result_half_written_goes_with_the_run(cwd, samples, name):
-    """By SIGTERM, as batch systems send it; `test_interrupts.py` has Ctrl-C."""
-    number = signal.SIGTERM
+    """By SIGTERM, as batch systems send it, or SIGHUP, by a lost connection; `test_interrupts.py` has Ctrl-C."""
+    number = signal.SIGHUP if name in ("grads", "train") else signal.SIGTERM
     where, line = MOMENTS[name]
     module, _, function = where.rpartition(".")
     line = line.format(samples=samples, star=samples / "star.png")

@@ -168,7 +168,7 @@ def test_reused_and_uncalled_layers(run, cwd):
     lines = run(f"{line} --format table").out.splitlines()
     assert [line.split()[0] for line in lines if line.strip().startswith("relu")] == ["relu", "relu#1"]
     assert any(line.startswith("#1 ") and "1 layer called more than once" in line for line in lines)
-    assert "not called     idle: the forward does not use it" in lines
+    assert "not called     idle: not with this input" in lines
 
 
 def test_a_forward_that_needs_values_is_run_for_real_and_says_so(run, cwd):

@@ -17,11 +17,21 @@ class Evil:
         return os.system, ("exit 0",)
 
 
+class Called:
+    def __reduce__(self):
+        return kept, ("a",)
+
+
+def kept(name):
+    return name
+
+
 @pytest.fixture
 def files(cwd):
     torch.save(STATE, "good.pt")
     torch.save({"state_dict": STATE, "noise": Normal(0.0, 1.0)}, "odd.pt")
     torch.save({"state_dict": STATE, "hook": Evil()}, "evil.pt")
+    torch.save({"state_dict": STATE, "name": Called()}, "called.pt")
     (cwd / "text.pkl").write_bytes(b"cos\nsystem\n(S'exit 0'\ntR.")
     return cwd
 
@@ -33,6 +43,9 @@ def files(cwd):
         ("good.pt", "--fail-on unknown", 0),
         ("odd.pt", "", 0),
         ("odd.pt", "--fail-on unknown", 1),
+        ("called.pt", "", 1),
+        ("called.pt", "--fail-on dangerous", 0),
+        ("evil.pt", "--fail-on dangerous", 1),
         ("evil.pt", "", 1),
         ("evil.pt", "--fail-on never", 0),
         ("text.pkl", "", 1),
@@ -44,6 +57,37 @@ def test_exit_codes(run, files, name, options, code):
     run(f"weights {name} {options}", expect=code)
     if code != 4:
         run(f"weights {name} {options} --scan", expect=code)
+
+
+@pytest.mark.parametrize(
+    ("allow", "code"),
+    [
+        ('["test_weights_scan.*"]', 0),
+        ('["*"]', 0),
+        ('["other.*"]', 1),
+        ("7", 2),
+        ('["test_weights_scan"]', 1),
+    ],
+)
+def test_a_project_allows_names_and_is_told_where_it_made_use_of_them(run, files, samples, allow, code):
+    (files / "pyproject.toml").write_text(f"[tool.modelscope]\nallow = {allow}\n")
+    for options in ("", "--scan", "--fail-on unknown"):
+        outcome = run(f"weights called.pt {options} --json", expect=code)
+        assert ("allowed in 'called.pt': test_weights_scan.kept" in outcome.err) == (code == 0)
+    if code == 0:
+        assert outcome.json["safety"]["rank"] == "known"
+        assert outcome.json["safety"]["allowed"] == ["test_weights_scan.kept"]
+        assert "MS001" not in run(f"check {samples}/tiny_resnet.py:TinyResNet -c called.pt", expect=4).out
+    run("weights evil.pt", expect=max(code, 1))
+
+
+def test_calls_and_objects_are_told_apart(run, files):
+    called = run("weights called.pt --json", expect=1)
+    assert "would call what is not known: test_weights_scan.kept('a')" in called.err
+    assert [one["is_call"] for one in called.json["safety"]["suspects"]] == [True]
+    odd = run("weights odd.pt --json")
+    assert [one["is_call"] for one in odd.json["safety"]["suspects"]] == [False]
+    assert "test_weights_scan.kept" in run("weights called.pt --format table", expect=1).err
 
 
 def test_what_is_found_is_told_with_its_place_and_the_verdict(run, files):
@@ -109,7 +153,7 @@ def test_an_archive_is_described_as_torch_loads_it(run, cwd):
 
 def test_check_has_a_rule_for_it(run, files, samples):
     tiny = f"{samples}/tiny_resnet.py:TinyResNet"
-    for name, code in (("evil.pt", 1), ("odd.pt", 4)):
+    for name, code in (("evil.pt", 1), ("called.pt", 1), ("odd.pt", 4)):
         outcome = run(f"check {tiny} -c {name} --format github", expect=code)
         severity = "error title=MS001" if code == 1 else "warning title=MS002"
         assert outcome.out.startswith(f"::{severity}")
@@ -122,4 +166,4 @@ def test_check_has_a_rule_for_it(run, files, samples):
     run(f"check {tiny} -c odd.pt --fail-on warning", expect=1)
     document = run(f"check {tiny} -c {samples}/tiny_resnet.safetensors --select MS0 --json").json
     assert (document["findings"], document["rules"][0]["judged"]) == ([], True)
-    assert not run(f"check {tiny} --select MS001 --json").json["rules"][0]["judged"]
+    assert not run(f"check {tiny} --select MS001 --json", expect=4).json["rules"][0]["judged"]

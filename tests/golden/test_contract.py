@@ -13,6 +13,7 @@ from documents import assert_fits
 from undrawn import DRAWN
 
 from modelscope_cli.errors import UsageError
+from modelscope_cli.plain_text import spreadsheet_cell
 from modelscope_cli.report.delimited import _cell
 from modelscope_cli.report.sheet import Value
 from modelscope_cli.report.views import pictures_of, sheet_of
@@ -131,13 +132,18 @@ class Cells(HTMLParser):
             self.rows[-1][-1] += text
 
 
+def _cell_of_tsv(value):
+    text = " ".join(_cell(value).split())
+    return spreadsheet_cell(text) if isinstance(value, str) else text
+
+
 def look_at_it_in_python(record, tsv):
     """Hold what a record shows in Python against what its command printed."""
     keys, *cells = csv.reader(io.StringIO(tsv), delimiter="\t", quoting=csv.QUOTE_NONE)
     rows = record.to_rows()
     assert all(list(row) == keys for row in rows)
     assert all(isinstance(value, Value) for row in rows for value in row.values())
-    texts = [[" ".join(_cell(value).split()) for value in row.values()] for row in rows]
+    texts = [[_cell_of_tsv(value) for value in row.values()] for row in rows]
     assert [row for row in cells if row not in texts] == []
     assert len(texts) == len(cells) or record.command == "diff"  # which prints only what differs
 

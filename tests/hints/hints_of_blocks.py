@@ -71,7 +71,9 @@ _PROCESSES = "needs several processes, one of which ends or comes late"
 EXCUSED = {
     "analysis/blocks/verifying.py begin: 'run it from the same folder, with the files as they were'": "needs a list of images that has changed",
     "analysis/blocks/blocks.py _refuse_alone: 'start one without torchrun'": _PROCESSES,
-    "analysis/blocks/blocks.py _told: 'start the command again'": _PROCESSES,
+    "analysis/blocks/meeting.py hear: 'start the command again'": _PROCESSES,
+    "analysis/blocks/meeting.py check: _RESUME": _PROCESSES,
+    "analysis/blocks/meeting.py _explained: _RESUME": _PROCESSES,
     "analysis/blocks/kept.py _wait_for: 'start the same command with --resume'": _PROCESSES,
     "analysis/blocks/kept.py take: 'leave out --resume   and give another --out'": "needs a folder in which somebody exchanged files",
 }

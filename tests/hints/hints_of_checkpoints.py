@@ -1,6 +1,9 @@
 """What is wrong with a file of weights."""
 
 ROWS = """
+weights model.keras
+weights core.mlpackage
+weights model.onnx
 weights lost.pt
 summary {TINY} -c lost.pt
 predict dot.png {T} --labels lost.txt

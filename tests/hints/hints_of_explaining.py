@@ -1,8 +1,10 @@
 """What is wrong with `explain`."""
 
 ROWS = """
-explain dot.png {T} --require 'insertion>0' --no-receipt --method hirescam
+explain dot.png {T} --require 'covering>0' --no-receipt --method hirescam
 explain dot.png {T} --require qqqq
+explain dot.png {T} --require 'road>0.1' --method hirescam
+explain dot.png {T} --receipt qqqq
 explain dot.png {T} --require 'qqqq>1'
 explain dot.png {T} --require 'deletion<x'
 explain dot.png {T} --require 'deletion<1e400'
@@ -35,8 +37,9 @@ explain dot.png -m models.py:Scripted --method gradcam
 
 FORCED = []
 EXCUSED = {
+    "analysis/explaining/one_image.py _because: '--method occlusion   needs no gradient'": "needs a quantized model",
     "analysis/explaining/followed.py seen: '--method integrated-gradients   needs no layer'": "needs a forward that goes another way each time, and notices",
-    "analysis/explaining/layer.py follow: _NO_LAYER": "needs a compiled model, seconds to make",
+    "analysis/explaining/layer.py follow: hint": "needs a compiled model, seconds to make",
     "analysis/explaining/layer.py no_gradient: 'leave out --layer   or name a layer before the last attention'": "needs a transformer",
-    "analysis/explaining/scored.py not_connected: 'modelscope predict ...   shows what the model says of the image'": "reached in hints_of_predictions",
+    "analysis/explaining/scored.py not_connected: f'{shows}; --method occlusion needs no gradient'": "reached in hints_of_predictions",
 }

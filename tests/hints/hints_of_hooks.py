@@ -77,6 +77,7 @@ def forced_out_of_memory(patch):
 
 FORCED = [forced_out_of_memory]
 EXCUSED = {
+    "hooks/layers.py refuse_layouts: 'modelscope stats ...   needs none'": "needs a parameter that is sparse or nested",
     "hooks/layers.py set_training: '--mode eval'": "needs a program of torch.export, seconds to make",
     "hooks/session.py _refuse_lazy: 'let the factory run the model once on a dummy batch and return it'": "models with lazy layers are run once beforehand",
 }

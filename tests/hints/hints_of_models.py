@@ -58,6 +58,16 @@ summary syntax.py:X
 summary models.py:Unbuildable
 summary 'a b.py:X'
 
+# trainers, hollow models, downloads, and names of other libraries
+summary models.py:Trainers
+summary models.py:AroundTrainers
+stats models.py:hollow --input-shape 1,3,32,32 => stats {T} --input-shape 1,3,32,32
+summary models.py:downloads
+summary no_tensors.pt => summary {TINY} -c tiny.pt
+summary lost.json
+summary torchvision:squeezenet1_1
+summary {TINY} -c wide.safetensors
+
 # where
 stats {T} -d cudda
 stats {T} -d cuda:99
@@ -92,6 +102,23 @@ _FILE = "squeezenet1_1-b8a52dc0.pth"
 def forced_name_of_timm(patch):
     patch.setattr("modelscope_cli.models.foreign_names.is_in_timm", lambda name: True)
     return "summary vit_tiny ~> needs the package 'timm'"
+
+
+def forced_no_other_library(patch):
+    patch.setattr("modelscope_cli.models.foreign_names.find_spec", lambda name: None)
+    return "summary yolov8n !> installs a package"
+
+
+def forced_other_library(patch):
+    patch.setattr("modelscope_cli.models.foreign_names.find_spec", lambda name: True)
+    return "summary ViT-B-32 !> needs the package"
+
+
+def forced_saved_whole(patch):
+    contents = read_contents(Path("foreign.safetensors"))
+    whole = replace(contents, foreign=("models.Tiny", "torch.nn.modules.conv.Conv2d"))
+    patch.setattr("modelscope_cli.models.recognise.read_contents", lambda path, key: whole)
+    return "summary foreign.safetensors ~> is for another"
 
 
 def forced_no_timm(patch):

@@ -35,6 +35,13 @@ report pipe.json
 check {TINY} --baseline lost.json
 check {TINY} --baseline wrong.json
 check {TINY} --baseline future.json
+check {TINY} --baseline old.json
+check {TINY} --baseline strange.json
+check {TINY} --baseline of_another.json
+check {TINY} --set MS202=2
+check {TINY} --select MS5
+check many_images --select MS804
+check {TINY} half_images
 check {TINY} --baseline of_stats.json
 check {TINY} --update-baseline
 check {TINY} --update-baseline --baseline page.html
@@ -83,6 +90,11 @@ def forced_unknown_key(patch):
 
 def forced_thresholds_without_table(patch):
     _project("[tool.modelscope]\nthresholds = 3\n")
+    return "check {TINY} => check {TINY} --help"
+
+
+def forced_near_miss(patch):
+    _project("[tool.mscope]\nselect = 'MS1'\n")
     return "check {TINY} => check {TINY} --help"
 
 

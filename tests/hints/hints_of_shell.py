@@ -3,6 +3,7 @@
 import io
 
 ROWS = """
+predict {T} dot.png model.onnx
 featuremaps {T} -o new --layer conv --size 16
 summary
 predict {T}

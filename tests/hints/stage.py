@@ -41,6 +41,29 @@ class Raw(Tiny):
     def forward(self, x):
         raise ValueError("no luck today")
 
+class Trainers(nn.Module):
+    """Its own train() trains."""
+    def __init__(self):
+        super().__init__()
+        self.student, self.teacher = Tiny(), Tiny()
+    def train(self, epochs=1):
+        raise RuntimeError("a training")
+
+class AroundTrainers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = Trainers()
+
+def hollow():
+    with torch.device("meta"):
+        return Tiny()
+
+def downloads(pretrained=True):
+    if pretrained:
+        import urllib.request
+        urllib.request.urlopen("http://localhost:1")
+    return Tiny()
+
 class Misfit(nn.Module):
     def __init__(self):
         super().__init__()
@@ -442,10 +465,19 @@ def _make_lists(folder: Path) -> None:
     (folder / "page.html").write_text("<!DOCTYPE html><html><title>404</title></html>")
     (folder / "wrong.json").write_text('{"schema": "else"}')
     (folder / "future.json").write_text('{"schema": "modelscope/baseline/99", "findings": []}')
+    rows = '"findings": [{"code": "MS202", "layer": "relu", "value": NaN}]}'
+    (folder / "old.json").write_text('{"schema": "modelscope/baseline/1", "findings": []}')
+    (folder / "strange.json").write_text('{"schema": "modelscope/baseline/2", ' + rows)
+    other = '{"schema": "modelscope/baseline/2", "model": "Other", "findings": []}'
+    (folder / "of_another.json").write_text(other)
     (folder / "of_stats.json").write_text('{"schema": "modelscope/stats/1"}')
     (folder / "many_images").mkdir()
     for number in range(17):
         shutil.copy(folder / "dot.png", folder / "many_images" / f"{number}.png")
+    (folder / "half_images").mkdir()
+    shutil.copy(folder / "dot.png", folder / "half_images" / "dot.png")
+    for name in ("a.png", "b.png"):
+        (folder / "half_images" / name).touch()
     (folder / "list.txt").write_text("dot.png\n")
     (folder / "folders.txt").write_text("two\n")
     (folder / "wrong.txt").write_text("dott.png\n")
@@ -506,6 +538,11 @@ def _make_weights(folder: Path) -> None:
     save_file({**state, "conv.weight": state["conv.weight"] * torch.nan}, folder / "nan.safetensors")
     named = {"categories": json.dumps(["a", "b", "b", *"cdefghi"])}
     save_file(state, folder / "alike.safetensors", named)
+    save_file(space["Tiny"](width=8).state_dict(), folder / "wide.safetensors")  # type: ignore[operator]
+    (folder / "core.mlpackage").mkdir()
+    with zipfile.ZipFile(folder / "model.keras", "w") as other:
+        other.writestr("config.json", "{}")
+    (folder / "model.onnx").write_bytes(b"\x08\x07\x12\x07pytorch")
     save_file({"elsewhere.weight": torch.zeros(3, 3)}, folder / "foreign.safetensors")
     save_file(
         {**state, "head.weight": torch.zeros(2, 16), "head.bias": torch.zeros(2)}, folder / "two.safetensors"

@@ -3,13 +3,18 @@
 A handful here; all 139 weight entries stand in tests/benchmarks.
 """
 
+from collections.abc import Callable
+
 import pytest
 import torch
+import torch.nn.functional as F
 import torchvision.models as tv
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from modelscope_cli.inputs.default_shape import natural_shapes
+from modelscope_cli.inputs.plan import plan_preprocessing
+from modelscope_cli.inputs.request import InputRequest
 
 
 def giga_multiply_adds(model: nn.Module, shapes: tuple[tuple[int, ...], ...]) -> float:
@@ -70,6 +75,43 @@ def test_detection_takes_a_list_of_images_of_the_size_it_resizes_to() -> None:
 @pytest.mark.filterwarnings("ignore:Lazy modules")
 def test_a_custom_model_is_given_what_its_first_layer_takes(first: nn.Module, shape: tuple[int, ...]) -> None:
     assert natural_shapes("custom", None, nn.Sequential(first, nn.Linear(7, 7)), 2) == (shape,)
+
+
+class Stem(nn.Module):
+    """Something in front of a first layer, as a function."""
+
+    def __init__(self, before: Callable[[Tensor], Tensor], first: nn.Module) -> None:
+        super().__init__()
+        self.before, self.first = before, first
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.first(self.before(x))
+
+
+STEMS = {
+    "space to depth": (nn.PixelUnshuffle(2), nn.Conv2d(12, 4, 3), 3),
+    "gray of colours": (lambda x: 0.3 * x[:, :1] + 0.6 * x[:, 1:2] + 0.1 * x[:, 2:3], nn.Conv2d(1, 4, 3), 3),
+    "mean of channels": (lambda x: x.mean(1, keepdim=True), nn.Conv2d(1, 4, 3), 3),
+    "a fourth channel": (lambda x: torch.cat([x, x[:, :1]], 1), nn.Conv2d(4, 4, 3), 3),
+    "gray as colours": (lambda x: x.repeat(1, 3, 1, 1), nn.Conv2d(3, 4, 3), 1),
+    "patches": (lambda x: F.unfold(x, 16, stride=16).mT, nn.Linear(768, 4), 3),
+    "thirteen bands": (nn.Identity(), nn.Conv2d(13, 4, 3), 13),
+}
+
+
+@pytest.mark.parametrize("name", STEMS)
+def test_what_stands_before_the_first_layer_counts(name: str) -> None:
+    before, first, n_channels = STEMS[name]
+    stem = Stem(before, first)
+    assert natural_shapes("custom", None, stem, 1) == ((1, n_channels, 224, 224),)
+    if n_channels in (1, 3):
+        plan = plan_preprocessing(InputRequest(), "custom", None, stem)
+        assert plan.mode == {1: "L", 3: "RGB"}[n_channels]
+        assert len(plan.mean) == n_channels
+
+
+def test_a_linear_layer_that_takes_a_side_of_an_image_takes_features() -> None:
+    assert natural_shapes("custom", None, nn.Linear(224, 4), 1) == ((1, 224),)
 
 
 def test_without_a_module_it_is_a_colour_picture() -> None:

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.rules.judge import fails, judge, needs_of
+from modelscope_cli.records.check import FAILED
+from modelscope_cli.rules.judge import judge, needs_of, verdict_of
 from modelscope_cli.rules.registry import RULES, choose_rules
 from modelscope_cli.rules.thresholds import read, write
 
@@ -77,4 +78,4 @@ def test_passing_on_is_counted_and_is_no_finding(healthy, examine):
     behind = ["bn1", "relu", "conv2", "bn2", "relu"]  # and the head; the shortcut does not see any of it
     assert finding.value == 1 + len(behind) + 1
     assert "passed on to 6 calls after it (block3.bn1, block3.relu and 4 more)" in finding.message
-    assert fails([finding], "error")
+    assert verdict_of([finding], RULES, "error", None) == FAILED

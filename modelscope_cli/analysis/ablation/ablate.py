@@ -52,7 +52,7 @@ def ablate(
         layer, exclude: layer patterns.
         by_channel: take out the channels of each `layer` one by one.
         method: what stands in: `zero`; `mean`, of each channel over its positions; or `shuffle`, the same values at
-            shuffled positions (seeded).
+            shuffled positions (seeded). Where each channel has one value, the channels take the part of positions.
         target: which number of the output to follow: a class index or label; `predicted`, of each image its own;
             `box:N`, `mask:CLASS`, `logit:PATH[I,J]`, or `similar:FILE`, the likeness to another image.
         hook: what changes on the way, as `--hook` takes it.

@@ -18,6 +18,8 @@ from modelscope_cli.report.views import folder_of
 if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
 
+_RUNS = 15  # typical of a bisection over epsilon, for the image and for the file
+
 
 @spelled_out
 def attack(
@@ -37,7 +39,7 @@ def attack(
     progress: Progress | None = None,
     **keywords: Unpack[Keywords],
 ) -> AttackRecord:
-    """Change an image as little as it takes to fool a model; return what came of it, also as an 8-bit file.
+    """Look for the smallest change of an image that fools a model; return what came of it, also as an 8-bit file.
 
     The gradient is taken with respect to the pixels the model sees, before normalisation. A segmentation is fooled
     where more than half of the pixels change, a detection where the box loses half of its score, an embedding where
@@ -49,8 +51,10 @@ def attack(
         method: `fgsm`, one step along the sign of the gradient; `ifgsm`, several smaller ones; `pgd`, the same
             from a random start.
         norm: what epsilon bounds: `linf`, the change of every value; `l2`, the length of the whole change.
-        epsilon: how far the image may move, in pixels of 0..1; None for 8/255, with `l2` 3.
-        steps: gradient steps; None for 10 of `ifgsm`, 20 of `pgd`. `step_size`: how far one goes.
+        epsilon: how far the image may move, in pixels of 0..1; the search then ends at the first image that fools
+            the model. None for the smallest change: a bisection over epsilon, of some 15 searches.
+        steps: gradient steps; None for 10 of `ifgsm`, 20 of `pgd`. `step_size`: how far one goes; without
+            `epsilon` in the first search, and less in a smaller one.
         restarts: random starts of `pgd` to try.
         target: a class index or label to be mistaken for; None for any but the predicted one. Also `mask:CLASS` and
             `box:N`, pixels or a box to get rid of, and `similar:FILE`, an image to resemble.
@@ -81,7 +85,13 @@ def attack(
     subject.open()
     on_image.check_inputs(subject.inputs, given.name)
     interventions = subject.bind().interventions
-    with counting(subject.progress, "steps", asked.restarts * (asked.steps + 1)) as tick:
+    n_steps = asked.restarts * (asked.steps + 1)
+    if asked.is_smallest:
+        subject.progress.note(
+            f"the smallest change: some {_RUNS} searches of at most {n_steps} steps each; --epsilon E is one search"
+        )
+        n_steps *= _RUNS
+    with counting(subject.progress, "steps", n_steps) as tick:
         aim = None if asked.target is None else resolve_aim(asked.target, subject)
         attacked = on_image.attack_picture(loaded, subject.inputs, asked, tick, interventions, aim)
     if attacked.before.note is not None:

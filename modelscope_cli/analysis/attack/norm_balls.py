@@ -11,6 +11,11 @@ class Ball:
         self.center = center
         self.radius = radius
 
+    @staticmethod
+    def length(change: Tensor) -> float:
+        """Return the length of a change in this norm."""
+        raise NotImplementedError
+
     def steepest(self, gradient: Tensor) -> Tensor:
         """Return the step of length 1 along which a linear function with this gradient, not zero, grows most."""
         raise NotImplementedError
@@ -40,6 +45,10 @@ class Ball:
 class LinfBall(Ball):
     """No value moves by more than the radius."""
 
+    @staticmethod
+    def length(change: Tensor) -> float:
+        return float(change.abs().max())
+
     def steepest(self, gradient: Tensor) -> Tensor:
         return gradient.sign()
 
@@ -58,6 +67,10 @@ class LinfBall(Ball):
 
 class L2Ball(Ball):
     """The whole change is no longer than the radius."""
+
+    @staticmethod
+    def length(change: Tensor) -> float:
+        return float(torch.linalg.vector_norm(change, dtype=torch.float64))
 
     def steepest(self, gradient: Tensor) -> Tensor:
         norm = torch.linalg.vector_norm(gradient)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from modelscope_cli.analysis.attack.goals import AnswerGoal, choose_goal
 from modelscope_cli.analysis.attack.request import AttackRequest
-from modelscope_cli.analysis.attack.search import Found, as_pixels, search
+from modelscope_cli.analysis.attack.search import Found, as_pixels, search, smallest
 from modelscope_cli.analysis.outputs.aim import THE_PREDICTED, Aim, label_of_class
 from modelscope_cli.analysis.outputs.answer import Answer
 from modelscope_cli.analysis.outputs.read import OutputReader
@@ -150,7 +150,8 @@ def attack_picture(
     with function_of_pixels(loaded, plan, interventions) as says_of:
         before = says_of(pixels).settled()
         goal = choose_goal(aim, before, loaded.categories)
-        return Attacked(goal, levels, before, search(says_of, pixels, goal, request, tick))
+        look = smallest if request.is_smallest else search
+        return Attacked(goal, levels, before, look(says_of, pixels, goal, request, tick))
 
 
 def save_and_ask(
@@ -197,9 +198,11 @@ def describe(
     return {
         "method": request.method,
         "norm": request.norm,
-        "epsilon": request.epsilon,
+        "smallest": request.is_smallest,
+        "not_within": found.not_within,
+        "epsilon": found.epsilon,
         "steps": request.steps,
-        "step_size": request.step_size,
+        "step_size": found.step_size,
         "restarts": request.restarts,
         "targeted": goal.is_targeted,
         "target": goal.index if goal.is_targeted else None,

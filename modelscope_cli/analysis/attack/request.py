@@ -1,7 +1,7 @@
 """What a person asked `attack` for, checked before anything heavy is imported. Standard library."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.bounds import absurdity
@@ -23,7 +23,8 @@ class AttackRequest:
     Attributes:
         method: `fgsm`, `ifgsm` or `pgd`.
         norm: `linf`, the largest change of any value, or `l2`, the Euclidean length of the whole change.
-        epsilon: how far the picture may move, in that norm.
+        epsilon: how far the image may move, in that norm; of the smallest change where the search begins.
+        is_smallest: whether the smallest change is looked for, and not any within epsilon.
         steps: gradient steps of one run; `step_size`: how far each goes, in that norm.
         restarts: runs, each from another random start.
         target: a class index or a label to be mistaken for; None for anything but the predicted class.
@@ -38,6 +39,11 @@ class AttackRequest:
     restarts: int = 1
     target: str | None = None
     seed: int = 0
+    is_smallest: bool = False
+
+    def within(self, radius: float) -> "AttackRequest":
+        """Return the same for another epsilon; a step stays the same share of it."""
+        return replace(self, epsilon=radius, step_size=self.step_size * radius / self.epsilon)
 
 
 def make_request(
@@ -80,7 +86,8 @@ def make_request(
         step = _length("--step-size", step_size, "2/255", norm)
         if step == 0:
             raise UsageError(f"'--step-size {step_size}' has no effect", "--step-size 2/255")
-    return AttackRequest(method, norm, radius, n_steps, step, restarts, target, seed)
+    is_smallest = epsilon is None
+    return AttackRequest(method, norm, radius, n_steps, step, restarts, target, seed, is_smallest)
 
 
 def _length(option: str, text: str, example: str, norm: str) -> float:

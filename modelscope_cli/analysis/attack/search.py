@@ -6,8 +6,10 @@ Models Resistant to Adversarial Attacks", section 2.1. They are one loop: `fgsm`
 somewhere else in the ball.
 """
 
+import itertools
+import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 import torch
@@ -27,6 +29,8 @@ class Detachable(Protocol):
         """Return the same without its graph."""
 
 
+# Where a bisection ends: what was found and what was not are within 5 %, or too short to matter.
+_NEAR, _SHORTEST = 1.05, 1e-6
 A = TypeVar("A", bound=Detachable)
 A_contra = TypeVar("A_contra", bound=Detachable, contravariant=True)
 
@@ -72,6 +76,9 @@ class Found(Generic[A]):
         losses: of every run, before its first step and after each; in nats.
         n_forward, n_backward: passes through the model in all runs.
         n_stuck: runs that ended early where the gradient is exactly zero.
+        is_final: whether the search ended there; else it is the best of those that fell short.
+        epsilon, step_size: of these runs; of the smallest change those of the run it comes from.
+        not_within: of the smallest change the largest epsilon within which none was found; 0 where none was tried.
     """
 
     pixels: Tensor
@@ -84,6 +91,10 @@ class Found(Generic[A]):
     n_forward: int
     n_backward: int
     n_stuck: int
+    is_final: bool
+    epsilon: float
+    step_size: float
+    not_within: float | None = None
 
 
 def search(
@@ -92,8 +103,11 @@ def search(
     goal: Aimed[A],
     request: AttackRequest,
     tick: Callable[[], object] = lambda: None,
+    near: Tensor | None = None,
+    *,
+    is_for_file: bool = True,
 ) -> Found[A]:
-    """Look for a picture inside the ball that reaches the goal; stop at the first that still does in 8 bits.
+    """Look for an image inside the ball that reaches the goal; stop at the first that still does in 8 bits.
 
     Of those that do not, the best is one that reaches the goal before rounding, then the one whose loss is best.
 
@@ -101,6 +115,8 @@ def search(
         says_of: the model, from pixels of 0..1, `(1, C, H, W)`, to what it says of them.
         pixels: `(1, C, H, W)` float32, 8-bit levels / 255.
         tick: called after every step.
+        near: where to start instead, moved into the ball.
+        is_for_file: without, stop at the first image that reaches the goal before rounding.
 
     Raises:
         CannotRunError: the scores do not depend on the pixels, or numbers are not finite (exit 4).
@@ -116,13 +132,17 @@ def search(
 
     for restart in range(request.restarts):
         start = ball.random(generator) if request.method == "pgd" else pixels
+        if near is not None and restart == 0:
+            start = ball.nearest(near)
         losses.append([])
         for point in _climb(says_of, ball, start, goal, request):
             tick()
             losses[-1].append(point.loss)
             is_success = goal.is_reached(point.answer)
-            is_lasting = is_success and goal.is_reached(says_of(rounded(point)))
-            n_rounded += is_success
+            is_lasting = is_success
+            if is_success and is_for_file:
+                is_lasting = goal.is_reached(says_of(rounded(point)))
+                n_rounded += 1
             rank = is_lasting, is_success, -point.loss if goal.is_targeted else point.loss
             if best is None or rank > best[0]:
                 best = rank, point, restart
@@ -136,7 +156,7 @@ def search(
         if best is not None and best[0][0]:
             break
     assert best is not None
-    (_, is_success, _), point, restart = best
+    (is_final, is_success, _), point, restart = best
     return Found(
         pixels=point.pixels,
         answer=point.answer,
@@ -148,6 +168,72 @@ def search(
         n_forward=sum(map(len, losses)) + n_rounded,
         n_backward=n_backward,
         n_stuck=n_stuck,
+        is_final=is_final,
+        epsilon=request.epsilon,
+        step_size=request.step_size,
+    )
+
+
+def smallest(
+    says_of: Callable[[Tensor], A],
+    pixels: Tensor,
+    goal: Aimed[A],
+    request: AttackRequest,
+    tick: Callable[[], object] = lambda: None,
+) -> Found[A]:
+    """Look for the nearest image that reaches the goal, by bisection over epsilon, and for the nearest 8-bit file.
+
+    Arguments and errors are those of `search`. Epsilon is doubled until an image is found, then bisected (on a
+    scale of ratios) between what was found and what was not, until they are within 5 %. A run starts from the
+    nearest image so far, moved into the smaller ball; `fgsm`, which is one step from the image itself, does not.
+    The file is searched for in the same way, from that length upwards.
+    """
+    length = BALLS[request.norm].length
+    longest = 1.0 if request.norm == "linf" else math.sqrt(pixels.numel())
+    runs: list[Found[A]] = []
+
+    def bisect(
+        radius: float, low: float, near: Tensor | None, *, is_for_file: bool
+    ) -> tuple[Found[A] | None, float]:
+        """Return the nearest that was found, and the largest radius within which there was none."""
+        best, high = None, longest
+        unit = 1 / 255 if is_for_file and request.norm == "linf" else 0.0
+        while best is None or high > max(low * _NEAR, _SHORTEST):
+            if unit:
+                radius = unit * math.ceil(radius / unit - 1e-6)
+                if best is not None and radius >= high:
+                    break
+            start = None if request.method == "fgsm" else near
+            found = search(
+                says_of, pixels, goal, request.within(radius), tick, start, is_for_file=is_for_file
+            )
+            runs.append(found)
+            if found.is_final:
+                end = as_pixels(found.levels, pixels.device) if is_for_file else found.pixels
+                best, near, high = found, found.pixels, min(radius, length(end - pixels))
+            else:
+                low = radius
+                if radius >= longest:
+                    break
+            radius = min(2 * radius, longest) if best is None else math.sqrt(low * high) if low else high / 2
+        return best, low
+
+    best, low = bisect(request.epsilon, 0.0, None, is_for_file=False)
+    file = None
+    if best is not None:
+        reach = max(length(best.pixels - pixels), _SHORTEST)
+        file, _ = bisect(reach * _NEAR, reach, best.pixels, is_for_file=True)
+    best = best or runs[-1]
+    before = itertools.takewhile(lambda run: run is not best, runs)
+    return replace(
+        best,
+        levels=(file or best).levels,
+        restart=sum(len(run.losses) for run in before) + best.restart,
+        losses=tuple(losses for run in runs for losses in run.losses),
+        n_forward=sum(run.n_forward for run in runs),
+        n_backward=sum(run.n_backward for run in runs),
+        n_stuck=sum(run.n_stuck for run in runs),
+        not_within=low,
     )
 
 

@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 
 import torch
 
-from modelscope_cli.analysis.blocks.folder import BlockFolder
+from modelscope_cli.analysis.blocks.folder import BlockFolder, write_sums
 from modelscope_cli.analysis.blocks.identity import this_machine
 from modelscope_cli.analysis.blocks.in_order import InOrder
 from modelscope_cli.analysis.blocks.kept import PATIENCE_S, Kept
+from modelscope_cli.analysis.blocks.meeting import Meeting
 from modelscope_cli.analysis.blocks.run_file import describe_run, differences
 from modelscope_cli.analysis.blocks.threads import threads, threads_of_blocks
 from modelscope_cli.analysis.blocks.verifying import Verifying, being_verified
@@ -23,13 +24,13 @@ from modelscope_cli.analysis.results import Results
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.batch import Batch
-from modelscope_cli.ranks import Ranks, find_ranks, is_started_by_torchrun, meeting_place
+from modelscope_cli.ranks import Ranks, find_ranks, is_started_by_torchrun
 from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import Notice
 
 T = TypeVar("T")
-_FOLDER, _DONE = "folder", "done"
+_FOLDER, _BEGUN, _DONE = "folder", "begun", "done"
 _ONE_THREAD = (
     "one thread, so that any number of processes gives the same bits: torchrun --nproc-per-node {cores} -m "
     "modelscope_cli ... uses all cores; OMP_NUM_THREADS=N sets another number"
@@ -75,6 +76,7 @@ class Blocks:
         self._folder = BlockFolder(Path(self.out)) if self.out is not None and keep else None
         self._is_again = resume or (self._ranks.attempt > 0 and self._has_begun())
         self._check(resume, force)
+        self._meeting = Meeting(self._ranks) if self._ranks.world > 1 else None
         self._results = Results(out if self.is_first else None, force or self._is_again)
         self._progress: Progress = SILENT
         self._way: InOrder | Kept | Verifying
@@ -115,9 +117,15 @@ class Blocks:
             CannotRunError: another process has gone, or the folder cannot be written to (exit 4).
         """
         self._progress = subject.progress
-        with self._way_of(subject, options, keywords, alone or _why_alone(subject)) as way:
-            self._way = way
-            yield
+        is_done = False
+        try:
+            with self._way_of(subject, options, keywords, alone or _why_alone(subject)) as way:
+                self._way = way
+                yield
+            is_done = True
+        finally:
+            if self._meeting is not None:
+                self._meeting.leave(is_done=is_done)
 
     @contextmanager
     def _way_of(
@@ -139,8 +147,7 @@ class Blocks:
         with threads(n_threads), self._agreed_folder() as folder:
             self._document = describe_run(subject, options, keywords)
             self._agree(folder)
-            place = meeting_place() if self._ranks.world > 1 else None
-            yield Kept(folder, subject, this_machine(subject.loaded), place)
+            yield Kept(folder, subject, this_machine(subject.loaded), self._meeting)
             self._wait_for_others()
 
     def _refuse_alone(self, alone: str) -> None:
@@ -183,9 +190,14 @@ class Blocks:
 
     @contextmanager
     def write(self) -> Iterator[Path | None]:
-        """Give where to write the report, if at all, and say that it is written; see `Results.open`."""
+        """Give where to write the report, if at all, and say that it is written; see `Results.open`.
+
+        Beside blocks, the hashes of all files of the report are written, which `verify` and `sha256sum -c` read.
+        """
         with self._results.open() as stage:
             yield stage
+            if stage is not None and isinstance(self._way, Kept):
+                write_sums(stage)
         if self._results.path is not None:
             self._progress.note(f"wrote {self._results.path}")
 
@@ -195,10 +207,14 @@ class Blocks:
         if self._folder is not None:
             yield self._folder
             return
-        path = Path(tempfile.mkdtemp(prefix="modelscope-")) if self.is_first else Path(self._told(_FOLDER))
+        meeting = self._meeting
+        if meeting is None or self.is_first:
+            path = Path(tempfile.mkdtemp(prefix="modelscope-"))
+        else:
+            path = Path(meeting.hear(_FOLDER, PATIENCE_S))
         try:
-            if self.is_first and self._ranks.world > 1:
-                meeting_place().set(_FOLDER, str(path))
+            if meeting is not None and self.is_first:
+                meeting.tell(_FOLDER, str(path))
             yield BlockFolder(path)
         finally:
             if self.is_first:
@@ -216,11 +232,10 @@ class Blocks:
             folder.begin(self._document)
         elif self.is_first:
             folder.tidy()
-        if self._ranks.world > 1:
-            if self.is_first:
-                meeting_place().set("begun", "yes")
-            else:
-                self._told("begun")
+        if self._meeting is not None and self.is_first:
+            self._meeting.tell(_BEGUN, "yes")
+        elif self._meeting is not None:
+            self._meeting.hear(_BEGUN, PATIENCE_S)
         found = differences(self._document, folder.document() or {})
         if found:
             message = f"'{folder.path}' holds blocks of another run, which differs in {', '.join(found)}"
@@ -231,31 +246,16 @@ class Blocks:
                 else "--force   starts again",
             )
 
-    def _told(self, word: str) -> str:
-        """Return what the first process says.
-
-        Raises:
-            CannotRunError: it says nothing for half an hour (exit 4).
-        """
-        end = time.monotonic() + PATIENCE_S
-        try:
-            # Not by the store's own `wait`, in which no signal would be answered.
-            while not meeting_place().check([word]) and time.monotonic() < end:
-                time.sleep(0.02)
-            return meeting_place().get(word).decode()
-        except Exception as error:  # of torch, which has several
-            raise CannotRunError("the first process has ended", "start the command again") from error
-
     def _wait_for_others(self) -> None:
         """Let the first process be the last to leave: the folder, or the store they meet in, may go with it."""
-        if self._ranks.world == 1:
+        if self._meeting is None:
             return
-        with suppress(Exception):  # those who were killed read no more
-            n_done = meeting_place().add(_DONE, 1)
-            end = time.monotonic() + 60
-            while self.is_first and n_done < self._ranks.world and time.monotonic() < end:
+        with suppress(CannotRunError):  # those who were killed read no more
+            n_done = self._meeting.add(_DONE, 1)
+            while self.is_first and n_done < self._ranks.world:
+                self._meeting.check()
                 time.sleep(0.02)
-                n_done = meeting_place().add(_DONE, 0)
+                n_done = self._meeting.add(_DONE, 0)
 
 
 def _why_alone(subject: Subject) -> str:

@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from modelscope_cli.inputs.broken import Broken
 from modelscope_cli.records.certificate import Machine
 from modelscope_cli.report.folder import is_unfinished, make_folder, write_bytes, write_with
 
-RUN, BLOCKS = "run.json", "blocks"
+RUN, BLOCKS, SUMS = "run.json", "blocks", "SHA256SUMS"
 TIMING = "seconds"  # the one figure of a result that is not the same twice
 _TIMES = re.compile(rb'"seconds":[^,}]*')
 
@@ -124,3 +125,39 @@ class BlockFolder:
 
     def _file(self, phase: str, number: int) -> Path:
         return self.path / BLOCKS / f"{phase.replace(' ', '-')}-{number:06d}.json"
+
+
+def write_sums(folder: Path) -> None:
+    """Write the hashes of all files in a folder beside them, as `sha256sum` does.
+
+    Raises:
+        CannotRunError: they cannot be written (exit 4).
+    """
+    lines = [f"{_sha256(file)}  {file.name}\n" for file in sorted(folder.iterdir()) if file.is_file()]
+    write_bytes(folder / SUMS, "".join(lines).encode())
+
+
+def changed_files(folder: Path, expected: Iterable[str]) -> list[str]:
+    """Say which files of a report are missing, or not as they were written.
+
+    Args:
+        expected: files that have to be there, and have a hash.
+    """
+    try:
+        lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        return [f"'{folder / SUMS}' is missing, so changes of the report cannot be seen"]
+    written = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+    found = []
+    for name in sorted({*written, *expected}):
+        path = folder / name
+        if not path.is_file():
+            found.append(f"'{path}' is missing")
+        elif _sha256(path) != written.get(name):
+            found.append(f"'{path}' was changed after it was written")
+    return found
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 from modelscope_cli.analysis.blocks.exact import from_plain, to_text
 from modelscope_cli.analysis.blocks.folder import Block, BlockFolder
 from modelscope_cli.analysis.blocks.in_order import compute_block
+from modelscope_cli.analysis.blocks.meeting import Meeting
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.batch import Batch
-from modelscope_cli.ranks import Store
 from modelscope_cli.records.certificate import Certificate, Machine
 
 T = TypeVar("T")
@@ -23,17 +23,17 @@ class Kept:
     """Goes through blocks that are kept.
 
     Args:
-        meeting_place: where processes claim blocks; None of one process.
+        meeting: where processes claim blocks; None of one process.
     """
 
     def __init__(
-        self, folder: BlockFolder, subject: Subject, machine: Machine, meeting_place: Store | None
+        self, folder: BlockFolder, subject: Subject, machine: Machine, meeting: Meeting | None
     ) -> None:
         self._folder = folder
         self._subject = subject
         self._inputs = subject.inputs
         self._machine = machine
-        self._meeting_place = meeting_place
+        self._meeting = meeting
         self._digest = hashlib.sha256()
         self._machines: dict[Machine, None] = {}
 
@@ -61,10 +61,10 @@ class Kept:
         return (number for number in numbers if not self._folder.has(phase, number))
 
     def _numbers(self, phase: str) -> Iterator[int]:
-        if self._meeting_place is None:
+        if self._meeting is None:
             yield from range(self._inputs.n_batches)
             return
-        while (number := self._meeting_place.add(f"claimed {phase}", 1) - 1) < self._inputs.n_batches:
+        while (number := self._meeting.add(f"claimed {phase}", 1) - 1) < self._inputs.n_batches:
             yield number
 
     def _finish(self, phase: str, batch: Batch, compute: Callable[[Batch], Any]) -> None:
@@ -76,7 +76,7 @@ class Kept:
         """Wait for a block that another process computes.
 
         Raises:
-            CannotRunError: no block at all was finished for half an hour (exit 4).
+            CannotRunError: a process has ended, or no block at all was finished for half an hour (exit 4).
         """
         changed, since = 0, time.monotonic()
         while not self._folder.has(phase, number):
@@ -85,6 +85,8 @@ class Kept:
             if time.monotonic() - since > PATIENCE_S:
                 message = f"no process has finished a block for {PATIENCE_S / 60:.0f} minutes"
                 raise CannotRunError(message, "start the same command with --resume")
+            if self._meeting is not None:
+                self._meeting.check()
             time.sleep(_POLL_S)
 
     def take(self, phase: str, number: int) -> Block:

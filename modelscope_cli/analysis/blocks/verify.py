@@ -7,7 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from modelscope_cli.analysis.blocks.folder import TIMING, BlockFolder
+from modelscope_cli.analysis.blocks.folder import TIMING, BlockFolder, changed_files
 from modelscope_cli.analysis.blocks.run_file import input_request, keywords_of, model_request
 from modelscope_cli.analysis.blocks.verifying import TOLERANCE, Verifying, verifying
 from modelscope_cli.errors import CannotRunError, UsageError
@@ -16,6 +16,7 @@ from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Record
 from modelscope_cli.records.verify import VerifyRecord
 from modelscope_cli.report.json import DOCUMENT, strict
+from modelscope_cli.report.reading import PAGE
 
 if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
@@ -36,7 +37,7 @@ def verify(
 ) -> VerifyRecord:
     """Compute blocks of a result again and say whether they are what lies in its folder.
 
-    The report has to say what all blocks add up to.
+    The report has to say what all blocks add up to, and its files have to be as they were written.
 
     On the same kind of machine, with the same version of torch and as many threads, all bits have to be the same;
     elsewhere numbers may differ by 0.1 % of the largest beside them.
@@ -71,7 +72,8 @@ def verify(
     with verifying(check):
         again = _compute(document, requested, progress)
     certificate = check.certificate(document)
-    found = [*check.differences, *_in_report(folder.path / DOCUMENT, again)]
+    in_report = _in_report(folder.path / DOCUMENT, again)
+    found = [*check.differences, *in_report, *changed_files(folder.path, (DOCUMENT, PAGE))]
     for one in found:
         (progress.warn if progress is not None else str)(one)
     return VerifyRecord(

@@ -10,12 +10,12 @@ from modelscope_cli.inputs.files import PICTURE_SUFFIXES
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.names import model_names
 from modelscope_cli.models.request import ModelRequest, check_request, is_checkpoint, is_import
+from modelscope_cli.models.weights_file import is_model_file
 
 Patterns = str | Sequence[str]
 
 # What torch.testing.assert_close allows two floats of a dtype to differ by, relative to each other: its `rtol`.
 ROUNDING = {"float64": 1e-7, "float32": 1.3e-6, "float16": 1e-3, "bfloat16": 1.6e-2}
-_OTHER_WEIGHTS = {".pt2", ".npz", ".pkl"}
 _INPUT_SUFFIXES = PICTURE_SUFFIXES | {".npy"}
 
 
@@ -89,8 +89,9 @@ def holds_weights(text: str) -> bool:
         return False
     path = Path(text)
     if path.is_dir():
-        return is_several(path) or any(is_checkpoint_name(file.name) for file in path.iterdir())
-    return is_checkpoint_name(path.name) or path.suffix.lower() in _OTHER_WEIGHTS
+        holds_some = is_several(path) or any(is_checkpoint_name(file.name) for file in path.iterdir())
+        return holds_some or is_model_file(text)
+    return is_checkpoint_name(path.name) or path.suffix.lower() == ".npz" or is_model_file(text)
 
 
 def is_input(text: str) -> bool:

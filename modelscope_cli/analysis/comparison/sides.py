@@ -13,6 +13,7 @@ from modelscope_cli.analysis.comparison.request import BSettings, WeightsFile, h
 from modelscope_cli.analysis.subject import describe_module, open_for
 from modelscope_cli.checkpoints.entries import in_order
 from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.hooks.layers import refuse_layouts
 from modelscope_cli.inputs.batch import Inputs
 from modelscope_cli.inputs.given import Given
 from modelscope_cli.models.architecture import Architecture
@@ -194,6 +195,7 @@ def open_weights(side: Source, seed: int, progress: Progress) -> Weights:
     if isinstance(side, WeightsFile):
         return _open_file(side, progress)
     loaded = _loaded(side)
+    refuse_layouts(loaded.module, has_buffers=True)
     _tell(loaded.notes, loaded.warnings, progress)
     state = loaded.module.state_dict()
     tensors = {key: value for key, value in state.items() if isinstance(value, Tensor)}

@@ -7,14 +7,14 @@ from pathlib import Path
 from modelscope_cli.analysis.dataset.examine import examine_images
 from modelscope_cli.analysis.health.known_findings import known_findings, several, write_baseline
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.check import CheckRecord
+from modelscope_cli.records.check import PASSED, CheckRecord
 from modelscope_cli.records.evidence import Evidence
 from modelscope_cli.records.keywords import spelled_out
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import InputInfo, ModelInfo, Run, WeightsInfo, invocation
 from modelscope_cli.rules.baseline import compare, updated
 from modelscope_cli.rules.dataset import RULES
-from modelscope_cli.rules.judge import fails, judge
+from modelscope_cli.rules.judge import judge, unjudged_error, verdict_of
 from modelscope_cli.rules.settings import read_settings
 
 Folders = str | PathLike[str] | Sequence[str | PathLike[str]]
@@ -46,7 +46,8 @@ def check_images(
 
     Raises:
         UsageError: a rule, a threshold or a glob that means nothing (exit 2 on the command line).
-        CannotRunError: a folder holds no image, or the baseline cannot be read or written (exit 4).
+        CannotRunError: a folder holds no image, the baseline cannot be read or written, or nothing was judged
+            (exit 4).
     """
     folders, others = _words(images), _words(against)
     if not folders:
@@ -62,12 +63,14 @@ def check_images(
     )
     rules = settings.rules(RULES)
     invoked = invocation()
-    known = known_findings(settings.baseline, update_baseline, progress)
+    before = known_findings(settings.baseline, update_baseline)
+    known = before.findings
     least = settings.thresholds.get(_ALIKE, next(rule.threshold for rule in RULES if rule.code == _ALIKE))
     evidence = examine_images(folders, others, float(least or 0), progress)
     findings, infos = judge(rules, settings.thresholds, Evidence(is_real=True, dataset=evidence))
     if settings.baseline is not None and update_baseline:
-        known = write_baseline(settings.baseline, updated(known, findings, infos), progress)
+        new = updated(known, findings, infos)
+        known = write_baseline(settings.baseline, new, before.model, progress)
     findings, gone = compare(findings, known, infos)
     report = evidence.report
     run = Run.of(
@@ -85,18 +88,23 @@ def check_images(
         seed=0,
         invoked=invoked,
     )
-    return CheckRecord(
+    verdict = verdict_of(findings, infos, settings.fail_on, run.input)
+    record = CheckRecord(
         run=run,
         findings=findings,
         rules=infos,
-        passed=not fails(findings, settings.fail_on),
+        passed=verdict == PASSED,
         fail_on=settings.fail_on,
         mode="none",
         images=report.images,
         baseline=str(settings.baseline) if settings.baseline else None,
         gone=gone,
         dataset=report,
+        verdict=verdict,
     )
+    if unjudged := unjudged_error(record):
+        raise unjudged
+    return record
 
 
 def _words(given: Folders) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ import hashlib
 import os
 import time
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -98,6 +99,7 @@ def examine_images(
         names=_Names(listed.files, good),
         **{name: array(column.typecode, (column[n] for n in good)) for name, column in table.figures()},
         has_labels=any(listed.label(n) is not None for n in range(len(table))),
+        readable=(bisect_left(good, listed.n_first), len(good) - bisect_left(good, listed.n_first)),
     )
 
 

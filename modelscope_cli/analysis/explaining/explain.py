@@ -1,9 +1,11 @@
 """`explain`: from a model and images to where the evidence lies, and how far each map of it can be trusted."""
 
 import shlex
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -14,10 +16,11 @@ from torch import Tensor
 from modelscope_cli.analysis.blocks.blocks import Blocks
 from modelscope_cli.analysis.explaining.layer import Layer, Names, find_layer
 from modelscope_cli.analysis.explaining.one_image import Explained, Question, explain_image
+from modelscope_cli.analysis.explaining.receipt.randomisation import from_the_head
 from modelscope_cli.analysis.explaining.receipt.region import Region
 from modelscope_cli.analysis.explaining.receipt.verdict import read_requirements
-from modelscope_cli.analysis.explaining.request import ALL, AUTO, choose_methods
-from modelscope_cli.analysis.explaining.scored import Scored
+from modelscope_cli.analysis.explaining.request import ALL, AUTO, choose_methods, receipt_kind
+from modelscope_cli.analysis.explaining.scored import Counted, Scored
 from modelscope_cli.analysis.explaining.target import ClassTarget, choose_target
 from modelscope_cli.analysis.explaining.totals import Totals
 from modelscope_cli.analysis.outputs.aim import PREDICTED, Aim
@@ -26,6 +29,8 @@ from modelscope_cli.analysis.outputs.resolve import resolve_aim
 from modelscope_cli.analysis.subject import Subject, as_patterns
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.differentiable import opened
+from modelscope_cli.hooks.layers import map_tensors, tensors_in
+from modelscope_cli.hooks.session import ForwardError
 from modelscope_cli.inputs.batch import Batch, ModelSide
 from modelscope_cli.inputs.given import as_given
 from modelscope_cli.inputs.picture import decode
@@ -33,6 +38,7 @@ from modelscope_cli.records.explain import ExplainRecord
 from modelscope_cli.records.keywords import BlockKeywords, block_keywords, spelled_out, texts
 from modelscope_cli.records.naming import label
 from modelscope_cli.records.progress import Progress
+from modelscope_cli.records.receipt import FULL, QUICK
 from modelscope_cli.records.run import Arguments
 from modelscope_cli.report.folder import check_file
 from modelscope_cli.report.tensor_file import write_tensors
@@ -42,6 +48,8 @@ if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
 
 BATCH = 16
+_LONG = 10  # seconds, from which on the cost is said
+_SLOWER = 2  # than a pass alone: many of them have a gradient, and what is shown has to be made
 MOST_SHOWN = 16  # images whose maps are kept, for the picture and the file of tensors
 
 
@@ -54,7 +62,7 @@ def explain(
     target: str | int = PREDICTED,
     against: str | int | None = None,
     layer: str | None = None,
-    receipt: bool = True,
+    receipt: str | bool = QUICK,
     box: str | Sequence[float] | None = None,
     mask: str | PathLike[str] | None = None,
     require: str | Sequence[str] = (),
@@ -80,10 +88,12 @@ def explain(
             `logit:path[0]`, `similar:FILE`, as `ablate` takes it.
         against: the class Finer-CAM holds it against; None for the mean of the three nearest.
         layer: where to explain instead of the layer that is found; one call.
-        receipt: whether to hold the maps against chance, edges, shuffled weights, another class, planted evidence.
+        receipt: `quick` tests whether the model needs what a map points at and whether the map rests on the head;
+            `full` adds insertion, deletion and ROAD against random rankings and edges, shuffled weights, another
+            class and planted evidence; `none` (or False) only makes the maps.
         box, mask: where the object is: `x0,y0,x1,y1` in pixels of the image file, or an image whose light pixels
             are inside.
-        require: what the receipt of the winner has to show: `insertion>chance`.
+        require: what the receipt of the winner has to show: `passed`, `covering>chance`, `road>0.1`.
         save_tensors: save the cells of the maps here, as `.safetensors`.
         hook: what changes on the way, as `--hook` takes it.
         out: folder for the report and the figures; `force`: it need not be empty. Over several image files it
@@ -95,9 +105,8 @@ def explain(
             file cannot be read or written (exit 4).
     """
     names = choose_methods(method, texts(against))
-    requirements = read_requirements(as_patterns(require))
-    if requirements and not receipt:
-        raise UsageError("--require is about the receipt", "leave out --no-receipt")
+    kind = receipt_kind(receipt)
+    requirements = read_requirements(as_patterns(require), kind)
     region = _region(texts(box), mask)
     given = as_given(inputs, keywords)
     blocks = Blocks(out, force=force, keep=keep, **block_keywords(keywords))
@@ -120,7 +129,7 @@ def explain(
     )
     own = {
         **{"method": method, "target": str(target), "against": texts(against), "layer": layer},
-        **{"receipt": receipt, "box": texts(box), "mask": mask},
+        **{"receipt": kind, "box": texts(box), "mask": mask},
     }
     alone = "--hook counts what it changes over all images" if hook else ""
     n_seen = 0
@@ -134,9 +143,10 @@ def explain(
                 question,
                 names,
                 subject.loaded.module,
-                has_receipt=receipt,
+                receipt=kind,
                 is_asked_for=method not in (AUTO, ALL),
                 has_maps=n < n_kept,
+                say_cost=partial(_say_cost, subject, question, kind) if n == 0 else lambda passes: None,
             )
             for n, question in enumerate(ask(batch, first), first)
         )
@@ -168,6 +178,8 @@ def explain(
         tensors=fspath(save_tensors) if save_tensors is not None else None,
         out_dir=blocks.out,
         hooks=hooks,
+        receipt_kind=kind,
+        passes=totals.passes,
         certificate=blocks.certificate(),
     )
     if save_tensors is not None and blocks.is_first:
@@ -195,6 +207,23 @@ class _Asked:
     calls: tuple[str, ...]
     region: Region | None
     batch: int
+
+
+def _say_cost(subject: Subject, question: Question, kind: str, passes: int) -> None:
+    """Say what the receipts will cost, by the time of one pass, where that is long."""
+    started = time.perf_counter()
+    with torch.no_grad():
+        question.run.run(question.image)
+    seconds = _SLOWER * passes * (time.perf_counter() - started)
+    n_images = subject.inputs.n_images
+    if kind == FULL or n_images * seconds > _LONG:
+        whole = f", about {_spell(n_images * seconds)} for {n_images:,} images" if n_images > 1 else ""
+        note = f"{kind} receipt: about {passes:,} passes and {_spell(seconds)} an image{whole}"
+        subject.progress.note(note if kind == QUICK else f"{note}; --receipt quick is shorter")
+
+
+def _spell(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds > 90 else f"{max(seconds, 1):.0f} s"
 
 
 def _region(box: str | None, mask: str | PathLike[str] | None) -> Region | None:
@@ -234,24 +263,39 @@ def _asking(subject: Subject, asked: _Asked) -> Iterator[Callable[[Batch, int], 
     def find(scored: Scored, image: Tensor) -> Layer:
         """Find the layer for every size of image once."""
         if image.shape not in layers:
-            layers[image.shape] = find_layer(scored, names, image, asked.calls)
+            layers[image.shape] = find_layer(replace(scored, run=Counted(run)), names, image, asked.calls)
         return layers[image.shape]
 
     interventions = subject.bind().interventions
     preprocessing = subject.inputs.preprocessing
-    keywords = list(subject.first.args) if isinstance(subject.first.args, dict) else []
+    together: list[int] = []
 
     def arrange(images: Tensor) -> Arguments:
-        arguments = side.arrange([images])
-        return dict(zip(keywords, arguments, strict=False)) if keywords else arguments
+        if loaded.family == "detection":
+            return side.arrange([images])
+        arguments: Arguments = map_tensors(subject.first.args, lambda path, tensor: images)
+        return arguments
+
+    def most_together(image: Tensor) -> int:
+        """Return how many images go into one pass: one where the model takes no more, as one exported with that."""
+        if not together:
+            together.append(asked.batch)
+            if asked.batch > 1:
+                try:
+                    run(image.expand(2, *image.shape[1:]).clone())
+                except ForwardError:
+                    together[0] = 1
+        return together[0]
 
     with opened(loaded.module, arrange, interventions, [names]) as run:
 
         def ask(batch: Batch, first: int) -> Iterator[Question]:
             pictures = batch.pictures
             for n, image in enumerate(_images(batch.args)):
+                counted = Counted(run)
                 with torch.no_grad():
-                    output = run(image)
+                    output = counted(image.clone())  # which a model may write to
+                    n_together = most_together(image)
                     target = choose_target(reader, asked.aim, asked.against, image, output)
                     logit, probability = float(target.score(output)), float(target.probability(output))
                     other = target.runner_up(output) if isinstance(target, ClassTarget) else None
@@ -263,7 +307,7 @@ def _asking(subject: Subject, asked: _Asked) -> Iterator[Callable[[Batch, int], 
                     inside = asked.region.seen(size, preprocessing)
                 yield Question(
                     batch.names[n] if batch.names else str(first + n),
-                    Scored(run, target, asked.batch if other is not None else 1, find, subject.seed),
+                    Scored(counted, target, n_together if other is not None else 1, find, subject.seed),
                     image,
                     target,
                     logit,
@@ -272,6 +316,7 @@ def _asking(subject: Subject, asked: _Asked) -> Iterator[Callable[[Batch, int], 
                     inside,
                     preprocessing is not None and any(preprocessing.mean),
                     pictures[n] if pictures else None,
+                    partial(from_the_head, loaded.module, partial(counted, image)),
                 )
 
         yield ask
@@ -283,9 +328,11 @@ def _images(args: Arguments) -> Iterator[Tensor]:
     Raises:
         CannotRunError: the model is not called with images (exit 4).
     """
-    given = list(args.values()) if isinstance(args, dict) else list(args)
-    images = given[0] if len(given) == 1 else None
-    each = list(images.split(1)) if isinstance(images, Tensor) else [one[None] for one in images or ()]
+    given = [tensor for _, tensor in tensors_in(args)]
+    if all(tensor.ndim == 3 for tensor in given):  # a list of them
+        each = [tensor[None] for tensor in given]
+    else:
+        each = list(given[0].split(1)) if len(given) == 1 else []
     if not each or each[0].ndim != 4 or not each[0].is_floating_point():
         raise CannotRunError(
             "explain needs a model of single images, (N, C, H, W)", "modelscope models   lists classifiers"

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -55,6 +56,7 @@ class Followed(TorchFunctionMode):
 
     Attributes:
         calls: all calls so far; a value remembers its place and shape.
+        ended: the first function that made of the image's values only what no gradient goes through; None for none.
     """
 
     def __init__(self, images: Any) -> None:
@@ -62,6 +64,7 @@ class Followed(TorchFunctionMode):
         self.calls: list[Made] = []
         self.places: dict[int, Place] = {}
         self.shapes: dict[int, tuple[int, ...]] = {}
+        self.ended: str | None = None
         self._numbers: Any = WeakTensorKeyDictionary()
         for _, image in tensors_in(images):
             self._numbers[image] = 0
@@ -87,6 +90,8 @@ class Followed(TorchFunctionMode):
         function = (resolve_name(func) or "").removesuffix(".__get__").rpartition(".")[2]
         output = self.compute(function, func, args, kwargs)
         made = values_in(output)
+        if self.ended is None and (function in _ENDS or (not made and tensors_in(output))):
+            self.ended = function
         changed = [t for t in given if version_of(t) != before[id(t)] and all(t is not new for new in made)]
         is_new = changed or any(before.get(id(tensor)) != version_of(tensor) for tensor in made)
         if function in _ENDS or not is_new:
@@ -119,13 +124,13 @@ class Cut(Followed):
     """Puts a leaf in one place of the pass, so that a gradient goes back to there and no further.
 
     Attributes:
-        leaf: what stood there, `requires_grad`; None before the pass has come there.
+        leaf: what stood there, or zeros, `requires_grad`; None before the pass has come there.
     """
 
-    def __init__(self, images: Any, place: Place) -> None:
+    def __init__(self, images: Any, place: Place, *, is_blank: bool = False) -> None:
         super().__init__(images)
         self.leaf: Tensor | None = None
-        self._place = place
+        self._place, self._is_blank = place, is_blank
 
     def __torch_function__(
         self,
@@ -146,7 +151,8 @@ class Cut(Followed):
         def replaced(path: str, tensor: Tensor) -> Tensor:
             if tensor is not meant:
                 return tensor
-            self.leaf = tensor.detach().requires_grad_()
+            stood = tensor.detach()
+            self.leaf = (torch.zeros_like(stood) if self._is_blank else stood).requires_grad_()
             return self.leaf.clone()  # what follows may work in place, which a leaf refuses
 
         return map_tensors(output, replaced)

@@ -174,16 +174,21 @@ def follow(scored: Scored, names: Names, image: Tensor) -> Pass:
     Raises:
         UnfitError: the score is not made of the image, as far as can be seen (exit 4).
     """
+    image = image.clone()  # which a model may write to
     with torch.no_grad(), Followed(image) as followed:
         names.begin(followed)
         score = scored.target.score(scored.run(image))
         end = followed.number_of(score)
     names.followed = None
     if end is None:
-        message = (
-            "the score cannot be followed back to the image: a part of the model is compiled or scripted"
+        why, hint = (
+            "a part of the model is compiled, scripted or not written in functions of torch",
+            _NO_LAYER,
         )
-        raise UnfitError(message, _NO_LAYER)
+        if followed.ended is not None:
+            why = f"no gradient goes through '{followed.ended}' on the way"
+            hint = "--method occlusion   needs no gradient"
+        raise UnfitError(f"the score cannot be followed back to the image: {why}", hint)
     return Pass(followed, names, _cuts(followed, end), (image.shape[-2], image.shape[-1]))
 
 

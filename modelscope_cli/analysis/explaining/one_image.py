@@ -3,23 +3,27 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.explaining.layer import UnfitError, no_gradient
-from modelscope_cli.analysis.explaining.map import Map
+from modelscope_cli.analysis.explaining.map import Map, share_of
 from modelscope_cli.analysis.explaining.methods import LAYER, METHODS, PIXELS, Method
-from modelscope_cli.analysis.explaining.receipt.faithfulness import Faithfulness
+from modelscope_cli.analysis.explaining.receipt.faithfulness import COVERED, Faithfulness
 from modelscope_cli.analysis.explaining.receipt.folder import Lies, lies_of
-from modelscope_cli.analysis.explaining.receipt.planted import Term, planted_evidence
-from modelscope_cli.analysis.explaining.receipt.randomisation import randomisation
+from modelscope_cli.analysis.explaining.receipt.planted import N_PLANTS, Term, planted_evidence
+from modelscope_cli.analysis.explaining.receipt.randomisation import N_DRAWS, N_STAGES, Maps, randomisation
 from modelscope_cli.analysis.explaining.receipt.rankings import agreement, spearman
 from modelscope_cli.analysis.explaining.receipt.verdict import judged
 from modelscope_cli.analysis.explaining.receipt.where import location
-from modelscope_cli.analysis.explaining.scored import Scored, Target
+from modelscope_cli.analysis.explaining.scored import Counted, Scored, Target
 from modelscope_cli.analysis.explaining.target import ClassTarget, OtherTarget
-from modelscope_cli.records.receipt import Receipt
+from modelscope_cli.errors import CannotRunError
+from modelscope_cli.hooks.layers import without_gradient
+from modelscope_cli.records.receipt import FULL, NONE, Receipt
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,7 @@ class Outcome:
         shown: the map at the size of the image, `(H, W)` on the CPU.
         seconds: for the map alone.
         units: what the map is in; nothing where it has no unit.
+        adds_up_to: the sum of a map in logits as a share of what it has to be.
     """
 
     map: Map
@@ -37,6 +42,7 @@ class Outcome:
     seconds: float
     units: str
     receipt: Receipt
+    adds_up_to: float | None = None
 
     def figures(self) -> "Outcome":
         """Return this without its maps and curves, which are many numbers."""
@@ -56,6 +62,7 @@ class Explained:
         lies: where the evidence lies by each method.
         unfit: why a method does not fit.
         picture: what the model saw before normalisation, `(3, H, W)` uint8; None where that is not shown.
+        passes: images that went through the model.
     """
 
     name: str
@@ -67,6 +74,7 @@ class Explained:
     lies: dict[str, Lies]
     unfit: dict[str, str]
     picture: Tensor | None = None
+    passes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +89,7 @@ class Question:
         inside: where the object is, `(H, W)` bool; None where nobody said.
         is_normalised: whether zero is the mean colour.
         picture: what the model saw before normalisation, `(3, H, W)` uint8; None of noise and tensors.
+        layers: finds those of the model with parameters, the head first.
     """
 
     name: str
@@ -93,6 +102,11 @@ class Question:
     inside: Tensor | None = None
     is_normalised: bool = True
     picture: Tensor | None = None
+    layers: Callable[[], list[nn.Module]] = list
+
+    @property
+    def run(self) -> Counted:
+        return self.scored.run
 
 
 def explain_image(
@@ -100,20 +114,26 @@ def explain_image(
     names: tuple[str, ...],
     model: nn.Module,
     *,
-    has_receipt: bool,
+    receipt: str,
     is_asked_for: bool,
     has_maps: bool,
+    say_cost: Callable[[int], None] = lambda passes: None,
 ) -> Explained:
     """Explain one image by every method that fits.
 
     Args:
+        receipt: `quick`, `full` or `none`.
+        say_cost: called with about how many passes the receipt will take, before it begins.
         is_asked_for: whether the methods were named one by one, and one that does not fit is an error.
         has_maps: whether the maps and the picture are shown, and not only their figures.
 
     Raises:
         UnfitError: a method that was asked for does not fit, or none does (exit 4).
     """
-    outcomes, unfit = _outcomes(question, names, model, has_receipt=has_receipt, is_asked_for=is_asked_for)
+    outcomes, unfit = _outcomes(question, names, model, is_asked_for=is_asked_for)
+    if receipt != NONE:
+        say_cost(_passes(outcomes, receipt))
+        outcomes = _with_receipts(question, outcomes, receipt)
     return Explained(
         name=question.name,
         words=question.target.words,
@@ -124,11 +144,12 @@ def explain_image(
         lies={method: lies_of(outcome.shown, question.inside) for method, outcome in outcomes.items()},
         unfit=unfit,
         picture=question.picture if has_maps else None,
+        passes=question.run.images,
     )
 
 
 def _outcomes(
-    question: Question, names: tuple[str, ...], model: nn.Module, *, has_receipt: bool, is_asked_for: bool
+    question: Question, names: tuple[str, ...], model: nn.Module, *, is_asked_for: bool
 ) -> tuple[dict[str, Outcome], dict[str, str]]:
     """Return what came of each method, and of those that do not fit why."""
     scored, image = question.scored, question.image
@@ -143,7 +164,7 @@ def _outcomes(
                 raise no_gradient("the image")
         except UnfitError as error:
             if is_asked_for:
-                raise
+                raise _because(error, model) from error
             unfit[name] = error
             continue
         seconds = time.perf_counter() - started
@@ -151,65 +172,108 @@ def _outcomes(
         where: dict[str, Any] = location(shown, question.inside)
         outcomes[name] = Outcome(found, shown, seconds, METHODS[name].units, Receipt(**where))
     if not outcomes:
-        raise next(iter(unfit.values()))
-    if has_receipt:
-        outcomes = _with_receipts(question, outcomes, model)
+        raise _because(next(iter(unfit.values())), model)
+    blank = cache(lambda kind: _logit_of_nothing(kind, scored, image))
+    for name, outcome in outcomes.items():
+        if outcome.map.adds_up is not None:
+            share = share_of(outcome.map.cells, question.logit - blank(METHODS[name].kind))
+            outcomes[name] = replace(outcome, adds_up_to=share)
     return outcomes, {name: error.message for name, error in unfit.items()}
 
 
-def _with_receipts(
-    question: Question, outcomes: Mapping[str, Outcome], model: nn.Module
-) -> dict[str, Outcome]:
-    scored = question.scored
+def _because(error: UnfitError, model: nn.Module) -> UnfitError:
+    """Return the error for a model in which nothing can be differentiated, where that is why."""
+    quantized = without_gradient(model)
+    return error if quantized is None else UnfitError(quantized, "--method occlusion   needs no gradient")
+
+
+def _logit_of_nothing(kind: str, scored: Scored, image: Tensor) -> float:
+    """Return the logit of what a map in logits begins at: a layer of zeros, an image of zeros, or none at all."""
+    if kind == LAYER:
+        return float(scored.at(scored.find(scored, image), image, is_blank=True).score)
+    return float(scored.scores(torch.zeros_like(image))) if kind == PIXELS else 0.0
+
+
+def _passes(outcomes: Mapping[str, Outcome], receipt: str) -> int:
+    """Say about how many images the receipt of one image shows the model."""
+    again = sum(min(outcome.map.steps or 1, 11) for outcome in outcomes.values())
+    if receipt != FULL:
+        return COVERED + 1 + 2 * again
+    n_copies = 2 + N_STAGES - 1 + N_DRAWS - 1 + N_PLANTS + 2
+    return COVERED + 3 + n_copies * again + Faithfulness.passes(len(outcomes))
+
+
+def _with_receipts(question: Question, outcomes: Mapping[str, Outcome], kind: str) -> dict[str, Outcome]:
+    scored, image = question.scored, question.image
     faithfulness = Faithfulness(
         scored.probability,
-        question.image,
+        image,
         batch=scored.batch,
         seed=scored.seed,
         is_normalised=question.is_normalised,
+        whole=question.probability,
+    )
+
+    def again() -> Maps:
+        return {name: _map_of(METHODS[name], scored, image) for name in outcomes}
+
+    randomised = randomisation(
+        question.layers(),
+        again,
+        {name: outcome.map.cells for name, outcome in outcomes.items()},
+        seed=scored.seed,
+        is_full=kind == FULL,
     )
     agreed = agreement({name: outcome.shown for name, outcome in outcomes.items()})
+    reasons = {"covering": faithfulness.unmade or "the map is flat or not finite"}
+    reasons |= dict.fromkeys(("rankings", "edges"), "the model says nearly the same of a blank image")
+    no_map = "no layer has parameters to shuffle" if not randomised else "the changed model has no map"
+    reasons |= dict.fromkeys(("head", "weights"), no_map)
+    reasons["other class"] = "it has no map" if question.other is not None else "the target is not a class"
     receipts = {}
     for name, outcome in outcomes.items():
-        held = _held_against_itself(METHODS[name], question, outcome.map, model)
-        receipt = replace(outcome.receipt, **faithfulness.of(outcome.shown), **held, agreement=agreed[name])
-        receipts[name] = replace(outcome, receipt=judged(receipt))
+        found: dict[str, Any] = faithfulness.covering(outcome.shown)
+        if name in randomised:
+            found["head_randomisation"] = randomised[name].head
+        if kind == FULL:
+            found |= faithfulness.of(outcome.shown)
+            found |= _held_against_itself(METHODS[name], question, outcome.map)
+            if name in randomised:
+                found["randomisation"] = randomised[name].rho
+                found["randomisation_cascade"] = randomised[name].cascade
+        receipt = replace(outcome.receipt, **found, agreement=agreed[name])
+        receipts[name] = replace(outcome, receipt=judged(receipt, kind, reasons, outcome.map.completeness))
     return receipts
 
 
-def _held_against_itself(method: Method, question: Question, found: Map, model: nn.Module) -> dict[str, Any]:
-    """Explain again what must have another map: shuffled weights, another class, planted evidence."""
+def _map_of(method: Method, scored: Scored, image: Tensor) -> Tensor | None:
+    """Return a map for comparisons; None where nothing comes back, such as a gradient that is zero everywhere."""
+    try:
+        return method.briefly(scored, image).cells
+    except CannotRunError:
+        return None
+
+
+def _held_against_itself(method: Method, question: Question, found: Map) -> dict[str, Any]:
+    """Explain again what must have another map: another class, planted evidence."""
     scored, image = question.scored, question.image
-
-    def again(changed: Scored) -> Tensor:
-        return method.briefly(changed, image).cells
-
-    reference = found.cells if method.brief is None else again(scored)
-    randomised = randomisation(model, lambda: again(scored), reference, seed=scored.seed)
+    reference = found.cells if method.brief is None else method.briefly(scored, image).cells
     planted = None
     explained = _explained(method, scored, image)
     if explained is not None:
 
         def with_term(term: Term) -> Tensor:
-            return again(replace(scored, term=term))
+            return method.briefly(replace(scored, term=term), image).cells
 
         planted = planted_evidence(with_term, reference, explained, question.logit, seed=scored.seed)
+    other = None
+    if question.other is not None:  # where nothing of that class comes back there are no ranks to compare
+        other = _map_of(method, replace(scored, target=question.other), image)
     return {
-        "randomisation": randomised.rho if randomised else None,
-        "randomisation_cascade": randomised.cascade if randomised else (),
-        "other_class": _for_another(again, question, reference),
+        "other_class": None if other is None else spearman(other, reference),
         "planted": planted.in_box if planted else None,
         "planted_recovered": planted.recovered if planted and method.units else None,
     }
-
-
-def _for_another(again: Callable[[Scored], Tensor], question: Question, reference: Tensor) -> float | None:
-    if question.other is None:
-        return None
-    try:
-        return spearman(again(replace(question.scored, target=question.other)), reference)
-    except UnfitError:  # nothing of that class comes back: no map is another map, but has no ranks
-        return None
 
 
 def _explained(method: Method, scored: Scored, image: Tensor) -> Tensor | None:

@@ -4,6 +4,7 @@ import re
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.keywords import check_choice
+from modelscope_cli.records.receipt import NONE, QUICK, RECEIPTS
 
 AUTO, ALL = "auto", "all"
 # Cheap, and each says something else: a layer's cells in logits, the pixels' way from a blank image, and where a
@@ -32,6 +33,18 @@ def choose_methods(asked: str, against: str | None = None) -> tuple[str, ...]:
     if against is not None and "finercam" not in names:
         raise UsageError(f"'--against {against}' is only for finercam", "--method finercam")
     return names
+
+
+def receipt_kind(asked: str | bool) -> str:
+    """Return `quick`, `full` or `none`; True is the default, False none.
+
+    Raises:
+        UsageError: another word (exit 2).
+    """
+    if isinstance(asked, bool):
+        return QUICK if asked else NONE
+    check_choice("receipt", asked, RECEIPTS)
+    return asked
 
 
 def _letters(name: str) -> str:

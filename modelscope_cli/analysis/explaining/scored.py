@@ -37,12 +37,24 @@ class Seen:
     score: Tensor
 
 
+@dataclass(slots=True)
+class Counted:
+    """A run that counts the images it is given, in `images`."""
+
+    run: Run
+    images: int = 0
+
+    def __call__(self, images: Tensor) -> Any:
+        self.images += len(images)
+        return self.run(images)
+
+
 @dataclass(frozen=True, slots=True)
 class Scored:
     """A model that is open, and its target.
 
     Attributes:
-        run: from images `(N, C, H, W)` to the model's output.
+        run: from images `(N, C, H, W)` to the model's output; given a copy, as a model may work in place.
         batch: images in one pass.
         find: the layer at which one image is explained.
         seed: of whatever a method draws.
@@ -50,7 +62,7 @@ class Scored:
             layer's maps, `(N, C, rows, columns)`.
     """
 
-    run: Run
+    run: Counted
     target: Target
     batch: int
     find: Callable[["Scored", Tensor], "Layer"]
@@ -60,12 +72,13 @@ class Scored:
     def scores(self, images: Tensor) -> Tensor:
         """Return the logit of the target for every image, `(N,)`, without a graph."""
         with torch.no_grad():
-            return torch.cat([self._score(self.run(some), some) for some in images.split(self.batch)])
+            return torch.cat([self._score(self.run(some.clone()), some) for some in images.split(self.batch)])
 
     def probability(self, images: Tensor) -> Tensor:
         """Return the probability of the target for every image, `(N,)`."""
         with torch.no_grad():
-            return torch.cat([self.target.probability(self.run(some)) for some in images.split(self.batch)])
+            given = (some.clone() for some in images.split(self.batch))
+            return torch.cat([self.target.probability(self.run(some)) for some in given])
 
     def _score(self, output: Any, explained: Tensor) -> Tensor:
         score = self.target.score(output)
@@ -79,20 +92,25 @@ class Scored:
         """
         for some in images.split(self.batch):
             pixels = some.detach().clone().requires_grad_()
-            score = self._score(self.run(pixels), pixels)
+            score = self._score(self.run(pixels.clone()), pixels)
             total = score.sum()
             if not total.requires_grad:
                 raise not_connected()
-            (gradient,) = torch.autograd.grad(total, pixels)
+            (gradient,) = torch.autograd.grad(total, pixels, allow_unused=True)
+            if gradient is None:
+                raise not_connected()
             yield score.detach(), gradient
 
-    def at(self, layer: "Layer", image: Tensor) -> Seen:
+    def at(self, layer: "Layer", image: Tensor, *, is_blank: bool = False) -> Seen:
         """Run once and look at one layer; only what comes behind it is kept for the gradient.
+
+        `is_blank`: put zeros there.
 
         Raises:
             CannotRunError: the pass did not come there (exit 4).
         """
-        with Cut(image, layer.place) as cut:
+        image = image.clone()
+        with Cut(image, layer.place, is_blank=is_blank) as cut:
             output = self.run(image)
         leaf = cut.seen()
         score = self._score(output, layer.layout.maps(leaf))
@@ -107,5 +125,6 @@ def not_connected() -> Exception:
     """Return the error for a score that is made of nothing that comes from the image."""
     from modelscope_cli.analysis.explaining.layer import UnfitError
 
-    message = "the score does not depend on the image, so no gradient leads back to it"
-    return UnfitError(message, "modelscope predict ...   shows what the model says of the image")
+    message = "no gradient leads from the score back to the image"
+    shows = "modelscope predict ...   shows what the model says of the image"
+    return UnfitError(message, f"{shows}; --method occlusion needs no gradient")

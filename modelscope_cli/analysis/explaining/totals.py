@@ -1,20 +1,27 @@
-"""What the images of a run come to: means of their figures, and the maps of the first few."""
+"""What the images of a run come to: means of their figures, and the maps of the first few.
 
+Figures without bounds are medians, so that one image does not rule them.
+"""
+
+from array import array
 from dataclasses import dataclass, field, replace
+from statistics import fmean, median
 from typing import Any
 
 from torch import Tensor
 
 from modelscope_cli.analysis.explaining.one_image import Explained, Outcome
 from modelscope_cli.analysis.explaining.receipt.folder import EvidenceOfFolder
-from modelscope_cli.analysis.explaining.receipt.verdict import judged, winner_first
+from modelscope_cli.analysis.explaining.receipt.verdict import together, winner_first
 from modelscope_cli.records.explain import Explanation
-from modelscope_cli.records.receipt import FIGURES, Receipt
+from modelscope_cli.records.receipt import FIGURES, UNBOUNDED, Receipt
+
+_MEDIANS = (*UNBOUNDED, "adds_up", "adds_up_to", "completeness")
 
 
 @dataclass(slots=True)
 class Totals:
-    """Adds images up; memory does not grow with their number.
+    """Adds images up; of each image but the first few it keeps a few numbers a method.
 
     Attributes:
         most_kept: of how many images the maps are kept, in `kept`.
@@ -26,6 +33,7 @@ class Totals:
     images: int = 0
     logit: float = 0.0
     probability: float = 0.0
+    passes: int = 0
     words: str | None = None
     index: int | None = None
     winner: str = ""
@@ -33,7 +41,8 @@ class Totals:
     kept: list[Explained] = field(default_factory=list)
     evidence: EvidenceOfFolder = field(default_factory=EvidenceOfFolder)
     _first: dict[str, Outcome] = field(default_factory=dict)
-    _sums: dict[str, dict[str, list[float]]] = field(default_factory=dict)  # method -> figure -> total, count
+    _values: dict[str, dict[str, "array[float]"]] = field(default_factory=dict)  # method -> figure
+    _judged: dict[str, list[Receipt]] = field(default_factory=dict)
 
     def add(self, one: Explained) -> None:
         """Take in one image."""
@@ -42,6 +51,7 @@ class Totals:
         self.images += 1
         self.logit += one.logit
         self.probability += one.probability
+        self.passes += one.passes
         self.unfit = {**one.unfit, **self.unfit}
         ranked = winner_first({method: outcome.receipt for method, outcome in one.outcomes.items()})
         self.winner = self.winner or ranked[0]
@@ -49,11 +59,13 @@ class Totals:
             self._first.setdefault(method, outcome)
             figures = {key: getattr(outcome.receipt, key) for key in FIGURES}
             figures |= {key: getattr(outcome.map, key) for key in ("adds_up", "completeness", "steps")}
-            for key, value in {**figures, "seconds": outcome.seconds}.items():
-                sums = self._sums.setdefault(method, {}).setdefault(key, [0.0, 0])
+            figures |= {"seconds": outcome.seconds, "adds_up_to": outcome.adds_up_to}
+            for key, value in figures.items():
+                values = self._values.setdefault(method, {}).setdefault(key, array("d"))
                 if value is not None:
-                    sums[0] += value
-                    sums[1] += 1
+                    values.append(value)
+            answers = Receipt(tests=outcome.receipt.tests, verdict=outcome.receipt.verdict)
+            self._judged.setdefault(method, []).append(answers)
         if self.winner in one.lies:
             self.evidence.take(one.name, one.words, one.lies[self.winner])
         if len(self.kept) < self.most_kept:
@@ -66,11 +78,12 @@ class Totals:
 
     def _row(self, method: str, first: Outcome) -> Explanation:
         means: dict[str, Any] = {
-            key: total / n if n else None for key, (total, n) in self._sums[method].items()
+            key: (median if key in _MEDIANS else fmean)(values) if values else None
+            for key, values in self._values[method].items()
         }
         receipt = first.receipt
         if self.images > 1:
-            receipt = judged(Receipt(**{key: means[key] for key in FIGURES}))
+            receipt = together(Receipt(**{key: means[key] for key in FIGURES}), self._judged[method])
         return Explanation(
             method=method,
             layer=first.map.layer,
@@ -80,6 +93,7 @@ class Totals:
             steps=means["steps"],
             seconds=means["seconds"] or 0.0,
             receipt=receipt,
+            adds_up_to=means["adds_up_to"],
         )
 
     def cells(self) -> dict[str, Tensor]:

@@ -61,29 +61,35 @@ class Stream:
 class Mean:
     """The mean of a gradient over passes and the noise around it, without keeping the passes.
 
-    B. P. Welford, "Note on a Method for Calculating Corrected Sums of Squares and Products" (1962), with
-    vectors: the mean is one, the sum of squared distances from it a number.
+    D. H. D. West, "Updating Mean and Variance Estimates" (1979), with vectors: the mean is one, the weighted sum of
+    squared distances from it a number.
     """
 
     n: int = 0
     value: Tensor | None = None
+    _weights: int = 0
+    _squared_weights: int = 0
     _squares: Tensor | float = 0.0
 
-    def add(self, grad: Tensor) -> None:
-        """Take over a gradient, which nobody else changes from now on."""
+    def add(self, grad: Tensor, weight: int = 1) -> None:
+        """Take over a gradient, the mean over `weight` images; nothing else may change it from now on."""
         self.n += 1
+        self._weights += weight
+        self._squared_weights += weight**2
         if self.value is None:
             self.value = grad
             return
         delta = grad - self.value
-        self.value = self.value + delta / self.n
+        self.value = self.value + delta * (weight / self._weights)
         norm = torch.linalg.vector_norm(delta, dtype=torch.float64)
-        self._squares = self._squares + norm.square() * ((self.n - 1) / self.n)
+        self._squares = self._squares + norm.square() * (weight * (1 - weight / self._weights))
 
     @property
     def noise(self) -> float | None:
         """Root of the trace of the covariance between passes; None with fewer than two."""
-        return math.sqrt(float(self._squares) / (self.n - 1)) if self.n > 1 else None
+        if self.n < 2:
+            return None
+        return math.sqrt(float(self._squares) / (self._weights - self._squared_weights / self._weights))
 
     def moments(self) -> Moments:
         """Return the moments of the mean gradient."""

@@ -67,8 +67,8 @@ def grads(
             a loss: `box:N`, `mask:CLASS`, `logit:PATH[I,J]`, `similar:FILE`.
         label_smoothing: of cross-entropy, 0..1.
         weight_decay: precision of a Gaussian prior that is added to the loss.
-        clip, clip_norm, clip_activations: one of them: clamp every element, scale to a global norm, or clamp what
-            flows back through the layers of `layer`.
+        clip, clip_norm, clip_activations: one of them: clamp every element of the mean gradient of all images,
+            scale that down to a global norm, or clamp what flows back through the layers of `layer`.
         freeze, train_only: patterns of layers that are not trained, or outside of which nothing is.
         mode: `eval`, `train`, or `auto`: eval, but train for the loss of a detection model.
         repeat: go through the input this often; noise is new each time.

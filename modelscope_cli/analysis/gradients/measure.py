@@ -21,7 +21,7 @@ from modelscope_cli.analysis.gradients.request import GradsRequest
 from modelscope_cli.analysis.outputs.aim import Aim
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.hooks.layers import list_layers
+from modelscope_cli.hooks.layers import list_layers, refuse_layouts, without_gradient
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import ForwardError, HookSession, Intervention, Observer
 from modelscope_cli.inputs.batch import Batch
@@ -45,7 +45,6 @@ _UNSCALED = Notice(
     "no batch norm has seen a batch yet, so in eval mode none of them normalises, and no gradient is called "
     "vanishing or exploding; --mode train   judges them",
 )
-_QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.nn.quantized")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +109,7 @@ class _Measurement:
         self._batch_norms = BatchNormObserver()
         self._output_squares: list[Tensor] = []
         self._losses: list[Tensor] = []
+        self._n_images: list[int] = []  # of each pass
         self._warnings: list[Notice] = []
 
     def _make_observer(self, selection: Selection) -> ActivationGradients:
@@ -136,15 +136,16 @@ class _Measurement:
             if any(was_trainable) and _flags(model) != was_trainable:
                 saving = self._measure_saving(next(iter(batches)).args, was_trainable)
             gathered = ParameterGradients(model, request.clip, request.loss.weight_decay)
-            loss, n_passes = None, 0
+            loss = None
             observers = [self._activations, self._batch_norms]
-            with self._session(observers, self._interventions) as session, gathered.hooked():
+            with self._session(observers, self._interventions) as session:
                 for batch in track(batches, "gradients"):
+                    self._n_images.append(max(batch.n_images, 1))
                     loss = self._run_pass(session, batch.args, gathered)
-                    n_passes += 1
+                gathered.clip_mean()
                 orders = {name: call.order for name, call in session.first_calls.items()}
             assert loss is not None  # there is always a batch
-            return self._conclude(gathered, orders, loss, n_passes, saving)
+            return self._conclude(gathered, orders, loss, saving)
 
     def _session(
         self, observers: Sequence[Observer], interventions: Sequence[Intervention] = ()
@@ -183,12 +184,12 @@ class _Measurement:
         if self._is_clipping_flow:
             self._activations.is_clipping = False
             run_backward(whole, retain_graph=True)
-            gathered.take_before()
+            gathered.take_before(self._n_images[-1])
             self._activations.is_clipping = True
             for start in starts:
                 start.remove()
         run_backward(whole)
-        gathered.take()
+        gathered.take(self._n_images[-1])
         self._activations.settle()
         return loss
 
@@ -225,17 +226,18 @@ class _Measurement:
         gathered: ParameterGradients,
         orders: dict[str, int],
         loss: Loss,
-        n_passes: int,
         saving: Saving | None,
     ) -> Gradients:
         request = self._request
+        n_passes = len(self._n_images)
         output_norm = math.sqrt(sum(float(square) for square in self._output_squares) / n_passes)
+        losses = zip(self._losses, self._n_images, strict=True)
         thresholds = None if self._is_unscaled() else request.thresholds
         rows = gathered.rows(orders, output_norm, thresholds)
         prior = self._prior(gathered)
         info = LossInfo(
             name=loss.name if prior is None else f"{loss.name} + Gaussian prior",
-            value=sum(float(value) for value in self._losses) / n_passes,
+            value=sum(float(value) * n for value, n in losses) / sum(self._n_images),
             target=loss.target,
             label_smoothing=request.loss.label_smoothing,
             weight_decay=request.loss.weight_decay,
@@ -307,13 +309,12 @@ def _flags(model: nn.Module) -> list[bool]:
 
 def _refuse(loaded: LoadedModel, was_trainable: list[bool]) -> None:
     model = loaded.module
-    for layer, module in list_layers(model):
-        is_float = layer.type == "FloatFunctional"  # stands in while a model waits to be quantized
-        if type(module).__module__.startswith(_QUANTIZED) and not is_float:
-            message = f"layer '{layer.name}' ({layer.type}) is quantized: integers have no gradient"
-            is_ours = loaded.info.source == "zoo"
-            other = "--weights none   or the model of the same name without quantized_"
-            raise CannotRunError(message, other if is_ours else "give the model before it is quantized")
+    refuse_layouts(model)
+    quantized = without_gradient(model)
+    if quantized is not None:
+        is_ours = loaded.info.source == "zoo"
+        other = "--weights none   or the model of the same name without quantized_"
+        raise CannotRunError(quantized, other if is_ours else "give the model before it is quantized")
     if any(_flags(model)):
         return
     if any(was_trainable):

@@ -1,15 +1,12 @@
-"""The gradient of every parameter: clipped by hooks during the backward pass, averaged over passes."""
+"""The gradient of every parameter: averaged over passes, then clipped."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from modelscope_cli.analysis.gradients.gradient_statistics import Mean, dense, figures_of, norm_of
 from modelscope_cli.analysis.gradients.request import Clip, Thresholds
@@ -29,16 +26,14 @@ class _Parameter:
     value: nn.Parameter
     after: Mean = field(default_factory=Mean)
     before: Mean = field(default_factory=Mean)
-    unclipped: Tensor | None = None  # of the pass under way
-    n_clipped: Tensor | int = 0
 
 
 class ParameterGradients:
     """Gathers the gradients of a model's parameters, pass by pass.
 
     Args:
-        clip: `value` acts through a hook on each parameter, `norm` once they are all there. `activations`, and
-            no clip at all, leave them as they come.
+        clip: `value` and `norm` act on the mean over all passes, as training clips the gradient of a batch;
+            `activations` has acted already when a gradient arrives.
         weight_decay: of the prior that is part of the loss; its share of each gradient is told apart.
     """
 
@@ -51,8 +46,8 @@ class ParameterGradients:
             for name, parameter in model.named_parameters()  # one that is shared counts once
             for layer in [layer_of(name)]
         ]
-        self._n_passes = 0
-        self._n_scaled = 0
+        self._is_clipping_flow = clip is not None and clip.kind == "activations"
+        self._is_scaled = False
 
     def _trained(self) -> Iterator[_Parameter]:
         return (one for one in self._parameters if one.value.requires_grad)
@@ -61,59 +56,40 @@ class ParameterGradients:
         """Return the parameters that are trained."""
         return [one.value for one in self._trained()]
 
-    @contextmanager
-    def hooked(self) -> Iterator[None]:
-        """Keep the hooks that clip on the parameters."""
-        handles: list[RemovableHandle] = []
-        try:
-            if self._clip is not None and self._clip.kind == "value":
-                for one in self._trained():
-                    clamp = partial(self._clamp, one, self._clip.value)
-                    handles.append(one.value.register_hook(clamp))
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-
-    def _clamp(self, one: _Parameter, limit: float, grad: Tensor) -> Tensor:
-        is_sparse, grad = grad.is_sparse, dense(grad)
-        if one.unclipped is None:
-            one.unclipped = grad
-            clipped = grad.clamp(-limit, limit)
-            return clipped.to_sparse() if is_sparse else clipped  # a hook may not change the kind
-        # Out of a reentrant checkpoint, the gradient of a shared parameter comes in parts: their sum is clamped.
-        one.unclipped = one.unclipped + grad
-        assert one.value.grad is not None
-        return one.unclipped.clamp(-limit, limit) - one.value.grad
-
     def _arrived(self) -> Iterator[tuple[_Parameter, Tensor]]:
         for one in self._trained():
             if one.value.grad is not None:
                 one.value.grad = dense(one.value.grad)
                 yield one, one.value.grad
 
-    def take_before(self) -> None:
+    def take_before(self, n_images: int) -> None:
         """Take what a backward pass without clipping gave, and clear the gradients for the one with it."""
         for one, grad in self._arrived():
-            one.before.add(grad)
+            one.before.add(grad, n_images)
             one.value.grad = None
 
-    def take(self) -> None:
-        """Take the gradients of the pass, scaled to the global norm where that was asked for."""
-        self._n_passes += 1
-        if self._clip is not None and self._clip.kind == "norm":
-            for one, grad in self._arrived():
-                one.before.add(grad.clone())
-            total = nn.utils.clip_grad_norm_(self.values(), self._clip.value)
-            self._n_scaled += int(not bool(total <= self._clip.value))  # NaN makes every gradient NaN
-        for one in self._trained():
-            if self._clip is not None and one.unclipped is not None:
-                one.before.add(one.unclipped)
-                one.n_clipped = one.n_clipped + torch.count_nonzero(one.unclipped.abs() > self._clip.value)
-                one.unclipped = None
+    def take(self, n_images: int) -> None:
+        """Take the gradients of the pass, the mean over so many images."""
         for one, grad in self._arrived():
-            one.after.add(grad)
+            one.after.add(grad, n_images)
             one.value.grad = None
+
+    def clip_mean(self) -> None:
+        """Clip the mean over all passes with torch's own functions: the gradient of one batch of all images."""
+        if self._clip is None or self._is_clipping_flow:
+            return
+        arrived = [one for one in self._trained() if one.after.value is not None]
+        for one in arrived:
+            one.before, one.after = one.after, Mean()
+            assert one.before.value is not None
+            one.value.grad = one.before.value.clone()
+        values, limit = [one.value for one in arrived], self._clip.value
+        if self._clip.kind == "norm":
+            total = nn.utils.clip_grad_norm_(values, limit)
+            self._is_scaled = not bool(total <= limit)  # NaN makes every gradient NaN
+        else:
+            nn.utils.clip_grad_value_(values, limit)
+        self.take(1)
 
     def rows(
         self, orders: Mapping[str, int], output_norm: float, thresholds: Thresholds | None
@@ -148,7 +124,8 @@ class ParameterGradients:
         norm = norm_of(moments)
         norm_before = norm_of(before) if before is not None else None
         judged = before or moments
-        noise = one.after.noise
+        is_mean_clipped = before is not None and not self._is_clipping_flow
+        noise = one.before.noise if is_mean_clipped else one.after.noise
         return ParameterGradient(
             **row,
             **figures_of(moments),
@@ -158,7 +135,7 @@ class ParameterGradients:
             norm_before_clip=norm_before,
             clipped_fraction=self._clipped_fraction(one),
             noise=noise,
-            snr=norm / noise if noise else None,
+            snr=(norm_of(judged) if is_mean_clipped else norm) / noise if noise else None,
             mark=mark_gradient(
                 norm_of(judged),
                 judged.n_nan + judged.n_inf,
@@ -179,18 +156,24 @@ class ParameterGradients:
         }
 
     def _clipped_fraction(self, one: _Parameter) -> float | None:
-        if self._clip is None or self._clip.kind == "activations" or not one.value.numel():
+        if self._clip is None or self._is_clipping_flow or one.before.value is None or not one.value.numel():
             return None
         if self._clip.kind == "norm":
-            return self._n_scaled / self._n_passes
-        return int(one.n_clipped) / (one.value.numel() * max(one.before.n, 1))
+            return float(self._is_scaled)
+        return int((one.before.value.abs() > self._clip.value).sum()) / one.value.numel()
 
 
 def _norm(parameter: nn.Parameter) -> float:
     value = parameter.detach()
-    return float(
-        torch.linalg.vector_norm(value.dequantize() if value.is_quantized else value, dtype=torch.float32)
-    )
+    if value.is_nested:
+        value = torch.cat([part.flatten() for part in value.unbind()])
+    elif value.layout == torch.sparse_coo:
+        value = value.coalesce().values()
+    elif value.layout != torch.strided:
+        value = value.to_dense() if value.is_mkldnn else value.values()
+    value = value.dequantize() if value.is_quantized else value
+    is_number = value.is_floating_point() or value.is_complex()
+    return float(torch.linalg.vector_norm(value if is_number else value.float(), dtype=torch.float32))
 
 
 def _order_of(layer: str, orders: Mapping[str, int]) -> int:

@@ -10,7 +10,7 @@ from modelscope_cli.analysis.health.known_findings import known_findings, severa
 from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.models.request import ModelRequest, as_request, weights_file
 from modelscope_cli.records.certificate import Certificate
-from modelscope_cli.records.check import CheckRecord, SourceLine
+from modelscope_cli.records.check import FAILED, PASSED, CheckRecord, SourceLine
 from modelscope_cli.records.evidence import Evidence
 from modelscope_cli.records.keywords import (
     MODES,
@@ -24,13 +24,17 @@ from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo, invocation, versions
 from modelscope_cli.records.safety import KNOWN, Safety
 from modelscope_cli.report.page.results import save_result
-from modelscope_cli.rules.baseline import compare, updated
-from modelscope_cli.rules.judge import fails, judge, needs_of
+from modelscope_cli.report.safety_sheet import tell_allowed
+from modelscope_cli.rules.baseline import check_model, compare, updated
+from modelscope_cli.rules.judge import judge, needs_of, unjudged_error, verdict_of
+from modelscope_cli.rules.registry import RULES
 from modelscope_cli.rules.settings import read_settings
 
 if TYPE_CHECKING:
     from modelscope_cli.analysis.blocks.blocks import Blocks
     from modelscope_cli.models.request import Model
+
+_NON_FINITE = "MS201"
 
 
 @spelled_out
@@ -48,6 +52,7 @@ def check(
     max_macs: int | str | None = None,
     max_memory: int | str | None = None,
     expect_output: str | Sequence[int] | None = None,
+    allow: Sequence[str] = (),
     mode: str = "auto",
     out: str | PathLike[str] | None = None,
     force: bool = False,
@@ -69,13 +74,15 @@ def check(
         update_baseline: write today's findings to that file, and let none of them count.
         max_params, max_macs, max_memory: budgets for one image: a number, or `"25M"`, `"5G"`, `"500MB"`.
         expect_output: shape of the output for one image: `(1, 1000)`.
+        allow: patterns of unknown names that a checkpoint may name: `timm.models.*`; dangerous ones never.
         mode: of the forward and backward pass; `auto` is eval, but train where no batch norm has seen a batch.
         out: folder for the report and, over image files, every finished block of the forward pass; `force`: it need
             not be empty.
 
     Raises:
         UsageError: a rule, threshold or keyword that means nothing (exit 2 on the command line).
-        CannotRunError: the model cannot be loaded or raised, or the baseline cannot be read or written (exit 4).
+        CannotRunError: the model cannot be loaded or raised, the baseline cannot be read or written, or nothing
+            was judged; the error has the record then (exit 4).
     """
     settings = read_settings(
         None,
@@ -93,7 +100,7 @@ def check(
     )
     check_choice("mode", mode, MODES)
     rules = settings.rules()
-    known = known_findings(settings.baseline, update_baseline, progress or SILENT)
+    before = known_findings(settings.baseline, update_baseline)
 
     from modelscope_cli.analysis.blocks.blocks import Blocks  # which needs torch
 
@@ -101,10 +108,13 @@ def check(
     asked = {
         **{"select": select, "ignore": ignore, "set": set, "fail_on": fail_on, "baseline": baseline},
         **{"max_params": max_params, "max_macs": max_macs, "max_memory": max_memory},
-        **{"expect_output": expect_output, "mode": mode},
+        **{"expect_output": expect_output, "allow": allow, "mode": mode},
     }
     needs = needs_of(rules, settings.thresholds)
     safety = _scan(model, keywords) if "safety" in needs else None
+    if safety is not None:
+        safety = safety.allowing(allow)
+        tell_allowed(safety, progress or SILENT)
     refused: ModelscopeError | None = None
     try:
         examined = _examine(model, inputs, keywords, needs, mode, blocks, asked, progress)
@@ -114,16 +124,27 @@ def check(
         refused = error
         evidence = Evidence(missing=dict.fromkeys(needs - {"safety"}, error.message))
         examined = _Examined(_unloaded(safety.file), evidence)
-    findings, infos = judge(rules, settings.thresholds, replace(examined.evidence, safety=safety))
+    evidence, thresholds = replace(examined.evidence, safety=safety), settings.thresholds
+    if evidence.forward is not None and not evidence.forward.is_finite:
+        # Most rules cannot be judged then, and without this one a model that gives NaN would pass.
+        rules = tuple(rule for rule in RULES if rule in rules or rule.code == _NON_FINITE)
+        thresholds = {code: limit for code, limit in thresholds.items() if code != _NON_FINITE}
+    findings, infos = judge(rules, thresholds, evidence)
+    known, class_name = before.findings, examined.run.model.class_name
+    if refused is None:
+        check_model(before, settings.baseline, class_name)
     if settings.baseline is not None and update_baseline and blocks.is_first:
-        known = write_baseline(settings.baseline, updated(known, findings, infos), progress or SILENT)
+        new = updated(known, findings, infos)
+        of = class_name if refused is None else before.model
+        known = write_baseline(settings.baseline, new, of, progress or SILENT)
     findings, gone = compare(findings, known, infos)
     findings = tuple(replace(one, made_at=examined.made_at(one.layer)) for one in findings)
+    verdict = verdict_of(findings, infos, settings.fail_on, examined.run.input)
     record = CheckRecord(
         run=examined.run,
         findings=findings,
         rules=infos,
-        passed=not fails(findings, settings.fail_on),
+        passed=verdict == PASSED,
         fail_on=settings.fail_on,
         mode="train" if examined.is_training else "eval",
         images=examined.n_images,
@@ -131,13 +152,16 @@ def check(
         gone=gone,
         inputs=examined.evidence.inputs,
         certificate=examined.certificate,
+        verdict=verdict,
     )
     with blocks.write() as stage:
         if stage is not None:
             save_result(record, stage)
-    if record.passed and refused is not None:
+    if verdict != FAILED and refused is not None:
         refused.record = record
         raise refused
+    if unjudged := unjudged_error(record):
+        raise unjudged
     return record
 
 
@@ -178,8 +202,10 @@ def _examine(
     from modelscope_cli.analysis.health.checkup import gather
     from modelscope_cli.analysis.health.sources import Sources
     from modelscope_cli.analysis.subject import Subject
+    from modelscope_cli.hooks.layers import refuse_layouts
 
     subject = Subject("check", model, inputs, keywords, progress=progress)
+    refuse_layouts(subject.loaded.module, is_sparse_known=False)
     subject.open(is_training=True)
     is_training = mode == "train"
     if mode == "auto" and never_saw_a_batch(subject.loaded.module):

@@ -6,7 +6,7 @@ from typing import Any
 from modelscope_cli.records.check import KnownFinding
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.report.folder import check_file, write_text
-from modelscope_cli.rules.baseline import check_update, read_baseline, render_baseline
+from modelscope_cli.rules.baseline import Baseline, check_update, read_baseline, render_baseline
 
 
 def several(given: Any) -> Any:
@@ -14,7 +14,7 @@ def several(given: Any) -> Any:
     return (given,) if isinstance(given, str) else given
 
 
-def known_findings(path: Path | None, is_update: bool, progress: Progress) -> tuple[KnownFinding, ...]:
+def known_findings(path: Path | None, is_update: bool) -> Baseline:
     """Read the baseline; one that is to be written need not be there yet.
 
     Raises:
@@ -24,25 +24,19 @@ def known_findings(path: Path | None, is_update: bool, progress: Progress) -> tu
     if is_update:
         check_update(path)
     if path is None:
-        return ()
+        return Baseline()
     if is_update:
         check_file(path, is_forced=True)
         if not path.exists():
-            return ()
-    known = read_baseline(path)
-    if known and not is_update and all(one.value is None for one in known):
-        progress.note(
-            f"{path} keeps no values, so findings that get worse stay known; --update-baseline adds the "
-            "values"
-        )
-    return known
+            return Baseline()
+    return read_baseline(path)
 
 
 def write_baseline(
-    path: Path, known: tuple[KnownFinding, ...], progress: Progress
+    path: Path, known: tuple[KnownFinding, ...], model: str | None, progress: Progress
 ) -> tuple[KnownFinding, ...]:
-    """Write the baseline, and return it."""
-    write_text(path, render_baseline(known))
+    """Write the baseline, and return its findings."""
+    write_text(path, render_baseline(known, model))
     n = "1 finding is" if len(known) == 1 else f"{len(known)} findings are"
     progress.note(f"wrote {path}: {n} known from now on")
     return known

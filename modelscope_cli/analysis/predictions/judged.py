@@ -28,6 +28,8 @@ class Judged:
     """A batch.
 
     Attributes:
+        n_images: those that could be judged.
+        not_numbers: the images whose scores are NaN, and so neither right nor wrong.
         pixels: how often a class that is true of a pixel meets one that is predicted: (truth, predicted, count).
     """
 
@@ -35,3 +37,4 @@ class Judged:
     n_images: int
     images: tuple[JudgedImage, ...] = ()
     pixels: tuple[tuple[int, int, int], ...] | None = None
+    not_numbers: tuple[str, ...] = ()

@@ -138,7 +138,7 @@ def predict(
             else:
                 predictions += part.predictions
     hooks = subject.conclude()
-    subject.warn(blocks.warnings())
+    subject.warn((*blocks.warnings(), *(judge.warnings() if judge is not None else ())))
     record = replace(
         record,
         run=subject.run(),

@@ -5,6 +5,7 @@ import json
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,9 +22,13 @@ from modelscope_cli.analysis.predictions.truth_sums import Calibration, ClassCou
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.batch import Batch
+from modelscope_cli.inputs.broken import in_words
 from modelscope_cli.inputs.truth import GivenTruth, Words
-from modelscope_cli.records.naming import some
+from modelscope_cli.records.naming import counted, some
+from modelscope_cli.records.run import BrokenKind, Notice
 from modelscope_cli.records.truth import Share, TruthReport
+
+_MOST_NAMED = 10  # images in the record
 
 
 class Judge:
@@ -57,13 +62,14 @@ class Judge:
         self._inputs = inputs
         self._categories, self._scoring, self._threshold = categories, scoring, threshold
         self._sums: Sums | None = None
-        self._n_images = 0
+        self._n_images = self._n_not_numbers = 0
+        self._not_numbers: tuple[str, ...] = ()
 
     def look(self, answer: Answer, batch: Batch, first: int) -> Judged:
         """Hold the predictions for a batch against the truth. `first`: number of its first image.
 
         Raises:
-            CannotRunError: they cannot be held against this truth, or are NaN (exit 4).
+            CannotRunError: they cannot be held against this truth (exit 4).
         """
         main = answer.main
         if answer.kind not in ("classes", "pixels"):
@@ -72,20 +78,53 @@ class Judge:
                 "leave out --truth",
             )
         here = batch.numbers or range(first, first + len(answer))
-        sums = self._sums_of(main.n_classes or 0, is_of_pixels=isinstance(main, PixelScores))
-        return sums.look(main.tensor(), here, [self._words[n] for n in here], [self._names[n] for n in here])
+        sums, logits = (
+            self._sums_of(main.n_classes or 0, is_of_pixels=isinstance(main, PixelScores)),
+            main.tensor(),
+        )
+        scores = probabilities(logits.double(), self._scoring.activation, self._scoring.temperature)
+        is_number = ~scores.flatten(1).isnan().any(1)
+        kept = [n for n, is_kept in zip(here, is_number.tolist(), strict=True) if is_kept]
+        judged = sums.look(
+            logits[is_number], kept, [self._words[n] for n in kept], [self._names[n] for n in kept]
+        )
+        return replace(judged, not_numbers=tuple(self._names[n] for n in here if n not in kept))
 
     def add(self, judged: Judged) -> None:
         """Add up what was found of a batch."""
-        self._sums_of(judged.n_classes, is_of_pixels=judged.pixels is not None).add(judged)
+        sums = self._sums_of(judged.n_classes, is_of_pixels=judged.pixels is not None)
+        if judged.n_images:
+            sums.add(judged)
         self._n_images += judged.n_images
+        self._n_not_numbers += len(judged.not_numbers)
+        self._not_numbers = (*self._not_numbers, *judged.not_numbers)[:_MOST_NAMED]
 
     def report(self, *, has_pictures: bool) -> tuple[TruthReport, list[Tensor]]:
-        """Return what was found, and with `has_pictures` the worst images as the model saw them."""
+        """Return what was found, and with `has_pictures` the worst images as the model saw them.
+
+        Raises:
+            CannotRunError: nothing can be judged (exit 4).
+        """
         assert self._sums is not None  # there is always one batch
+        if not self._n_images:
+            message = (
+                f"the model's scores are NaN for {some(map(repr, self._not_numbers))}: nothing can be judged"
+            )
+            raise CannotRunError(message, "modelscope stats ...   shows where they begin")
         report, numbers = self._sums.report(self._n_images)
+        if self._not_numbers:
+            report = replace(report, not_judged=(BrokenKind("NaN", self._n_not_numbers, self._not_numbers),))
         pictures = pictures_of(self._inputs, numbers) if has_pictures else {}
         return report, list(pictures.values())  # in the order of the numbers
+
+    def warnings(self) -> tuple[Notice, ...]:
+        """Say for which images the model gave no numbers; nothing where it gave them for all."""
+        n, n_all = self._n_not_numbers, self._n_images + self._n_not_numbers
+        kinds = (BrokenKind("NaN", n, self._not_numbers),)
+        message = (
+            f"{n:,} of {counted(n_all, 'image')} could not be judged, by their scores: {in_words(kinds)}"
+        )
+        return (Notice("not-judged", message),) if n else ()
 
     def words_sha256(self) -> str:
         """Return the hash of what is true of all images, in their order."""
@@ -150,7 +189,7 @@ class OfClasses(Sums):
     def look(
         self, logits: Tensor, numbers: Sequence[int], words: Sequence[Words], images: Sequence[str]
     ) -> Judged:
-        scores = _scores(logits, self._scoring, images)
+        scores = probabilities(logits.double(), self._scoring.activation, self._scoring.temperature)
         # As the guesses are ordered: of equal logits the first.
         best = logits.sort(dim=1, descending=True, stable=True).indices[:, :5]
         confidence = scores.gather(1, best[:, :1])[:, 0].tolist()
@@ -203,7 +242,7 @@ class OfLabels(Sums):
     def look(
         self, logits: Tensor, numbers: Sequence[int], words: Sequence[Words], images: Sequence[str]
     ) -> Judged:
-        scores = _scores(logits, self._scoring, images)
+        scores = probabilities(logits.double(), self._scoring.activation, self._scoring.temperature)
         own = [sorted({self._indices[word] for word in one}) for one in words]
         is_on = scores >= self._threshold
         confidence, wrong = scores.where(is_on & ~_flags(own, scores.shape), -1.0).max(1)
@@ -230,12 +269,12 @@ class OfLabels(Sums):
     def report(self, n_images: int) -> tuple[TruthReport, list[int]]:
         (worst, numbers), counts = self._worst.ranked(), self._counts
         correct = int(counts.correct.sum())
-        has_truth = bool(counts.n.any())
+        has_any = bool(counts.occurs.any())
         return TruthReport(
             kind="labels",
             images=n_images,
-            macro_precision=counts.precision() if has_truth else None,
-            macro_recall=counts.recall() if has_truth else None,
+            macro_precision=counts.precision() if has_any else None,
+            macro_recall=counts.recall() if has_any else None,
             micro_precision=ratio(correct, int(counts.predicted.sum())),
             micro_recall=ratio(correct, int(counts.n.sum())),
             classes=counts.classes(self._names),
@@ -255,8 +294,6 @@ class OfPixels(Sums):
         met: Counter[tuple[int, int]] = Counter()
         n_classes = logits.shape[1]
         for image, own, name in zip(logits, words, images, strict=True):
-            if image.isnan().any():
-                raise _not_a_number(name)
             truth, predicted = self._masks.pixels(image, own, name)
             pairs, times = (truth * n_classes + predicted).unique(return_counts=True)
             for pair, count in zip(pairs.tolist(), times.tolist(), strict=True):
@@ -290,21 +327,3 @@ def _flags(classes: Sequence[Sequence[int]], shape: torch.Size) -> Tensor:
     for row, meant in zip(flags, classes, strict=True):
         row[list(meant)] = True
     return flags
-
-
-def _scores(logits: Tensor, scoring: Scoring, images: Sequence[str]) -> Tensor:
-    """Return the scores of all classes, `(N, classes)` float64.
-
-    Raises:
-        CannotRunError: one is NaN, and says nothing (exit 4).
-    """
-    scores = probabilities(logits.double(), scoring.activation, scoring.temperature)
-    strange = scores.isnan().any(1).nonzero()[:, 0].tolist()
-    if strange:
-        raise _not_a_number(images[strange[0]])
-    return scores
-
-
-def _not_a_number(image: str) -> CannotRunError:
-    message = f"the model's scores of '{image}' are NaN, so they are neither right nor wrong"
-    return CannotRunError(message, "modelscope stats ...   shows where they begin")

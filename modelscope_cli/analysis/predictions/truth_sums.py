@@ -48,18 +48,24 @@ class ClassCounts:
         self.predicted += predicted.sum(0)
         self.correct += (truth & predicted).sum(0)
 
+    # All three means are over the classes that occur in the truth or in a prediction, as scikit-learn's are.
     def precision(self) -> float:
-        """Return the mean over the classes that are in the truth; of one that is never predicted it counts as 0."""
-        return float((self.correct / self.predicted.clamp_min(1).double())[self.n > 0].mean())
+        """Return the mean over the classes; of one that is never predicted it counts as 0."""
+        return float((self.correct / self.predicted.clamp_min(1).double())[self.occurs].mean())
 
     def recall(self) -> float:
-        """Return the mean over the classes that are in the truth."""
-        return float((self.correct.double() / self.n)[self.n > 0].mean())
+        """Return the mean over the classes; of one that is never true it counts as 0."""
+        return float((self.correct / self.n.clamp_min(1).double())[self.occurs].mean())
 
     def iou(self) -> float:
-        """Return the mean of intersection over union, of the classes that have a union."""
+        """Return the mean of intersection over union."""
         union = self.n + self.predicted - self.correct
-        return float((self.correct.double() / union)[union > 0].mean())
+        return float((self.correct.double() / union)[self.occurs].mean())
+
+    @property
+    def occurs(self) -> Tensor:
+        """Which classes are true or predicted at least once, `(classes,)` bool."""
+        return (self.n + self.predicted) > 0
 
     def classes(self, names: ClassNames, *, has_iou: bool = False) -> tuple[ClassQuality, ...]:
         """Return a row a class, in their order."""

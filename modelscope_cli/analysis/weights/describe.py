@@ -35,15 +35,15 @@ def describe_tensors(tensors: Sequence[TensorEntry]) -> tuple[TensorRow, ...]:
     first: dict[object, str] = {}
     rows = []
     for tensor in tensors:
-        place = tensor.place
-        same = first.setdefault(place, tensor.name) if place is not None and tensor.numel else tensor.name
+        numel, place = tensor.numel, tensor.place
+        same = first.setdefault(place, tensor.name) if place is not None and numel else tensor.name
         storage = tensor.storage or (tensor.chunks[0].storage if tensor.chunks else None)
         rows.append(
             TensorRow(
                 name=tensor.name,
                 shape=tensor.shape,
                 dtype=tensor.dtype,
-                numel=tensor.numel,
+                numel=numel,
                 bytes=tensor.nbytes,
                 file=str(storage.file) if storage else "",
                 shared_with=same if same != tensor.name else None,
@@ -56,11 +56,14 @@ def total_weights(
     contents: Contents, tensors: Sequence[TensorEntry], rows: Sequence[TensorRow]
 ) -> WeightTotals:
     """Add up the rows; a tensor with several names counts once."""
-    by_dtype: dict[str, DtypeTotal] = {}
     own = [row for row in rows if row.shared_with is None]
+    of_dtype: dict[str, list[TensorRow]] = {}
     for row in own:
-        old = by_dtype.get(row.dtype, DtypeTotal(0, 0, 0))
-        by_dtype[row.dtype] = DtypeTotal(old.tensors + 1, old.numel + row.numel, old.bytes + row.bytes)
+        of_dtype.setdefault(row.dtype, []).append(row)
+    by_dtype = {
+        dtype: DtypeTotal(len(some), sum(row.numel for row in some), sum(row.bytes for row in some))
+        for dtype, some in of_dtype.items()
+    }
     return WeightTotals(
         tensors=len(own),
         numel=sum(row.numel for row in own),

@@ -1,7 +1,9 @@
 """`weights`: what a checkpoint holds, what loading it would run, and writing its tensors elsewhere."""
 
+import contextlib
+import gc
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,10 +16,10 @@ from modelscope_cli.models.identify import identify
 from modelscope_cli.records.keywords import check_choice, spelled_out
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import invocation, versions
-from modelscope_cli.records.safety import FAIL_ON, Safety, ScanRecord
+from modelscope_cli.records.safety import CALL, FAIL_ON, Safety, ScanRecord
 from modelscope_cli.records.weights import Identified, WeightsRecord, WeightTotals
 from modelscope_cli.report.folder import check_file, write_with
-from modelscope_cli.report.safety_sheet import warnings_of
+from modelscope_cli.report.safety_sheet import tell_allowed, warnings_of
 
 if TYPE_CHECKING:
     from modelscope_cli.checkpoints.entries import Contents, TensorEntry
@@ -32,6 +34,7 @@ def weights(
     stats: bool = False,
     convert: str | PathLike[str] | None = None,
     force: bool = False,
+    allow: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> WeightsRecord:
     """Describe a checkpoint by its headers and name its architecture; nothing in it is run, no torch is imported.
@@ -42,6 +45,7 @@ def weights(
         key: take this out of the file instead of its state dict.
         stats: read the values, tensor by tensor.
         convert: write these tensors to this `.safetensors` file; `force`: it may be there already.
+        allow: patterns of unknown names that are accepted: `timm.models.*`; dangerous ones never are.
 
     Raises:
         UsageError: a pattern, key or target that means nothing (exit 2 on the command line).
@@ -52,12 +56,14 @@ def weights(
     path, target = Path(file), Path(convert) if convert is not None else None
     if target is not None:
         _check_target(path, target, force)
-    contents, safety = _read(path, key)
+    contents, safety = _read(path, key, allow)
+    tell_allowed(safety, progress)
     for warning in warnings_of(safety):
         progress.warn(warning.message)
     tensors = select_tensors(contents.tensors, (layer,) if isinstance(layer, str) else layer)
-    rows = describe_tensors(tensors)
-    totals = total_weights(contents, tensors, rows)
+    with _collecting_later():
+        rows = describe_tensors(tensors)
+        totals = total_weights(contents, tensors, rows)
     if stats:
         from modelscope_cli.analysis.weights.statistics import with_stats
 
@@ -85,12 +91,18 @@ def weights(
 
 @spelled_out
 def scan(
-    path: str | PathLike[str], *, fail_on: str = "dangerous", progress: Progress | None = None
+    path: str | PathLike[str],
+    *,
+    fail_on: str = CALL,
+    allow: Sequence[str] = (),
+    progress: Progress | None = None,
 ) -> ScanRecord:
     """Look for code in a file, or in every file below a folder whatever it is called; nothing is run.
 
     Args:
-        fail_on: the least rank that `record.passed` denies: `dangerous`, `unknown` or `never`.
+        fail_on: what `record.passed` denies: `call` (dangerous names and calls of unknown ones), `dangerous`,
+            `unknown` (objects of unknown classes too) or `never`.
+        allow: patterns of unknown names that are accepted: `timm.models.*`; dangerous ones never are.
 
     Raises:
         UsageError: another rank (exit 2 on the command line).
@@ -101,23 +113,39 @@ def scan(
     if not top.exists():
         raise CannotRunError(f"nothing to scan at '{top}'", f"ls {shlex.quote(str(top.parent))}")
     files = list(files_below(top)) if top.is_dir() else [top]
-    found = tuple(map(scan_file, (progress or SILENT).track(files, "scanning", len(files))))
+    progress = progress or SILENT
+    found = tuple(scan_file(one).allowing(allow) for one in progress.track(files, "scanning", len(files)))
+    for safety in found:
+        tell_allowed(safety, progress)
     return ScanRecord(versions(), invocation().argv, str(top), found, fail_on)
 
 
-def _read(path: Path, key: str | None) -> tuple["Contents", Safety]:
+@contextlib.contextmanager
+def _collecting_later() -> Iterator[None]:
+    """Pause the collector of garbage, which goes through a million rows again and again while they are made."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _read(path: Path, key: str | None, allow: Sequence[str]) -> tuple["Contents", Safety]:
     """Look for code and read the headers; what is found is told also where nothing can be read."""
     try:
-        contents = read_contents(path, key)
+        with _collecting_later():
+            contents = read_contents(path, key)
         if not contents.tensors:
             raise _without_tensors(contents)
     except UsageError:
         raise
     except ModelscopeError as error:
         if path.exists() and (not path.is_dir() or is_several(path)):
-            error.record = _refused(path, error, scan_checkpoint(path))
+            error.record = _refused(path, error, scan_checkpoint(path).allowing(allow))
         raise
-    return contents, scan_checkpoint(path)
+    return contents, scan_checkpoint(path).allowing(allow)
 
 
 def _refused(path: Path, error: ModelscopeError, safety: Safety) -> WeightsRecord:

@@ -4,19 +4,32 @@ import bz2
 import gzip
 import io
 import lzma
+import posixpath
 import re
 import tarfile
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, Protocol
 
+from modelscope_cli.checkpoints.legacy import spans_of_tar
+from modelscope_cli.checkpoints.numpy_arrays import npy_start, read_npy_header
 from modelscope_cli.checkpoints.safety.window import window
-from modelscope_cli.checkpoints.zip_directory import ZipEntry, data_start, list_entries
+from modelscope_cli.checkpoints.zip_directory import (
+    ZipEntry,
+    appended_archive,
+    data_start,
+    doubt_of_directory,
+    list_entries,
+    torch_records,
+)
 
 MAX_UNPACKED = 64 << 20
+# Of all that is unpacked from one file together, beside four bytes for each of its own.
+MAX_ALL_UNPACKED = 512 << 20
 _MAX_MEMBERS = 20_000
-_N_HEAD = 16
+_N_HEAD = 1 << 16
+ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 _ZLIB = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 _CLOSED = {
     **{
@@ -26,7 +39,8 @@ _CLOSED = {
     },
     **{b"\x04\x22\x4d\x18": "packed by lz4", b"\x89HDF": "an HDF5 file, which may hold code of Keras"},
 }
-_OBJECTS = re.compile(rb"['\"|<>=]O\d?['\"]")
+# What programs run that are given an archive: torch.package, torch._inductor, Keras.
+_CODE = re.compile(r"(?i).*\.(?:py|pyc|pyd|so|dll|dylib|sh)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +50,19 @@ class Part:
     Attributes:
         file: None where it cannot be had, and `problem` says why.
         problem: why it may not be all.
+        is_certain: `problem` is told also where pickles are found in it.
+        is_code: by its name, a program.
+        is_storage: torch reads it as the values of a tensor.
+        n_unpacked: bytes of memory that it takes.
     """
 
     name: str
     file: IO[bytes] | None
     problem: str | None = None
+    is_certain: bool = False
+    is_code: bool = False
+    is_storage: bool = False
+    n_unpacked: int = 0
 
 
 class _Reader(Protocol):
@@ -49,7 +71,7 @@ class _Reader(Protocol):
 
 def parts_of(file: IO[bytes], head: bytes) -> Iterator[Part]:
     """Return what stands inside a file that begins with `head`; nothing where it is not a container."""
-    if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+    if head.startswith(ZIP):
         yield from _of_zip(file)
     elif is_tar(file):
         yield from _of_tar(file)
@@ -70,15 +92,18 @@ def _opened(file: IO[bytes], head: bytes) -> "_Reader | None":
         return gzip.GzipFile(fileobj=file)
     if head.startswith(b"BZh"):
         return bz2.BZ2File(file)
-    if head.startswith((b"\xfd7zXZ", b"\x5d\x00\x00")):
+    if head.startswith((b"\xfd7zXZ", b"\x5d\x00")):
         return lzma.LZMAFile(file)
     return _Inflating(file, zlib.MAX_WBITS) if head.startswith(_ZLIB) else None
 
 
 def is_tar(file: IO[bytes]) -> bool:
     """Tell an archive of tar, as torch does: by opening it."""
-    file.seek(257)
-    is_named = file.read(5) == b"ustar"
+    file.seek(0)
+    block = file.read(tarfile.BLOCKSIZE)
+    is_named = block[257:262] == b"ustar"
+    if len(block) < tarfile.BLOCKSIZE or not block.strip(b"\0"):
+        return is_named
     file.seek(0)
     try:
         with tarfile.open(fileobj=file, mode="r:"):
@@ -87,7 +112,7 @@ def is_tar(file: IO[bytes]) -> bool:
         return is_named
     finally:
         file.seek(0)
-    return any(file.read(512))
+    return True
 
 
 class _Inflating:
@@ -108,23 +133,54 @@ class _Inflating:
 
 def _unpacked(name: str, opened: _Reader) -> Part:
     try:
-        data = opened.read(MAX_UNPACKED + 1)
+        data = opened.read(_N_HEAD)
+        if not _is_plain_array(data):
+            data += opened.read(MAX_UNPACKED + 1 - len(data))
     except (zlib.error, lzma.LZMAError, OSError, EOFError, ValueError) as error:
         return Part(name, None, f"cannot be unpacked: {error}")
     is_more = len(data) > MAX_UNPACKED
-    return Part(
-        name, io.BytesIO(data), f"only the first {MAX_UNPACKED >> 20} MiB are read" if is_more else None
-    )
+    problem = f"only the first {MAX_UNPACKED >> 20} MiB are read" if is_more else None
+    return Part(name, io.BytesIO(data), problem, n_unpacked=len(data))
+
+
+def _is_plain_array(data: bytes) -> bool:
+    """Tell the beginning of an .npy file behind whose header no pickle follows."""
+    try:
+        return not read_npy_header(io.BytesIO(data))[0].has_objects
+    except ValueError:
+        return False
 
 
 def _of_zip(file: IO[bytes]) -> Iterator[Part]:
-    for entry in list_entries(file):
+    try:
+        entries = list_entries(file)
+        doubt = doubt_of_directory(file, len(entries))
+    except ValueError as error:
+        entries, doubt = [], str(error)
+    if doubt is not None:
+        start = appended_archive(file) or 0
+        yield Part(
+            "", window(file, start, file.seek(0, 2) - start) if start else None, doubt, is_certain=True
+        )
+    records = torch_records(entries)
+    is_torch, is_script = "data.pkl" in records, "constants.pkl" in records
+    storages = {
+        entry
+        for name, entry in records.items()
+        if is_torch and name.startswith("data/") and name[5:].isdecimal()
+    }
+    if is_script:
+        yield Part("TorchScript", None, is_code=True)
+    for entry in entries:
+        if _CODE.fullmatch(entry.name) and not is_script:
+            yield Part(entry.name, None, is_code=True)
         try:
             start = data_start(file, entry.header)
         except ValueError as error:
             yield Part(entry.name, None, str(error))
             continue
-        yield _of_entry(entry, window(file, start, entry.nbytes))
+        part = _of_entry(entry, window(file, start, entry.nbytes))
+        yield replace(part, is_storage=True) if entry in storages else part
 
 
 def _of_entry(entry: ZipEntry, packed: IO[bytes]) -> Part:
@@ -139,25 +195,73 @@ def _of_entry(entry: ZipEntry, packed: IO[bytes]) -> Part:
 
 def _of_tar(file: IO[bytes]) -> Iterator[Part]:
     file.seek(0)
+    members: dict[str, tarfile.TarInfo] = {}  # the last of each name, which torch takes
+    links: list[tuple[str, str]] = []
     try:
         with tarfile.open(fileobj=file, mode="r:") as archive:
             for number, member in enumerate(archive):
                 if number == _MAX_MEMBERS:
                     yield Part("", None, f"more than {_MAX_MEMBERS} members, of which no more are read")
                     return
-                if member.isreg():
-                    at = file.tell()
-                    yield Part(member.name, window(file, member.offset_data, member.size))
-                    file.seek(at)
-    except (tarfile.TarError, ValueError, OSError, EOFError) as error:
+                members[posixpath.normpath(member.name)] = member
+                at = file.tell()
+                if member.issparse():
+                    yield _of_sparse(archive, member)
+                elif member.isreg():
+                    yield Part(member.name, window(file, member.offset_data, max(0, member.size)))
+                elif member.islnk() or member.issym():
+                    folder = posixpath.dirname(member.name) if member.issym() else ""
+                    links.append((member.name, posixpath.normpath(posixpath.join(folder, member.linkname))))
+                elif not member.isdir():
+                    yield Part(member.name, None, "a device, or another special member of a tar archive")
+                file.seek(at)
+    except (tarfile.TarError, ValueError, OSError, EOFError, OverflowError, MemoryError) as error:
         yield Part("", None, f"a damaged tar archive: {error}")
+    if members.keys() >= {"storages", "tensors", "pickle"}:
+        for name in ("storages", "tensors"):
+            yield from _between_values(file, members[name])
+    for name, target in links:
+        if target.startswith(("/", "..")) or target not in members:
+            yield Part(name, None, f"a link to '{target}', outside the archive")
+
+
+def _between_values(file: IO[bytes], member: tarfile.TarInfo) -> Iterator[Part]:
+    """Yield the pickles that only a reader of torch's old format comes to."""
+    inside = window(file, member.offset_data, max(0, member.size))
+    before = 0
+    try:
+        for start, end in spans_of_tar(inside, is_storages=member.name == "storages"):
+            if start > before:
+                yield Part(member.name, window(file, member.offset_data + start, end - start))
+            before = end
+    except (ValueError, KeyError, TypeError, OSError, OverflowError) as error:
+        yield Part(member.name, None, f"values that cannot be stepped over ({error})", is_certain=True)
+
+
+def _of_sparse(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Part:
+    """A file with holes: what it is made of is not what its bytes in the archive are, and readers differ in it."""
+    made = archive.extractfile(member) if member.size <= MAX_UNPACKED else None
+    data = made.read() if made is not None else b""
+    problem = "a sparse member of a tar archive, which programs read differently"
+    return Part(member.name, io.BytesIO(data), problem, is_certain=True, n_unpacked=len(data))
 
 
 def _of_npy(file: IO[bytes]) -> Iterator[Part]:
-    file.seek(6)
-    wide = file.read(2)[:1] > b"\x01"
-    n = int.from_bytes(file.read(4 if wide else 2), "little")
-    header = file.read(min(n, 1 << 16))
-    start = (12 if wide else 10) + n
-    if _OBJECTS.search(header):
-        yield Part("objects", window(file, start, max(0, file.seek(0, 2) - start)))
+    problem = None
+    try:
+        file.seek(0)
+        info, _ = read_npy_header(file)
+        if not info.has_objects:
+            return
+    except ValueError as error:
+        problem = str(error)
+    file.seek(0)
+    try:
+        start = npy_start(file)[1]
+    except ValueError as error:
+        yield Part("", None, str(error))
+        return
+    n_values = max(0, file.seek(0, 2) - start)
+    yield Part("objects", window(file, start, n_values), problem or "no pickle where its objects should be")
+    if problem is not None:
+        yield Part("", None, problem)

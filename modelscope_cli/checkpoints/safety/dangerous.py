@@ -63,7 +63,8 @@ _GROUPS = {
         sklearn.externals dask.distributed""",
     "loads native code": "ctypes _ctypes numpy.ctypeslib torch.ops.load_library torch._C._load_library cppyy",
     "opens a connection": """
-        socket _socket ssl _ssl select selectors asyncore asynchat http httplib urllib urllib2 urllib3 requests
+        socket _socket ssl _ssl select selectors asyncore asynchat http.client http.server http.cookiejar httplib
+        urllib urllib2 urllib3 requests
         aiohttp httpx ftplib smtplib smtpd poplib imaplib telnetlib nntplib xmlrpc socketserver SocketServer
         wsgiref cgi torchvision.datasets.utils torchvision.io torchvision._internally_replaced_utils
         transformers.utils.hub s3fs boto3 botocore fsspec filelock google.cloud paramiko websocket websockets
@@ -73,7 +74,7 @@ _GROUPS = {
         _io.open_code _pyio shutil tempfile codecs.open codecs.StreamReaderWriter codecs.EncodedFile
         _codecs.lookup codecs.lookup logging.FileHandler logging.handlers logging.basicConfig argparse.FileType
         fileinput linecache glob sqlite3 _sqlite3 dbm gdbm tarfile zipfile zipapp gzip bz2 lzma mmap filecmp
-        mailbox netrc plistlib configparser csv stat ntpath posixpath genericpath nturl2path numpy.memmap
+        mailbox netrc plistlib stat ntpath posixpath genericpath nturl2path numpy.memmap
         numpy.core.memmap numpy._core.memmap numpy.fromfile numpy.tofile numpy.save numpy.savez numpy.savetxt
         numpy.loadtxt numpy.genfromtxt numpy.DataSource numpy.lib._datasource torch.save torch.from_file
         torch.serialization.save PIL.Image.open PIL.ImageShow PIL.ImageFile PIL.ImageGrab PIL.EpsImagePlugin

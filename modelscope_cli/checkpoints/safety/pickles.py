@@ -6,10 +6,11 @@ from typing import IO, Any
 
 from modelscope_cli.checkpoints.opcodes import MAX_BYTES
 from modelscope_cli.checkpoints.pickle_machine import EXTENSION, Global, Machine
+from modelscope_cli.checkpoints.safety.call_rules import resolved
 from modelscope_cli.checkpoints.safety.joblib_pickle import JoblibMachine
+from modelscope_cli.checkpoints.safety.pickle_auditor import Nested, PickleAuditor
 from modelscope_cli.checkpoints.safety.rank import rank
 from modelscope_cli.checkpoints.safety.weights_only import WeightsOnlyRules
-from modelscope_cli.checkpoints.safety.witness import Nested, Witness
 from modelscope_cli.checkpoints.watch import Watch
 from modelscope_cli.records.safety import DANGEROUS, Suspect
 
@@ -66,6 +67,10 @@ class _Both:
         for watch in self._watches:
             watch.altered(how, target, items, position)
 
+    def hashed(self, keys: list[Any], position: int) -> None:
+        for watch in self._watches:
+            watch.hashed(keys, position)
+
     def referred(self, id: Any, position: int) -> None:
         for watch in self._watches:
             watch.referred(id, position)
@@ -108,33 +113,29 @@ def _read(file: IO[bytes], at: int, place: str, nested: Nested, rules: WeightsOn
     file.seek(at)
     has_magic = _BEGIN.match(file.read(2)) is not None
     file.seek(at)
-    witness = Witness(place, nested)
-    machine = JoblibMachine(file, _describe_nothing, witness if rules is None else _Both(witness, rules))
+    auditor = PickleAuditor(place, nested)
+    machine = JoblibMachine(file, resolved, auditor if rules is None else _Both(auditor, rules))
     content, error = None, None
     try:
         content = machine.read()
     except (ValueError, OSError, MemoryError) as raised:
         error = raised if isinstance(raised, ValueError) else ValueError(str(raised))
     if rules is not None:
-        rules.finished(machine.operations, error)
-    is_named = _is_named(machine, witness)
+        rules.finished(machine.operations, error, auditor.suspects.values())
+    is_named = _is_named(machine, auditor)
     is_sure = has_magic or is_named or (error is None and machine.position - at > 2)
     names = tuple(machine.names)
-    return Found(at, machine.position, content, error, names, witness.suspects, is_sure, is_named)
+    return Found(at, machine.position, content, error, names, auditor.suspects, is_sure, is_named)
 
 
-def _is_named(machine: Machine, witness: Witness) -> bool:
+def _is_named(machine: Machine, auditor: PickleAuditor) -> bool:
     """Tell whether names stand in it that can be names: `class A:` in a text would name something too."""
     ranks = [
         ranked.rank
-        for name, ranked in witness.ranks.items()
+        for name, ranked in auditor.ranks.items()
         if all(map(str.isidentifier, name.split("."))) and not name.startswith(EXTENSION)
     ]
     return DANGEROUS in ranks or (bool(ranks) and len(machine.operations) >= _MIN_OPERATIONS)
-
-
-def _describe_nothing(name: str, args: Any) -> None:
-    return None
 
 
 def _behind(file: IO[bytes], at: int, place: str, nested: Nested) -> list[Found]:

@@ -20,10 +20,11 @@ _OWN = ("__main__", "__mp_main__", "__torch__")
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A rank and the reason for it, in words that follow `it`."""
+    """A rank and the reason for it, in words that follow `it`; whether it is that of a call."""
 
     rank: str
     reason: str
+    is_call: bool = False
 
 
 _IS_KNOWN = Ranked(KNOWN, "holds values only")
@@ -62,7 +63,7 @@ def _dangerous(module: str, attribute: str) -> Ranked | None:
         or next(filter(None, map(is_reaching, [*modules[modules[0] in _OWN :], *attributes])), None)
         or next((f"reaches '{part}'" for part in [*modules[1:], *attributes] if part in ANYWHERE), None)
         or (_through(module, attributes) if len(attributes) > 1 else None)
-        or (_of_python(modules) if is_standard(module) else None)
+        or (_of_python(modules) if is_standard(module) and not _is_class(modules, attribute) else None)
     )
     return Ranked(DANGEROUS, reason) if reason else None
 
@@ -92,6 +93,11 @@ def _through(module: str, attributes: list[str]) -> str | None:
 def _of_python(modules: list[str]) -> str:
     is_private = any(_is_private(module) for module in modules)
     return f"is a {'private ' * is_private}part of Python's own library that no checkpoint needs"
+
+
+def _is_class(modules: list[str], attribute: str) -> bool:
+    """Tell a class of a public module of Python's library: made without its constructor, it holds values."""
+    return is_class_like(attribute) and not any(map(_is_private, modules))
 
 
 def _is_private(name: str) -> bool:

@@ -5,13 +5,16 @@ The source: `torch/_weights_only_unpickler.py`, class `Unpickler`; every rule he
 
 import pickle
 import pickletools
+from collections.abc import Iterable
 from typing import Any
 
-from modelscope_cli.checkpoints.pickle_machine import Global, Opaque, python3_name
+from modelscope_cli.checkpoints.opcodes import python3_name
+from modelscope_cli.checkpoints.pickle_machine import Global, Opaque
+from modelscope_cli.checkpoints.safety.call_rules import HARMFUL
 from modelscope_cli.checkpoints.safety.known import BLOCKED, WEIGHTS_ONLY
 from modelscope_cli.checkpoints.safety.rank import is_class_like, rank
 from modelscope_cli.plain_text import plain
-from modelscope_cli.records.safety import DANGEROUS, WeightsOnly
+from modelscope_cli.records.safety import DANGEROUS, Suspect, WeightsOnly
 
 _NAMES = {ord(operation.code): operation.name for operation in pickletools.opcodes}
 _TAKEN = frozenset(
@@ -68,8 +71,16 @@ class WeightsOnlyRules:
             return WeightsOnly("no", (), self.reason)
         return WeightsOnly("with names", tuple(self.needed)) if self.needed else WeightsOnly("yes")
 
-    def finished(self, operations: set[int], error: ValueError | None) -> None:
-        """Take the operations of a pickle that has been read, and why it could not be."""
+    def finished(
+        self, operations: set[int], error: ValueError | None, suspects: Iterable[Suspect] = ()
+    ) -> None:
+        """Take the operations of a pickle that has been read, why it could not be, and what it would run.
+
+        A name that would be run is not one to allow.
+        """
+        run = [suspect for suspect in suspects if suspect.is_call or suspect.rank == DANGEROUS]
+        if self.needed and run:
+            self.refuse(f"'{run[0].name}', which {run[0].reason}")
         refused = sorted(_NAMES[code] for code in operations - _TAKEN)
         if refused:
             self.refuse(f"the pickle operation {refused[0]}, which it does not accept")
@@ -86,6 +97,8 @@ class WeightsOnlyRules:
             self.refuse(f"'{module}.{name}': it never takes anything of '{module}'")
         elif rank(Global(f"{module}.{name}", module)).rank == DANGEROUS:
             self.refuse(f"'{module}.{name}', which should not be allowed")
+        elif f"{module}.{name}" in HARMFUL - WEIGHTS_ONLY:
+            self.refuse(f"'{module}.{name}', which calls or loads what any file hands to it")
         elif f"{module}.{name}" not in WEIGHTS_ONLY:
             self.needed[f"{module}.{name}"] = None
 
@@ -101,6 +114,9 @@ class WeightsOnlyRules:
         kind = _type_of(target)
         if how != "SETITEMS" or kind not in _MAPPINGS:
             self.refuse(f"items put into '{_word(target)}', neither a list nor a dict")
+
+    def hashed(self, keys: list[Any], position: int) -> None:
+        pass
 
     def referred(self, id: Any, position: int) -> None:
         if not (isinstance(id, tuple) and id[:1] == ("storage",)):

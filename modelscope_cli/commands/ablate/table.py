@@ -11,7 +11,7 @@ from modelscope_cli.report.sheet import Column, Sheet, change, figure
 
 _STAND_INS = {
     "zero": "zeros",
-    "mean": "the mean over its positions, channel by channel",
+    "mean": "the mean of each channel over its positions (over the channels where each has one value)",
     "shuffle": "its own values at shuffled positions, the same for all channels",
 }
 

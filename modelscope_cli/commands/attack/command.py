@@ -27,7 +27,10 @@ def attack(
     folder: groups.FolderOptions = groups.FOLDER,
     output: groups.OutputOptions = groups.OUTPUT,
 ) -> None:
-    """Change an image as little as it takes to fool the model, save it, and check the saved file.
+    """Look for the smallest change of an image that fools the model, save it, and check the file.
+
+    The smallest change is found by bisection over --epsilon, in some 15 searches. With --epsilon there is one
+    search, for any image within it.
 
     The gradient is taken with respect to the pixels the model sees, before normalisation. The exit code is 0
     whether or not the model was fooled.

@@ -53,8 +53,8 @@ class AttackOptions:
             "--epsilon",
             "-e",
             metavar="E",
-            help="How far the image may change, with pixels in 0..1.",
-            show_default="8/255; 3 with --norm l2",
+            help="How far the image may change, with pixels in 0..1: stop at the first image that fools the model. "
+            "Without it, look for the smallest change.",
             rich_help_panel=_ATTACK,
         ),
     ] = None
@@ -74,7 +74,7 @@ class AttackOptions:
         typer.Option(
             "--step-size",
             metavar="A",
-            help="The size of one step.",
+            help="The size of one step; without --epsilon, of the first search.",
             show_default="ifgsm E/N, pgd 2.5 E/N",
             rich_help_panel=_ATTACK,
         ),

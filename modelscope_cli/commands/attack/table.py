@@ -38,7 +38,7 @@ def attack_sheet(record: AttackRecord) -> Sheet:
 
 def _facts(record: AttackRecord) -> tuple[tuple[str, str], ...]:
     first, last = record.loss_before, record.losses[record.restart][record.iterations]
-    run = f", in run {record.restart + 1} of {len(record.losses)}" if record.restarts > 1 else ""
+    run = f", in run {record.restart + 1} of {len(record.losses)}" if len(record.losses) > 1 else ""
     step = in_levels(record.step_size, record.norm)
     passes = f"{record.forward_passes} forward and {record.backward_passes} backward passes"
     prepared = best(record.after_prepared)
@@ -47,7 +47,7 @@ def _facts(record: AttackRecord) -> tuple[tuple[str, str], ...]:
         prepared += f"; --size {height},{width} takes the file as it is"
     return (
         ("fooled", verdict(record)),
-        ("attack", f"{attack_words(record)}, epsilon {in_levels(record.epsilon, record.norm)}"),
+        ("attack", f"{attack_words(record)}, {_limit(record)}"),
         ("steps", f"{record.iterations} of {record.steps} of {step}{run}; {passes}"),
         ("loss", f"{loss_words(record)} {numbers.number(first)} -> {numbers.number(last)}"),
         ("distance", f"linf {in_levels(record.linf)}, l2 {numbers.number(record.l2)}"),
@@ -56,6 +56,16 @@ def _facts(record: AttackRecord) -> tuple[tuple[str, str], ...]:
         *hook_facts(record.hooks),
         *_where(record),
     )
+
+
+def _limit(record: AttackRecord) -> str:
+    """Return the epsilon that was asked for, or what came of the search for the smallest."""
+    epsilon = f"epsilon {in_levels(record.epsilon, record.norm)}"
+    if not record.smallest:
+        return epsilon
+    if not record.success:
+        return f"none found up to {epsilon}"
+    return f"smallest {epsilon}; none found within {in_levels(record.not_within or 0.0, record.norm)}"
 
 
 def _where(record: AttackRecord) -> tuple[tuple[str, str], ...]:

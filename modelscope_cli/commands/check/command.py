@@ -44,8 +44,8 @@ def check(
     source, and a hint. Give images if you can: without them, noise is used. A folder without a model is judged as a
     data set: copies, broken, odd, dark, flat and blurred images, and images that also occur in another data set.
     The table tool.modelscope of the nearest pyproject.toml sets model, checkpoint, images, select, ignore,
-    thresholds, fail-on, baseline and the budgets; options on the command line win. Under torchrun the forward pass
-    over images is shared out, and --out keeps its blocks; gradients are computed by every process.
+    thresholds, fail-on, baseline, allow and the budgets; options on the command line win. Under torchrun the
+    forward pass over images is shared out, and --out keeps its blocks; gradients are computed by every process.
 
     Examples:
 
@@ -84,6 +84,7 @@ def check(
             if not images and not inputs.input_shape:
                 images = list(settings.images)
             asked = loading.completed(model, settings).request(model)
+            judged["allow"] = settings.allow
             shared: dict[str, Any] = {**said(blocks), "share": True, "force": output.force, "mode": mode}
             record = ms.check(asked, inputs.request(images, loading.seed), **judged, **shared)
     except ModelscopeError as error:

@@ -3,18 +3,24 @@
 import os
 from pathlib import Path
 
-from modelscope_cli.commands.check.table import sentence
+from modelscope_cli.commands.check.table import sentence, unjudged_reasons
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.check import CheckRecord, Finding
 
 
 def render_github(record: CheckRecord) -> str:
-    """Return `::error file=...,line=...,title=...::message` for every finding that is not known, and the verdict.
+    """Return `::error file=...,line=...,title=...::message` for every finding that is not known, a `::notice` of
+    what was not judged, and the verdict.
 
     A finding about what is in no file of the repository has a title only, and stands on the page of the run. The
     escapes are those of actions/toolkit, packages/core/src/command.ts.
     """
-    commands = (_command(finding) for finding in record.findings if not finding.known)
+    commands = [_command(finding) for finding in record.findings if not finding.known]
+    if record.unjudged:
+        title = f"not judged: {len(record.unjudged)} of {len(record.rules)} rules"
+        commands.append(
+            f"::notice title={_property(title)}::{_data(plain('; '.join(unjudged_reasons(record))))}"
+        )
     return "".join(f"{line}\n" for line in (*commands, f"modelscope check: {plain(sentence(record))}"))
 
 

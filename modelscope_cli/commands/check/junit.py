@@ -3,8 +3,9 @@
 import re
 from xml.etree import ElementTree as ET
 
+from modelscope_cli.commands.check.table import sentence
 from modelscope_cli.plain_text import plain, plain_lines
-from modelscope_cli.records.check import CheckRecord, Finding, RuleInfo, is_as_severe
+from modelscope_cli.records.check import NOT_JUDGED, CheckRecord, Finding, RuleInfo, is_as_severe
 
 # What XML 1.0 has no place for, section 2.2, and `plain` leaves.
 _FORBIDDEN = re.compile("[\ufffe\uffff]")
@@ -12,7 +13,8 @@ _FORBIDDEN = re.compile("[\ufffe\uffff]")
 
 def render_junit(record: CheckRecord) -> str:
     """Return a document in which a rule fails where it has a new finding at or above `--fail-on`, passes with
-    the others written to its output, and is skipped where it could not be judged."""
+    the others written to its output, and is skipped where it could not be judged; a check that judged nothing is
+    an error."""
     suite = ET.Element("testsuite", name="modelscope check", time=f"{record.run.elapsed_ms / 1000:.3f}")
     n_failures = n_skipped = 0
     for rule in record.rules:
@@ -33,7 +35,11 @@ def render_junit(record: CheckRecord) -> str:
             n_failures += 1
         elif found:
             ET.SubElement(case, "system-out").text = _lines(found, rule)
-    suite.attrib |= {"tests": str(len(record.rules)), "failures": str(n_failures), "errors": "0"}
+    is_unjudged = record.verdict == NOT_JUDGED
+    if is_unjudged:
+        case = ET.SubElement(suite, "testcase", classname=_clean(record.run.model.name), name="verdict")
+        ET.SubElement(case, "error", message=_clean(sentence(record)))
+    suite.attrib |= {"tests": str(len(suite)), "failures": str(n_failures), "errors": str(int(is_unjudged))}
     suite.set("skipped", str(n_skipped))
     ET.indent(suite)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(suite, encoding="unicode") + "\n"

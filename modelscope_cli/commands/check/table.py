@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from modelscope_cli.records.check import CheckRecord, Finding
+from modelscope_cli.records.check import NOT_JUDGED, CheckRecord, Finding
 from modelscope_cli.records.dataset import DatasetReport
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.report import numbers
@@ -84,15 +84,44 @@ def _whole(record: CheckRecord) -> str:
 
 
 def sentence(record: CheckRecord) -> str:
-    """Say in one sentence what came of it: `passed with 7 warnings (only errors fail the check)`."""
+    """Say in one sentence what came of it: `passed with 7 warnings (only errors fail the check); 2 of 7 rules were
+    not judged: MS301 MS302`."""
+    codes = " ".join(rule.code for rule in record.unjudged)
+    return "; ".join(filter(None, [_outcome(record), _unjudged(record) and f"{_unjudged(record)}: {codes}"]))
+
+
+def _outcome(record: CheckRecord) -> str:
     new = _counted(record)
     n_known = sum(finding.known for finding in record.findings)
     known = f"{n_known} known" if n_known else ""
+    if record.verdict == NOT_JUDGED:
+        return "neither passed nor failed"
     if not record.passed:
         return f"failed with {new}" + (f" ({known})" if known else "")
     if not new:
         return f"passed: nothing new ({known})" if known else "passed: nothing found"
     return f"passed with {new} ({'; '.join(filter(None, [known, 'only errors fail the check']))})"
+
+
+def _unjudged(record: CheckRecord) -> str:
+    """Count what was not judged, among it the images that nobody could read; nothing where all was."""
+    given, n = record.run.input, len(record.unjudged)
+    rules = (
+        f"{n} of {counted(len(record.rules), 'rule')} {'was' if n == 1 else 'were'} not judged" if n else ""
+    )
+    n_broken = given.n_broken if given else 0
+    broken = (
+        f"{n_broken:,} of {counted(given.n_files, 'image')} could not be read" if given and n_broken else ""
+    )
+    return "; ".join(filter(None, [broken, rules]))
+
+
+def unjudged_reasons(record: CheckRecord) -> list[str]:
+    """Say why rules were not judged, once a reason: `MS502 MS503: no budget is set`."""
+    codes: dict[str, list[str]] = {}
+    for rule in record.unjudged:
+        codes.setdefault(rule.reason or "", []).append(rule.code)
+    return [f"{' '.join(own)}: {reason}" for reason, own in codes.items()]
 
 
 def _subject(record: CheckRecord) -> str:
@@ -109,7 +138,8 @@ def _subject(record: CheckRecord) -> str:
 
 def _verdict(record: CheckRecord) -> str:
     n_known = sum(finding.known for finding in record.findings)
-    return (_counted(record) or "nothing found") + (f" ({n_known} known)" if n_known else "")
+    found = (_counted(record) or "nothing found") + (f" ({n_known} known)" if n_known else "")
+    return "; ".join(filter(None, [found, _unjudged(record)]))
 
 
 def _counted(record: CheckRecord) -> str:
@@ -142,16 +172,10 @@ def _dataset_facts(report: DatasetReport) -> Iterator[tuple[str, str]]:
 def _facts(record: CheckRecord) -> tuple[tuple[str, str], ...]:
     hints = {finding.code: finding.hint for finding in record.findings if not finding.known}
     facts = list(hints.items())
-    n_judged = sum(rule.judged for rule in record.rules)
     facts.append(("result", sentence(record)))
     facts += input_facts(record.inputs)
     facts += _dataset_facts(record.dataset) if record.dataset is not None else ()
-    facts.append(("judged", f"{n_judged} of {len(record.rules)} rules"))
-    reasons: dict[str, list[str]] = {}
-    for rule in record.rules:
-        if rule.reason:
-            reasons.setdefault(rule.reason, []).append(rule.code)
-    facts += [("not judged", f"{' '.join(codes)}: {reason}") for reason, codes in reasons.items()]
+    facts += [("not judged", reason) for reason in unjudged_reasons(record)]
     if record.baseline:
         facts.append(("baseline", record.baseline))
     if record.gone:

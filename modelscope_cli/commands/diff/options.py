@@ -54,15 +54,15 @@ class BothOptions(groups.LoadOptions):
 
     def _refuse_third(self, a: str, b: str | None, images: list[str]) -> None:
         """Refuse a checkpoint behind A and B: with a model before them, the two are meant."""
-        from modelscope_cli.models.weights_file import is_weights_file
+        from modelscope_cli.models.weights_file import is_model_file, is_weights_file
 
-        third = next(filter(is_weights_file, images), None)
+        third = next(filter(is_model_file, images), None)
         if third is None:
             return
         hint = f"leave out {shlex.quote(third)}"
         if b is not None and is_weights_file(b) and not is_weights_file(a):
             hint = shlex.join(["modelscope", "diff", b, third])
-        raise UsageError(f"'{third}' holds weights, not an image", hint)
+        raise UsageError(f"'{third}' holds a model, not an image", hint)
 
 
 @dataclass(frozen=True, slots=True)

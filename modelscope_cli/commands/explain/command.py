@@ -8,7 +8,7 @@ from modelscope_cli.shell import console
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
-from modelscope_cli.shell.groups import said, spread
+from modelscope_cli.shell.groups import spread
 from modelscope_cli.shell.named_model import FirstArg
 from modelscope_cli.shell.output import emit
 
@@ -39,7 +39,7 @@ def explain(
       modelscope explain demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors
 
       modelscope explain demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors --method
-        hirescam --require 'insertion>chance'
+        hirescam --require passed
 
       modelscope explain demo/tiny_resnet.py:TinyResNet demo/shapes -c demo/tiny_resnet.safetensors --method
         hirescam --no-receipt
@@ -54,7 +54,7 @@ def explain(
     output.check_saving(save, folder.out, how.save_tensors)
     record = ms.explain(
         *asked,
-        **said(how),
+        **how.keywords(),
         hook=hook or (),
         out=_folder(folder, named) if save else None,
         keep=folder.out is not None,

@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from modelscope_cli.analysis.explaining.request import METHODS, choose_methods
+from modelscope_cli.analysis.explaining.request import METHODS, choose_methods, receipt_kind
 from modelscope_cli.errors import UsageError
+from modelscope_cli.records.receipt import NONE, QUICK
+from modelscope_cli.shell.groups import said
 from modelscope_cli.shell.options import TARGET_HELP
 
 _EXPLAIN, _RECEIPT = "Explanation", "Receipt"
@@ -59,14 +61,20 @@ class ExplainOptions:
         ),
     ] = None
     receipt: Annotated[
-        bool,
+        str,
         typer.Option(
-            "--receipt/--no-receipt",
-            help="Compare the maps with chance, edges, shuffled weights, another class and planted evidence, or "
-            "only make them.",
+            "--receipt",
+            metavar="KIND",
+            help="How far to test the maps: quick (does the model need what a map points at, does the map "
+            "depend on the head), full (also insertion, deletion and ROAD against random rankings and edges, "
+            "shuffled weights, another class, planted evidence) or none.",
             rich_help_panel=_RECEIPT,
         ),
-    ] = True
+    ] = QUICK
+    no_receipt: Annotated[
+        bool,
+        typer.Option("--no-receipt", help="Short for --receipt none.", rich_help_panel=_RECEIPT),
+    ] = False
     box: Annotated[
         str | None,
         typer.Option(
@@ -90,7 +98,7 @@ class ExplainOptions:
         typer.Option(
             "--require",
             metavar="TEST",
-            help="Exit with 1 unless the winner's receipt shows this: 'insertion>chance', 'road>0.1'.",
+            help="Exit with 1 unless the winner's receipt shows this: passed, 'covering>chance', 'road>0.1'.",
             rich_help_panel=_RECEIPT,
         ),
     ] = None
@@ -111,8 +119,14 @@ class ExplainOptions:
             UsageError: exit code 2.
         """
         choose_methods(self.method, self.against)
-        if self.require and not self.receipt:
+        kind = receipt_kind(self.receipt)
+        if self.require and (self.no_receipt or kind == NONE):
             raise UsageError("--require is about the receipt", "leave out --no-receipt")
+
+    def keywords(self) -> dict[str, Any]:
+        """Return these as the keywords of `explain`."""
+        keywords = said(self)
+        return {**keywords, "receipt": NONE} if keywords.pop("no_receipt") else keywords
 
 
 EXPLAIN = ExplainOptions()

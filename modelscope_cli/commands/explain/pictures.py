@@ -70,10 +70,17 @@ class _Page:
         """A map; below it what its receipt says, in the warning colour where it failed a test."""
         axes, receipt = self.axes(left, top, *size), one.receipts[method]
         _overlay(axes, one.image, one.maps[method])
-        axes.set_title(method, loc="left", fontsize=9, color=INK, pad=3)
-        figures = {"ins": receipt.insertion, "del": receipt.deletion, "ROAD": receipt.road}
+        axes.set_title(_titled(method, receipt), loc="left", fontsize=9, color=INK, pad=3)
+        figures = {
+            **{"covering": receipt.covering, "ins": receipt.insertion, "del": receipt.deletion},
+            "ROAD": receipt.road,
+        }
         said = "  ".join(f"{name} {value:.2f}" for name, value in figures.items() if value is not None)
         axes.set_xlabel(said, fontsize=7, color=ACCENT if receipt.failed else INK, loc="left", labelpad=3)
+
+
+def _titled(method: str, receipt: Receipt) -> str:
+    return f"{method}: {receipt.verdict.answer}" if receipt.verdict is not None else method
 
 
 def draw_explanations(explained: Sequence[Explained], title: str = "") -> "Figure":
@@ -93,7 +100,7 @@ def _draw_one(one: Explained, title: str) -> "Figure":
     page.image(one, _MARGIN, top, (width, height), f"{shortened(one.name)}: {one.said}")
     left = _MARGIN + _LARGE + _GAP
     axes = page.axes(left, top, width, height)
-    axes.set_title(winner, loc="left", fontsize=9, color=INK, pad=3)
+    axes.set_title(_titled(winner, receipt), loc="left", fontsize=9, color=INK, pad=3)
     axes.set_xlabel("\n".join(receipt.failed), loc="left", fontsize=8, color=ACCENT, labelpad=3)
     drawn, is_clipped = _overlay(axes, one.image, one.maps[winner])
     bar_axes = page.axes(left + width + _GAP, top, 0.16, max(height, 1.5))
@@ -101,7 +108,8 @@ def _draw_one(one: Explained, title: str) -> "Figure":
     bar.set_label(f"{_AGAINST}  ←  {one.units.get(winner, '')}  →  {_FOR}", fontsize=8, color=INK)
     bar.ax.tick_params(labelsize=8)
     high = min(max(height, 1.9), 4.4) - _KEY
-    _draw_curves(page.axes(_WIDTH - _CURVES - _MARGIN, top, _CURVES, high), receipt, high)
+    if receipt.insertion is not None or receipt.curves:
+        _draw_curves(page.axes(_WIDTH - _CURVES - _MARGIN, top, _CURVES, high), receipt, high)
     for place, method in enumerate(others):
         down, across = divmod(place, _COLUMNS)
         left = _MARGIN + across * (_WIDTH - 2 * _MARGIN) / _COLUMNS

@@ -3,13 +3,29 @@
 from collections.abc import Callable
 
 from modelscope_cli.records.explain import ExplainRecord, Explanation
-from modelscope_cli.records.receipt import RULE, Whereabouts
+from modelscope_cli.records.receipt import (
+    FAILED,
+    NONE,
+    NOT_MADE,
+    PASSED,
+    QUICK,
+    RULE,
+    Receipt,
+    RequirementMet,
+    Whereabouts,
+)
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import certificate_facts, hook_facts, report_facts
 from modelscope_cli.report.headline import headline
 from modelscope_cli.report.sheet import Column, Sheet, percentage
 
 _MEANINGS = (
+    "covering: the correlation of what a map shows in random halves of the image with what the model still says "
+    "of them, in brackets what one in ten copies of the map at other places exceeds; random head: how alike the "
+    "maps of random last layers are; adds up to: the sum of a map in logits as a share of logit - logit(baseline); "
+    "agreement: the mean rank correlation with the other maps"
+)
+_OF_FULL = (
     "insertion, higher is better, and deletion, lower is better: areas under the curve of the probability, 0 the "
     "blank image and 1 the whole, in brackets by chance; ROAD: above 0 is better than chance; shuffled weights, "
     "other class: how much the map is still the same; planted: how much of the planted evidence it finds. They "
@@ -20,6 +36,12 @@ _MOST_CLASSES = 3  # in the facts; the others stand in the report
 
 def explain_columns(record: ExplainRecord | None = None) -> tuple[Column, ...]:
     """All columns; of a record, those with nothing to tell are left out of a person's table."""
+
+    def against(key: str, rank: int) -> Column:
+        is_shown = record is None or any(getattr(row.receipt, key) is not None for row in record.rows)
+        return Column(
+            key, key, lambda row: getattr(row.receipt, key), _against(key), rank=rank, is_shown=is_shown
+        )
 
     def figure(key: str, title: str, text: Callable[[float | None], str], rank: int) -> Column:
         is_shown = record is None or any(getattr(row.receipt, key) is not None for row in record.rows)
@@ -34,10 +56,24 @@ def explain_columns(record: ExplainRecord | None = None) -> tuple[Column, ...]:
 
     return (
         Column("method", "method", lambda r: r.method, is_number=False, rank=0),
+        Column(
+            "verdict",
+            "receipt",
+            lambda r: r.receipt.verdict.answer if r.receipt.verdict else None,
+            _verdict,
+            is_number=False,
+            rank=0,
+            is_shown=record is None or record.receipt_kind != NONE,
+            is_bad=lambda r: r.receipt.verdict is not None and r.receipt.verdict.answer != PASSED,
+        ),
         Column("layer", "layer", lambda r: r.layer, lambda r: r.layer or "pixels", is_number=False, rank=2),
-        percentage("adds_up", "adds up to", lambda r: r.adds_up, rank=1),
-        Column("insertion", "insertion", lambda r: r.receipt.insertion, _against("insertion"), rank=0),
-        Column("deletion", "deletion", lambda r: r.receipt.deletion, _against("deletion"), rank=1),
+        percentage("adds_up_to", "adds up to", lambda r: r.adds_up_to, rank=1),
+        Column("adds_up", "of the logit", lambda r: r.adds_up, is_shown=False),
+        against("covering", 0),
+        figure("head_randomisation", "random head", _signed, 2),
+        Column("covering_chance", "by chance", lambda r: r.receipt.covering_chance, is_shown=False),
+        against("insertion", 0),
+        against("deletion", 1),
         Column("insertion_chance", "by chance", lambda r: r.receipt.insertion_chance, is_shown=False),
         Column("deletion_chance", "by chance", lambda r: r.receipt.deletion_chance, is_shown=False),
         figure("road", "ROAD", _signed, 3),
@@ -57,6 +93,14 @@ def explain_columns(record: ExplainRecord | None = None) -> tuple[Column, ...]:
     )
 
 
+def _verdict(row: Explanation) -> str:
+    verdict = row.receipt.verdict
+    if verdict is None:
+        return ""
+    n = verdict.passed + verdict.failed + verdict.not_made
+    return verdict.answer if n == 1 else f"{verdict.answer} ({verdict.passed} of {n} passed)"
+
+
 def _against(key: str) -> Callable[[Explanation], str]:
     def text(row: Explanation) -> str:
         value, chance = getattr(row.receipt, key), getattr(row.receipt, f"{key}_chance")
@@ -66,7 +110,7 @@ def _against(key: str) -> Callable[[Explanation], str]:
 
 
 def _signed(value: float | None) -> str:
-    return "" if value is None else f"{value:+.2f}"
+    return "" if value is None else f"{round(value, 2) + 0.0:+.2f}"  # never -0.00
 
 
 def explain_sheet(record: ExplainRecord) -> Sheet:
@@ -84,18 +128,16 @@ def _facts(record: ExplainRecord) -> list[tuple[str, str]]:
     share = numbers.percent(record.probability)
     facts = [("target", f"{record.target}, logit {numbers.number(record.logit)}, probability {share}")]
     facts += [(row.layer or row.method, row.why) for row in _one_a_layer(record.rows)]
-    facts += [
-        (row.method, f"failed: {'; '.join(row.receipt.failed)}") for row in record.rows if row.receipt.failed
-    ]
+    facts += [(row.method, said) for row in record.rows for said in _answers(row.receipt)]
     facts += [("left out", why) for why in record.unfit]
-    if any(row.receipt.insertion_chance is not None for row in record.rows):
+    if record.receipt_kind != NONE:
+        columns = _MEANINGS if record.receipt_kind == QUICK else f"{_MEANINGS}; {_OF_FULL}"
         facts += [
-            ("columns", _MEANINGS),
+            ("receipt", _counted(record)),
+            ("columns", columns),
             ("order", RULE),
         ]
-    facts += [
-        (f"require {one.required}", _met(one.passed, one.value, one.bound)) for one in record.requirements
-    ]
+    facts += [(f"require {one.required}", _met(one)) for one in record.requirements]
     facts += _where(record.whereabouts, record.whereabouts_method) if record.whereabouts is not None else []
     facts += hook_facts(record.hooks)
     facts += [("maps", record.tensors)] if record.tensors is not None else []
@@ -108,10 +150,36 @@ def _one_a_layer(rows: tuple[Explanation, ...]) -> list[Explanation]:
     return list({row.layer or row.method: row for row in reversed(rows)}.values())[::-1]
 
 
-def _met(passed: bool, value: float | None, bound: float | None) -> str:
-    if value is None or bound is None:
-        return "not met: it could not be measured"
-    return f"{'met' if passed else 'not met'}: {numbers.number(value)} against {numbers.number(bound)}"
+def _met(one: RequirementMet) -> str:
+    if one.value is None or one.bound is None:
+        return "met" if one.passed else f"not met: {one.reason}"
+    figures = f"{numbers.number(one.value)} against {numbers.number(one.bound)}"
+    return f"{'met' if one.passed else 'not met'}: {figures}"
+
+
+def _answers(receipt: Receipt) -> list[str]:
+    """Say which tests failed, and which were not made and why; of several images, of how many."""
+    said = []
+    for answer in (FAILED, NOT_MADE):
+        reasons: dict[str, list[str]] = {}
+        for one in receipt.tests:
+            n_images = one.passed + one.failed + one.not_made
+            n = one.failed if answer == FAILED else one.not_made
+            if one.answer == answer:
+                name = one.test if n_images == 1 else f"{one.test} ({n} of {n_images} images)"
+                reasons.setdefault(one.reason, []).append(name)
+        said += [f"{answer}: {', '.join(names)}: {reason}" for reason, names in reasons.items()]
+    return said
+
+
+def _counted(record: ExplainRecord) -> str:
+    """Count the answers of all methods and images."""
+    tests = [one for row in record.rows for one in row.receipt.tests]
+    counts = (sum(getattr(one, answer) for one in tests) for answer in ("passed", "failed", "not_made"))
+    passed, failed, not_made = counts
+    tested = f"{passed} tests passed, {failed} failed, {not_made} not made"
+    more = "; --receipt full makes more of them" if record.receipt_kind == QUICK else ""
+    return f"{record.receipt_kind}: {tested}; {record.passes:,} passes through the model{more}"
 
 
 def _where(where: Whereabouts, method: str | None) -> list[tuple[str, str]]:

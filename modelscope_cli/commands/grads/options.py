@@ -76,13 +76,15 @@ class ClipOptions:
         real(
             "--clip",
             metavar="V",
-            help="Clamp the gradients of the weights to [-V, V].",
+            help="Clamp the gradients of the parameters to [-V, V].",
             rich_help_panel=_CLIP,
         ),
     ] = None
     clip_norm: Annotated[
         float | None,
-        real("--clip-norm", metavar="V", help="Scale all gradients to this norm.", rich_help_panel=_CLIP),
+        real(
+            "--clip-norm", metavar="V", help="Scale all gradients down to this norm.", rich_help_panel=_CLIP
+        ),
     ] = None
     clip_activations: Annotated[
         float | None,

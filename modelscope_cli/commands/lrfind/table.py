@@ -9,7 +9,7 @@ from modelscope_cli.report.sheet import Column, Sheet, figure
 
 WAYS = {
     "steepest": "where the loss falls fastest over log lr",
-    "valley": "two thirds down the longest descent: recommended",
+    "valley": "half the way along the longest valley: recommended",
     "minimum": "a tenth of the rate with the least loss",
 }
 
@@ -78,7 +78,11 @@ def _facts(record: LrfindRecord) -> list[tuple[str, str]]:
         facts.append(("loss", f"{numbers.number(losses[0])}, at least {numbers.number(min(losses))}"))
     if record.suggestion.valley is None:
         facts.append(
-            ("no suggestion", "the loss never fell: sweep lower rates, --from 1e-8, or look at the data")
+            (
+                "no suggestion",
+                "the loss never fell after the first tenth of the sweep and before its last five steps: more "
+                "--steps, lower rates (--from 1e-8), or look at the data",
+            )
         )
     for part, (before, after) in record.hashes.items():
         facts.append(

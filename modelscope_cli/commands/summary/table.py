@@ -133,7 +133,7 @@ def _facts(record: SummaryRecord) -> tuple[tuple[str, str], ...]:
         ("weights", f"{numbers.memory(totals.param_bytes)} + buffers {numbers.memory(totals.buffer_bytes)}"),
         (
             "activations",
-            f"{numbers.memory(totals.activation_bytes)} (every layer's output, kept for backward)",
+            f"{numbers.memory(totals.activation_bytes)} (the outputs of all layers together)",
         ),
         ("layers", f"{totals.layers} layers, {totals.calls} calls"),
     ]
@@ -144,7 +144,7 @@ def _facts(record: SummaryRecord) -> tuple[tuple[str, str], ...]:
     by_reason: dict[str, list[str]] = {}
     for row in record.layers:
         if not row.executed and row.note != INSIDE:
-            by_reason.setdefault(row.note or "the forward does not use it", []).append(row.name)
+            by_reason.setdefault(row.note or "not with this input", []).append(row.name)
     for reason, names in by_reason.items():
         facts.append(("not called", f"{some(names, 2)}: {reason}"))
     if record.uncounted_ops:

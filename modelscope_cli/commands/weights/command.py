@@ -36,7 +36,9 @@ def weights(
     """List what a checkpoint holds and name its architecture, without loading it.
 
     Names, shapes and dtypes come from headers; a pickle is read but never run, and what loading it in full would
-    run is listed, dangerous names first: the exit code is 1 then. Only --stats and --convert read values.
+    run is listed, dangerous names first. The exit code is 1 if something dangerous is found, or a call of something
+    unknown; objects of unknown classes are only told. What the table tool.modelscope of the nearest pyproject.toml
+    allows (allow = ["timm.models.*"]) is not unknown. Only --stats and --convert read values.
 
     Examples:
 
@@ -51,12 +53,14 @@ def weights(
     from modelscope_cli.commands.weights.table import check_columns, weights_sheet
     from modelscope_cli.records.keywords import check_choice
     from modelscope_cli.records.safety import FAIL_ON
+    from modelscope_cli.rules.settings import read_settings
 
     where = output.begin()
     refuse_model(str(file))
     check_choice("rank", given.fail_on, FAIL_ON)
+    allow = read_settings(Path.cwd()).allow
     if given.scan:
-        return _scan(file, given.fail_on, where)
+        return _scan(file, given.fail_on, allow, where)
     needs_values = check_columns(where.view, given.depth)
     try:
         record = ms.weights(
@@ -66,6 +70,7 @@ def weights(
             stats=given.stats or needs_values,
             convert=given.convert,
             force=output.force,
+            allow=allow,
             progress=PROGRESS,
         )
     except ModelscopeError as error:
@@ -94,12 +99,12 @@ def _tell_of_refused(
         error.exit_code = FOUND
 
 
-def _scan(path: Path, fail_on: str, where: Destination) -> int:
+def _scan(path: Path, fail_on: str, allow: tuple[str, ...], where: Destination) -> int:
     """Print one row a file; the exit code is that of the worst."""
     from modelscope_cli.report.safety_sheet import check_scan_columns, scan_sheet
 
     check_scan_columns(where.view)
-    record = ms.scan(path, fail_on=fail_on, progress=PROGRESS)
+    record = ms.scan(path, fail_on=fail_on, allow=allow, progress=PROGRESS)
     emit(where, scan_sheet(record), record)
     if not record.passed:
         return FOUND

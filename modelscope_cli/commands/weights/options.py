@@ -56,10 +56,11 @@ class WeightsOptions:
         str,
         typer.Option(
             "--fail-on",
-            metavar="RANK",
-            help="When to exit with 1: at dangerous code, at unknown code too, or never.",
+            metavar="WHAT",
+            help="When to exit with 1. call: at dangerous code and at calls of unknown functions and classes; "
+            "dangerous: only at dangerous code; unknown: at objects of unknown classes too; never.",
         ),
-    ] = "dangerous"
+    ] = "call"
 
 
 WEIGHTS = WeightsOptions()

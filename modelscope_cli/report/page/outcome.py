@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from modelscope_cli.records.check import NOT_JUDGED
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.watch import FAULT, UNKNOWN
 from modelscope_cli.records.watch import SOUND as HEALTHY
@@ -42,6 +43,8 @@ def judged(record: Any) -> Outcome | None:
     passed = getattr(record, "passed", None)
     if record.command == "check":
         new = [one for one in record.findings if not one.known]
+        if record.verdict == NOT_JUDGED:
+            return Outcome(WARNING, NOT_JUDGED)
         if not passed:
             return Outcome(ERROR, "failed")
         if new:

@@ -1,5 +1,7 @@
 """Randomised weights, planted evidence, where the evidence is, and the verdict."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,15 +11,30 @@ from torch import nn
 
 from modelscope_cli.analysis.explaining.receipt.folder import EvidenceOfFolder, lies_of
 from modelscope_cli.analysis.explaining.receipt.planted import given_back, planted_evidence, planted_term
-from modelscope_cli.analysis.explaining.receipt.randomisation import randomisation
+from modelscope_cli.analysis.explaining.receipt.randomisation import from_the_head, randomisation
 from modelscope_cli.analysis.explaining.receipt.rankings import agreement, edges, spearman
 from modelscope_cli.analysis.explaining.receipt.region import Region
-from modelscope_cli.analysis.explaining.receipt.verdict import judged, read_requirements, winner_first
+from modelscope_cli.analysis.explaining.receipt.verdict import (
+    judged,
+    read_requirements,
+    together,
+    winner_first,
+)
 from modelscope_cli.analysis.explaining.receipt.where import border_of, energy_inside, pointing
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.plan import plan_preprocessing
 from modelscope_cli.inputs.request import InputRequest
-from modelscope_cli.records.receipt import Receipt
+from modelscope_cli.records.receipt import (
+    FAILED,
+    FULL,
+    MOST_HEAD,
+    NONE,
+    NOT_MADE,
+    NOT_TESTED,
+    PASSED,
+    QUICK,
+    Receipt,
+)
 
 
 @pytest.fixture
@@ -34,19 +51,51 @@ def input_x_gradient(net, image, target=0, term=None):
     return (gradient * image).detach().sum(1)[0]
 
 
+def against_ruins(net, explain, is_full=True):
+    """Randomise a net that is called in the order of its layers."""
+    layers = from_the_head(net, lambda: net(torch.zeros(1, 3, 24, 24)))
+    found = randomisation(layers, lambda: {"it": explain()}, {"it": explain()}, is_full=is_full)
+    return found.get("it")
+
+
 def test_a_map_of_the_model_falls_with_its_weights_and_that_of_edges_does_not(net, unchanged):
     image = torch.randn(1, 3, 24, 24)
     check = unchanged(net)
-    found = randomisation(net, lambda: input_x_gradient(net, image), input_x_gradient(net, image))
-    sobel = randomisation(net, lambda: edges(image), edges(image))
+    found = against_ruins(net, lambda: input_x_gradient(net, image))
+    sobel = against_ruins(net, lambda: edges(image))
     check()
     assert found.rho < 0.3
+    assert found.head == close(0.0, scale=1.0)  # the map is linear in the head
     assert len(found.cascade) == 4  # of four layers
-    assert sobel.rho == close(1.0)
+    assert (sobel.rho, sobel.head) == (close(1.0), close(1.0))
     assert sobel.cascade == (close(1.0),) * 4
-    words = "the map outlives the weights"
-    assert words in judged(Receipt(randomisation=sobel.rho)).failed
-    assert words not in judged(Receipt(randomisation=found.rho)).failed
+    words = {"the map outlives the weights", "the map stays the same when the head is random"}
+    fixed = Receipt(randomisation=sobel.rho, head_randomisation=sobel.head)
+    assert words <= set(judged(fixed, FULL).failed)
+    changed = Receipt(randomisation=found.rho, head_randomisation=found.head)
+    assert not words & set(judged(changed, FULL).failed)
+
+
+def guided_backprop(net, image, target=0):
+    """Springenberg et al. 2015: only what is positive goes back through a ReLU."""
+    relus = [layer for layer in net if isinstance(layer, nn.ReLU)]
+    handles = [
+        relu.register_full_backward_hook(lambda relu, given, taken: (given[0].clamp(min=0),))
+        for relu in relus
+    ]
+    image = image.detach().requires_grad_()
+    (gradient,) = torch.autograd.grad(net(image)[0, target], image)
+    for handle in handles:
+        handle.remove()
+    return gradient.sum(1)[0]
+
+
+def test_guided_backprop_outlives_a_random_head_and_the_gradient_does_not(net):
+    image = torch.randn(1, 3, 24, 24)
+    guided = against_ruins(net, lambda: guided_backprop(net, image), is_full=False)
+    assert guided.head > MOST_HEAD
+    assert (guided.cascade, guided.rho) == ((), None)
+    assert abs(against_ruins(net, lambda: input_x_gradient(net, image), is_full=False).head) < 0.1
 
 
 def test_the_head_is_shuffled_first_and_then_ever_more(net):
@@ -56,37 +105,50 @@ def test_the_head_is_shuffled_first_and_then_ever_more(net):
     def look():
         new = dict(net.named_parameters())
         changed.append({name.split(".")[0] for name in new if not torch.equal(new[name], originals[name])})
-        assert all(
-            torch.equal(new[name].flatten().sort().values, originals[name].flatten().sort().values)
-            for name in new
-        )
+        sizes = [
+            (value.flatten().abs().sort().values, originals[name].flatten().abs().sort().values)
+            for name, value in new.items()
+        ]
+        assert all(torch.equal(*pair) for pair in sizes)
         return torch.rand(4, 4)
 
-    randomisation(net, look, torch.rand(4, 4))
-    # A fresh batch norm is all ones and zeros, and stays so.
-    assert changed[:4] == [{"7"}, {"7", "3"}, {"7", "3"}, {"7", "3", "0"}]
+    against_ruins(net, look)
+    # After the reference: the head, its negative, and more. A fresh batch norm is all ones and zeros, and stays so.
+    assert changed == [set(), {"7"}, {"7"}, {"7", "3"}, {"7", "3"}, *[{"7", "3", "0"}] * 3]
+
+
+def test_the_head_is_what_is_called_last_and_not_what_was_made_last():
+    class Crossed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head, self.unused = nn.Linear(8, 2), nn.Linear(8, 2)
+            self.body = nn.Conv2d(3, 8, 3)
+
+        def forward(self, x):
+            return self.head(self.body(x).mean((2, 3)))
+
+    net = Crossed()
+    assert from_the_head(net, lambda: net(torch.zeros(1, 3, 9, 9))) == [net.head, net.body]
 
 
 def test_ruins_that_have_no_map_are_not_a_map_that_changed(net):
-    def fail():
-        raise CannotRunError("no gradient")
-
-    found = randomisation(net, fail, torch.rand(4, 4))
-    assert (found.cascade, found.rho) == ((None,) * 4, None)
-    assert randomisation(net, lambda: torch.full((4, 4), torch.nan), torch.rand(4, 4)).rho is None
+    layers, reference = from_the_head(net, lambda: net(torch.zeros(1, 3, 9, 9))), {"it": torch.rand(4, 4)}
+    for nothing in (None, torch.full((4, 4), torch.nan)):
+        found = randomisation(layers, lambda map=nothing: {"it": map}, reference, is_full=True)["it"]
+        assert (found.head, found.cascade, found.rho) == (None, (None,) * 4, None)
 
 
 def test_a_model_is_left_as_found_when_explaining_fails(net, unchanged):
-    reference = torch.rand(4, 4)
+    layers, reference = from_the_head(net, lambda: net(torch.zeros(1, 3, 9, 9))), {"it": torch.rand(4, 4)}
     check = unchanged(net)
 
     def fail():
         raise RuntimeError
 
     with pytest.raises(RuntimeError):
-        randomisation(net, fail, reference)
+        randomisation(layers, fail, reference, is_full=False)
     check()
-    assert randomisation(nn.ReLU(), fail, reference) is None
+    assert randomisation([], fail, reference, is_full=False) == {}
 
 
 def test_a_linear_model_gives_back_all_that_was_planted():
@@ -238,24 +300,73 @@ def test_a_region_of_another_size_or_out_of_sight_is_refused(tmp_path):
 
 
 GOOD = Receipt(
-    insertion=0.8, insertion_chance=0.5, insertion_edges=0.6, deletion=0.2, deletion_chance=0.5, deletion_edges=0.4,
-    percentile=1.0, road=0.3, road_chance=0.0, randomisation=0.1, other_class=0.2,
+    covering=0.6, covering_chance=0.3, head_randomisation=0.0, insertion=0.8, insertion_chance=0.5,
+    insertion_edges=0.6, deletion=0.2, deletion_chance=0.5, deletion_edges=0.4, percentile=1.0, road=0.3,
+    road_chance=0.0, road_percentile=1.0, randomisation=0.1, other_class=0.2,
 )  # fmt: skip
 
 
-def changed(**fields):
-    return judged(Receipt(**{name: getattr(GOOD, name) for name in Receipt.__slots__} | fields))
+def changed(kind=FULL, completeness=None, **fields):
+    return judged(replace(GOOD, **fields), kind, {"covering": "a reason"}, completeness)
 
 
-def test_each_test_can_fail_and_what_was_not_measured_does_not():
-    assert judged(GOOD).failed == judged(Receipt()).failed == ()
+def test_each_test_can_fail_and_what_was_not_made_is_neither():
+    assert changed().failed == ()
+    assert changed().verdict.answer == PASSED
     worse = {
-        "insertion": 0.5, "deletion": 0.5, "percentile": 0.8, "deletion_edges": -0.1, "road": 0.0,
-        "randomisation": 0.9, "other_class": 1.0,
+        "covering": 0.3, "head_randomisation": 0.9, "percentile": 0.9, "deletion_edges": -0.1,
+        "road_percentile": 0.9, "randomisation": 0.9, "other_class": 1.0,
     }  # fmt: skip
     said = {changed(**{name: value}).failed for name, value in worse.items()}
     assert len(said) == len(worse)
     assert all(len(failed) == 1 for failed in said)
+    assert changed(completeness=0.11).failed == ("the sum of the map is more than 10 % off",)
+    assert [one.test for one in changed(QUICK, completeness=0.1).tests] == [
+        "covering",
+        "head",
+        "completeness",
+    ]
+    assert changed(QUICK, percentile=0.0).verdict.answer == PASSED  # not a test of the quick receipt
+
+
+@pytest.mark.parametrize(
+    ("fields", "answer", "reason"),
+    [
+        ({"covering": None}, NOT_TESTED, "a reason"),
+        ({"covering": float("nan")}, NOT_TESTED, "a reason"),
+        ({"head_randomisation": None}, NOT_TESTED, "it could not be measured"),
+        (
+            {"covering": None, "head_randomisation": 1.0},
+            FAILED,
+            "the map stays the same when the head is random",
+        ),
+    ],
+)
+def test_a_map_that_was_not_tested_is_not_passed(fields, answer, reason):
+    receipt = changed(QUICK, **fields)
+    assert (receipt.verdict.answer, receipt.verdict.reason) == (answer, reason)
+    assert {one.test: one.answer for one in receipt.tests}["covering"] == (
+        NOT_MADE if "covering" in fields else PASSED
+    )
+    met = read_requirements(["passed", "covering>chance"], QUICK)[0].check("hirescam", receipt)
+    assert (met.passed, met.reason) == (False, f"{answer}: {reason}")
+    assert judged(Receipt()).verdict.answer == NOT_TESTED
+
+
+def test_the_answer_for_several_images_is_that_of_most_and_all_are_counted():
+    each = [
+        changed(QUICK),
+        changed(QUICK, covering=0.1),
+        changed(QUICK, covering=None),
+        changed(QUICK, covering=0.2),
+    ]
+    found = together(GOOD, each)
+    covering = found.tests[0]
+    assert (covering.answer, covering.passed, covering.failed, covering.not_made) == (FAILED, 1, 2, 1)
+    assert (found.verdict.answer, found.verdict.passed, found.verdict.not_made) == (FAILED, 1, 1)
+    assert found.failed == ("the map does no better in its place than elsewhere",)
+    tied = together(GOOD, [changed(QUICK), changed(QUICK, covering=None)])
+    assert (tied.tests[0].answer, tied.verdict.answer) == (NOT_MADE, NOT_TESTED)
 
 
 def test_the_winner_failed_least_and_no_figure_decides_alone():
@@ -263,7 +374,7 @@ def test_the_winner_failed_least_and_no_figure_decides_alone():
         "outlives": changed(insertion=0.99, deletion=0.0, road=0.9, randomisation=1.0),
         "second": changed(insertion=0.9, deletion=0.3, road=0.2),
         "first": changed(insertion=0.85, deletion=0.1, road=0.4),
-        "unmeasured": Receipt(),
+        "unmeasured": judged(Receipt()),
     }
     assert winner_first(receipts) == ["first", "second", "unmeasured", "outlives"]
     assert winner_first(dict(reversed(receipts.items()))) == ["first", "second", "unmeasured", "outlives"]
@@ -273,7 +384,8 @@ def test_the_winner_failed_least_and_no_figure_decides_alone():
     ("typed", "passes"),
     [
         ("insertion>chance", True), ("insertion < chance", False), ("deletion<=edges", True), ("road>chance", True),
-        ("insertion>=0.8", True), ("insertion>0.8", False), ("randomisation<1e-1", False), ("planted>0.5", False),
+        ("covering>chance", True), ("head_randomisation>0.1", False), ("insertion>=0.8", True),
+        ("insertion>0.8", False), ("randomisation<1e-1", False), ("planted>0.5", False),
     ],
 )  # fmt: skip
 def test_requirements_are_held_against_the_receipt(typed, passes):
@@ -291,5 +403,13 @@ def test_a_requirement_that_means_nothing_is_refused_with_one_that_does(typed):
     with pytest.raises(UsageError) as raised:
         read_requirements([typed])
     assert typed in raised.value.message
-    hint = raised.value.hint.removeprefix("--require '").removesuffix("'")
-    assert read_requirements([hint])
+    assert read_requirements([raised.value.hint.split("'")[1]])
+
+
+@pytest.mark.parametrize(
+    ("typed", "kind"), [("road>0.1", QUICK), ("insertion>chance", QUICK), ("passed", NONE)]
+)
+def test_what_a_receipt_does_not_have_cannot_be_required(typed, kind):
+    with pytest.raises(UsageError) as raised:
+        read_requirements([typed], kind)
+    assert raised.value.hint == ("--receipt full" if kind == QUICK else "leave out --no-receipt")

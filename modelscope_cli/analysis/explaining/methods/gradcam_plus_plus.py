@@ -1,9 +1,10 @@
 """Grad-CAM++: Grad-CAM with weights that count a small object as much as a large one.
 
-Chattopadhay et al. 2018, equations 13, 14 and 19, for a score behind an exponential; 1e-7 keeps a cell without a
-gradient from dividing by zero.
+Chattopadhay et al. 2018, equations 13, 14 and 19, for a score behind an exponential. The share of a cell is divided
+through by the square of its gradient, which needs no constant against a division by zero: 1 / (2 + A g).
 """
 
+import torch
 from torch import Tensor
 
 from modelscope_cli.analysis.explaining.map import Map, at_layer
@@ -13,7 +14,6 @@ from modelscope_cli.analysis.explaining.scored import Scored
 def gradcam_plus_plus(scored: Scored, image: Tensor) -> Map:
     """Return the weighted sum of the layer's channels, never below zero."""
     at = at_layer(scored, image)
-    square, cube = at.gradient**2, at.gradient**3
-    shares = square / (2 * square + at.activation.sum((1, 2), keepdim=True) * cube + 1e-7)
-    weights = (shares * at.gradient.relu()).sum((1, 2), keepdim=True)
+    shares = 2 + at.activation.sum((1, 2), keepdim=True) * at.gradient
+    weights = torch.where(shares == 0, 0, at.gradient.relu() / shares).sum((1, 2), keepdim=True)
     return at.map((weights * at.activation).sum(0).relu())

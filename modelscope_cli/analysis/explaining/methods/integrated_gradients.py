@@ -1,10 +1,13 @@
 """Integrated gradients: the gradient along the straight way from a blank image, times that way.
 
-Sundararajan et al. 2017, equation 1, with the trapezoid rule. The number of points is doubled, which takes over
-every old one, until the sum is within 1 % of the difference of the two logits twice running: on networks of ReLUs
-one good sum may be luck, and no rule converges steadily there.
+Sundararajan et al. 2017, equation 1. The points are those of Fejer's second rule, `(1 - cos(k pi / n)) / 2`: none
+at the ends, where the gradient of a norm may be singular, most of them near. Each is weighted by `sin(k pi / n)`,
+the share of the way around it. The number of intervals is doubled, which takes over every old point, until the sum
+is within 2 % of the difference of the two logits twice running: on networks of ReLUs one good sum may be luck, and
+no rule converges steadily there.
 """
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -13,7 +16,7 @@ from torch import Tensor
 from modelscope_cli.analysis.explaining.map import Map, share_of
 from modelscope_cli.analysis.explaining.scored import Scored
 
-_ENOUGH, _FIRST, _MOST = 0.01, 8, 256  # relative error; intervals at first and at most
+_ENOUGH, _FIRST, _MOST = 0.02, 8, 64  # relative error; intervals at first and at most
 
 
 def integrated_gradients(scored: Scored, image: Tensor) -> Map:
@@ -31,12 +34,12 @@ def integrate(scored: Scored, image: Tensor, blank: Tensor, first: int = _FIRST,
     """Go from `blank` to `image`, in `first` intervals and more where they do not suffice, at most `most`."""
     start, end = scored.scores(torch.cat([blank, image])).double().tolist()
     gap, way = end - start, (image - blank)[0].double()
-    ends = _summed(scored, image, blank, (0.0, 1.0)) / 2
-    inner = torch.zeros_like(ends)
+    total = torch.zeros_like(way)
     intervals, n_good, step = first, 0, 1
     while True:
-        inner += _summed(scored, image, blank, [n / intervals for n in range(1, intervals, step)])
-        cells = way * (ends + inner) / intervals
+        total += _summed(scored, image, blank, [math.pi * n / intervals for n in range(1, intervals, step)])
+        weights = 1 / math.tan(math.pi / (2 * intervals))  # the sum of all the sines
+        cells = way * total / weights
         error = abs(float(cells.sum()) - gap)
         n_good = n_good + 1 if error <= _ENOUGH * abs(gap) else 0
         if n_good == 2 or intervals * 2 > most:
@@ -45,19 +48,20 @@ def integrate(scored: Scored, image: Tensor, blank: Tensor, first: int = _FIRST,
     cells = cells.sum(0).float().cpu()
     return Map(
         cells,
-        f"the path from an image of zeros, where the logit is {start:.4g}, in {intervals + 1} points; the sum is "
+        f"the path from an image of zeros, where the logit is {start:.4g}, in {intervals - 1} points; the sum is "
         f"{error:.2g} off",
         adds_up=share_of(cells, end) if error <= abs(gap) else None,
         completeness=error / abs(gap) if gap else None,
-        steps=intervals + 1,
+        steps=intervals - 1,
     )
 
 
-def _summed(scored: Scored, image: Tensor, blank: Tensor, shares: Sequence[float]) -> Tensor:
-    """Return the sum of the gradients at some shares of the way, `(C, H, W)` float64."""
+def _summed(scored: Scored, image: Tensor, blank: Tensor, angles: Sequence[float]) -> Tensor:
+    """Return the weighted sum of the gradients at some angles of the way, `(C, H, W)` float64."""
     total = torch.zeros_like(image[0], dtype=torch.float64)
-    for first in range(0, len(shares), scored.batch):
-        some = image.new_tensor(shares[first : first + scored.batch])[:, None, None, None]
-        for _, gradient in scored.gradients(blank + some * (image - blank)):
-            total += gradient.double().sum(0)
+    for first in range(0, len(angles), scored.batch):
+        theta = torch.tensor(angles[first : first + scored.batch], dtype=torch.float64)[:, None, None, None]
+        shares = ((1 - theta.cos()) / 2).to(image)
+        for _, gradient in scored.gradients(blank + shares * (image - blank)):
+            total += (gradient.double() * theta.sin().to(total)).sum(0)
     return total

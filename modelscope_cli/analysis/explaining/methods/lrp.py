@@ -126,8 +126,9 @@ def lrp(scored: Scored, image: Tensor) -> Map:
         UnfitError: the model calls something that these rules do not cover.
     """
     pixels = image.detach().clone().requires_grad_()
-    with _Rules(pixels) as rules:
-        output = scored.run(pixels)
+    given = pixels.clone()
+    with _Rules(given) as rules:
+        output = scored.run(given)
     if rules.unknown:
         message = f"LRP knows networks of ReLUs, and this one calls '{rules.unknown}'"
         raise UnfitError(message, "--method integrated-gradients")

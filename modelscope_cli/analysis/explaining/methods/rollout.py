@@ -58,8 +58,9 @@ def rollout(scored: Scored, image: Tensor) -> Map:
     Raises:
         UnfitError: the tokens are not the same ones from layer to layer, or there is no attention.
     """
-    with torch.no_grad(), _Attention(image) as attention:
-        scored.run(image)
+    given = image.clone()
+    with torch.no_grad(), _Attention(given) as attention:
+        scored.run(given)
     layer = scored.find(scored, image)
     n_patches = math.prod(layer.layout.grid)
     # Windows stand in the place of images; keys that are pooled, or of other tokens, are another number.

@@ -1,4 +1,8 @@
-"""Does the model need the pixels a map points at? Insertion, deletion and ROAD, held against chance and edges.
+"""Does the model need the pixels a map points at? Covering; insertion, deletion and ROAD, against chance and edges.
+
+Covering shows the model random halves of the image, the same for every map: what a map says was left of the
+evidence has to go with what the model still says (the correlation of Bhatt et al. 2020). Copies of the map at other
+places say how well such a map does by chance, and cost no pass.
 
 Insertion and deletion (Petsiuk et al. 2018, RISE) use the order of the pixels alone, and show the model images
 it was not trained on (Gomez et al. 2022); ROAD (Rong et al. 2022) fills the holes with what lies around them. They
@@ -14,9 +18,17 @@ from statistics import fmean
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from modelscope_cli.analysis.explaining.receipt.rankings import edges, random_ranking, ranking, share_of_ties
+from modelscope_cli.analysis.explaining.receipt.rankings import (
+    edges,
+    moved_copies,
+    random_halves,
+    random_ranking,
+    ranking,
+    share_of_ties,
+)
 from modelscope_cli.analysis.explaining.receipt.road import impute
 from modelscope_cli.lean import without_dynamo
 from modelscope_cli.records.receipt import Curves
@@ -26,8 +38,13 @@ with without_dynamo():
 
 Function = Callable[[Tensor], Tensor]  # images (N, C, H, W) to a number each, (N,)
 
-STEPS = 24
-N_RANDOM = 5
+STEPS = 10
+N_RANDOM = 19  # a map above all of them is so by chance once in twenty times
+N_COPIES, N_BEATEN = 99, 90  # a map above 90 of its copies is so by chance once in ten times
+N_HALVES = 7  # pairs of complementary halves of each size of patch, for each baseline
+PATCHES = (1 / 8, 3 / 16)  # their sides, of the short side of the image
+_COARSE = (0, 8, 5, 4, 3)  # patches a side of random rankings; 0 of single pixels
+COVERED = 2 * 2 * len(PATCHES) * N_HALVES
 REMOVED = (0.2, 0.4, 0.6, 0.8)
 # A baseline of which the model says three quarters of what it says of the image is not blank: a normalised curve
 # would divide by what is left, and leave any scale.
@@ -40,13 +57,12 @@ class Measured:
 
     Attributes:
         insertion, deletion: areas under the normalised curves, means over the baselines that have any.
-        road: None where it was not asked for.
     """
 
     insertion: float | None
     deletion: float | None
     curves: tuple[Curves, ...]
-    road: float | None = None
+    road: float | None
 
     @property
     def gain(self) -> float | None:
@@ -67,6 +83,7 @@ class Faithfulness:
         batch: int = 16,
         seed: int = 0,
         is_normalised: bool = True,
+        whole: float | None = None,
     ) -> None:
         """Run the model on nothing yet.
 
@@ -75,17 +92,66 @@ class Faithfulness:
             image: `(1, C, H, W)`, prepared.
             seed: of ties, of random rankings and of the noise; a map's figures depend on nothing before them.
             is_normalised: whether zero is the mean colour of the data, as behind a preset; else the mean colour of
-                the image itself stands in.
+                the image itself is used.
+            whole: what the model says of the image, where that is known.
         """
         self._probability, self._image, self._batch = probability, image.detach(), batch
-        self._seed, self._is_normalised = seed, is_normalised
+        self._seed, self._is_normalised, self._whole = seed, is_normalised, whole
+
+    def covering(self, scores: Tensor) -> dict[str, float | None]:
+        """Return how well a map, `(H, W)`, knows which halves of the image matter; names as in a `Receipt`."""
+        nothing = dict.fromkeys(("covering", "covering_chance", "covering_edges"))
+        if self.unmade or not bool(scores.isfinite().all()) or scores.min() == scores.max():
+            return nothing
+        own, edge, *others = self._correlations(
+            [scores.cpu(), edges(self._image).cpu(), *moved_copies(scores.cpu(), N_COPIES, self._seed)]
+        )
+        return {"covering": own, "covering_chance": sorted(others)[N_BEATEN - 1], "covering_edges": edge}
+
+    @cached_property
+    def unmade(self) -> str:
+        """Why covering cannot be made; nothing where it can."""
+        said = self._covered[1]
+        whole = self._whole if self._whole is not None else next(self._say([self._image]))
+        if not (math.isfinite(whole) and all(map(math.isfinite, said))):
+            return "what the model says of the image half covered is not finite"
+        left = min(fmean(said[n :: len(self._baselines)]) for n in range(len(self._baselines)))
+        if whole - left >= _LEAST_GAP * max(abs(whole), abs(left)) > 0:
+            return ""
+        return "the model says nearly the same, or more, of the image half covered"
+
+    @cached_property
+    def _covered(self) -> tuple[Tensor, tuple[float, ...]]:
+        """The halves that stay, `(N, H, W)` bool, and what the model says of each, one after the other baseline."""
+        halves = random_halves(self._size, PATCHES, N_HALVES, self._seed)
+        images = (
+            torch.where(half.to(self._image.device), self._image, blank)
+            for half in halves
+            for blank in self._baselines.values()
+        )
+        return halves, tuple(self._say(images))
+
+    def _correlations(self, maps: Sequence[Tensor]) -> list[float]:
+        """Correlate the sum of each map over the halves with what was said; both less their mean in every group."""
+        halves, said = self._covered
+        n_blanks = len(self._baselines)
+        values = torch.tensor(said, dtype=torch.float64)
+        if ((values >= 0) & (values <= 1)).all():
+            values = torch.logit(values, 1e-6)
+        values = values.view(len(PATCHES), -1, n_blanks)
+        sums = _pooled(halves.float()).flatten(1) @ _pooled(torch.stack(list(maps)).float()).flatten(1).T
+        groups = sums.double().view(len(PATCHES), -1, 1, len(maps))
+        expected = (groups - groups.mean(1, keepdim=True)).expand(-1, -1, n_blanks, -1).flatten(0, 2)
+        seen = (values - values.mean(1, keepdim=True)).flatten()
+        length = seen.norm() * expected.norm(dim=0)
+        return torch.where(length > 0, seen @ expected / length, torch.zeros_like(length)).tolist()
 
     def of(self, scores: Tensor) -> dict[str, Any]:
-        """Return the figures of a map, `(H, W)`, under the names they have in a `Receipt`.
+        """Return the figures of a map, `(H, W)`, under the names they have in a `Receipt`; all but covering.
 
-        Insertion and deletion take two baselines, 24 steps and both end points; the area is a trapezoid's.
+        Insertion and deletion take two baselines, 10 steps and both end points; the area is a trapezoid's.
         """
-        found = self._measure(ranking(scores.to(self._image.device), self._seed), with_road=True)
+        found = self._measure(ranking(scores.to(self._image.device), self._seed))
         chance, edge = self.chance, self.edges
         insertion, deletion = (
             _mean(getattr(one, way) for one in chance) for way in ("insertion", "deletion")
@@ -104,21 +170,34 @@ class Faithfulness:
             # Of a random order the most and the least relevant pixels are the same by chance.
             "road_chance": 0.0 if found.road is not None else None,
             "road_edges": edge.road,
+            "road_percentile": percentile(found.road, [one.road for one in chance]),
             "ties": share_of_ties(scores),
             "curves": found.curves,
         }
 
+    @staticmethod
+    def passes(n_maps: int) -> int:
+        """Return how many images `of` shows the model for so many maps, with what they are held against."""
+        curves, removals = 2 * 2 * (STEPS - 1), 2 * len(REMOVED)
+        return (n_maps + N_RANDOM + 1) * (curves + removals)
+
     @cached_property
     def chance(self) -> tuple[Measured, ...]:
-        """Five random rankings, the same for every map."""
+        """Random rankings, the same for every map: of single pixels, and of patches of several sizes.
+
+        Neighbours in an order are covered together, which alone is worth something; pixels by themselves are not.
+        """
         size, device = self._size, self._image.device
-        ranks = (random_ranking(size, self._seed + 1 + i, device) for i in range(N_RANDOM))
+        ranks = (
+            random_ranking(size, self._seed + 1 + i, device, _COARSE[i % len(_COARSE)])
+            for i in range(N_RANDOM)
+        )
         return tuple(self._measure(places) for places in ranks)
 
     @cached_property
     def edges(self) -> Measured:
         """The image's edges as if they were an explanation."""
-        return self._measure(ranking(edges(self._image), self._seed), with_road=True)
+        return self._measure(ranking(edges(self._image), self._seed))
 
     @property
     def _size(self) -> tuple[int, int]:
@@ -145,7 +224,7 @@ class Faithfulness:
                 said = self._probability(torch.cat(chunk)).cpu().double()
             yield from said.tolist()
 
-    def _measure(self, places: Tensor, *, with_road: bool = False) -> Measured:
+    def _measure(self, places: Tensor) -> Measured:
         counts = [round(places.numel() * step / STEPS) for step in range(STEPS + 1)]
         shares = tuple(count / places.numel() for count in counts)
         inner = iter(self._say(self._half_covered(places, counts[1:-1])))
@@ -156,7 +235,9 @@ class Faithfulness:
             deleted = (whole, *islice(inner, STEPS - 1), blank)
             is_clear = whole - blank >= _LEAST_GAP * max(abs(whole), abs(blank)) > 0
             inserted, deleted = (
-                tuple((value - blank) / (whole - blank) for value in values) if is_clear else ()
+                tuple(min(max((value - blank) / (whole - blank), 0.0), 1.0) for value in values)
+                if is_clear
+                else ()
                 for values in (inserted, deleted)
             )
             curves.append(Curves(name, blank, whole, shares, inserted, deleted))
@@ -164,7 +245,7 @@ class Faithfulness:
             _mean(area(shares, curve.inserted) for curve in curves),
             _mean(area(shares, curve.deleted) for curve in curves),
             tuple(curves),
-            self._road(places) if with_road else None,
+            self._road(places),
         )
 
     def _half_covered(self, places: Tensor, counts: Sequence[int]) -> Iterator[Tensor]:
@@ -187,6 +268,11 @@ class Faithfulness:
         generator = torch.Generator().manual_seed(self._seed)
         for known in masks:
             yield impute(self._image, known, generator)
+
+
+def _pooled(maps: Tensor) -> Tensor:
+    """Bring maps `(N, H, W)` to at most 112 cells a side, which is enough for patches and quarters the work."""
+    return F.adaptive_avg_pool2d(maps[:, None], (min(maps.shape[-2], 112), min(maps.shape[-1], 112)))[:, 0]
 
 
 def area(shares: Sequence[float], curve: Sequence[float]) -> float | None:

@@ -1,6 +1,6 @@
 """Maps as orders of pixels: places, ties, rank correlation, and an order that knows nothing of the model."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -22,9 +22,42 @@ def ranking(scores: Tensor, seed: int) -> Tensor:
     return places.view(scores.shape)
 
 
-def random_ranking(size: tuple[int, int], seed: int, device: torch.device) -> Tensor:
-    """Return places drawn at random, `(H, W)` int64."""
-    return ranking(torch.zeros(size, device=device), seed)
+def random_ranking(size: tuple[int, int], seed: int, device: torch.device, coarse: int = 0) -> Tensor:
+    """Return places drawn at random, `(H, W)` int64: of single pixels, or of `coarse` patches a side, smooth."""
+    if not coarse:
+        return ranking(torch.zeros(size, device=device), seed)
+    drawn = torch.randn(1, 1, coarse, coarse, generator=torch.Generator().manual_seed(seed))
+    smooth = F.interpolate(drawn, size=size, mode="bicubic", align_corners=False)[0, 0]
+    return ranking(smooth.to(device), seed)
+
+
+def random_halves(size: tuple[int, int], patches: Sequence[float], n_pairs: int, seed: int) -> Tensor:
+    """Return halves of an image made of square patches, `(N, H, W)` bool, each with its complement behind it.
+
+    `patches`: their sides as shares of the short side, a group of `n_pairs` each; the grid is moved at random.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    halves = []
+    for patch in patches:
+        side = max(round(patch * min(size)), 1)
+        for _ in range(n_pairs):
+            drawn = torch.rand(*(length // side + 2 for length in size), generator=generator) < 0.5
+            top, left = torch.randint(side, (2,), generator=generator).tolist()
+            large = drawn.repeat_interleave(side, 0).repeat_interleave(side, 1)
+            half = large[top : top + size[0], left : left + size[1]]
+            halves += [half, ~half]
+    return torch.stack(halves)
+
+
+def moved_copies(scores: Tensor, n: int, seed: int) -> list[Tensor]:
+    """Return copies of a map, `(H, W)`, at other places: rolled, by a quarter of one of the sides at least."""
+    generator = torch.Generator().manual_seed(seed)
+    size, copies = scores.shape, []  # type: tuple[int, ...], list[Tensor]
+    while len(copies) < n:
+        moves = [int(torch.randint(side, (), generator=generator)) for side in size]
+        if any(4 * min(move, side - move) >= side for move, side in zip(moves, size, strict=True)):
+            copies.append(scores.roll(moves, (0, 1)))
+    return copies
 
 
 def share_of_ties(scores: Tensor) -> float:

@@ -9,44 +9,151 @@ from statistics import fmean
 
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.records.bounds import absurdity
-from modelscope_cli.records.receipt import FIGURES, MOST_OTHER_CLASS, MOST_RANDOMISED, Receipt, RequirementMet
+from modelscope_cli.records.receipt import (
+    FAILED,
+    FIGURES,
+    FULL,
+    MOST_HEAD,
+    MOST_INCOMPLETE,
+    MOST_OTHER_CLASS,
+    MOST_RANDOMISED,
+    NONE,
+    NOT_MADE,
+    NOT_TESTED,
+    OF_FULL,
+    PASSED,
+    QUICK,
+    Judgement,
+    Receipt,
+    RequirementMet,
+)
 
 REFERENCES = ("chance", "edges")
 _COMPARISONS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 _REQUIREMENT = re.compile(r"\s*([a-z_]+)\s*(>=|<=|>|<)\s*(\S+)\s*")
-_EXAMPLE = "--require 'insertion>chance'"
+_EXAMPLE = "--require 'covering>chance'"
+_VERDICT, _COMPLETENESS = "verdict", "completeness"
+_ANSWERS = (FAILED, NOT_MADE, NOT_TESTED, PASSED)  # of equally many the first
 
 
-def judged(receipt: Receipt) -> Receipt:
-    """Name the tests a map failed, in `failed`; one that could not be made is not failed."""
-    r = receipt
-    gain, edges = _difference(r.insertion, r.deletion), _difference(r.insertion_edges, r.deletion_edges)
-    failed = {
-        "insertion is no better than chance": _holds(r.insertion, "<=", r.insertion_chance),
-        "deletion is no better than chance": _holds(r.deletion, ">=", r.deletion_chance),
-        "a random ranking does as well": _holds(r.percentile, "<", 1.0),
-        "edges do as well": _holds(gain, "<=", edges),
-        "ROAD is no better than chance": _holds(r.road, "<=", r.road_chance),
-        "the map outlives the weights": _holds(r.randomisation, ">", MOST_RANDOMISED),
-        "the map is the same for another class": _holds(r.other_class, ">", MOST_OTHER_CLASS),
-    }
-    return replace(receipt, failed=tuple(words for words, is_so in failed.items() if is_so))
+@dataclass(frozen=True, slots=True)
+class _Test:
+    """`value COMPARISON bound` has to hold; a bound may be a number, or the name of one in the receipt.
+
+    Attributes:
+        failed: what is said where it does not.
+    """
+
+    value: str
+    comparison: str
+    bound: float | str
+    failed: str
+
+
+_OF_COMPLETENESS = _Test(_COMPLETENESS, "<=", MOST_INCOMPLETE, "the sum of the map is more than 10 % off")
+_QUICK = {
+    "covering": _Test(
+        "covering", ">", "covering_chance", "the map does no better in its place than elsewhere"
+    ),
+    "head": _Test("head_randomisation", "<=", MOST_HEAD, "the map stays the same when the head is random"),
+}
+_FULL = {
+    "rankings": _Test("percentile", ">=", 1.0, "a random ranking does as well in insertion - deletion"),
+    "edges": _Test("gain", ">", "gain_edges", "edges do as well in insertion - deletion"),
+    "ROAD": _Test("road_percentile", ">=", 1.0, "a random ranking does as well in ROAD"),
+    "weights": _Test("randomisation", "<=", MOST_RANDOMISED, "the map outlives the weights"),
+    "other class": _Test("other_class", "<=", MOST_OTHER_CLASS, "the map is the same for another class"),
+}
+_OF_THE_MODEL, _OF_THE_WEIGHTS = ("covering", "rankings", "ROAD"), ("head", "weights")
+
+
+def judged(
+    receipt: Receipt,
+    kind: str = QUICK,
+    reasons: Mapping[str, str] | None = None,
+    completeness: float | None = None,
+) -> Receipt:
+    """Answer every test of a kind of receipt for one map, and all of them.
+
+    Args:
+        reasons: why a test could not be made, by its name.
+        completeness: of methods whose sum is known; without one that is not tested.
+    """
+    tests = dict(_QUICK) if kind == QUICK else _QUICK | _FULL
+    tests |= {_COMPLETENESS: _OF_COMPLETENESS} if completeness is not None else {}
+    answers = []
+    for name, test in tests.items():
+        value = completeness if name == _COMPLETENESS else getattr(receipt, test.value)
+        bound = getattr(receipt, test.bound) if isinstance(test.bound, str) else test.bound
+        if value is None or bound is None or not math.isfinite(value):
+            answers.append(_answered(name, NOT_MADE, (reasons or {}).get(name, "it could not be measured")))
+        elif _holds(value, test.comparison, bound):
+            answers.append(_answered(name, PASSED))
+        else:
+            answers.append(_answered(name, FAILED, test.failed))
+    return _with(receipt, tuple(answers), _verdict(answers))
+
+
+def together(receipt: Receipt, each: Sequence[Receipt]) -> Receipt:
+    """Answer the tests for several images: each as most of the images do in which it was asked for."""
+    names = dict.fromkeys(answer.test for one in each for answer in one.tests)
+    tests = [[answer for one in each for answer in one.tests if answer.test == name] for name in names]
+    verdict = _most([one.verdict for one in each if one.verdict is not None])
+    return _with(receipt, tuple(filter(None, map(_most, tests))), verdict)
+
+
+def _most(answers: Sequence[Judgement]) -> Judgement | None:
+    if not answers:
+        return None
+    counts = {answer: sum(one.answer == answer for one in answers) for answer in _ANSWERS}
+    commonest = max(counts, key=lambda answer: counts[answer])
+    reason = next((one.reason for one in answers if one.answer == commonest), "")
+    not_made = counts[NOT_MADE] + counts[NOT_TESTED]
+    return Judgement(answers[0].test, commonest, reason, counts[PASSED], counts[FAILED], not_made)
+
+
+def _answered(test: str, answer: str, reason: str = "") -> Judgement:
+    n_not_made = int(answer in (NOT_MADE, NOT_TESTED))
+    return Judgement(test, answer, reason, int(answer == PASSED), int(answer == FAILED), n_not_made)
+
+
+def _verdict(answers: Sequence[Judgement]) -> Judgement:
+    """Passed is what failed nothing, and was tested for what the model needs and for what the map rests on."""
+    failed = [one.reason for one in answers if one.answer == FAILED]
+    if failed:
+        return _answered(_VERDICT, FAILED, "; ".join(failed))
+    passed = {one.test for one in answers if one.answer == PASSED}
+    if passed & {*_OF_THE_MODEL} and passed & {*_OF_THE_WEIGHTS}:
+        return _answered(_VERDICT, PASSED)
+    reasons = dict.fromkeys(one.reason for one in answers if one.answer == NOT_MADE)
+    return _answered(_VERDICT, NOT_TESTED, "; ".join(reasons))
+
+
+def _with(receipt: Receipt, tests: tuple[Judgement, ...], verdict: Judgement | None) -> Receipt:
+    failed = tuple(one.reason for one in tests if one.answer == FAILED)
+    return replace(receipt, tests=tests, failed=failed, verdict=verdict)
 
 
 def winner_first(receipts: Mapping[str, Receipt]) -> list[str]:
     """Order names of methods by `records.receipt.RULE`: no figure decides alone."""
     places = {name: [] for name in receipts}  # type: dict[str, list[int]]
-    for key, sign in (("insertion", -1), ("deletion", 1), ("road", -1)):
+    for key, sign in (("covering", -1), ("insertion", -1), ("deletion", 1), ("road", -1)):
         values = {name: getattr(receipt, key) for name, receipt in receipts.items()}
         column = {name: math.inf if value is None else sign * value for name, value in values.items()}
         for name, value in column.items():
             places[name].append(sum(other < value for other in column.values()))
-    return sorted(receipts, key=lambda name: (len(judged(receipts[name]).failed), fmean(places[name])))
+
+    def place(name: str) -> tuple[int, int, float]:
+        tests = receipts[name].tests
+        n_not_made = sum(one.answer == NOT_MADE for one in tests)
+        return len(receipts[name].failed), n_not_made, fmean(places[name])
+
+    return sorted(receipts, key=place)
 
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """`FIELD > VALUE`: what a receipt has to show.
+    """`FIELD > VALUE`, or `passed`, a verdict: what a receipt has to show.
 
     Attributes:
         typed: as it was given.
@@ -61,26 +168,44 @@ class Requirement:
 
     def check(self, method: str, receipt: Receipt) -> RequirementMet:
         """Hold a receipt against this; a figure that was not measured does not meet it."""
+        verdict = receipt.verdict
+        if self.figure == _VERDICT:
+            passed = verdict is not None and verdict.answer == PASSED
+            reason = f"{verdict.answer}: {verdict.reason}" if verdict is not None and not passed else ""
+            return RequirementMet(self.typed, method, None, None, passed, reason)
         value: float | None = getattr(receipt, self.figure)
         bound = self.bound
         if isinstance(bound, str):
             bound = getattr(receipt, f"{self.figure}_{bound}")
-        return RequirementMet(self.typed, method, value, bound, _holds(value, self.comparison, bound))
+        reason = ""
+        if value is None or bound is None:
+            reasons = dict.fromkeys(one.reason for one in receipt.tests if one.answer == NOT_MADE)
+            reason = "it could not be measured" + "".join(f"; {why}" for why in reasons if why)
+        return RequirementMet(self.typed, method, value, bound, _holds(value, self.comparison, bound), reason)
 
 
-def read_requirements(typed: Sequence[str]) -> tuple[Requirement, ...]:
-    """Read every `FIELD>VALUE`.
+def read_requirements(typed: Sequence[str], kind: str = FULL) -> tuple[Requirement, ...]:
+    """Read every `FIELD>VALUE`, or `passed`.
 
     Raises:
-        UsageError: another form, an unknown field, or a reference the field does not have (exit 2).
+        UsageError: another form, an unknown field, a reference the field does not have, or a field of
+            another kind of receipt (exit 2).
     """
-    return tuple(_read(text) for text in typed)
+    required = tuple(_read(text) for text in typed)
+    for one in required:
+        if kind == NONE:
+            raise UsageError("--require is about the receipt", "leave out --no-receipt")
+        if kind == QUICK and one.figure in OF_FULL:
+            raise UsageError(f"'--require {one.typed}' needs the full receipt", "--receipt full")
+    return required
 
 
 def _read(text: str) -> Requirement:
+    if text.strip() == PASSED:
+        return Requirement(text, _VERDICT, "", "")
     match = _REQUIREMENT.fullmatch(text)
     if match is None:
-        raise UsageError(f"'--require {text}' is not FIELD>VALUE, with >, <, >= or <=", _EXAMPLE)
+        raise UsageError(f"'--require {text}' is not passed, or FIELD>VALUE with >, <, >= or <=", _EXAMPLE)
     figure, comparison, value = match.groups()
     if figure not in FIGURES:
         near = nearest(figure, FIGURES) or "fields are " + ", ".join(FIGURES)
@@ -88,7 +213,7 @@ def _read(text: str) -> Requirement:
     references = [name for name in REFERENCES if f"{figure}_{name}" in FIGURES]
     if value in references:
         return Requirement(text, figure, comparison, value)
-    hint = f"--require '{figure}{comparison}0.5'"
+    hint = f"--require '{figure}{comparison}0.5'" + " --receipt full" * (figure in OF_FULL)
     try:
         bound = float(value)
     except ValueError as error:
@@ -103,7 +228,3 @@ def _read(text: str) -> Requirement:
 
 def _holds(value: float | None, comparison: str, bound: float | None) -> bool:
     return value is not None and bound is not None and _COMPARISONS[comparison](value, bound)
-
-
-def _difference(a: float | None, b: float | None) -> float | None:
-    return None if a is None or b is None else a - b

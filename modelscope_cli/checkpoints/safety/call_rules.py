@@ -1,0 +1,257 @@
+"""Functions that call, look up or make what they are handed: judged by what that is. Standard library.
+
+Honest files hold them too: a bound method is pickled as `getattr(object, 'name')`, `int | str` as
+`reduce(or_, (int, str))`, a random generator of NumPy as a function and the function that it calls, and what fastai
+exports holds functions that cloudpickle has taken apart.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from modelscope_cli.checkpoints.pickle_machine import Global, Opaque
+from modelscope_cli.checkpoints.safety.known import ENUMS, HASHES, KNOWN_NAMES, LISTS, READS
+from modelscope_cli.checkpoints.safety.rank import Ranked, is_class_like, is_reaching, rank
+from modelscope_cli.records.safety import DANGEROUS, KNOWN, UNKNOWN
+
+_CLOUDPICKLE = "cloudpickle.cloudpickle."
+GETATTR = "builtins.getattr"
+PARTIALS = ("functools.partial", "_functools.partial")
+LOADS_BYTES = "torch.storage._load_from_bytes"
+_BUILTIN_TYPE = f"{_CLOUDPICKLE}_builtin_type"
+_MAKE_FUNCTION = f"{_CLOUDPICKLE}_make_function"
+_MAKERS = (_BUILTIN_TYPE, _MAKE_FUNCTION, f"{_CLOUDPICKLE}subimport")
+_CELLS = [f"{_CLOUDPICKLE}{name}" for name in ("_make_empty_cell", "_make_cell", "_cell_set")]
+_TYPES = (
+    "CodeType",
+    "MethodType",
+    "CellType",
+    "MappingProxyType",
+    "ellipsis",
+    "NotImplementedType",
+    "NoneType",
+)
+_RANDOM = "numpy.random._pickle."
+_BIT_GENERATOR = f"{_RANDOM}__bit_generator_ctor"
+_SEEDS = "numpy.random.bit_generator.SeedSequence"
+_REBUILDERS = ("torch._utils._rebuild_", "torch.nested._internal.nested_tensor._rebuild_njt")
+_COMPUTED = Ranked(DANGEROUS, "uses what cannot be determined")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The call that a function makes of what it is handed.
+
+    Attributes:
+        state: what its result is given afterwards.
+    """
+
+    how: str
+    callee: Any
+    args: Any
+    keywords: Any = None
+    state: Any = None
+
+
+# None for what is known with these arguments, or what of `known` is done with them on top of it.
+Verdict = Ranked | Call | str | None
+
+
+def is_reached(value: Opaque) -> bool:
+    """Tell what was taken from elsewhere, was made out of bytes, or came out of either: it may be anything."""
+    return value.name.endswith("()") or value.name in (GETATTR, *_MAKERS) or value.name.startswith("computed")
+
+
+def is_handed_code(value: Any) -> bool:
+    """Tell a function that only does harm once it is called, and that is not dangerous by its name."""
+    if isinstance(value, Global):
+        return value.name in HARMFUL
+    return isinstance(value, Opaque) and (value.name in _MAKERS or value.name == f"{_BUILTIN_TYPE}()")
+
+
+def may_call(owner: Opaque) -> bool:
+    """Tell what a call gave that may itself be called: one of cloudpickle's types, named by a plain word."""
+    args = owner.args if isinstance(owner.args, tuple) else ()
+    return owner.name == _BUILTIN_TYPE and len(args) == 1 and args[0] in ("CodeType", "MethodType")
+
+
+def resolved(name: str, args: Any) -> Global | Opaque | None:
+    """Return the known function that `getattr` gives, or the object that `copyreg` makes; None for all else."""
+    match name, args:
+        case "copyreg._reconstructor" | "copyreg.__newobj__" | "copyreg.__newobj_ex__", (
+            Global(name=kind),
+            *rest,
+        ):
+            return Opaque(kind, tuple(rest))
+        case "builtins.getattr", (Global() as owner, str(attribute)):
+            dotted = f"{owner.name}.{attribute}"
+            return Global(dotted, owner.module) if dotted in KNOWN_NAMES else None
+    return None
+
+
+def _getattr(values: tuple[Any, ...]) -> Verdict:
+    """A bound method or a member of an enumeration is pickled so: an attribute with a plain name, of a class."""
+    match values:
+        case (Global() | Opaque() as owner, str(attribute), *_):
+            is_member = owner.name in ENUMS and attribute.isidentifier() and not attribute.startswith("_")
+            if isinstance(owner, Global) and (is_member or resolved(GETATTR, values[:2])):
+                return None
+            reason = is_reaching(attribute)
+            if reason is not None:
+                return Ranked(DANGEROUS, reason)
+            is_plain = attribute.isidentifier() and is_class_like(owner.name)
+            is_fine = rank(owner).rank != DANGEROUS if isinstance(owner, Global) else not is_reached(owner)
+            if is_plain and is_fine:
+                return Ranked(UNKNOWN, f"takes '{attribute}' of '{owner.name}'")
+            return Ranked(DANGEROUS, f"takes '{attribute[:40]}' of what may be a module")
+    return _COMPUTED
+
+
+def _partial(values: tuple[Any, ...]) -> Verdict:
+    """It only keeps them; a function that it will call is ranked by its own name."""
+    match values:
+        case (Global(name=name), *_) if name not in HARMFUL:
+            return None
+        case (Opaque() as owner, *_) if not owner.name.endswith("()") and not owner.name.startswith(
+            "computed"
+        ):
+            return Ranked(UNKNOWN, f"will call what '{owner.name}' gave")
+    return Ranked(DANGEROUS, "will call what cannot be determined")
+
+
+def _iter(values: tuple[Any, ...]) -> Verdict:
+    return LISTS if len(values) == 1 else Ranked(DANGEROUS, "calls what it is handed")
+
+
+def _reduce(values: tuple[Any, ...]) -> Verdict:
+    match values:
+        case (Global(name="_operator.or_" | "operator.or_"), tuple(kinds)) if all(
+            isinstance(kind, Global) for kind in kinds
+        ):
+            return Ranked(UNKNOWN, "joins types")
+    return Ranked(DANGEROUS, "calls a function repeatedly")
+
+
+def _getitem(values: tuple[Any, ...]) -> Verdict:
+    match values:
+        case (Global() as owner, _) if owner.name.startswith("typing.") and owner.name in KNOWN_NAMES:
+            return HASHES
+    return Ranked(DANGEROUS, "takes an item of what is not a type hint")
+
+
+def _codec(values: tuple[Any, ...]) -> Verdict:
+    is_usual = len(values) < 2 or values[1] in ("latin1", "latin-1", "utf-8", "utf8", "ascii")
+    return READS if is_usual else Ranked(DANGEROUS, "uses an encoding that no checkpoint has")
+
+
+def _type(values: tuple[Any, ...]) -> Verdict:
+    return None if len(values) == 1 else Ranked(DANGEROUS, "makes a class")
+
+
+def _builtin_type(values: tuple[Any, ...]) -> Verdict:
+    return Ranked(UNKNOWN, "names a type") if len(values) == 1 and values[0] in _TYPES else _COMPUTED
+
+
+def _function_state(values: tuple[Any, ...]) -> Verdict:
+    is_own = bool(values) and isinstance(values[0], Opaque) and values[0].name == _MAKE_FUNCTION
+    return Ranked(UNKNOWN, "fills a function") if is_own else Ranked(DANGEROUS, "changes what it is given")
+
+
+def _subimport(values: tuple[Any, ...]) -> Verdict:
+    """A module that a function refers to: what is reached through it is judged where it is reached."""
+    is_named = len(values) == 1 and isinstance(values[0], str) and values[0] != "antigravity"
+    return Ranked(UNKNOWN, f"imports '{values[0][:40]}'", is_call=True) if is_named else _COMPUTED
+
+
+def _made(values: tuple[Any, ...]) -> Verdict:
+    return Ranked(UNKNOWN, "makes a function out of bytes, which nothing here calls", is_call=True)
+
+
+def _reconstructor(values: tuple[Any, ...]) -> Verdict:
+    """`object.__new__(cls)`, or `base.__new__(cls, state)` and `base.__init__`."""
+    match values:
+        case (kind, Global(name="builtins.object"), None):
+            return Call("NEWOBJ", kind, ())
+        case (kind, Global() as base, state):
+            return (
+                Call("REDUCE", base, (state,)) if rank(base).rank == KNOWN else Call("NEWOBJ", kind, (state,))
+            )
+    return _COMPUTED
+
+
+def _newobj(values: tuple[Any, ...]) -> Verdict:
+    return Call("NEWOBJ", values[0], values[1:]) if values else _COMPUTED
+
+
+def _newobj_ex(values: tuple[Any, ...]) -> Verdict:
+    return Call("NEWOBJ_EX", *values) if len(values) == 3 else _COMPUTED
+
+
+def _from_type(values: tuple[Any, ...]) -> Verdict:
+    match values:
+        case (Global() as function, Global(), args, state):
+            if function.name.startswith(_REBUILDERS):
+                return Call("REDUCE", function, args, state=state)
+            if rank(function).rank == KNOWN:
+                return Ranked(DANGEROUS, f"is given '{function.name}' to call, as torch never does")
+            return Call("REDUCE", function, args)
+    return _COMPUTED
+
+
+def _parameter(values: tuple[Any, ...]) -> Verdict:
+    if len(values) != 4:
+        return _COMPUTED
+    return Call(
+        "REDUCE", Global("torch._utils._rebuild_parameter", "torch._utils"), values[:3], state=values[3]
+    )
+
+
+def _bit_generator(values: tuple[Any, ...]) -> Verdict:
+    match values:
+        case () | (str(),):
+            return None
+        case (Global() as kind,) if kind.name in KNOWN_NAMES and kind.module.startswith("numpy.random."):
+            return None
+    return Ranked(DANGEROUS, "makes what is not a bit generator of NumPy")
+
+
+def _generator(values: tuple[Any, ...]) -> Verdict:
+    match values:
+        case () | (str(),) | (Opaque(name="numpy.random._pickle.__bit_generator_ctor"),):
+            return None
+        case (str() | Opaque(name="numpy.random._pickle.__bit_generator_ctor"), Global(name=name)):
+            if name == _BIT_GENERATOR:
+                return None
+    return Ranked(DANGEROUS, "calls what it is handed, as NumPy never does")
+
+
+def _seeds(values: tuple[Any, ...]) -> Verdict:
+    match values:
+        case (Global(name=name), int(), *_) if name == _SEEDS:
+            return None
+    return Ranked(DANGEROUS, "makes what is not a seed sequence of NumPy")
+
+
+CALL_RULES: dict[str, Callable[[tuple[Any, ...]], Verdict]] = {
+    GETATTR: _getattr,
+    **dict.fromkeys(PARTIALS, _partial),
+    **dict.fromkeys(("functools.reduce", "_functools.reduce"), _reduce),
+    **dict.fromkeys(("operator.getitem", "_operator.getitem"), _getitem),
+    **dict.fromkeys(("_codecs.encode", "codecs.encode"), _codec),
+    "builtins.type": _type,
+    "builtins.iter": _iter,
+    _BUILTIN_TYPE: _builtin_type,
+    f"{_CLOUDPICKLE}_function_setstate": _function_state,
+    f"{_CLOUDPICKLE}subimport": _subimport,
+    **dict.fromkeys((_MAKE_FUNCTION, *_CELLS), _made),
+    "copyreg._reconstructor": _reconstructor,
+    "copyreg.__newobj__": _newobj,
+    "copyreg.__newobj_ex__": _newobj_ex,
+    "torch._tensor._rebuild_from_type_v2": _from_type,
+    "torch._utils._rebuild_parameter_with_state": _parameter,
+    _BIT_GENERATOR: _bit_generator,
+    **dict.fromkeys((f"{_RANDOM}__generator_ctor", f"{_RANDOM}__randomstate_ctor"), _generator),
+    "numpy.random.bit_generator.__pyx_unpickle_SeedSequence": _seeds,
+}
+# They do harm once something else calls them.
+HARMFUL = {LOADS_BYTES, *CALL_RULES} - {"_codecs.encode", "codecs.encode"}

@@ -1,0 +1,350 @@
+"""What a pickle would do, judged as the machine comes to it. Standard library.
+
+Code runs where it is called, and a known name may call what it is handed: it converts, iterates, compares or looks
+up. What each does is written down in `known` and `call_rules`; what is handed to it is looked through for code: a
+function or class that is not known, or anything taken out of an object with `getattr`.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from modelscope_cli.checkpoints.pickle_machine import Blob, Global, Opaque, Persistent
+from modelscope_cli.checkpoints.safety.call_rules import (
+    CALL_RULES,
+    HARMFUL,
+    LOADS_BYTES,
+    PARTIALS,
+    Call,
+    is_handed_code,
+    is_reached,
+    may_call,
+)
+from modelscope_cli.checkpoints.safety.format_call import format_call
+from modelscope_cli.checkpoints.safety.known import (
+    DOES,
+    HASHES,
+    KEEPS,
+    KEEPS_FIRST,
+    KNOWN_NAMES,
+    LISTS,
+    READS,
+    UNCALLED,
+)
+from modelscope_cli.checkpoints.safety.rank import Ranked, is_class_like, rank
+from modelscope_cli.plain_text import plain
+from modelscope_cli.records.safety import DANGEROUS, KNOWN, UNKNOWN, Suspect
+
+Nested = Callable[[Any, int], str | None]
+
+# Load the bytes they are given as a pickle.
+_LOADERS = ("loads", "load", "_load_from_bytes", "_loads", "Unpickler", "_Unpickler", "read_pickle")
+# Values looked through in one pickle, beyond which what they hold cannot be told.
+_MAX_LOOK = 3_000_000
+_MAX_HANDED = 200
+# Looked up in an object before its class: `load_build` and `load_appends` of CPython.
+_CALLED_BY_PICKLE = ("__setstate__", "append", "extend", "add")
+# Special names that honest objects have among their own attributes.
+_HARMLESS_SPECIAL = ("__orig_class__", "__wrapped__", "__fields_set__", "__pydantic_fields_set__", "__dict__")
+_SETS = ("builtins.set", "builtins.frozenset", "collections.Counter")
+_COMPUTED = Ranked(DANGEROUS, "is called with arguments that cannot be determined")
+_CALLED = Ranked(UNKNOWN, "is called, and what it does with its arguments is not known", is_call=True)
+_MADE = Ranked(UNKNOWN, "is made without arguments, and then given its attributes")
+_NOT_CALLED = Ranked(UNKNOWN, "is called, as no checkpoint is known to do", is_call=True)
+_TOO_MUCH = Global("more values than can be looked through")
+
+
+class PickleAuditor:
+    """Keeps the names of a pickle that are not known, with the worst that is done with each.
+
+    Attributes:
+        ranks: every name that was imported.
+        suspects: by name, the worst of each.
+    """
+
+    def __init__(self, place: str, nested: Nested) -> None:
+        """Take `nested(bytes, position)`, which goes through a pickle inside and returns what is wrong with it."""
+        self._place = place
+        self._nested = nested
+        self._has_code = False  # a name that is not known, or that calls what it is handed
+        self._left = _MAX_LOOK
+        self._keys: dict[int, Any] = {}
+        self.ranks: dict[str, Ranked] = {}
+        self.suspects: dict[str, Suspect] = {}
+
+    def named(self, found: Global, position: int) -> None:
+        if found.name not in self.ranks:
+            ranked = Ranked(KNOWN, "judged where it is called") if found.name in CALL_RULES else rank(found)
+            self.ranks[found.name] = ranked
+            self._has_code = self._has_code or ranked.rank != KNOWN or found.name in HARMFUL
+            self._suspect(found.name, ranked, None, position)
+
+    def called(self, how: str, callee: Any, args: Any, position: int) -> None:
+        if how == "BUILD":
+            self._built(callee, args, position)
+            return
+        keywords = None
+        if how == "NEWOBJ_EX" and isinstance(args, tuple) and len(args) == 2 and isinstance(args[0], tuple):
+            args, keywords = args
+        if isinstance(callee, Global):
+            ranked = self._judge(how, callee, args, keywords, position)
+            self._suspect(callee.name, ranked, (callee, args), position)
+            if ranked.rank != KNOWN and callee.name not in CALL_RULES:
+                for given in _handed_on(args, keywords):
+                    reason = f"is handed to '{callee.name}', which may call it"
+                    self._danger(given.name, reason, callee, args, position)
+        elif isinstance(callee, Opaque) and may_call(callee):
+            self._suspect(
+                callee.name, Ranked(UNKNOWN, "makes a function out of bytes"), (callee, args), position
+            )
+        elif isinstance(callee, Opaque | Persistent):
+            name = callee.name if isinstance(callee, Opaque) else "something outside the pickle"
+            self._danger(
+                name, "produced what is called: it cannot be determined what that is", callee, args, position
+            )
+
+    def altered(self, how: str, target: Any, items: list[Any], position: int) -> None:
+        if isinstance(target, Global):
+            self._danger(target.name, "is itself changed", target, (items,), position)
+        elif isinstance(target, Persistent) or (isinstance(target, Opaque) and "._rebuild_" in target.name):
+            self.strange("values written into a tensor by the pickle", position)
+        elif isinstance(target, Opaque) and is_reached(target):
+            reason = "produced what is changed: it cannot be determined what that is"
+            self._danger(target.name, reason, target, (items,), position)
+        elif isinstance(target, Opaque) and self._rank(target) != KNOWN:
+            if target.state is not None:
+                reason = "is filled after its attributes are set, as no pickler does"
+                self._call_of(target.name, reason, position)
+            self._kept(target, items, position)
+        elif isinstance(target, Opaque) and DOES.get(target.name) not in (LISTS, HASHES, KEEPS_FIRST):
+            self._read(target.name, [target.state, items], position)
+
+    def hashed(self, keys: list[Any], position: int) -> None:
+        if self._has_code:
+            self._keys.update((id(key), key) for key in keys if isinstance(key, Opaque))
+            self._read("a dict or set", keys, position, is_kept=True)
+
+    def referred(self, id: Any, position: int) -> None:
+        is_storage = isinstance(id, tuple) and id[:1] in (("storage",), ("module",))
+        if is_storage:
+            if any(isinstance(part, Opaque | Persistent | dict) for part in id):
+                self.strange("a storage that is not named by plain values", position)
+        elif type(id) is not int:
+            self._suspect(
+                "an object outside the pickle", Ranked(UNKNOWN, "is not a storage of torch"), None, position
+            )
+
+    def strange(self, what: str, position: int) -> None:
+        self._suspect(what, Ranked(DANGEROUS, "is not what any checkpoint writer makes"), None, position)
+
+    def _rank(self, value: Global | Opaque) -> str:
+        ranked = self.ranks.get(value.name)
+        return ranked.rank if ranked is not None else KNOWN if value.name in KNOWN_NAMES else UNKNOWN
+
+    def _judge(self, how: str, callee: Global, args: Any, keywords: Any, position: int) -> Ranked:
+        name, own = callee.name, self.ranks.get(callee.name) or rank(callee)
+        values = args if isinstance(args, tuple) else None
+        does = DOES.get(name)
+        if name in CALL_RULES:
+            verdict = CALL_RULES[name](values) if values is not None else _COMPUTED
+            if isinstance(verdict, Call):
+                self._forwarded(verdict, position)
+                return own
+            if isinstance(verdict, Ranked):
+                return verdict
+            does = verdict or KEEPS
+        elif name.rpartition(".")[2] in _LOADERS:
+            return self._load(name, own, values, position)
+        elif own.rank == DANGEROUS:
+            return own
+        elif own.rank == UNKNOWN:
+            # A subclass of OrderedDict is pickled as a call without arguments.
+            is_made = values == () and not keywords and (how == "NEWOBJ" or is_class_like(name))
+            return _MADE if is_made else _CALLED
+        if does == UNCALLED:
+            is_made = how.startswith("NEWOBJ") and values == () and not keywords
+            return own if is_made else _NOT_CALLED
+        self._handed(name, does, args, keywords, position)
+        return own
+
+    def _handed(self, name: str, does: str | None, args: Any, keywords: Any, position: int) -> None:
+        """Judge the arguments of a known name by what it does with them."""
+        values = args if isinstance(args, tuple) else None
+        if values is None or does == READS:
+            self._read(name, args if values is not None else [args], position)
+        elif does == KEEPS_FIRST:
+            self._read(name, values[1:], position)
+        elif does in (LISTS, HASHES):
+            for value in values:
+                if not isinstance(value, list | tuple | dict):
+                    self._read(name, [value], position)
+                elif does == HASHES:
+                    keys = [
+                        one[0] if isinstance(one, list | tuple) and len(one) == 2 else one for one in value
+                    ]
+                    self._read(name, value if name in _SETS else keys, position, is_kept=True)
+        if keywords and does != KEEPS:
+            self._read(name, [keywords], position)
+
+    def _forwarded(self, call: Call, position: int) -> None:
+        """Judge the call that a function makes of what it is handed."""
+        args = (call.args, call.keywords) if call.keywords else call.args
+        self.called(call.how, call.callee, args, position)
+        if call.state is not None:
+            self._built(Opaque("torch._utils._rebuild_parameter"), call.state, position)
+
+    def _read(self, name: str, values: Iterable[Any], position: int, *, is_kept: bool = False) -> None:
+        """Judge values that `name` converts, iterates, compares, or looks attributes up in.
+
+        Args:
+            is_kept: functions and classes among them, which are compared by what they are, stay as they are.
+        """
+        code = self._code_in(values, is_kept=is_kept) if self._has_code else None
+        if code is not None and is_handed_code(code):
+            reason = f"is handed to '{name}', which reads it"
+            self._danger(code.name, reason, Global(name), (code,), position)
+        elif code is not None:
+            self._call_of(code.name, f"may be called by '{name}', which reads it", position)
+
+    def _call_of(self, name: str, reason: str, position: int) -> None:
+        self._suspect(name, Ranked(UNKNOWN, reason, is_call=True), None, position)
+
+    def _code_in(self, values: Iterable[Any], *, is_kept: bool = False) -> Global | Opaque | None:
+        """Return the worst that some values hold and that runs code where it is called; None for none."""
+        found: Global | Opaque | None = None
+        seen: set[int] = set()
+        waiting: list[tuple[Any, bool]] = [(value, is_kept) for value in values]
+        while waiting:
+            value, is_kept = waiting.pop()
+            if isinstance(value, Global):
+                if not is_kept and (value.name in HARMFUL or self._rank(value) != KNOWN):
+                    found = value
+            elif isinstance(value, list | tuple | dict | Opaque | Persistent) and id(value) not in seen:
+                seen.add(id(value))
+                if isinstance(value, Opaque):
+                    if is_reached(value):
+                        found = value
+                    inner: Iterable[Any] = (value.args, value.state, value.items)
+                elif isinstance(value, Persistent):
+                    inner = ()
+                else:
+                    inner = [*value, *value.values()] if isinstance(value, dict) else value
+                    self._left -= len(value)
+                keeps = is_kept and isinstance(value, list | tuple)
+                self._left -= 1
+                if self._left < 0:
+                    return _TOO_MUCH
+                waiting.extend((one, keeps) for one in inner)
+            if found is not None and is_handed_code(found):
+                return found
+        return found
+
+    def _load(self, name: str, own: Ranked, values: tuple[Any, ...] | None, position: int) -> Ranked:
+        """Go through the pickle in the bytes that a loader is given."""
+        data = _bytes_of(values[0]) if values else None
+        problem = self._nested(data, position) if data is not None else "its bytes cannot be determined"
+        if name == LOADS_BYTES and problem is None:
+            return own
+        reason = f"loads a second pickle; {problem}" if problem else "loads a second pickle"
+        return Ranked(DANGEROUS, reason) if own.rank == DANGEROUS or name == LOADS_BYTES else own
+
+    def _built(self, target: Any, state: Any, position: int) -> None:
+        planted = _planted(state)
+        if planted is not None:
+            self._danger(
+                planted.name, "is put where unpickling itself will call it", target, (state,), position
+            )
+        if isinstance(target, Global):
+            self._danger(target.name, "is itself given attributes", target, (state,), position)
+        if not isinstance(target, Opaque):
+            return
+        if is_reached(target):
+            reason = "produced what is given attributes: it cannot be determined what that is"
+            self._danger(target.name, reason, target, (state,), position)
+        elif target.name in PARTIALS:
+            ranked = CALL_RULES[target.name](state if isinstance(state, tuple) else ())
+            if isinstance(ranked, Ranked):
+                self._suspect(target.name, ranked, (Global(target.name), state), position)
+        elif self._has_code and self._rank(target) == KNOWN:
+            if DOES.get(target.name) == READS or target.name in CALL_RULES:
+                self._read(target.name, [state], position, is_kept=True)
+        elif self._has_code:
+            if target.state is not None:
+                self._call_of(target.name, "is given its attributes twice, as no pickler does", position)
+            self._kept(target, state, position)
+        if id(target) in self._keys:
+            self._read("a dict or set", [state], position)
+
+    def _kept(self, target: Opaque, values: Any, position: int) -> None:
+        """Judge what an object of an unknown class is given: its code may call what calls what it is handed."""
+        code = self._code_in([values]) if HARMFUL & self.ranks.keys() else None
+        if code is _TOO_MUCH:
+            self._call_of(code.name, f"are handed to '{target.name}'", position)
+        elif isinstance(code, Global) and code.name in HARMFUL:
+            reason = f"is handed to '{target.name}', which may call it"
+            self._danger(code.name, reason, target, (values,), position)
+
+    def _danger(self, name: str, reason: str, callee: Any, args: Any, position: int) -> None:
+        self._suspect(name, Ranked(DANGEROUS, reason), (callee, args), position)
+
+    def _suspect(self, name: str, ranked: Ranked, call: tuple[Any, Any] | None, position: int) -> None:
+        """Keep the worst that is said of a name; of two that are as bad, the one that tells of a call."""
+        if ranked.rank == KNOWN:
+            return
+        place = f"{self._place}, byte {position}" if self._place else f"byte {position}"
+        text = format_call(*call) if call else None
+        new = Suspect(plain(name), ranked.rank, ranked.reason, text, place, ranked.is_call)
+        old = self.suspects.get(name)
+        if old is None or (new.badness, text is not None) > (old.badness, old.call is not None):
+            self.suspects[name] = new
+
+
+def _planted(state: Any) -> Global | Opaque | None:
+    """Return what a state puts under a name that is looked up in the object itself, and called.
+
+    Two states, the second of them set attribute by attribute, may put another class there.
+    """
+    for part in state if isinstance(state, tuple) else (state,):
+        if not isinstance(part, dict):
+            continue
+        for name, value in part.items():
+            is_special = isinstance(name, str) and name.startswith("__") and name.endswith("__")
+            may_be_called = isinstance(value, Global) or (
+                isinstance(value, Opaque) and value.name not in DOES
+            )
+            if may_be_called and (
+                name in _CALLED_BY_PICKLE or (is_special and name not in _HARMLESS_SPECIAL)
+            ):
+                return value
+    return None
+
+
+def _handed_on(*given: Any) -> list[Global | Opaque]:
+    """Return the functions among arguments that do harm once they are called."""
+    found: list[Global | Opaque] = []
+    waiting, left = list(given), _MAX_HANDED
+    while waiting and left:
+        value, left = waiting.pop(), left - 1
+        if is_handed_code(value):
+            found.append(value)
+        elif isinstance(value, list | tuple):
+            waiting += value[:_MAX_HANDED]
+        elif isinstance(value, dict):
+            waiting += list(value.values())[:_MAX_HANDED]
+    return found
+
+
+def _bytes_of(value: Any) -> bytes | Blob | None:
+    """Return the bytes that a value would be, where that is known: plain, in a file in memory, or as text."""
+    for _ in range(3):
+        if isinstance(value, bytes | bytearray | Blob):
+            return bytes(value) if isinstance(value, bytearray) else value
+        if not isinstance(value, Opaque) or not isinstance(value.args, tuple) or not value.args:
+            return None
+        if value.name == "_codecs.encode" and isinstance(value.args[0], str):
+            return value.args[0].encode("latin-1", "replace")
+        value = (
+            value.args[0]
+            if value.name in ("_io.BytesIO", "io.BytesIO", "builtins.bytes", "builtins.bytearray")
+            else None
+        )
+    return None

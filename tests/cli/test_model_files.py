@@ -1,0 +1,68 @@
+"""A file or folder of a model, of whatever format, is never an image of the default model."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from modelscope_cli.checkpoints.file_type import MODEL_SUFFIXES
+
+HEADS = {
+    "model.onnx": b"\x08\x07\x12\x07pytorch\x1a\x032.0",
+    "no_suffix": b"\x08\x08\x12\x07pytorch\x1a\x032.0",
+    "model.h5": b"\x89HDF\r\n\x1a\n" + b"\0" * 64,
+    "model.tflite": b"\x1c\0\0\0TFL3" + b"\0" * 32,
+    "model.gguf": b"GGUF\x03\0\0\0",
+    "model.engine": b"ptrt\x07\x99\x01",
+    "model.msgpack": b"\x82\xa6params\x81\xa1w\x01",
+    "model.mlmodel": b"\x08\x04\x12\x2a\x0a\x05image",
+    "model.pkl": b"\x80\x04K\x01.",
+    "model.mindir": b"\x0a\x07\x99\x01",
+    "model.ckpt": b"not a checkpoint",
+    "model.yaml": b"backbone: resnet",
+}
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Image.new("RGB", (32, 32), "red").save("cat.jpg")
+    for name, head in HEADS.items():
+        Path(name).write_bytes(head)
+    for name in ("saved", "core.mlpackage", "weights"):
+        Path(name).mkdir()
+    Path("saved/saved_model.pb").write_bytes(b"\x08\x01")
+    torch.save({"fc.weight": torch.ones(2, 2)}, "weights/model.pt")
+    return tmp_path
+
+
+FOLDERS = ("saved", "core.mlpackage", "weights")
+LINES = ("predict {} cat.jpg", "stats {} cat.jpg", "explain cat.jpg {}", "summary {}", "attack {} cat.jpg")
+
+
+@pytest.mark.parametrize("word", [*HEADS, *FOLDERS])
+def test_a_model_of_another_format_is_refused_for_what_it_is(files, refused, word):
+    for line in LINES:
+        message, _ = refused(line.format(word), 4)
+        assert f"'{word}" in message
+        assert "resnet34" not in message
+
+
+@pytest.mark.parametrize("word", ["model.onnx", "model.gguf", "model.h5"])
+def test_beside_a_model_it_is_no_image_either(files, refused, word):
+    message, hint = refused(f"predict resnet18 cat.jpg {word}", 2)
+    assert message == f"error: '{word}' holds a model, not an image"
+    assert hint == "hint: modelscope predict resnet18 cat.jpg"
+    assert "is not a checkpoint" in refused(f"diff resnet18 {word}", 4)[0]
+
+
+@pytest.mark.parametrize("suffix", ["", ".onnx", ".pkl", ".engine", ".dat", ".weights"])
+def test_an_image_by_any_name_is_an_image(files, run, suffix):
+    Path("cat.jpg").rename(f"cat{suffix}")
+    assert run(f"stats cat{suffix} {{tiny}} --size 32").rows
+
+
+@pytest.mark.parametrize("suffix", sorted(MODEL_SUFFIXES))
+def test_a_file_that_is_not_there_is_said_to_be_missing(files, refused, suffix):
+    assert "no checkpoint file 'missing" in refused(f"predict missing{suffix} cat.jpg", 4)[0]

@@ -1,0 +1,194 @@
+"""Models of other libraries: trainers that are modules, factories that import, names and checkpoints of others."""
+
+import functools
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import modelscope_cli as ms
+from modelscope_cli.errors import CannotRunError, ModelscopeError
+from modelscope_cli.models.inside import model_inside
+from modelscope_cli.records.progress import Silent
+
+X = torch.rand(1, 3, 8, 8)
+
+
+class Told(Silent):
+    """Keeps what is said on the way."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+class Small(nn.Module):
+    def __init__(self, hidden: int = 6, in_channels: int = 3) -> None:
+        super().__init__()
+        self.conv, self.fc = nn.Conv2d(in_channels, hidden, 3), nn.Linear(hidden, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(self.conv(x).mean((2, 3)))
+
+
+def start(*args: Any, **kwargs: Any) -> None:
+    raise AssertionError("a training was started")
+
+
+def trainer(**own: Any) -> nn.Module:
+    """Make a module with a model inside, and methods of its own."""
+    kind = type("Trainer", (nn.Module,), {"forward": lambda self, x: self.model(x), **own})
+    made = kind()
+    made.model = Small()
+    return made
+
+
+STARTS = {
+    "epochs": lambda self, epochs=10: start(),
+    "nothing": lambda self: start(),
+    "data": lambda self, data, epochs=3: start(),
+    "keywords": lambda self, **options: start(),
+    "anything": lambda self, *args, **options: start(),
+    "only keywords": lambda self, *, lr=0.1: start(),
+    "name of a mode": lambda self, mode="full": start(),
+    "flag": lambda self, verbose=True: start(),
+    "two": lambda self, mode, loader: start(),
+}
+
+
+@pytest.mark.parametrize("kind", STARTS)
+def test_the_model_in_a_trainer_is_looked_at_and_the_trainer_is_not_called(kind: str) -> None:
+    made = trainer(train=STARTS[kind], eval=start, _apply=start)
+    assert model_inside(made) is made.model
+    told = Told()
+    assert ms.summary(made, X, progress=told).totals.params == ms.summary(made.model, X).totals.params
+    assert any("the Small inside 'Trainer'" in note for note in told.notes)
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"train": lambda self, mode=True: nn.Module.train(self, mode)},
+        {"train": lambda self, mode: self},
+        {"train": lambda self, flag=True: nn.Module.train(self, flag)},
+        {"train": functools.wraps(nn.Module.train)(lambda self, *more: nn.Module.train(self, *more, **{}))},
+    ],
+)
+def test_a_switch_of_mode_of_ones_own_makes_no_trainer(own: dict[str, Any]) -> None:
+    made = trainer(**own)
+    assert model_inside(made) is made
+
+
+def test_a_trainer_of_several_models_is_refused_before_anything_is_called() -> None:
+    several, around = trainer(train=start), nn.Sequential(trainer(train=start))
+    several.other = Small()
+    with pytest.raises(CannotRunError, match="its models are model, other"):
+        ms.stats(several, X)
+    with pytest.raises(CannotRunError, match="layer '0' of 'Sequential' is 'Trainer'"):
+        ms.stats(around, X)
+
+
+def test_an_evaluation_is_not_a_switch_to_eval_mode(tmp_path: Path) -> None:
+    file = tmp_path / "evaluates.py"
+    file.write_text(
+        "from torch import nn\nclass Net(nn.Linear):\n    def __init__(self): super().__init__(8, 2)\n"
+        "    def eval(self): return self.score(self.loader)\n"
+    )
+    assert ms.load(f"{file}:Net").module.training is False
+
+
+@pytest.mark.parametrize(
+    "how", ["from {} import Head", "import importlib\n    Head = importlib.import_module('{}').Head"]
+)
+def test_what_a_factory_imports_is_not_on_meta(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    name = f"parts_{abs(hash(how))}"
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / f"{name}.py").write_text(
+        "import torch\nfrom torch import nn\nTABLE = torch.zeros(2)\nSHARED = nn.Linear(2, 2)\n"
+        "class Head(nn.Conv2d):\n    anchors = torch.ones(1)\n    def __init__(self): super().__init__(3, 2, 3)\n"
+    )
+    (tmp_path / "makes.py").write_text(f"def head():\n    {how.format(name)}\n    return Head()\n")
+    assert ms.summary(f"{tmp_path / 'makes.py'}:head", input_shape="1,3,8,8").totals.params == 56
+    held = sys.modules[name]
+    assert not any(t.is_meta for t in (held.TABLE, held.SHARED.weight, held.Head.anchors))
+    assert held.SHARED.weight.abs().max() < 1  # initialised, which is left out of what is on meta
+
+
+def hint_of(model: str, **keywords: Any) -> str:
+    with pytest.raises(ModelscopeError) as caught:
+        ms.load(model, **keywords)
+    return caught.value.hint or ""
+
+
+@pytest.mark.parametrize(
+    ("state", "hint"),
+    [
+        (Small(hidden=9), "model_arg='hidden=9'"),
+        (Small(in_channels=1), "model_arg='in_channels=1'"),
+        (Small(hidden=5, in_channels=4), "model_arg='in_channels=4'"),
+    ],
+)
+def test_a_checkpoint_of_other_shapes_says_what_it_was_built_with(
+    tmp_path: Path, state: nn.Module, hint: str
+) -> None:
+    torch.save(state.state_dict(), tmp_path / "c.pt")
+    said = hint_of(f"{__file__}:Small", checkpoint=tmp_path / "c.pt")
+    assert hint in said or hint.split("'")[1] in said
+    assert "strict" not in said
+
+
+def test_timm_built_for_other_channels_and_sizes_is_recognised(tmp_path: Path) -> None:
+    timm = pytest.importorskip("timm")
+    for n, (name, own) in enumerate(
+        [
+            ("resnet10t", {"in_chans": 1}),
+            ("vit_tiny_patch16_224", {"img_size": 64}),
+            ("resnet18", {"in_chans": 4}),
+        ]
+    ):
+        path = tmp_path / f"{n}.pth"
+        torch.save(timm.create_model(name, num_classes=3, **own).state_dict(), path)
+        loaded = ms.load(path)
+        assert loaded.info.name.startswith("timm:")
+        assert loaded.module.num_classes == 3
+
+
+class Whole(Small):
+    """Saved whole, which names its class."""
+
+
+def test_a_model_saved_whole_is_named_by_its_class(tmp_path: Path) -> None:
+    torch.save({"model": Whole(), "epoch": 2}, tmp_path / "whole.pt")
+    with pytest.raises(CannotRunError, match=r"a model of the class '.*Whole', saved whole"):
+        ms.load(tmp_path / "whole.pt")
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("yolov8n", "yolov8n.yaml"),
+        ("yolo11n-seg.yaml", "yolo11n-seg.yaml"),
+        ("ultralytics:yolov8n", "yolov8n.yaml"),
+        ("smp:Unet", "segmentation"),
+        ("ViT-B-32", "open_clip"),
+        ("torch.hub:facebookresearch/dinov2", "torch.hub:load"),
+        ("torchvision:resnet18", "resnet18"),
+        ("missing.json", "ls ."),
+        ("model.onnx", "ls ."),
+    ],
+)
+def test_names_of_other_libraries_are_answered_with_a_line_for_them(typed: str, said: str) -> None:
+    assert said in hint_of(typed)
+
+
+def test_ultralytics_wrappers_are_summarised() -> None:
+    tasks = pytest.importorskip("ultralytics")
+    record = ms.summary(tasks.YOLO("yolo11n.yaml"), torch.rand(1, 3, 32, 32))
+    assert record.totals.params == 2_624_080
