@@ -30,5 +30,5 @@ def story(
 
 
 def _briefly(finding: TrainingFinding) -> str:
-    where = f"{finding.layer}, " if finding.layer else ""
-    return f"{finding.code} {finding.rule} ({where}since step {finding.since_step})"
+    since = f"since step {finding.since_step}" if finding.since_step is not None else "over the whole run"
+    return f"{finding.code} {finding.rule} ({f'{finding.layer}, ' if finding.layer else ''}{since})"

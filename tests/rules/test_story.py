@@ -23,7 +23,7 @@ from trainings import (
     training,
 )
 
-from modelscope_cli.records.birth import OUTPUT, Birth
+from modelscope_cli.records.birth import GRADIENT, OUTPUT, Birth
 from modelscope_cli.records.watch import FAULT, SOUND, UNKNOWN, WatchRecord
 from modelscope_cli.rules.training import RULES, judge_training
 from modelscope_cli.rules.training.case import FEW_STEPS, Link
@@ -214,3 +214,32 @@ def test_a_flat_loss_is_a_fault_that_says_what_guessing_costs() -> None:
     assert (found.code, found.value) == ("MS735", FLAT[-1])
     assert "guessing costs 2.3;" in found.message
     assert "10.0% of the predictions are right" in found.message
+
+
+# What a reader sees: dates and severities in the order of the chain, and the cure of the cause.
+
+
+def test_what_was_there_before_a_cause_does_not_follow_from_it() -> None:
+    early = {"layers": (LAYERS[0], layer(zero_fraction=from_step(0.5, 0.95, SINCE - 9)), LAYERS[2])}
+    findings = judged(training(failing=True, **early, **LARGE)).findings
+    since = {one.code: one.since_step for one in findings}
+    assert since["MS705"] == SINCE - 9 < since["MS709"] == SINCE
+    assert {one.code: one.follows for one in findings}["MS705"] is None
+    assert since["MS735"] is None
+
+
+def test_a_cause_is_as_severe_as_the_worst_that_follows_from_it() -> None:
+    cause, *others = judged(training(**SYMPTOMS)).findings
+    assert {one.code: one.severity for one in others} == {"MS705": "warning", "MS735": "error"}
+    assert (cause.code, cause.severity) == ("MS709", "error")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_an_infinite_slope_is_not_cured_by_clipping(dtype: str) -> None:
+    record = training(
+        births=(Birth(GRADIENT, SINCE, "Net", "fc.weight", 0),), models=(model(dtypes=(dtype,)),)
+    )
+    found = next(one for one in judged(record).findings if one.code == "MS703")
+    assert "set_detect_anomaly(True)" in found.hint
+    assert "clip" not in found.hint
+    assert ("GradScaler" in found.hint) == (dtype == "float16")

@@ -101,7 +101,7 @@ def fed_by_another(**about: Any) -> WatchRecord:
 
 FROZEN = certain(requires_grad=False, has_gradient=False, has_changed=False)
 # code: a training with this fault, since when it is said to be, where
-SICK: dict[str, tuple[WatchRecord, int, str | None]] = {
+SICK: dict[str, tuple[WatchRecord, int | None, str | None]] = {
     "MS701": (training(loss=(loss((*FALLING[:SINCE], *(math.nan,) * (N - SINCE))),)), SINCE, None),
     "MS702": (with_layer(False, nan_count=from_step(0, 3)), SINCE, "relu"),
     "MS703": (with_weight(False, grad_norm=from_step(0.1, math.inf)), SINCE, "fc.weight"),
@@ -194,7 +194,7 @@ SICK: dict[str, tuple[WatchRecord, int, str | None]] = {
         None,
     ),
     "MS734": (training(events=(event("same-data", "every rank is given the same batches"),)), 0, None),
-    "MS735": (training(failing=True), 0, None),
+    "MS735": (training(failing=True), None, None),
     "MS736": (
         training(
             loss=(loss(FLAT),),

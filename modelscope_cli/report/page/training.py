@@ -69,7 +69,8 @@ def _card(one: TrainingFinding, followed: Sequence[TrainingFinding], anchors: An
     if followed:
         cards = [_card(other, (), anchors) for other in followed]
         inner = joined([element("p", "From this follows:"), element("ul", *cards, class_="findings")])
-    where = [f"since step {one.since_step}" if one.since_step is not None else "", one.place or ""]
+    since = f"since step {one.since_step}" if one.since_step is not None else "over the whole run"
+    where = [since, one.place or ""]
     return finding(one, name=anchors.card(one), anchor=anchors.row(one.layer), where=where, inner=inner)
 
 
@@ -79,7 +80,10 @@ def _summary(training: Trained, steps: str) -> Html:
         known = [v for v in series.value if v is not None]
         if known:
             lines.append(
-                ("loss", f"{numbers.number(known[0])} at first, {numbers.number(known[-1])} at the end")
+                (
+                    "loss",
+                    f"{numbers.number(known[0])} in the first step, {numbers.number(known[-1])} in the last",
+                )
             )
     lines += [(event.kind, event.message) for event in training.events]
     lines += [("not finite", f"step {birth.step}: {birth.words}") for birth in training.births]

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from modelscope_cli.records.check import ERROR
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.watch import FAULT, SOUND, UNKNOWN, TrainingFacts, TrainingFinding
 from modelscope_cli.rules.training import bookkeeping, data, layers, loss, modes, recipe, updates, wiring
@@ -41,21 +42,24 @@ def judge_training(course: Course, facts: TrainingFacts | None = None) -> Judgem
     case = Case(course, facts, follow(course.loss, course.lr, facts))
     found = [(rule, seen) for rule in RULES for seen in rule.judge(case, rule.threshold)]
     label = case.naming()
+    told = tell(case, found)
+    worst = {code for (rule, seen), code in told if (seen.severity or rule.severity) == ERROR}
     findings = tuple(
         TrainingFinding(
             code=rule.code,
             rule=rule.name,
-            severity=seen.severity or rule.severity,
+            # A cause is at least as severe as what follows from it.
+            severity=ERROR if not follows and rule.code in worst else seen.severity or rule.severity,
             layer=label(seen.row) if seen.row else None,
             since_step=seen.step,
             value=seen.value,
             threshold=rule.threshold,
             message=seen.message,
-            hint=rule.hint,
+            hint=seen.hint or rule.hint,
             place=seen.place,
             follows=follows,
         )
-        for (rule, seen), follows in tell(case, found)
+        for (rule, seen), follows in told
     )
     if findings:
         return Judgement(findings, FAULT, None)

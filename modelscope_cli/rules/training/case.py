@@ -169,18 +169,19 @@ class TrainingSighting:
 
     Attributes:
         row: the layer or parameter; None for the training as a whole.
-        step: since when.
+        step: since when; None for what holds over the whole run.
         place: the line of the script it is about.
-        severity, link: where they differ from the rule's.
+        severity, link, hint: where they differ from the rule's.
     """
 
     row: Row | None
-    step: int
+    step: int | None
     value: float | None
     message: str
     place: str | None = None
     severity: str | None = None
     link: Link | None = None
+    hint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,15 +119,16 @@ def not_fallen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     if any(diverging(case, _DIVERGED)):
         return
     chance = case.progress.chance
-    words = f"the loss has not fallen: {course.start:.3g} at first, {course.end:.3g} at the end"
+    start, end = f"{course.start:.3g} over the first steps", f"{course.end:.3g} over the last"
+    words = f"the loss has not fallen: it averages {start} and {end}"
     if course.has_fallen:
-        words = f"the loss has fallen from {course.start:.3g} to {course.end:.3g}, and no further"
+        words = f"the loss has fallen from {start} to {end}, and no further"
     if chance is not None and abs(course.end - chance) < 0.15 * max(chance, 1e-12):
         words += f"; guessing costs {chance:.3g}"
     accuracy, guessed = case.progress.accuracy, case.progress.guessed
     if accuracy is not None and guessed is not None:
         words += f"; {accuracy:.1%} of the predictions are right; guessing gets {guessed:.1%}"
-    yield TrainingSighting(None, 0, course.end, words, _place(case))
+    yield TrainingSighting(None, None, course.end, words, _place(case))
 
 
 def collapsed(case: Case, threshold: float) -> Iterator[TrainingSighting]:

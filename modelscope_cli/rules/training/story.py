@@ -10,6 +10,7 @@ Found = tuple[TrainingRule, TrainingSighting]
 # Wrong, and yet nothing else follows from them.
 _EXPLAINS_NOTHING = {"MS716", "MS718", "MS732", "MS734", "MS743"}
 _NOT_FINITE = {"MS701", "MS702", "MS703"}
+_FIRST_SEEN = 1  # the step at which what happens between two steps can be seen first
 
 
 def tell(case: Case, found: Sequence[Found]) -> list[tuple[Found, str | None]]:
@@ -21,7 +22,7 @@ def tell(case: Case, found: Sequence[Found]) -> list[tuple[Found, str | None]]:
     """
     places = {id(row): at for at, row in enumerate((*case.course.layers, *case.course.parameters))}
     ordered = sorted(found, key=lambda one: _key(one, places))
-    broken = min((seen.step for rule, seen in ordered if rule.code in _NOT_FINITE), default=None)
+    broken = min((seen.step or 0 for rule, seen in ordered if rule.code in _NOT_FINITE), default=None)
     causes: list[Found] = []
     follows: list[tuple[Found, str]] = []
     for one in _spoilt_last(ordered, broken):
@@ -43,7 +44,7 @@ def _key(one: Found, places: dict[int, int]) -> tuple[int, bool, int, int]:
     is_certain = link <= Link.WIRING
     severity = seen.severity or rule.severity
     # What is certain goes by its weight, what is a symptom by when it began.
-    return link, is_certain and severity != ERROR, seen.step, places.get(id(seen.row), -1)
+    return link, is_certain and severity != ERROR, seen.step or 0, places.get(id(seen.row), -1)
 
 
 def _spoilt_last(ordered: Sequence[Found], broken: int | None) -> list[Found]:
@@ -53,7 +54,7 @@ def _spoilt_last(ordered: Sequence[Found], broken: int | None) -> list[Found]:
 
     def is_spoilt(one: Found) -> bool:
         rule, seen = one
-        return _link(one) >= Link.STEP_SIZE and rule.code not in _NOT_FINITE and seen.step >= broken
+        return _link(one) >= Link.STEP_SIZE and rule.code not in _NOT_FINITE and (seen.step or 0) >= broken
 
     return sorted(ordered, key=is_spoilt)
 
@@ -63,7 +64,9 @@ def _explains(cause: Found, one: Found) -> bool:
     if rule.code in _EXPLAINS_NOTHING or max(other.link, _link(one)) <= Link.WIRING:
         return False  # two mistakes in a script do not follow from each other
     if rule.code in _NOT_FINITE:
-        return after.step >= seen.step or other.code in _NOT_FINITE
+        return (after.step or 0) >= (seen.step or 0) or other.code in _NOT_FINITE
+    if after.step is not None and after.step < (seen.step or 0) > _FIRST_SEEN:
+        return False  # it was there before
     if _link(cause) < _link(one):
         return True
     return _link(cause) == _link(one) >= Link.STEP_SIZE

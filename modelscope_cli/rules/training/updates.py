@@ -31,6 +31,11 @@ _OFTEN = 0.25  # of the steps
 _WHOLE = 1.0  # a step as large as the weight itself leaves nothing of it
 SMALL = 1e-5  # share of a weight that a step changes
 _NEARLY_ALL = 0.9  # of the weights
+_INFINITE_SLOPE = (
+    "look in the loss for the square root, norm, logarithm, division or acos of a number that becomes 0: the slope "
+    "is infinite there; add a small eps inside; torch.autograd.set_detect_anomaly(True) names the line"
+)
+_IN_HALVES = "use torch.amp.GradScaler, which skips steps that overflow in float16"
 _NO_WAY = 1e-2  # of its size: what ten usual steps move a weight by, of about 1e-3 each
 
 
@@ -38,8 +43,10 @@ def gradient_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighti
     birth = case.born(GRADIENT)
     if birth is not None:
         words = f"its gradient is not finite at step {birth.step}, where every output and the loss are"
-        link = case.link_of_break(GRADIENT)
-        yield TrainingSighting(case.row_of(birth), birth.step, None, words, link=link)
+        link, hint = case.link_of_break(GRADIENT), _INFINITE_SLOPE
+        if any("float16" in model.dtypes for model in case.facts.models):
+            hint = f"{_IN_HALVES}; {hint}"
+        yield TrainingSighting(case.row_of(birth), birth.step, None, words, link=link, hint=hint)
         return
     found: dict[int, list[WatchedParameter]] = {}
     for one in case.course.parameters:
@@ -193,7 +200,7 @@ RULES = (
         threshold=0,
         measure="parameters whose gradient is not finite",
         source="IEEE 754: NaN passes through every sum, and into every weight",
-        hint="clip the gradients; with float16 use a gradient scaler, which skips such steps",
+        hint="look at what was not finite first; lower the learning rate if the loss had risen before",
         link=Link.LAYERS,
         judge=gradient_not_finite,
     ),
