@@ -179,6 +179,8 @@ class CriterionSeries:
         target_variance: of targets that are numbers.
         is_probability: every row of the input is one of probabilities.
         is_positive: nothing in the input is below zero.
+        guessing: what the best constant prediction would cost; None where that is not known.
+        spread: variance of the predictions over the rows, as a share of that of the targets.
     """
 
     step: tuple[int, ...]
@@ -190,6 +192,8 @@ class CriterionSeries:
     target_variance: Series
     is_probability: tuple[bool, ...]
     is_positive: tuple[bool, ...]
+    guessing: Series = ()
+    spread: Series = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +259,9 @@ class ModelFacts:
         dtypes: of its layers' outputs.
         has_trained: whether it ran with gradients in training mode.
         evaluated: losses without gradients, in training and in evaluation mode; `loose_modes`: in the former.
+        outputs: recorded passes; those in which all rows of the output were the same and those of the input were
+            not; the standard deviation over the rows at first and at last.
+        is_fed: gradients go back through what it is given.
     """
 
     model: str
@@ -268,6 +275,26 @@ class ModelFacts:
     has_trained: bool = True
     evaluated: tuple[int, int] = (0, 0)
     loose_modes: tuple[str, ...] = ()
+    outputs: tuple[float, ...] = (0, 0, 0.0, 0.0)
+    is_fed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleFacts:
+    """A schedule of the learning rate that knows how long it is.
+
+    Attributes:
+        made: the line that made it.
+        total: steps that it is made for; `used`: those that it was told of.
+        steps: those that its optimizer took.
+    """
+
+    schedule: str
+    optimizer: str
+    made: str | None
+    total: int
+    used: int
+    steps: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +312,7 @@ class TrainingFacts:
     models: tuple[ModelFacts, ...] = ()
     idle: tuple[tuple[str, str | None], ...] = ()
     backwards: int = 0
+    schedules: tuple[ScheduleFacts, ...] = ()
 
 
 def labelling(
@@ -318,7 +346,9 @@ class ScalarSeries:
 NEVER_TRAINED = "never-trained"
 """The code of the warning that no optimizer stepped and nothing ran backward."""
 SUMMED, BROADCAST, WRONG_SIGN, SAME_DATA = "summed", "broadcast", "wrong-sign", "same-data"
-"""Kinds of events that rules judge: what the graph of a loss shows, and ranks that are given the same."""
+LEAKS, SAME_NOISE = "leaks", "same-noise"
+"""Kinds of events that rules judge: what the graph of a loss shows, ranks that are given the same, outputs that
+depend on what they must not, and workers that draw the same random numbers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from typing import Any
 
 from modelscope_cli.plain_text import plain_json
 
-VERSION = 2
+VERSION = 3
 """Of the entries. A log without a version is from before there were any."""
 
 Entry = dict[str, Any]

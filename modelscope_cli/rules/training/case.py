@@ -96,6 +96,15 @@ class Case:
     def optimizer(self, label: str) -> OptimizerFacts | None:
         return next((one for one in self.facts.optimizers if one.optimizer == label), None)
 
+    def rates(self, label: str) -> dict[int, float]:
+        """Return the lowest learning rate of an optimizer's groups by step."""
+        found: dict[int, float] = {}
+        for series in self.course.lr:
+            if series.optimizer == label:
+                for step, rate in zip(series.step, series.value, strict=True):
+                    found[step] = min(found.get(step, math.inf), rate or 0.0)
+        return found
+
     def weights(self) -> list[WatchedParameter]:
         """Return the weights that an optimizer has; biases and scales of norms live on another scale."""
         return [one for one in self.course.parameters if len(one.shape) > 1 and one.series.step]
