@@ -218,7 +218,7 @@ class Bookkeeper:
                 ParameterFacts(
                     requires_grad=parameter.requires_grad,
                     has_gradient=known.has_gradient,
-                    has_run=owner in model.ran or not model.has_been_trained,
+                    has_run=_runs_as(model, owner) in model.ran or not model.has_been_trained,
                     is_severed=owner in model.severed or not model.has_been_trained,
                     has_changed=not torch.equal(sample_of(parameter, _SAMPLE), known.sample),
                     start_rms=known.rms,
@@ -253,6 +253,13 @@ class Bookkeeper:
             )
             found = self._known[id(parameter)] = weakref.ref(parameter), known
         return found[1]
+
+
+def _runs_as(model: WatchedModel, owner: str) -> str:
+    """Return the module whose call uses the parameters of one: attention uses its last layer by function."""
+    root, parent = model.root(), owner.rpartition(".")[0]
+    is_part = root is not None and owner and isinstance(root.get_submodule(parent), nn.MultiheadAttention)
+    return parent if is_part else owner
 
 
 def _is_alike(x: Tensor) -> bool | None:

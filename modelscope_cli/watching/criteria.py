@@ -47,6 +47,7 @@ _MADE_BY = {
     "Sigmoid": "sigmoid",
     "Hardtanh": "hardtanh",
 }
+JOINED = "cat"
 _MOST_NODES = 8  # of views and casts between the criterion and what made its input
 _MOST_CLASSES = 4096  # more are not counted one by one
 _MOST_TARGETS = 1 << 14
@@ -324,14 +325,19 @@ class CriterionWatch:
 
 
 def _made_by(x: Tensor) -> str | None:
-    """Return what gave a tensor, behind views and casts."""
-    node = x.grad_fn
+    """Return what gave a tensor, behind views and casts; scores that were joined may also have been scaled."""
+    node, is_scaled = x.grad_fn, False
     for _ in range(_MOST_NODES):
         if node is None:
             return None
         name = node.name().lstrip("_")
-        if not _PASSING.fullmatch(name):
-            return _MADE_BY.get(name.partition("Backward")[0])
+        kind = name.partition("Backward")[0]
+        if kind == "Cat":
+            return JOINED
+        if kind in ("Div", "Mul"):
+            is_scaled = True
+        elif not _PASSING.fullmatch(name):
+            return None if is_scaled else _MADE_BY.get(kind)
         node = node.next_functions[0][0] if node.next_functions else None
     return None
 

@@ -139,6 +139,7 @@ def severed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         and one.facts.requires_grad
         and one.facts.has_run
         and not one.facts.has_gradient
+        and not any(norm is not None for norm in one.series.grad_norm)  # later, as of layers trained in turn
     ]
     if not cut:
         return

@@ -153,7 +153,8 @@ def _learns(
         if accuracy - _SURE * error > guessed + _MARGIN:
             return True
         if accuracy + 2 * error < guessed + 2 * _MARGIN and guessed < 1 - 2 * _MARGIN:
-            return False if course.end > _LOW * (chance or 0.0) else None
+            is_below = bool(chance and course.has_fallen and course.end + course.error < _AT_CHANCE * chance)
+            return False if course.end > _LOW * (chance or 0.0) and not is_below else None
     if chance is not None and course.end > 0:
         if course.end < _LOW * chance:
             return True
@@ -276,7 +277,9 @@ def _chance(criteria: Iterable[WatchedCriterion], losses: Sequence[ScalarSeries]
     scale = scale_of(one, losses)
     if scale is None or scale <= 0:
         return None
-    if one.classes:  # soft targets have no labels, and a best constant
-        return None if one.label_entropy is None else scale * one.label_entropy
+    if one.commonest_label == 1:
+        return None  # as where the positive of a contrastive loss is always the first
+    if one.label_entropy is not None:
+        return scale * one.label_entropy
     known = [value for value in one.series.guessing if value is not None]
     return scale * statistics.fmean(known) if known and len(known) == len(one.series.step) else None

@@ -217,7 +217,7 @@ def _is_put_back(one: WatchedParameter, threshold: float) -> bool:
 def always_zero(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Certain: a layer that runs, is held, and whose gradient is exactly zero in every recorded step."""
     rows = [one for one in case.weights() if _is_to_learn(one) and _is_never_reached(one, threshold)]
-    if rows and any(map(_is_reached, case.weights())):
+    if rows:
         *others, last = rows
         n = len(last.series.step)
         words = f"its gradient is exactly zero in all {n} recorded steps{case.beside(others)}"

@@ -179,6 +179,8 @@ def one_label(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     if case.progress.is_adversarial or len(losses) != 1 or main is None:
         return  # adversaries are told one label at a time, and so are the parts of many a loss
     (one,) = losses
+    if one.made_by == "cat":
+        return  # similarities to one positive and many negatives, the first of which is right
     if len(one.series.step) < 3 or sum(one.series.rows) < threshold:
         return
     if one.commonest_label == 1 and main.end < _NEARLY_NOTHING * math.log(max(one.classes or 2, 2)):
@@ -213,7 +215,7 @@ RULES = (
         severity=ERROR,
         sentence="a model gives the same output for every sample",
         threshold=8,
-        measure="recorded passes, in all of which the rows of the output are the same and those of the input differ",
+        measure="recorded passes, in all of which the output's rows are the same and the input's are not",
         source="certain: the rows are equal to the last bit",
         hint="look at the end of the model for softmax or a norm over a dimension of size 1, a dead activation, "
         "or a weight of zeros",
@@ -228,7 +230,7 @@ RULES = (
         threshold=0,
         measure="outputs that change with what they must not see, in a copy of the model in evaluation mode",
         source="certain: one pass with the other samples, or the last token, changed",
-        hint="look at dim in softmax, at batch_first and at a view in place of a transpose; give attention its mask",
+        hint="look at dim in softmax, at batch_first, at a view in place of a transpose; give attention its mask",
         link=Link.WIRING,
         judge=leaks,
     ),
