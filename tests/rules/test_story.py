@@ -167,18 +167,23 @@ def test_a_short_run_cannot_be_judged() -> None:
     judgement = judged(short(MIN_STEPS - 1))
     assert judgement.verdict == UNKNOWN
     assert judgement.reason == f"too short to judge: {MIN_STEPS - 1} steps, at least {MIN_STEPS} are needed"
-    assert judged(short(MIN_STEPS)).verdict == SOUND
+    assert "too short" not in (judged(short(MIN_STEPS)).reason or "")
 
 
 def test_what_is_certain_is_certain_in_a_short_run_too() -> None:
     detached = certain(has_gradient=False, has_changed=False)
-    sick = short(FEW_STEPS, parameters=(parameter(facts=detached), *PARAMETERS[1:]))
+    never = parameter(facts=detached, grad_norm=(None,) * N)
+    sick = short(FEW_STEPS, parameters=(never, *PARAMETERS[1:]))
     assert [(one.code, one.layer) for one in judged(sick).findings] == [("MS715", "fc.weight")]
 
 
 NOISY = tuple(2.0 + 0.5 * (-1) ** i - 0.002 * i for i in range(N))
 CANNOT_TELL = {
     "no step": ({"steps": 0, "loss": (), "lr": (), "optimizers": ()}, "no step was seen"),
+    "a falling loss that nothing is known to be held against": (
+        {"criteria": ()},
+        "nothing is known to hold it",
+    ),
     "no loss": ({"loss": (), "criteria": ()}, "no loss was seen"),
     "no layer": ({"layers": ()}, "no layer could be seen"),
     "a loss within its noise": ({"loss": (loss(NOISY),), "criteria": ()}, "could be noise alone"),

@@ -245,8 +245,17 @@ def accuracy_of(criterion: WatchedCriterion) -> tuple[float | None, float | None
     total = sum(k for *_, k in rows)
     if not total:
         return None, None, 0
-    guessed = max(criterion.commonest_label or 0.0, 1 / (criterion.classes or 1))
+    by_label = 0.0 if has_one_place(criterion) else criterion.commonest_label or 0.0
+    guessed = max(by_label, 1 / (criterion.classes or 1))
     return sum(right for right, *_ in rows) / total, guessed, total
+
+
+def has_one_place(criterion: WatchedCriterion) -> bool:
+    """Tell whether scores were joined so that one place is right, as of one positive and many negatives.
+
+    To guess the label is to guess nothing there: what is guessed is which of the scores is the highest.
+    """
+    return criterion.made_by == "cat" and criterion.commonest_label == 1
 
 
 def scale_of(criterion: WatchedCriterion, losses: Sequence[ScalarSeries]) -> float | None:
@@ -277,9 +286,9 @@ def _chance(criteria: Iterable[WatchedCriterion], losses: Sequence[ScalarSeries]
     scale = scale_of(one, losses)
     if scale is None or scale <= 0:
         return None
-    if one.commonest_label == 1:
-        return None  # as where the positive of a contrastive loss is always the first
-    if one.label_entropy is not None:
+    if has_one_place(one):
+        return scale * math.log(one.classes or 1)
+    if one.classes and one.label_entropy is not None:
         return scale * one.label_entropy
     known = [value for value in one.series.guessing if value is not None]
     return scale * statistics.fmean(known) if known and len(known) == len(one.series.step) else None

@@ -60,9 +60,9 @@ def schedule_unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Made for about as many steps as the optimizer takes, and told of next to none of them."""
     for one in case.facts.schedules:
         is_for_steps = one.total / 2 <= one.steps <= 2 * one.total
-        if one.steps >= FEW_STEPS and is_for_steps and one.used < threshold * one.steps:
+        if one.steps >= FEW_STEPS and is_for_steps and 1 <= one.used < threshold * one.steps:
             words = (
-                f"{one.schedule} is made for {counted(one.total, 'step')}, and was stepped {one.used} times in "
+                f"{one.schedule} is made for {counted(one.total, 'step')}, and was stepped {counted(one.used, 'time')} in "
                 f"{counted(one.steps, 'step')} of {one.optimizer}: the learning rate hardly follows it"
             )
             yield TrainingSighting(None, 0, one.used / one.steps, words, one.made)

@@ -7,7 +7,7 @@ from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.watch import BROADCAST, LEAKS, SUMMED, WRONG_SIGN, WatchedCriterion
 from modelscope_cli.rules.training.case import Case, Link, TrainingRule, TrainingSighting, known
-from modelscope_cli.rules.training.progress import MIN_STEPS, scale_of
+from modelscope_cli.rules.training.progress import MIN_STEPS, has_one_place, scale_of
 
 _WITHIN = {"cross_entropy": "softmax", "binary_cross_entropy_with_logits": "sigmoid"}
 _WIDTH = {"sigmoid": 1.0, "tanh": 2.0, "hardtanh": 2.0}  # of the range of what an activation gives
@@ -179,9 +179,7 @@ def one_label(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     if case.progress.is_adversarial or len(losses) != 1 or main is None:
         return  # adversaries are told one label at a time, and so are the parts of many a loss
     (one,) = losses
-    if one.made_by == "cat":
-        return  # similarities to one positive and many negatives, the first of which is right
-    if len(one.series.step) < 3 or sum(one.series.rows) < threshold:
+    if has_one_place(one) or len(one.series.step) < 3 or sum(one.series.rows) < threshold:
         return
     if one.commonest_label == 1 and main.end < _NEARLY_NOTHING * math.log(max(one.classes or 2, 2)):
         what = f"of {one.classes}" if one.classes else "whatever the image"
