@@ -244,7 +244,7 @@ def _best_constant(name: str, target: Tensor, options: dict[str, Any]) -> Tensor
             cost = (torch.where(off < width, near, far) if width else off).mean()
         else:
             return None
-        if reduction == "sum" and name != "kl_div":
+        if reduction == "sum" and name not in ("kl_div", "cross_entropy"):
             cost = cost * (t.numel() / n)
         return cost * n / (n - 1)
 

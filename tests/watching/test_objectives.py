@@ -201,6 +201,7 @@ def test_workers_that_are_given_the_same_generator(watching, data, workers, is_s
     assert ([kind for _, kind, _ in heard.events] == ["same-noise"]) == is_same
 
 
+@pytest.mark.filterwarnings("ignore:reduction. 'mean' divides")
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize(
     "name", ["mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "cross_entropy"]
@@ -222,7 +223,7 @@ def test_the_best_constant_costs_what_torch_says(watching, name, reduction) -> N
         optimizer = torch.optim.SGD([*model.parameters(), guess], lr=0.0)
         (loss + 0 * model(torch.ones(1, 1)).sum()).backward()
         optimizer.step()
-        reported["loss"] = float(loss) / (4000 if reduction == "sum" else 1)
+        reported["loss"] = loss.item() / (4000 if reduction == "sum" else 1)
 
     heard = watching(script)
     (figures,) = [sums.row() for report in heard.reports for sums in report.criteria.values()]

@@ -86,7 +86,7 @@ def _why_unknown(case: Case) -> str | None:
     if not case.course.layers:
         return "no layer could be seen"
     if case.progress.is_adversarial:
-        return None
+        return "several optimizers have losses of their own, each of which may rise as another falls"
     what = f"the loss averages {main.start:.3g} over the first steps and {main.end:.3g} over the last"
     if case.progress.learns:
         unmeasured = (

@@ -62,8 +62,8 @@ def schedule_unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         is_for_steps = one.total / 2 <= one.steps <= 2 * one.total
         if one.steps >= FEW_STEPS and is_for_steps and 1 <= one.used < threshold * one.steps:
             words = (
-                f"{one.schedule} is made for {counted(one.total, 'step')}, and was stepped {counted(one.used, 'time')} in "
-                f"{counted(one.steps, 'step')} of {one.optimizer}: the learning rate hardly follows it"
+                f"{one.schedule} is made for {counted(one.total, 'step')}, and was stepped {counted(one.used, 'time')} "
+                f"in {counted(one.steps, 'step')} of {one.optimizer}: the learning rate hardly follows it"
             )
             yield TrainingSighting(None, 0, one.used / one.steps, words, one.made)
 
