@@ -61,9 +61,10 @@ def schedule_unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     for one in case.facts.schedules:
         is_for_steps = one.total / 2 <= one.steps <= 2 * one.total
         if one.steps >= FEW_STEPS and is_for_steps and 1 <= one.used < threshold * one.steps:
+            told = f"{counted(one.used, 'time')} in {counted(one.steps, 'step')} of {one.optimizer}"
             words = (
-                f"{one.schedule} is made for {counted(one.total, 'step')}, and was stepped {counted(one.used, 'time')} "
-                f"in {counted(one.steps, 'step')} of {one.optimizer}: the learning rate hardly follows it"
+                f"{one.schedule} is made for {counted(one.total, 'step')}, and was stepped {told}: the learning "
+                "rate hardly follows it"
             )
             yield TrainingSighting(None, 0, one.used / one.steps, words, one.made)
 
