@@ -4,6 +4,7 @@ What may be recorded is decided by the optimizers: passes since the last step of
 weights belong to the next one.
 """
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -206,7 +207,10 @@ class PassWatch:
         if now.model is None:
             return
         if not name and now.is_training and now.model.passes[0] <= _MOST_SPREADS:
-            see_output(now.model, args, output)
+            with contextlib.suppress(
+                TypeError, RuntimeError, NotImplementedError
+            ):  # nested, sparse or quantised
+                see_output(now.model, args, output)
         if is_criterion(module, output):
             now.model.forget(name)
             if not name:
