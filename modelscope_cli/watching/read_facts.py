@@ -6,13 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from modelscope_cli.records.optimizer_facts import OptimizerFacts, ScheduleFacts
 from modelscope_cli.records.watch import (
     CriterionSeries,
     InputSeries,
     ModelFacts,
-    OptimizerFacts,
     ParameterFacts,
-    ScheduleFacts,
     Series,
     TrainingFacts,
     WatchedCriterion,

@@ -29,6 +29,7 @@ from trainings import (
 from modelscope_cli.commands.watch.table import watch_sheet
 from modelscope_cli.records.birth import GRADIENT, LOSS, OUTPUT, Birth
 from modelscope_cli.records.check import ERROR, WARNING
+from modelscope_cli.records.optimizer_facts import ScheduleFacts
 from modelscope_cli.records.watch import (
     BROADCAST,
     FAULT,
@@ -38,7 +39,6 @@ from modelscope_cli.records.watch import (
     SOUND,
     SUMMED,
     WRONG_SIGN,
-    ScheduleFacts,
     WatchedCriterion,
     WatchRecord,
 )

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 from modelscope_cli.records.birth import GRADIENT, Birth
 from modelscope_cli.records.naming import some
+from modelscope_cli.records.optimizer_facts import OptimizerFacts
 from modelscope_cli.records.watch import (
     Event,
-    OptimizerFacts,
     ScalarSeries,
     TrainingFacts,
     WatchedLayer,
