@@ -233,6 +233,14 @@ def test_what_was_there_before_a_cause_does_not_follow_from_it() -> None:
     assert since["MS735"] is None
 
 
+def test_an_output_that_ignores_the_input_follows_from_a_layer_that_died() -> None:
+    dead = LAYERS[0], layer(zero_fraction=(1.0,) * N), LAYERS[2]
+    assert told(training(failing=True, models=(model(outputs=(9, 9, 0.0, 0.0)),), layers=dead))[:2] == [
+        ("MS705", None),
+        ("MS755", "MS705"),
+    ]
+
+
 def test_a_cause_is_as_severe_as_the_worst_that_follows_from_it() -> None:
     cause, *others = judged(training(**SYMPTOMS)).findings
     assert {one.code: one.severity for one in others} == {"MS705": "warning", "MS735": "error"}

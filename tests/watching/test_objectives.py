@@ -228,3 +228,11 @@ def test_the_best_constant_costs_what_torch_says(watching, name, reduction) -> N
     heard = watching(script)
     (figures,) = [sums.row() for report in heard.reports for sums in report.criteria.values()]
     assert figures.guessing == pytest.approx(reported["loss"], rel=0.02)
+
+
+def test_outputs_that_are_not_finite_are_read_back(recorded) -> None:
+    def script():
+        model = nn.Linear(6, 3)
+        train(lambda x: model(x / 0), model.parameters())
+
+    assert "MS728" in codes(recorded(script))

@@ -197,7 +197,11 @@ def ignores_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         n, n_alike, *_ = one.outputs
         if n >= threshold and n_alike == n:
             words = f"{one.model} gives the same output for all samples of a batch, in all {int(n)} recorded passes"
-            yield TrainingSighting(None, 0, n, words, one.called)
+            inner = [layer for layer in case.course.layers if layer.model == one.model][:-1]
+            has_died = any(
+                known(layer.series.zero_fraction)[-1:] == [1.0] for layer in inner
+            )  # another rule says why
+            yield TrainingSighting(None, 0, n, words, one.called, link=Link.STANDSTILL if has_died else None)
 
 
 def leaks(case: Case, threshold: float) -> Iterator[TrainingSighting]:
