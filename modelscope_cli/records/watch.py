@@ -6,6 +6,7 @@ from typing import Any
 
 from modelscope_cli.records.birth import Birth
 from modelscope_cli.records.naming import label
+from modelscope_cli.records.optimizer_facts import OptimizerFacts, ScheduleFacts
 from modelscope_cli.records.ranks import RankFacts
 from modelscope_cli.records.run import Record
 
@@ -179,6 +180,8 @@ class CriterionSeries:
         commonest_label, commonest_prediction: the share of the class that most of them are.
         target_variance: of targets that are numbers.
         is_probability: every row of the input is one of probabilities; `is_positive`: nothing there is below zero.
+        guessing: what the best constant prediction would cost; None where that is not known.
+        spread: variance of the predictions over the rows, as a share of that of the targets.
     """
 
     step: tuple[int, ...]
@@ -190,6 +193,8 @@ class CriterionSeries:
     target_variance: Series
     is_probability: tuple[bool, ...]
     is_positive: tuple[bool, ...]
+    guessing: Series = ()
+    spread: Series = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,30 +224,6 @@ class WatchedCriterion:
 
 
 @dataclass(frozen=True, slots=True)
-class OptimizerFacts:
-    """What is certain of one optimizer.
-
-    Attributes:
-        made: the line that made it; None where it was made before anybody looked.
-        cycles: from step to step, that were looked at; of these `uncleared`: where the gradients of the step before
-            were never cleared; `emptied`: were cleared behind the backward pass; `scaled`: are of an enlarged loss.
-        held: parameters; `strangers`: those that no model has that was seen to run, without a gradient.
-        weight_decay: the highest of its groups.
-    """
-
-    optimizer: str
-    made: str | None
-    cycles: int
-    uncleared: int
-    emptied: int
-    held: int
-    strangers: int
-    maximizes: bool
-    scaled: int = 0
-    weight_decay: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class ModelFacts:
     """How a model was trained.
 
@@ -254,6 +235,9 @@ class ModelFacts:
         norm_values: the most values a channel that a batch norm in training mode was given, and the batch of it.
         dtypes: of its layers' outputs; `has_trained`: whether it ran with gradients in training mode.
         evaluated: losses without gradients, in training and in evaluation mode; `loose_modes`: in the former.
+        outputs: recorded passes; those in which all rows of the output were the same and those of the input were
+            not; the standard deviation over the rows at first and at last.
+        is_fed: gradients go back through what it is given.
     """
 
     model: str
@@ -267,6 +251,8 @@ class ModelFacts:
     has_trained: bool = True
     evaluated: tuple[int, int] = (0, 0)
     loose_modes: tuple[str, ...] = ()
+    outputs: tuple[float, ...] = (0, 0, 0.0, 0.0)
+    is_fed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +271,7 @@ class TrainingFacts:
     idle: tuple[tuple[str, str | None], ...] = ()
     backwards: int = 0
     ranks: RankFacts | None = None
+    schedules: tuple[ScheduleFacts, ...] = ()
 
 
 def labelling(
@@ -318,7 +305,9 @@ class ScalarSeries:
 NEVER_TRAINED = "never-trained"
 """The code of the warning that no optimizer stepped and nothing ran backward."""
 SUMMED, BROADCAST, WRONG_SIGN, SAME_DATA = "summed", "broadcast", "wrong-sign", "same-data"
-"""Kinds of events that rules judge: what the graph of a loss shows, and ranks that are given the same."""
+LEAKS, SAME_NOISE = "leaks", "same-noise"
+"""Kinds of events that rules judge: what the graph of a loss shows, ranks that are given the same, outputs that
+depend on what they must not, and workers that draw the same random numbers."""
 
 
 @dataclass(frozen=True, slots=True)

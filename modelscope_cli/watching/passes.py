@@ -4,6 +4,7 @@ What may be recorded is decided by the optimizers: passes since the last step of
 weights belong to the next one.
 """
 
+import contextlib
 import functools
 import sys
 from collections.abc import Callable, Iterator
@@ -37,8 +38,10 @@ from modelscope_cli.watching.place import place_of_caller
 from modelscope_cli.watching.replicas import ReplicaWatch
 from modelscope_cli.watching.saturation import count_saturated, dimension_of
 from modelscope_cli.watching.step_sums import StepSums
+from modelscope_cli.watching.whole_outputs import see_output
 
 _MOST_PASSES = 512  # to one step; a model that no optimizer ever steps is not looked at for ever
+_MOST_SPREADS = 4  # passes to one step, whose outputs are compared row by row
 _MOST_EVALUATED = (
     16  # the same in evaluation mode: most such passes are no training where nobody said no_grad
 )
@@ -64,6 +67,7 @@ class PassWatch:
     ) -> None:
         self._registry, self._losses, self._bookkeeper = registry, losses, bookkeeper
         self._guard, self._settle, self._replicas = guard, settle, replicas
+        self.is_blind = False  # while passes are our own
         self._pass = ForwardPass()
         self._functional = FunctionalWatch(self._called)
         self._evaluated: tuple[WatchedModel, bool] | None = (
@@ -94,13 +98,13 @@ class PassWatch:
 
     @left_alone_by_compiler
     def _enter(self, module: nn.Module, args: Any) -> None:
-        if not torch.compiler.is_compiling() and not in_backward():
+        if not torch.compiler.is_compiling() and not in_backward() and not self.is_blind:
             self._guard(self._open, module, args)
 
     @left_alone_by_compiler
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
-        if not torch.compiler.is_compiling() and not in_backward():
-            self._guard(self._close, module, output)
+        if not torch.compiler.is_compiling() and not in_backward() and not self.is_blind:
+            self._guard(self._close, module, args, output)
 
     def _open(self, module: nn.Module, args: Any) -> None:
         now = self._pass
@@ -170,6 +174,7 @@ class PassWatch:
     def _look_at_arguments(self, model: WatchedModel, args: Any) -> None:
         """Take in what the model itself is given."""
         tensors = [tensor for _, tensor in tensors_in(args) if tensor.is_floating_point()]
+        model.is_fed |= any(x.requires_grad for x in tensors)
         for place, x in enumerate(tensors):
             self._look_at_entering(model, f"input#{place}" if place else "input", "", x)
 
@@ -196,7 +201,7 @@ class PassWatch:
         except (TypeError, RuntimeError, NotImplementedError):
             model.entering.pop(key, None)
 
-    def _close(self, module: nn.Module, output: Any) -> None:
+    def _close(self, module: nn.Module, args: Any, output: Any) -> None:
         now = self._pass
         call = now.leave(module)
         self._functional.switch(now.wants_functions)
@@ -209,6 +214,11 @@ class PassWatch:
         now.flagged.flags.see(OUTPUT, name, call.index, output)
         if now.model is None:
             return
+        if not name and now.is_training and now.model.passes[0] <= _MOST_SPREADS:
+            with contextlib.suppress(
+                TypeError, RuntimeError, NotImplementedError
+            ):  # nested, sparse or quantised
+                see_output(now.model, args, output)
         if is_criterion(module, output):
             now.model.forget(name)
             if not name:

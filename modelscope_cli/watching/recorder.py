@@ -22,6 +22,7 @@ from torch.optim import optimizer as optim
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.torch_private import has_compiled, left_alone_by_compiler
 from modelscope_cli.records.birth import Birth
+from modelscope_cli.records.watch import LEAKS
 from modelscope_cli.watching.births import find_birth
 from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.criteria import CriterionWatch, watched_criteria
@@ -37,7 +38,10 @@ from modelscope_cli.watching.place import place_of_caller
 from modelscope_cli.watching.replicas import ReplicaWatch
 from modelscope_cli.watching.schedule import is_recorded
 from modelscope_cli.watching.steps import Clock, OpenStep, StepReport
+from modelscope_cli.watching.whole_outputs import find_leak
+from modelscope_cli.watching.worker_noise import watched_loaders
 
+_PROBED = 8  # the step before which a copy of the model is run: what starts at zero has grown by then
 _watching: set[int] = set()  # processes with a recorder in them: a fork takes this along
 
 
@@ -132,6 +136,7 @@ class Recorder:
                 )
             )
             stack.enter_context(watched_criteria(self.criteria, self._guard))
+            stack.enter_context(watched_loaders(self._guard))
             stack.enter_context(self.bookkeeper.installed(self._guard))
             if self.replicas is not None:
                 stack.enter_context(self.replicas.installed(self._guard))
@@ -170,6 +175,15 @@ class Recorder:
                 }
         return [dict(clock.facts) for clock in self._clocks.values() if "held" in clock.facts]
 
+    def schedule_facts(self) -> list[dict[str, Any]]:
+        """Return what is certain of every schedule of an optimizer that has stepped."""
+
+        def label_of(optimizer: Optimizer) -> tuple[str, int] | None:
+            clock = self._clocks.get(id(optimizer))
+            return (clock.label, clock.step) if clock and clock.optimizer() is optimizer else None
+
+        return list(self.bookkeeper.schedules(label_of))
+
     def _is_looking(self) -> bool:
         """Whether any model's next step is recorded; before there is one, whatever comes is."""
         models = [model for model in self.registry.models if model.has_been_trained]
@@ -198,11 +212,27 @@ class Recorder:
         return not self.registry.is_closed or bool(self._models_of(optimizer))
 
     def _begin_step(self, optimizer: Optimizer) -> None:
-        is_due = self._is_due(self._clock(optimizer))
+        clock = self._clock(optimizer)
+        is_due = self._is_due(clock)
         if is_due:
             self._stepping[0].watch = StepWatch(optimizer)
         if self.replicas is not None:
             self.replicas.before_step(optimizer, is_due)
+        if clock.step == _PROBED:
+            self._look_for_leaks(self._models_of(optimizer))
+
+    def _look_for_leaks(self, models: list[WatchedModel]) -> None:
+        """Run a copy of each model once more, with a changed batch."""
+        self._passes.is_blind = True
+        try:
+            for model in models:
+                root, probe, model.probe = model.root(), model.probe, None
+                leak = find_leak(root, probe, self.criteria.targets) if root and probe is not None else None
+                if leak is not None:
+                    place = f" ({model.called})" if model.called else ""
+                    self._guard.tell_once(LEAKS, f"{model.label}: {leak}{place}")
+        finally:
+            self._passes.is_blind = False
 
     def _is_due(self, clock: Clock) -> bool:
         return clock.is_due or is_recorded(clock.step, self._every)

@@ -240,9 +240,13 @@ class Watcher:
         self._log.write(
             "facts",
             optimizers=recorder.optimizer_facts(),
-            models=[model.facts() for model in recorder.registry.models if model.has_been_trained],
+            models=[
+                *(model.facts() for model in recorder.registry.models if model.has_been_trained),
+                *(model.facts() for model in recorder.registry.hidden),
+            ],
             parameters=parameters,
             idle=recorder.bookkeeper.idle(),
+            schedules=recorder.schedule_facts(),
         )
 
     def _parameter_number(self, model: str, name: str, optimizer: str, x: Tensor) -> int:

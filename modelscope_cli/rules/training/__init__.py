@@ -96,7 +96,12 @@ def _why_unknown(case: Case) -> str | None:
         return "no loss was seen, so it is not known whether the model learns"
     if not case.course.layers and _what_is_missing(case) is None:
         return "no layer could be seen"
-    if case.progress.is_adversarial or case.progress.learns:
-        return None
+    if case.progress.is_adversarial:
+        return "several optimizers have losses of their own, each of which may rise as another falls"
     what = f"the loss averages {main.start:.3g} over the first steps and {main.end:.3g} over the last"
+    if case.progress.learns:
+        unmeasured = (
+            "and nothing is known to hold it against: neither what guessing costs nor how often it is right"
+        )
+        return None if case.progress.is_measured else f"{what}, {unmeasured}"
     return f"{what}, which could be noise alone" if main.n else what
