@@ -6,6 +6,7 @@ from typing import Any
 
 from modelscope_cli.records.birth import Birth
 from modelscope_cli.records.naming import label
+from modelscope_cli.records.reference import Comparison
 from modelscope_cli.records.run import Record
 
 Series = tuple[float | None, ...]
@@ -371,6 +372,7 @@ class WatchRecord(Record):
         verdict: one of `FAULT`, `SOUND` and `UNKNOWN`; `reason`: why it cannot be told, or what
             it is not about.
         births: where values that are not finite began, in the order of the steps.
+        compared: how it differs from the run of `--like`; None without one.
     """
 
     steps: int
@@ -389,6 +391,7 @@ class WatchRecord(Record):
     births: tuple[Birth, ...] = ()
     verdict: str = UNKNOWN
     reason: str | None = None
+    compared: Comparison | None = None
 
     @property
     def came_to_nothing(self) -> bool:

@@ -69,11 +69,11 @@ def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> Wa
             _wait(folder, ranks, progress)
             raise refusal
         if path is None or folder is None:
-            return conclude(record_of(merge_ranks([memory])), None, progress)
+            return conclude(record_of(merge_ranks([memory]), request.like), None, progress)
         if not ranks.is_first:
-            return record_of(merge_ranks([read_rank(path)]))
+            return record_of(merge_ranks([read_rank(path)]), request.like)
         _wait(folder, ranks, progress)
-        record = read_record(folder)
+        record = read_record(folder, request.like)
         is_kept = not (record.came_to_nothing and is_new and ranks.world == 1)
         if not is_kept:
             path.unlink(missing_ok=True)
