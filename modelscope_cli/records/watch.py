@@ -8,6 +8,7 @@ from modelscope_cli.records.birth import Birth
 from modelscope_cli.records.naming import label
 from modelscope_cli.records.optimizer_facts import OptimizerFacts, ScheduleFacts
 from modelscope_cli.records.ranks import RankFacts
+from modelscope_cli.records.reference import Comparison
 from modelscope_cli.records.run import Record
 
 Series = tuple[float | None, ...]
@@ -360,6 +361,7 @@ class WatchRecord(Record):
         verdict: one of `FAULT`, `SOUND` and `UNKNOWN`; `reason`: why it cannot be told, or what
             it is not about.
         births: where values that are not finite began, in the order of the steps.
+        compared: how it differs from the run of `--like`; None without one.
     """
 
     steps: int
@@ -378,6 +380,7 @@ class WatchRecord(Record):
     births: tuple[Birth, ...] = ()
     verdict: str = UNKNOWN
     reason: str | None = None
+    compared: Comparison | None = None
 
     @property
     def came_to_nothing(self) -> bool:

@@ -75,12 +75,13 @@ def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> Wa
 
         # From here on nothing changes the script's exit code.
         nothing = RankLog(begin={"script": script.name, "argv": tuple(argv)}, end=last)
-        record = record_of(merge_ranks([nothing]))
+        record = record_of(merge_ranks([nothing]), request.like)
         with afterwards(progress.warn, "the record could not be read"):
             if path is None or folder is None:
-                record = record_of(merge_ranks([memory]))
+                record = record_of(merge_ranks([memory]), request.like)
             else:
-                record = read_record(folder) if ranks.is_first else record_of(merge_ranks([read_rank(path)]))
+                log = None if ranks.is_first else merge_ranks([read_rank(path)])
+                record = read_record(folder, request.like) if log is None else record_of(log, request.like)
         record = replace(record, exit_code=code)  # be the log cut off or not
         if path is None or not ranks.is_first:
             return record if path is not None else conclude(record, None, progress)

@@ -41,6 +41,7 @@ def watch(
     every: options.EveryOpt = None,
     steps: options.StepsOpt = None,
     abort_on: options.AbortOnOpt = None,
+    like: options.LikeOpt = None,
     fail_on: FailOnOpt = None,
     strict: options.StrictOpt = False,
     report: Annotated[
@@ -91,6 +92,7 @@ def watch(
             every=every,
             steps=steps,
             abort_on=abort_on,
+            like=like,
             report=report,
             layer=layer or (),
             out=out,

@@ -16,7 +16,7 @@ from modelscope_cli.records.watch import (
 )
 from modelscope_cli.report.numbers import number, percent, shape
 from modelscope_cli.report.sheet import Column, Sheet, counter, figure, percentage
-from modelscope_cli.report.training_story import story
+from modelscope_cli.report.training_story import comparison, story
 from modelscope_cli.report.view import View
 
 
@@ -162,7 +162,7 @@ def _facts(record: WatchRecord) -> tuple[tuple[str, str], ...]:
         facts.append(("ranks", f"{record.ranks}, merged{_agreement(record.facts.ranks)}"))
     if record.steps:
         facts.append(("steps", f"{record.steps}, {record.recorded} of them recorded in full"))
-    return (*facts, *story(record.findings, record.verdict, record.reason))
+    return (*facts, *story(record.findings, record.verdict, record.reason), *comparison(record.compared))
 
 
 def _agreement(ranks: RankFacts | None) -> str:
