@@ -80,8 +80,8 @@ def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> Wa
             if path is None or folder is None:
                 record = record_of(merge_ranks([memory]), request.like)
             else:
-                log = None if ranks.is_first else merge_ranks([read_rank(path)])
-                record = read_record(folder, request.like) if log is None else record_of(log, request.like)
+                own = None if ranks.is_first else merge_ranks([read_rank(path)])
+                record = read_record(folder, request.like) if own is None else record_of(own, request.like)
         record = replace(record, exit_code=code)  # be the log cut off or not
         if path is None or not ranks.is_first:
             return record if path is not None else conclude(record, None, progress)
