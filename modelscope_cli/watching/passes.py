@@ -146,7 +146,10 @@ class PassWatch:
         root = peel(module)
         found = self._registry.find(root)
         model = found[0] if found else self._registry.register(root)
-        if type(module).__name__ == "OptimizedModule":
+        if (
+            type(module).__name__ == "OptimizedModule"
+            or getattr(root, "_compiled_call_impl", None) is not None
+        ):
             message = "the model is compiled: its layers run as one and cannot be seen, its parameters can"
             self._guard.tell_once("compiled", f"{message} (TORCH_COMPILE_DISABLE=1 shows the layers)")
         if model is None:
