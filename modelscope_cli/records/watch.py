@@ -182,7 +182,6 @@ class CriterionSeries:
         target_variance: of targets that are numbers.
         is_probability: every row of the input is one of probabilities; `is_positive`: nothing there is below zero.
         guessing: what the best constant prediction would cost; None where that is not known.
-        spread: variance of the predictions over the rows, as a share of that of the targets.
     """
 
     step: tuple[int, ...]
@@ -195,7 +194,6 @@ class CriterionSeries:
     is_probability: tuple[bool, ...]
     is_positive: tuple[bool, ...]
     guessing: Series = ()
-    spread: Series = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,9 +304,9 @@ class ScalarSeries:
 NEVER_TRAINED = "never-trained"
 """The code of the warning that no optimizer stepped and nothing ran backward."""
 SUMMED, BROADCAST, WRONG_SIGN, SAME_DATA = "summed", "broadcast", "wrong-sign", "same-data"
-LEAKS, SAME_NOISE = "leaks", "same-noise"
-"""Kinds of events that rules judge: what the graph of a loss shows, ranks that are given the same, outputs that
-depend on what they must not, and workers that draw the same random numbers."""
+LEAKS = "leaks"
+"""Kinds of events that rules judge: what the graph of a loss shows, ranks that are given the same, and outputs that
+depend on what they must not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ class CriterionSums:
     shapes: tuple[tuple[int, ...], tuple[int, ...]] | None
     is_summed: bool
     _pending: list[Tensor] = field(default_factory=list)
-    _sums: list[float] = field(default_factory=lambda: [0.0] * 9)
+    _sums: list[float] = field(default_factory=lambda: [0.0] * 8)
     _is_labelled: bool = True
     _labels: Tensor | None = None
     _predictions: Tensor | None = None
@@ -117,7 +117,6 @@ class CriterionSums:
                 right,
                 variance * rows,
                 (nothing + math.nan if guess is None else guess) * rows,
-                _spread(x, target, self) * rows,
                 *_as_probabilities(x, self.kind),
             ]
             dtype = torch.float32 if x.device.type == "mps" else torch.float64
@@ -137,7 +136,7 @@ class CriterionSums:
 
     def _fetch(self) -> None:
         for one in self._pending:
-            value, rows, known, right, variance, guess, spread, is_probability, lowest = one.tolist()
+            value, rows, known, right, variance, guess, is_probability, lowest = one.tolist()
             self._is_labelled &= known == rows
             self._sums = [
                 self._sums[0] + value,
@@ -148,14 +147,13 @@ class CriterionSums:
                 self._sums[5] + (1 - is_probability),
                 min(self._sums[6], lowest),
                 self._sums[7] + guess,
-                self._sums[8] + spread,
             ]
         self._pending = []
 
     def row(self) -> "CriterionFigures":
         """Fetch the numbers."""
         self._fetch()
-        value, rows, known, right, variance, n_other, lowest, guess, spread = self._sums
+        value, rows, known, right, variance, n_other, lowest, guess = self._sums
         is_labelled = self._is_labelled and self._labels is not None
         labels = self._labels.tolist() if self._labels is not None and is_labelled else None
         guesses = self._predictions.tolist() if self._predictions is not None and is_labelled else None
@@ -169,7 +167,6 @@ class CriterionSums:
             is_probability=not n_other,
             is_positive=lowest >= 0,
             guessing=guess / rows if rows and math.isfinite(guess) else None,
-            spread=spread / rows if rows and math.isfinite(spread) else None,
         )
 
 
@@ -187,7 +184,6 @@ class CriterionFigures:
         is_probability: every row of the input is one of probabilities: not negative, with a sum of 1.
         is_positive: nothing in the input is below zero.
         guessing: what the best constant would cost, in the unit of the value; None where that is not known.
-        spread: the variance of the predictions over the rows, as a share of that of the targets.
     """
 
     value: float
@@ -199,7 +195,6 @@ class CriterionFigures:
     is_probability: bool
     is_positive: bool
     guessing: float | None
-    spread: float | None
 
     def to_list(self) -> list[float | int | bool | None]:
         """Return what goes into the log."""
@@ -247,15 +242,6 @@ def _best_constant(name: str, target: Tensor, options: dict[str, Any]) -> Tensor
         if reduction == "sum" and name not in ("kl_div", "cross_entropy"):
             cost = cost * (t.numel() / n)
         return cost * n / (n - 1)
-
-
-def _spread(x: Tensor, target: Tensor, sums: "CriterionSums") -> Tensor:
-    """Return the variance of predictions over the rows as a share of that of the targets; NaN for none."""
-    is_image = sums.kind == BINARY and x.ndim > 1 and x[0].numel() > 1
-    if x.shape != target.shape or x.ndim == 0 or len(x) < 2 or not (sums.kind == NUMBERS or is_image):
-        return x.new_full((), math.nan, dtype=torch.float32)
-    given = (x.sigmoid() if sums.is_logits else x).float()
-    return given.var(0, correction=0).mean() / target.float().var(0, correction=0).mean()
 
 
 def _count(labels: Tensor, is_counted: Tensor, n_classes: int) -> Tensor:

@@ -39,7 +39,6 @@ from modelscope_cli.watching.replicas import ReplicaWatch
 from modelscope_cli.watching.schedule import is_recorded
 from modelscope_cli.watching.steps import Clock, OpenStep, StepReport
 from modelscope_cli.watching.whole_outputs import find_leak
-from modelscope_cli.watching.worker_noise import watched_loaders
 
 _PROBED = 8  # the step before which a copy of the model is run: what starts at zero has grown by then
 _watching: set[int] = set()  # processes with a recorder in them: a fork takes this along
@@ -136,7 +135,6 @@ class Recorder:
                 )
             )
             stack.enter_context(watched_criteria(self.criteria, self._guard))
-            stack.enter_context(watched_loaders(self._guard))
             stack.enter_context(self.bookkeeper.installed(self._guard))
             if self.replicas is not None:
                 stack.enter_context(self.replicas.installed(self._guard))

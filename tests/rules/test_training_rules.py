@@ -36,7 +36,6 @@ from modelscope_cli.records.watch import (
     FAULT,
     LEAKS,
     SAME_DATA,
-    SAME_NOISE,
     SOUND,
     SUMMED,
     WRONG_SIGN,
@@ -246,10 +245,8 @@ SICK: dict[str, tuple[WatchRecord, int | None, str | None]] = {
     "MS745": (training(optimizers=(stepping(scaled=16),)), 1, None),
     "MS746": (apart(step=12), 12, "fc.weight"),
     "MS747": (with_weight(False, update_ratio=(0.0,) * N), 0, "fc.weight"),
-    "MS748": (training(events=(event(SAME_NOISE, "Images draws from rng"),)), 0, None),
     "MS749": (with_weight(False, grad_norm=(0.0,) * N), 0, "fc.weight"),
     "MS755": (training(models=(model(outputs=(9, 9, 0.0, 0.0)),)), 0, None),
-    "MS756": (training(criteria=(numbers(spread=(1e-5,) * N, guessing=(None,) * N),)), 20, None),
     "MS757": (
         training(loss=(loss(VANISHING),), criteria=(), models=(model(outputs=(N, 0, 1.0, 0.1)),)),
         None,
@@ -297,9 +294,6 @@ HEALTHY: dict[str, WatchRecord] = {
     "a weight that is normalised after each step": with_weight(False, weight_norm=(4.0,) * N),
     "a zero gradient in the first steps": with_weight(False, grad_norm=from_step(0.0, 0.1)),
     "the same output in the first pass": training(models=(model(outputs=(9, 1, 0.0, 1.0)),)),
-    "predictions that come to differ": training(
-        criteria=(numbers(spread=tuple(1e-5 * 1.2**i for i in range(N)), guessing=(9.0,) * N),)
-    ),
     "a schedule by epochs": training(
         schedules=(ScheduleFacts("CosineAnnealingLR", "SGD", "a.py:6", 3, 3, N),)
     ),

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from modelscope_cli.records.check import ERROR, WARNING
-from modelscope_cli.records.watch import SAME_DATA, SAME_NOISE, WatchedInput
+from modelscope_cli.records.watch import SAME_DATA, WatchedInput
 from modelscope_cli.rules.training.case import FEW_STEPS, Case, Link, TrainingRule, TrainingSighting, known
 
 _BYTE = 255.0
@@ -101,24 +101,7 @@ def same_data(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     return case.told(SAME_DATA)
 
 
-def same_noise(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    yield from case.told(SAME_NOISE)
-
-
 RULES = (
-    TrainingRule(
-        code="MS748",
-        name="workers-draw-the-same-numbers",
-        severity=WARNING,
-        sentence="every worker of a data loader draws the same random numbers, in every epoch",
-        threshold=2,
-        measure="workers that are given a copy of one random generator",
-        source="certain: worker processes are forks, and torch gives other seeds only to the global generators",
-        hint="make the generator in worker_init_fn from torch.initial_seed(), or draw with torch.rand, random or "
-        "np.random",
-        link=Link.DATA,
-        judge=same_noise,
-    ),
     TrainingRule(
         code="MS726",
         name="input-not-normalised-in-training",

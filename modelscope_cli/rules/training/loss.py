@@ -1,7 +1,6 @@
 """MS701, MS704, MS733, MS735, MS736 and MS742: the loss as a whole."""
 
 import math
-import statistics
 from collections.abc import Iterator
 
 from modelscope_cli.records.birth import LOSS, PARAMETER
@@ -200,23 +199,6 @@ def _error(right: float, least: float, rows: int) -> float:
     return math.sqrt(max(right * (1 - right), least * (1 - least)) / max(rows, 1))
 
 
-def constant_predictions(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """What is predicted hardly differs between samples whose targets do, and does not come to differ more."""
-    for one in case.facts.criteria:
-        spread = [value for value in one.series.spread if value is not None]
-        third = len(spread) // 3
-        if not one.is_training or third < _RECORDS or case.course.steps < _ENOUGH:
-            continue
-        middle, end = statistics.fmean(spread[third : 2 * third]), statistics.fmean(spread[-third:])
-        if end < threshold and end < 2 * middle:
-            words = (
-                f"the predictions hardly differ between samples: their variance over a batch is {end:.2g} times "
-                f"that of the targets of {one.name}"
-            )
-            yield TrainingSighting(None, one.series.step[third], end, words, one.place)
-            return
-
-
 def embeddings_collapse(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """What a model gives for different samples becomes one point, and the loss falls with it."""
     main = case.progress.main
@@ -240,19 +222,6 @@ def embeddings_collapse(case: Case, threshold: float) -> Iterator[TrainingSighti
 
 
 RULES = (
-    TrainingRule(
-        code="MS756",
-        name="predictions-do-not-vary",
-        severity=WARNING,
-        sentence="the predictions are nearly the same for every sample, while the targets differ",
-        threshold=1e-3,
-        measure="variance of the predictions over a batch, as a share of that of the targets, until the end",
-        source="own choice; the best constant has 0, and what explains 1 % of the targets 0.01",
-        hint="check that the targets belong to the inputs; in a variational autoencoder lower the weight of KL "
-        "or raise it slowly, and look for a detach before the decoder",
-        link=Link.STANDSTILL,
-        judge=constant_predictions,
-    ),
     TrainingRule(
         code="MS757",
         name="embeddings-collapse",
