@@ -151,36 +151,13 @@ class Recorder:
     def optimizer_facts(self) -> list[dict[str, Any]]:
         """Return what is certain of every optimizer that has stepped, be it gone or not."""
         for clock in self._clocks.values():
-            optimizer = clock.optimizer()
-            if isinstance(optimizer, Optimizer):  # one that is inferred holds whatever changes
-                clock.cycle = self.bookkeeper.cycle(optimizer)
-                clock.facts |= {
-                    "optimizer": clock.label,
-                    "held": sum(len(group["params"]) for group in optimizer.param_groups),
-                    "strangers": self.bookkeeper.unknown_without_gradient(optimizer),
-                    "maximizes": any(group.get("maximize") for group in optimizer.param_groups),
-                    "weight_decay": max(
-                        float(one.get("weight_decay") or 0) for one in optimizer.param_groups
-                    ),
-                }
-            if clock.cycle is not None:
-                cycle = clock.cycle
-                clock.facts |= {"made": cycle.made, "cycles": cycle.n}
-                clock.facts |= {
-                    "uncleared": cycle.uncleared,
-                    "emptied": cycle.emptied,
-                    "scaled": cycle.scaled,
-                }
+            clock.take_facts(self.bookkeeper)
         return [dict(clock.facts) for clock in self._clocks.values() if "held" in clock.facts]
 
     def schedule_facts(self) -> list[dict[str, Any]]:
         """Return what is certain of every schedule of an optimizer that has stepped."""
-
-        def label_of(optimizer: Optimizer) -> tuple[str, int] | None:
-            clock = self._clocks.get(id(optimizer))
-            return (clock.label, clock.step) if clock and clock.optimizer() is optimizer else None
-
-        return list(self.bookkeeper.schedules(label_of))
+        taken = {id(clock.optimizer()): (clock.label, clock.step) for clock in self._clocks.values()}
+        return list(self.bookkeeper.schedules(lambda optimizer: taken.get(id(optimizer))))
 
     def _is_looking(self) -> bool:
         """Whether any model's next step is recorded; before there is one, whatever comes is."""
@@ -224,11 +201,8 @@ class Recorder:
         self._passes.is_blind = True
         try:
             for model in models:
-                root, probe, model.probe = model.root(), model.probe, None
-                leak = find_leak(root, probe, self.criteria.targets) if root and probe is not None else None
-                if leak is not None:
-                    place = f" ({model.called})" if model.called else ""
-                    self._guard.tell_once(LEAKS, f"{model.label}: {leak}{place}")
+                if (leak := find_leak(model, self.criteria.targets)) is not None:
+                    self._guard.tell_once(LEAKS, leak)
         finally:
             self._passes.is_blind = False
 
@@ -319,12 +293,10 @@ class Recorder:
         """Report the steps since the last backward pass that no optimizer told of; see `inferred`."""
         reports: list[StepReport] = []
         if self._guard.is_open and not self._stepping:
-            self._guard(lambda: reports.extend(map(self._inferred_step, self._inferred.stepped())))
+            steps = self._inferred.stepped()
+            self._guard(lambda: reports.extend(self._end_step(one, one.watch, False) for one in steps))
         for report in reports:
             self._guard(self._listener.on_step, report)  # what stops the script on purpose passes through
-
-    def _inferred_step(self, one: inferred) -> StepReport:
-        return self._end_step(one, one.watch, has_closure=False)
 
     @left_alone_by_compiler
     def _before_backward(self, tensors: Any) -> None:

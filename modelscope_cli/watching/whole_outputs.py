@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.watching.model_registry import WatchedModel
@@ -47,25 +48,30 @@ def _first_batch(args: Any, made: list[Tensor]) -> Tensor | None:
     return few.clone() if len(few) > 2 and few.numel() <= _MOST_VALUES else None
 
 
-def find_leak(root: nn.Module, x: Tensor, targets: Tensor | None) -> str | None:
+def find_leak(model: WatchedModel, targets: Tensor | None) -> str | None:
     """Say what leaks into an output, from a changed forward pass of a copy in evaluation mode; None where nothing.
 
     The samples of a batch must not depend on each other where there is one vector for each; an output at a place
     must not depend on later places where its target is the next token of the input.
 
     Args:
-        x: a few rows of a batch.
-        targets: that a criterion was given for a batch that begins with these rows, flat.
+        model: whose `probe` is used up.
+        targets: that a criterion was given for the batch that begins with the probe's rows, flat.
     """
+    root, x, model.probe = model.root(), model.probe, None
+    if root is None or x is None:
+        return None
     parameters = list(root.parameters())
     has_hooks = any(module._forward_hooks or module._forward_pre_hooks for module in root.modules())
     if has_hooks or sum(p.numel() for p in parameters) > _MOST or any(map(is_sharded, parameters)):
         return None
     try:
         with _untouched(x.device):
-            return _leak_of(copy.deepcopy(root).eval(), x, targets)
+            leak = _leak_of(copy.deepcopy(root).eval(), x, targets)
     except Exception:
         return None
+    place = f" ({model.called})" if model.called else ""
+    return f"{model.label}: {leak}{place}" if leak else None
 
 
 @contextlib.contextmanager
@@ -101,14 +107,51 @@ def _leak_of(twin: nn.Module, x: Tensor, targets: Tensor | None) -> str | None:
         later[:, -1] = torch.where(x[:, -1] == x[0, 0], x[0, 1], x[0, 0])
         if float((run(later) - plain)[:, :-1].abs().max()) > limit:
             return "its output at one place depends on the tokens behind it, which are what it is to predict"
-    if foretells or plain.ndim == 2:
-        others = x.clone()
-        others[1:] = x[1:2]
-        if float((run(others) - plain)[:2].abs().max()) > limit:
-            return (
-                "its output for one sample depends on the other samples of the batch, in evaluation mode too"
-            )
+    if foretells or (plain.ndim == 2 and _runs_over_rows(twin, x)):
+        for kept, like in ((slice(2), 1), (slice(-2, None), -2)):
+            others = x[like].expand_as(x).clone()
+            others[kept] = x[kept]
+            if float((run(others) - plain)[kept].abs().max()) > limit:
+                return "its output for one sample depends on the other samples of the batch, in evaluation mode too"
     return None
+
+
+class _OverRows(TorchFunctionMode):
+    """Notes whether a softmax, attention or recurrent layer runs over the rows of a batch.
+
+    That a row depends on others is no mistake by itself: rows may be the points of a cloud, the nodes of a graph or
+    the frames of a video.
+    """
+
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        self.rows, self.is_seen = rows, False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name, x = getattr(func, "__name__", ""), next(iter(args), None)
+        if isinstance(x, Tensor) and x.ndim and len(x) % self.rows == 0 and x[0].numel() > 1:
+            dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
+            dim = (0 if x.ndim == 3 else 1) if dim is None else dim  # as torch.nn.functional.softmax has it
+            self.is_seen |= name in ("softmax", "log_softmax") and dim in (0, -x.ndim)
+            self.is_seen |= name == "multi_head_attention_forward" and self.is_sequence(x)
+        return func(*args, **kwargs)
+
+    def is_sequence(self, x: Tensor) -> bool:
+        """Tell whether rows are the places of several sequences, for what expects the places first."""
+        return x.ndim == 3 and len(x) == self.rows and x.shape[1] > 1
+
+    def recurrent(self, module: nn.Module, args: Any) -> None:
+        self.is_seen |= not module.batch_first and self.is_sequence(args[0])
+
+
+def _runs_over_rows(twin: nn.Module, x: Tensor) -> bool:
+    with _OverRows(len(x)) as seen, contextlib.ExitStack() as stack:
+        for module in twin.modules():
+            if isinstance(module, nn.RNNBase):
+                stack.callback(module.register_forward_pre_hook(seen.recurrent).remove)
+        twin(x.clone())
+    return seen.is_seen
 
 
 def _foretells(x: Tensor, plain: Tensor, targets: Tensor | None) -> bool:

@@ -2,6 +2,7 @@
 
 import random
 import sys
+import weakref
 
 import numpy
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from modelscope_cli.watching.model_registry import WatchedModel
 from modelscope_cli.watching.whole_outputs import find_leak
 
 STEPS = 12
@@ -35,6 +37,46 @@ class Pooled(Attention):
         return super().forward(x).mean(1)
 
 
+class Places(nn.Module):
+    """Layers that expect the places of a sequence first, and get the samples first, or sequences one by one."""
+
+    def __init__(self, kind: str, is_alone: bool = False):
+        super().__init__()
+        self.over = (
+            nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0) if kind == "attention" else nn.LSTM(8, 8)
+        )
+        self.head, self.is_alone = nn.Linear(8, 3), is_alone
+
+    def forward(self, x):
+        out = self.over(x.unsqueeze(1) if self.is_alone else x)
+        out = out[0] if isinstance(out, tuple) else out
+        return self.head(out[:, -1])
+
+
+class Cloud(nn.Module):
+    """A class for each point of one cloud: what a row gives depends on the others, as it should."""
+
+    def __init__(self):
+        super().__init__()
+        self.own, self.head = nn.Linear(8, 8), nn.Linear(16, 3)
+
+    def forward(self, x):
+        own = self.own(x).relu()
+        return self.head(torch.cat([own, own.amax(0, keepdim=True).expand_as(own)], 1))
+
+
+def leak_of(model, x, targets):
+    return find_leak(WatchedModel("Net", weakref.ref(model), probe=x), targets)
+
+
+@pytest.mark.parametrize("kind", ["attention", "recurrent"])
+def test_samples_in_the_place_of_steps_are_told_from_rows_of_one_thing(kind) -> None:
+    torch.manual_seed(0)
+    assert "other samples" in (leak_of(Places(kind), torch.randn(6, 5, 8), None) or "")
+    assert leak_of(Places(kind, is_alone=True), torch.randn(6, 8), None) is None
+    assert leak_of(Cloud(), torch.randn(6, 8), None) is None
+
+
 def tokens() -> tuple[torch.Tensor, torch.Tensor]:
     x = torch.randint(7, (8, 6), generator=torch.Generator().manual_seed(1))
     return x[:, :-1], x[:, 1:].flatten()
@@ -54,7 +96,7 @@ def tokens() -> tuple[torch.Tensor, torch.Tensor]:
 def test_what_leaks_is_seen_in_a_copy(model, is_foretelling, leaks) -> None:
     x, following = tokens()
     before = torch.get_rng_state(), random.getstate(), numpy.random.get_state()[1].tolist(), model.training
-    found = find_leak(model, x, following if is_foretelling else following * 0)
+    found = leak_of(model, x, following if is_foretelling else following * 0)
     after = torch.get_rng_state(), random.getstate(), numpy.random.get_state()[1].tolist(), model.training
     assert torch.equal(before[0], after[0])
     assert before[1:] == after[1:]
@@ -69,13 +111,13 @@ def test_a_model_that_prints_fails_or_is_hooked_is_left_alone(capsys) -> None:
             return super().forward(x)
 
     x, _ = tokens()
-    assert find_leak(Loud(dim=0), x, None) is not None
+    assert leak_of(Loud(dim=0), x, None) is not None
     assert capsys.readouterr().out == ""
     hooked, heard = Pooled(dim=0), []
     hooked.register_forward_hook(lambda *_: heard.append(1))
-    assert find_leak(hooked, x, None) is None
+    assert leak_of(hooked, x, None) is None
     assert heard == []
-    assert find_leak(nn.Linear(3, 3), x, None) is None
+    assert leak_of(nn.Linear(3, 3), x, None) is None
 
 
 def train(model, parameters, after_step=lambda: None, kind=torch.optim.SGD, steps=STEPS) -> None:
@@ -175,30 +217,6 @@ def test_a_schedule_that_is_stepped_once_an_epoch(recorded, is_per_epoch) -> Non
                 schedule.step()
 
     assert ("MS758" in codes(recorded(script))) == is_per_epoch
-
-
-class Noisy(torch.utils.data.Dataset):
-    rng = numpy.random.RandomState(0)
-
-    def __len__(self):
-        return 4
-
-    def __getitem__(self, index):
-        return torch.tensor(self.rng.randn(2))
-
-
-class Seeded(Noisy):
-    def __getitem__(self, index):
-        self.rng = numpy.random.RandomState(index)
-        return torch.tensor(self.rng.randn(2))
-
-
-@pytest.mark.parametrize(
-    ("data", "workers", "is_same"), [(Noisy, 2, True), (Noisy, 0, False), (Seeded, 2, False)]
-)
-def test_workers_that_are_given_the_same_generator(watching, data, workers, is_same) -> None:
-    heard = watching(lambda: list(torch.utils.data.DataLoader(data(), 2, num_workers=workers)))
-    assert ([kind for _, kind, _ in heard.events] == ["same-noise"]) == is_same
 
 
 @pytest.mark.filterwarnings("ignore:reduction. 'mean' divides")

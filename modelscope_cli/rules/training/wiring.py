@@ -231,8 +231,9 @@ RULES = (
         sentence="an output depends on other samples of the batch, or on the tokens that it is to predict",
         threshold=0,
         measure="outputs that change with what they must not see, in a copy of the model in evaluation mode",
-        source="certain: one pass with the other samples, or the last token, changed",
-        hint="look at dim in softmax, at batch_first, at a view in place of a transpose; give attention its mask",
+        source="certain: one pass with the other samples, or the last token, changed; samples are told from the "
+        "points or frames of one thing by a softmax over them, or by sequences whose places are expected first",
+        hint="look at dim in softmax and at batch_first; give attention its mask",
         link=Link.WIRING,
         judge=leaks,
     ),
