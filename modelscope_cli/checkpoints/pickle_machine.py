@@ -8,6 +8,7 @@ nothing recurses, and the work is bounded by the length of the pickle, so a host
 import io
 import pickle
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO, Any
 
@@ -132,6 +133,21 @@ class Machine:
         inner = type(self)(self._file, self._call, self._watch)
         inner.read()
         self._decoder.position = inner.position
+
+    def read_on(self, watch: Watch) -> None:
+        """Go on in a copy that tells `watch` instead, to the end or the first mistake; then return here."""
+        copy = Machine(self._file, self._call, watch)
+        copy._stack, copy._below = list(self._stack), [list(stack) for stack in self._below]
+        copy._memo, copy._protocol = dict(self._memo), self._protocol
+        self._file.seek(self.position)
+        copy._decoder = Decoder(self._file)
+        with suppress(
+            ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, RecursionError
+        ):
+            while (operation := copy._decoder.read())[0] != _STOP:
+                copy._count(1)
+                _OPERATIONS[operation[0]](copy, operation[1])
+        self._file.seek(self.position)
 
     @property
     def position(self) -> int:

@@ -38,12 +38,13 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 FOLDERS = ("saved", "core.mlpackage", "weights")
+UNKNOWN = ("model.mindir", "model.ckpt", "model.yaml")  # behind an image they may be anything
 LINES = ("predict {} cat.jpg", "stats {} cat.jpg", "explain cat.jpg {}", "summary {}", "attack {} cat.jpg")
 
 
 @pytest.mark.parametrize("word", [*HEADS, *FOLDERS])
 def test_a_model_of_another_format_is_refused_for_what_it_is(files, refused, word):
-    for line in LINES:
+    for line in (line for line in LINES if word not in UNKNOWN or "jpg {}" not in line):
         message, _ = refused(line.format(word), 4)
         assert f"'{word}" in message
         assert "resnet34" not in message

@@ -175,7 +175,7 @@ def test_what_a_checkpoint_says_of_itself_goes_before(timm: Any, tmp_path: Path)
     torch.save({"state_dict": state, "arch": "tf_efficientnet_b0"}, tmp_path / "net.pth")
     request, (note,) = recognise(ModelRequest(str(tmp_path / "net.pth")))
     assert request.model == "timm:tf_efficientnet_b0"
-    assert "says of itself" in note
+    assert "says about itself" in note
 
 
 def of_test_vit() -> dict[str, torch.Tensor]:

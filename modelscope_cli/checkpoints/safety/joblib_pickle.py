@@ -8,8 +8,7 @@ import re
 from typing import Any
 
 from modelscope_cli.checkpoints.entries import checked_sizes
-from modelscope_cli.checkpoints.opcodes import Decoder
-from modelscope_cli.checkpoints.pickle_machine import _OPERATIONS, _STOP, Global, Machine, Opaque
+from modelscope_cli.checkpoints.pickle_machine import Global, Machine, Opaque
 from modelscope_cli.checkpoints.safety.rank import rank
 from modelscope_cli.checkpoints.watch import Blind, Watch
 from modelscope_cli.records.safety import DANGEROUS
@@ -77,21 +76,9 @@ class JoblibMachine(Machine):
 
     def _read_plainly(self, *, has_objects: bool) -> None:
         """Go on as `pickle.load` does, for which no values are there; mostly it fails at their first byte."""
-        at = self.position
         watch = _Plainly(self._watch, has_objects)
-        plain = Machine(self._file, self._call, watch)
-        plain._stack, plain._below = list(self._stack), [list(stack) for stack in self._below]
-        plain._memo, plain._protocol = dict(self._memo), self._protocol
-        self._file.seek(at)
-        plain._decoder = Decoder(self._file)
-        try:
-            while (operation := plain._decoder.read())[0] != _STOP:
-                plain._count(1)
-                _OPERATIONS[operation[0]](plain, operation[1])
-        except (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
-            pass  # as pickle.load fails there
+        self.read_on(watch)
         self._is_strange = watch.is_strange
-        self._file.seek(at)
 
 
 def _is_of_joblib(target: Opaque) -> bool:

@@ -166,7 +166,7 @@ def test_another_layer_can_be_asked_for():
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_a_scripted_model_is_refused_in_words():
     model = torch.jit.script(drawn(Pooled()))
-    with scored(model) as question, pytest.raises(UnfitError, match="compiled or scripted"):
+    with scored(model) as question, pytest.raises(UnfitError, match="compiled, scripted or not written in"):
         question.find(question, image())
 
 
