@@ -10,15 +10,22 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.hooks.torch_private import operators_shown_to
 from modelscope_cli.watching.model_registry import WatchedModel
 from modelscope_cli.watching.parameters import is_sharded
 
 _ROWS = 8  # of a batch, that a probe runs on
 _MOST = 1 << 24  # parameters: a larger model is not copied
 _MOST_VALUES = 1 << 20  # of what is kept of the first batch
+_SOFTMAX = torch.ops.aten._softmax, torch.ops.aten._log_softmax
+_PLACES_FIRST = (  # unless `batch_first` says otherwise
+    nn.MultiheadAttention,
+    nn.RNNBase,
+    nn.TransformerEncoderLayer,
+    nn.TransformerDecoderLayer,
+)
 _CHANGED = 1e-3  # share of the standard deviation of an output
 
 
@@ -116,42 +123,32 @@ def _leak_of(twin: nn.Module, x: Tensor, targets: Tensor | None) -> str | None:
     return None
 
 
-class _OverRows(TorchFunctionMode):
-    """Notes whether a softmax, attention or recurrent layer runs over the rows of a batch.
+def _runs_over_rows(twin: nn.Module, x: Tensor) -> bool:
+    """Tell whether a softmax, attention or recurrent layer runs over the rows of a batch.
 
     That a row depends on others is no mistake by itself: rows may be the points of a cloud, the nodes of a graph or
     the frames of a video.
     """
+    rows, found = len(x), []
 
-    def __init__(self, rows: int) -> None:
-        super().__init__()
-        self.rows, self.is_seen = rows, False
+    def see(operator: Any, args: Any, kwargs: Any, result: Any) -> None:
+        if getattr(operator, "overloadpacket", None) in _SOFTMAX:
+            given, dim = args[:2]
+            is_of_rows = given.ndim > 1 and len(given) % rows == 0 and given[0].numel() > 1
+            found.append(is_of_rows and dim in (0, -given.ndim))
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        name, x = getattr(func, "__name__", ""), next(iter(args), None)
-        if isinstance(x, Tensor) and x.ndim and len(x) % self.rows == 0 and x[0].numel() > 1:
-            dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
-            dim = (0 if x.ndim == 3 else 1) if dim is None else dim  # as torch.nn.functional.softmax has it
-            self.is_seen |= name in ("softmax", "log_softmax") and dim in (0, -x.ndim)
-            self.is_seen |= name == "multi_head_attention_forward" and self.is_sequence(x)
-        return func(*args, **kwargs)
+    def enter(module: Any, args: Any) -> None:  # rows for the places of several sequences
+        given, own = next(iter(args), None), getattr(module, "self_attn", module)
+        is_sequence = isinstance(given, Tensor) and given.ndim == 3 and len(given) == rows
+        found.append(is_sequence and given.shape[1] > 1 and not own.batch_first)
 
-    def is_sequence(self, x: Tensor) -> bool:
-        """Tell whether rows are the places of several sequences, for what expects the places first."""
-        return x.ndim == 3 and len(x) == self.rows and x.shape[1] > 1
-
-    def recurrent(self, module: nn.Module, args: Any) -> None:
-        self.is_seen |= not module.batch_first and self.is_sequence(args[0])
-
-
-def _runs_over_rows(twin: nn.Module, x: Tensor) -> bool:
-    with _OverRows(len(x)) as seen, contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(operators_shown_to(see))
         for module in twin.modules():
-            if isinstance(module, nn.RNNBase):
-                stack.callback(module.register_forward_pre_hook(seen.recurrent).remove)
+            if isinstance(module, _PLACES_FIRST):
+                stack.callback(module.register_forward_pre_hook(enter).remove)
         twin(x.clone())
-    return seen.is_seen
+    return any(found)
 
 
 def _foretells(x: Tensor, plain: Tensor, targets: Tensor | None) -> bool:
