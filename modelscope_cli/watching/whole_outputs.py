@@ -129,7 +129,8 @@ def _runs_over_rows(twin: nn.Module, x: Tensor) -> bool:
     That a row depends on others is no mistake by itself: rows may be the points of a cloud, the nodes of a graph or
     the frames of a video.
     """
-    rows, found = len(x), []
+    rows = len(x)
+    found: list[bool] = []
 
     def see(operator: Any, args: Any, kwargs: Any, result: Any) -> None:
         if getattr(operator, "overloadpacket", None) in _SOFTMAX:
@@ -139,8 +140,8 @@ def _runs_over_rows(twin: nn.Module, x: Tensor) -> bool:
 
     def enter(module: Any, args: Any) -> None:  # rows for the places of several sequences
         given, own = next(iter(args), None), getattr(module, "self_attn", module)
-        is_sequence = isinstance(given, Tensor) and given.ndim == 3 and len(given) == rows
-        found.append(is_sequence and given.shape[1] > 1 and not own.batch_first)
+        if isinstance(given, Tensor) and given.ndim == 3 and not own.batch_first:
+            found.append(len(given) == rows and given.shape[1] > 1)
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(operators_shown_to(see))
