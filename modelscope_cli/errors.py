@@ -3,10 +3,11 @@
 import difflib
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from modelscope_cli.plain_text import plain
+from modelscope_cli.plain_text import in_one_line, plain
 
 
 class ModelscopeError(Exception):
@@ -111,3 +112,20 @@ def nearest(word: str, known: Iterable[str], n: int = 3) -> str:
     by_lower = {name.lower(): name for name in known}
     matches = difflib.get_close_matches(word.lower(), list(by_lower), n=n, cutoff=0.5)
     return "did you mean " + ", ".join(by_lower[match] for match in matches) if matches else ""
+
+
+@contextmanager
+def afterwards(tell: Callable[[str], object], what: str) -> Iterator[None]:
+    """Say in one sentence what fails behind somebody's training, and go on: its exit code is its own.
+
+    Args:
+        what: what there is not then, as the beginning of the sentence.
+    """
+    try:
+        yield
+    except BrokenPipeError:  # nobody reads what would be said
+        raise
+    except (ModelscopeError, OSError) as error:
+        tell(f"{what}: {error}")
+    except Exception as error:
+        tell(f"{what}; this is a bug in modelscope: {in_one_line(f'{type(error).__name__}: {error}', 300)}")

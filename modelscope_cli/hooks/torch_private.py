@@ -9,7 +9,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn, overrides
@@ -20,10 +20,29 @@ with contextlib.suppress(ImportError):
 with contextlib.suppress(ImportError):
     import torch.utils._python_dispatch
 
+Function = TypeVar("Function", bound=Any)
+
 # One level of a container: its children by name, and what makes a container of the same kind of others.
 Children = tuple[list[tuple[str, Any]], Callable[[list[Any]], Any]]
 
 
+def left_alone_by_compiler(function: Function, *, with_callees: bool = True) -> Function:
+    """Keep torch.compile from compiling a function that runs beside what it compiles, as behind a graph break.
+
+    What is compiled is not another graph by that: where the function is called inside of one, nothing changes.
+
+    Args:
+        with_callees: nor what the function calls; False where that is somebody else's.
+    """
+    doors = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
+    with contextlib.suppress(AttributeError):  # a torch without these doors compiles what it comes across
+        skip, default = doors._FrameAction.SKIP, doors._FrameAction.DEFAULT  # type: ignore[union-attr]
+        strategy = doors._FrameExecStrategy(skip, skip if with_callees else default)  # type: ignore[union-attr]
+        doors.set_code_exec_strategy(function.__code__, strategy)  # type: ignore[union-attr]
+    return function
+
+
+@left_alone_by_compiler
 def in_backward() -> bool:
     """Tell whether a backward pass is running around the caller, as when checkpointing runs a layer once more."""
     current = getattr(torch._C, "_current_graph_task_id", None)

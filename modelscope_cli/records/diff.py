@@ -5,6 +5,7 @@ from typing import Any
 
 from modelscope_cli.records.hooks import HookReport
 from modelscope_cli.records.naming import output_label_of
+from modelscope_cli.records.reference import Comparison
 from modelscope_cli.records.run import ModelInfo, Record, Shape
 
 
@@ -136,6 +137,7 @@ class DiffRecord(Record):
         layers: where something was run, in execution order; else None.
         tensors: where nothing was run, in A's order; else None.
         figures: where two results that were kept are compared, in A's order; else None.
+        compared: of two results of `watch`, how the training B differs from A, causes first; else None.
     """
 
     b: DiffSide
@@ -151,6 +153,7 @@ class DiffRecord(Record):
     layers: tuple[LayerDifference, ...] | None = None
     tensors: tuple[TensorDifference, ...] | None = None
     figures: tuple[FigureDifference, ...] | None = None
+    compared: Comparison | None = None
 
     @property
     def rows(self) -> tuple[Difference, ...]:
@@ -163,9 +166,9 @@ class DiffRecord(Record):
         return self.totals.same == len(self.rows)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON document, with `layers`, with `tensors` or with `figures`."""
+        """Return the JSON document, with `layers`, `tensors` or `figures`, and with `compared`."""
         document = Record.to_dict(self)
-        for key in ("layers", "tensors", "figures"):
+        for key in ("layers", "tensors", "figures", "compared"):
             if document[key] is None:
                 del document[key]
         return document

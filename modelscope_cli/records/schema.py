@@ -159,7 +159,7 @@ def _attributes(kind: type[Any]) -> dict[str, str]:
 def _one_kind_of_rows(document: _Document, made: Schema) -> None:
     """Let `diff` have one of its lists: of models that were run, of weights, or of the numbers of two results."""
     lists = ("layers", "tensors", "figures")
-    made["required"] = [key for key in made["required"] if key not in lists]
+    made["required"] = [key for key in made["required"] if key not in (*lists, "compared")]
     made["oneOf"] = [{"required": [key]} for key in lists]
 
 

@@ -6,6 +6,9 @@ from typing import Any
 
 from modelscope_cli.records.birth import Birth
 from modelscope_cli.records.naming import label
+from modelscope_cli.records.optimizer_facts import OptimizerFacts, ScheduleFacts
+from modelscope_cli.records.ranks import RankFacts
+from modelscope_cli.records.reference import Comparison
 from modelscope_cli.records.run import Record
 
 Series = tuple[float | None, ...]
@@ -177,8 +180,8 @@ class CriterionSeries:
         accuracy: share of rows whose largest score is the label's; None where there are no classes.
         commonest_label, commonest_prediction: the share of the class that most of them are.
         target_variance: of targets that are numbers.
-        is_probability: every row of the input is one of probabilities.
-        is_positive: nothing in the input is below zero.
+        is_probability: every row of the input is one of probabilities; `is_positive`: nothing there is below zero.
+        guessing: what the best constant prediction would cost; None where that is not known.
     """
 
     step: tuple[int, ...]
@@ -190,6 +193,7 @@ class CriterionSeries:
     target_variance: Series
     is_probability: tuple[bool, ...]
     is_positive: tuple[bool, ...]
+    guessing: Series = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,30 +223,6 @@ class WatchedCriterion:
 
 
 @dataclass(frozen=True, slots=True)
-class OptimizerFacts:
-    """What is certain of one optimizer.
-
-    Attributes:
-        made: the line that made it; None where it was made before anybody looked.
-        cycles: from step to step, that were looked at; of these `uncleared`: where the gradients of the step before
-            were never cleared; `emptied`: were cleared behind the backward pass; `scaled`: are of an enlarged loss.
-        held: parameters; `strangers`: those that no model has that was seen to run, without a gradient.
-        weight_decay: the highest of its groups.
-    """
-
-    optimizer: str
-    made: str | None
-    cycles: int
-    uncleared: int
-    emptied: int
-    held: int
-    strangers: int
-    maximizes: bool
-    scaled: int = 0
-    weight_decay: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class ModelFacts:
     """How a model was trained.
 
@@ -252,9 +232,11 @@ class ModelFacts:
         evaluation_since: the step from which on it has been in evaluation mode only; None where it is not.
         frozen_modes: classes of its layers that behave otherwise in evaluation mode.
         norm_values: the most values a channel that a batch norm in training mode was given, and the batch of it.
-        dtypes: of its layers' outputs.
-        has_trained: whether it ran with gradients in training mode.
+        dtypes: of its layers' outputs; `has_trained`: whether it ran with gradients in training mode.
         evaluated: losses without gradients, in training and in evaluation mode; `loose_modes`: in the former.
+        outputs: recorded passes; those in which all rows of the output were the same and those of the input were
+            not; the standard deviation over the rows at first and at last.
+        is_fed: gradients go back through what it is given.
     """
 
     model: str
@@ -268,6 +250,8 @@ class ModelFacts:
     has_trained: bool = True
     evaluated: tuple[int, int] = (0, 0)
     loose_modes: tuple[str, ...] = ()
+    outputs: tuple[float, ...] = (0, 0, 0.0, 0.0)
+    is_fed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +260,7 @@ class TrainingFacts:
 
     Attributes:
         idle: class and line of every optimizer that was made and never stepped.
-        backwards: backward passes of the whole run.
+        backwards: backward passes of the whole run; `ranks`: whether they agree, None in a single process.
     """
 
     inputs: tuple[WatchedInput, ...] = ()
@@ -285,6 +269,8 @@ class TrainingFacts:
     models: tuple[ModelFacts, ...] = ()
     idle: tuple[tuple[str, str | None], ...] = ()
     backwards: int = 0
+    ranks: RankFacts | None = None
+    schedules: tuple[ScheduleFacts, ...] = ()
 
 
 def labelling(
@@ -318,7 +304,9 @@ class ScalarSeries:
 NEVER_TRAINED = "never-trained"
 """The code of the warning that no optimizer stepped and nothing ran backward."""
 SUMMED, BROADCAST, WRONG_SIGN, SAME_DATA = "summed", "broadcast", "wrong-sign", "same-data"
-"""Kinds of events that rules judge: what the graph of a loss shows, and ranks that are given the same."""
+LEAKS = "leaks"
+"""Kinds of events that rules judge: what the graph of a loss shows, ranks that are given the same, and outputs that
+depend on what they must not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,6 +359,7 @@ class WatchRecord(Record):
         verdict: one of `FAULT`, `SOUND` and `UNKNOWN`; `reason`: why it cannot be told, or what
             it is not about.
         births: where values that are not finite began, in the order of the steps.
+        compared: how it differs from the run of `--like`; None without one.
     """
 
     steps: int
@@ -389,6 +378,7 @@ class WatchRecord(Record):
     births: tuple[Birth, ...] = ()
     verdict: str = UNKNOWN
     reason: str | None = None
+    compared: Comparison | None = None
 
     @property
     def came_to_nothing(self) -> bool:

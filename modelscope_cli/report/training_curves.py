@@ -37,8 +37,9 @@ def rectifiers(layers: Sequence[WatchedLayer]) -> list[WatchedLayer]:
 
 
 def matrices(parameters: Sequence[WatchedParameter]) -> list[WatchedParameter]:
-    """Return the weights; biases and norms live on another scale."""
-    return [row for row in parameters if len(row.shape) > 1]
+    """Return the weights that were trained; biases and norms live on another scale, and are what is left."""
+    trained = [row for row in parameters if row.series.step]
+    return [row for row in trained if len(row.shape) > 1] or trained
 
 
 def grid_of(rows: Sequence[Row], steps: Sequence[int], read: Read) -> Any:

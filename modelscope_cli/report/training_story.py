@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from modelscope_cli.records.naming import counted
+from modelscope_cli.records.reference import Comparison
 from modelscope_cli.records.watch import SOUND, TrainingFinding
 
 
@@ -26,6 +28,24 @@ def story(
         lines.append(("", f"try: {cause.hint}"))
         if followed := [one for one in findings if one.follows == cause.code]:
             lines.append(("", f"consequences: {', '.join(map(_briefly, followed))}"))
+    return lines
+
+
+def comparison(compared: Comparison | None) -> list[tuple[str, str]]:
+    """Return what differs from a run that was fine, a line each; nothing where none was given."""
+    if compared is None:
+        return []
+    n = len(compared.deviations)
+    begin = f"the losses are equal for the first {counted(compared.equal_steps, 'step')}"
+    words = [begin if compared.equal_steps else "the losses differ from the first step on"]
+    words.append(f"{counted(n, 'difference')}, causes first" if n else "no difference beyond the noise")
+    lines = [(f"like {compared.reference}", "; ".join(words))]
+    for one in compared.deviations:
+        what = f"{one.kind}, {one.where}" if one.where else one.kind
+        values = f"{one.here}; there {one.reference}" if one.reference else one.here
+        lines.append(
+            ("", f"{what}: {values}" + (f" (from step {one.step} on)" if one.step is not None else ""))
+        )
     return lines
 
 

@@ -90,6 +90,13 @@ WHY = {
     "MS743": "dropout blurs the result, and the validation images move the running statistics of batch norm",
     "MS744": "the weights are driven to zero, and with them the signal and the gradients",
     "MS745": "each step is as many times too large, often 65,536 times",
+    "MS746": "each rank trains a model of its own, and what is saved is only one of them",
+    "MS747": "a part of the model stays as it was made, and the rest learns around it",
+    "MS749": "the weight stays at its first values, whatever the loss of the rest does",
+    "MS755": "nothing can be learnt from an input that has no way to the output",
+    "MS757": "a loss of zero is reached by telling nothing apart, and what was to be embedded is lost",
+    "MS758": "the run ends at another learning rate than the one it was planned for",
+    "MS759": "the loss is low for the wrong reason: in use the others, or the future, are not there",
 }
 _BUDGETS, _TRAINING = "MS5", "MS7"
 

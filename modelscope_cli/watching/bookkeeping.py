@@ -10,15 +10,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
+from modelscope_cli.hooks.torch_private import left_alone_by_compiler
 from modelscope_cli.records.watch import ParameterFacts
 from modelscope_cli.watching.guard import replaced
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
-from modelscope_cli.watching.parameters import held_here, is_sharded, norm_of, sample_of, values_of
+from modelscope_cli.watching.parameters import held_here, is_sharded, norm_of, sample_of
 from modelscope_cli.watching.place import place_of_caller
 
 # From step to step: so many of the first are looked at, for reading a gradient waits for the device.
 _CYCLES = 16
+_LENGTHS = "total_steps", "T_max", "total_iters"  # of a schedule, as torch's call it
 _PROBES = 4  # parameters of an optimizer that stand for all of them
 _SAMPLE = 64  # elements of a parameter that show whether anybody changes it
 _MOST_ALIKE = 1 << 22  # elements: larger parameters are not searched for equal rows
@@ -87,7 +90,7 @@ class Cycle:
         return [p.grad for p in alive if p.grad is not None]
 
     def _any_gradient(self) -> bool:
-        return any(bool(values_of(gradient).any()) for gradient in self._gradients())
+        return any(bool(held_here(gradient).any()) for gradient in self._gradients())
 
     def _is_untouched(self) -> bool:
         """Tell whether the gradients are as backward left them; a fused optimizer unscales them by itself."""
@@ -115,6 +118,7 @@ class Bookkeeper:
         self._registry = registry
         self._cycles: dict[int, Cycle] = {}
         self._known: dict[int, tuple[weakref.ref[Tensor], _Known]] = {}
+        self._schedules: list[tuple[weakref.ref[LRScheduler], str | None]] = []
 
     @contextmanager
     def installed(self, guard: Callable[..., None]) -> Iterator[None]:
@@ -126,8 +130,40 @@ class Bookkeeper:
             original(optimizer, *args, **kwargs)
             guard(self._made, optimizer)
 
-        with replaced((Optimizer, "__init__", noted)):
+        left_alone_by_compiler(noted, with_callees=False)
+        scheduled = LRScheduler.__init__
+
+        @functools.wraps(scheduled)
+        def noted_schedule(schedule: LRScheduler, *args: Any, **kwargs: Any) -> None:
+            scheduled(schedule, *args, **kwargs)
+            guard(self._scheduled, schedule)
+
+        with replaced((Optimizer, "__init__", noted), (LRScheduler, "__init__", noted_schedule)):
             yield
+
+    def _scheduled(self, schedule: LRScheduler) -> None:
+        self._schedules.append((weakref.ref(schedule), place_of_caller()))
+
+    def schedules(self, label_of: Callable[[Optimizer], tuple[str, int] | None]) -> Iterator[dict[str, Any]]:
+        """Give what is certain of every schedule that knows its length.
+
+        Args:
+            label_of: the label of an optimizer and the steps that it took; None where it has not stepped.
+        """
+        for known, made in self._schedules:
+            schedule = known()
+            total = next((n for name in _LENGTHS if isinstance(n := getattr(schedule, name, None), int)), 0)
+            optimizer = getattr(schedule, "optimizer", None)
+            labelled = label_of(optimizer) if isinstance(optimizer, Optimizer) else None
+            if schedule is not None and labelled is not None and total > 0:
+                yield {
+                    "schedule": type(schedule).__name__,
+                    "optimizer": labelled[0],
+                    "made": made,
+                    "total": total,
+                    "used": schedule.last_epoch,
+                    "steps": labelled[1],
+                }
 
     def _made(self, optimizer: Optimizer) -> None:
         self.cycle(optimizer).made = place_of_caller()
@@ -164,6 +200,16 @@ class Bookkeeper:
         for parameter in root.parameters() if root is not None else ():
             self._look(parameter)
 
+    def waiting(self) -> list[Tensor]:
+        """Return the parameters of every optimizer that was made, is still there and never stepped."""
+        return [
+            p
+            for cycle in self._cycles.values()
+            if not cycle.n_steps and (optimizer := cycle.optimizer()) is not None
+            for group in optimizer.param_groups
+            for p in group["params"]
+        ]
+
     def idle(self) -> list[tuple[str, str | None]]:
         """Return class and line of every optimizer that was made, is still there and never stepped."""
         return [
@@ -184,7 +230,7 @@ class Bookkeeper:
                 ParameterFacts(
                     requires_grad=parameter.requires_grad,
                     has_gradient=known.has_gradient,
-                    has_run=owner in model.ran or not model.has_been_trained,
+                    has_run=_runs_as(model, owner) in model.ran or not model.has_been_trained,
                     is_severed=owner in model.severed or not model.has_been_trained,
                     has_changed=not torch.equal(sample_of(parameter, _SAMPLE), known.sample),
                     start_rms=known.rms,
@@ -197,14 +243,16 @@ class Bookkeeper:
         """Count the parameters of an optimizer that no model that ran has, and that have no gradient."""
         named = {id(parameter) for _, _, parameter in self._parameters()}
         held = [p for group in optimizer.param_groups for p in group["params"]]
-        return sum(id(p) not in named and p.requires_grad and p.grad is None for p in held)
+        bare = [p for p in held if id(p) not in named and p.requires_grad and p.grad is None]
+        return sum(not is_sharded(p) or held_here(p).numel() > 0 for p in bare)
 
     def _parameters(self) -> Iterator[tuple[WatchedModel, str, nn.Parameter]]:
-        for model in self._registry.models:
+        for model in (*self._registry.models, *self._registry.hidden):
             root = model.root()
             if root is not None and (model.has_been_trained or model.has_run_without_gradients):
                 for name, parameter in root.named_parameters():
-                    if type(parameter) is nn.Parameter or is_sharded(parameter):
+                    is_part = is_sharded(parameter)  # of which this process may hold nothing
+                    if held_here(parameter).numel() if is_part else type(parameter) is nn.Parameter:
                         yield model, name, parameter
 
     def _look(self, parameter: Tensor) -> _Known:
@@ -219,6 +267,13 @@ class Bookkeeper:
             )
             found = self._known[id(parameter)] = weakref.ref(parameter), known
         return found[1]
+
+
+def _runs_as(model: WatchedModel, owner: str) -> str:
+    """Return the module whose call uses the parameters of one: attention uses its last layer by function."""
+    root, parent = model.root(), owner.rpartition(".")[0]
+    is_part = root is not None and owner and isinstance(root.get_submodule(parent), nn.MultiheadAttention)
+    return parent if is_part else owner
 
 
 def _is_alike(x: Tensor) -> bool | None:

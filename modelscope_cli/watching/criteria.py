@@ -18,13 +18,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from modelscope_cli.hooks.torch_private import is_transformed
+from modelscope_cli.hooks.torch_private import is_transformed, left_alone_by_compiler
 from modelscope_cli.watching.guard import replaced
 from modelscope_cli.watching.parameters import is_sharded
 from modelscope_cli.watching.place import place_of_caller
 
 # What a criterion compares its input with: the number of a class, or numbers of the same shape.
-CLASSES, BINARY, NUMBERS = "classes", "binary", "numbers"
+CLASSES, BINARY, NUMBERS, DIVERGENCE = "classes", "binary", "numbers", "divergence"
 _KINDS = {
     "cross_entropy": CLASSES,
     "nll_loss": CLASSES,
@@ -34,6 +34,7 @@ _KINDS = {
     "l1_loss": NUMBERS,
     "smooth_l1_loss": NUMBERS,
     "huber_loss": NUMBERS,
+    "kl_div": DIVERGENCE,
 }
 _PASSING = re.compile(
     r"(Unsafe)?(View|ReshapeAlias|Squeeze|Unsqueeze|ToCopy|Clone|Alias|T|Transpose|Permute|Expand)Backward\d"
@@ -46,8 +47,10 @@ _MADE_BY = {
     "Sigmoid": "sigmoid",
     "Hardtanh": "hardtanh",
 }
+JOINED = "cat"
 _MOST_NODES = 8  # of views and casts between the criterion and what made its input
 _MOST_CLASSES = 4096  # more are not counted one by one
+_MOST_TARGETS = 1 << 14
 _MOST_PENDING = 256  # calls in evaluation; then their sums are fetched after all
 
 
@@ -80,13 +83,19 @@ class CriterionSums:
     shapes: tuple[tuple[int, ...], tuple[int, ...]] | None
     is_summed: bool
     _pending: list[Tensor] = field(default_factory=list)
-    _sums: list[float] = field(default_factory=lambda: [0.0] * 7)
+    _sums: list[float] = field(default_factory=lambda: [0.0] * 8)
     _is_labelled: bool = True
     _labels: Tensor | None = None
     _predictions: Tensor | None = None
 
-    def add(self, value: Tensor, x: Tensor, target: Tensor, ignored: int | None) -> None:
-        """Take in one call: its loss as a sum over the rows, and what it was computed from."""
+    def add(
+        self, value: Tensor, x: Tensor, target: Tensor, ignored: int | None, guess: Tensor | None
+    ) -> None:
+        """Take in one call: its loss as a sum over the rows, and what it was computed from.
+
+        Args:
+            guess: what the best constant would cost; see `best_constant`.
+        """
         with torch.no_grad():
             x, target = x.detach(), target.detach()
             nothing = value.new_zeros(())
@@ -107,6 +116,7 @@ class CriterionSums:
                 known,
                 right,
                 variance * rows,
+                (nothing + math.nan if guess is None else guess) * rows,
                 *_as_probabilities(x, self.kind),
             ]
             dtype = torch.float32 if x.device.type == "mps" else torch.float64
@@ -126,7 +136,7 @@ class CriterionSums:
 
     def _fetch(self) -> None:
         for one in self._pending:
-            value, rows, known, right, variance, is_probability, lowest = one.tolist()
+            value, rows, known, right, variance, guess, is_probability, lowest = one.tolist()
             self._is_labelled &= known == rows
             self._sums = [
                 self._sums[0] + value,
@@ -136,13 +146,14 @@ class CriterionSums:
                 self._sums[4] + variance,
                 self._sums[5] + (1 - is_probability),
                 min(self._sums[6], lowest),
+                self._sums[7] + guess,
             ]
         self._pending = []
 
     def row(self) -> "CriterionFigures":
         """Fetch the numbers."""
         self._fetch()
-        value, rows, known, right, variance, n_other, lowest = self._sums
+        value, rows, known, right, variance, n_other, lowest, guess = self._sums
         is_labelled = self._is_labelled and self._labels is not None
         labels = self._labels.tolist() if self._labels is not None and is_labelled else None
         guesses = self._predictions.tolist() if self._predictions is not None and is_labelled else None
@@ -155,6 +166,7 @@ class CriterionSums:
             target_variance=variance / rows if rows and self.n_classes is None else None,
             is_probability=not n_other,
             is_positive=lowest >= 0,
+            guessing=guess / rows if rows and math.isfinite(guess) else None,
         )
 
 
@@ -171,6 +183,7 @@ class CriterionFigures:
         target_variance: of targets that are numbers.
         is_probability: every row of the input is one of probabilities: not negative, with a sum of 1.
         is_positive: nothing in the input is below zero.
+        guessing: what the best constant would cost, in the unit of the value; None where that is not known.
     """
 
     value: float
@@ -181,6 +194,7 @@ class CriterionFigures:
     target_variance: float | None
     is_probability: bool
     is_positive: bool
+    guessing: float | None
 
     def to_list(self) -> list[float | int | bool | None]:
         """Return what goes into the log."""
@@ -195,6 +209,39 @@ def _as_probabilities(x: Tensor, kind: str) -> tuple[Tensor, Tensor]:
         sums = x.sum(1 if x.ndim > 1 else 0, dtype=torch.float32)
         is_unit = is_unit & ((sums - 1).abs().max() < 1e-2)
     return is_unit, -(low < 0).to(torch.int8)
+
+
+def _best_constant(name: str, target: Tensor, options: dict[str, Any]) -> Tensor | None:
+    """Return what one prediction for all samples costs at least, as the mean that the criterion would give.
+
+    Of one batch it is a little too low, by one part in as many as there are rows: that is made up for.
+    """
+    n, reduction = len(target) if target.ndim else 1, options.get("reduction", "mean")
+    if n < 2 or not target.is_floating_point():
+        return None
+    with torch.no_grad():
+        t = target.detach().float()
+        if name == "kl_div":
+            t = t.exp() if options.get("log_target") else t
+            total = (torch.xlogy(t, t) - torch.xlogy(t, t.mean(0, keepdim=True))).sum()
+            cost = total / (n if reduction in ("batchmean", "sum") else t.numel())
+        elif name == "cross_entropy":
+            if target.ndim != 2:
+                return None
+            cost = -torch.xlogy(t.mean(0), t.mean(0)).sum()
+        elif name == "mse_loss":
+            cost = t.var(correction=0)
+        elif name in ("l1_loss", "smooth_l1_loss", "huber_loss"):
+            off = (t - t.median()).abs()
+            width = float(options.get("beta", options.get("delta", 1.0))) if name != "l1_loss" else 0.0
+            near = off * off / 2 / (width if name == "smooth_l1_loss" else 1.0) if width else off
+            far = off - width / 2 if name == "smooth_l1_loss" else width * (off - width / 2)
+            cost = (torch.where(off < width, near, far) if width else off).mean()
+        else:
+            return None
+        if reduction == "sum" and name not in ("kl_div", "cross_entropy"):
+            cost = cost * (t.numel() / n)
+        return cost * n / (n - 1)
 
 
 def _count(labels: Tensor, is_counted: Tensor, n_classes: int) -> Tensor:
@@ -213,6 +260,7 @@ class CriterionWatch:
 
     def __init__(self, is_looking: Callable[[], bool], evaluated: Callable[[], None]) -> None:
         self._is_looking, self._evaluated = is_looking, evaluated
+        self.targets: Tensor | None = None  # the first, of classes; see `find_leak`
         self._training: dict[CriterionKey, CriterionSums] = {}
         self._evaluation: dict[CriterionKey, CriterionSums] = {}
 
@@ -235,6 +283,8 @@ class CriterionWatch:
             return
         if not torch.is_grad_enabled():
             self._evaluated()
+        if is_training and self.targets is None and not target.is_floating_point():
+            self.targets = target.detach().flatten()[:_MOST_TARGETS].clone()
         held = self._training if is_training else self._evaluation
         key = CriterionKey(name, place_of_caller(), is_training)
         kind = _KINDS[name]
@@ -257,18 +307,23 @@ class CriterionWatch:
             mean = mean.mean()
         elif sums.is_summed:
             mean = mean / max(x.shape[0] if x.ndim else 1, 1)
-        sums.add(mean, x, target, options.get("ignore_index", -100))
+        sums.add(mean, x, target, options.get("ignore_index", -100), _best_constant(name, target, options))
 
 
 def _made_by(x: Tensor) -> str | None:
-    """Return what gave a tensor, behind views and casts."""
-    node = x.grad_fn
+    """Return what gave a tensor, behind views and casts; scores that were joined may also have been scaled."""
+    node, is_scaled = x.grad_fn, False
     for _ in range(_MOST_NODES):
         if node is None:
             return None
         name = node.name().lstrip("_")
-        if not _PASSING.fullmatch(name):
-            return _MADE_BY.get(name.partition("Backward")[0])
+        kind = name.partition("Backward")[0]
+        if kind == "Cat":
+            return JOINED
+        if kind in ("Div", "Mul"):
+            is_scaled = True
+        elif not _PASSING.fullmatch(name):
+            return None if is_scaled else _MADE_BY.get(kind)
         node = node.next_functions[0][0] if node.next_functions else None
     return None
 
@@ -297,6 +352,7 @@ def _watched(name: str, original: Any, see: Callable[..., None]) -> Any:
     """
     signature = inspect.signature(original)
 
+    @left_alone_by_compiler
     def look(value: Any, args: Any, kwargs: Any) -> None:
         if not torch.compiler.is_compiling():
             given = signature.bind(*args, **kwargs).arguments
@@ -307,5 +363,6 @@ def _watched(name: str, original: Any, see: Callable[..., None]) -> Any:
         look(value, args, kwargs)
         return value
 
+    left_alone_by_compiler(criterion, with_callees=False)
     known = types.FunctionType(criterion.__code__, original.__globals__, name, None, criterion.__closure__)
     return functools.wraps(original)(known)

@@ -119,7 +119,7 @@ def _mark(x: Tensor, most: int = _EXACT) -> Range | None:
     Args:
         most: elements; of a tensor of more of them it is the range of an even sample.
     """
-    if type(x) not in (Tensor, nn.Parameter) or not x.is_floating_point():
+    if type(x) not in (Tensor, nn.Parameter) or not x.is_floating_point() or x.dtype.itemsize == 1:
         return None
     x = x.detach()
     if x.layout is not torch.strided or x.is_meta or x.is_nested or not x.numel():

@@ -5,6 +5,7 @@ own functions matter: within a layer of torch's, within a part that does not tra
 switch off) and around whatever is compiled, it is not there at all.
 """
 
+import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,13 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from modelscope_cli.hooks.torch_private import can_move_modes, has_compiled, insert_mode, remove_mode
+from modelscope_cli.hooks.torch_private import (
+    can_move_modes,
+    has_compiled,
+    insert_mode,
+    left_alone_by_compiler,
+    remove_mode,
+)
 
 MOST_CALLS = 16  # of one function in one call of a module; a loop over time would make a row of every turn
 
@@ -115,6 +122,7 @@ class _Mode(TorchFunctionMode):
         super().__init__()
         self._see = see
 
+    @functools.partial(left_alone_by_compiler, with_callees=False)
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         output = function(*args, **kwargs)

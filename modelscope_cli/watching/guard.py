@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from modelscope_cli.hooks.torch_private import unseen_by_modes
+from modelscope_cli.hooks.torch_private import left_alone_by_compiler, unseen_by_modes
 from modelscope_cli.plain_text import in_one_line
 
 
@@ -23,10 +23,12 @@ class Guard:
         self._told: set[str] = set()
 
     @property
+    @left_alone_by_compiler
     def is_open(self) -> bool:
         """False in a process that was forked off, and after a mistake of ours."""
         return not self._is_broken and os.getpid() == self._pid
 
+    @left_alone_by_compiler
     def __call__(self, look: Callable[..., object], *args: Any) -> None:
         """Call `look`; after a mistake of ours say so once, and look no further."""
         if not self.is_open:

@@ -21,7 +21,7 @@ from typing import Any
 
 from modelscope_cli.plain_text import plain_json
 
-VERSION = 2
+VERSION = 3
 """Of the entries. A log without a version is from before there were any."""
 
 Entry = dict[str, Any]
@@ -32,7 +32,7 @@ def log_file(folder: Path, rank: int = 0) -> Path:
 
 
 class Log:
-    """Writes each entry at once and whole, past any buffer of Python's.
+    """Writes each entry at once and whole, past any buffer of Python's; after an error no more.
 
     Args:
         path: the file; None for none.
@@ -41,6 +41,7 @@ class Log:
 
     def __init__(self, path: Path | None, follow: Callable[[str, Entry], object] | None = None) -> None:
         self._follow = follow
+        self.failure: str | None = None  # why nothing more could be written
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
         self._file = os.open(path, flags, 0o644) if path is not None else None
 
@@ -50,7 +51,11 @@ class Log:
             self._follow(kind, entry)
         if self._file is not None:
             text = plain_json(json.dumps({kind: entry}, separators=(",", ":")))
-            os.write(self._file, text.encode("ascii") + b"\n")
+            try:
+                os.write(self._file, text.encode("ascii") + b"\n")
+            except OSError as error:  # the disk is full: no reason to end a training
+                self.failure = error.strerror
+                self.close()
 
     def close(self) -> None:
         if self._file is not None:

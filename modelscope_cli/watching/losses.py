@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from modelscope_cli.hooks.torch_private import in_backward
+from modelscope_cli.hooks.torch_private import in_backward, left_alone_by_compiler
 from modelscope_cli.watching.guard import replaced
 
 _SCALED = "modelscope_scaled"  # in the metadata of a node of the graph: the scale and the loss before it
@@ -57,6 +57,7 @@ class LossWatch:
             self._sum = (self._sum or 0.0) + sum(loss.item() for loss in self._pending)
             self._pending = []
 
+    @left_alone_by_compiler
     def remember_scaled(self, scaled: Any, plain: Any, scale: float) -> None:
         """Note in the graph that `scaled` is `scale` times the loss `plain`."""
         self._has_scaler = True
@@ -117,10 +118,10 @@ def watched_losses(
 
     @functools.wraps(backward)
     def watched_backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-        if not is_ours() or in_backward():  # a checkpoint runs one inside another
+        # A checkpoint runs one inside another.
+        if torch.compiler.is_compiling() or not is_ours() or in_backward():
             return backward(tensors, *args, **kwargs)
         begin(tensors)
-        watch.see(tensors)
         result = backward(tensors, *args, **kwargs)
         end()
         return result
@@ -128,7 +129,12 @@ def watched_losses(
     @functools.wraps(scale)
     def watched_scale(self: Any, outputs: Any) -> Any:
         scaled = scale(self, outputs)
-        if is_ours() and self.is_enabled():
+        if (
+            not torch.compiler.is_compiling()
+            and is_ours()
+            and self.is_enabled()
+            and not isinstance(outputs, Iterator)
+        ):
             several = isinstance(outputs, (list, tuple))
             pairs = zip(scaled, outputs, strict=True) if several else [(scaled, outputs)]
             for made, plain in pairs:
@@ -137,12 +143,18 @@ def watched_losses(
 
     @functools.wraps(step)
     def watched_step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return step(self, optimizer, *args, **kwargs)
         before = count_steps()
         result = step(self, optimizer, *args, **kwargs)
         if is_ours() and count_steps() == before:
             skipped(optimizer)
         return result
 
+    for ours in (is_ours, count_steps):
+        left_alone_by_compiler(ours)
+    for watched in (watched_backward, watched_scale, watched_step):
+        left_alone_by_compiler(watched, with_callees=False)
     with replaced(
         (torch.autograd, "backward", watched_backward),
         (torch.amp.GradScaler, "scale", watched_scale),

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import list_layers
@@ -55,6 +56,10 @@ class WatchedModel:
         has_trained: whether it ran with gradients in training mode.
         evaluated: how often a criterion judged it without gradients, in training mode and in evaluation mode.
         loose_modes: classes of layers that were in training mode then, and behave otherwise in evaluation mode.
+        outputs: of each recorded pass in training mode: whether all rows of what it gave were the same though those
+            of its input were not, and the standard deviation over the rows.
+        is_fed: whether gradients go back through what it is given, to another model or to the data itself.
+        probe: a few rows of its first batch, for `find_leak`; None where it is given anything else.
     """
 
     label: str
@@ -83,6 +88,9 @@ class WatchedModel:
     has_trained: bool = False
     evaluated: list[int] = field(default_factory=lambda: [0, 0])
     loose_modes: tuple[str, ...] = ()
+    outputs: list[Tensor] = field(default_factory=list)
+    probe: Tensor | None = None
+    is_fed: bool = False
 
     def begin_step(self, step: int, is_recording: bool) -> None:
         """Forget the passes so far: those to come belong to this step."""
@@ -124,7 +132,23 @@ class WatchedModel:
             "has_trained": self.has_trained,
             "evaluated": self.evaluated,
             "loose_modes": self.loose_modes,
+            "outputs": self._output_figures(),
+            "is_fed": self.is_fed,
         }
+
+    def _output_figures(self) -> list[float]:
+        """Return how many passes there were, in how many all rows were alike, the spread at first and last."""
+        if not self.outputs:
+            return [0, 0, 0.0, 0.0]
+        self.outputs = [torch.cat([one.cpu().reshape(-1, 2) for one in self.outputs])]
+        alike, spread = self.outputs[0].T
+        few = max(min(len(spread) // 4, 8), 1)
+        return [
+            len(alike),
+            int(alike.sum()),
+            float(spread[:few].median()),
+            float(spread[-few:].median()),
+        ]
 
     def means(self, name: str, is_innermost: bool) -> bool:
         return is_innermost if self.wanted is None else name in self.wanted
@@ -220,6 +244,7 @@ class ModelRegistry:
         self.models: list[WatchedModel] = []
         self.is_closed = False
         self._patterns = patterns
+        self.hidden: list[WatchedModel] = []  # run inside models, and are not registered in them
         self._named: list[WatchedModel] = []  # have no rows, and name their parameters
         self._strangers: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # run inside models, are not in them
         self._places: dict[int, tuple[weakref.ref[nn.Module], WatchedModel, str]] = {}
@@ -239,8 +264,16 @@ class ModelRegistry:
         if self.find(module) is None and root is not None and module not in self._strangers:
             self.register(root)
             if self.find(module) is None:
-                self._strangers.add(module)
+                self._strangers.update(module.modules())
+                if module.training and any(p.requires_grad for p in module.parameters()):
+                    self._take_in(module)
         return self.find(module)
+
+    def _take_in(self, module: nn.Module) -> None:
+        """Know a module that runs inside a model and is not registered there, as in a Python list."""
+        label = self._label(module)
+        hidden = WatchedModel(label, weakref.ref(module), has_run_without_gradients=True, has_trained=True)
+        self.hidden.append(hidden)
 
     def set_aside(self, model: WatchedModel) -> None:
         """Take a model for a criterion: it has no rows, and names its parameters where an optimizer holds them."""
@@ -278,7 +311,9 @@ class ModelRegistry:
 
     def _label(self, root: nn.Module) -> str:
         kind = kind_of(root)
-        others = (model.label for model in (*self.models, *self._named) if model.root() is not root)
+        others = (
+            model.label for model in (*self.models, *self.hidden, *self._named) if model.root() is not root
+        )
         n_alike = sum(label.partition("#")[0] == kind for label in others)
         return f"{kind}#{n_alike + 1}" if n_alike else kind
 

@@ -94,10 +94,10 @@ class WatchedLoop:
     def record(self) -> WatchRecord:
         """Return the record of `watch`, of what was seen so far: before the loop, in it, or behind it."""
         if self._memory.end is not None:
-            return record_of(merge_ranks([self._memory]))
+            return record_of(merge_ranks([self._memory]), self._request.like)
         self._memory.end = self._watcher.end(None, self._invocation.elapsed_ms)  # for as long as it is read
         try:
-            return record_of(merge_ranks([self._memory]))
+            return record_of(merge_ranks([self._memory]), self._request.like)
         finally:
             self._memory.end = None
 

@@ -48,7 +48,7 @@ class StepWatch:
             changes = [norm_of(sample_of(one.parameter) - one.sample) for one in self._before]
         # One transfer a device: nothing waits for an accelerator before the end.
         columns = [
-            torch.stack([norm.to("cpu", torch.float32, non_blocking=False) for norm in (*one.norms, change)])
+            torch.stack([norm.to("cpu").double() for norm in (*one.norms, change)])
             for one, change in zip(self._before, changes, strict=True)
         ]
         rows = torch.stack(columns).tolist() if columns else []
@@ -59,14 +59,23 @@ class StepWatch:
 
 
 def is_sharded(x: Tensor) -> bool:
-    """Tell whether this process may hold but a part of a tensor, as `fully_shard` leaves it."""
-    return hasattr(x, "to_local")
+    """Tell whether this process may hold but a part of a tensor, as `fully_shard` and its predecessor leave it."""
+    return hasattr(x, "to_local") or getattr(x, "_fsdp_flattened", False)
 
 
 def held_here(x: Tensor) -> Tensor:
-    """Return what this process holds of a tensor: to ask the others for theirs would change the training."""
-    here: Tensor = x.to_local() if is_sharded(x) else x  # type: ignore[attr-defined]
-    return here.detach()
+    """Return the values of a tensor that this process holds; to ask others for theirs would change the training.
+
+    Of a sparse tensor they are those that are stored; on the meta device there are none.
+    """
+    here: Tensor = (x.to_local() if hasattr(x, "to_local") else x).detach()
+    if here.is_meta:
+        return here.new_empty(0, device="cpu")
+    if here.layout is not torch.strided:
+        return here.coalesce().values() if here.is_sparse else here.values()
+    # There is no arithmetic on floating-point numbers of eight bits, nor on booleans.
+    is_narrow = here.dtype.itemsize == 1 and (here.is_floating_point() or here.dtype == torch.bool)
+    return here.float() if is_narrow else here
 
 
 def _look(parameter: Tensor, scale: Tensor | None) -> _Before:
@@ -80,14 +89,8 @@ def _gradient_norm(parameter: Tensor, scale: Tensor | None) -> Tensor:
     gradient = parameter.grad
     if gradient is None:
         return held_here(parameter).new_tensor(-1.0, dtype=torch.float32)
-    values = values_of(gradient)
-    return norm_of(values) if scale is None else norm_of(values) / scale.to(values.device)
-
-
-def values_of(gradient: Tensor) -> Tensor:
-    """Return the values of a gradient that this process holds, dense or sparse."""
-    here = held_here(gradient)
-    return here.coalesce().values() if here.is_sparse else here
+    norm = norm_of(gradient)
+    return norm if scale is None else norm / scale.to(norm.device)
 
 
 def sample_of(x: Tensor, least: int = _SAMPLE) -> Tensor:
@@ -96,8 +99,10 @@ def sample_of(x: Tensor, least: int = _SAMPLE) -> Tensor:
 
 
 def norm_of(x: Tensor) -> Tensor:
-    """Return the norm of what this process holds, complex numbers too, in float32."""
+    """Return the norm of what this process holds, complex and whole numbers too, in float32 or float64."""
     values = held_here(x)
-    return torch.linalg.vector_norm(
-        torch.view_as_real(values) if values.is_complex() else values, dtype=torch.float32
-    )
+    if values.is_complex():
+        values = torch.view_as_real(values)
+    is_wide = values.dtype == torch.float64 or not values.is_floating_point()
+    values = values.double() if is_wide else values
+    return torch.linalg.vector_norm(values, dtype=torch.float64 if is_wide else torch.float32)

@@ -4,6 +4,8 @@ What may be recorded is decided by the optimizers: passes since the last step of
 weights belong to the next one.
 """
 
+import contextlib
+import functools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as hooks
 
 from modelscope_cli.hooks.layers import tensors_in
-from modelscope_cli.hooks.torch_private import in_backward, is_transformed
+from modelscope_cli.hooks.torch_private import in_backward, is_transformed, left_alone_by_compiler
 from modelscope_cli.records.birth import BETWEEN, INPUT, OUTPUT
 from modelscope_cli.records.naming import dtype_name, is_rectifier
 from modelscope_cli.watching.bookkeeping import Bookkeeper
@@ -33,10 +35,13 @@ from modelscope_cli.watching.model_registry import (
     peel,
 )
 from modelscope_cli.watching.place import place_of_caller
+from modelscope_cli.watching.replicas import ReplicaWatch
 from modelscope_cli.watching.saturation import count_saturated, dimension_of
 from modelscope_cli.watching.step_sums import StepSums
+from modelscope_cli.watching.whole_outputs import see_output
 
 _MOST_PASSES = 512  # to one step; a model that no optimizer ever steps is not looked at for ever
+_MOST_SPREADS = 4  # passes to one step, whose outputs are compared row by row
 _MOST_EVALUATED = (
     16  # the same in evaluation mode: most such passes are no training where nobody said no_grad
 )
@@ -48,6 +53,7 @@ class PassWatch:
     Args:
         losses: says how gradients are scaled, and whether a step runs its closure again.
         settle: called before a pass begins, when the steps before it are over.
+        replicas: is told of passes; None in a single process.
     """
 
     def __init__(
@@ -57,9 +63,11 @@ class PassWatch:
         bookkeeper: Bookkeeper,
         guard: Guard,
         settle: Callable[[], None],
+        replicas: ReplicaWatch | None,
     ) -> None:
         self._registry, self._losses, self._bookkeeper = registry, losses, bookkeeper
-        self._guard, self._settle = guard, settle
+        self._guard, self._settle, self._replicas = guard, settle, replicas
+        self.is_blind = False  # while passes are our own
         self._pass = ForwardPass()
         self._functional = FunctionalWatch(self._called)
         self._evaluated: tuple[WatchedModel, bool] | None = (
@@ -88,16 +96,20 @@ class PassWatch:
 
     # Under torch.compile both hooks vanish: a graph that has to show its inside is another graph.
 
+    @left_alone_by_compiler
     def _enter(self, module: nn.Module, args: Any) -> None:
-        if not torch.compiler.is_compiling() and not in_backward():
+        if not torch.compiler.is_compiling() and not in_backward() and not self.is_blind:
             self._guard(self._open, module, args)
 
+    @left_alone_by_compiler
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
-        if not torch.compiler.is_compiling() and not in_backward():
-            self._guard(self._close, module, output)
+        if not torch.compiler.is_compiling() and not in_backward() and not self.is_blind:
+            self._guard(self._close, module, args, output)
 
     def _open(self, module: nn.Module, args: Any) -> None:
         now = self._pass
+        if self._replicas is not None:
+            self._replicas.see_pass(module)
         if isinstance(module, torch.jit.ScriptModule) or getattr(module, "_is_replica", False):
             return
         if now.open and type(module).__name__ == "GraphModule" and self._registry.find(module) is None:
@@ -134,7 +146,10 @@ class PassWatch:
         root = peel(module)
         found = self._registry.find(root)
         model = found[0] if found else self._registry.register(root)
-        if type(module).__name__ == "OptimizedModule":
+        if (
+            type(module).__name__ == "OptimizedModule"
+            or getattr(root, "_compiled_call_impl", None) is not None
+        ):
             message = "the model is compiled: its layers run as one and cannot be seen, its parameters can"
             self._guard.tell_once("compiled", f"{message} (TORCH_COMPILE_DISABLE=1 shows the layers)")
         if model is None:
@@ -162,6 +177,7 @@ class PassWatch:
     def _look_at_arguments(self, model: WatchedModel, args: Any) -> None:
         """Take in what the model itself is given."""
         tensors = [tensor for _, tensor in tensors_in(args) if tensor.is_floating_point()]
+        model.is_fed |= any(x.requires_grad for x in tensors)
         for place, x in enumerate(tensors):
             self._look_at_entering(model, f"input#{place}" if place else "input", "", x)
 
@@ -188,7 +204,7 @@ class PassWatch:
         except (TypeError, RuntimeError, NotImplementedError):
             model.entering.pop(key, None)
 
-    def _close(self, module: nn.Module, output: Any) -> None:
+    def _close(self, module: nn.Module, args: Any, output: Any) -> None:
         now = self._pass
         call = now.leave(module)
         self._functional.switch(now.wants_functions)
@@ -201,6 +217,11 @@ class PassWatch:
         now.flagged.flags.see(OUTPUT, name, call.index, output)
         if now.model is None:
             return
+        if not name and now.is_training and now.model.passes[0] <= _MOST_SPREADS:
+            with contextlib.suppress(
+                TypeError, RuntimeError, NotImplementedError
+            ):  # nested, sparse or quantised
+                see_output(now.model, args, output)
         if is_criterion(module, output):
             now.model.forget(name)
             if not name:
@@ -212,6 +233,7 @@ class PassWatch:
                 what = Operation(kind_of(module), channel_dim, dimension_of(module))
                 self._look_at(now.model, (name, call.index), what, tensors[0])
 
+    @left_alone_by_compiler
     def _called(self, call: FunctionCall) -> None:
         if not in_backward() and not is_transformed():
             self._guard(self._look_between, call)
@@ -246,10 +268,11 @@ class PassWatch:
         model.dtypes.add(dtype_name(x.dtype))
         if x.requires_grad:
             model.severed.discard(key[0])
-            x.register_hook(lambda gradient: self._arrived(sums, gradient))
+            x.register_hook(functools.partial(self._arrived, sums))
         elif not torch.is_grad_enabled():
             model.severed.add(key[0])
 
+    @left_alone_by_compiler
     def _arrived(self, sums: StepSums, gradient: Tensor | None) -> None:
         # Of several outputs of a compiled graph those that the loss does not depend on are handed None.
         if gradient is not None:

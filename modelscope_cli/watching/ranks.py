@@ -9,8 +9,10 @@ from pathlib import Path
 
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.ranks import Ranks
+from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.watching.log import log_file
 
+WAIT_FOR_RANKS_S = 20.0  # torchrun gives half a minute to those it ends
 _POLL_S, _PATIENCE_S = 0.05, 30.0
 
 
@@ -91,12 +93,23 @@ def _sign() -> Path:
 
 def wait_for_others(folder: Path, ranks: Ranks, seconds: float) -> list[int]:
     """Wait until every other process has written its last word; return those that have not in time."""
-    missing = set(range(1, ranks.world))
+    missing = set(range(ranks.world)) - {ranks.rank}
     for _ in _until(seconds):
         missing = {rank for rank in missing if not _has_ended(log_file(folder, rank))}
         if not missing:
             break
     return sorted(missing)
+
+
+def read_together(own: WatchRecord, folder: Path, ranks: Ranks) -> WatchRecord:
+    """Return the record of all ranks, as the first one reads it; that of this rank where it cannot be read."""
+    from modelscope_cli.watching.read_record import read_record
+
+    wait_for_others(folder, ranks, WAIT_FOR_RANKS_S)
+    try:
+        return read_record(folder)
+    except Exception:  # the first rank says what
+        return own
 
 
 def _until(seconds: float) -> Iterator[None]:

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from modelscope_cli.records.optimizer_facts import OptimizerFacts, ScheduleFacts
 from modelscope_cli.records.watch import (
     CriterionSeries,
     InputSeries,
     ModelFacts,
-    OptimizerFacts,
     ParameterFacts,
     Series,
     TrainingFacts,
@@ -46,11 +46,13 @@ class FactsLog:
     models: dict[str, ModelFacts] = field(default_factory=dict)
     idle: dict[tuple[str, str | None], None] = field(default_factory=dict)
     stated: dict[ParameterKey, tuple[tuple[int, ...], ParameterFacts]] = field(default_factory=dict)
+    schedules: dict[tuple[str, str | None], ScheduleFacts] = field(default_factory=dict)
 
     def take(self, entry: Entry) -> None:
         """Take what is certain by now. The last word on each counts: a model that is gone by then is not in it."""
         self.optimizers |= {one["optimizer"]: OptimizerFacts(**one) for one in entry["optimizers"]}
         self.models |= {one["model"]: _model_facts(one) for one in entry["models"]}
+        self.schedules |= {(one["schedule"], one["made"]): ScheduleFacts(**one) for one in entry["schedules"]}
         self.idle |= dict.fromkeys((kind, place) for kind, place in entry["idle"])
         self.stated |= {
             (model, name): (tuple(shape), ParameterFacts(*values))
@@ -72,6 +74,7 @@ class FactsLog:
             models=tuple(self.models.values()),
             idle=tuple(key for key in self.idle if key not in stepped),
             backwards=backwards,
+            schedules=tuple(self.schedules.values()),
         )
 
 
@@ -94,7 +97,8 @@ def _input(seen: Described) -> WatchedInput:
 
 
 def _criterion(seen: Described) -> WatchedCriterion:
-    value, rows, right, labels, guess, variance, is_probability, is_positive = columns_of(seen.rows, 8)
+    columns = columns_of(seen.rows, 9)
+    value, rows, right, labels, guess, variance, is_probability, is_positive, guessing = columns
     counts = [dict(map(tuple, row)) if row is not None else {} for row in labels]
     together = sum(map(Counter, counts), Counter[int]())
     name, place, is_training = seen.key
@@ -119,6 +123,7 @@ def _criterion(seen: Described) -> WatchedCriterion:
             target_variance=_numbers(variance),
             is_probability=is_probability,
             is_positive=is_positive,
+            guessing=_numbers(guessing),
         ),
     )
 
@@ -140,6 +145,7 @@ def _entropy(counts: Mapping[int, int]) -> float | None:
 def _model_facts(entry: Entry) -> ModelFacts:
     values = entry["norm_values"]
     lists = {name: tuple(value) for name, value in entry.items() if isinstance(value, list)}
+    lists["outputs"] = tuple(float(one) for one in entry["outputs"])  # NaN is written as a word
     return ModelFacts(**{**entry, **lists, "norm_values": tuple(values) if values else None})
 
 

@@ -9,22 +9,25 @@ from modelscope_cli.records.naming import NEAR_ZERO, counted, some
 from modelscope_cli.records.run import ModelInfo, Notice, Run, WeightsInfo, versions
 from modelscope_cli.records.watch import BROADCAST, NEVER_TRAINED, SAME_DATA, SUMMED, WRONG_SIGN, WatchRecord
 from modelscope_cli.rules.training import judge_training
+from modelscope_cli.rules.training.reference import compare_with
 from modelscope_cli.watching.log import Entry
 from modelscope_cli.watching.read_series import RankLog, RunSeries, read_series
 
+Reference = tuple[str, WatchRecord] | None
 
-def read_record(folder: Path) -> WatchRecord:
+
+def read_record(folder: Path, like: Reference = None) -> WatchRecord:
     """Read the logs in a folder, of a run that ended or was killed or still goes on, and judge it.
 
     Raises:
         UsageError: there is no log (exit 2).
         CannotRunError: it is of another version, or is not a log of `watch` (exit 4).
     """
-    return record_of(read_series(folder))
+    return record_of(read_series(folder), like)
 
 
-def record_of(series: RunSeries) -> WatchRecord:
-    """Return the record of a run, judged."""
+def record_of(series: RunSeries, like: Reference = None) -> WatchRecord:
+    """Return the record of a run, judged, and compared with the one that it should be like."""
     first = series.ranks[0]
     trained = (row.model for row in series.parameters if row.model != row.optimizer)
     models = ", ".join(dict.fromkeys((*(row.model for row in series.layers), *trained)))
@@ -57,7 +60,10 @@ def record_of(series: RunSeries) -> WatchRecord:
         births=series.births,
     )
     judged = judge_training(record, series.facts)
-    return replace(record, findings=judged.findings, verdict=judged.verdict, reason=judged.reason)
+    compared = compare_with(record, like[1], like[0]) if like is not None else None
+    return replace(
+        record, findings=judged.findings, verdict=judged.verdict, reason=judged.reason, compared=compared
+    )
 
 
 def _model(begin: Entry, models: str) -> ModelInfo:

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from modelscope_cli.records.watch import (
     WatchedParameter,
 )
 from modelscope_cli.watching.channel_death import MOST_NAMED, alive_within, dead_fraction, dead_in, unpack
-from modelscope_cli.watching.disagreement import find_disagreements, find_same_data
+from modelscope_cli.watching.disagreement import compare_weights, find_other_ends, find_same_data
 from modelscope_cli.watching.log import VERSION, Entry, log_file, number, read_log
 from modelscope_cli.watching.magnitudes import EDGES, N_BINS
 from modelscope_cli.watching.read_facts import FactsLog, ParameterKey, columns_of
@@ -53,8 +53,12 @@ class RankLog:
     types: dict[LayerKey, str] = field(default_factory=dict)
     trained: dict[ParameterKey, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
     sharded: set[ParameterKey] = field(default_factory=set)
+    origins: dict[ParameterKey, Entry] = field(default_factory=dict)
     layers: dict[LayerKey, dict[int, Sums]] = field(default_factory=dict)
     parameters: dict[ParameterKey, dict[int, list[float | None]]] = field(default_factory=dict)
+    weights: dict[ParameterKey, dict[int, tuple[int, float, float]]] = field(default_factory=dict)
+    states: dict[StepKey, tuple[int, int]] = field(default_factory=dict)
+    passes: dict[StepKey, tuple[int, int, bool]] = field(default_factory=dict)
     steps: dict[StepKey, Scalars] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     facts: FactsLog = field(default_factory=FactsLog)
@@ -98,6 +102,7 @@ class RankLog:
             self.trained[parameter] = entry["optimizer"], tuple(entry["shape"])
             if entry.get("sharded"):
                 self.sharded.add(parameter)
+            self.origins[parameter] = entry.get("origin", {})
             self.device, self.dtype = entry["device"], entry["dtype"]
         elif kind in ("entering", "criterion"):
             self._by_id[entry["id"]] = self.facts.describe(kind, entry)
@@ -117,6 +122,12 @@ class RankLog:
         for id_, values in entry["parameters"].items():
             self.parameters.setdefault(self._by_id[int(id_)], {})[step] = list(map(number, values))
         self._take_rows(entry["entering"] | entry["criteria"], step)
+        if "state" in entry:  # there are other ranks
+            key = entry["optimizer"], step
+            self.states[key], self.passes[key] = tuple(entry["state"]), tuple(entry["passes"])
+            for id_, (checksum, signed, norm) in entry["weights"].items():
+                found = checksum, float(signed), float(norm)
+                self.weights.setdefault(self._by_id[int(id_)], {})[step] = found
 
     def _take_rows(self, found: Entry, step: int) -> None:
         for id_, values in found.items():
@@ -202,11 +213,13 @@ def merge_ranks(ranks: Sequence[RankLog]) -> RunSeries:
         loss=_scalars(ranks, lambda noted: [noted.loss]),
         lr=_scalars(ranks[:1], lambda noted: noted.lr),
         step_ms=_scalars(ranks[:1], lambda noted: [noted.ms]),
-        events=(*events, *find_disagreements(ranks), *find_same_data(ranks)),
+        events=(*events, *find_other_ends(ranks), *find_same_data(ranks)),
         births=tuple(
             sorted((birth for rank in ranks for birth in rank.births), key=lambda birth: birth.step)
         ),
-        facts=first.facts.to_facts(int((first.end or {}).get("backward", 0))),
+        facts=replace(
+            first.facts.to_facts(int((first.end or {}).get("backward", 0))), ranks=compare_weights(ranks)
+        ),
     )
 
 

@@ -20,7 +20,9 @@ from torch.optim import Optimizer
 from torch.optim import optimizer as optim
 
 from modelscope_cli.errors import UsageError
+from modelscope_cli.hooks.torch_private import has_compiled, left_alone_by_compiler
 from modelscope_cli.records.birth import Birth
+from modelscope_cli.records.watch import LEAKS
 from modelscope_cli.watching.births import find_birth
 from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.criteria import CriterionWatch, watched_criteria
@@ -33,9 +35,12 @@ from modelscope_cli.watching.owners import find_optimizers, find_owners
 from modelscope_cli.watching.parameters import Stepper, StepWatch
 from modelscope_cli.watching.passes import PassWatch
 from modelscope_cli.watching.place import place_of_caller
+from modelscope_cli.watching.replicas import ReplicaWatch
 from modelscope_cli.watching.schedule import is_recorded
 from modelscope_cli.watching.steps import Clock, OpenStep, StepReport
+from modelscope_cli.watching.whole_outputs import find_leak
 
+_PROBED = 8  # the step before which a copy of the model is run: what starts at zero has grown by then
 _watching: set[int] = set()  # processes with a recorder in them: a fork takes this along
 
 
@@ -81,6 +86,7 @@ class Recorder:
         patterns: `--layer`, checked when the first model is trained.
         models: look at these only; None at every one that runs.
         optimizers: look at the steps of these only; none: at those of every one that trains a model.
+        has_ranks: other processes train the same model.
     """
 
     def __init__(
@@ -90,6 +96,7 @@ class Recorder:
         patterns: tuple[str, ...],
         models: Sequence[nn.Module] | None = None,
         optimizers: Sequence[Optimizer] = (),
+        has_ranks: bool = False,
     ) -> None:
         self.registry = ModelRegistry(patterns, models)
         self._only = tuple(optimizers)
@@ -99,8 +106,11 @@ class Recorder:
         self._every = every
         self.losses = LossWatch()
         self.bookkeeper = Bookkeeper(self.registry)
-        self._guard = Guard(lambda kind, message: listener.on_event(self.n_steps, kind, message))
-        self._passes = PassWatch(self.registry, self.losses, self.bookkeeper, self._guard, self.settle)
+        self.guard = self._guard = Guard(lambda kind, message: listener.on_event(self.n_steps, kind, message))
+        self.replicas = ReplicaWatch() if has_ranks else None
+        self._passes = PassWatch(
+            self.registry, self.losses, self.bookkeeper, self._guard, self.settle, self.replicas
+        )
         self.criteria = CriterionWatch(self._is_looking, self._passes.count_evaluation)
         self._clocks: dict[int, Clock] = {}
         self._kinds: Counter[str] = Counter()
@@ -126,6 +136,8 @@ class Recorder:
             )
             stack.enter_context(watched_criteria(self.criteria, self._guard))
             stack.enter_context(self.bookkeeper.installed(self._guard))
+            if self.replicas is not None:
+                stack.enter_context(self.replicas.installed(self._guard))
             self._guard(self._expect_optimizers)
             yield
             self.settle()
@@ -139,27 +151,13 @@ class Recorder:
     def optimizer_facts(self) -> list[dict[str, Any]]:
         """Return what is certain of every optimizer that has stepped, be it gone or not."""
         for clock in self._clocks.values():
-            optimizer = clock.optimizer()
-            if isinstance(optimizer, Optimizer):  # one that is inferred holds whatever changes
-                clock.cycle = self.bookkeeper.cycle(optimizer)
-                clock.facts |= {
-                    "optimizer": clock.label,
-                    "held": sum(len(group["params"]) for group in optimizer.param_groups),
-                    "strangers": self.bookkeeper.unknown_without_gradient(optimizer),
-                    "maximizes": any(group.get("maximize") for group in optimizer.param_groups),
-                    "weight_decay": max(
-                        float(one.get("weight_decay") or 0) for one in optimizer.param_groups
-                    ),
-                }
-            if clock.cycle is not None:
-                cycle = clock.cycle
-                clock.facts |= {"made": cycle.made, "cycles": cycle.n}
-                clock.facts |= {
-                    "uncleared": cycle.uncleared,
-                    "emptied": cycle.emptied,
-                    "scaled": cycle.scaled,
-                }
+            clock.take_facts(self.bookkeeper)
         return [dict(clock.facts) for clock in self._clocks.values() if "held" in clock.facts]
+
+    def schedule_facts(self) -> list[dict[str, Any]]:
+        """Return what is certain of every schedule of an optimizer that has stepped."""
+        taken = {id(clock.optimizer()): (clock.label, clock.step) for clock in self._clocks.values()}
+        return list(self.bookkeeper.schedules(lambda optimizer: taken.get(id(optimizer))))
 
     def _is_looking(self) -> bool:
         """Whether any model's next step is recorded; before there is one, whatever comes is."""
@@ -168,6 +166,7 @@ class Recorder:
 
     # Steps. An optimizer may call another one's step, or its parent class's: the outermost counts.
 
+    @left_alone_by_compiler
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if torch.compiler.is_compiling() or not self._guard.is_open:
             return
@@ -189,8 +188,23 @@ class Recorder:
 
     def _begin_step(self, optimizer: Optimizer) -> None:
         clock = self._clock(optimizer)
-        if self._is_due(clock):
+        is_due = self._is_due(clock)
+        if is_due:
             self._stepping[0].watch = StepWatch(optimizer)
+        if self.replicas is not None:
+            self.replicas.before_step(optimizer, is_due)
+        if clock.step == _PROBED:
+            self._look_for_leaks(self._models_of(optimizer))
+
+    def _look_for_leaks(self, models: list[WatchedModel]) -> None:
+        """Run a copy of each model once more, with a changed batch."""
+        self._passes.is_blind = True
+        try:
+            for model in models:
+                if (leak := find_leak(model, self.criteria.targets)) is not None:
+                    self._guard.tell_once(LEAKS, leak)
+        finally:
+            self._passes.is_blind = False
 
     def _is_due(self, clock: Clock) -> bool:
         return clock.is_due or is_recorded(clock.step, self._every)
@@ -220,6 +234,7 @@ class Recorder:
             clock = self._clocks[id(optimizer)] = Clock(weakref.ref(optimizer), label)
         return clock
 
+    @left_alone_by_compiler
     def _step_skipped(self, optimizer: Optimizer) -> None:
         if not isinstance(optimizer, Optimizer):
             return  # it does not tell of the steps that it takes
@@ -251,6 +266,7 @@ class Recorder:
             if (root := model.root()) is not None and any(id(p) in owned for p in root.parameters())
         ]
 
+    @left_alone_by_compiler
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if torch.compiler.is_compiling() or not self._guard.is_open:
             return
@@ -270,31 +286,34 @@ class Recorder:
         reports: list[StepReport] = []
         self._guard(lambda: reports.append(self._end_step(optimizer, watch, has_closure)))
         for report in reports:
-            self._listener.on_step(report)
+            self._guard(self._listener.on_step, report)  # what stops the script on purpose passes through
 
+    @left_alone_by_compiler
     def settle(self) -> None:
         """Report the steps since the last backward pass that no optimizer told of; see `inferred`."""
         reports: list[StepReport] = []
         if self._guard.is_open and not self._stepping:
-            self._guard(lambda: reports.extend(map(self._inferred_step, self._inferred.stepped())))
+            steps = self._inferred.stepped()
+            self._guard(lambda: reports.extend(self._end_step(one, one.watch, False) for one in steps))
         for report in reports:
-            self._listener.on_step(report)
+            self._guard(self._listener.on_step, report)  # what stops the script on purpose passes through
 
-    def _inferred_step(self, one: inferred) -> StepReport:
-        return self._end_step(one, one.watch, has_closure=False)
-
+    @left_alone_by_compiler
     def _before_backward(self, tensors: Any) -> None:
         self.settle()
         self._guard(self._look_at_loss, tensors)
         self._guard(self.bookkeeper.before_backward)
+        self._guard(self.losses.see, tensors)
 
+    @left_alone_by_compiler
     def _after_backward(self) -> None:
         self.settle()  # it may have stepped by itself, as it went
         self._guard(self._look_at_gradients)
         n = self.losses.n_backward
         if not self._n_counted and n & (n - 1) == 0:
-            self._listener.on_unstepped()
+            self._guard(self._listener.on_unstepped)
         if not self._stepping and not self._only:
+            self._guard(self._take_up_hidden)
             self._guard(self._inferred.remember, self.registry.models, self.losses.scale, self._is_awaited)
 
     def _look_at_loss(self, tensors: Any) -> None:
@@ -304,6 +323,27 @@ class Recorder:
         place = place_of_caller()
         for kind, message in faults_of(tensors):
             self._guard.tell_once(kind, f"{message} ({place})" if place else message)
+
+    def _take_up_hidden(self) -> None:
+        """Count in the models whose passes could not be seen, as inside a function that is compiled.
+
+        They have parameters with gradients, and an optimizer that was never seen to step.
+        """
+        models, n = self.registry.models, self.losses.n_backward
+        if not has_compiled() or any(model.has_run for model in models):
+            return
+        waiting = {id(p): p for p in self.bookkeeper.waiting() if p.grad is not None}
+        for model in models:
+            parameters = root.parameters() if (root := model.root()) is not None else ()
+            found = [id(p) for p in parameters if waiting.pop(id(p), None) is not None]
+            model.has_run = bool(found)
+        if waiting and n & (n - 1) == 0:  # ever more rarely: it goes through all that there is
+            for owner in find_owners(waiting.values()):
+                if (made := self.registry.register(owner)) is not None:
+                    made.has_run = True
+        if any(model.has_run for model in models):
+            message = "what is trained is compiled: its layers cannot be seen, its loss and parameters can"
+            self._guard.tell_once("compiled", f"{message} (TORCH_COMPILE_DISABLE=1 shows the layers)")
 
     def _look_at_gradients(self) -> None:
         self.bookkeeper.after_backward(self._is_looking(), self.losses.scale)
@@ -330,6 +370,8 @@ class Recorder:
         )
         if isinstance(optimizer, Optimizer):
             self.bookkeeper.cycle(optimizer).after_step()
+            if self.replicas is not None:
+                report.replicas = self.replicas.after_step(optimizer, clock.label)
         report.criteria, report.evaluated = self.criteria.take(True), self.criteria.take(False)
         models = self._models_of(optimizer)
         self._tell_birth(clock, models, report.loss)

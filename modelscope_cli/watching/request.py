@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from modelscope_cli.records.progress import SILENT, Progress
+from modelscope_cli.records.watch import WatchRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,7 @@ class WatchRequest:
         patterns: the layers to look at; none for every innermost call.
         folder: for the log, the report and the pictures; None to write nothing.
         force: the folder need not be empty.
+        like: a run that was fine, as typed and as read, to compare with; None for none.
     """
 
     every: int | None = None
@@ -26,3 +28,4 @@ class WatchRequest:
     folder: Path | None = None
     force: bool = False
     progress: Progress = SILENT
+    like: tuple[str, WatchRecord] | None = None

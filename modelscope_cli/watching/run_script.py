@@ -4,9 +4,10 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
-from modelscope_cli.errors import UsageError
+from modelscope_cli.errors import UsageError, afterwards
 from modelscope_cli.ranks import Ranks, find_ranks
 from modelscope_cli.records.progress import SILENT, LiveProgress, Progress
 from modelscope_cli.records.run import Invocation
@@ -14,15 +15,13 @@ from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.report.folder import OutputFolder
 from modelscope_cli.watching.conclude import conclude
 from modelscope_cli.watching.log import VERSION, Log, log_file
-from modelscope_cli.watching.ranks import wait_for_first, wait_for_others
+from modelscope_cli.watching.ranks import WAIT_FOR_RANKS_S, wait_for_first, wait_for_others
 from modelscope_cli.watching.read_record import read_record, record_of
 from modelscope_cli.watching.read_series import RankLog, merge_ranks, read_rank
 from modelscope_cli.watching.recorder import alone
 from modelscope_cli.watching.request import WatchRequest
 from modelscope_cli.watching.runner import Script, gentle_sigterm
 from modelscope_cli.watching.watcher import StopScript, Watcher
-
-_WAIT_FOR_RANKS_S = 20.0  # torchrun gives half a minute to those it ends
 
 
 def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> WatchRecord:
@@ -63,17 +62,29 @@ def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> Wa
         if os.getpid() != process:  # forked off by the script, and come back here
             raise SystemExit(code)
         hold_off()
-        log.write("end", **watcher.end(code, invoked.elapsed_ms))
+        last = watcher.end(code, invoked.elapsed_ms)
+        log.write("end", **last)
         log.close()
+        if log.failure is not None:
+            progress.warn(f"the log could not be written to its end: {log.failure}")
         if refusal is not None and ranks.is_first:
             _wait(folder, ranks, progress)
             raise refusal
-        if path is None or folder is None:
-            return conclude(record_of(merge_ranks([memory])), None, progress)
-        if not ranks.is_first:
-            return record_of(merge_ranks([read_rank(path)]))
-        _wait(folder, ranks, progress)
-        record = read_record(folder)
+        if ranks.is_first:
+            _wait(folder, ranks, progress)
+
+        # From here on nothing changes the script's exit code.
+        nothing = RankLog(begin={"script": script.name, "argv": tuple(argv)}, end=last)
+        record = record_of(merge_ranks([nothing]), request.like)
+        with afterwards(progress.warn, "the record could not be read"):
+            if path is None or folder is None:
+                record = record_of(merge_ranks([memory]), request.like)
+            else:
+                own = None if ranks.is_first else merge_ranks([read_rank(path)])
+                record = read_record(folder, request.like) if own is None else record_of(own, request.like)
+        record = replace(record, exit_code=code)  # be the log cut off or not
+        if path is None or not ranks.is_first:
+            return record if path is not None else conclude(record, None, progress)
         is_kept = not (record.came_to_nothing and is_new and ranks.world == 1)
         if not is_kept:
             path.unlink(missing_ok=True)
@@ -81,7 +92,7 @@ def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> Wa
 
 
 def _wait(folder: Path | None, ranks: Ranks, progress: Progress) -> None:
-    for rank in wait_for_others(folder, ranks, _WAIT_FOR_RANKS_S) if folder is not None else ():
+    for rank in wait_for_others(folder, ranks, WAIT_FOR_RANKS_S) if folder is not None else ():
         progress.warn(f"rank {rank} has not finished; what it wrote so far is in the report")
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from modelscope_cli.analysis.statistics.moments import Moments, Wanted
@@ -13,6 +12,7 @@ from modelscope_cli.analysis.statistics.reduce import reduce_tensor
 from modelscope_cli.records.naming import NEAR_ZERO
 from modelscope_cli.watching.channel_death import pack
 from modelscope_cli.watching.magnitudes import count_magnitudes
+from modelscope_cli.watching.parameters import norm_of
 
 _MOST_PENDING = 16  # passes; then there is one transfer after all
 _WANTED = Wanted(mad=False, histogram=False, threshold=NEAR_ZERO)
@@ -43,7 +43,7 @@ class StepSums:
 
     def add_gradient(self, gradient: Tensor, scale: float) -> None:
         """Take in the gradient that arrived at an output, `scale` times too large."""
-        norm = torch.linalg.vector_norm(gradient.detach(), dtype=torch.float32) / scale
+        norm = norm_of(gradient) / scale
         square = norm * norm
         self.grad_squares = square if self.grad_squares is None else self.grad_squares + square
 

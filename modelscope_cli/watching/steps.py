@@ -7,12 +7,14 @@ from types import FrameType
 from typing import Any
 
 from torch import Tensor
+from torch.optim import Optimizer
 
-from modelscope_cli.watching.bookkeeping import Cycle
+from modelscope_cli.watching.bookkeeping import Bookkeeper, Cycle
 from modelscope_cli.watching.criteria import CriterionKey, CriterionSums
 from modelscope_cli.watching.entering import Entering, EnteringKey
 from modelscope_cli.watching.model_registry import ModelRegistry
 from modelscope_cli.watching.parameters import Stepper, StepWatch
+from modelscope_cli.watching.replicas import ReplicaReport
 from modelscope_cli.watching.step_sums import Sums
 
 LayerRow = tuple[str, str, int, str, Sums]  # model, layer, call, type, what was seen
@@ -29,6 +31,7 @@ class StepReport:
         ms: since the end of the step before; None for the first.
         is_recorded: whether the layers and parameters were looked at.
         criteria: what the losses were computed from; `evaluated`: the same of evaluation since the step before.
+        replicas: what the ranks should have in common; None in a single process.
     """
 
     optimizer: str
@@ -42,6 +45,7 @@ class StepReport:
     entering: list[tuple[str, EnteringKey, Entering]] = field(default_factory=list)
     criteria: dict[CriterionKey, CriterionSums] = field(default_factory=dict)
     evaluated: dict[CriterionKey, CriterionSums] = field(default_factory=dict)
+    replicas: ReplicaReport | None = None
 
 
 def is_running(called: FrameType) -> bool:
@@ -80,6 +84,22 @@ class Clock:
     was_finite: bool = True
     cycle: Cycle | None = None
     facts: dict[str, Any] = field(default_factory=dict)
+
+    def take_facts(self, bookkeeper: Bookkeeper) -> None:
+        """Note what is certain of the optimizer now, be it gone or not."""
+        optimizer = self.optimizer()
+        if isinstance(optimizer, Optimizer):  # one that is inferred holds whatever changes
+            groups, self.cycle = optimizer.param_groups, bookkeeper.cycle(optimizer)
+            self.facts |= {
+                "optimizer": self.label,
+                "held": sum(len(group["params"]) for group in groups),
+                "strangers": bookkeeper.unknown_without_gradient(optimizer),
+                "maximizes": any(group.get("maximize") for group in groups),
+                "weight_decay": max(float(group.get("weight_decay") or 0) for group in groups),
+            }
+        if self.cycle is not None:
+            self.facts |= {"made": self.cycle.made, "cycles": self.cycle.n}
+            self.facts |= {name: getattr(self.cycle, name) for name in ("uncleared", "emptied", "scaled")}
 
     def name_rows(self, figures: list[Figures], registry: ModelRegistry) -> list[ParameterRow]:
         """Return the rows of a step with the names of the parameters; `group0.3` where no model ran that has it."""

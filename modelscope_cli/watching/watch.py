@@ -36,6 +36,7 @@ def watch(
     every: int | None = None,
     steps: int | None = None,
     abort_on: str | None = None,
+    like: "str | PathLike[str] | WatchRecord | None" = None,
     report: str | PathLike[str] | None = None,
     layer: str | Sequence[str] = (),
     out: str | PathLike[str] | None = None,
@@ -52,6 +53,7 @@ def watch(
     every: int | None = None,
     steps: int | None = None,
     abort_on: str | None = None,
+    like: "str | PathLike[str] | WatchRecord | None" = None,
     layer: str | Sequence[str] = (),
     out: str | PathLike[str] | None = None,
     force: bool = False,
@@ -69,6 +71,7 @@ def watch(
     every: int | None = None,
     steps: int | None = None,
     abort_on: str | None = None,
+    like: "str | PathLike[str] | WatchRecord | None" = None,
     report: str | PathLike[str] | None = None,
     layer: str | Sequence[str] = (),
     out: str | PathLike[str] | None = None,
@@ -93,6 +96,8 @@ def watch(
         every: look at every so many steps; None for every step at first, then progressively fewer.
         steps: stop after so many steps: the script is left, or the block.
         abort_on: stop at what is not finite (`nan`), or at the first finding (`findings`).
+        like: a run that was fine, as the folder or page that `watch` wrote, or its record: the record says in
+            `compared` what differs, from the cause to the symptom.
         report: a folder with the log of a run that was killed: nothing is run.
         layer: layer patterns without positions.
         out: folder for the log, written as it goes, the report and the figures; `force`: it need not be empty.
@@ -104,7 +109,9 @@ def watch(
     invoked = invocation()
     patterns = (layer,) if isinstance(layer, str) else tuple(layer)
     folder = Path(out) if out is not None else None
-    request = WatchRequest(every, steps, abort_on, patterns, folder, force, progress or SILENT)
+    request = WatchRequest(
+        every, steps, abort_on, patterns, folder, force, progress or SILENT, _good_run(like)
+    )
     _check(request)
     if report is not None:
         if what is not None:
@@ -115,7 +122,8 @@ def watch(
         from modelscope_cli.watching.conclude import conclude
         from modelscope_cli.watching.read_record import read_record
 
-        return conclude(read_record(Path(report)), folder, request.progress)
+        record = read_record(Path(report), request.like)
+        return conclude(record, folder, request.progress, is_afterwards=False)
     if what is None:
         raise UsageError("no script to watch", "modelscope demo   and then: modelscope watch demo/train.py")
     if not isinstance(what, str | PathLike):
@@ -132,6 +140,19 @@ def watch(
     from modelscope_cli.watching.run_script import run_script
 
     return run_script(script, request, invoked)
+
+
+def _good_run(like: "str | PathLike[str] | WatchRecord | None") -> tuple[str, WatchRecord] | None:
+    """Read the run to compare with before anything runs."""
+    if like is None or isinstance(like, WatchRecord):
+        return None if like is None else ("the record", like)
+    from modelscope_cli.report.reading import read
+
+    record = read(like)
+    if not isinstance(record, WatchRecord):
+        message = f"'{fspath(like)}' is a result of {record.command}, and --like compares with a run of watch"
+        raise UsageError(message, "modelscope watch --out runs/good SCRIPT")
+    return fspath(like), record
 
 
 def _check(request: WatchRequest) -> None:

@@ -67,7 +67,9 @@ class Watcher:
         n_ranks: int = 1,
         show: Callable[[str], object] | None = None,
     ) -> None:
-        self.recorder = Recorder(self, request.every, request.patterns, models, optimizers)
+        self.recorder = Recorder(
+            self, request.every, request.patterns, models, optimizers, has_ranks=n_ranks > 1
+        )
         self._log = log
         self._steps = request.steps
         self._script, self._n_ranks = script, n_ranks
@@ -87,15 +89,19 @@ class Watcher:
         if code is not None:
             with contextlib.suppress(StopScript):  # it is over
                 self.recorder.settle()
-        self._write_evaluation(self.recorder.n_steps, self.recorder.criteria.take(False))
-        self._write_facts()
+        self.recorder.guard(self._write_last)
         return {
             "code": code,
             "steps": self.recorder.n_steps,
             "backward": self.recorder.losses.n_backward,
             "models": [model.label for model in self.recorder.registry.models],
             "elapsed_ms": elapsed_ms,
+            "states": {} if self.recorder.replicas is None else self.recorder.replicas.last_states(),
         }
+
+    def _write_last(self) -> None:
+        self._write_evaluation(self.recorder.n_steps, self.recorder.criteria.take(False))
+        self._write_facts()
 
     def on_birth(self, birth: Birth) -> None:
         self._log.write("birth", **asdict(birth))
@@ -156,10 +162,14 @@ class Watcher:
             self._number("layer", model, name, call, type=kind): sums.to_list()
             for model, name, call, kind, sums in report.layers
         }
-        parameters = {
-            self._number("parameter", model, name, optimizer=report.optimizer, **_describe(tensor)): figures
-            for model, name, tensor, figures in report.parameters
-        }
+        numbers = [
+            self._parameter_number(model, name, report.optimizer, tensor)
+            for model, name, tensor, _ in report.parameters
+        ]
+        common, ranks = report.replicas, {}
+        if common is not None:
+            weights = dict(zip(numbers, common.weights, strict=False))
+            ranks = {"state": common.state, "passes": common.passes, "weights": weights}
         self._log.write(
             "step",
             optimizer=report.optimizer,
@@ -169,7 +179,7 @@ class Watcher:
             ms=report.ms,
             recorded=report.is_recorded,
             layers=layers,
-            parameters=parameters,
+            parameters=dict(zip(numbers, (figures for *_, figures in report.parameters), strict=True)),
             entering={
                 self._number(
                     "entering",
@@ -183,6 +193,7 @@ class Watcher:
                 for model, key, sums in report.entering
             },
             criteria=self._criteria(report.criteria),
+            **ranks,
         )
         self._write_images(report)
 
@@ -229,10 +240,24 @@ class Watcher:
         self._log.write(
             "facts",
             optimizers=recorder.optimizer_facts(),
-            models=[model.facts() for model in recorder.registry.models if model.has_been_trained],
+            models=[
+                *(model.facts() for model in recorder.registry.models if model.has_been_trained),
+                *(model.facts() for model in recorder.registry.hidden),
+            ],
             parameters=parameters,
             idle=recorder.bookkeeper.idle(),
+            schedules=recorder.schedule_facts(),
         )
+
+    def _parameter_number(self, model: str, name: str, optimizer: str, x: Tensor) -> int:
+        what: dict[str, Any] = {}
+        if ("parameter", model, name) not in self._numbers:
+            what = {"shape": list(x.shape), "device": str(x.device), "dtype": dtype_name(x.dtype)}
+            if is_sharded(x):
+                what["sharded"] = True
+            elif self.recorder.replicas is not None:
+                what["origin"] = self.recorder.replicas.origin(x)
+        return self._number("parameter", model, name, optimizer=optimizer, **what)
 
     def _number(self, kind: str, *key: Any, **more: Any) -> int:
         number = self._numbers.get((kind, *key))
@@ -240,11 +265,6 @@ class Watcher:
             number = self._numbers[kind, *key] = len(self._numbers)
             self._log.write(kind, id=number, key=key, **more)
         return number
-
-
-def _describe(x: Tensor) -> dict[str, Any]:
-    what = {"shape": list(x.shape), "device": str(x.device), "dtype": dtype_name(x.dtype)}
-    return {**what, "sharded": True} if is_sharded(x) else what
 
 
 def all_finite(report: StepReport) -> bool:

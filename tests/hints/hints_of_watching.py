@@ -1,5 +1,7 @@
 """What is wrong with `watch`."""
 
+from modelscope_cli.shell.app import run
+
 ROWS = """
 watch python watched.py
 watch
@@ -20,6 +22,7 @@ watch --report few watched.py ~> no log.jsonl
 watch --report old_log
 watch --report new_log
 watch --report bad_log
+watch --like lost watched.py
 
 # from Python
 >>> ms.watch('watched.py', steps=0) => ms.watch('watched.py', steps=10)
@@ -46,7 +49,12 @@ def forced_script_of_others(patch):
     return "watch watched.py"
 
 
-FORCED = [forced_several_machines, forced_script_of_others]
+def forced_result_of_another_command(patch):
+    assert run(["summary", "models.py:Tiny", "-o", "a.json", "--quiet"]) == 0
+    return "watch --like a.json watched.py"
+
+
+FORCED = [forced_several_machines, forced_script_of_others, forced_result_of_another_command]
 _PROCESSES = "needs several processes, one of which fails or comes late"
 EXCUSED = {
     "watching/ranks.py share_folder: '--out FOLDER'": _PROCESSES,

@@ -177,7 +177,7 @@ def test_a_loss_is_held_against_guessing_in_its_own_unit() -> None:
 
 @pytest.mark.parametrize(("at", "learns"), [(4.5, False), (4.0, False), (1.0, True)])
 def test_squares_are_held_against_the_variance_of_the_targets(at: float, learns: bool) -> None:
-    squares = criterion("mse_loss", classes=None, target_variance=(4.0,) * N, value=(at,) * N)
+    squares = criterion("mse_loss", classes=None, guessing=(4.0,) * N, value=(at,) * N)
     progress = followed((at,) * N, facts=TrainingFacts(criteria=(squares,)))
     assert (progress.chance, progress.learns) == (close(4.0), learns)
 

@@ -167,18 +167,23 @@ def test_a_short_run_cannot_be_judged() -> None:
     judgement = judged(short(MIN_STEPS - 1))
     assert judgement.verdict == UNKNOWN
     assert judgement.reason == f"too short to judge: {MIN_STEPS - 1} steps, at least {MIN_STEPS} are needed"
-    assert judged(short(MIN_STEPS)).verdict == SOUND
+    assert "too short" not in (judged(short(MIN_STEPS)).reason or "")
 
 
 def test_what_is_certain_is_certain_in_a_short_run_too() -> None:
     detached = certain(has_gradient=False, has_changed=False)
-    sick = short(FEW_STEPS, parameters=(parameter(facts=detached), *PARAMETERS[1:]))
+    never = parameter(facts=detached, grad_norm=(None,) * N)
+    sick = short(FEW_STEPS, parameters=(never, *PARAMETERS[1:]))
     assert [(one.code, one.layer) for one in judged(sick).findings] == [("MS715", "fc.weight")]
 
 
 NOISY = tuple(2.0 + 0.5 * (-1) ** i - 0.002 * i for i in range(N))
 CANNOT_TELL = {
     "no step": ({"steps": 0, "loss": (), "lr": (), "optimizers": ()}, "no step was seen"),
+    "a falling loss that nothing is known to be held against": (
+        {"criteria": ()},
+        "nothing is known to hold it",
+    ),
     "no loss": ({"loss": (), "criteria": ()}, "no loss was seen"),
     "no layer": ({"layers": ()}, "no layer could be seen"),
     "a loss within its noise": ({"loss": (loss(NOISY),), "criteria": ()}, "could be noise alone"),
@@ -200,7 +205,7 @@ def test_what_cannot_be_told_is_told_with_its_reason(what: str) -> None:
 def test_of_adversaries_one_loss_may_rise() -> None:
     critics = tuple(reversed(FALLING))
     both = training(loss=(loss(), loss(critics, "SGD#2")), criteria=())
-    assert (told(both), judged(both).verdict) == ([], SOUND)
+    assert (told(both), judged(both).verdict) == ([], UNKNOWN)
     assert told(training(loss=(loss(critics),), criteria=()))[0][0] == "MS704"
 
 
@@ -226,6 +231,14 @@ def test_what_was_there_before_a_cause_does_not_follow_from_it() -> None:
     assert since["MS705"] == SINCE - 9 < since["MS709"] == SINCE
     assert {one.code: one.follows for one in findings}["MS705"] is None
     assert since["MS735"] is None
+
+
+def test_an_output_that_ignores_the_input_follows_from_a_layer_that_died() -> None:
+    dead = LAYERS[0], layer(zero_fraction=(1.0,) * N), LAYERS[2]
+    assert told(training(failing=True, models=(model(outputs=(9, 9, 0.0, 0.0)),), layers=dead))[:2] == [
+        ("MS705", None),
+        ("MS755", "MS705"),
+    ]
 
 
 def test_a_cause_is_as_severe_as_the_worst_that_follows_from_it() -> None:

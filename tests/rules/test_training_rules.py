@@ -29,9 +29,12 @@ from trainings import (
 from modelscope_cli.commands.watch.table import watch_sheet
 from modelscope_cli.records.birth import GRADIENT, LOSS, OUTPUT, Birth
 from modelscope_cli.records.check import ERROR, WARNING
+from modelscope_cli.records.optimizer_facts import ScheduleFacts
+from modelscope_cli.records.ranks import Disagreement, RankFacts
 from modelscope_cli.records.watch import (
     BROADCAST,
     FAULT,
+    LEAKS,
     SAME_DATA,
     SOUND,
     SUMMED,
@@ -42,6 +45,8 @@ from modelscope_cli.records.watch import (
 from modelscope_cli.rules.training import RULES, judge_training
 from modelscope_cli.rules.training.case import LASTING
 
+SLOW = tuple(2.3 - 0.6 * i / N for i in range(N))
+VANISHING = tuple(0.5 * 0.1 ** (2 * i / N) for i in range(N))
 LOW = tuple(0.1 * value for value in FALLING)
 RISING_LOSS = (2.3, 2.0, 1.5, *tuple(0.2 * 1.06**i for i in range(N - 3)))
 
@@ -63,7 +68,8 @@ def with_weight(failing: bool = True, **series: Any) -> WatchRecord:
 
 
 def with_facts(failing: bool = False, optimizer: str = "SGD", **facts: Any) -> WatchRecord:
-    first = parameter(optimizer=optimizer, facts=certain(**facts))
+    norms = {} if facts.get("has_gradient", True) or not optimizer else {"grad_norm": (None,) * N}
+    first = parameter(optimizer=optimizer, facts=certain(**facts), **norms)
     return training(failing=failing, parameters=(first, *PARAMETERS[1:]))
 
 
@@ -71,6 +77,24 @@ def numbers(**changes: Any) -> WatchedCriterion:
     """Return a squared error that is healthy, but for what is named."""
     usual = {"classes": None, "accuracy": (None,) * N, "label_entropy": None, "commonest_label": None}
     return criterion("mse_loss", **{**usual, **changes})
+
+
+def apart(step: int) -> WatchRecord:
+    """Return a healthy training of two ranks whose weights differ since a step."""
+    found = Disagreement(
+        "Net",
+        PARAMETERS[0].name,
+        (0, 1),
+        step,
+        None,
+        1e-3,
+        0.1,
+        "ranks 0 and 1 differ",
+        "clip alike",
+        "a.py:9",
+    )
+    record = training()
+    return replace(record, facts=replace(record.facts, ranks=RankFacts(2, 0, 0, disagreement=found)))
 
 
 def sigmoids(failing: bool = True, factor: float = 0.1, n: int = 4) -> WatchRecord:
@@ -219,6 +243,17 @@ SICK: dict[str, tuple[WatchRecord, int | None, str | None]] = {
     "MS743": (training(models=(model(evaluated=(5, 0), loose_modes=("Dropout",)),)), 0, None),
     "MS744": (training(failing=True, optimizers=(stepping(weight_decay=2.0),)), 0, None),
     "MS745": (training(optimizers=(stepping(scaled=16),)), 1, None),
+    "MS746": (apart(step=12), 12, "fc.weight"),
+    "MS747": (with_weight(False, update_ratio=(0.0,) * N), 0, "fc.weight"),
+    "MS749": (with_weight(False, grad_norm=(0.0,) * N), 0, "fc.weight"),
+    "MS755": (training(models=(model(outputs=(9, 9, 0.0, 0.0)),)), 0, None),
+    "MS757": (
+        training(loss=(loss(VANISHING),), criteria=(), models=(model(outputs=(N, 0, 1.0, 0.1)),)),
+        None,
+        None,
+    ),
+    "MS758": (training(schedules=(ScheduleFacts("OneCycleLR", "SGD", "a.py:6", N, 3, N),)), 0, None),
+    "MS759": (training(events=(event(LEAKS, "Net: its output depends on what it must not"),)), 0, None),
 }
 
 
@@ -249,6 +284,47 @@ def test_a_healthy_training_has_no_findings() -> None:
 
 # What looks like a fault and is none, in a training that learns.
 HEALTHY: dict[str, WatchRecord] = {
+    # What is certain, and is not so here.
+    "a weight that no step of a rate of zero changes": replace(
+        with_weight(False, update_ratio=(0.0,) * N), lr=(loss((0.0,) * (N - 9) + (0.1,) * 9),)
+    ),
+    "a weight whose steps are below the resolution": replace(
+        with_weight(False, update_ratio=(0.0,) * N), lr=(loss((1e-9,) * N),)
+    ),
+    "a weight that is normalised after each step": with_weight(False, weight_norm=(4.0,) * N),
+    "a zero gradient in the first steps": with_weight(False, grad_norm=from_step(0.0, 0.1)),
+    "the same output in the first pass": training(models=(model(outputs=(9, 1, 0.0, 1.0)),)),
+    "a schedule by epochs": training(
+        schedules=(ScheduleFacts("CosineAnnealingLR", "SGD", "a.py:6", 3, 3, N),)
+    ),
+    "background nearly everywhere, as in detection": training(
+        criteria=(
+            criterion(
+                commonest_label=0.99,
+                commonest_labels=(0.99,) * N,
+                accuracy=(0.99,) * N,
+                rows=(999,) * N,
+                label_entropy=0.2,
+                commonest_prediction=(1.0,) * N,
+                value=LOW,
+            ),
+        ),
+        loss=(loss(LOW),),
+    ),
+    "a positive that is always the first of many": training(
+        criteria=(
+            criterion(commonest_label=1.0, commonest_labels=(1.0,) * N, label_entropy=0.0, made_by="cat"),
+        )
+    ),
+    "language: the loss falls, and most predictions are wrong": training(
+        criteria=(criterion(accuracy=(0.1,) * N, value=SLOW),), loss=(loss(SLOW),)
+    ),
+    "layers trained in turn": training(
+        parameters=(
+            *PARAMETERS,
+            parameter("late.weight", facts=certain(has_gradient=False, has_changed=False)),
+        )
+    ),
     # What counts only while the loss fails.
     "ReLUs that are mostly zero": with_layer(False, zero_fraction=(0.98,) * N),
     "values that grow": with_layer(False, std=from_step(1.0, 200.0)),

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from modelscope_cli.records.optimizer_facts import OptimizerFacts
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo
 from modelscope_cli.records.watch import (
     CriterionSeries,
@@ -12,7 +13,6 @@ from modelscope_cli.records.watch import (
     InputSeries,
     LayerSeries,
     ModelFacts,
-    OptimizerFacts,
     ParameterFacts,
     ParameterSeries,
     ScalarSeries,

@@ -13,6 +13,7 @@ from modelscope_cli.watching.criteria import _KINDS
 
 N, CLASSES = 12, 5
 STEPS = 4
+pytestmark = pytest.mark.filterwarnings("ignore:reduction. 'mean' divides")
 MODULES = {
     "cross_entropy": nn.CrossEntropyLoss,
     "nll_loss": nn.NLLLoss,
@@ -22,11 +23,14 @@ MODULES = {
     "l1_loss": nn.L1Loss,
     "smooth_l1_loss": nn.SmoothL1Loss,
     "huber_loss": nn.HuberLoss,
+    "kl_div": nn.KLDivLoss,
 }
 
 
 def fit_for(name, logits):
     """Return what a criterion is to be given: a prediction and its target."""
+    if name == "kl_div":
+        return logits.log_softmax(1), torch.randn(logits.shape).softmax(1)
     if name in ("cross_entropy", "nll_loss"):
         x = logits.log_softmax(1) if name == "nll_loss" else logits
         return x, torch.arange(len(logits)) % CLASSES
@@ -84,8 +88,8 @@ def test_a_criterion_is_seen_with_its_own_value(recorded, name, way):
     assert seen.series.value == close(values)
     assert record.loss[0].value == close(values)
     kind = _KINDS[name]
-    assert seen.classes == {"classes": CLASSES, "binary": 2, "numbers": None}[kind]
-    assert (seen.series.accuracy[0] is None) == (kind == "numbers")
+    assert seen.classes == {"classes": CLASSES, "binary": 2}.get(kind)
+    assert (seen.series.accuracy[0] is None) == (kind in ("numbers", "divergence"))
     if kind == "numbers":
         _, target = fit_for(name, torch.zeros(N, CLASSES))
         assert seen.series.target_variance == close([target.var(correction=0).item()] * STEPS)

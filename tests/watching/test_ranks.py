@@ -1,5 +1,6 @@
 """Several ranks: their sums, and who disagrees."""
 
+import json
 import os
 import socket
 
@@ -8,10 +9,11 @@ import warm
 from tolerance import A_NETWORK, close
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.watching.disagreement import find_disagreements
+from modelscope_cli.records.ranks import RankFacts
+from modelscope_cli.watching.disagreement import compare_weights, find_other_ends
 from modelscope_cli.watching.log import log_file
 from modelscope_cli.watching.ranks import Ranks, check_ranks, wait_for_first, wait_for_others
-from modelscope_cli.watching.read_series import RankLog, read_series
+from modelscope_cli.watching.read_series import RankLog, Scalars, read_series
 
 SCRIPT = """
 import os, sys, torch, torch.distributed as dist
@@ -40,19 +42,19 @@ if world > 1:
 """
 
 
-def watched(folder, world=1, script=SCRIPT, arguments=()):
-    """Watch as many processes as torchrun would start, in the environment it gives them."""
+def watched(folder, world=1, script=SCRIPT, arguments=(), options=(), code=0):
+    """Watch as many processes as torchrun would start, in the environment it gives them; all end with the code."""
     (folder.parent / "loop.py").write_text(script)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    watch = ["-m", "modelscope_cli", "watch", "--out", folder, "--json", "loop.py", *arguments]
+    watch = ["-m", "modelscope_cli", "watch", "--out", folder, "--json", *options, "loop.py", *arguments]
     ranks = []
     for rank in range(world):
         place = {"RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         ranks.append(warm.start(*watch, cwd=folder.parent, env={**os.environ, **place}))
     said = [rank.communicate() for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0] * world, said
+    assert [rank.returncode for rank in ranks] == [code] * world, said
     return read_series(folder), *map("".join, zip(*said, strict=True))
 
 
@@ -71,6 +73,8 @@ def test_two_ranks_give_what_one_process_gives(tmp_path):
         assert a.series.grad_norm == close(b.series.grad_norm, A_NETWORK)
         assert a.series.update_ratio == close(b.series.update_ratio, 10 * A_NETWORK)
     assert one.loss[0].value == close(two.loss[0].value)
+    assert two.facts.ranks == RankFacts(compared=4, apart=0, sharded=0)
+    assert one.facts.ranks is None
 
 
 SLOW_THREADS = """
@@ -96,12 +100,15 @@ def test_no_rank_aborts_where_the_threads_of_gloo_are_behind(tmp_path):
     watched(tmp_path / "behind", world=2, script=script)
 
 
-def test_a_rank_that_disagrees_is_named(tmp_path):
-    seen, _, err = watched(tmp_path / "odd", world=2, arguments=["--drift"])
-    (event,) = seen.events
-    assert (event.kind, event.step) == ("rank", 4)
-    assert "rank 1 disagrees" in event.message
-    assert "rank 1 disagrees" in err
+def test_a_rank_that_disagrees_is_a_finding_on_every_rank(tmp_path):
+    seen, out, _ = watched(
+        tmp_path / "odd", world=2, arguments=["--drift"], options=["--fail-on", "error"], code=1
+    )
+    (finding,) = [one for one in json.loads(out)["findings"] if one["code"] == "MS746"]
+    assert (finding["layer"], finding["since_step"], finding["severity"]) == ("0.weight", 4, "error")
+    assert "ranks 0 and 1 hold different weights since step 4" in finding["message"]
+    assert "written to between steps 3 and 4, by no optimizer" in finding["message"]
+    assert seen.events == ()
 
 
 def test_ranks_that_hold_a_part_of_each_weight_do_not_disagree(tmp_path):
@@ -109,6 +116,7 @@ def test_ranks_that_hold_a_part_of_each_weight_do_not_disagree(tmp_path):
     script = script.replace("import os", "from torch.distributed.fsdp import fully_shard\nimport os", 1)
     seen, *_ = watched(tmp_path / "two", world=2, script=script)
     assert seen.events == ()
+    assert seen.facts.ranks == RankFacts(compared=0, apart=0, sharded=4)
     assert [(row.model, row.name, row.type) for row in seen.layers] == [
         ("Sequential", "0", "Linear"),
         ("Sequential", "1", "ReLU"),
@@ -123,12 +131,145 @@ def test_ranks_that_hold_a_part_of_each_weight_do_not_disagree(tmp_path):
 
 def test_a_rank_that_ends_otherwise_is_named():
     ends = {"code": 1, "steps": 7}, {"code": 3, "steps": 7}, None
-    messages = [event.message for event in find_disagreements([RankLog(end=end) for end in ends])]
+    messages = [event.message for event in find_other_ends([RankLog(end=end) for end in ends])]
     assert messages == [
         "rank 1 ended with exit code 3, after 7 steps",
         "rank 2 ended without saying how, after 0 steps",
         "rank 2 took 0 steps, the others 7",
     ]
+
+
+N = 8
+LAYERS = ("0.weight", "0.bias", "1.weight")
+
+
+def logs(world=2, differs_from=None, is_parallel=True, **changes):
+    """Return the logs of ranks that train alike; but that of rank 1 differs from a step on.
+
+    Args:
+        changes: of rank 1: `gradient`, factors by name from the step before on, None for none; `moved`, how far its
+            steps go; `lr`; `passes` of DistributedDataParallel to a step; `lost` hooks; `end`; `behind`: 1 where
+            the step itself left the weights the same. `origin`: of a parameter on every rank.
+    """
+    ranks = []
+    for number in range(world):
+        own = changes if number == 1 else {}
+        since = differs_from if number == 1 and differs_from is not None else N + 1
+        log = RankLog(
+            begin={"rank": number}, end={"code": 0, "steps": N, "backward": N, **own.get("end", {})}
+        )
+        averaged, alone = own.get("passes", (1, 0))
+        made = {"averaged": True, "group": list(range(world)), "made": "a.py:3", "local": False}
+        for name in LAYERS:
+            key = "Net", name
+            log.trained[key] = "SGD", (2, 2)
+            log.origins[key] = {**made, **changes.get("origin", {}).get(name, {})} if is_parallel else {}
+            log.parameters[key], log.weights[key] = {}, {}
+            for step in range(N):
+                factor = own.get("gradient", {}).get(name, 1.0) if step + 1 >= since else 1.0
+                gradient = None if factor is None else factor * (1 + step)
+                moved = own.get("moved", 0.01) if step + 1 >= since else 0.01
+                is_odd = step >= since
+                log.parameters[key][step] = [gradient, 2.0, moved]
+                log.weights[key][step] = 100 * step + is_odd, 0.5 + 0.1 * is_odd, 1.0
+        for step in range(N):
+            log.steps["SGD", step] = Scalars(1.0 + number, [own.get("lr", 0.1)], None, True)
+            before, after = step >= since, step + 1 >= since + own.get("behind", 0)
+            log.states["SGD", step] = step + 1000 * before, step + 1 + 1000 * after
+            log.passes["SGD", step] = averaged * (step + 1), alone * (step + 1), own.get("lost", False)
+        ranks.append(log)
+    return ranks
+
+
+HALF = dict.fromkeys(LAYERS, 0.5)
+CAUSES = {
+    "past it": ({"passes": (0, 0)}, "the forward pass of rank 1 goes past DistributedDataParallel"),
+    "no sync": ({"passes": (0, 2)}, "every backward pass of rank 1 runs inside no_sync()"),
+    "moved": ({"lost": True}, "moved or cast behind DistributedDataParallel"),
+    "left out": ({"origin": {"1.weight": {"averaged": False}}}, "1.weight was frozen, or not there"),
+    "skipped": ({"end": {"steps": N - 1}}, "rank 0 8 steps and rank 1 7 steps were taken"),
+    "rate": ({"lr": 0.2}, "the learning rate is 0.1 on rank 0 and 0.2 on rank 1"),
+    "clipped": ({"gradient": HALF}, "every gradient of rank 1 is 0.5 times that of rank 0"),
+    "unused": ({"gradient": {"1.weight": None}}, "1.weight has no gradient on rank 1"),
+    "one not averaged": ({"gradient": {"0.bias": 3.0}}, "not averaged, as that of 2 others is"),
+    "cut off": ({"gradient": {"0.weight": 0.5, "0.bias": 0.7, "1.weight": 1.2}}, "once they are averaged"),
+    "options": ({"moved": 0.02}, "the gradients agree and the steps differ"),
+    "written to": ({"behind": 1}, "written to between steps 3 and 4, by no optimizer"),
+}
+
+
+@pytest.mark.parametrize("what", CAUSES)
+def test_the_cause_of_a_disagreement_is_named(what):
+    changes, words = CAUSES[what]
+    found = compare_weights(logs(differs_from=4, **changes)).disagreement
+    assert words in found.message
+    assert found.cure
+    assert (found.name, found.ranks) == ("0.weight", (0, 1))
+    assert found.step == (4 if what == "written to" else 3)
+    assert found.distance == pytest.approx(0.1)
+
+
+def test_of_three_ranks_the_odd_one_is_named():
+    found = compare_weights(logs(world=3, differs_from=0)).disagreement
+    assert found.ranks == (1,)
+    assert "rank 1 holds other weights than the rest from the start" in found.message
+
+
+def test_ranks_that_nothing_shows_to_be_copies_are_not_compared():
+    """Each has gradients and weights of its own: an ensemble, or the stages of a pipeline."""
+    ranks = logs(is_parallel=False, differs_from=0, gradient=dict.fromkeys(LAYERS, 1.3))
+    for rank in ranks:
+        for n, rows in enumerate(rank.parameters.values()):
+            rows.update({step: [norm ** (n + 1), *rest] for step, (norm, *rest) in rows.items()})
+    assert compare_weights(ranks) == RankFacts(compared=0, apart=3, sharded=0)
+
+
+def test_gradients_that_are_summed_on_one_rank_only_are_named():
+    ranks = logs(is_parallel=False, differs_from=1, gradient=dict.fromkeys(LAYERS, 2.0))
+    found = compare_weights(ranks).disagreement
+    assert "every gradient of rank 1 is 2 times that of rank 0" in found.message
+
+
+def test_gradients_that_are_the_same_where_losses_differ_are_averaged():
+    found = compare_weights(logs(is_parallel=False, differs_from=0))
+    assert found.compared == 3
+    assert "broadcast the weights of rank 0" in found.disagreement.cure
+
+
+def test_a_parameter_that_an_average_by_hand_leaves_out_is_named():
+    ranks = logs(is_parallel=False, differs_from=None)
+    key = "Net", "0.bias"
+    for step in range(N):
+        ranks[1].parameters[key][step][0] *= 1.5
+        ranks[1].weights[key][step] = 100 * step + (step > 0), 0.5 + 0.1 * (step > 0), 1.0
+    found = compare_weights(ranks)
+    assert (found.compared, found.disagreement.name) == (3, "0.bias")
+    assert "not averaged, as that of 2 others is" in found.disagreement.message
+
+
+def test_weights_that_are_the_same_again_are_averaged_from_time_to_time():
+    ranks = logs(differs_from=2)
+    for key, rows in ranks[1].weights.items():
+        rows[6] = ranks[0].weights[key][6]
+    found = compare_weights(ranks)
+    assert (found.is_averaged_rarely, found.averaged_at, found.disagreement) == (True, 6, None)
+
+
+def test_a_difference_by_rounding_is_no_disagreement():
+    ranks = logs(differs_from=2)
+    for rows in ranks[1].weights.values():
+        rows.update({step: (value, 0.5 + 1e-9, 1.0) for step, (value, *_) in rows.items()})
+    found = compare_weights(ranks)
+    assert found.disagreement is None
+    assert found.differs_by == pytest.approx(1e-9, rel=1e-3)
+
+
+def test_what_differs_behind_the_last_record_is_named():
+    ranks = logs()
+    for number, rank in enumerate(ranks):
+        rank.end["states"] = {"SGD": {"0": 1, "1": 2 + number, "2": 3}}
+    found = compare_weights(ranks).disagreement
+    assert (found.name, found.distance) == ("0.bias", None)
 
 
 def test_waiting_for_a_rank_has_an_end(tmp_path):

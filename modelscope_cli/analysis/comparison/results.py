@@ -8,10 +8,12 @@ from typing import Any
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.diff import DiffRecord, DiffSide, FigureDifference, count_up, first_divergence
 from modelscope_cli.records.run import Invocation
+from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.report import views
 from modelscope_cli.report.page.comparison import Pair, pair_rows
 from modelscope_cli.report.reading import is_result, read
 from modelscope_cli.report.sheet import Column
+from modelscope_cli.rules.training.reference import compare_with
 
 
 def are_results(*sides: Any) -> bool:
@@ -59,6 +61,7 @@ def compare_results(a: Any, b: Any, tolerance: float | None, invoked: Invocation
         first_divergence=first_divergence(rows),
         totals=count_up(rows),
         figures=rows,
+        compared=compare_with(theirs, ours, str(a)) if isinstance(ours, WatchRecord) else None,
     )
 
 

@@ -16,6 +16,7 @@ from modelscope_cli.records.naming import counted
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import hook_facts
 from modelscope_cli.report.sheet import Column, Sheet, counter, figure
+from modelscope_cli.report.training_story import comparison
 
 WHOLE = {"show_all": True}  # also what is the same on both sides
 
@@ -169,7 +170,7 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
     for renaming in record.renamings:
         text = f"'{renaming.prefix}' is '{renaming.b_prefix}' in B: {renaming.tensors} tensors fit"
         facts.append(("prefix", text))
-    return tuple(facts)
+    return (*facts, *comparison(record.compared))
 
 
 def _totals(record: DiffRecord) -> str:

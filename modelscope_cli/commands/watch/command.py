@@ -8,7 +8,7 @@ import typer
 
 import modelscope_cli as ms
 from modelscope_cli.commands.watch import options
-from modelscope_cli.errors import UsageError
+from modelscope_cli.errors import UsageError, afterwards
 from modelscope_cli.shell import console
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
@@ -41,6 +41,7 @@ def watch(
     every: options.EveryOpt = None,
     steps: options.StepsOpt = None,
     abort_on: options.AbortOnOpt = None,
+    like: options.LikeOpt = None,
     fail_on: FailOnOpt = None,
     strict: options.StrictOpt = False,
     report: Annotated[
@@ -72,7 +73,7 @@ def watch(
     from modelscope_cli.ranks import find_ranks
     from modelscope_cli.records.watch import UNKNOWN
     from modelscope_cli.report.folder import free_folder
-    from modelscope_cli.watching.ranks import agreed_folder
+    from modelscope_cli.watching.ranks import agreed_folder, read_together
 
     if strict and fail_on is None:
         message = "--strict says what else --fail-on fails on, but --fail-on is missing"
@@ -91,19 +92,25 @@ def watch(
             every=every,
             steps=steps,
             abort_on=abort_on,
+            like=like,
             report=report,
             layer=layer or (),
             out=out,
             force=output.force,
             progress=_Telling(),
         )
-    if not (ranks.is_first or report):
-        return record.exit_code or 0
     exit_code = 0 if report else record.exit_code or 0
+    is_first = ranks.is_first or report is not None
+    if not is_first and fail_on is not None and not exit_code:
+        record = read_together(record, out, ranks)  # every rank ends as the first one does
+    is_unknown = strict and fail_on is not None and record.verdict == UNKNOWN
+    judged_code = exit_code or int(is_unknown or is_failed(record.findings, fail_on))
+    if not is_first:
+        return judged_code
     if exit_code == _MISUSED and (meant := what_was_meant(watch, console.settings.argv, arguments or ())):
         console.warn(f"'{meant[0]}' was passed to the script: options for modelscope go before it")
         console.hint(meant[1])
     if not record.came_to_nothing or where.is_asked_for:
-        emit(where, watch_sheet(record), record)
-    is_unknown = strict and fail_on is not None and record.verdict == UNKNOWN
-    return exit_code or int(is_unknown or is_failed(record.findings, fail_on))
+        with afterwards(console.warn, "the report was not shown") if not report else nullcontext():
+            emit(where, watch_sheet(record), record)
+    return judged_code

@@ -1,6 +1,7 @@
 """The options of `modelscope watch`."""
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -30,6 +31,12 @@ EveryOpt = Annotated[
 StepsOpt = Annotated[
     int | None,
     whole("--steps", most=LONGEST_RUN, min=1, metavar="N", help="Stop the script after N steps."),
+]
+LikeOpt = Annotated[
+    Path | None,
+    typer.Option(
+        "--like", metavar="RUN", help="Say what differs from a run that was fine: its folder or page."
+    ),
 ]
 AbortOnOpt = Annotated[
     AbortOn | None,

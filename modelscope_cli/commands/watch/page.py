@@ -10,6 +10,7 @@ from modelscope_cli.report.page.pictures import Pictures
 from modelscope_cli.report.page.section import Section, facts
 from modelscope_cli.report.page.training import Anchors, curves, verdict
 from modelscope_cli.report.page.training_rows import last_of, layer_rows, layer_tree, parameter_rows
+from modelscope_cli.report.training_story import comparison
 
 
 def sections(record: WatchRecord, pictures: Pictures) -> list[Section]:
@@ -19,6 +20,7 @@ def sections(record: WatchRecord, pictures: Pictures) -> list[Section]:
     steps = f"{record.steps:,}, {record.recorded:,} of them looked at closely"
     found = [
         Section("verdict", "Verdict", verdict(record, anchors, steps)),
+        *_compared(record),
         Section("steps", "Loss over steps", _curves(record, anchors)),
         Section("layers", "Layers", layer_rows(record, sheet)),
         Section("tree", "Tree", layer_tree(record, sheet)),
@@ -27,6 +29,11 @@ def sections(record: WatchRecord, pictures: Pictures) -> list[Section]:
         Section("optimizer", "Optimizer", _optimizer(record)),
     ]
     return [section for section in found if section.body]
+
+
+def _compared(record: WatchRecord) -> list[Section]:
+    lines = comparison(record.compared)
+    return [Section("compared", "Compared with a run that was fine", facts(lines))] if lines else []
 
 
 def _curves(record: WatchRecord, anchors: Anchors) -> Html:

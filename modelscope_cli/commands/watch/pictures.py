@@ -1,6 +1,8 @@
 """The figures of `watch`: what the layers gave, step by step."""
 
 import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +18,18 @@ from modelscope_cli.report.layer_names import layer_names, parameter_names
 _MOSTLY = 0.9  # share of zeros that is marked
 
 
-def save_figures(record: WatchRecord, folder: Path) -> None:
-    """Draw everything there is something to draw of.
+def save_figures(
+    record: WatchRecord, folder: Path, attempt: Callable[[str], AbstractContextManager[None]]
+) -> None:
+    """Draw everything there is something to draw of; `attempt` is opened around each figure.
 
     Raises:
         CannotRunError: a file cannot be written (exit 4).
     """
     for name, draw in PICTURES.items():
-        if record.parameters if name == "gradients" else record.layers:
-            save_figure(draw(record), folder / f"{name}.png")
+        if curves.matrices(record.parameters) if name == "gradients" else record.layers:
+            with attempt(f"{name}.png was not drawn"):
+                save_figure(draw(record), folder / f"{name}.png")
 
 
 def draw_dead(record: WatchRecord) -> Any:
@@ -55,7 +60,7 @@ def draw_updates(record: WatchRecord) -> Any:
     """Draw gradients and relative updates of the weights; biases live on another scale."""
     import numpy as np
 
-    rows = curves.matrices(record.parameters) or list(record.parameters)
+    rows = curves.matrices(record.parameters)
     steps = curves.all_steps(rows)
     names = parameter_names(row.name for row in rows)
     labels = list(map(labelling(record.layers, record.parameters), rows))

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from modelscope_cli.records.ranks import RankFacts
 from modelscope_cli.records.watch import (
     ScalarSeries,
     TrainingFinding,
@@ -15,7 +16,7 @@ from modelscope_cli.records.watch import (
 )
 from modelscope_cli.report.numbers import number, percent, shape
 from modelscope_cli.report.sheet import Column, Sheet, counter, figure, percentage
-from modelscope_cli.report.training_story import story
+from modelscope_cli.report.training_story import comparison, story
 from modelscope_cli.report.view import View
 
 
@@ -158,10 +159,28 @@ def _facts(record: WatchRecord) -> tuple[tuple[str, str], ...]:
             name = "learning rate" if _is_alone(record.lr) else f"learning rate ({series.optimizer})"
             facts.append((name, _rates(series)))
     if record.ranks > 1:
-        facts.append(("ranks", f"{record.ranks}, merged"))
+        facts.append(("ranks", f"{record.ranks}, merged{_agreement(record.facts.ranks)}"))
     if record.steps:
         facts.append(("steps", f"{record.steps}, {record.recorded} of them recorded in full"))
-    return (*facts, *story(record.findings, record.verdict, record.reason))
+    return (*facts, *story(record.findings, record.verdict, record.reason), *comparison(record.compared))
+
+
+def _agreement(ranks: RankFacts | None) -> str:
+    """Say whether the ranks hold the same weights, and what was not compared."""
+    if ranks is None:
+        return ""
+    if ranks.is_averaged_rarely:
+        when = "" if ranks.averaged_at is None else f", as before step {ranks.averaged_at}"
+        return f"; their weights differ from step to step and are averaged from time to time{when}"
+    words = []
+    if ranks.compared and ranks.disagreement is None:
+        same = "are the same to the last bit" if ranks.differs_by is None else "are the same but for rounding"
+        words.append(f"{ranks.compared} parameters {same}")
+    if ranks.sharded:
+        words.append(f"{ranks.sharded} not compared, as each rank holds a part")
+    if ranks.apart:
+        words.append(f"{ranks.apart} not compared, as nothing shows that they are meant to be the same")
+    return "; ".join(["", *words])
 
 
 def _is_alone(series: Sequence[ScalarSeries]) -> bool:

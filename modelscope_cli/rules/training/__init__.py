@@ -5,7 +5,17 @@ from dataclasses import dataclass
 from modelscope_cli.records.check import ERROR
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.watch import FAULT, SOUND, UNKNOWN, TrainingFacts, TrainingFinding
-from modelscope_cli.rules.training import bookkeeping, data, layers, loss, modes, recipe, updates, wiring
+from modelscope_cli.rules.training import (
+    bookkeeping,
+    data,
+    layers,
+    loss,
+    modes,
+    ranks,
+    recipe,
+    updates,
+    wiring,
+)
 from modelscope_cli.rules.training.case import Case, Course, TrainingRule
 from modelscope_cli.rules.training.progress import MIN_STEPS, follow
 from modelscope_cli.rules.training.story import tell
@@ -16,6 +26,7 @@ RULES: tuple[TrainingRule, ...] = tuple(
             *data.RULES,
             *bookkeeping.RULES,
             *modes.RULES,
+            *ranks.RULES,
             *wiring.RULES,
             *layers.RULES,
             *recipe.RULES,
@@ -83,9 +94,14 @@ def _why_unknown(case: Case) -> str | None:
         return f"too short to judge: {counted(steps, 'step')}, at least {MIN_STEPS} are needed"
     if main is None:
         return "no loss was seen, so it is not known whether the model learns"
-    if not case.course.layers:
+    if not case.course.layers and _what_is_missing(case) is None:
         return "no layer could be seen"
-    if case.progress.is_adversarial or case.progress.learns:
-        return None
+    if case.progress.is_adversarial:
+        return "several optimizers have losses of their own, each of which may rise as another falls"
     what = f"the loss averages {main.start:.3g} over the first steps and {main.end:.3g} over the last"
+    if case.progress.learns:
+        unmeasured = (
+            "and nothing is known to hold it against: neither what guessing costs nor how often it is right"
+        )
+        return None if case.progress.is_measured else f"{what}, {unmeasured}"
     return f"{what}, which could be noise alone" if main.n else what

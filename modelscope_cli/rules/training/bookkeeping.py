@@ -50,8 +50,9 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     strangers = next((one for one in case.facts.optimizers if one.strangers), None)
     held = [one for one in case.course.parameters if one.optimizer and one.facts is not None]
     is_beside = bool(held) and not any(one.facts.has_gradient for one in held if one.facts is not None)
+    whole = _whole_models(case, left)
     if strangers is None and not case.fails and not is_beside:
-        models |= _feeders(case, models)
+        models |= _feeders(case, models) | whole
         left = [one for one in left if one.model in models]  # another model may be meant to stay as it is
     if not left:
         return
@@ -69,8 +70,20 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         place, severity = strangers.made, ERROR
     else:
         place = case.facts.optimizers[0].made
-        severity = ERROR if is_beside else WARNING
+        severity = ERROR if is_beside or first.model in whole else WARNING
+        if first.model in whole:
+            words += f"; nothing of {first.model} is ever changed"
     yield TrainingSighting(first, 0, share, words, place, severity=severity)
+
+
+def _whole_models(case: Case, left: Sequence[WatchedParameter]) -> set[str]:
+    """Return the models in training mode of which no parameter changes, and which nothing that is trained feeds.
+
+    One that judges what another gives, or whose input is what is optimised, may be meant to stay as it is.
+    """
+    kept = {id(one) for one in left}
+    changing = {one.model for one in case.course.parameters if one.facts and id(one) not in kept}
+    return {one.model for one in case.facts.models if one.has_trained and not one.is_fed} - changing
 
 
 def _feeders(case: Case, trained: set[str]) -> set[str]:
@@ -126,6 +139,7 @@ def severed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         and one.facts.requires_grad
         and one.facts.has_run
         and not one.facts.has_gradient
+        and not any(norm is not None for norm in one.series.grad_norm)  # later, as of layers trained in turn
     ]
     if not cut:
         return

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 from modelscope_cli.records.birth import GRADIENT, Birth
 from modelscope_cli.records.naming import some
+from modelscope_cli.records.optimizer_facts import OptimizerFacts
 from modelscope_cli.records.watch import (
     Event,
-    OptimizerFacts,
     ScalarSeries,
     TrainingFacts,
     WatchedLayer,
@@ -95,6 +95,15 @@ class Case:
 
     def optimizer(self, label: str) -> OptimizerFacts | None:
         return next((one for one in self.facts.optimizers if one.optimizer == label), None)
+
+    def rates(self, label: str) -> dict[int, float]:
+        """Return the lowest learning rate of an optimizer's groups by step."""
+        found: dict[int, float] = {}
+        for series in self.course.lr:
+            if series.optimizer == label:
+                for step, rate in zip(series.step, series.value, strict=True):
+                    found[step] = min(found.get(step, math.inf), rate or 0.0)
+        return found
 
     def weights(self) -> list[WatchedParameter]:
         """Return the weights that an optimizer has; biases and scales of norms live on another scale."""

@@ -14,6 +14,9 @@ _ENOUGH_ROWS, _ENOUGH_OTHERS = 200, 5  # predictions; labels among them that are
 _IMBALANCED, _LAZY = 0.8, 0.9  # shares: of the commonest label, of the commonest prediction that is no better
 _BETTER = 0.1  # of what guessing gets wrong
 _HALFWAY = 0.5  # of the way from guessing to being always right
+_RECORDS = 5  # in a third of the run
+_ALIKE = 4.0  # times
+_VANISHED = 0.05  # of the loss at first
 _COLLAPSED = 0.995  # share of the predictions that are of one class
 
 
@@ -146,6 +149,8 @@ def collapsed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         most, guessed = sum(labels) / len(labels), sum(guesses) / len(guesses)
         n_others = (1 - most) * rows  # labels that are not of the commonest class
         is_no_better = right < most + _BETTER * (1 - most) + 1 / rows**0.5
+        if most > _IMBALANCED and case.progress.learns is True:
+            continue  # as in detection, where nearly everything is background
         is_lazy = most > _IMBALANCED and guessed > _LAZY and case.progress.learns is not True
         if is_no_better and (guessed > threshold or is_lazy) and n_others >= _ENOUGH_OTHERS:
             words = f"{guessed:.1%} of the predictions are the same class, and {most:.1%} of the labels of a batch"
@@ -194,7 +199,43 @@ def _error(right: float, least: float, rows: int) -> float:
     return math.sqrt(max(right * (1 - right), least * (1 - least)) / max(rows, 1))
 
 
+def embeddings_collapse(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """What a model gives for different samples becomes one point, and the loss falls with it."""
+    main = case.progress.main
+    judged = {one.name for one in case.facts.criteria if one.is_training} - {"cross_entropy"}
+    if case.progress.is_adversarial or main is None or case.course.steps < _ENOUGH or judged:
+        return
+    for one in case.facts.models:
+        n, n_alike, first, last = one.outputs
+        if n < 2 * _RECORDS or n_alike == n or not 0 < last < threshold * first or main.has_been_negative:
+            continue
+        left = (
+            main.end / main.start / (last / first) ** 2
+        )  # squared distances shrink as the square of the spread
+        if main.end < _VANISHED * main.start and 1 / _ALIKE < left < _ALIKE:
+            words = (
+                f"what {one.model} gives for the samples of a batch has become one point: its standard deviation "
+                f"over the samples has fallen from {first:.2g} to {last:.2g}, and the loss from "
+                f"{main.start:.2g} to {main.end:.2g}"
+            )
+            yield TrainingSighting(None, None, last / first, words, one.called)
+
+
 RULES = (
+    TrainingRule(
+        code="MS757",
+        name="embeddings-collapse",
+        severity=WARNING,
+        sentence="a model maps all samples to one point, and that is what lowers the loss",
+        threshold=0.2,
+        measure="standard deviation of the output over a batch, at the end against that at first, where the loss "
+        "falls with its square",
+        source="Jing et al. 2022, Understanding Dimensional Collapse; own choice: a fifth",
+        hint="the loss needs something that pushes samples apart: negative pairs, a margin, a stopped gradient "
+        "and a predictor, or a term for the variance",
+        link=Link.STANDSTILL,
+        judge=embeddings_collapse,
+    ),
     TrainingRule(
         code="MS742",
         name="validation-is-guessing",

@@ -23,6 +23,7 @@ _FALL = 0.05  # share of the loss at first that a fall must have, to count as on
 _FLAT = 0.1  # share of the loss at first that a fall may have at most, for the loss to be called flat
 _WARM = 0.1  # share of the highest learning rate; steps before it are warm-up
 _AT_CHANCE = 0.97  # share of what guessing costs; a loss above it has learnt nothing yet
+_LONG = 150  # steps, after which a loss at what guessing costs, and flat since halfway, has learnt nothing
 _RISEN = 1.5  # times the very first loss
 _FEW, _STEADY = 3, 0.2  # records; share of a ratio by which its quarters may differ
 _MARGIN = 0.05  # of accuracy, above guessing the commonest label
@@ -37,6 +38,7 @@ class LossCourse:
         start, end: means over the first and last steps, the former not above the first value and its noise.
         first, lowest_end: the very first value, and the lowest of the last ones.
         error: the standard error of their difference.
+        middle: the mean over as many steps as the last, halfway through.
         least: the lowest mean over as many steps as the last.
         n: steps with a finite loss.
         has_broken: whether it became NaN or infinite and stayed so.
@@ -48,6 +50,7 @@ class LossCourse:
     start: float
     end: float
     lowest_end: float
+    middle: float
     least: float
     error: float
     n: int
@@ -101,6 +104,11 @@ class Progress:
         """The loss of the optimizer that has the most of them."""
         return max(self.losses, key=lambda one: one.n, default=None)
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether there is anything to hold the loss against: what guessing costs, or how often it is right."""
+        return self.chance is not None or self.accuracy is not None
+
 
 def follow(loss: Sequence[ScalarSeries], lr: Sequence[ScalarSeries], facts: TrainingFacts) -> Progress:
     """Return how a training went."""
@@ -145,7 +153,8 @@ def _learns(
         if accuracy - _SURE * error > guessed + _MARGIN:
             return True
         if accuracy + 2 * error < guessed + 2 * _MARGIN and guessed < 1 - 2 * _MARGIN:
-            return False if course.end > _LOW * (chance or 0.0) else None
+            is_below = bool(chance and course.has_fallen and course.end + course.error < _AT_CHANCE * chance)
+            return False if course.end > _LOW * (chance or 0.0) and not is_below else None
     if chance is not None and course.end > 0:
         if course.end < _LOW * chance:
             return True
@@ -153,7 +162,8 @@ def _learns(
             return False
         if course.has_fallen and course.end + course.error < _AT_CHANCE * chance:
             return True
-        return False if course.has_fallen is False else None
+        is_flat = course.n >= _LONG and abs(course.middle - course.end) < 2 * course.error
+        return False if course.has_fallen is False or is_flat else None
     return course.has_fallen
 
 
@@ -174,6 +184,7 @@ def _course(series: ScalarSeries, rates: Sequence[ScalarSeries]) -> LossCourse |
         # A run that diverges at once is not one that falls afterwards: the very first value counts.
         start=min(statistics.fmean(values[:first]), values[0] + 2 * noise),
         end=statistics.fmean(values[-last:]),
+        middle=statistics.fmean(values[max(len(values) // 2 - last, 0) : len(values) // 2] or values),
         least=min(statistics.fmean(values[at : at + last]) for at in starts),
         error=_CORRELATED * noise * math.sqrt(1 / min(first, len(values)) + 1 / min(last, len(values))),
         n=len(values),
@@ -190,6 +201,7 @@ def _nothing(optimizer: str) -> LossCourse:
         start=math.nan,
         end=math.nan,
         lowest_end=math.nan,
+        middle=math.nan,
         least=math.nan,
         error=math.nan,
         n=0,
@@ -233,8 +245,17 @@ def accuracy_of(criterion: WatchedCriterion) -> tuple[float | None, float | None
     total = sum(k for *_, k in rows)
     if not total:
         return None, None, 0
-    guessed = max(criterion.commonest_label or 0.0, 1 / (criterion.classes or 1))
+    by_label = 0.0 if has_one_place(criterion) else criterion.commonest_label or 0.0
+    guessed = max(by_label, 1 / (criterion.classes or 1))
     return sum(right for right, *_ in rows) / total, guessed, total
+
+
+def has_one_place(criterion: WatchedCriterion) -> bool:
+    """Tell whether scores were joined so that one place is right, as of one positive and many negatives.
+
+    To guess the label is to guess nothing there: what is guessed is which of the scores is the highest.
+    """
+    return criterion.made_by == "cat" and criterion.commonest_label == 1
 
 
 def scale_of(criterion: WatchedCriterion, losses: Sequence[ScalarSeries]) -> float | None:
@@ -257,7 +278,7 @@ def scale_of(criterion: WatchedCriterion, losses: Sequence[ScalarSeries]) -> flo
 
 
 def _chance(criteria: Iterable[WatchedCriterion], losses: Sequence[ScalarSeries]) -> float | None:
-    """Return what guessing costs, in the unit of the loss, where it is one criterion of classes or of squares."""
+    """Return what guessing costs, in the unit of the loss, where it is one criterion with a best constant."""
     used = [one for one in criteria if one.is_training]
     if len({(one.name, one.classes) for one in used}) != 1:
         return None
@@ -265,7 +286,9 @@ def _chance(criteria: Iterable[WatchedCriterion], losses: Sequence[ScalarSeries]
     scale = scale_of(one, losses)
     if scale is None or scale <= 0:
         return None
-    if one.classes:
-        return None if one.label_entropy is None else scale * one.label_entropy
-    known = [value for value in one.series.target_variance if value is not None]
-    return scale * statistics.fmean(known) if one.name == "mse_loss" and known else None
+    if has_one_place(one):
+        return scale * math.log(one.classes or 1)
+    if one.classes and one.label_entropy is not None:
+        return scale * one.label_entropy
+    known = [value for value in one.series.guessing if value is not None]
+    return scale * statistics.fmean(known) if known and len(known) == len(one.series.step) else None

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from modelscope_cli.records.check import WARNING
+from modelscope_cli.records.naming import counted
 from modelscope_cli.records.watch import WatchedParameter
 from modelscope_cli.rules.training.case import (
     FEW_STEPS,
@@ -55,6 +56,19 @@ def _has_more_to_learn(case: Case) -> bool:
     return main.end > 0.5 * chance
 
 
+def schedule_unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """Made for about as many steps as the optimizer takes, and told of next to none of them."""
+    for one in case.facts.schedules:
+        is_for_steps = one.total / 2 <= one.steps <= 2 * one.total
+        if one.steps >= FEW_STEPS and is_for_steps and 1 <= one.used < threshold * one.steps:
+            told = f"{counted(one.used, 'time')} in {counted(one.steps, 'step')} of {one.optimizer}"
+            words = (
+                f"{one.schedule} is made for {counted(one.total, 'step')}, and was stepped {told}: the learning "
+                "rate hardly follows it"
+            )
+            yield TrainingSighting(None, 0, one.used / one.steps, words, one.made)
+
+
 def clipped_to_nothing(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """All gradients together have the same norm in every step, and it moves nothing."""
     if not any(small_updates(case, SMALL)):
@@ -103,6 +117,18 @@ def decays_to_nothing(case: Case, threshold: float) -> Iterator[TrainingSighting
 
 
 RULES = (
+    TrainingRule(
+        code="MS758",
+        name="schedule-hardly-used",
+        severity=WARNING,
+        sentence="a schedule that is made for the steps of the run is stepped far less often",
+        threshold=0.2,
+        measure="steps of the schedule, as a share of those of its optimizer",
+        source="certain: the schedule counts its steps, and its length is that of the run",
+        hint="call scheduler.step() after each optimizer.step(), or give it the number of epochs as its length",
+        link=Link.BOOKKEEPING,
+        judge=schedule_unused,
+    ),
     TrainingRule(
         code="MS719",
         name="learning-rate-is-gone",

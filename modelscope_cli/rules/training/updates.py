@@ -36,6 +36,12 @@ _INFINITE_SLOPE = (
     "is infinite there; add a small eps inside; torch.autograd.set_detect_anomaly(True) names the line"
 )
 _IN_HALVES = "use torch.amp.GradScaler, which skips steps that overflow in float16"
+_RESOLUTION = 1e-6  # share of a weight; smaller steps are lost in the rounding of float32
+_SEEN = (
+    1e-5  # share of a weight that a step changes, whose sum over the steps shows in nine digits of its norm
+)
+_MOST = 1 << 20  # elements; of a larger weight only some rows may be used, and only some are looked at
+_HALVES = "bfloat16", "float16"
 _NO_WAY = 1e-2  # of its size: what ten usual steps move a weight by, of about 1e-3 each
 
 
@@ -68,7 +74,9 @@ def _gradients(
     if not case.fails:
         return
     rows = []
-    for one in filter(lambda one: is_judged(one.shape), case.weights()):
+    for one in case.weights():
+        if not is_judged(one.shape) or _is_never_reached(one):
+            continue
         relative = _relative(case, one)
         start = lasting(relative, is_wrong)
         if start is not None:
@@ -156,6 +164,72 @@ def small_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         yield TrainingSighting(one, one.series.step[0], most, words + case.beside(others))
 
 
+def unchanged(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """Certain, whatever the loss does: a weight with a gradient and a rate, whose values stay what they were."""
+    restored = [one for one in case.weights() if _is_to_learn(one) and _is_put_back(one, threshold)]
+    still = [one for one in case.weights() if _is_to_learn(one) and _stays(case, one, threshold)]
+    for rows, what in ((still, "no step changes it"), (restored, "each step changes it, and it is put back")):
+        if rows:
+            first, *others = rows
+            is_half = any(dtype in model.dtypes for model in case.facts.models for dtype in _HALVES)
+            why = " (in half precision steps below its resolution are lost in rounding)" if is_half else ""
+            n = len(first.series.step)
+            words = f"it gets a gradient that is not zero, and {what}, in all {n} recorded steps{why}"
+            optimizer = case.optimizer(first.optimizer)
+            place = optimizer.made if optimizer else None
+            yield TrainingSighting(first, 0, n, words + case.beside(others), place)
+
+
+def _stays(case: Case, one: WatchedParameter, threshold: float) -> bool:
+    """Tell whether no step with a rate moves a weight, though one of its size could be seen."""
+    rates = case.rates(one.optimizer)
+    rows = [
+        (ratio, norm, weight, rates[step])
+        for step, ratio, norm, weight in zip(
+            one.series.step,
+            one.series.update_ratio,
+            one.series.grad_norm,
+            one.series.weight_norm,
+            strict=True,
+        )
+        if rates.get(step) and norm and weight
+    ]
+    if len(rows) < threshold or any(ratio != 0 for ratio, *_ in rows) or math.prod(one.shape) > _MOST:
+        return False
+    is_plain = one.optimizer.startswith("SGD")
+    size = math.prod(one.shape) ** 0.5
+    sizes = [rate * (norm if is_plain else max(norm, size)) / weight for _, norm, weight, rate in rows]
+    return statistics.median(sizes) > _RESOLUTION
+
+
+def _is_put_back(one: WatchedParameter, threshold: float) -> bool:
+    """Tell whether a weight that every step changes has the same norm before each of them, to nine digits.
+
+    One that is normalised has a norm whose square is a whole number.
+    """
+    norms, ratios = set(one.series.weight_norm), one.series.update_ratio
+    if len(ratios) < threshold or len(norms) > 1 or not all(ratio and ratio > _SEEN for ratio in ratios):
+        return False
+    norm = norms.pop() or 0.0
+    return math.isfinite(norm) and abs(norm**2 - round(norm**2)) > 1e-4 * norm**2
+
+
+def always_zero(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """Certain: a layer that runs, is held, and whose gradient is exactly zero in every recorded step."""
+    rows = [one for one in case.weights() if _is_to_learn(one) and _is_never_reached(one, threshold)]
+    if rows:
+        *others, last = rows
+        n = len(last.series.step)
+        words = f"its gradient is exactly zero in all {n} recorded steps{case.beside(others)}"
+        yield TrainingSighting(last, 0, n, words, case.called(last.model))
+
+
+def _is_never_reached(one: WatchedParameter, threshold: float = MIN_RECORDS) -> bool:
+    has_run = one.facts is None or one.facts.has_run
+    norms = one.series.grad_norm
+    return has_run and len(norms) >= threshold and all(norm == 0 for norm in norms)
+
+
 def _has_learnt(case: Case) -> bool:
     """Tell whether the loss has fallen, or was low all along.
 
@@ -192,6 +266,32 @@ def _is_warming_up(case: Case, label: str) -> bool:
 
 
 RULES = (
+    TrainingRule(
+        code="MS747",
+        name="unchanged-by-steps",
+        severity=ERROR,
+        sentence="a weight gets a gradient and is in an optimizer, and yet its values stay what they were",
+        threshold=10,
+        measure="recorded steps with a learning rate and a gradient above zero",
+        source="certain: its values before and after each step are the same; a step of its size could be seen",
+        hint="look at what writes into the weight: an optimizer that changes a copy of it, a hook or "
+        "load_state_dict that puts it back; keep the weights in float32 where steps are lost in rounding",
+        link=Link.BOOKKEEPING,
+        judge=unchanged,
+    ),
+    TrainingRule(
+        code="MS749",
+        name="gradient-is-always-zero",
+        severity=WARNING,
+        sentence="the gradient of a weight is exactly zero in every step",
+        threshold=10,
+        measure="recorded steps, in all of which every element of the gradient is zero",
+        source="certain: what the layer computes reaches the loss with no slope at all",
+        hint="look behind this layer for sign, round, argmax or a comparison, which have no slope, for a factor of "
+        "0 such as the weight of one loss, and for an activation that is always off",
+        link=Link.LAYERS,
+        judge=always_zero,
+    ),
     TrainingRule(
         code="MS703",
         name="gradient-not-finite",

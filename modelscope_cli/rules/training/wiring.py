@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.naming import counted
-from modelscope_cli.records.watch import BROADCAST, SUMMED, WRONG_SIGN, WatchedCriterion
+from modelscope_cli.records.watch import BROADCAST, LEAKS, SUMMED, WRONG_SIGN, WatchedCriterion
 from modelscope_cli.rules.training.case import Case, Link, TrainingRule, TrainingSighting, known
-from modelscope_cli.rules.training.progress import MIN_STEPS, scale_of
+from modelscope_cli.rules.training.progress import MIN_STEPS, has_one_place, scale_of
 
 _WITHIN = {"cross_entropy": "softmax", "binary_cross_entropy_with_logits": "sigmoid"}
 _WIDTH = {"sigmoid": 1.0, "tanh": 2.0, "hardtanh": 2.0}  # of the range of what an activation gives
@@ -179,7 +179,7 @@ def one_label(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     if case.progress.is_adversarial or len(losses) != 1 or main is None:
         return  # adversaries are told one label at a time, and so are the parts of many a loss
     (one,) = losses
-    if len(one.series.step) < 3 or sum(one.series.rows) < threshold:
+    if has_one_place(one) or len(one.series.step) < 3 or sum(one.series.rows) < threshold:
         return
     if one.commonest_label == 1 and main.end < _NEARLY_NOTHING * math.log(max(one.classes or 2, 2)):
         what = f"of {one.classes}" if one.classes else "whatever the image"
@@ -191,7 +191,52 @@ def one_label(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         yield TrainingSighting(None, one.series.step[0], 1.0, words, one.place)
 
 
+def ignores_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """Certain: all rows of the output are the same in every pass, and those of the input are not."""
+    for one in case.facts.models:
+        n, n_alike, *_ = one.outputs
+        if n >= threshold and n_alike == n:
+            words = f"{one.model} gives the same output for all samples of a batch, in all {int(n)} recorded passes"
+            inner = [layer for layer in case.course.layers if layer.model == one.model][:-1]
+            has_died = any(
+                known(layer.series.zero_fraction)[-1:] == [1.0] for layer in inner
+            )  # another rule says why
+            yield TrainingSighting(None, 0, n, words, one.called, link=Link.STANDSTILL if has_died else None)
+
+
+def leaks(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """Judged by one changed pass of a copy; two adversaries may compare the samples of a batch on purpose."""
+    if not case.progress.is_adversarial:
+        yield from case.told(LEAKS)
+
+
 RULES = (
+    TrainingRule(
+        code="MS755",
+        name="output-ignores-the-input",
+        severity=ERROR,
+        sentence="a model gives the same output for every sample",
+        threshold=8,
+        measure="recorded passes, in all of which the output's rows are the same and the input's are not",
+        source="certain: the rows are equal to the last bit",
+        hint="look at the end of the model for softmax or a norm over a dimension of size 1, a dead activation, "
+        "or a weight of zeros",
+        link=Link.WIRING,
+        judge=ignores_input,
+    ),
+    TrainingRule(
+        code="MS759",
+        name="output-sees-too-much",
+        severity=ERROR,
+        sentence="an output depends on other samples of the batch, or on the tokens that it is to predict",
+        threshold=0,
+        measure="outputs that change with what they must not see, in a copy of the model in evaluation mode",
+        source="certain: one pass with the other samples, or the last token, changed; samples are told from the "
+        "points or frames of one thing by a softmax over them, or by sequences whose places are expected first",
+        hint="look at dim in softmax and at batch_first; give attention its mask",
+        link=Link.WIRING,
+        judge=leaks,
+    ),
     TrainingRule(
         code="MS720",
         name="softmax-before-the-loss",

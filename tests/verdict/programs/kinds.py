@@ -88,6 +88,12 @@ KINDS = {
     "frozen by mistake": _sick("MS717", certain=True),
     "trained in evaluation mode": _sick("MS718", certain=True),
     "ranks see the same data": _sick("MS734", certain=True),
+    "weights put back": _sick("MS747", certain=True),
+    "blocks in a Python list": _sick("MS712", certain=True),
+    "a function without slope": _sick("MS749", "MS715", certain=True),
+    "the same output for all": _sick("MS755", certain=True),
+    "samples mixed by softmax": _sick("MS759", certain=True),
+    "schedule stepped by epoch": _sick("MS758", certain=True),
     # What is compared with what.
     "softmax before cross-entropy": _sick("MS720", certain=True),
     "ReLU on the logits": _sick("MS721", certain=True),

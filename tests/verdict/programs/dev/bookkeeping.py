@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from programs.data import batches, blobs, curve, digits, shapes, stripes, tags
+from programs.loops import fit
 from programs.models import FunctionalNet, ResNet, RowReader, ViT, cnn, mlp
 from programs.registry import program
 from programs.scores import Score, accuracy, explained, thresholded
@@ -331,4 +332,100 @@ def dropout_that_never_drops() -> Score:
         optimizer.zero_grad()
         F.cross_entropy(model(images), labels).backward()
         optimizer.step()
+    return accuracy(model, *data)
+
+
+@program("weights put back")
+def loads_the_start_each_step() -> Score:
+    data = blobs()
+    model = mlp(16, 32, 32, 5)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    start = {name: value.clone() for name, value in model[3].state_dict().items()}
+    for x, y in batches(*data):
+        model[3].load_state_dict(start)
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    return accuracy(model, *data)
+
+
+class Stack(nn.Module):
+    """Layers one after the other, in a list that may be torch's or Python's."""
+
+    def __init__(self, layers: list[nn.Module], head: nn.Module) -> None:
+        super().__init__()
+        self.layers, self.head = layers, head
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = x + layer(x)
+        return self.head(x)
+
+
+@program("blocks in a Python list")
+def residual_blocks_in_a_list() -> Score:
+    data = blobs()
+    model = Stack([mlp(16, 32, 16), mlp(16, 32, 16)], nn.Linear(16, 5))
+    fit(model, torch.optim.Adam(model.parameters(), lr=1e-3), data)
+    return accuracy(model, *data)
+
+
+class Signs(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.sign()
+
+
+@program("a function without slope")
+def binary_units() -> Score:
+    data = blobs()
+    model = nn.Sequential(nn.Linear(16, 48), Signs(), nn.Linear(48, 5))
+    fit(model, torch.optim.Adam(model.parameters(), lr=3e-3), data)
+    return accuracy(model, *data)
+
+
+@program("the same output for all")
+def softmax_of_one_score() -> Score:
+    data = curve()
+    model = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 1), nn.Softmax(1))
+    fit(
+        model,
+        torch.optim.Adam(model.parameters(), lr=1e-3),
+        data,
+        criterion=nn.MSELoss(),
+    )
+    return explained(model, *data)
+
+
+class Mixer(nn.Module):
+    """Attention over four parts of a row; softmax over the samples where `dim` is 0."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.qkv, self.head, self.dim = nn.Linear(4, 12), nn.Linear(16, 5), dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x.view(-1, 4, 4)).chunk(3, -1)
+        return self.head(((q @ k.transpose(1, 2)).softmax(self.dim) @ v).flatten(1))
+
+
+@program("samples mixed by softmax")
+def softmax_over_the_samples() -> Score:
+    data = blobs()
+    model = Mixer(dim=0)
+    fit(model, torch.optim.Adam(model.parameters(), lr=5e-3), data)
+    return accuracy(model, *data)
+
+
+@program("schedule stepped by epoch")
+def cosine_by_epoch() -> Score:
+    data = blobs()
+    model = mlp(16, 32, 5)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 120)
+    for step, (x, y) in enumerate(batches(*data)):
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        if step % 32 == 31:
+            schedule.step()
     return accuracy(model, *data)

@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from programs.data import batches, blobs, curve, digits, masks_of_shapes, shapes, stripes, tags, tokens
+from programs.loops import fit
 from programs.models import AutoEncoder, FunctionalNet, ResNet, RowReader, TokenReader, UNet, ViT, cnn, mlp
 from programs.registry import program
 from programs.scores import Score, accuracy, explained, thresholded
@@ -356,4 +357,104 @@ def transformer_with_dropout_in_eval() -> Score:
         optimizer.zero_grad()
         F.cross_entropy(model(words), labels).backward()
         optimizer.step()
+    return accuracy(model, *data)
+
+
+class Stale(torch.optim.SGD):
+    """Changes a copy of each matrix, as a kernel does that is handed what is not contiguous."""
+
+    @torch.no_grad()
+    def step(self, closure: object = None) -> None:
+        for parameter in self.param_groups[0]["params"]:
+            target = parameter.t().contiguous().t() if parameter.ndim == 2 else parameter
+            target.add_(parameter.grad, alpha=-0.1)
+
+
+@program("weights put back")
+def writes_into_copies() -> Score:
+    data = digits()
+    model = cnn()
+    fit(model, Stale(model.parameters(), lr=0.1), data)
+    return accuracy(model, *data)
+
+
+class Branches(nn.Module):
+    """A trunk, and branches in a dict that is Python's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk, self.branches = cnn(classes=32), {"left": mlp(32, 24, 10), "right": mlp(32, 24, 10)}
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.trunk(x).relu()
+        return self.branches["left"](x) + self.branches["right"](x)
+
+
+@program("blocks in a Python list")
+def branches_in_a_dict() -> Score:
+    data = digits()
+    model = Branches()
+    fit(model, torch.optim.Adam(model.parameters(), lr=1e-3), data)
+    return accuracy(model, *data)
+
+
+class Rounded(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x.sigmoid() > 0.5).to(x.dtype)
+
+
+@program("a function without slope")
+def thresholded_code() -> Score:
+    data = digits()
+    model = nn.Sequential(mlp(256, 64), Rounded(), nn.Linear(64, 10))
+    fit(model, torch.optim.Adam(model.parameters(), lr=3e-3), data)
+    return accuracy(model, *data)
+
+
+@program("the same output for all")
+def norm_of_one_number() -> Score:
+    data = curve()
+    model = nn.Sequential(mlp(6, 32, 1), nn.LayerNorm(1))
+    fit(
+        model,
+        torch.optim.AdamW(model.parameters(), lr=1e-3),
+        data,
+        criterion=nn.MSELoss(),
+    )
+    return explained(model, *data)
+
+
+class BatchSecond(nn.Module):
+    """Torch's attention takes the batch second, unless it is told otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.attention = nn.Embedding(24, 16), nn.MultiheadAttention(16, 2)
+        self.head = nn.Linear(16, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.embedding(x)
+        return self.head((x + self.attention(x, x, x)[0]).mean(1))
+
+
+@program("samples mixed by softmax")
+def batch_first_forgotten() -> Score:
+    data = tokens()
+    model = BatchSecond()
+    fit(model, torch.optim.Adam(model.parameters(), lr=5e-3), data)
+    return accuracy(model, *data)
+
+
+@program("schedule stepped by epoch")
+def one_cycle_by_epoch() -> Score:
+    data = digits()
+    model = cnn()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.05, total_steps=120)
+    for step, (x, y) in enumerate(batches(*data)):
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        if step % 32 == 31:
+            schedule.step()
     return accuracy(model, *data)

@@ -1,0 +1,217 @@
+"""What tells whether the ranks of a run hold the same weights: checksums of them, and how they are averaged.
+
+Nothing is sent: each rank writes its own checksums into its own log, and they are compared when the logs are read.
+Checksums of every bit are taken at recorded steps, one of a few values of each parameter at every step.
+"""
+
+import functools
+import weakref
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from modelscope_cli.watching.guard import replaced
+from modelscope_cli.watching.parameters import held_here, is_sharded, norm_of
+from modelscope_cli.watching.place import place_of_caller
+
+_COLUMNS = 1024  # sums that stand for a large parameter
+_FEW = 16  # values of a parameter that are looked at in every step
+_MOST = 256  # parameters of an optimizer of which they are
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes of an element
+
+
+@dataclass(slots=True)
+class ReplicaReport:
+    """What one step showed of what the ranks have in common.
+
+    Attributes:
+        state: checksums of a few values of each parameter, before and after the step.
+        passes: forward passes through DistributedDataParallel since the start: those whose gradients are averaged,
+            those inside `no_sync()`; and whether its hooks were lost.
+        weights: of each parameter before the step a checksum, a sum of values with random signs, their norm;
+            none where the step is not recorded.
+    """
+
+    state: tuple[int, int]
+    passes: tuple[int, int, bool]
+    weights: list[tuple[int, float, float]]
+
+
+@dataclass(slots=True)
+class _Parallel:
+    """A DistributedDataParallel: the parameters that it averages, as they were when it was made."""
+
+    made: str | None
+    group: list[int]
+    averaged: dict[int, "weakref.ref[Tensor]"]
+    ignored: set[int]
+    first: Tensor | None = None  # that it averages
+    accumulator: Any = None  # of its gradient, which has the hook
+
+    def averages(self, parameter: Tensor) -> bool:
+        found = self.averaged.get(id(parameter))
+        return found is not None and found() is parameter
+
+    @property
+    def has_lost_hooks(self) -> bool:
+        """Whether a move or a cast has given the parameters other accumulators, without the hooks."""
+        first = self.first
+        return first is not None and first.requires_grad and _accumulator(first) is not self.accumulator
+
+
+@dataclass(slots=True)
+class _Open:
+    state: int
+    weights: list[tuple[int, float, float]]
+
+
+class ReplicaWatch:
+    """Looks at what the ranks should have in common, in one of several processes."""
+
+    def __init__(self) -> None:
+        self._parallel: weakref.WeakKeyDictionary[nn.Module, _Parallel] = weakref.WeakKeyDictionary()
+        self._passes = [0, 0]
+        self._open: _Open | None = None
+        self._last: dict[str, dict[int, Tensor]] = {}  # by the label of the optimizer
+
+    @contextmanager
+    def installed(self, guard: Callable[..., None]) -> Iterator[None]:
+        """Note every DistributedDataParallel that is made while open."""
+        kind = nn.parallel.DistributedDataParallel
+        original = kind.__init__
+
+        @functools.wraps(original)
+        def noted(module: Any, *args: Any, **kwargs: Any) -> None:
+            original(module, *args, **kwargs)
+            guard(self._made, module)
+
+        with replaced((kind, "__init__", noted)):
+            yield
+
+    def _made(self, module: Any) -> None:
+        ignored = module.parameters_to_ignore
+        named = dict(module.module.named_parameters())
+        averaged = [p for name, p in named.items() if p.requires_grad and name not in ignored]
+        self._parallel[module] = one = _Parallel(
+            made=place_of_caller(),
+            group=torch.distributed.get_process_group_ranks(module.process_group),
+            averaged={id(p): weakref.ref(p) for p in averaged},
+            ignored={id(p) for name, p in named.items() if name in ignored},
+        )
+        if averaged:
+            one.first, one.accumulator = averaged[0], _accumulator(averaged[0])
+
+    def see_pass(self, module: nn.Module) -> None:
+        """Count a forward pass with gradients, where the module is a DistributedDataParallel."""
+        if isinstance(module, nn.parallel.DistributedDataParallel) and torch.is_grad_enabled():
+            self._passes[not module.require_backward_grad_sync] += 1
+
+    def before_step(self, optimizer: Optimizer, is_recorded: bool) -> None:
+        parameters = _held(optimizer)
+        weights = [(_checksum(p), *_signed_sum(p)) for p in parameters] if is_recorded else []
+        self._open = _Open(_state(_few_of(parameters).values()), weights)
+
+    def after_step(self, optimizer: Optimizer, label: str) -> ReplicaReport | None:
+        """Return what the step showed; None where nobody looked before it."""
+        found, self._open = self._open, None
+        if found is None:
+            return None
+        values = self._last[label] = _few_of(_held(optimizer))
+        averaged, alone = self._passes
+        passes = averaged, alone, bool(found.weights) and self._has_lost_hooks()
+        return ReplicaReport((found.state, _state(values.values())), passes, found.weights)
+
+    def _has_lost_hooks(self) -> bool:
+        return any(one.has_lost_hooks for one in self._parallel.values())
+
+    def last_states(self) -> dict[str, dict[int, int]]:
+        """Return checksums of a few values after the last step: by optimizer, and by the place of the parameter."""
+        return {
+            label: {place: _state([one]) for place, one in values.items()}
+            for label, values in self._last.items()
+        }
+
+    def origin(self, parameter: Tensor) -> dict[str, Any]:
+        """Return what is known of how a parameter is averaged: by whom, in which group, and where that was made."""
+        for module, one in self._parallel.items():
+            if id(parameter) in one.ignored or not any(p is parameter for p in module.parameters()):
+                continue
+            hooks = [getattr(hook, "__qualname__", "") for hook, _ in getattr(module, "_comm_hooks", ())]
+            return {
+                "averaged": one.averages(parameter),
+                "group": one.group,
+                "made": one.made,
+                "local": any("localSGD" in hook for hook in hooks),
+            }
+        return {}
+
+
+def _held(optimizer: Optimizer) -> list[Tensor]:
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def _accumulator(parameter: Tensor) -> Any:
+    with torch.enable_grad():
+        node = parameter.view_as(parameter).grad_fn
+    return node.next_functions[0][0] if node is not None else None
+
+
+def _values(parameter: Tensor) -> Tensor:
+    values = held_here(parameter)
+    return (torch.view_as_real(values) if values.is_complex() else values).reshape(-1)
+
+
+def _few_of(parameters: list[Tensor]) -> dict[int, Tensor]:
+    """Return a few values of each parameter by its place, of not too many parameters, on the CPU."""
+    with torch.no_grad():
+        whole = [(place, p) for place, p in enumerate(parameters) if not is_sharded(p)]
+        chosen = dict(whole[:: len(whole) // _MOST + 1])
+        parts = [values[:: values.numel() // _FEW + 1] for values in map(_values, chosen.values())]
+        if len({(part.device, part.dtype) for part in parts}) == 1:  # one transfer
+            parts = list(torch.cat(parts).cpu().split([part.numel() for part in parts]))
+        return {place: part.cpu().clone() for place, part in zip(chosen, parts, strict=True)}
+
+
+def _state(values: Iterable[Tensor]) -> int:
+    found = 0
+    for one in values:
+        found = zlib.crc32(_bytes(one), found)
+    return found
+
+
+def _bytes(x: Tensor) -> bytes:
+    return x.contiguous().view(torch.uint8).numpy().tobytes() if x.numel() else b""
+
+
+def _checksum(parameter: Tensor) -> int:
+    """Return a checksum of every bit; of a large parameter, of the sums of its columns, which stay where it is."""
+    with torch.no_grad():
+        values = _values(parameter)
+        bits = values.contiguous().view(_BITS[values.dtype.itemsize])
+        n = bits.numel() // _COLUMNS * _COLUMNS
+        if n <= 4 * _COLUMNS:
+            return zlib.crc32(_bytes(bits.cpu()))
+        sums = bits[:n].view(-1, _COLUMNS).sum(0, dtype=torch.int64)
+        return zlib.crc32(_bytes(sums.cpu()), zlib.crc32(_bytes(bits[n:].cpu())))
+
+
+def _signed_sum(parameter: Tensor) -> tuple[float, float]:
+    """Return the sum of an even sample with random signs, and the norm of the sample.
+
+    Two ranks differ in the sum by about as much as the norm of the difference between their samples.
+    """
+    with torch.no_grad():
+        values = _values(parameter)
+        values = values[:: values.numel() // _COLUMNS + 1].cpu().double()
+        return float(values @ _signs()[: values.numel()]), float(norm_of(values))
+
+
+@functools.cache
+def _signs() -> Tensor:
+    return torch.randint(2, (_COLUMNS + 1,), generator=torch.Generator().manual_seed(0)).double() * 2 - 1

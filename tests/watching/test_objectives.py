@@ -1,0 +1,270 @@
+"""What an objective must hold: weights that move, modules that are held, outputs that see what they may."""
+
+import random
+import sys
+import weakref
+
+import numpy
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from modelscope_cli.watching.model_registry import WatchedModel
+from modelscope_cli.watching.whole_outputs import find_leak
+
+STEPS = 12
+
+
+class Attention(nn.Module):
+    """Own attention over the tokens of each sample, or wrongly over something else."""
+
+    def __init__(self, dim: int = -1, is_causal: bool = False):
+        super().__init__()
+        self.embedding, self.qkv, self.head = nn.Embedding(7, 8), nn.Linear(8, 24), nn.Linear(8, 7)
+        self.dim, self.is_causal = dim, is_causal
+
+    def forward(self, x):
+        q, k, v = self.qkv(self.embedding(x)).chunk(3, -1)
+        scores = q @ k.transpose(1, 2)
+        if self.is_causal:
+            scores = scores.masked_fill(torch.ones(scores.shape[1:]).triu(1).bool(), -1e9)
+        return self.head(functional.softmax(scores, self.dim) @ v)
+
+
+class Pooled(Attention):
+    def forward(self, x):
+        return super().forward(x).mean(1)
+
+
+class Places(nn.Module):
+    """Layers that expect the places of a sequence first, and get the samples first, or sequences one by one."""
+
+    def __init__(self, kind: str, is_alone: bool = False):
+        super().__init__()
+        self.over = (
+            nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0) if kind == "attention" else nn.LSTM(8, 8)
+        )
+        self.head, self.is_alone = nn.Linear(8, 3), is_alone
+
+    def forward(self, x):
+        out = self.over(x.unsqueeze(1) if self.is_alone else x)
+        out = out[0] if isinstance(out, tuple) else out
+        return self.head(out[:, -1])
+
+
+class Cloud(nn.Module):
+    """A class for each point of one cloud: what a row gives depends on the others, as it should."""
+
+    def __init__(self):
+        super().__init__()
+        self.own, self.head = nn.Linear(8, 8), nn.Linear(16, 3)
+
+    def forward(self, x):
+        own = self.own(x).relu()
+        return self.head(torch.cat([own, own.amax(0, keepdim=True).expand_as(own)], 1))
+
+
+def leak_of(model, x, targets):
+    return find_leak(WatchedModel("Net", weakref.ref(model), probe=x), targets)
+
+
+@pytest.mark.parametrize("kind", ["attention", "recurrent"])
+def test_samples_in_the_place_of_steps_are_told_from_rows_of_one_thing(kind) -> None:
+    torch.manual_seed(0)
+    assert "other samples" in (leak_of(Places(kind), torch.randn(6, 5, 8), None) or "")
+    assert leak_of(Places(kind, is_alone=True), torch.randn(6, 8), None) is None
+    assert leak_of(Cloud(), torch.randn(6, 8), None) is None
+
+
+def test_samples_that_see_each_other_are_told_in_a_training(recorded) -> None:
+    model = Pooled(dim=0)
+
+    def script() -> None:
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+        for _ in range(STEPS):
+            x, y = tokens()
+            optimizer.zero_grad()
+            functional.cross_entropy(model(x), y.view(8, -1)[:, 0]).backward()
+            optimizer.step()
+
+    assert "MS759" in codes(recorded(script))
+
+
+def tokens() -> tuple[torch.Tensor, torch.Tensor]:
+    x = torch.randint(7, (8, 6), generator=torch.Generator().manual_seed(1))
+    return x[:, :-1], x[:, 1:].flatten()
+
+
+@pytest.mark.parametrize(
+    ("model", "is_foretelling", "leaks"),
+    [
+        (Attention(is_causal=True), True, None),
+        (Attention(), True, "behind it"),
+        (Attention(), False, None),  # a tagger may look ahead
+        (Attention(dim=0, is_causal=True), True, "depends"),
+        (Pooled(), False, None),
+        (Pooled(dim=0), False, "other samples"),
+    ],
+)
+def test_what_leaks_is_seen_in_a_copy(model, is_foretelling, leaks) -> None:
+    x, following = tokens()
+    before = torch.get_rng_state(), random.getstate(), numpy.random.get_state()[1].tolist(), model.training
+    found = leak_of(model, x, following if is_foretelling else following * 0)
+    after = torch.get_rng_state(), random.getstate(), numpy.random.get_state()[1].tolist(), model.training
+    assert torch.equal(before[0], after[0])
+    assert before[1:] == after[1:]
+    assert (found is None) == (leaks is None)
+    assert (leaks or "") in (found or "")
+
+
+def test_a_model_that_prints_fails_or_is_hooked_is_left_alone(capsys) -> None:
+    class Loud(Pooled):
+        def forward(self, x):
+            sys.stdout.write("loud")
+            return super().forward(x)
+
+    x, _ = tokens()
+    assert leak_of(Loud(dim=0), x, None) is not None
+    assert capsys.readouterr().out == ""
+    hooked, heard = Pooled(dim=0), []
+    hooked.register_forward_hook(lambda *_: heard.append(1))
+    assert leak_of(hooked, x, None) is None
+    assert heard == []
+    assert leak_of(nn.Linear(3, 3), x, None) is None
+
+
+def train(model, parameters, after_step=lambda: None, kind=torch.optim.SGD, steps=STEPS) -> None:
+    x, y = torch.randn(16, 6), torch.randint(3, (16,))
+    optimizer = kind(parameters, lr=0.1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        after_step()
+
+
+def codes(record) -> list[str]:
+    return [one.code for one in record.findings]
+
+
+def test_a_weight_that_is_put_back_after_each_step(recorded) -> None:
+    def script():
+        model = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3))
+        kept = model[0].weight.detach().clone()
+        train(model, model.parameters(), lambda: model[0].weight.data.copy_(kept))
+
+    found = recorded(script).findings[0]
+    assert (found.code, found.layer) == ("MS747", "0.weight")
+
+
+def test_an_optimizer_that_writes_into_a_copy(recorded) -> None:
+    class Copying(torch.optim.SGD):
+        @torch.no_grad()
+        def step(self, closure=None):
+            for parameter in self.param_groups[0]["params"]:
+                parameter.t().contiguous().add_(parameter.grad.t(), alpha=-0.1)
+
+    def script():
+        model = nn.Linear(6, 3)
+        train(model, model.parameters(), kind=Copying)
+
+    assert codes(recorded(script))[0] == "MS747"
+
+
+def test_a_sign_has_no_slope(recorded) -> None:
+    class Signs(nn.Module):
+        def forward(self, x):
+            return x.sign()
+
+    def script():
+        model = nn.Sequential(nn.Linear(6, 5), Signs(), nn.Linear(5, 3))
+        train(model, model.parameters())
+
+    found = recorded(script).findings[0]
+    assert (found.code, found.layer) == ("MS749", "0.weight")
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_layers_in_a_python_list(recorded, is_held) -> None:
+    class Listed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers, self.head = [nn.Linear(6, 6), nn.Linear(6, 6)], nn.Linear(6, 3)
+
+        def forward(self, x):
+            for layer in self.layers:
+                x = layer(x).relu()
+            return self.head(x)
+
+    def script():
+        model = Listed()
+        listed = [p for layer in model.layers for p in layer.parameters()] if is_held else []
+        train(model, [*model.parameters(), *listed])
+
+    assert codes(recorded(script)) == ([] if is_held else ["MS712"])
+
+
+def test_softmax_of_one(recorded) -> None:
+    def script():
+        model = nn.Sequential(nn.Linear(6, 1), nn.Softmax(1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            functional.mse_loss(model(torch.randn(16, 6)), torch.rand(16, 1)).backward()
+            optimizer.step()
+
+    assert codes(recorded(script))[0] == "MS755"
+
+
+@pytest.mark.parametrize("is_per_epoch", [False, True])
+def test_a_schedule_that_is_stepped_once_an_epoch(recorded, is_per_epoch) -> None:
+    def script():
+        model = nn.Linear(6, 3)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 32)
+        for step in range(32):
+            optimizer.zero_grad()
+            functional.cross_entropy(model(torch.randn(16, 6)), torch.randint(3, (16,))).backward()
+            optimizer.step()
+            if not is_per_epoch or step % 16 == 15:
+                schedule.step()
+
+    assert ("MS758" in codes(recorded(script))) == is_per_epoch
+
+
+@pytest.mark.filterwarnings("ignore:reduction. 'mean' divides")
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize(
+    "name", ["mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "cross_entropy"]
+)
+def test_the_best_constant_costs_what_torch_says(watching, name, reduction) -> None:
+    """Of a batch that is large, by the criterion itself."""
+    targets = (
+        torch.randn(4000, 3).softmax(1) if name in ("kl_div", "cross_entropy") else 2 * torch.randn(4000, 1)
+    )
+    best = targets.mean(0, keepdim=True) if name != "l1_loss" else targets.median(0, keepdim=True)[0]
+    best = best.log() if name in ("kl_div", "cross_entropy") else best
+    guess = best.expand_as(targets).clone().requires_grad_()
+    reported = {}
+
+    def script():
+        criterion = getattr(functional, name)
+        loss = criterion(guess, targets, reduction=reduction)
+        model = nn.Linear(1, 1)
+        optimizer = torch.optim.SGD([*model.parameters(), guess], lr=0.0)
+        (loss + 0 * model(torch.ones(1, 1)).sum()).backward()
+        optimizer.step()
+        reported["loss"] = loss.item() / (4000 if reduction == "sum" else 1)
+
+    heard = watching(script)
+    (figures,) = [sums.row() for report in heard.reports for sums in report.criteria.values()]
+    assert figures.guessing == pytest.approx(reported["loss"], rel=0.02)
+
+
+def test_outputs_that_are_not_finite_are_read_back(recorded) -> None:
+    def script():
+        model = nn.Linear(6, 3)
+        train(lambda x: model(x / 0), model.parameters())
+
+    assert "MS728" in codes(recorded(script))
