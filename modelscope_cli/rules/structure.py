@@ -34,7 +34,9 @@ def _never_called(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         settled.append(row.name)
         if row.note not in _LEGITIMATE:
             yield Sighting(
-                row.name, row.params, f"this {row.type} with {row.params} parameters is never called"
+                row.name,
+                row.params,
+                f"this {row.type} with {row.params} parameters was not called with this input",
             )
 
 
@@ -57,11 +59,11 @@ RULES = (
         code="MS401",
         name="never-called",
         severity=WARNING,
-        sentence="a layer with parameters is never called in eval mode, and no output depends on them",
+        sentence="a layer with parameters is not called in eval mode with this input, and no output depends on it",
         threshold=0,
         measure="parameters in the layer",
         source="torch.nn.Module: what is registered and never called is saved, moved and counted for nothing",
-        hint="modelscope summary MODEL   shows what runs; delete the layer, or call it",
+        hint="modelscope summary MODEL   shows what runs; delete the layer, call it, or give other inputs",
         needs=frozenset({"structure"}),
         wants=frozenset({"backward"}),
         judge=_never_called,
