@@ -110,11 +110,14 @@ def watch_document(names=NAMES, steps=24, seed=0, findings=None):
             "models": [],
             "idle": [],
             "backwards": steps,
+            "ranks": None,
+            "schedules": [],
         },
         "findings": findings,
         "births": [],
         "verdict": "fault" if findings else "nothing wrong",
         "reason": None,
+        "compared": None,
     }
 
 

@@ -16,7 +16,12 @@ from torch import Tensor, nn
 from torch.nn.modules import module as hooks
 
 from modelscope_cli.hooks.layers import tensors_in
-from modelscope_cli.hooks.torch_private import in_backward, is_transformed, left_alone_by_compiler
+from modelscope_cli.hooks.torch_private import (
+    in_backward,
+    is_compiled,
+    is_transformed,
+    left_alone_by_compiler,
+)
 from modelscope_cli.records.birth import BETWEEN, INPUT, OUTPUT
 from modelscope_cli.records.naming import dtype_name, is_rectifier
 from modelscope_cli.watching.bookkeeping import Bookkeeper
@@ -146,10 +151,7 @@ class PassWatch:
         root = peel(module)
         found = self._registry.find(root)
         model = found[0] if found else self._registry.register(root)
-        if (
-            type(module).__name__ == "OptimizedModule"
-            or getattr(root, "_compiled_call_impl", None) is not None
-        ):
+        if is_compiled(module) or is_compiled(root):
             message = "the model is compiled: its layers run as one and cannot be seen, its parameters can"
             self._guard.tell_once("compiled", f"{message} (TORCH_COMPILE_DISABLE=1 shows the layers)")
         if model is None:

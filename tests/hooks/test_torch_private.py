@@ -23,6 +23,7 @@ DOORS = {
         *("_functorch", "_pop_mode", "_push_mode"),
         *("_input_metadata", "_saved_other", "_compiled_call_impl"),
         *("_python_dispatch", "_schema", "_base"),
+        *("_dynamo", "_FrameAction", "_FrameExecStrategy"),  # frames that torch.compile leaves alone
     },
     "hooks/channels.py": {
         *("_ConvNd", "_NormBase", "_MaxPoolNd", "_AvgPoolNd", "_AdaptiveAvgPoolNd", "_AdaptiveMaxPoolNd"),
@@ -39,6 +40,9 @@ DOORS = {
     "watching/passes.py": {"_is_replica", "_BatchNorm"},
     "watching/model_registry.py": {"_BatchNorm", "_DropoutNd"},
     "watching/forward_pass.py": {"_NormBase"},
+    "watching/parameters.py": {"_fsdp_flattened"},
+    "watching/replicas.py": {"_comm_hooks"},
+    "watching/whole_outputs.py": {"_forward_hooks", "_forward_pre_hooks", "_softmax", "_log_softmax"},
     "lean.py": {"_dynamo"},
 }
 # Not torch's: Python's own, the tool's own, and the protocol of notebooks.

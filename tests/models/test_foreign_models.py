@@ -173,9 +173,9 @@ def test_a_model_saved_whole_is_named_by_its_class(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ("yolov8n", "yolov8n.yaml"),
-        ("yolo11n-seg.yaml", "yolo11n-seg.yaml"),
-        ("ultralytics:yolov8n", "yolov8n.yaml"),
+        ("yolov8n", "ultralytics"),
+        ("yolo11n-seg.yaml", "ultralytics"),
+        ("ultralytics:yolov8n", "ultralytics"),
         ("smp:Unet", "segmentation"),
         ("ViT-B-32", "open_clip"),
         ("torch.hub:facebookresearch/dinov2", "torch.hub:load"),
