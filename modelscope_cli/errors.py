@@ -116,14 +116,14 @@ def nearest(word: str, known: Iterable[str], n: int = 3) -> str:
 
 @contextmanager
 def afterwards(tell: Callable[[str], object], what: str) -> Iterator[None]:
-    """Say in one sentence what fails behind somebody's training, and go on: its exit code is its own.
+    """Say in one sentence what fails after a training, and go on: its exit code is its own.
 
     Args:
         what: what there is not then, as the beginning of the sentence.
     """
     try:
         yield
-    except BrokenPipeError:  # nobody reads what would be said
+    except BrokenPipeError:  # the reader is gone
         raise
     except (ModelscopeError, OSError) as error:
         tell(f"{what}: {error}")

@@ -32,7 +32,7 @@ def left_alone_by_compiler(function: Function, *, with_callees: bool = True) -> 
     What is compiled is not another graph by that: where the function is called inside of one, nothing changes.
 
     Args:
-        with_callees: nor what the function calls; False where that is somebody else's.
+        with_callees: nor what the function calls; False where that is code of others.
     """
     doors = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
     with contextlib.suppress(AttributeError):  # a torch without these doors compiles what it comes across

@@ -83,7 +83,7 @@ def _why_not(rule: Rule, threshold: Threshold, evidence: Evidence) -> str | None
 def verdict_of(
     findings: Iterable[Finding], rules: Iterable[RuleInfo], fail_on: str, given: InputInfo | None
 ) -> str:
-    """Return what came of it; a check that judged nothing, or could read less than half of its images, is no pass.
+    """Return the verdict; a check that judged nothing, or read less than half of its images, does not pass.
 
     Args:
         given: what was judged, or what the model ran on.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from modelscope_cli.watching.read_series import RankLog
 
 Key = tuple[str, str]  # model, name of the parameter
-TWICE = 2  # steps after which ranks that were given other data agree: that is no chance
+TWICE = 2  # steps after which ranks that were given other data agree: that is not chance
 _SAME = 1e-5  # relative, of norms in float32; an all-reduce gives every rank the very same sum
 
 
@@ -56,7 +56,7 @@ class Replicas:
         """Tell whether the copies are meant to be the same: DistributedDataParallel says so, or what is seen.
 
         Ranks whose losses differ were given other data. Where their gradients, or the weights behind the step, are
-        the same all the same, somebody has averaged them.
+        the same all the same, they were averaged.
         """
         if all(self.origins):
             return True

@@ -118,7 +118,7 @@ class ReplicaWatch:
         self._open = _Open(_state(_few_of(parameters).values()), weights)
 
     def after_step(self, optimizer: Optimizer, label: str) -> ReplicaReport | None:
-        """Return what the step showed; None where nobody looked before it."""
+        """Return what the step showed; None where it was not looked at before."""
         found, self._open = self._open, None
         if found is None:
             return None

@@ -73,7 +73,7 @@ def _of_json(data: bytes, place: str) -> Iterator[Suspect]:
         return
     try:
         waiting = [json.loads(data)]
-    except ValueError:  # whoever reads it as JSON fails as well
+    except ValueError:  # any reader of JSON fails as well
         return
     except RecursionError:
         yield Suspect("a configuration", UNKNOWN, "is nested too deeply to be read", None, place)

@@ -104,7 +104,7 @@ def _outcome(record: CheckRecord) -> str:
 
 
 def _unjudged(record: CheckRecord) -> str:
-    """Count what was not judged, among it the images that nobody could read; nothing where all was."""
+    """Count what was not judged, among it the images that could not be read; nothing where all was."""
     given, n = record.run.input, len(record.unjudged)
     rules = (
         f"{n} of {counted(len(record.rules), 'rule')} {'was' if n == 1 else 'were'} not judged" if n else ""
