@@ -9,10 +9,10 @@ import io
 import pickle
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import IO, Any
 
 from modelscope_cli.checkpoints.entries import UnsupportedError
+from modelscope_cli.checkpoints.names import Global, Opaque, Persistent
 from modelscope_cli.checkpoints.opcodes import MAX_BYTES, Blob, Decoder, python3_name
 from modelscope_cli.checkpoints.watch import Blind, Watch
 
@@ -27,37 +27,6 @@ _MAX_MEMO = 1 << 24
 _HIGHEST_PROTOCOL = 5
 COMPUTED = "computed: cannot be known"
 EXTENSION = "copyreg.extension_"
-
-
-@dataclass(frozen=True, slots=True)
-class Global:
-    """The name of a function or class, `collections.OrderedDict`, and which part of it is the module."""
-
-    name: str
-    module: str = field(default="", compare=False)
-
-
-@dataclass(eq=False, repr=False, slots=True)
-class Opaque:
-    """What `name` would have made of `args`, and what it would have been given afterwards.
-
-    It is written as its name: what is in it may be nested without end.
-    """
-
-    name: str
-    args: Any = ()
-    state: Any = None
-    items: dict[Any, Any] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        return self.name
-
-
-@dataclass(frozen=True, slots=True)
-class Persistent:
-    """A reference to something outside the pickle; torch keeps its storages so."""
-
-    id: Any
 
 
 class Machine:
