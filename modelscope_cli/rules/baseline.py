@@ -228,7 +228,7 @@ def _badness(finding: Finding) -> float:
 
 
 def _is_worse(finding: Finding, before: KnownFinding) -> bool:
-    if before.value is None:  # it was not finite then, has no value at all, or somebody took it out
+    if before.value is None:  # it was not finite then, has no value at all, or was taken out
         return finding.value is not None and finding.code not in _UNGRADED
     if finding.value is None:  # it is not even finite now
         return True

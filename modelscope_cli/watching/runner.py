@@ -151,7 +151,7 @@ def _without_our_entry() -> list[str]:
 
 @contextmanager
 def gentle_sigterm() -> Iterator[Callable[[], None]]:
-    """Turn SIGTERM and SIGHUP into an exit that passes through `finally`, unless somebody already deals with them.
+    """Turn SIGTERM and SIGHUP into an exit that passes through `finally`, unless they are handled already.
 
     After the first one, or a call of what is given here, more of them are ignored while open: what is left to do
     is to write the report, and torchrun sends them to every process once one has failed.
