@@ -1,20 +1,76 @@
-"""A pickle machine that builds descriptions. Standard library.
-
-It goes through the operations of a pickle as Python would, but where Python imports a function it keeps the name,
-and where Python calls it, it keeps what would have been called with what. Nothing is imported, nothing is called,
-nothing recurses, and the work is bounded by the length of the pickle, so a hostile file can do no more than lie.
-"""
+"""Who is told, step by step, what a pickle would do. Standard library."""
 
 import io
 import pickle
 from collections.abc import Callable
 from contextlib import suppress
-from typing import IO, Any
+from dataclasses import dataclass, field
+from typing import IO, Any, Protocol
 
 from modelscope_cli.checkpoints.entries import UnsupportedError
-from modelscope_cli.checkpoints.names import Global, Opaque, Persistent
 from modelscope_cli.checkpoints.opcodes import MAX_BYTES, Blob, Decoder, python3_name
-from modelscope_cli.checkpoints.watch import Blind, Watch
+
+
+class Watch(Protocol):
+    """Is told what Python would do, at the moment it would; `position` is that of the operation in the file."""
+
+    def named(self, found: "Global", position: int) -> None:
+        """A function, class or module is imported."""
+
+    def called(self, how: str, callee: Any, args: Any, position: int) -> None:
+        """`callee` is called with `args`; with BUILD it is given them as its state."""
+
+    def altered(self, how: str, target: Any, items: list[Any], position: int) -> None:
+        """Items are put into a target."""
+
+    def hashed(self, keys: list[Any], position: int) -> None:
+        """Keys of a dict or items of a set are hashed, and compared."""
+
+    def referred(self, id: Any, position: int) -> None:
+        """Something outside the pickle is asked for."""
+
+    def strange(self, what: str, position: int) -> None:
+        """Something happens that no writer of pickles does."""
+
+
+class Blind:
+    """Takes no notice."""
+
+    def named(self, *_: Any) -> None: ...
+
+    called = altered = hashed = referred = strange = named
+
+
+@dataclass(frozen=True, slots=True)
+class Global:
+    """The name of a function or class, `collections.OrderedDict`, and which part of it is the module."""
+
+    name: str
+    module: str = field(default="", compare=False)
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Opaque:
+    """What `name` would have made of `args`, and what it would have been given afterwards.
+
+    It is written as its name: what is in it may be nested without end.
+    """
+
+    name: str
+    args: Any = ()
+    state: Any = None
+    items: dict[Any, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Persistent:
+    """A reference to something outside the pickle; torch keeps its storages so."""
+
+    id: Any
+
 
 __all__ = ["MAX_BYTES", "Blob", "Global", "Machine", "Opaque", "Persistent", "Watch"]
 

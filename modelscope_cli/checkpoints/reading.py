@@ -1,23 +1,247 @@
-"""The door of this room: a path becomes a description of what the checkpoint holds. Standard library."""
+"""Checkpoints of several files: shards with an index, and the folders of torch.distributed. Standard library."""
 
+import json
+import math
 import shlex
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
+from typing import Any
 
-from modelscope_cli.checkpoints.entries import Contents
+from modelscope_cli.checkpoints.entries import (
+    Chunk,
+    Contents,
+    Storage,
+    TensorEntry,
+    UnsupportedError,
+    checked_shape,
+    checked_sizes,
+)
 from modelscope_cli.checkpoints.file_type import (
     CHECKPOINT_SUFFIXES,
+    damaged,
     foreign_model,
     guess,
     is_safetensors,
     read_head,
     remedy,
 )
+from modelscope_cli.checkpoints.pickle_machine import Global, Machine, Opaque
 from modelscope_cli.checkpoints.safetensors_header import read_safetensors
-from modelscope_cli.checkpoints.several_files import METADATA, read_distributed, read_shards
+from modelscope_cli.checkpoints.safety.known_names import KNOWN_NAMES
+from modelscope_cli.checkpoints.tensor_refs import dtype_of, is_known, rebuild
 from modelscope_cli.checkpoints.torch_file import read_torch
-from modelscope_cli.checkpoints.tree import under
+from modelscope_cli.checkpoints.tree import lay_out, under
 from modelscope_cli.errors import CannotRunError, quoted
+
+METADATA = ".metadata"
+# Room for some 300,000 tensors; parsed JSON takes up to 25 times the memory of its text.
+_MAX_INDEX_BYTES = 32 << 20
+# Bytes of `.metadata` that describe one part of a tensor, at least.
+_CHUNK_BYTES = 8
+
+
+def read_shards(index: Path, key: str | None = None) -> Contents:
+    """Describe the tensors of all the files that a `*.index.json` names.
+
+    Raises:
+        UsageError: nothing goes by this key (exit 2).
+        CannotRunError: no index, a shard that is missing, damaged, outside the index's folder, or without a
+            tensor that it should have (exit 4).
+    """
+    by_file, metadata = _read_index(index)
+    shards: dict[str, Contents] = {}
+    tensors: list[TensorEntry] = []
+    for file, names in sorted(by_file.items()):
+        path = index.parent / file
+        if not path.is_file():
+            message = f"shard '{path}' is missing: '{index.name}' names it for {len(names)} tensors"
+            raise CannotRunError(message, f"ls {shlex.quote(str(index.parent))}")
+        shards[file] = read_safetensors(path) if file.endswith(".safetensors") else read_torch(path)
+        own = {tensor.name: tensor for tensor in shards[file].tensors}
+        missing = [name for name in names if name not in own]
+        if missing:
+            raise damaged(path, f"it lacks '{missing[0]}', which '{index.name}' says it has")
+        tensors += [own[name] for name in names]
+    foreign = tuple(dict.fromkeys(name for shard in shards.values() for name in shard.foreign))
+    beside = {key: value for shard in shards.values() for key, value in shard.beside.items()}
+    paths = tuple(shard.path for shard in shards.values())
+    inside = tuple(name for shard in shards.values() for name in shard.inside)
+    contents = Contents(
+        index,
+        f"{len(paths)} shards",
+        tuple(tensors),
+        beside,
+        metadata,
+        foreign,
+        files=(index, *paths),
+        inside=inside,
+    )
+    return under(contents, key)
+
+
+def shards_of(index: Path) -> tuple[str, ...]:
+    """Return the names of the files that a `*.index.json` names; they need not be there.
+
+    Raises:
+        CannotRunError: not an index, or one that names files outside its folder (exit 4).
+    """
+    return tuple(sorted(_read_index(index)[0]))
+
+
+def _read_index(index: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """Return the names of the tensors in each file, and the metadata."""
+    read_head(index)
+    if index.stat().st_size > _MAX_INDEX_BYTES:
+        raise damaged(index, UnsupportedError(f"an index of more than {_MAX_INDEX_BYTES:,} bytes"))
+    try:
+        document = json.loads(index.read_bytes())
+        files: dict[str, str] = document["weight_map"]
+        metadata = {key: str(value) for key, value in document.get("metadata", {}).items()}
+        by_file: dict[str, list[str]] = {}
+        for name, file in files.items():
+            by_file.setdefault(_inside(index, file), []).append(name)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CannotRunError(
+            f"'{index}' is not an index of shards: no readable 'weight_map'",
+            f"head -c 300 {shlex.quote(str(index))}",
+        ) from error
+    return by_file, metadata
+
+
+def _inside(index: Path, file: str) -> str:
+    """Return the name of a shard; the values of an index must not make this tool read other files.
+
+    Raises:
+        CannotRunError: a path that leaves the folder.
+    """
+    path = PurePath(file)
+    if path.is_absolute() or ".." in path.parts or "\0" in file:
+        message = f"'{index}' names a file outside its folder, '{file[:200]!s}'"
+        raise CannotRunError(message, f"grep -n '\\.\\./\\|\"/' {shlex.quote(str(index))}")
+    return file
+
+
+def read_distributed(folder: Path, key: str | None = None) -> Contents:
+    """Describe the tensors of a folder that `torch.distributed.checkpoint` wrote, by its `.metadata`.
+
+    Raises:
+        UsageError: nothing goes by this key (exit 2).
+        CannotRunError: damaged, or values that are not in the folder (exit 4).
+    """
+    path = folder / METADATA
+    read_head(path)
+    try:
+        with path.open("rb") as file:
+            machine = Machine(file, rebuild)
+            fields = _state(machine.read())
+        storages = _storages(folder, fields["storage_data"])
+        leaves: dict[str, Any] = {}
+        n_left = path.stat().st_size // _CHUNK_BYTES  # many tensors may share one long list of parts
+        for name, entry in fields["state_dict_metadata"].items():
+            if entry.name.endswith(".TensorStorageMetadata"):
+                leaves[str(name)] = tensor = _tensor(str(name), _state(entry), storages)
+                n_left -= len(tensor.chunks)
+                if n_left < 0:
+                    raise ValueError("tensors in more parts than it describes")
+            else:
+                leaves[str(name)] = Opaque("an object, pickled")
+        content = _nested(leaves, fields.get("planner_data"))
+        found = lay_out(content, _is_entry, _renamed, key, str(folder))
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise damaged(
+            path, error if isinstance(error, ValueError) else "not metadata of torch.distributed"
+        ) from error
+    foreign = tuple(name for name in machine.names if not is_known(name) and name not in KNOWN_NAMES)
+    files = tuple(dict.fromkeys(storage.file for storage in storages.values()))
+    return Contents(
+        folder,
+        "torch.distributed",
+        found.tensors,
+        found.beside,
+        foreign=foreign,
+        note=found.note,
+        files=(path, *files),
+        inside=found.inside,
+    )
+
+
+def _is_entry(value: Any) -> bool:
+    return isinstance(value, TensorEntry)
+
+
+def _renamed(name: str, entry: TensorEntry) -> TensorEntry:
+    return replace(entry, name=name)
+
+
+def _nested(leaves: dict[str, Any], paths: Any) -> dict[Any, Any]:
+    """Put everything where it stood before the state dict was flattened: `paths` has the keys to each name."""
+    content: dict[Any, Any] = {}
+    for name, leaf in leaves.items():
+        path = paths.get(name) if isinstance(paths, dict) else None
+        if not isinstance(path, tuple) or not path or not all(isinstance(key, str | int) for key in path):
+            path = (name,)
+        holder = content
+        for key in path[:-1]:
+            holder = holder.setdefault(key, {})
+            if not isinstance(holder, dict):
+                return leaves
+        if path[-1] in holder:
+            return leaves
+        holder[path[-1]] = leaf
+    return content
+
+
+def _state(value: Any) -> dict[str, Any]:
+    if isinstance(value, Opaque) and isinstance(value.state, dict):
+        return value.state
+    raise ValueError("not metadata of torch.distributed")
+
+
+def _storages(folder: Path, data: dict[Any, Any]) -> dict[tuple[Any, ...], Storage]:
+    """Return the storages by the name and the first index of the chunk in them."""
+    found: dict[tuple[Any, ...], Storage] = {}
+    sizes: dict[Path, int] = {}
+    for key, value in data.items():
+        index, info = _state(key), _state(value)
+        begin, length = checked_sizes([info["offset"], info["length"]])
+        file = folder / PurePath(info["relative_path"]).name
+        if PurePath(info["relative_path"]).name != info["relative_path"]:
+            raise ValueError(f"the file '{info['relative_path']}', outside the folder")
+        if file not in sizes:
+            sizes[file] = file.stat().st_size if file.is_file() else -1
+        if begin + length > sizes[file]:
+            raise ValueError(
+                f"'{file.name}' is missing" if sizes[file] < 0 else f"'{file.name}' is cut short"
+            )
+        name, start = index["fqn"], checked_sizes(index.get("offset") or ())
+        if not isinstance(name, str):
+            raise ValueError("values that have no name")
+        found[name, start] = Storage(file, f"{name} {start}", begin, length)
+    return found
+
+
+def _tensor(name: str, fields: dict[str, Any], storages: dict[tuple[Any, ...], Storage]) -> TensorEntry:
+    properties = fields["properties"]
+    state = properties.state if isinstance(properties, Opaque) else None
+    dtype = state["dtype"] if isinstance(state, dict) else state[0] if isinstance(state, tuple) else None
+    if not isinstance(dtype, Global):
+        raise ValueError(f"no dtype for '{name}'")
+    shape = checked_shape(fields["size"])
+    chunks = []
+    for chunk in map(_state, fields["chunks"]):
+        start, part = checked_sizes(chunk["offsets"]), checked_shape(chunk["sizes"])
+        storage = storages.get((name, start)) or storages.get((name, ()))
+        if storage is None:
+            raise ValueError(f"no values for '{name}'")
+        if not len(start) == len(part) == len(shape):
+            raise ValueError(f"a part of '{name}' with another number of dimensions")
+        if any(at + n > size for at, n, size in zip(start, part, shape, strict=True)):
+            raise ValueError(f"values beyond the end of '{name}'")
+        chunks.append(Chunk(storage, start, part))
+    if sum(math.prod(chunk.shape) for chunk in chunks) != math.prod(shape):
+        raise ValueError(f"values for other than the whole of '{name}'")
+    return TensorEntry(name, shape, dtype_of(dtype), None, chunks=tuple(chunks))
+
 
 INDEX = ".index.json"
 # What the weights of a model are called in a folder that holds other files too, the likeliest first.

@@ -1,10 +1,12 @@
 """Tensors and storages as a pickle refers to them. Standard library."""
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from modelscope_cli.checkpoints.entries import BITS, Shape, UnsupportedError, checked_shape, checked_sizes
+from modelscope_cli.checkpoints.numpy_arrays import ARRAY_CALLS
 from modelscope_cli.checkpoints.pickle_machine import Global, Opaque, Persistent
 
 _STORAGES = {
@@ -127,3 +129,179 @@ def strided(storage: Any, offset: int, size: Any, stride: Any, dtype: Any) -> Te
     if 0 not in shape and (last + 1) * BITS[kind] // 8 > ref.nbytes:
         raise ValueError(f"a tensor of shape {list(shape)} beyond the end of its storage")
     return TensorRef(shape, kind, ref, offset, steps)
+
+
+def quantized(storage: Any, offset: int, size: Any, stride: Any, *_: Any) -> TensorRef:
+    return replace(strided(storage, offset, size, stride, None), special="quantized")
+
+
+def meta(dtype: Any, size: Any, *_: Any) -> TensorRef:
+    return TensorRef(checked_shape(size), dtype_of(dtype))
+
+
+def sparse(layout: Any, data: Any) -> TensorRef | None:
+    """`data` is the places, the values and the size; of compressed layouts, both kinds of places."""
+    parts = [part for part in data if isinstance(part, TensorRef)]
+    sizes = [part for part in data if isinstance(part, tuple | list)]
+    if not parts or not sizes:
+        return None
+    name = layout.args[0] if isinstance(layout, Opaque) and layout.args else layout
+    kind = str(name).removeprefix("torch.sparse_").upper()
+    held = sum(part.nbytes for part in parts)
+    return TensorRef(checked_shape(sizes[0]), parts[-1].dtype, special=f"sparse ({kind})", held=held)
+
+
+def nested(buffer: Any, *_: Any) -> TensorRef | None:
+    return replace(buffer, special="nested") if isinstance(buffer, TensorRef) else None
+
+
+def jagged(parts: Any) -> TensorRef | None:
+    """A nested tensor as a class of its own, which is made of its values and where each part begins."""
+    held = [part for part in parts.values() if isinstance(part, TensorRef)]
+    return replace(held[0], special="nested", held=sum(part.nbytes for part in held)) if held else None
+
+
+def wrapper(kind: Any, dtype: Any, size: Any, *_: Any, state: Any = None) -> TensorRef:
+    """A tensor that is made of others, of which only the code of its class makes values.
+
+    That of a DTensor is its own part of the whole, which may be all of it.
+    """
+    name = kind.name if isinstance(kind, Global) else "an unknown class"
+    attributes = _attributes(state)
+    local, shape = attributes.get("_local_tensor"), checked_shape(size)
+    if isinstance(local, TensorRef) and local.special is None and name.endswith(".DTensor"):
+        if local.shape == shape and not _is_partial(attributes.get("_spec")):
+            return local
+        return replace(local, special="the part of a DTensor that one rank had")
+    parts = [part for part in attributes.values() if isinstance(part, TensorRef)]
+    return TensorRef(
+        shape, dtype_of(dtype), special=f"of class {name}", held=sum(part.nbytes for part in parts)
+    )
+
+
+def _attributes(state: Any) -> dict[Any, Any]:
+    """What `__setstate__` would be given: a dict, or that of slots beside it."""
+    found: dict[Any, Any] = {}
+    for part in state if isinstance(state, tuple) else [state]:
+        found.update(part if isinstance(part, dict) else {})
+    return found
+
+
+def _is_partial(spec: Any) -> bool:
+    """Whether the values are still to be summed over ranks; so, too, where nobody can tell."""
+    placements = (
+        spec.state.get("placements") if isinstance(spec, Opaque) and isinstance(spec.state, dict) else None
+    )
+    if not isinstance(placements, tuple):
+        return True
+    names = [place.name.rpartition(".")[2] for place in placements if isinstance(place, Opaque)]
+    return len(names) < len(placements) or not {"Shard", "Replicate"}.issuperset(names)
+
+
+_MAX_ARGUMENTS = 20
+
+
+def is_known(name: str) -> bool:
+    """Tell what torch itself writes into every checkpoint from what a file brings along."""
+    module, _, attribute = name.rpartition(".")
+    return (
+        name in _CALLS or name in _HARMLESS or (module == "torch" and attribute in BITS) or is_storage(name)
+    )
+
+
+def rebuild(name: str, args: Any) -> Any:
+    """Describe what the function `name` would return for `args`; None where it is not known."""
+    is_call = name in _REBUILT and isinstance(args, tuple) and len(args) <= _MAX_ARGUMENTS
+    return _REBUILT[name](*args) if is_call else None
+
+
+def _tensor(
+    storage: Any,
+    offset: int,
+    size: Any,
+    stride: Any,
+    grad: Any = None,
+    hooks: Any = None,
+    bits: Any = None,
+    *_: Any,
+) -> TensorRef:
+    """`bits` says of a tensor that its values are the conjugate or the negative of those in the storage."""
+    return _with_bits(strided(storage, offset, size, stride, None), bits)
+
+
+def _typed(
+    storage: Any,
+    offset: int,
+    size: Any,
+    stride: Any,
+    grad: Any,
+    hooks: Any,
+    dtype: Any,
+    bits: Any = None,
+    *_: Any,
+) -> TensorRef:
+    return _with_bits(strided(storage, offset, size, stride, dtype), bits)
+
+
+def _with_bits(ref: TensorRef, bits: Any) -> TensorRef:
+    if not isinstance(bits, dict) or not bits:
+        return ref
+    return replace(ref, is_conj=bits.get("conj") is True, is_neg=bits.get("neg") is True)
+
+
+def _first(value: Any, *_: Any) -> Any:
+    return value
+
+
+def _by_type(function: Any, kind: Any, args: Any, state: Any) -> Any:
+    """A tensor of a class of its own, or with attributes: `function(*args)`, then given `state`."""
+    if not isinstance(function, Global) or not isinstance(args, tuple):
+        return None
+    if function.name == _WRAPPER:
+        return wrapper(*args, state=state)
+    if function.name == _JAGGED:
+        return jagged(*args)
+    return rebuild(function.name, args) if function.name.startswith(_UTILS) else None
+
+
+def _mapping(pairs: Any = (), *_: Any) -> Any:
+    """An ordered or default dict, given its pairs or (by default dicts) a factory."""
+    if isinstance(pairs, dict):
+        return dict(pairs)
+    is_pairs = isinstance(pairs, list) and all(isinstance(p, tuple | list) and len(p) == 2 for p in pairs)
+    return {key: value for key, value in pairs if isinstance(key, str | int)} if is_pairs else {}
+
+
+def _size(dimensions: Any = ()) -> Shape:
+    return checked_sizes(dimensions)
+
+
+_UTILS = "torch._utils._rebuild"
+_WRAPPER = f"{_UTILS}_wrapper_subclass"
+_JAGGED = "torch.nested._internal.nested_tensor._rebuild_njt"
+_CALLS: dict[str, Callable[..., Any]] = {
+    f"{_UTILS}_tensor": _tensor,
+    f"{_UTILS}_tensor_v2": _tensor,
+    f"{_UTILS}_sparse_tensor": sparse,
+    f"{_UTILS}_nested_tensor": nested,
+    _WRAPPER: wrapper,
+    f"{_UTILS}_tensor_v3": _typed,
+    f"{_UTILS}_qtensor": quantized,
+    f"{_UTILS}_meta_tensor_no_storage": meta,
+    f"{_UTILS}_parameter": _first,
+    f"{_UTILS}_parameter_with_state": _first,
+    f"{_UTILS}_device_tensor_from_cpu_tensor": _first,
+    "torch._tensor._rebuild_from_type_v2": _by_type,
+    "torch.Size": _size,
+    "torch.device": _first,
+    "torch.serialization._get_layout": _first,
+    "collections.OrderedDict": _mapping,
+    "collections.defaultdict": _mapping,
+    "builtins.set": _first,
+    "__builtin__.set": _first,
+}
+_HARMLESS = {
+    *("torch.nn.parameter.Parameter", "torch.Tensor", "_codecs.encode", "collections.Counter"),
+    *("builtins.complex", "builtins.bytearray", "torch.per_tensor_affine", "torch.per_channel_affine"),
+}
+_REBUILT = {**_CALLS, **ARRAY_CALLS}

@@ -1,32 +1,294 @@
-"""Read what `torch.save` wrote, of either format, and bare pickles: descriptions only. Standard library."""
+"""The format of `torch.save` before torch 1.6, which also stands inside plain pickles of tensors. Standard library.
 
-from collections.abc import Callable, Mapping
+Five pickles (a magic number, a version, the system, the content, the keys of the storages), then the storages.
+"""
+
+import contextlib
+import io
+import json
+import math
+import re
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from modelscope_cli.checkpoints.entries import (
+    BITS,
+    TORCH_EXPORT,
     TORCH_SCRIPT,
     Contents,
     Storage,
     TensorEntry,
     UnsupportedError,
+    checked_shape,
+    checked_sizes,
 )
 from modelscope_cli.checkpoints.file_type import damaged
-from modelscope_cli.checkpoints.legacy import LEGACY_MAGIC, NestedCalls, read_legacy
-from modelscope_cli.checkpoints.numpy_arrays import PickledArray
-from modelscope_cli.checkpoints.other_archives import read_archive
+from modelscope_cli.checkpoints.numpy_arrays import ArrayInfo, PickledArray, bytes_of, read_npy_header
 from modelscope_cli.checkpoints.pickle_machine import MAX_BYTES, Machine
-from modelscope_cli.checkpoints.tensor_refs import StorageRef, TensorRef
-from modelscope_cli.checkpoints.torch_reducers import is_known
+from modelscope_cli.checkpoints.tensor_refs import (
+    StorageRef,
+    TensorRef,
+    dtype_of_storage,
+    is_known,
+    rebuild,
+    storage_of,
+)
 from modelscope_cli.checkpoints.tree import ToEntry, lay_out, under
 from modelscope_cli.checkpoints.zip_directory import (
     ZipEntry,
     as_torch_compares,
+    data_start,
     read_directory,
     read_entry,
     torch_records,
 )
+from modelscope_cli.plain_text import plain
+
+LEGACY_MAGIC = 0x1950A86A20F9469CFC6C  # the first of the pickles
+_NESTED = "torch.storage._load_from_bytes"
+_MAX_NESTING = 3
+
+
+def read_legacy(path: Path, file: IO[bytes], machine: Machine) -> tuple[Any, dict[str, Storage]]:
+    """Return the content and the storages by key, from behind the magic number.
+
+    Raises:
+        ValueError: damaged, or it contradicts itself.
+    """
+    _, system = machine.read(), machine.read()
+    if isinstance(system, dict) and system.get("little_endian") is False:
+        raise UnsupportedError("its bytes are not in little-endian order")
+    content = machine.read()
+    return content, _storages_behind(path, file, machine, machine.read())
+
+
+class NestedCalls:
+    """What functions in a pickle would return, those that unpickle bytes inside it among them.
+
+    A tensor that is pickled without `torch.save` keeps its storage so.
+
+    Attributes:
+        names: every function and class that the pickles inside name.
+    """
+
+    def __init__(self, depth: int = 0) -> None:
+        self.names: dict[str, None] = {}
+        self._depth = depth
+        # By where the bytes are: a file may name the same ones again and again.
+        self._found: dict[int, tuple[object, StorageRef]] = {}
+
+    def __call__(self, name: str, args: Any) -> Any:
+        if name == _NESTED and isinstance(args, tuple) and len(args) == 1:
+            return self._storage(bytes_of(args[0]))
+        return rebuild(name, args)
+
+    def _storage(self, data: bytes | bytearray | str) -> StorageRef:
+        if id(data) not in self._found:
+            if self._depth == _MAX_NESTING:
+                raise UnsupportedError(f"pickles inside pickles, more than {_MAX_NESTING} deep")
+            self._found[id(data)] = data, self._read(data)
+        return self._found[id(data)][1]
+
+    def _read(self, data: bytes | bytearray | str) -> StorageRef:
+        file = io.BytesIO(data.encode("latin-1") if isinstance(data, str) else data)
+        calls = NestedCalls(self._depth + 1)
+        machine = Machine(file, calls, keeps_long=True)
+        try:
+            if machine.read() != LEGACY_MAGIC:
+                raise UnsupportedError(f"a storage that only running '{_NESTED}' could read")
+            content, storages = read_legacy(Path(), file, machine)
+        finally:
+            self.names |= machine.names | calls.names
+        ref = storage_of(content)
+        storage = storages.get(ref.key)
+        if storage is None or storage.nbytes < ref.nbytes:
+            raise ValueError(f"no {ref.nbytes} bytes for storage '{ref.key[:40]}'")
+        inside = file.getvalue()[storage.position : storage.position + storage.nbytes]
+        return StorageRef(f"{id(data)}", ref.dtype, storage.nbytes, ref.offset, inside)
+
+
+def spans_of_tar(file: IO[bytes], *, is_storages: bool) -> Iterator[tuple[int, int]]:
+    """Yield where pickles begin and end in a member of the tar format before torch 0.4; values are between them.
+
+    Of `storages`: a number, for each storage a pickle and its values, then a pickle of views. Of `tensors`: a
+    number, and for each tensor a pickle and its sizes.
+
+    Raises:
+        ValueError: where the next one begins cannot be told.
+    """
+    file.seek(0)
+    n = Machine(file, rebuild).read()
+    yield 0, file.tell()
+    for _ in range(*checked_sizes([n])):
+        start = file.tell()
+        args = Machine(file, rebuild).read()
+        at = file.tell()
+        yield start, at
+        if not isinstance(args, tuple) or len(args) != 3:
+            raise ValueError("something else where a storage or a tensor should be")
+        file.seek(at)
+        n_elements = int.from_bytes(file.read(8 if is_storages else 4), "little")
+        at += 8 + n_elements * (BITS[dtype_of_storage(args[2])] // 8) if is_storages else 16 + 16 * n_elements
+        file.seek(at)
+    if is_storages:
+        start = file.tell()
+        Machine(file, rebuild).read()
+        yield start, file.tell()
+
+
+def _storages_behind(path: Path, file: IO[bytes], machine: Machine, keys: Any) -> dict[str, Storage]:
+    """Each storage follows the pickles as eight bytes of length, in elements, and its values."""
+    # Beside storages, the sources of pickled modules are referred to.
+    named = [ref for ref in machine.references if isinstance(ref.id, tuple) and ref.id[:1] == ("storage",)]
+    bits = {ref.key: max(8, BITS[ref.dtype]) for ref in map(storage_of, named)}
+    at = file.tell()
+    n_file = file.seek(0, io.SEEK_END)
+    found: dict[str, Storage] = {}
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+        raise ValueError("storages without names")
+    for key in keys:
+        file.seek(at)
+        length = file.read(8)
+        nbytes = int.from_bytes(length, "little") * bits.get(key, 8) // 8
+        if len(length) < 8 or at + 8 + nbytes > n_file:
+            raise ValueError(f"storage '{key[:40]}' beyond the end of the file")
+        found[key] = Storage(path, key, at + 8, nbytes)
+        at += 8 + nbytes
+    return found
+
+
+_N_HEAD = 1 << 17
+# What deflate can make of one byte, at most: https://zlib.net/zlib_tech.html
+_MAX_RATIO = 1032
+_MAX_CONFIG = 100_000_000
+_CONFIG = re.compile(r"(?:[^/]+/)?data/weights/(?P<model>[^/]+)_weights_config\.json")
+# `torch._export.serde.schema.ScalarType`, by number.
+_EXPORTED = {
+    **{1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float16", 7: "float32", 8: "float64"},
+    **{9: "complex32", 10: "complex64", 11: "complex128", 12: "bool", 13: "bfloat16", 28: "uint16"},
+    **{29: "float8_e4m3fn", 30: "float8_e5m2", 31: "float8_e4m3fnuz", 32: "float8_e5m2fnuz"},
+    **{33: "float8_e8m0fnu", 34: "uint32", 35: "uint64"},
+}
+# Entries that say of which format an archive is.
+_TELLTALE = {
+    "[Content_Types].xml": "an Office document",
+    "META-INF/MANIFEST.MF": "a Java archive",
+    "model.weights.h5": "a model of Keras",
+    "serialized_exported_program.json": "a program of torch.export from before torch 2.8",
+}
+
+
+def read_archive(path: Path, file: IO[bytes], entries: Mapping[str, ZipEntry]) -> Contents:
+    """Describe the tensors of a zip archive that is not one of `torch.save`.
+
+    Raises:
+        UnsupportedError: it is sound, and of another format.
+        ValueError: damaged, or it contradicts itself.
+    """
+    configs = [found for name in entries if (found := _CONFIG.fullmatch(name))]
+    if configs:
+        return _read_exported(path, file, entries, {found["model"]: found[0] for found in configs})
+    if entries and all(name.endswith(".npy") for name in entries):
+        return _read_npz(path, file, entries)
+    known = next((what for name, what in _TELLTALE.items() if any(n.endswith(name) for n in entries)), None)
+    first = plain(next(iter(entries), ""))[:40]
+    raise UnsupportedError(f"it is {known}" if known else f"it is a zip archive of other things ('{first}')")
+
+
+def _read_npz(path: Path, file: IO[bytes], entries: Mapping[str, ZipEntry]) -> Contents:
+    tensors: list[TensorEntry] = []
+    beside: dict[str, str] = {}
+    foreign: dict[str, None] = {}
+    for entry in entries.values():
+        name = entry.name.removesuffix(".npy")
+        begin = data_start(file, entry.header)
+        file.seek(begin)
+        head = io.BytesIO(
+            file.read(min(_N_HEAD, entry.nbytes)) if entry.is_stored else _inflate(file, entry, _N_HEAD)
+        )
+        info, n_header = read_npy_header(head)
+        if info.dtype is not None:
+            tensors.append(_npy_entry(path, name, entry, info, begin, n_header))
+            continue
+        beside[plain(name)] = f"a NumPy array of dtype '{plain(info.kind)}'"
+        if info.has_objects:  # they follow as a pickle
+            file.seek(begin)
+            data = read_entry(file, entry, MAX_BYTES) if entry.is_stored else _inflate(file, entry, MAX_BYTES)
+            machine = Machine(data[n_header:], rebuild, keeps_long=True)
+            with contextlib.suppress(ValueError):  # what is wrong with it, the scan says
+                machine.read()
+            foreign |= machine.names
+    names = tuple(name for name in foreign if not is_known(name))
+    return Contents(path, "NumPy (.npz)", tuple(tensors), beside, foreign=names, files=(path,))
+
+
+def _npy_entry(
+    path: Path, name: str, entry: ZipEntry, info: ArrayInfo, begin: int, n_header: int
+) -> TensorEntry:
+    assert info.dtype is not None
+    nbytes = math.prod(info.shape) * BITS[info.dtype] // 8
+    room = entry.nbytes if entry.is_stored else entry.nbytes * _MAX_RATIO
+    if n_header + nbytes > room:
+        raise ValueError(f"{room - n_header} bytes for '{name}', whose shape needs {nbytes}")
+    special = "big-endian" if info.is_big_endian else None
+    if entry.is_stored:
+        storage = Storage(path, name, begin + n_header, nbytes)
+    else:
+        storage = Storage(path, name, begin, nbytes, packed=entry.nbytes, skip=n_header)
+    return TensorEntry(name, info.shape, info.dtype, storage, 0, info.stride, special=special)
+
+
+def _inflate(file: IO[bytes], entry: ZipEntry, limit: int) -> bytes:
+    """Return the first bytes of a compressed entry, from where the file stands."""
+    try:
+        return zlib.decompressobj(-zlib.MAX_WBITS).decompress(file.read(entry.nbytes), limit)
+    except zlib.error as error:
+        raise UnsupportedError(f"'{entry.name}', encrypted or compressed in an uncommon way") from error
+
+
+def _read_exported(
+    path: Path, file: IO[bytes], entries: Mapping[str, ZipEntry], configs: Mapping[str, str]
+) -> Contents:
+    """The weights of each model lie as bare bytes beside a JSON that says what they are.
+
+    The format: https://docs.pytorch.org/docs/stable/export/pt2_archive.html
+    """
+    tensors, beside = [], {}
+    try:
+        for model, config in configs.items():
+            folder = config.rpartition("/")[0]
+            weights = json.loads(read_entry(file, entries[config], _MAX_CONFIG))["config"]
+            for own, weight in weights.items():
+                name = own if len(configs) == 1 else f"{model}.{own}"
+                if weight["use_pickle"]:
+                    beside[plain(name)] = "a tensor of a class of its own, pickled"
+                else:
+                    entry = entries[f"{folder}/{weight['path_name']}"]
+                    tensors.append(_weight(path, name, entry, weight["tensor_meta"]))
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError("weights without a description") from error
+    return Contents(path, TORCH_EXPORT, tuple(tensors), beside, files=(path,), inside=tuple(beside))
+
+
+def _weight(path: Path, name: str, entry: ZipEntry, meta: Mapping[str, Any]) -> TensorEntry:
+    dtype = _EXPORTED.get(meta["dtype"])
+    if dtype is None:
+        raise UnsupportedError(f"'{name}', of a dtype with number {meta['dtype']}")
+    entry.check()
+    shape = checked_shape([size["as_int"] for size in meta["sizes"]])
+    stride = checked_sizes([step["as_int"] for step in meta["strides"]])
+    (offset,) = checked_sizes([meta["storage_offset"]["as_int"]])
+    if len(shape) != len(stride):
+        raise ValueError("a stride of another length than the shape")
+    last = offset + sum((n - 1) * step for n, step in zip(shape, stride, strict=True))
+    if 0 not in shape and (last + 1) * BITS[dtype] // 8 > entry.nbytes:
+        raise ValueError(f"a tensor of shape {list(shape)} beyond the end of its storage")
+    storage = Storage(path, entry.name, entry.header, entry.nbytes, is_zipped=True)
+    return TensorEntry(name, shape, dtype, storage, offset, stride)
+
 
 Locate = Callable[[StorageRef], Storage]
 

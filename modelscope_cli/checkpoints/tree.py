@@ -1,18 +1,294 @@
-"""From what a pickle describes to named tensors, and a word on everything beside them. Standard library."""
+"""Go through nested containers, as a checkpoint holds them, without recursion. Standard library."""
 
+import difflib
 import itertools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from modelscope_cli.checkpoints.entries import Contents, Names, TensorEntry
 from modelscope_cli.checkpoints.pickle_machine import Global, Opaque
-from modelscope_cli.checkpoints.pickled_modules import state_of_module
-from modelscope_cli.checkpoints.unwrap import find_state
-from modelscope_cli.checkpoints.walk import IsTensor, all_tensors, first_key, walk
+from modelscope_cli.errors import UsageError
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.naming import with_article
+
+IsTensor = Callable[[Any], bool]
+# The way to something: the way to what holds it, and its key there. To write each out would take much memory.
+Path = tuple["Path", Any] | None
+
+_DEEPEST = 100
+
+
+def walk(value: Any, is_tensor: IsTensor) -> Iterator[tuple[Path, Any]]:
+    """Go through all that is not a container, each container once, with the path to it."""
+    seen: set[int] = set()
+    waiting: list[tuple[Path, int, Any]] = [(None, 0, value)]
+    while waiting:
+        path, depth, value = waiting.pop()
+        if is_tensor(value) or not isinstance(value, dict | list | tuple | Opaque):
+            yield path, value
+        elif id(value) not in seen and depth <= _DEEPEST:
+            seen.add(id(value))
+            waiting += reversed([((path, key), depth + 1, item) for key, item in _items(value)])
+
+
+def all_tensors(content: Any, is_tensor: IsTensor, names: Names) -> dict[str, Any]:
+    """Return every tensor in nested containers, under the keys that lead to it with dots between them."""
+    found: dict[str, Any] = {}
+    for path, value in walk(content, is_tensor):
+        if is_tensor(value):
+            name = _name(path, names)
+            while name in found:  # of 1 and "1"
+                name = names.join(name, "_")
+            found[name] = value
+    return found
+
+
+def first_key(path: Path) -> Any:
+    """Return the key that a path begins with."""
+    key = None
+    while path is not None:
+        path, key = path
+    return key
+
+
+def _items(value: Any) -> Iterable[tuple[Any, Any]]:
+    if isinstance(value, Opaque):
+        return itertools.chain(_pairs(value.args), _pairs(value.state), value.items.items())
+    return _pairs(value)
+
+
+def _pairs(value: Any) -> Iterable[tuple[Any, Any]]:
+    if isinstance(value, dict):
+        return value.items()
+    return enumerate(value) if isinstance(value, list | tuple) else ()
+
+
+def _name(path: Path, names: Names) -> str:
+    keys: list[str] = []
+    while path is not None:
+        path, key = path
+        keys.append(str(key))
+    return names.join(*itertools.chain.from_iterable((".", key) for key in reversed(keys)))[1:] or "tensor"
+
+
+# Where a state dict usually stands, the likeliest first.
+_WRAPPERS = ("state_dict", "model", "model_state_dict", "ema", "module")
+_MAX_DEPTH = 4
+_N_NAMED = 8
+_MAX_SUGGESTED = 3
+_MAX_COMPARED = 1000
+_MAX_NAME = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What was taken out of a checkpoint.
+
+    Attributes:
+        path: the keys that lead to it; empty where it is the whole content.
+        content: what stands there.
+        named: the tensors that it names.
+        beside: what else the checkpoint holds, by name.
+        others: keys that hold named tensors too, as `--key` takes them.
+    """
+
+    path: tuple[str, ...]
+    content: Any
+    named: dict[str, Any]
+    beside: tuple[tuple[str, Any], ...]
+    others: tuple[str, ...]
+
+    def note(self) -> str | None:
+        """Say what was taken out of what; None where it is all there was."""
+        if not self.path and not self.beside:
+            return None
+        n = len(self.named)
+        taken = f"took '{_cut('.'.join(self.path))}'" if self.path else f"took {n} tensor{'s' * (n != 1)}"
+        left = ", ".join(_cut(name) for name, _ in self.beside[:_N_NAMED])
+        text = taken + (f", left {left}{' ...' * (len(self.beside) > _N_NAMED)}" if self.beside else "")
+        keys = " or ".join(f"--key {_cut(key)}" for key in self.others[:_MAX_SUGGESTED])
+        return f"{text}; take another with {keys}" if keys else text
+
+
+def find_state(content: Any, is_tensor: IsTensor, key: str | None = None, source: str = "") -> Taken:
+    """Return the named tensors inside `content`: those under `key`, or else where they usually stand.
+
+    Args:
+        key: names joined by dots, or the beginning of the names of tensors: `model.ema`, `discriminator`.
+        source: the file, for the message.
+
+    Raises:
+        UsageError: nothing goes by this key, or it holds no tensors (exit 2).
+    """
+    if key is None:
+        return _unwrapped(content, is_tensor, (), _any_wrapper)
+    path = next(_paths(content, key), None)
+    if path is None:
+        return _prefixed(content, is_tensor, key, source)
+    target = content
+    beside: list[tuple[str, Any]] = []
+    for step in path:
+        beside += [(str(other), value) for other, value in target.items() if other != step]
+        target = target[step]
+    inner = _unwrapped(target, is_tensor, tuple(map(str, path)), _known_wrapper)
+    others = tuple(other for other in _holders(content, is_tensor) if other != str(path[0]))
+    if inner.named:
+        return Taken(inner.path, inner.content, inner.named, (*beside, *inner.beside), others)
+    named = all_tensors(target, is_tensor, Names())
+    if not named:
+        raise UsageError(f"'--key {key}' of '{source}' holds no tensors", "leave out --key")
+    return Taken(tuple(map(str, path)), named, named, tuple(beside), others)
+
+
+def tensors_in(content: Any, is_tensor: IsTensor) -> dict[str, Any]:
+    """Return what `content` names and is a tensor."""
+    if not isinstance(content, Mapping):
+        return {}
+    return {key: value for key, value in content.items() if isinstance(key, str) and is_tensor(value)}
+
+
+def no_such_key(key: str, known: list[str], source: str) -> UsageError:
+    """Return the error for a key that is not there; it lists those that are, the nearest first."""
+    known = list(dict.fromkeys(known))[:_MAX_COMPARED]
+    known.sort(key=lambda name: -difflib.SequenceMatcher(None, key, name[:_MAX_NAME]).ratio())
+    names = ", ".join(map(_cut, known[:_N_NAMED]))
+    more = f" and {len(known) - _N_NAMED:,} more" if len(known) > _N_NAMED else ""
+    message = f"'--key {key}' is not in '{source}'" + (f", which holds {names}{more}" if known else "")
+    return UsageError(message, f"--key {_cut(known[0])}" if known else "leave out --key")
+
+
+def _unwrapped(
+    content: Any,
+    is_tensor: IsTensor,
+    path: tuple[str, ...],
+    find_wrapper: Callable[[Any, IsTensor], str | None],
+) -> Taken:
+    beside: list[tuple[str, Any]] = []
+    others: list[str] = []
+    depth = len(path) + _MAX_DEPTH
+    while len(path) < depth and (key := find_wrapper(content, is_tensor)) is not None:
+        beside += [(str(other), value) for other, value in content.items() if other != key]
+        others += [".".join((*path, other)) for other in _holders(content, is_tensor) if other != key]
+        path = (*path, key)
+        content = content[key]
+    named = tensors_in(content, is_tensor)
+    if isinstance(content, Mapping):
+        beside += [(str(key), value) for key, value in content.items() if key not in named]
+        others += [".".join((*path, other)) for other in _holders(content, is_tensor)]
+    return Taken(path, content, named, tuple(beside), tuple(others))
+
+
+def _cut(name: str) -> str:
+    return plain(name[:_MAX_NAME])
+
+
+def _paths(content: Any, key: str) -> Iterator[tuple[Any, ...]]:
+    """Yield the keys, one inside the other, that spell `key` with dots between them."""
+    if not isinstance(content, Mapping):
+        return
+    for name, value in content.items():
+        word = str(name) if isinstance(name, str | int) else None
+        if word == key:
+            yield (name,)
+        elif word is not None and key.startswith(f"{word}."):
+            yield from ((name, *rest) for rest in _paths(value, key[len(word) + 1 :]))
+
+
+def _prefixed(content: Any, is_tensor: IsTensor, key: str, source: str) -> Taken:
+    """Take the tensors whose names begin with `key` and a dot, out of the state dict there is."""
+    found = _unwrapped(content, is_tensor, (), _any_wrapper)
+    begin = key.removeprefix(".".join((*found.path, ""))) + "."
+    named = {name[len(begin) :]: value for name, value in found.named.items() if name.startswith(begin)}
+    words = list(dict.fromkeys(name.partition(".")[0] for name in found.named))
+    if not named:
+        keys = [str(name) for name in content] if isinstance(content, Mapping) else []
+        raise no_such_key(key, [*found.path[:1], *found.others, *keys, *words], source)
+    left = [(f"{word}.*", None) for word in words if word != begin.partition(".")[0]]
+    path = (*found.path, begin[:-1])
+    return Taken(path, named, named, (*left, *found.beside), found.others)
+
+
+def _holders(content: Mapping[Any, Any], is_tensor: IsTensor) -> list[str]:
+    """Return the keys under which named tensors stand, at once or where they usually do."""
+    # Each only once: a hostile file may name one large dict under very many keys.
+    keys = {id(value): key for key, value in reversed(list(content.items())) if isinstance(key, str)}
+    return [key for key in reversed(list(keys.values())) if _holds_tensors(content[key], is_tensor)]
+
+
+def _known_wrapper(content: Any, is_tensor: IsTensor) -> str | None:
+    """Return the key under which a state dict usually stands, and does; None where there is none."""
+    if not isinstance(content, Mapping):
+        return None
+    return next((key for key in _WRAPPERS if _holds_tensors(content.get(key), is_tensor)), None)
+
+
+def _any_wrapper(content: Any, is_tensor: IsTensor) -> str | None:
+    """Return the key under which the tensors are, or None where `content` holds them itself."""
+    known = _known_wrapper(content, is_tensor)
+    if known is not None or not isinstance(content, Mapping) or tensors_in(content, is_tensor):
+        return known
+    holders = _holders(content, is_tensor)
+    return next((key for key in holders if tensors_in(content[key], is_tensor)), None)
+
+
+def _holds_tensors(content: Any, is_tensor: IsTensor, depth: int = 0) -> bool:
+    if not isinstance(content, Mapping) or depth > _MAX_DEPTH:
+        return False
+    return any(isinstance(key, str) and is_tensor(value) for key, value in content.items()) or any(
+        _holds_tensors(content.get(key), is_tensor, depth + 1) for key in _WRAPPERS
+    )
+
+
+# What quantized modules keep their weights in.
+_PACKED = "torch.ScriptObject"
+
+
+def state_of_module(value: Any, names: Names) -> Any:
+    """Return the state dict of a pickled `nn.Module`, or what it is where it is not one.
+
+    What a module of it has packed up in a way of its own is in it, too, as it is.
+
+    Raises:
+        UnsupportedError: it goes on without end.
+    """
+    if not isinstance(value, Opaque) or not isinstance(value.state, dict) or "_modules" not in value.state:
+        return value
+    found: dict[str, Any] = {}
+    waiting: list[tuple[str, Any]] = [("", value)]
+    while waiting:  # a module that is there twice has its tensors under both names
+        prefix, module = waiting.pop()
+        if not isinstance(module, Opaque):
+            continue
+        if not isinstance(module.state, dict):
+            found[prefix[:-1]] = module
+            continue
+        state = module.state
+        inner = _dict(state, "_modules")
+        for key, item in (*_dict(state, "_parameters").items(), *_kept(state).items()):
+            if item is not None:
+                found[names.join(prefix, str(key))] = item
+        for key, item in state.items():
+            if isinstance(item, Opaque) and item.name == _PACKED:
+                found[names.join(prefix, str(key))] = item
+        waiting += [(names.join(prefix, str(key), "."), item) for key, item in reversed(inner.items())]
+    return found
+
+
+def _dict(state: dict[Any, Any], key: str) -> dict[Any, Any]:
+    value = state.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _kept(state: dict[Any, Any]) -> dict[Any, Any]:
+    """The buffers that a state dict has: all but those that are not persistent."""
+    buffers, passing = _dict(state, "_buffers"), state.get("_non_persistent_buffers_set")
+    if not isinstance(passing, list) or len(passing) > len(buffers):
+        return buffers
+    left_out = {key for key in passing if isinstance(key, str)}
+    return {key: item for key, item in buffers.items() if key not in left_out}
+
 
 # Describes the tensor that a name stands for.
 ToEntry = Callable[[str, Any], TensorEntry]

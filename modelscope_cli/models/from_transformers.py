@@ -14,8 +14,7 @@ from typing import Any
 
 from torch import nn
 
-from modelscope_cli.checkpoints.reading import INDEX
-from modelscope_cli.checkpoints.several_files import shards_of
+from modelscope_cli.checkpoints.reading import INDEX, shards_of
 from modelscope_cli.errors import CannotRunError, UsageError, nearest
 from modelscope_cli.lean import without_dynamo
 from modelscope_cli.models.architecture import Architecture

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from modelscope_cli.checkpoints.unwrap import find_state
+from modelscope_cli.checkpoints.tree import find_state
 
 
 def unwrap_state(

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from modelscope_cli.checkpoints.reading import read_contents
-from modelscope_cli.checkpoints.safety.folders import scan_file
+from modelscope_cli.checkpoints.safety.scan import scan_file
 from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.models.identify import identify
 

@@ -37,8 +37,8 @@ from torch.nn.utils.rnn import pack_sequence as packed
 from torchvision.transforms import InterpolationMode
 from writers import BY_NAME
 
-from modelscope_cli.checkpoints.safety.folders import scan_checkpoint, scan_file
-from modelscope_cli.checkpoints.safety.known import WEIGHTS_ONLY
+from modelscope_cli.checkpoints.safety.known_names import WEIGHTS_ONLY
+from modelscope_cli.checkpoints.safety.scan import scan_checkpoint, scan_file
 from modelscope_cli.records.safety import CALL, DANGEROUS, KNOWN, UNKNOWN
 
 pytestmark = pytest.mark.filterwarnings("ignore")

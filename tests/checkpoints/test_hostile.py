@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 
-from modelscope_cli.checkpoints.safety.folders import scan_checkpoint, scan_file
+from modelscope_cli.checkpoints.safety.scan import scan_checkpoint, scan_file
 from modelscope_cli.records.safety import CALL, DANGEROUS, KNOWN
 
 LOAD_ALL = Path(__file__).with_name("load_all.py")

@@ -179,7 +179,7 @@ class _Examined:
 
 def _scan(model: Any, keywords: Keywords) -> Safety | None:
     """Look for code in the file that the weights are from; None where they are from none."""
-    from modelscope_cli.checkpoints.safety.folders import scan_checkpoint
+    from modelscope_cli.checkpoints.safety.scan import scan_checkpoint
 
     if not isinstance(model, str | PathLike | ModelRequest):
         return None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from modelscope_cli.analysis.weights.describe import describe_tensors, select_tensors, total_weights
 from modelscope_cli.checkpoints.reading import is_several, read_contents
-from modelscope_cli.checkpoints.safety.folders import files_below, scan_checkpoint, scan_file
+from modelscope_cli.checkpoints.safety.scan import files_below, scan_checkpoint, scan_file
 from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
 from modelscope_cli.models.identify import identify
 from modelscope_cli.records.keywords import check_choice, spelled_out

@@ -1,9 +1,4 @@
-"""What a pickle would do, judged as the machine comes to it. Standard library.
-
-Code runs where it is called, and a known name may call what it is handed: it converts, iterates, compares or looks
-up. What each does is written down in `known` and `call_rules`; what is handed to it is looked through for code: a
-function or class that is not known, or anything taken out of an object with `getattr`.
-"""
+"""A call in words: `os.system('id')`. Standard library."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -19,8 +14,7 @@ from modelscope_cli.checkpoints.safety.call_rules import (
     is_reached,
     may_call,
 )
-from modelscope_cli.checkpoints.safety.format_call import format_call
-from modelscope_cli.checkpoints.safety.known import (
+from modelscope_cli.checkpoints.safety.known_names import (
     DOES,
     HASHES,
     KEEPS,
@@ -33,6 +27,47 @@ from modelscope_cli.checkpoints.safety.known import (
 from modelscope_cli.checkpoints.safety.rank import Ranked, is_class_like, rank
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.safety import DANGEROUS, KNOWN, UNKNOWN, Suspect
+
+_MAX_TEXT = 60
+_MAX_ITEMS = 4
+_MAX_DEPTH = 3
+
+
+def format_call(callee: Any, args: Any) -> str:
+    """Return a call as it would be written, cut short where it is long."""
+    inside = (
+        [format_value(arg, 1) for arg in args[:_MAX_ITEMS]]
+        if isinstance(args, tuple)
+        else [f"*{format_value(args)}"]
+    )
+    more = ["…"] if isinstance(args, tuple) and len(args) > _MAX_ITEMS else []
+    return f"{format_value(callee, _MAX_DEPTH)}({', '.join(inside + more)})"
+
+
+def format_value(value: Any, depth: int = 0) -> str:
+    """Return a value as it would be written; what is nested or long without end is cut."""
+    if isinstance(value, Global):
+        return plain(value.name)[:_MAX_TEXT]
+    if isinstance(value, Opaque):
+        is_inside = depth < _MAX_DEPTH and isinstance(value.args, tuple)
+        args = (
+            ", ".join(format_value(arg, depth + 1) for arg in value.args[:_MAX_ITEMS]) if is_inside else "…"
+        )
+        return f"{plain(value.name)[:_MAX_TEXT]}({args})"
+    if isinstance(value, str | bytes | bytearray):
+        return repr(value if len(value) <= _MAX_TEXT else value[:_MAX_TEXT]) + "…" * (len(value) > _MAX_TEXT)
+    if isinstance(value, list | tuple) and depth < _MAX_DEPTH:
+        text = ", ".join(format_value(item, depth + 1) for item in value[:_MAX_ITEMS])
+        text += ", …" if len(value) > _MAX_ITEMS else ""
+        return f"[{text}]" if isinstance(value, list) else f"({text}{',' * (len(value) == 1)})"
+    if isinstance(value, int) and value.bit_length() > 64:
+        return "a very large number"
+    if value is None or isinstance(value, int | float):
+        return str(value)
+    return {dict: "{…}", list: "[…]", tuple: "(…)", Blob: "many bytes", Persistent: "a storage"}.get(
+        type(value), "…"
+    )
+
 
 Nested = Callable[[Any, int], str | None]
 

@@ -1,18 +1,269 @@
-"""Every pickle in one run of bytes, whole or broken, gone through one after the other. Standard library."""
+"""Whether torch would load a pickle under `weights_only=True`: the rules of its own unpickler. Standard library.
 
+The source: `torch/_weights_only_unpickler.py`, class `Unpickler`; every rule here is one `raise` there.
+"""
+
+import math
+import pickle
+import pickletools
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import IO, Any
 
-from modelscope_cli.checkpoints.opcodes import MAX_BYTES
-from modelscope_cli.checkpoints.pickle_machine import EXTENSION, Global, Machine
-from modelscope_cli.checkpoints.safety.call_rules import resolved
-from modelscope_cli.checkpoints.safety.joblib_pickle import JoblibMachine
+from modelscope_cli.checkpoints.entries import checked_sizes
+from modelscope_cli.checkpoints.opcodes import MAX_BYTES, python3_name
+from modelscope_cli.checkpoints.pickle_machine import EXTENSION, Blind, Global, Machine, Opaque, Watch
+from modelscope_cli.checkpoints.safety.call_rules import HARMFUL, resolved
+from modelscope_cli.checkpoints.safety.known_names import BLOCKED, WEIGHTS_ONLY
 from modelscope_cli.checkpoints.safety.pickle_auditor import Nested, PickleAuditor
-from modelscope_cli.checkpoints.safety.rank import rank
-from modelscope_cli.checkpoints.safety.weights_only import WeightsOnlyRules
-from modelscope_cli.checkpoints.watch import Watch
-from modelscope_cli.records.safety import DANGEROUS, Suspect
+from modelscope_cli.checkpoints.safety.rank import is_class_like, rank
+from modelscope_cli.plain_text import plain
+from modelscope_cli.records.safety import DANGEROUS, Suspect, WeightsOnly
+
+_NAMES = {ord(operation.code): operation.name for operation in pickletools.opcodes}
+_TAKEN = frozenset(
+    code[0]
+    for code in (
+        *(pickle.GLOBAL, pickle.NEWOBJ, pickle.REDUCE, pickle.BUILD, pickle.APPEND, pickle.APPENDS),
+        *(pickle.SETITEM, pickle.SETITEMS, pickle.MARK, pickle.TUPLE, pickle.TUPLE1, pickle.TUPLE2),
+        *(pickle.TUPLE3, pickle.NONE, pickle.NEWFALSE, pickle.NEWTRUE, pickle.EMPTY_TUPLE, pickle.EMPTY_LIST),
+        *(pickle.EMPTY_DICT, pickle.EMPTY_SET, pickle.BININT, pickle.BININT1, pickle.BININT2),
+        *(pickle.BINFLOAT, pickle.BINUNICODE, pickle.SHORT_BINSTRING, pickle.BINPERSID, pickle.BINGET),
+        *(pickle.LONG_BINGET, pickle.BINPUT, pickle.LONG_BINPUT, pickle.LONG1, pickle.PROTO, pickle.STOP),
+    )
+)
+_MAPPINGS = ("collections.OrderedDict", "collections.Counter")
+_SMALL_CLASSES = ("functools.partial", "collections.defaultdict", "collections.deque", "array.array")
+_TENSOR, _PARAMETER = "torch.Tensor", "torch.nn.parameter.Parameter"
+_DTYPES = {
+    **{
+        "f2": "Float16",
+        "f4": "Float32",
+        "f8": "Float64",
+        "b1": "Bool",
+        "c8": "Complex64",
+        "c16": "Complex128",
+    },
+    **{"i1": "Int8", "i2": "Int16", "i4": "Int32", "i8": "Int64", "O8": "Object", "V": "Void", "U": "Str"},
+    **{
+        "u1": "UInt8",
+        "u2": "UInt16",
+        "u4": "UInt32",
+        "u8": "UInt64",
+        "M8": "DateTime64",
+        "m8": "TimeDelta64",
+    },
+    **{"S": "Bytes", "O": "Object"},
+}
+
+
+class WeightsOnlyRules:
+    """Watches a pickle and remembers what torch would refuse in it.
+
+    Attributes:
+        needed: names that are not allowed by themselves, in order.
+        reason: the first thing that no name would help with.
+    """
+
+    def __init__(self) -> None:
+        self.needed: dict[str, None] = {}
+        self.reason: str | None = None
+
+    def verdict(self) -> WeightsOnly:
+        """Return what torch would do, once all its pickles have been gone through."""
+        if self.reason is not None:
+            return WeightsOnly("no", (), self.reason)
+        return WeightsOnly("with names", tuple(self.needed)) if self.needed else WeightsOnly("yes")
+
+    def finished(
+        self, operations: set[int], error: ValueError | None, suspects: Iterable[Suspect] = ()
+    ) -> None:
+        """Take the operations of a pickle that has been read, why it could not be, and what it would run.
+
+        A name that would be run is not one to allow.
+        """
+        run = [suspect for suspect in suspects if suspect.is_call or suspect.rank == DANGEROUS]
+        if self.needed and run:
+            self.refuse(f"'{run[0].name}', which {run[0].reason}")
+        refused = sorted(_NAMES[code] for code in operations - _TAKEN)
+        if refused:
+            self.refuse(f"the pickle operation {refused[0]}, which it does not accept")
+        if error is not None:
+            self.refuse(f"a damaged pickle: {error}")
+
+    def refuse(self, reason: str) -> None:
+        """Remember why, if there was no reason yet."""
+        self.reason = self.reason or reason
+
+    def named(self, found: Global, position: int) -> None:
+        module, name = python3_name(found.module, found.name[len(found.module) + 1 :])
+        if module in BLOCKED:
+            self.refuse(f"'{module}.{name}': it never takes anything of '{module}'")
+        elif rank(Global(f"{module}.{name}", module)).rank == DANGEROUS:
+            self.refuse(f"'{module}.{name}', which should not be allowed")
+        elif f"{module}.{name}" in HARMFUL - WEIGHTS_ONLY:
+            self.refuse(f"'{module}.{name}', which calls or loads what any file hands to it")
+        elif f"{module}.{name}" not in WEIGHTS_ONLY:
+            self.needed[f"{module}.{name}"] = None
+
+    def called(self, how: str, callee: Any, args: Any, position: int) -> None:
+        if how == "BUILD":
+            self._built(callee)
+        elif not isinstance(callee, Global):
+            self.refuse("a call of what is not a function by name")
+        elif how == "REDUCE" and _is_value(callee.name):
+            self.refuse(f"a call of '{callee.name}', which is not a function")
+
+    def altered(self, how: str, target: Any, items: list[Any], position: int) -> None:
+        kind = _type_of(target)
+        if how != "SETITEMS" or kind not in _MAPPINGS:
+            self.refuse(f"items put into '{_word(target)}', neither a list nor a dict")
+
+    def hashed(self, keys: list[Any], position: int) -> None:
+        pass
+
+    def referred(self, id: Any, position: int) -> None:
+        if not (isinstance(id, tuple) and id[:1] == ("storage",)):
+            self.refuse("a reference that is not to a storage")
+
+    def strange(self, what: str, position: int) -> None:
+        pass
+
+    def _built(self, target: Any) -> None:
+        kind = _type_of(target)
+        if kind is not None and kind.startswith("numpy.dtypes."):
+            self.needed[kind] = None
+        elif kind is None or (kind not in WEIGHTS_ONLY and kind not in self.needed):
+            self.refuse(f"attributes given to '{_word(target)}'")
+
+
+def _word(value: Any) -> str:
+    return plain(value.name)[:60] if isinstance(value, Opaque | Global) else type(value).__name__
+
+
+def _type_of(value: Any) -> str | None:
+    """Return the full name of the type that a value would have; None where that cannot be known."""
+    if not isinstance(value, Opaque):
+        return None
+    args = value.args if isinstance(value.args, tuple) else ()
+    first = args[0] if args else None
+    if value.name == "numpy.dtype" and isinstance(first, str):
+        kind = _DTYPES.get(first) or _DTYPES.get(first[:1])
+        return f"numpy.dtypes.{kind}DType" if kind else None
+    if value.name == "copyreg._reconstructor" or value.name.endswith("multiarray._reconstruct"):
+        return first.name if isinstance(first, Global) else None
+    if value.name == "torch._tensor._rebuild_from_type_v2":
+        return args[1].name if len(args) > 1 and isinstance(args[1], Global) else None
+    if value.name.startswith("torch._utils._rebuild_parameter"):
+        return _PARAMETER
+    if value.name.startswith("torch._utils._rebuild_"):
+        return _TENSOR
+    is_class = is_class_like(value.name) or value.name in WEIGHTS_ONLY or value.name in _SMALL_CLASSES
+    return value.name if is_class and not value.name.endswith("()") else None
+
+
+def _is_value(name: str) -> bool:
+    """Tell a dtype or the type of a storage, which are allowed and cannot be called."""
+    module, _, last = name.rpartition(".")
+    is_type = last[:1].isupper() or last == "device" or module not in ("torch", "torch.cuda")
+    return name in WEIGHTS_ONLY and (not is_type or (last.endswith("Storage") and module != "torch.storage"))
+
+
+_WRAPPER = "joblib.numpy_pickle.NumpyArrayWrapper"
+_HAS_OBJECT = 1  # numpy: NPY_ITEM_HASOBJECT
+_BYTES = {"U": 4, "S": 1, "V": 1}
+_N_STATE = (8, 9)  # of a dtype, since NumPy 1.4
+
+
+class _Plainly(Blind):
+    """Passes on the names and calls that `pickle.load` finds in the values of an array, where joblib reads values.
+
+    Not what is there by chance: in a pickle of objects the numbers of its memory mean others to `pickle.load`.
+    """
+
+    def __init__(self, watch: Watch, has_objects: bool) -> None:
+        self._watch, self._has_objects = watch, has_objects
+        self.is_strange = False
+
+    def named(self, found: Global, position: int) -> None:
+        is_module = "." in found.module and not found.module.startswith("joblib.")
+        if rank(found).rank == DANGEROUS or is_module or not self._has_objects:
+            self._watch.named(found, position)
+
+    def called(self, how: str, callee: Any, args: Any, position: int) -> None:
+        if isinstance(callee, Global) and (rank(callee).rank == DANGEROUS or not self._has_objects):
+            self._watch.called(how, callee, args, position)
+
+    def strange(self, what: str, position: int) -> None:
+        self.is_strange = not self._has_objects
+
+
+class JoblibMachine(Machine):
+    """Steps over the values behind each array, or reads the pickle that holds them."""
+
+    def read(self) -> Any:
+        """Return the description of the next pickle.
+
+        Raises:
+            ValueError: not a pickle, a damaged one, or one that joblib and pickle read differently.
+        """
+        self._built: list[Opaque] = []
+        self._is_strange = False
+        content = super().read()
+        if self._is_strange:
+            raise ValueError("values of an array that are also operations of a pickle")
+        return content
+
+    def built(self, target: Any) -> None:
+        if not isinstance(target, Opaque) or not _is_of_joblib(target):
+            return
+        if target.name != _WRAPPER or target in self._built or type(target.state) is not dict:
+            raise ValueError("an array of joblib that joblib itself did not write")
+        width = _width(target.state.get("dtype"))
+        if not self._built:
+            self._read_plainly(has_objects=width is None)
+        self._built.append(target)
+        if width is None:
+            self.read_inner()
+            return
+        if target.state.get("numpy_array_alignment_bytes") is not None:
+            self.skip(self.next_byte())
+        self.skip(math.prod(checked_sizes(target.state.get("shape"))) * width)
+
+    def _read_plainly(self, *, has_objects: bool) -> None:
+        """Go on as `pickle.load` does, for which no values are there; mostly it fails at their first byte."""
+        watch = _Plainly(self._watch, has_objects)
+        self.read_on(watch)
+        self._is_strange = watch.is_strange
+
+
+def _is_of_joblib(target: Opaque) -> bool:
+    made_of = target.args if isinstance(target.args, tuple) else ()
+    return target.name.startswith("joblib.") or any(
+        isinstance(part, Global) and part.name.startswith("joblib.") for part in made_of
+    )
+
+
+def _width(dtype: Any) -> int | None:
+    """Return the bytes of one element; None for objects.
+
+    Raises:
+        ValueError: it cannot be known.
+    """
+    is_dtype = isinstance(dtype, Opaque) and dtype.name == "numpy.dtype" and isinstance(dtype.args, tuple)
+    code = dtype.args[0] if is_dtype and dtype.args else None
+    match = re.fullmatch(r"([a-zA-Z])([0-9]{1,9})", code) if isinstance(code, str) else None
+    state = dtype.state if is_dtype else None
+    if match is None or not isinstance(state, tuple) or len(state) not in _N_STATE:
+        raise ValueError("an array of a dtype that cannot be determined")
+    width = int(match[2]) * _BYTES.get(match[1], 1)
+    # NumPy takes the flags and, of texts and fields, the size from the state, whatever the code says.
+    *_, nbytes, _, flags = state[:8]
+    if type(flags) is not int or (match[1] in _BYTES and nbytes != width):
+        raise ValueError("an array of a dtype that contradicts itself")
+    return None if match[1] == "O" or flags & _HAS_OBJECT else width
+
 
 # What the format before torch 1.6 begins with, as a number and as the pickle of it.
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
