@@ -8,7 +8,7 @@ import torch
 import warm
 
 from modelscope_cli.lean import lean_imports, without_dynamo
-from modelscope_cli.models.on_meta import on_meta, skip_random_fills
+from modelscope_cli.models.architecture import on_meta, skip_random_fills
 
 PREAMBLE = """
 import sys, warnings
@@ -18,7 +18,7 @@ heavy = {"torch._dynamo", "torch._dynamo.utils", "sympy", "torch.fx.experimental
 if heavy & set(sys.modules):
     print("torch imports them itself"), sys.exit(0)
 from modelscope_cli.lean import lean_imports, without_dynamo
-from modelscope_cli.models.on_meta import skip_random_fills
+from modelscope_cli.models.architecture import skip_random_fills
 shell = lean_imports()
 shell.__enter__()
 """

@@ -124,7 +124,7 @@ def _example(spec: "HookSpec", function: str = "") -> str:
 
 def _explained(spec: "HookSpec", function: Callable[..., Any]) -> Callable[..., Any]:
     """Keep what a function prints off stdout, and say where it was if it raises."""
-    from modelscope_cli.models.usercode import user_code_failed
+    from modelscope_cli.models.importspec import user_code_failed
 
     @functools.wraps(function)
     def call(*arguments: Any) -> Any:

@@ -1,13 +1,224 @@
-"""A model before it has values: where it comes from and how to build it."""
+"""Random initialisation that repeats, without touching anybody else's random numbers."""
 
-from collections.abc import Callable, Mapping
+import inspect
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any
 
+import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
-from modelscope_cli.models.inside import model_inside
-from modelscope_cli.models.on_meta import on_meta
+from modelscope_cli.errors import CannotRunError
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed the CPU generators of torch, Python and NumPy (where loaded) while open; then restore them.
+
+    Models are initialised on the CPU and moved, so generators of other devices are left alone.
+    """
+    numpy = sys.modules.get("numpy")
+    torch_state, python_state = torch.default_generator.get_state(), random.getstate()
+    numpy_state = numpy.random.get_state() if numpy else None
+    torch.default_generator.manual_seed(seed)
+    random.seed(seed)
+    if numpy:
+        numpy.random.seed(seed % 2**32)
+    try:
+        yield
+    finally:
+        torch.default_generator.set_state(torch_state)
+        random.setstate(python_state)
+        if numpy:
+            numpy.random.set_state(numpy_state)
+
+
+def model_inside(module: nn.Module, name: str | None = None) -> nn.Module:
+    """Return the module that was given to `torch.compile`, or is all that a trainer holds; any other as it is.
+
+    A trainer is a module whose own `train()` does not switch the mode, such as `ultralytics.YOLO`: neither that nor
+    any other of its methods is called.
+
+    Raises:
+        CannotRunError: a trainer with several models, or one that is a layer of something else (exit 4).
+    """
+    name = name or type(module).__name__
+    while True:
+        if type(module).__name__ == "OptimizedModule":
+            module = module.get_submodule("_orig_mod")
+        elif not _switches_mode(module):
+            module = _only_model(module, name)
+        else:
+            break
+    for layer, one in module.named_modules():
+        if not _switches_mode(one):
+            message = f"layer '{layer}' of '{name}' is {_trainer(one)}"
+            raise CannotRunError(
+                message,
+                f"--model FILE.py:NAME   a function there that puts the model of '{layer}' in its place",
+            )
+    return module
+
+
+def inside_notes(module: nn.Module, inner: nn.Module) -> tuple[str, ...]:
+    """Say which model was taken out of what; nothing where it is the same."""
+    if inner is module:
+        return ()
+    if type(module).__name__ == "OptimizedModule":
+        return ("torch.compile: the model is inspected uncompiled",)
+    return (f"model: the {type(inner).__name__} inside {_trainer(module)}",)
+
+
+def switch_to_eval(module: nn.Module) -> None:
+    """Put a model in eval mode; an `eval()` of its own that does something else is not called."""
+    names = _names_in(module.eval)
+    is_switch = names is None or bool({"super", "Module"} & names)
+    module.eval() if is_switch else module.train(False)
+
+
+def _switches_mode(module: nn.Module) -> bool:
+    """Tell whether `module.train(False)` does what `nn.Module.train` does, by its signature and the names in it."""
+    names = _names_in(module.train)
+    if names is None:
+        return True
+    first, *others = [*inspect.signature(module.train).parameters.values(), None]
+    if first is None or any(one and one.default is one.empty and one.kind not in _ANY for one in others):
+        return False
+    hands_on = bool({"super", "Module", "training"} & names)
+    if first.kind is first.VAR_POSITIONAL:
+        return hands_on
+    if first.kind is first.KEYWORD_ONLY or first.kind is first.VAR_KEYWORD:
+        return False
+    is_bool = isinstance(first.default, bool) or first.annotation in (bool, "bool")
+    is_any = first.default is first.empty and first.annotation is first.empty
+    return (first.name == "mode" and (is_bool or is_any)) or (is_bool and hands_on)
+
+
+_ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def _names_in(method: Any) -> frozenset[str] | None:
+    """Return the names that a method uses; None of torch's own, and of one that is not written in Python."""
+    function = inspect.unwrap(getattr(method, "__func__", method))
+    if function in (nn.Module.train, nn.Module.eval) or not hasattr(function, "__code__"):
+        return None
+    return frozenset(function.__code__.co_names)
+
+
+def _only_model(module: nn.Module, name: str) -> nn.Module:
+    """Return the one model that a trainer holds."""
+    attributes = {**vars(module), **dict(module.named_children())}
+    held = {key: one for key, one in attributes.items() if isinstance(one, nn.Module)}
+    models = {key: one for key, one in held.items() if [*one.parameters(), *one.buffers()]} or held
+    has_own = bool([*module.parameters(recurse=False), *module.buffers(recurse=False)])
+    if len({id(one) for one in models.values()}) == 1 and not has_own:
+        return next(iter(models.values()))
+    what = f"its models are {', '.join(models)}" if models else "it holds no model"
+    what = "it has parameters of its own beside them" if has_own and models else what
+    inside = f".{next(iter(models), 'model')}"
+    message = f"'{name}' is {_trainer(module)}; {what}"
+    hint = f"--model FILE.py:NAME   a function there that returns the model in it, its {inside}"
+    raise CannotRunError(message, hint)
+
+
+def _trainer(module: nn.Module) -> str:
+    kind = type(module).__name__
+    return f"'{kind}', whose train() is not nn.Module's switch of mode and is not called"
+
+
+_RANDOM_FILLS = frozenset(
+    {
+        torch.Tensor.normal_,
+        torch.Tensor.uniform_,
+        nn.init.normal_,
+        nn.init.uniform_,
+        nn.init.trunc_normal_,
+        nn.init.kaiming_normal_,
+        nn.init.kaiming_uniform_,
+        nn.init.xavier_normal_,
+        nn.init.xavier_uniform_,
+    }
+)
+# Some constructors read these back: regnet its widths, stochastic depth its rates.
+_VALUE_MAKERS = frozenset({torch.arange, torch.linspace, torch.tensor})
+
+
+class _SkipRandomFills(TorchFunctionMode):
+    is_paused = False
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func in _RANDOM_FILLS and not self.is_paused:
+            return args[0] if args else (kwargs or {})["tensor"]
+        return func(*args, **(kwargs or {}))
+
+
+class _KeepValuesOnCpu(TorchFunctionMode):
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func in _VALUE_MAKERS:
+            kwargs = {"device": "cpu", **(kwargs or {})}
+        return func(*args, **(kwargs or {}))
+
+
+def skip_random_fills() -> _SkipRandomFills:
+    """Return a mode under which random initialisation leaves tensors as they are.
+
+    For models whose values do not exist (meta) or are all about to be overwritten. On meta it also avoids
+    the Python decomposition of random fills, which imports sympy and dynamo.
+    """
+    return _SkipRandomFills()
+
+
+class _ImportForReal:
+    """The first of `sys.meta_path`: what a builder imports is executed as if nothing were on meta.
+
+    A module stays imported, so the tensors that it makes for itself would be without values for good.
+    """
+
+    def __init__(self, fills: _SkipRandomFills) -> None:
+        self._fills = fills
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> ModuleSpec | None:
+        others = (finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))
+        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
+        loader: Any = spec and spec.loader
+        if not hasattr(loader, "exec_module") or isinstance(loader, type):  # of a builtin or frozen module
+            return spec
+
+        def exec_module(module: ModuleType) -> None:
+            vars(loader).pop("exec_module", None)
+            was_paused, self._fills.is_paused = self._fills.is_paused, True
+            try:
+                with torch.device("cpu"):
+                    loader.exec_module(module)
+            finally:
+                self._fills.is_paused = was_paused
+
+        with suppress(AttributeError):  # a loader with slots
+            loader.exec_module = exec_module
+        return spec
+
+
+@contextmanager
+def on_meta() -> Iterator[None]:
+    """Build without memory while open: tensors on meta, except those that constructors read values from."""
+    fills = skip_random_fills()
+    finder: Any = _ImportForReal(fills)
+    sys.meta_path.insert(0, finder)
+    try:
+        with torch.device("meta"), _KeepValuesOnCpu(), fills:
+            yield
+    finally:
+        sys.meta_path.remove(finder)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ def list_models(pattern: str | None = None) -> Catalogue:
 
 
 def _entry_of_timm(name: str) -> ModelEntry:
-    from modelscope_cli.models.from_timm import family_in_timm, published, tags_of
+    from modelscope_cli.models.from_libraries import family_in_timm, published, tags_of
 
     own = name.removeprefix(_TIMM)
     cfg, tags = published(own), tags_of(own)

@@ -1,30 +1,206 @@
-"""Read a checkpoint file: never running code from it, and saying in one line what is wrong with it."""
+"""Explain a file that holds more than tensors, and none that could be read: what it would run."""
 
 import hashlib
+import io
+import json
+import math
 import pickle
 import re
 import shlex
 import warnings
-from collections.abc import Iterator
+import zlib
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from torch.nn import Parameter
 
-from modelscope_cli.checkpoints.entries import Contents
+from modelscope_cli.checkpoints.entries import BITS, Chunk, Contents, Storage, TensorEntry
 from modelscope_cli.checkpoints.file_type import damaged, guess, is_safetensors, read_head, remedy
 from modelscope_cli.checkpoints.reading import checkpoint_in, is_several, read_contents
+from modelscope_cli.checkpoints.torch_file import read_saved_tensor
+from modelscope_cli.checkpoints.tree import find_state
+from modelscope_cli.checkpoints.zip_directory import data_start
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.models.refusal import refused
-from modelscope_cli.models.tensor_values import each_with_file, read_values
-from modelscope_cli.models.unwrap import unwrap_state
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.naming import with_article
 from modelscope_cli.records.run import Notice
+
+_CONVERT = (
+    "import torch, safetensors.torch as s; "
+    'c = torch.load({source}, map_location="cpu", weights_only=False); '
+    'keys = ("state_dict", "model", "model_state_dict", "ema", "module"); '
+    "c = next((c[k] for k in keys if isinstance(c, dict) and k in c), c); "
+    'c = c.state_dict() if hasattr(c, "state_dict") else c; '
+    's.save_file({{k: v.clone().contiguous() for k, v in c.items() if hasattr(v, "clone")}}, {target})'
+)
+
+
+def refused(path: Path, reason: str) -> CannotRunError:
+    """Return the error for a file that torch, for `reason`, would not load as weights only, nor we read."""
+    try:
+        foreign = read_contents(path).foreign
+    except CannotRunError:
+        foreign = ()
+    named = re.search(r"GLOBAL ([\w.]+)", reason)
+    name = named[1] if named else next(iter(foreign), None)
+    if "TorchScript" in reason:
+        what = "it is a TorchScript program"
+    else:
+        what = f"it would run '{name}'" if name else "it holds more than tensors"
+    target = path.with_name(f"{path.stem}-converted.safetensors")
+    script = _CONVERT.format(source=json.dumps(str(path)), target=json.dumps(str(target)))
+    hint = f"python -c {shlex.quote(script)}   only if you trust where it came from"
+    return CannotRunError(f"checkpoint '{path}' is not loaded: {what}", hint)
+
+
+def unwrap_state(
+    content: Any, key: str | None = None, source: str = ""
+) -> tuple[dict[str, Tensor], str | None]:
+    """Return the named tensors inside `content`, and a note on where they stood and what stood beside.
+
+    The dict is empty where there are none. It keeps the `_metadata` (module versions) that torch saves along.
+
+    Raises:
+        UsageError: nothing goes by this key, or it holds no tensors (exit 2).
+    """
+    taken = find_state(content, _is_tensor, key, source)
+    state = OrderedDict(taken.named)  # not a dict: an OrderedDict can carry `_metadata`
+    if hasattr(taken.content, "_metadata"):
+        vars(state)["_metadata"] = taken.content._metadata
+    return state, taken.note()
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, Tensor)
+
+
+_N_PIECE = 1 << 20
+
+
+def read_values(entry: TensorEntry, open_file: IO[bytes] | None = None) -> Tensor:
+    """Return a tensor on the CPU, of the entry's shape, dtype and stride; nothing else stays in memory.
+
+    Args:
+        open_file: the file of its storage, where it is open already.
+
+    Raises:
+        TypeError: it has no values, or none that its bytes alone tell.
+        CannotRunError: the file is not what its headers said (exit 4).
+    """
+    if entry.special is not None:
+        raise TypeError(f"{entry.special}: its values are not read")
+    if entry.chunks:
+        whole = torch.zeros(entry.shape, dtype=getattr(torch, entry.dtype))
+        for chunk in entry.chunks:
+            here = tuple(slice(at, at + n) for at, n in zip(chunk.start, chunk.shape, strict=True))
+            whole[here] = _read_chunk(chunk)
+        return whole
+    if entry.storage is None:
+        raise TypeError("a tensor on meta has no values")
+    try:
+        if open_file is not None or entry.storage.data is not None:
+            return _read(open_file or io.BytesIO(), entry)
+        with entry.storage.file.open("rb") as file:
+            return _read(file, entry)
+    except (OSError, ValueError) as error:
+        raise damaged(entry.storage.file, error) from error
+
+
+def each_with_file(entries: Iterable[TensorEntry]) -> Iterator[tuple[TensorEntry, IO[bytes] | None]]:
+    """Yield each entry with its file open, which stays so for the entries that follow in the same file."""
+    current: Path | None = None
+    file: IO[bytes] | None = None
+    with ExitStack() as stack:
+        for entry in entries:
+            path = entry.storage.file if entry.storage else None
+            if path is not None and path != current:
+                stack.close()
+                try:
+                    file = stack.enter_context(path.open("rb"))
+                except OSError as error:
+                    raise damaged(path, error) from error
+                current = path
+            yield entry, file if path is not None else None
+
+
+def _read(file: IO[bytes], entry: TensorEntry) -> Tensor:
+    dtype = getattr(torch, entry.dtype)
+    storage = entry.storage
+    if storage is None or entry.numel == 0:
+        return torch.empty(entry.shape, dtype=dtype)
+    stride = _contiguous(entry.shape) if entry.stride is None else entry.stride
+    last = sum((n - 1) * step for n, step in zip(entry.shape, stride, strict=True))
+    n_element = BITS[entry.dtype] // 8
+    data = _bytes(file, storage, entry.offset * n_element, (last + 1) * n_element)
+    values = torch.frombuffer(data, dtype=torch.uint8).view(dtype).as_strided(entry.shape, stride)
+    values = values.conj().resolve_conj() if entry.is_conj else values
+    return values.neg() if entry.is_neg else values
+
+
+def _bytes(file: IO[bytes], storage: Storage, begin: int, nbytes: int) -> bytearray:
+    """Return a part of a storage.
+
+    Raises:
+        ValueError: the file ends before it.
+    """
+    if storage.data is not None:
+        text = storage.data[begin : begin + nbytes]
+        data = bytearray(text.encode("latin-1") if isinstance(text, str) else text)
+    elif storage.packed is not None:
+        file.seek(storage.position)
+        data = _inflate(file, storage.packed, storage.skip + begin, nbytes)
+    else:
+        start = data_start(file, storage.position) if storage.is_zipped else storage.position
+        file.seek(start + begin)
+        data = bytearray(nbytes)
+        del data[file.readinto(data) :]  # type: ignore[attr-defined]
+    if len(data) < nbytes:
+        raise ValueError(f"it ends within '{storage.key}'")
+    return data
+
+
+def _inflate(file: IO[bytes], n_packed: int, skip: int, nbytes: int) -> bytearray:
+    """Unpack no more than is wanted, piece by piece."""
+    unpacking, data = zlib.decompressobj(-zlib.MAX_WBITS), bytearray()
+    try:
+        while len(data) < nbytes and (n_packed > 0 or unpacking.unconsumed_tail):
+            packed = unpacking.unconsumed_tail or file.read(min(_N_PIECE, n_packed))
+            n_packed -= 0 if unpacking.unconsumed_tail else len(packed)
+            piece = unpacking.decompress(packed, _N_PIECE)
+            if not packed or (not piece and unpacking.eof):
+                break
+            data += piece[skip:] if skip else piece
+            skip = max(0, skip - len(piece))
+    except zlib.error as error:
+        raise ValueError("bytes that cannot be unpacked") from error
+    return data[:nbytes]
+
+
+def _read_chunk(chunk: Chunk) -> Tensor:
+    try:
+        with chunk.storage.file.open("rb") as file:
+            file.seek(chunk.storage.position)
+            saved = io.BytesIO(file.read(chunk.storage.nbytes))
+        entry = read_saved_tensor(chunk.storage.file, saved)
+        if entry.shape != chunk.shape:
+            raise ValueError(f"a chunk of another shape in '{chunk.storage.key}'")
+        if entry.special is not None:
+            raise TypeError(f"{entry.special}: its values are not read")
+        return _read(saved, entry)
+    except (OSError, ValueError) as error:
+        raise damaged(chunk.storage.file, error) from error
+
+
+def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[at + 1 :]) for at in range(len(shape)))
+
 
 _N_NAMED = 8
 

@@ -1,19 +1,115 @@
-"""Models of other libraries by name: `timm:NAME`, `hf:owner/name`, `hf:./folder`. Standard library only.
+"""Which model of a hub a checkpoint is of, by what it or the `config.json` beside it says. Standard library."""
 
-A library is imported when a prefix asks for it, and never before.
-"""
-
+import json
 import os
+import re
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+from modelscope_cli.checkpoints.entries import Contents
 from modelscope_cli.errors import UsageError, nearest
-from modelscope_cli.models.beside import described_beside
-from modelscope_cli.models.names import timm_names
+from modelscope_cli.models.names import model_names, models_in, timm_names
+
+# The files that transformers reads of a folder; another file in it need not be what its `config.json` describes.
+_OF_TRANSFORMERS = tuple(
+    f"{name}{ending}" for name in ("model.safetensors", "pytorch_model.bin") for ending in ("", ".index.json")
+)
+_SAID_BY = ("architecture", "arch", "model", "model_name")
+# What a cfg says of images and classes; the rest of it says where weights are, and those are at hand.
+_KEPT = (
+    *("architecture", "tag", "input_size", "fixed_input_size", "interpolation", "crop_pct", "crop_mode"),
+    *(
+        "mean",
+        "std",
+        "num_classes",
+        "label_names",
+        "label_descriptions",
+        "first_conv",
+        "classifier",
+        "pool_size",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A model of a hub.
+
+    Attributes:
+        model: `timm:NAME` or `hf:FOLDER`.
+        by: who says so, in words.
+        model_args: `key=value`, as a person would type them.
+    """
+
+    model: str
+    by: str
+    model_args: tuple[str, ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the folder is read as it is, weights included."""
+        return self.model.startswith("hf:")
+
+
+def described_beside(path: Path) -> Described | None:
+    """Return what the `config.json` of a folder, or beside a file, says; None without one of a known kind."""
+    folder = path if path.is_dir() else path.parent
+    config = _read(folder / "config.json")
+    by = f"the config.json in '{folder}'"
+    # A file of this name may be anybody's: timm's also say how images are prepared.
+    if "architecture" in config and ("pretrained_cfg" in config or {"mean", "input_size"} <= config.keys()):
+        return _of_timm(config, by)
+    if "model_type" in config and (path.is_dir() or path.name in _OF_TRANSFORMERS):
+        return Described(f"hf:{folder}", by)
+    return None
+
+
+def described_within(contents: Contents) -> Described | None:
+    """Return what a checkpoint says of itself: metadata of safetensors, or what timm saves beside its tensors."""
+    by = f"what '{contents.path}' says about itself"
+    cfg = _parsed(contents.metadata.get("pretrained_cfg", ""))
+    for key in _SAID_BY:
+        name = contents.metadata.get(key) or contents.beside.get(key, "").strip("'") or cfg.get(key)
+        if name in timm_names():
+            return _of_timm({"architecture": name, "pretrained_cfg": cfg}, by)
+    return None
+
+
+def _of_timm(config: Mapping[str, Any], by: str) -> Described:
+    # Older files have the cfg at the top.
+    cfg = config["pretrained_cfg"] if isinstance(config.get("pretrained_cfg"), dict) else config
+    said = {**{key: config[key] for key in ("num_classes", "label_names") if key in config}, **cfg}
+    kept = {key: said[key] for key in _KEPT if said.get(key) is not None}
+    own = config.get("model_args")
+    args = {**own} if isinstance(own, dict) else {}
+    args.pop("num_classes", None)  # the checkpoint has as many as it has
+    if len(kept) > 1:  # more than its name
+        args["pretrained_cfg"] = kept
+    return Described(
+        f"timm:{config['architecture']}", by, tuple(f"{key}={value!r}" for key, value in args.items())
+    )
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return _parsed(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    except (OSError, UnicodeDecodeError):
+        return {}
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    try:
+        content = json.loads(text) if text else {}
+    except (ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
 
 # What each prefix needs, which is also what `pip install` calls it.
 PACKAGES = {"timm": "timm", "hf": "transformers"}
@@ -103,3 +199,66 @@ def _close(is_closed: bool) -> None:
     constants = sys.modules.get("huggingface_hub.constants")
     if constants is not None:
         constants.HF_HUB_OFFLINE = is_closed  # type: ignore[attr-defined]
+
+
+_ZOO = re.compile(r"(?:torchvision[./])?(?:models[./])?(?P<name>[\w -]+)(?:\(.*\))?")
+_HUB = re.compile(r"(?P<owner>[\w-]+)/(?P<name>[\w.-]*[\d-][\w.-]*)")
+
+
+def named_here(model: str) -> str | None:
+    """Return what a model that is unknown by this name is called here; None where that is anybody's guess."""
+    letters = {_letters(name): name for name in model_names()}
+    if (found := _ZOO.fullmatch(model)) and _letters(found["name"]) in letters:
+        return letters[_letters(found["name"])]
+    if is_in_timm(model):
+        return f"timm:{model}"
+    if (file := Path(f"{model}.py")).is_file() and (names := models_in(file)):
+        return f"{file}:{names[0]}"
+    module, _, attribute = model.rpartition(".")
+    if module and Path(f"{module.replace('.', '/')}.py").is_file():
+        return f"{module}:{attribute}"
+    if (found := _HUB.fullmatch(model)) and not Path(found["owner"]).exists():
+        return f"timm:{found['name']}" if found["owner"] == "timm" else f"hf:{model}"
+    return None
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[\W_]", "", name.lower())
+
+
+# What is typed before a colon as if it were a hub: what `pip install` calls its package, and what builds a model of
+# it without a download.
+_HUBS = {
+    "smp": ("segmentation-models-pytorch", "segmentation_models_pytorch:{} --model-arg encoder_weights=None"),
+    "open_clip": ("open_clip_torch", "open_clip:create_model --model-arg model_name={}"),
+    "torch.hub": ("torch", "torch.hub:load --model-arg repo_or_dir={} --model-arg model=NAME"),
+    "torchvision": ("torchvision", "{}"),
+    "transformers": ("transformers", "hf:{}"),
+}
+_YOLO = re.compile(r"(ultralytics:)?((?:yolo|rtdetr)[\w-]*\d[\w-]*?(?:-(seg|cls|pose|obb))?)(?:\.yaml|\.pt)?")
+_TASKS = {"seg": "Segmentation", "cls": "Classification", "pose": "Pose", "obb": "OBB"}
+_OPEN_CLIP = re.compile(r"ViT-\w+-\d+[\w-]*|RN\d+(x\d+)?(-quickgelu)?")
+
+
+def of_other_library(model: str) -> UsageError | None:
+    """Return the error for a name that another library gives to a model; None for any other."""
+    found = _YOLO.fullmatch(Path(model).name)
+    if found is not None:
+        name, task = found[2], _TASKS.get(found[3] or "", "Detection")
+        cfg = shlex.quote(f"cfg={model if model.endswith('.yaml') else f'{name}.yaml'}")
+        kind = f"{task}Model" if name.startswith("yolo") else "RTDETRDetectionModel"
+        return _built_by(model, "ultralytics", f"ultralytics.nn.tasks:{kind} --model-arg {cfg}")
+    prefix, _, name = ("open_clip", ":", model) if _OPEN_CLIP.fullmatch(model) else model.partition(":")
+    if not name or prefix not in _HUBS:
+        return None
+    package, line = _HUBS[prefix]
+    return _built_by(model, package, line.format(shlex.quote(name)))
+
+
+def _built_by(model: str, package: str, line: str) -> UsageError:
+    root = "torch" if package == "torchvision" else line.partition(":")[0].partition(".")[0]
+    if ":" in line and not line.startswith("hf:") and find_spec(root) is None:
+        message = f"'{model}' needs the package '{root}', which is not installed"
+        return UsageError(message, f"pip install {package}")
+    message = f"'{model}' is a model of {package} by a name that is not used here"
+    return UsageError(message, f"--model {line}")

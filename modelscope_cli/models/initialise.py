@@ -1,4 +1,4 @@
-"""Give an architecture its values: from a checkpoint, pretrained, or random."""
+"""Give a pretrained model a head for another number of classes."""
 
 import json
 import shlex
@@ -10,21 +10,55 @@ import torch
 from torch import nn
 
 from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
-from modelscope_cli.models.architecture import Architecture
+from modelscope_cli.models.architecture import Architecture, model_inside
 from modelscope_cli.models.checkpoint import Checkpoint, file_sha256, read_checkpoint, read_torch_file
 from modelscope_cli.models.fit import classes_of, listed, load_state, nonfinite_weights, strip_prefixes
-from modelscope_cli.models.inside import model_inside
 from modelscope_cli.models.pretrained import (
     WeightsUnavailableError,
     find_weights,
     is_quantized,
     promised_hash,
 )
-from modelscope_cli.models.replace_head import graft
 from modelscope_cli.models.request import ModelRequest, parse_model_args
 from modelscope_cli.models.zoo import WeightsEnum, build_pretrained
 from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.run import Notice, WeightsInfo
+
+
+def graft(pretrained: nn.Module, fresh: nn.Module) -> list[str]:
+    """Move into `pretrained` the modules of `fresh` whose tensors have other shapes; return their names.
+
+    `fresh` is the same architecture built for the wanted number of classes. Everything else stays
+    as training left it, but for plain integers such as `num_classes`, by which heads reshape their output.
+    """
+    moved: list[str] = []
+    for path, old in list(pretrained.named_modules()):
+        new = _submodule(fresh, path)
+        if new is None:
+            continue
+        if _differ(_own_shapes(old), _own_shapes(new)):
+            pretrained.set_submodule(path, new)
+            moved += [f"{path}.{name}" for name, _ in new.named_parameters()]
+        else:
+            vars(old).update({name: value for name, value in vars(new).items() if type(value) is int})
+    return moved
+
+
+def _submodule(module: nn.Module, path: str) -> nn.Module | None:
+    try:
+        return module.get_submodule(path)
+    except AttributeError:
+        return None
+
+
+def _own_shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
+    tensors = {**dict(module.named_parameters(recurse=False)), **dict(module.named_buffers(recurse=False))}
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+
+
+def _differ(old: dict[str, tuple[int, ...]], new: dict[str, tuple[int, ...]]) -> bool:
+    """Only by what both have: a frozen batch norm counts no batches, which does not make it a head."""
+    return any(old[name] != new[name] for name in old.keys() & new.keys())
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,9 @@
 """The names of torchvision's and timm's models, read from their source: completion must not import torch."""
 
+import ast
+import glob
+import json
+import os
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -33,3 +37,48 @@ def _after(package: str, mark: bytes) -> Iterator[bytes]:
     for source in (Path(spec.origin).parent / "models").rglob("*.py"):
         # Split first: a search that starts at every line of every file takes four times as long.
         yield from source.read_bytes().split(mark)[1:]
+
+
+def models_in(path: Path) -> list[str]:
+    """Return the names of the modules that a file defines, those first that no other one is made of.
+
+    A class is taken for a module if one of its bases is called so (`nn.Module`, `nn.Sequential`), or is such a
+    class of the same file. Empty for a file that cannot be read.
+    """
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    found: dict[str, ast.ClassDef] = {}
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            bases = [ast.unparse(base).rpartition(".")[2] for base in node.bases]
+            if any(base.endswith(("Module", "Sequential")) or base in found for base in bases):
+                found[node.name] = node
+    used = {
+        inner.id
+        for name, node in found.items()
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Name) and inner.id != name
+    }
+    return sorted(found, key=lambda name: name in used)
+
+
+def kept_layers(model: str) -> list[str]:
+    """Return the names of a model's layers, from the last of its summaries that was kept; empty without one."""
+    files = sorted(
+        kept_summaries().glob(f"{glob.escape(model.lower())}-*.json"), key=lambda file: file.stat().st_mtime
+    )
+    if not model or not files:
+        return []
+    try:
+        rows = json.loads(files[-1].read_bytes())["document"]["layers"]
+        return [row["name"] for row in rows if row["name"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def kept_summaries() -> Path:
+    """Return the folder of the summaries that were kept, which need not be there."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "modelscope")
+    return Path(os.environ.get("MSCOPE_CACHE") or base, "summary")

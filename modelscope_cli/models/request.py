@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from modelscope_cli.checkpoints.file_type import CHECKPOINT_SUFFIXES, MODEL_SUFFIXES
 from modelscope_cli.errors import UsageError, nearest
-from modelscope_cli.models.file_models import models_in
-from modelscope_cli.models.foreign_names import named_here, of_other_library
-from modelscope_cli.models.hubs import check_hub, split_hub
-from modelscope_cli.models.names import model_names
+from modelscope_cli.models.hubs import check_hub, named_here, of_other_library, split_hub
+from modelscope_cli.models.names import model_names, models_in
 from modelscope_cli.records.keywords import DEFAULTS, ModelKeywords
 
 if TYPE_CHECKING:
@@ -146,7 +144,7 @@ def check_request(request: ModelRequest) -> ModelRequest:
     if Path(request.model).suffix == ".yaml" and (described := of_other_library(request.model)) is not None:
         raise described
     if is_checkpoint(request.model):
-        from modelscope_cli.models.recognise import recognise
+        from modelscope_cli.models.model_of_checkpoint import recognise
 
         request, _ = recognise(request)
         checked = replace(checked, headers=request.headers)

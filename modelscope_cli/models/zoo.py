@@ -10,9 +10,7 @@ from torch import nn
 
 from modelscope_cli.errors import CannotRunError, UsageError, nearest
 from modelscope_cli.lean import without_dynamo
-from modelscope_cli.models.architecture import Architecture
-from modelscope_cli.models.on_meta import skip_random_fills
-from modelscope_cli.models.seeding import seeded
+from modelscope_cli.models.architecture import Architecture, seeded, skip_random_fills
 
 with without_dynamo():
     from torchvision.models import WeightsEnum, get_model_builder

@@ -70,7 +70,7 @@ def hooks(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def layers(ctx: typer.Context, incomplete: str) -> list[str]:
     """Complete a layer pattern: kinds of layers, and the names of a model whose summary was kept."""
-    from modelscope_cli.models.kept_layers import kept_layers
+    from modelscope_cli.models.names import kept_layers
 
     # Behind an option that still lacks its value, no word is counted among the arguments yet.
     named = (ctx.params.get("model"), ctx.params.get("first"), *ctx.args)

@@ -166,7 +166,7 @@ def need_images(command: str, words: Sequence[str]) -> None:
 
 def _refuse_mistyped(word: str) -> None:
     """Refuse a word that is nearly the name of a model, and not a file."""
-    from modelscope_cli.models.foreign_names import named_here
+    from modelscope_cli.models.hubs import named_here
 
     is_file = os.path.exists(word) or _has_name_of_image(word)
     known = None if is_file else named_here(word)

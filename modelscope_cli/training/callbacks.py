@@ -12,8 +12,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from modelscope_cli.analysis.predictions.scores import class_scores
 from modelscope_cli.errors import UsageError
-from modelscope_cli.models.importspec import import_object
-from modelscope_cli.models.usercode import user_code_failed
+from modelscope_cli.models.importspec import import_object, user_code_failed
 from modelscope_cli.records.naming import with_article
 from modelscope_cli.training.runner import (
     Callback,

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from modelscope_cli.analysis.predictions.scores import class_scores
 from modelscope_cli.errors import LESS_MEMORY, OUT_OF_MEMORY, CannotRunError, is_out_of_memory
 from modelscope_cli.hooks.session import ForwardError, HookSession
-from modelscope_cli.models.seeding import seeded
+from modelscope_cli.models.architecture import seeded
 from modelscope_cli.records.naming import NEAR_ZERO
 from modelscope_cli.records.train import Measurement, Training
 from modelscope_cli.records.watch import CriterionSeries, Event, ScalarSeries, TrainingFacts, WatchedCriterion

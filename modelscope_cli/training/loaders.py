@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.models.importspec import import_object
-from modelscope_cli.models.usercode import user_code_failed
+from modelscope_cli.models.importspec import import_object, user_code_failed
 from modelscope_cli.records.naming import with_article
 from modelscope_cli.records.run import InputInfo, Notice, Shape
 from modelscope_cli.records.train import DataInfo

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from modelscope_cli.analysis.gradients.freezing import set_trainable
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import list_layers
-from modelscope_cli.models.seeding import seeded
+from modelscope_cli.models.architecture import seeded
 from modelscope_cli.records.run import Notice
 from modelscope_cli.training.layers import GeneralReLU, RunningBatchNorm
 from modelscope_cli.training.lsuv import init_lsuv

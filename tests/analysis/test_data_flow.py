@@ -14,7 +14,7 @@ from torch import fx, nn
 from torchvision import models
 
 from modelscope_cli.analysis.summary.shapes import measure_shapes
-from modelscope_cli.models.on_meta import on_meta
+from modelscope_cli.models.architecture import on_meta
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.records.summary import Operation
 

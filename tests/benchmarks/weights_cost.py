@@ -10,7 +10,7 @@ import torch
 from figure import Figure
 from paired import PYTHON, compare_commands
 
-from modelscope_cli.models.on_meta import on_meta
+from modelscope_cli.models.architecture import on_meta
 
 GIGABYTES = float(os.environ.get("MSCOPE_BENCH_GB", "1.2"))
 N_TENSORS = 300
@@ -26,7 +26,7 @@ _IDENTIFY = """
 import sys, time
 import torch
 begin = time.perf_counter()
-from modelscope_cli.models.recognise import recognise
+from modelscope_cli.models.model_of_checkpoint import recognise
 from modelscope_cli.models.request import ModelRequest
 recognise(ModelRequest(sys.argv[1], strict=False))
 print(time.perf_counter() - begin)

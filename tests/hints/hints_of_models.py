@@ -100,41 +100,41 @@ _FILE = "squeezenet1_1-b8a52dc0.pth"
 
 
 def forced_name_of_timm(patch):
-    patch.setattr("modelscope_cli.models.foreign_names.is_in_timm", lambda name: True)
+    patch.setattr("modelscope_cli.models.hubs.is_in_timm", lambda name: True)
     return "summary vit_tiny ~> needs the package 'timm'"
 
 
 def forced_no_other_library(patch):
-    patch.setattr("modelscope_cli.models.foreign_names.find_spec", lambda name: None)
+    patch.setattr("modelscope_cli.models.hubs.find_spec", lambda name: None)
     return "summary yolov8n !> installs a package"
 
 
 def forced_other_library(patch):
-    patch.setattr("modelscope_cli.models.foreign_names.find_spec", lambda name: True)
+    patch.setattr("modelscope_cli.models.hubs.find_spec", lambda name: True)
     return "summary ViT-B-32 !> needs the package"
 
 
 def forced_saved_whole(patch):
     contents = read_contents(Path("foreign.safetensors"))
     whole = replace(contents, foreign=("models.Tiny", "torch.nn.modules.conv.Conv2d"))
-    patch.setattr("modelscope_cli.models.recognise.read_contents", lambda path, key: whole)
+    patch.setattr("modelscope_cli.models.model_of_checkpoint.read_contents", lambda path, key: whole)
     return "summary foreign.safetensors ~> is for another"
 
 
 def forced_no_timm(patch):
-    patch.setattr("modelscope_cli.models.recognise.timm_names", tuple)
+    patch.setattr("modelscope_cli.models.model_of_checkpoint.timm_names", tuple)
     recognised = identify(read_contents(Path("headless.safetensors")).shapes())
     found = replace(
         recognised, score=1.0, candidates=("timm:vit_tiny",), missing=(), unexpected=(), misshaped=()
     )
-    patch.setattr("modelscope_cli.models.recognise.identify", lambda shapes: found)
+    patch.setattr("modelscope_cli.models.model_of_checkpoint.identify", lambda shapes: found)
     return "summary tiny.safetensors !> installs a package"
 
 
 def forced_several_that_fit(patch):
     recognised = identify(read_contents(Path("headless.safetensors")).shapes())
     found = replace(recognised, score=1.0, candidates=("squeezenet1_1", "squeezenet1_0"))
-    patch.setattr("modelscope_cli.models.recognise.identify", lambda shapes: found)
+    patch.setattr("modelscope_cli.models.model_of_checkpoint.identify", lambda shapes: found)
     return "summary headless.safetensors ~> does not fit"
 
 
@@ -213,18 +213,18 @@ FORCED = [value for name, value in list(globals().items()) if name.startswith("f
 _TIMM = "needs timm, which is an extra, and where it is there a download"
 _TRANSFORMERS = "needs transformers, which is an extra"
 EXCUSED = {
-    "models/from_timm.py timm_architecture: f'{_OPTION_OF[key]} {model_args[key]}'": _TIMM,
-    "models/from_timm.py published: f\"--model timm:{arch}{(f'.{tags[0]}' if tags else '')}\"": _TIMM,
-    "models/from_timm.py _find_file: hint": _TIMM,
-    "models/from_timm.py _create: 'leave out --model-arg'": _TIMM,
-    "models/from_timm.py _create: f'modelscope summary timm:{name}'": _TIMM,
-    "models/from_transformers.py fill_from_hf: '--weights DEFAULT'": _TRANSFORMERS,
-    "models/from_transformers.py _configure: 'leave out --model-arg'": _TRANSFORMERS,
-    "models/from_transformers.py _explained: hint": _TRANSFORMERS,
+    "models/from_libraries.py timm_architecture: f'{_OPTION_OF[key]} {model_args[key]}'": _TIMM,
+    "models/from_libraries.py published: f\"--model timm:{arch}{(f'.{tags[0]}' if tags else '')}\"": _TIMM,
+    "models/from_libraries.py _find_file: hint": _TIMM,
+    "models/from_libraries.py _create: 'leave out --model-arg'": _TIMM,
+    "models/from_libraries.py _create: f'modelscope summary timm:{name}'": _TIMM,
+    "models/from_libraries.py fill_from_hf: '--weights DEFAULT'": _TRANSFORMERS,
+    "models/from_libraries.py _configure: 'leave out --model-arg'": _TRANSFORMERS,
+    "models/from_libraries.py _explained: hint": _TRANSFORMERS,
     "models/checkpoint.py _from_contents: hint": "needs a tensor of a class that torch alone can read",
     "models/checkpoint.py _from_contents: \"torch.save(model.state_dict(), 'model.pt')   makes one that does\"": "needs a file that torch refuses and that holds no names",
     "models/fit.py load_state: f'modelscope summary {shlex.quote(name)}'": "needs a module whose own load_state_dict fails",
     "models/hubs.py _check_folder: f'--model {shlex.quote(name)}'": _TRANSFORMERS,
     "models/load.py _not_placed: '--device cpu'": "needs a device whose memory is full",
-    "models/hub_files.py fetch: f'hf download {name} or --weights none'": "needs a download that fails",
+    "models/from_libraries.py fetch: f'hf download {name} or --weights none'": "needs a download that fails",
 }

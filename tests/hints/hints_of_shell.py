@@ -40,7 +40,7 @@ stats {TINY} --layer conv relu --size 16
 
 
 def forced_name_of_timm(patch):
-    patch.setattr("modelscope_cli.models.foreign_names.is_in_timm", lambda word: True)
+    patch.setattr("modelscope_cli.models.hubs.is_in_timm", lambda word: True)
     return "stats vit_tiny_patch16 ~> needs the package 'timm'"
 
 

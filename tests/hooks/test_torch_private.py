@@ -36,7 +36,7 @@ DOORS = {
     "analysis/predictions/tally.py": {"_BatchNorm"},
     "inputs/calling.py": {"_forward_pre_hooks"},
     "analysis/summary/shapes.py": {"_count_flops"},
-    "models/unwrap.py": {"_metadata"},
+    "models/checkpoint.py": {"_metadata"},
     "watching/passes.py": {"_is_replica", "_BatchNorm"},
     "watching/model_registry.py": {"_BatchNorm", "_DropoutNd"},
     "watching/forward_pass.py": {"_NormBase"},

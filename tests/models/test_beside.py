@@ -12,9 +12,9 @@ from safetensors.torch import save_file
 import modelscope_cli as ms
 from modelscope_cli.errors import UsageError
 from modelscope_cli.models import hubs
-from modelscope_cli.models.beside import described_beside
+from modelscope_cli.models.hubs import described_beside
 from modelscope_cli.models.load import load_model
-from modelscope_cli.models.recognise import recognise
+from modelscope_cli.models.model_of_checkpoint import recognise
 from modelscope_cli.models.request import ModelRequest
 
 OF_TIMM = {

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.models.device import resolve_device, resolve_dtype
+from modelscope_cli.models.load import resolve_device, resolve_dtype
 
 
 @pytest.fixture

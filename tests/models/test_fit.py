@@ -11,9 +11,9 @@ from safetensors.torch import save_file
 from torchvision import models
 
 from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
+from modelscope_cli.models.architecture import seeded
 from modelscope_cli.models.load import LoadedModel, load_model, load_skeleton
 from modelscope_cli.models.request import ModelRequest
-from modelscope_cli.models.seeding import seeded
 
 NAME = "squeezenet1_1"
 State = dict[str, torch.Tensor]

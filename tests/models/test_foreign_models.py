@@ -11,7 +11,7 @@ from torch import nn
 
 import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError, ModelscopeError
-from modelscope_cli.models.inside import model_inside
+from modelscope_cli.models.architecture import model_inside
 from modelscope_cli.records.progress import Silent
 
 X = torch.rand(1, 3, 8, 8)

@@ -19,7 +19,7 @@ from modelscope_cli.inputs.plan import plan_preprocessing
 from modelscope_cli.inputs.processor import processor_preset
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.inputs.variations import plain, variations
-from modelscope_cli.models import from_transformers
+from modelscope_cli.models import from_libraries
 from modelscope_cli.models.load import load_model
 from modelscope_cli.models.request import ModelRequest
 
@@ -271,8 +271,8 @@ def test_the_shards_of_a_repository_are_fetched_by_their_index(
         fetched.append(found)
         return sharded / found, "cache"
 
-    monkeypatch.setattr(from_transformers, "fetch", fetch)
-    checkpoint, _ = from_transformers._read_weights(ModelRequest("hf:owner/name"), "owner/name")
+    monkeypatch.setattr(from_libraries, "fetch", fetch)
+    checkpoint, _ = from_libraries._read_weights(ModelRequest("hf:owner/name"), "owner/name")
     shards = sorted(file.name for file in sharded.glob("*.safetensors"))
     assert fetched == ["model.safetensors.index.json", *shards, "preprocessor_config.json"]
     assert "classifier.weight" in checkpoint.state

@@ -2,7 +2,7 @@ import torch
 from torch import nn
 from torchvision.ops import FrozenBatchNorm2d
 
-from modelscope_cli.models.replace_head import graft
+from modelscope_cli.models.initialise import graft
 
 
 class Head(nn.Module):

@@ -15,10 +15,10 @@ from torchvision import models
 
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.models import pretrained as weights_module
+from modelscope_cli.models.architecture import seeded
 from modelscope_cli.models.load import LoadedModel, load_model, load_skeleton
 from modelscope_cli.models.pretrained import choose_weights
 from modelscope_cli.models.request import ModelRequest
-from modelscope_cli.models.seeding import seeded
 
 NAME = "squeezenet1_1"  # 5 MB
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import timm
 
 import modelscope_cli.models
-from modelscope_cli.models.on_meta import on_meta
-from modelscope_cli.models.timm_index import fingerprint
+from modelscope_cli.models.architecture import on_meta
+from modelscope_cli.models.identify import fingerprint
 from modelscope_cli.records.run import Shape
 
 FILE = Path(modelscope_cli.models.__file__).with_name("timm_architectures.txt.xz")

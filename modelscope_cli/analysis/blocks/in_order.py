@@ -5,7 +5,7 @@ from typing import Protocol, TypeVar
 
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.inputs.batch import Batch
-from modelscope_cli.models.seeding import seeded
+from modelscope_cli.models.architecture import seeded
 from modelscope_cli.records.bounds import LAST_SEED
 
 T = TypeVar("T")

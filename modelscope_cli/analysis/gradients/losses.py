@@ -17,8 +17,7 @@ from modelscope_cli.analysis.outputs.read import OutputReader, what_is_in
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.inputs import detection_targets as targets
-from modelscope_cli.models.importspec import import_object
-from modelscope_cli.models.usercode import user_code_failed
+from modelscope_cli.models.importspec import import_object, user_code_failed
 from modelscope_cli.records.naming import with_article
 
 # What the auxiliary heads of torchvision's models weigh beside the main one in training: GoogLeNet, Szegedy et

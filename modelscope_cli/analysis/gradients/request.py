@@ -154,7 +154,7 @@ def check_thresholds(thresholds: Thresholds) -> None:
 
 def has_own_loss(model: "ModelRequest", loss: str) -> bool:
     """Tell whether a model that is named computes its loss itself, in train mode: detection models do."""
-    from modelscope_cli.models.recognise import recognise
+    from modelscope_cli.models.model_of_checkpoint import recognise
     from modelscope_cli.models.request import is_import
     from modelscope_cli.models.zoo import family_of
 

@@ -13,7 +13,7 @@ from modelscope_cli.analysis.pruning.request import PruneRequest
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import list_layers
 from modelscope_cli.hooks.selection import names_of
-from modelscope_cli.models.seeding import seeded
+from modelscope_cli.models.architecture import seeded
 
 
 @dataclass(frozen=True, slots=True)

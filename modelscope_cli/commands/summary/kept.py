@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelscope_cli.errors import ModelscopeError
-from modelscope_cli.models.kept_layers import kept_summaries
-from modelscope_cli.models.names import model_names
+from modelscope_cli.models.names import kept_summaries, model_names
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import invocation, versions
 from modelscope_cli.records.summary import SummaryRecord

@@ -12,7 +12,7 @@ from torchvision.models import get_model, list_models
 
 from modelscope_cli.analysis.explaining.layer import UnfitError
 from modelscope_cli.analysis.explaining.methods import METHODS
-from modelscope_cli.models.on_meta import on_meta
+from modelscope_cli.models.architecture import on_meta
 
 # The tensor that enters the global pooling of each family, or the place that sees all patches for the last time.
 TORCHVISION = {

@@ -8,8 +8,7 @@ from pathlib import Path
 from modelscope_cli.checkpoints.entries import TORCH_EXPORT, TORCH_SCRIPT, Contents
 from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
-from modelscope_cli.models.beside import Described, described_beside, described_within
-from modelscope_cli.models.hubs import PACKAGES, check_hub
+from modelscope_cli.models.hubs import PACKAGES, Described, check_hub, described_beside, described_within
 from modelscope_cli.models.identify import identify, otherwise, picture_side
 from modelscope_cli.models.names import timm_names
 from modelscope_cli.models.request import Headers, ModelRequest, is_checkpoint
