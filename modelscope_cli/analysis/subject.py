@@ -17,9 +17,9 @@ from modelscope_cli.hooks.layers import not_looked_into
 from modelscope_cli.hooks.selection import Selection, select, uncalled
 from modelscope_cli.hooks.session import ForwardError
 from modelscope_cli.inputs.batch import Batch, Inputs, shapes_of
-from modelscope_cli.inputs.calling import check_call
-from modelscope_cli.inputs.given import Given, as_given, open_given
-from modelscope_cli.inputs.stated import stated_labels, stated_preset
+from modelscope_cli.inputs.forward_signature import check_call
+from modelscope_cli.inputs.model_config import stated_labels, stated_preset
+from modelscope_cli.inputs.python_inputs import Given, as_given, open_given
 from modelscope_cli.models.architecture import inside_notes, model_inside, seeded
 from modelscope_cli.models.load import LoadedModel, load_model
 from modelscope_cli.models.request import ModelRequest, as_request

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.hooks.layers import map_tensors, tensors_in
-from modelscope_cli.inputs.broken import Broken
-from modelscope_cli.inputs.feed import Feed
+from modelscope_cli.inputs.decoding import Feed
+from modelscope_cli.inputs.image import Broken
 from modelscope_cli.inputs.listing import FileList
 from modelscope_cli.inputs.preprocess import Preprocessing
 from modelscope_cli.records.run import Arguments, InputInfo, Notice, Shape

@@ -1,16 +1,90 @@
-"""From the files of a block to what the model receives of each, on the CPU; the same wherever it is done."""
+"""How pictures become the arguments of one forward, family by family."""
 
+import mmap
+import multiprocessing
+import os
+import shlex
+import signal
+import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+import warnings
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import chain
+from multiprocessing.connection import Connection, wait
+from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, stack
 
-from modelscope_cli.inputs.broken import Broken, BrokenImageError
-from modelscope_cli.inputs.collate import Group
-from modelscope_cli.inputs.listing import PictureFile
-from modelscope_cli.inputs.picture import decode
+from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.inputs.grammar import by
+from modelscope_cli.inputs.image import Broken, BrokenImageError, BrokenImages, decode, in_words
+from modelscope_cli.inputs.listing import Groups, PictureFile
+from modelscope_cli.inputs.model_config import CLIP_FRAMES
 from modelscope_cli.inputs.preprocess import Preprocessing
+from modelscope_cli.records.run import Feeding, Notice
+
+# Pictures per forward where `--batch` is not given.
+_FIXED_SIZE_BATCH, _OWN_SIZE_BATCH = 8, 1
+Group = Sequence[PictureFile]
+
+
+def group_pictures(
+    family: str, files: Group, batch: int | None, is_fixed_size: bool
+) -> tuple[Sequence[Group], list[str]]:
+    """Return which pictures go into each forward, and notes on what was decided.
+
+    Video: all files are the frames of one clip. Optical flow: two files are one pair.
+
+    Raises:
+        UsageError: exit code 2; not two pictures for optical flow, or `--batch` for one clip or pair.
+    """
+    if family in {"video", "optical_flow"} and batch not in {None, 1}:
+        one = "one clip" if family == "video" else "one pair"
+        raise UsageError(f"'--batch {batch}' does not fit: the images are {one}", "--batch 1")
+    if family == "optical_flow":
+        if len(files) != 2:
+            raise UsageError(
+                f"optical flow takes two images, not {len(files)}: "
+                + ", ".join(f"'{file.name}'" for file in files[:4]),
+                "modelscope stats first.png second.png --model raft_small",
+            )
+        return [files], []
+    if family == "video":
+        # Evenly spaced, first and last included; fewer files than frames repeat.
+        last = len(files) - 1
+        frames = [files[round(i * last / (CLIP_FRAMES - 1))] for i in range(CLIP_FRAMES)]
+        what = "one image held still" if last == 0 else f"{len(files)} images in order, evenly sampled"
+        return [frames], [f"clip: {CLIP_FRAMES} frames of {what}"]
+    size = batch or (_FIXED_SIZE_BATCH if is_fixed_size else _OWN_SIZE_BATCH)
+    return Groups(files, size), []
+
+
+def collate(family: str, names: Sequence[str], tensors: Sequence[Tensor]) -> tuple[Any, ...]:
+    """Return the arguments of one forward from prepared `(C, H, W)` pictures.
+
+    `(N, C, H, W)`; video one `(1, C, T, H, W)`; optical flow two `(1, C, H, W)`; detection a list.
+
+    Raises:
+        CannotRunError: exit code 4; pictures of different sizes cannot be stacked.
+    """
+    if family == "detection":
+        return (list(tensors),)
+    for name, tensor in zip(names, tensors, strict=True):
+        if tensor.shape != tensors[0].shape:
+            height, width = tensors[0].shape[-2:]
+            raise CannotRunError(
+                f"'{name}' becomes {by(tensor.shape[-2:])} but '{names[0]}' {height} x {width}",
+                f"--size {height},{width}",
+            )
+    if family == "video":
+        return (stack(tuple(tensors), dim=1)[None],)
+    if family == "optical_flow":
+        return tuple(tensor[None] for tensor in tensors)
+    return (stack(tuple(tensors)),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +154,309 @@ class Decoder:
             if self.is_strict:
                 raise
             return error
+
+
+MANY = 32  # images from which on times are told, and other processes decode
+
+
+class Feed:
+    """Counts over all passes through the same images.
+
+    Attributes:
+        broken: the images that could not be decoded.
+        workers: how many processes decode beside the model; 0 where they take turns.
+        has_lost_worker: whether one of those processes ended before its work did.
+    """
+
+    def __init__(self) -> None:
+        self.broken = BrokenImages()
+        self.workers = 0
+        self.has_lost_worker = False
+        self._decode_s = self._model_s = self._wait_s = 0.0
+        self._n_decoded = 0
+
+    def watch(self, blocks: Iterable[tuple[int, Decoded]]) -> Iterator[tuple[int, Decoded]]:
+        """Pass blocks on; the time until the next is asked for is the model's."""
+        before = time.perf_counter()
+        for block, decoded in blocks:
+            arrived = time.perf_counter()
+            self._wait_s += arrived - before
+            self._decode_s += decoded.seconds
+            self._n_decoded += len(decoded.numbers)
+            self.broken.take(block, decoded.broken)
+            yield block, decoded
+            before = time.perf_counter()
+            self._model_s += before - arrived
+
+    def times(self) -> Feeding | None:
+        """Return how long everything took; None for a few images, which is meaningless."""
+        if self._n_decoded < MANY:
+            return None
+        decode, model, wait = (round(1000 * s, 1) for s in (self._decode_s, self._model_s, self._wait_s))
+        return Feeding(self.workers, decode, model, wait)
+
+    def notes(self) -> list[str]:
+        """Say who waited for whom, where there were images in number."""
+        if (times := self.times()) is None:
+            return []
+        decode, model, wait = (
+            f"{ms / 1000:.1f} s" for ms in (times.decode_ms, times.model_ms, times.wait_ms)
+        )
+        if not times.workers:
+            return [f"decoding {decode}, model {model}: they took turns in one process"]
+        where = f"in {times.workers} processes" if times.workers > 1 else "in a process of its own"
+        return [f"decoding {decode} {where}, model {model}: the model waited {wait} for images"]
+
+    def warnings(self, n_listed: int) -> tuple[Notice, ...]:
+        """Say which images were broken, and whether a decoding process was lost."""
+        lost: tuple[Notice, ...] = ()
+        if self.has_lost_worker:
+            message = "a process that decoded images was lost; this one decoded them from there on"
+            lost = (Notice("lost-process", message),)
+        return (*self.broken.warnings(n_listed), *lost)
+
+
+_AHEAD = 2  # blocks a worker
+_MOST_BY_DEFAULT = 4
+
+
+def choose_workers(asked: int | None) -> int:
+    """Return how many processes decode: what was asked for, else by the cores this process may use.
+
+    One core is the model's. Of several processes on one machine each has its share of the cores.
+
+    Raises:
+        UsageError: more than none where processes cannot be forked (exit 2).
+    """
+    can_fork = sys.platform == "linux" and not multiprocessing.current_process().daemon
+    if asked is not None:
+        if asked and not can_fork:
+            message = f"'--workers {asked}' needs Linux, and a process that can start others"
+            raise UsageError(message, "--workers 0")
+        return asked
+    if not can_fork:
+        return 0
+    cores = len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
+    return max(0, min(_MOST_BY_DEFAULT, cores - 1))
+
+
+class WorkerLostError(Exception):
+    """A worker ended before its work did: it was killed, or something in it crashed."""
+
+
+class Workers:
+    """Processes that decode blocks; a context that ends them."""
+
+    def __init__(self, decoder: Decoder, n: int, n_bytes: int) -> None:
+        """Fork them.
+
+        Args:
+            n_bytes: memory to share for a block; one that needs more goes by pipe.
+
+        Raises:
+            WorkerLostError: the system has no room for them.
+        """
+        self.taken: deque[int] = deque()
+        self._slot = max(n_bytes, 4)
+        self._memory = mmap.mmap(-1, n * _AHEAD * self._slot)
+        context = multiprocessing.get_context("fork")
+        self._pipes: list[Connection] = []
+        self._processes: list[Any] = []
+        try:
+            for worker in range(n):
+                ours, theirs = context.Pipe()
+                self._pipes.append(ours)
+                arguments = (decoder, theirs, tuple(self._pipes), self._memory, worker * _AHEAD, self._slot)
+                process = context.Process(target=_serve, args=arguments, daemon=True)
+                with warnings.catch_warnings():
+                    # Python warns of threads that a child does not have; see above why it needs none.
+                    warnings.simplefilter("ignore", DeprecationWarning)
+                    process.start()
+                theirs.close()
+                self._processes.append(process)
+        except OSError as error:  # no more processes, files or memory
+            self.__exit__()
+            raise WorkerLostError from error
+
+    def __enter__(self) -> "Workers":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for process in self._processes:
+            process.kill()  # it holds nothing that would have to be cleaned up
+            process.join()
+            process.close()
+        for pipe in self._pipes:
+            pipe.close()
+
+    def decode(self, blocks: Iterable[int], decoder: Decoder) -> Iterator[tuple[int, Decoded]]:
+        """Give the blocks in the order asked; numbers are taken `_AHEAD` blocks a worker in advance.
+
+        What fails in a worker is done once more here, where it raises as it would have.
+
+        Raises:
+            WorkerLostError: one ended; the blocks that were taken and not given are in `taken`.
+        """
+        numbers = iter(blocks)
+        turns: deque[int] = deque()
+        for worker in list(range(len(self._pipes))) * _AHEAD:
+            self._ask(worker, numbers, turns)
+        received = [0] * len(self._pipes)
+        while turns:
+            worker = turns.popleft()
+            decoded = self._receive(worker, received[worker] % _AHEAD)
+            received[worker] += 1
+            block = self.taken[0]
+            self._ask(worker, numbers, turns)
+            if decoded is None:
+                decoded = decoder.decode(block)
+            self.taken.popleft()
+            yield block, decoded
+
+    def _ask(self, worker: int, numbers: Iterator[int], turns: deque[int]) -> None:
+        block = next(numbers, None)
+        if block is None:
+            return
+        self.taken.append(block)
+        turns.append(worker)
+        with suppress(OSError):  # who has gone is noticed when the answer is missing
+            self._pipes[worker].send(block)
+
+    def _receive(self, worker: int, turn: int) -> Decoded | None:
+        pipe, process = self._pipes[worker], self._processes[worker]
+        wait([pipe, process.sentinel])
+        try:
+            if not pipe.poll():
+                raise EOFError
+            decoded, shapes = pipe.recv()
+        except (EOFError, OSError) as error:
+            raise WorkerLostError from error
+        if decoded is None:
+            return None
+        if shapes is None:
+            return replace(decoded, tensors=tuple(map(torch.from_numpy, decoded.tensors)))
+        start = (worker * _AHEAD + turn) * self._slot
+        return replace(decoded, tensors=tuple(t.clone() for t in _laid_out(self._memory, start, shapes)))
+
+
+def _serve(
+    decoder: Decoder,
+    pipe: Connection,
+    others: tuple[Connection, ...],
+    memory: mmap.mmap,
+    first: int,
+    slot: int,
+) -> None:
+    """Decode the blocks whose numbers come in, until the pipe closes; the life of a worker."""
+    for other in others:  # else the pipe would never close, as this process held its other end
+        other.close()
+    # Ctrl-C reaches the whole group; who asked answers it, and closes the pipe.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    torch.set_num_threads(1)
+    turn = 0
+    with suppress(EOFError, OSError):
+        while True:
+            block = pipe.recv()
+            try:
+                decoded: Decoded | None = decoder.decode(block)
+            except Exception:  # whatever it is, it is raised where it can be answered
+                decoded = None
+            start = (first + turn % _AHEAD) * slot
+            turn += 1
+            pipe.send(_put(decoded, memory, start, slot))
+
+
+def _put(
+    decoded: Decoded | None, memory: mmap.mmap, start: int, slot: int
+) -> tuple[Decoded | None, list[tuple[int, ...]] | None]:
+    """Lay the tensors into the shared memory; return the rest and their shapes. What does not fit goes with it."""
+    if decoded is None:
+        return None, None
+    tensors = decoded.tensors
+    if any(t.dtype != torch.float32 for t in tensors) or sum(t.nbytes for t in tensors) > slot:
+        arrays: Any = tuple(tensor.numpy() for tensor in tensors)  # of a tensor torch sends a file descriptor
+        return replace(decoded, tensors=arrays), None
+    shapes = [tuple(tensor.shape) for tensor in tensors]
+    for place, tensor in zip(_laid_out(memory, start, shapes), tensors, strict=True):
+        place.copy_(tensor)
+    return replace(decoded, tensors=()), shapes
+
+
+def _laid_out(memory: mmap.mmap, start: int, shapes: Iterable[tuple[int, ...]]) -> Iterator[Tensor]:
+    """Give float32 tensors of these shapes that lie one after the other in shared memory."""
+    for shape in shapes:
+        count = torch.Size(shape).numel()
+        yield torch.frombuffer(memory, dtype=torch.float32, count=count, offset=start).reshape(shape)
+        start += 4 * count
+
+
+class BlockSource:
+    """Gives blocks by number, as often as asked."""
+
+    def __init__(self, decoder: Decoder, feed: Feed, workers: int, n_files: int) -> None:
+        """Args:
+        workers: processes that decode where there are images in number; 0 for none.
+        """
+        self._decoder, self._feed = decoder, feed
+        self._workers = workers if n_files >= MANY else 0
+        self._ready: dict[int, Decoded] = {}
+        self._n_bytes = 0  # of a block, as far as is known
+        feed.workers = self._workers
+
+    def find_first(self) -> tuple[int, Decoded]:
+        """Decode the first block with an image; it is kept until it is asked for.
+
+        Raises:
+            BrokenImageError: an image that is broken and must not be (exit 4).
+            CannotRunError: all images are broken (exit 4).
+        """
+        broken = BrokenImages()
+        for block in range(len(self._decoder.groups)):
+            decoded = self._decoder.decode(block)
+            if decoded.tensors:
+                self._ready[block] = decoded
+                self._n_bytes = self._decoder.size * decoded.tensors[0].nbytes
+                return block, decoded
+            broken.take(block, decoded.broken)
+        kinds = broken.kinds()
+        raise CannotRunError(
+            f"none of the {len(broken):,} images can be read: {in_words(kinds)}",
+            f"file {shlex.quote(kinds[0].names[0])}",
+        )
+
+    def blocks(self, numbers: Iterable[int]) -> Iterator[tuple[int, Decoded]]:
+        """Give blocks in the order of their numbers, which are taken ahead while the model runs.
+
+        Raises:
+            BrokenImageError: an image that is broken and must not be (exit 4).
+        """
+        return self._feed.watch(self._decoded(iter(numbers)))
+
+    def _decoded(self, numbers: Iterator[int]) -> Iterator[tuple[int, Decoded]]:
+        # Whoever wants but one block should not have to wait until processes are there.
+        for block in numbers:
+            is_ready = block in self._ready
+            yield block, self._ready.pop(block) if is_ready else self._decoder.decode(block)
+            break
+        else:
+            return
+        if not self._workers or (second := next(numbers, None)) is None:
+            yield from self._here(numbers)
+            return
+        numbers = chain([second], numbers)
+        taken: list[int] = []
+        try:
+            with Workers(self._decoder, self._workers, self._n_bytes) as workers:
+                try:
+                    yield from workers.decode(numbers, self._decoder)
+                finally:
+                    taken = list(workers.taken)
+        except WorkerLostError:
+            self._feed.has_lost_worker = True
+            self._workers = 0
+            yield from self._here(chain(taken, numbers))
+
+    def _here(self, numbers: Iterable[int]) -> Iterator[tuple[int, Decoded]]:
+        for block in numbers:
+            yield block, self._decoder.decode(block)

@@ -66,7 +66,7 @@ def _entry_of_timm(name: str) -> ModelEntry:
 
 
 def _entries(names: tuple[str, ...]) -> tuple[ModelEntry, ...]:
-    from modelscope_cli.inputs.default_shape import natural_shapes
+    from modelscope_cli.inputs.model_config import natural_shapes
     from modelscope_cli.models.pretrained import default_weights, weights_of
     from modelscope_cli.models.zoo import family_of
 

@@ -293,7 +293,7 @@ def _read_weights(request: ModelRequest, name: str) -> tuple[Checkpoint, str]:
     path, origin = fetch(name, _HF_FILES, request)
     for shard in shards_of(path) if path.name.endswith(INDEX) else ():
         fetch(name, (shard,), request)
-    # A repository need not say how its images are prepared; `inputs.processor` reads the cache and never downloads.
+    # A repository need not say how its images are prepared; `inputs.preprocess` reads the cache alone.
     with suppress(WeightsUnavailableError):
         fetch(name, (_PROCESSOR,), request)
     return read_checkpoint(path), origin

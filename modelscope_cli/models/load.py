@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from modelscope_cli.errors import CannotRunError, UsageError, is_out_of_memory, nearest
-from modelscope_cli.inputs.stated import stated_labels, stated_preset
+from modelscope_cli.inputs.model_config import stated_labels, stated_preset
 from modelscope_cli.models.architecture import Architecture, inside_notes, model_inside, switch_to_eval
 from modelscope_cli.models.fit import MisfitError, guessed_arguments, has_shapes_of, listed
 from modelscope_cli.models.from_libraries import (

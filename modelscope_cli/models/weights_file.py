@@ -8,8 +8,7 @@ from modelscope_cli.checkpoints.entries import TORCH_EXPORT, TORCH_SCRIPT
 from modelscope_cli.checkpoints.file_type import foreign_model
 from modelscope_cli.checkpoints.reading import checkpoint_in, is_checkpoint_name, is_several, read_contents
 from modelscope_cli.errors import ModelscopeError
-from modelscope_cli.inputs.files import IMAGE_FORMATS, PICTURE_SUFFIXES
-from modelscope_cli.inputs.shards import is_packed, is_shard
+from modelscope_cli.inputs.files import IMAGE_FORMATS, PICTURE_SUFFIXES, is_packed, is_shard
 
 _PARTS = ("weight", "bias", "running_mean", "running_var")
 # Tensors, and images and videos that are not read: what is wrong with them is said of each.

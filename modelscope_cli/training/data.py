@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader, Dataset, Subset
 
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.files import PICTURE_SUFFIXES
+from modelscope_cli.inputs.image import decode
 from modelscope_cli.inputs.listing import PictureFile
-from modelscope_cli.inputs.picture import decode
 from modelscope_cli.lean import without_dynamo
 from modelscope_cli.records.run import InputInfo, Notice, Shape
 from modelscope_cli.records.train import DataInfo

@@ -20,8 +20,8 @@ from modelscope_cli.analysis.attack.on_image import (
 )
 from modelscope_cli.analysis.attack.request import make_request
 from modelscope_cli.analysis.attack.search import Goal, search
-from modelscope_cli.inputs.batches import open_inputs
-from modelscope_cli.inputs.plan import plan_preprocessing
+from modelscope_cli.inputs.preprocessing_choice import plan_preprocessing
+from modelscope_cli.inputs.python_inputs import open_inputs
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.load import load_model
 from modelscope_cli.models.request import ModelRequest

@@ -13,8 +13,8 @@ from modelscope_cli.analysis.dataset import copies
 from modelscope_cli.analysis.dataset.images import ImageTable
 from modelscope_cli.analysis.dataset.look import Look, look_at
 from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.inputs.image import strict_pillow
 from modelscope_cli.inputs.listing import PictureFile
-from modelscope_cli.inputs.picture import strict_pillow
 
 N = 12
 

@@ -172,9 +172,8 @@ class WithBatchNorm(nn.Module):
 
 @pytest.mark.parametrize("name", ["not normalised", "0..255, then normalised", "0..255", "as meant", "-1..1"])
 def test_batch_norm_remembers_how_its_images_were_prepared(name: str, shapes: Path) -> None:
-    from modelscope_cli.inputs.plan import plan_preprocessing
+    from modelscope_cli.inputs.preprocessing_choice import plan_preprocessing, variations
     from modelscope_cli.inputs.request import InputRequest
-    from modelscope_cli.inputs.variations import variations
 
     torch.manual_seed(1)
     module = WithBatchNorm()

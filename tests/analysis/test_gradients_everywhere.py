@@ -19,7 +19,7 @@ from modelscope_cli.analysis.gradients.parameter_gradients import ParameterGradi
 from modelscope_cli.analysis.gradients.request import GradsRequest
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.selection import Selection
-from modelscope_cli.inputs.batches import open_inputs
+from modelscope_cli.inputs.python_inputs import open_inputs
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.load import LoadedModel, load_model
 from modelscope_cli.models.request import ModelRequest

@@ -10,12 +10,10 @@ from figure import Figure
 from paired import PYTHON, compare_commands
 from photos import write_photos
 
-from modelscope_cli.inputs.block_source import BlockSource
-from modelscope_cli.inputs.decoding import Decoder
-from modelscope_cli.inputs.feed import Feed
+from modelscope_cli.inputs.decoding import BlockSource, Decoder, Feed
 from modelscope_cli.inputs.files import find_pictures
 from modelscope_cli.inputs.listing import Groups
-from modelscope_cli.inputs.plan import plan_preprocessing
+from modelscope_cli.inputs.preprocessing_choice import plan_preprocessing
 from modelscope_cli.inputs.request import InputRequest
 
 FEW, MANY = 1_000, int(os.environ.get("FEED_IMAGES", "100000"))

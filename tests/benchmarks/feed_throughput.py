@@ -15,8 +15,8 @@ from torchvision.datasets import ImageFolder
 from torchvision.models import ResNet18_Weights, resnet18
 
 import modelscope_cli as ms
-from modelscope_cli.inputs.given import as_given, open_given
-from modelscope_cli.inputs.workers import choose_workers
+from modelscope_cli.inputs.decoding import choose_workers
+from modelscope_cli.inputs.python_inputs import as_given, open_given
 
 N_PHOTOS, BATCH = 320, 8
 _COLUMNS = ("mean", "std", "min", "max")

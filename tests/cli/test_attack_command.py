@@ -13,7 +13,7 @@ from torchvision.transforms import v2
 
 from modelscope_cli.analysis.attack.on_image import attack_picture, save_and_ask
 from modelscope_cli.analysis.attack.request import make_request
-from modelscope_cli.inputs.batches import open_inputs
+from modelscope_cli.inputs.python_inputs import open_inputs
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.load import load_model
 from modelscope_cli.models.request import ModelRequest

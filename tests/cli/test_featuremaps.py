@@ -8,7 +8,7 @@ from PIL import Image
 from safetensors.torch import load_file
 from tolerance import A_NETWORK, assert_close
 
-from modelscope_cli.inputs.batches import open_inputs
+from modelscope_cli.inputs.python_inputs import open_inputs
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.load import load_model
 from modelscope_cli.models.request import ModelRequest

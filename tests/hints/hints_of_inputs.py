@@ -148,7 +148,7 @@ def forced_too_much_noise(patch):
 
 
 def forced_no_processes(patch):
-    patch.setattr("modelscope_cli.inputs.workers.sys", SimpleNamespace(platform="darwin"))
+    patch.setattr("modelscope_cli.inputs.decoding.sys", SimpleNamespace(platform="darwin"))
     return "predict dot.png {T} --workers 2"
 
 
@@ -169,8 +169,8 @@ FORCED = [
 ]
 _TRANSFORMERS = "needs transformers, which is an extra"
 EXCUSED = {
-    "inputs/picture.py _stream: f'tar -tf {shlex.quote(file.member.shard)}'": "needs a shard that is cut off while it is read",
+    "inputs/image.py _stream: f'tar -tf {shlex.quote(file.member.shard)}'": "needs a shard that is cut off while it is read",
     "inputs/preprocess.py _too_large: f'--size {short_side},{short_side}'": "needs an image of gigabytes once resized",
-    "inputs/processor.py __call__: 'give a tensor file (.pt, .npy, .safetensors) with what the model takes'": _TRANSFORMERS,
-    "inputs/processor.py check_processor: f'python -m json.tool {shlex.quote(file)}'": _TRANSFORMERS,
+    "inputs/preprocess.py __call__: 'give a tensor file (.pt, .npy, .safetensors) with what the model takes'": _TRANSFORMERS,
+    "inputs/preprocess.py check_processor: f'python -m json.tool {shlex.quote(file)}'": _TRANSFORMERS,
 }

@@ -34,7 +34,7 @@ DOORS = {
     "analysis/activations/lineage.py": {"_NormBase"},
     "analysis/health/weights.py": {"_BatchNorm"},
     "analysis/predictions/tally.py": {"_BatchNorm"},
-    "inputs/calling.py": {"_forward_pre_hooks"},
+    "inputs/forward_signature.py": {"_forward_pre_hooks"},
     "analysis/summary/shapes.py": {"_count_flops"},
     "models/checkpoint.py": {"_metadata"},
     "watching/passes.py": {"_is_replica", "_BatchNorm"},

@@ -12,7 +12,7 @@ from torch import nn
 from modelscope_cli.hooks.channels import ChannelFinder
 from modelscope_cli.hooks.layers import list_layers, tensors_in
 from modelscope_cli.hooks.session import Call, HookSession, Observer
-from modelscope_cli.inputs.batches import open_inputs
+from modelscope_cli.inputs.python_inputs import open_inputs
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.load import LoadedModel, load_model, load_skeleton
 from modelscope_cli.models.request import ModelRequest

@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from modelscope_cli.inputs.batches import Inputs, open_inputs
+from modelscope_cli.inputs.python_inputs import Inputs, open_inputs
 from modelscope_cli.inputs.request import InputRequest
 
 MakePicture = Callable[..., Path]

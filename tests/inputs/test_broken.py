@@ -9,9 +9,8 @@ import torch
 from PIL import Image
 
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.inputs.broken import Broken, BrokenImageError, BrokenImages, in_words
+from modelscope_cli.inputs.image import Broken, BrokenImageError, BrokenImages, decode, in_words
 from modelscope_cli.inputs.listing import PictureFile
-from modelscope_cli.inputs.picture import decode
 
 
 def encoded(format, mode="RGB", **options):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.inputs.calling import arrange_named, check_call, needed_beside_an_image
+from modelscope_cli.inputs.forward_signature import arrange_named, check_call, needed_beside_an_image
 from modelscope_cli.inputs.grammar import ShapeSpec, parse_named, shape_in
 
 

@@ -12,8 +12,8 @@ import torchvision.models as tv
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from modelscope_cli.inputs.default_shape import natural_shapes
-from modelscope_cli.inputs.plan import plan_preprocessing
+from modelscope_cli.inputs.model_config import natural_shapes
+from modelscope_cli.inputs.preprocessing_choice import plan_preprocessing
 from modelscope_cli.inputs.request import InputRequest
 
 

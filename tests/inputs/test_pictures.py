@@ -9,8 +9,8 @@ from PIL import Image, ImageFile
 from torchvision.transforms.functional import pil_to_tensor
 
 from modelscope_cli.errors import CannotRunError
+from modelscope_cli.inputs.image import decode
 from modelscope_cli.inputs.listing import PictureFile
-from modelscope_cli.inputs.picture import decode
 
 
 def pixels(path, mode="RGB"):

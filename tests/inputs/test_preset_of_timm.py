@@ -6,9 +6,9 @@ import pytest
 import torch
 from PIL import Image
 
-from modelscope_cli.inputs.plan import plan_preprocessing
+from modelscope_cli.inputs.model_config import stated_labels, stated_preset, stated_shape
+from modelscope_cli.inputs.preprocessing_choice import plan_preprocessing
 from modelscope_cli.inputs.request import InputRequest
-from modelscope_cli.inputs.stated import stated_labels, stated_preset, stated_shape
 
 timm = pytest.importorskip("timm")
 _WHAT = ("input_size", "interpolation", "crop_pct", "crop_mode", "mean", "std")

@@ -123,6 +123,6 @@ def test_a_shard_that_is_cut_off_gives_what_can_be_reached_and_a_warning(shard, 
 def test_a_member_of_an_absurd_size_is_not_read(shard, monkeypatch, opened):
     shard("s.tar", ["0.jpg", "1.jpg"])
     size = find_pictures(["s.tar"]).files[1].member.size
-    monkeypatch.setattr("modelscope_cli.inputs.picture._MOST_BYTES", size - 1)
+    monkeypatch.setattr("modelscope_cli.inputs.image._MOST_BYTES", size - 1)
     with pytest.raises(CannotRunError, match=r"none of the 2 images can be read: 2 too large"):
         opened("s.tar", size="24")

@@ -8,10 +8,9 @@ from PIL import Image
 from torch import nn
 
 import modelscope_cli as ms
-from modelscope_cli.inputs.default_shape import natural_shapes
-from modelscope_cli.inputs.plan import plan_preprocessing
+from modelscope_cli.inputs.model_config import natural_shapes, stated_labels, stated_preset, stated_shape
+from modelscope_cli.inputs.preprocessing_choice import plan_preprocessing
 from modelscope_cli.inputs.request import InputRequest
-from modelscope_cli.inputs.stated import stated_labels, stated_preset, stated_shape
 
 CFG = {
     "architecture": "tiny",

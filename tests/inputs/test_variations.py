@@ -11,13 +11,11 @@ from torch import Tensor, nn
 from torchvision.models import ResNet18_Weights
 from torchvision.transforms import InterpolationMode, v2
 
+from modelscope_cli.inputs.image import decode, is_stored_turned
 from modelscope_cli.inputs.listing import PictureFile
-from modelscope_cli.inputs.picture import decode, is_stored_turned
-from modelscope_cli.inputs.plan import plan_preprocessing
-from modelscope_cli.inputs.preprocess import Preprocessing
-from modelscope_cli.inputs.preset import Preset
+from modelscope_cli.inputs.preprocess import Preprocessing, Preset
+from modelscope_cli.inputs.preprocessing_choice import plain, plan_preprocessing, variations
 from modelscope_cli.inputs.request import InputRequest
-from modelscope_cli.inputs.variations import plain, variations
 
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 CLIP = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
@@ -112,7 +110,7 @@ def test_what_is_meant_is_not_a_variation_and_stays_as_it_was() -> None:
         }
         module = nn.Identity()
         module.pretrained_cfg = cfg
-        from modelscope_cli.inputs.stated import stated_preset
+        from modelscope_cli.inputs.model_config import stated_preset
 
         plan = plan_preprocessing(InputRequest(), "custom", stated_preset(module), module)
         before = plan.apply(photo(120, 100), "x")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.inputs.workers import choose_workers
+from modelscope_cli.inputs.decoding import choose_workers
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "sched_getaffinity"), reason="processes are forked on Linux only"

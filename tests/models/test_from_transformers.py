@@ -14,11 +14,10 @@ from tolerance import assert_close, close
 
 import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.inputs.default_shape import natural_shapes
-from modelscope_cli.inputs.plan import plan_preprocessing
-from modelscope_cli.inputs.processor import processor_preset
+from modelscope_cli.inputs.model_config import natural_shapes
+from modelscope_cli.inputs.preprocess import processor_preset
+from modelscope_cli.inputs.preprocessing_choice import plain, plan_preprocessing, variations
 from modelscope_cli.inputs.request import InputRequest
-from modelscope_cli.inputs.variations import plain, variations
 from modelscope_cli.models import from_libraries
 from modelscope_cli.models.load import load_model
 from modelscope_cli.models.request import ModelRequest

@@ -22,7 +22,7 @@ from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
 from modelscope_cli.inputs.batch import Batch
-from modelscope_cli.inputs.detection_targets import training_args
+from modelscope_cli.inputs.forward_signature import training_args
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.stats import ActivationStats, Counts, Redundancy

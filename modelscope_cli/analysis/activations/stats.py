@@ -16,7 +16,7 @@ from modelscope_cli.analysis.statistics.moments import Wanted
 from modelscope_cli.analysis.subject import Subject, as_patterns
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.selection import Selection
-from modelscope_cli.inputs.detection_targets import training_args
+from modelscope_cli.inputs.forward_signature import training_args
 from modelscope_cli.records.keywords import MODES, BlockKeywords, block_keywords, check_choice, spelled_out
 from modelscope_cli.records.naming import NEAR_ZERO, some
 from modelscope_cli.records.progress import Progress

@@ -20,9 +20,9 @@ from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.differentiable import opened
 from modelscope_cli.hooks.session import Intervention
 from modelscope_cli.inputs.batch import Inputs, ModelSide
-from modelscope_cli.inputs.calling import needed_beside_an_image
+from modelscope_cli.inputs.forward_signature import needed_beside_an_image
+from modelscope_cli.inputs.image import decode
 from modelscope_cli.inputs.listing import PictureFile
-from modelscope_cli.inputs.picture import decode
 from modelscope_cli.inputs.preprocess import Preprocessing
 from modelscope_cli.lean import without_dynamo
 from modelscope_cli.models.load import LoadedModel

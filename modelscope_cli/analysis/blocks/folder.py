@@ -13,7 +13,7 @@ from typing import Any
 
 from modelscope_cli.analysis.blocks.exact import from_plain, to_text
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.inputs.broken import Broken
+from modelscope_cli.inputs.image import Broken
 from modelscope_cli.records.certificate import Machine
 from modelscope_cli.report.folder import is_unfinished, make_folder, write_bytes, write_with
 

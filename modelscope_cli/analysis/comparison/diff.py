@@ -121,7 +121,7 @@ def diff(
     check_pictures(file for file in files or () if file != "-")
 
     from modelscope_cli.analysis.comparison.compare import Comparison
-    from modelscope_cli.inputs.given import as_given
+    from modelscope_cli.inputs.python_inputs import as_given
 
     comparison = Comparison(
         sources=sources,
@@ -171,7 +171,7 @@ def _with_files(inputs: Any, files: tuple[str, ...] | None) -> Any:
 
 
 def _preparation(keywords: Keywords) -> InputRequest:
-    from modelscope_cli.inputs.given import as_given
+    from modelscope_cli.inputs.python_inputs import as_given
 
     return as_given(None, keywords).request
 

@@ -15,7 +15,7 @@ from modelscope_cli.checkpoints.entries import in_order
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import refuse_layouts
 from modelscope_cli.inputs.batch import Inputs
-from modelscope_cli.inputs.given import Given
+from modelscope_cli.inputs.python_inputs import Given
 from modelscope_cli.models.architecture import Architecture
 from modelscope_cli.models.checkpoint import read_checkpoint
 from modelscope_cli.models.initialise import fill_from_checkpoint

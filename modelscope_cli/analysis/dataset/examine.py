@@ -15,10 +15,9 @@ from typing import Any
 from modelscope_cli.analysis.dataset.copies import Pair, equal_rows, find_alike, groups_of
 from modelscope_cli.analysis.dataset.images import ImageTable
 from modelscope_cli.analysis.dataset.look import Look, look_at
-from modelscope_cli.inputs.broken import Broken, BrokenImageError, BrokenImages
 from modelscope_cli.inputs.files import find_pictures
+from modelscope_cli.inputs.image import Broken, BrokenImageError, BrokenImages, decode, strict_pillow
 from modelscope_cli.inputs.listing import FileList, PictureFile
-from modelscope_cli.inputs.picture import decode, strict_pillow
 from modelscope_cli.records.dataset import (
     ALIKE,
     BYTES,

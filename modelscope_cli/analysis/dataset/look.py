@@ -8,9 +8,8 @@ import numpy as np
 from PIL import Image
 
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.inputs.broken import UNREADABLE, BrokenImageError
+from modelscope_cli.inputs.image import UNREADABLE, BrokenImageError, decode_gray
 from modelscope_cli.inputs.listing import PictureFile
-from modelscope_cli.inputs.picture import decode_gray
 from modelscope_cli.paths import refuse_endless
 
 SHORT_SIDE = 128  # pixels: at this size everything is measured
@@ -26,7 +25,7 @@ class Look:
 
     Attributes:
         sha256: of the bytes of the file; empty where they cannot be read.
-        kind: why it cannot be decoded, in the words of `inputs.broken`; empty where it can: then the rest holds.
+        kind: why it cannot be decoded, in the words of `inputs.image`; empty where it can: then the rest holds.
         width, height: in pixels, turned the way its EXIF data says.
         coarse, fine: where it gets brighter, in 128 and in 512 bits; see `gradient_hash`.
         light: the brightness that 99 % of the pixels do not exceed, 0..1.

@@ -32,8 +32,8 @@ from modelscope_cli.hooks.differentiable import opened
 from modelscope_cli.hooks.layers import map_tensors, tensors_in
 from modelscope_cli.hooks.session import ForwardError
 from modelscope_cli.inputs.batch import Batch, ModelSide
-from modelscope_cli.inputs.given import as_given
-from modelscope_cli.inputs.picture import decode
+from modelscope_cli.inputs.image import decode
+from modelscope_cli.inputs.python_inputs import as_given
 from modelscope_cli.records.explain import ExplainRecord
 from modelscope_cli.records.keywords import BlockKeywords, block_keywords, spelled_out, texts
 from modelscope_cli.records.naming import label

@@ -16,7 +16,7 @@ from modelscope_cli.analysis.outputs.leaves import main_leaf
 from modelscope_cli.analysis.outputs.read import OutputReader, what_is_in
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import tensors_in
-from modelscope_cli.inputs import detection_targets as targets
+from modelscope_cli.inputs import forward_signature as targets
 from modelscope_cli.models.importspec import import_object, user_code_failed
 from modelscope_cli.records.naming import with_article
 

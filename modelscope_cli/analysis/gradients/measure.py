@@ -25,7 +25,7 @@ from modelscope_cli.hooks.layers import list_layers, refuse_layouts, without_gra
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import ForwardError, HookSession, Intervention, Observer
 from modelscope_cli.inputs.batch import Batch
-from modelscope_cli.inputs.detection_targets import training_args
+from modelscope_cli.inputs.forward_signature import training_args
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.records.gradient_scale import is_judged, mark
 from modelscope_cli.records.grads import (

@@ -32,7 +32,7 @@ from modelscope_cli.hooks.layers import map_tensors, tensors_in
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import HookSession, Intervention
 from modelscope_cli.inputs.batch import Batch, map_arguments
-from modelscope_cli.inputs.detection_targets import training_args
+from modelscope_cli.inputs.forward_signature import training_args
 from modelscope_cli.models.architecture import seeded
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.records.evidence import Backward, Evidence, Forward, Structure, TrainMode

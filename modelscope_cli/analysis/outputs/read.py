@@ -25,7 +25,7 @@ from modelscope_cli.analysis.outputs.said import Said
 from modelscope_cli.analysis.outputs.vectors import Vectors
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
-from modelscope_cli.inputs.stated import StatedOutputs, stated_outputs
+from modelscope_cli.inputs.model_config import StatedOutputs, stated_outputs
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.records.naming import dtype_name, with_article
 

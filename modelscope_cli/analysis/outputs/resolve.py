@@ -6,7 +6,7 @@ from modelscope_cli.analysis.outputs.aim import Aim, parse_aim
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.subject import Subject, open_for
 from modelscope_cli.hooks.session import HookSession
-from modelscope_cli.inputs.given import Given
+from modelscope_cli.inputs.python_inputs import Given
 from modelscope_cli.records.progress import SILENT
 
 

@@ -16,14 +16,11 @@ from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.batch import Batch
-from modelscope_cli.inputs.plan import plan_preprocessing
-from modelscope_cli.inputs.preprocess import Preprocessing
-from modelscope_cli.inputs.preset import Preset
-from modelscope_cli.inputs.processor import ProcessorPreset
+from modelscope_cli.inputs.model_config import is_published, stated_outputs
+from modelscope_cli.inputs.preprocess import Preprocessing, Preset, ProcessorPreset
+from modelscope_cli.inputs.preprocessing_choice import Varied, plain, plan_preprocessing, variations
 from modelscope_cli.inputs.request import InputRequest
-from modelscope_cli.inputs.stated import is_published, stated_outputs
 from modelscope_cli.inputs.truth import class_folder
-from modelscope_cli.inputs.variations import Varied, plain, variations
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.records.doctor import DoctorRecord, Variation
 from modelscope_cli.records.keywords import Keywords, spelled_out

@@ -21,8 +21,7 @@ from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.batch import Batch
-from modelscope_cli.inputs.labels import read_labels
-from modelscope_cli.inputs.truth import read_truth
+from modelscope_cli.inputs.truth import read_labels, read_truth
 from modelscope_cli.records.keywords import BlockKeywords, block_keywords, check_number, spelled_out
 from modelscope_cli.records.predict import Prediction, PredictRecord
 from modelscope_cli.records.progress import Progress

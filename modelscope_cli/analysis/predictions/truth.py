@@ -22,7 +22,7 @@ from modelscope_cli.analysis.predictions.truth_sums import Calibration, ClassCou
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.batch import Batch
-from modelscope_cli.inputs.broken import in_words
+from modelscope_cli.inputs.image import in_words
 from modelscope_cli.inputs.truth import GivenTruth, Words
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.run import BrokenKind, Notice

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from modelscope_cli.errors import CannotRunError
+from modelscope_cli.inputs.image import decode_mask, upright_size
 from modelscope_cli.inputs.listing import PictureFile
-from modelscope_cli.inputs.picture import decode_mask, upright_size
 from modelscope_cli.inputs.preprocess import Preprocessing
 from modelscope_cli.inputs.truth import GivenTruth, Words
 

@@ -14,7 +14,7 @@ from modelscope_cli.analysis.pruning.request import make_request
 from modelscope_cli.analysis.pruning.weights_file import check_weights_file, write_weights
 from modelscope_cli.analysis.results import Results
 from modelscope_cli.analysis.subject import Subject, as_patterns, seed_of
-from modelscope_cli.inputs.given import as_given
+from modelscope_cli.inputs.python_inputs import as_given
 from modelscope_cli.models.request import ModelRequest
 from modelscope_cli.records.keywords import Keywords, spelled_out
 from modelscope_cli.records.progress import Progress

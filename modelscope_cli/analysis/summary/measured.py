@@ -17,7 +17,7 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import list_layers
 from modelscope_cli.hooks.session import Call, HookSession, Observer
 from modelscope_cli.inputs.batch import Inputs
-from modelscope_cli.inputs.given import Given
+from modelscope_cli.inputs.python_inputs import Given
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.models.request import ModelRequest
 from modelscope_cli.records.keywords import check_choice

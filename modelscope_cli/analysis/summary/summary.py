@@ -24,7 +24,7 @@ from modelscope_cli.hooks.layers import list_layers, not_looked_into
 from modelscope_cli.hooks.patterns import parse_pattern, pick_calls
 from modelscope_cli.hooks.session import ForwardError
 from modelscope_cli.inputs.batch import Inputs
-from modelscope_cli.inputs.given import Given, as_given
+from modelscope_cli.inputs.python_inputs import Given, as_given
 from modelscope_cli.lean import without_dynamo
 from modelscope_cli.models.load import LoadedModel, load_model, load_skeleton
 from modelscope_cli.models.request import ModelRequest, as_request

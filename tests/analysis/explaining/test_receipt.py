@@ -22,7 +22,7 @@ from modelscope_cli.analysis.explaining.receipt.verdict import (
 )
 from modelscope_cli.analysis.explaining.receipt.where import border_of, energy_inside, pointing
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.inputs.plan import plan_preprocessing
+from modelscope_cli.inputs.preprocessing_choice import plan_preprocessing
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.records.receipt import (
     FAILED,

@@ -8,8 +8,8 @@ from PIL import Image
 from torch import Tensor
 
 from modelscope_cli.errors import UsageError
+from modelscope_cli.inputs.image import decode
 from modelscope_cli.inputs.listing import PictureFile
-from modelscope_cli.inputs.picture import decode
 from modelscope_cli.inputs.preprocess import Preprocessing
 
 _HINT = "--box 10,20,110,120   pixels of the image: left, top, right, bottom"
