@@ -1,24 +1,119 @@
-"""The grammar of `--hook`: `[KIND:]ACTION[=ARGS][CHANNELS](INDEX)@PATTERN`. Pure text work, standard library only.
+"""The words of `--hook`: its kinds, its actions, and how the arguments of each action are read."""
 
-zero@layer3                   the outputs of layer3 become 0
-pre:add=10@linear             10 is added to the inputs of every linear layer
-zero[3,7]@conv1  [0..15]      only these channels
-pre:add=2(0)@fuse             only the first of several inputs
-grad:clamp=-1,1@conv          the gradients that arrive at convolutions are clamped
-call=path/to/hooks.py:fn@fc   a function of one's own, with PyTorch's signature for that kind
-
-Everything after the first `@` is a layer pattern.
-"""
-
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NoReturn
 
 from modelscope_cli.errors import UsageError, nearest
-from modelscope_cli.hooks.channel_ranges import parse_range
 from modelscope_cli.hooks.patterns import parse_pattern
-from modelscope_cli.hooks.vocabulary import ACTIONS, BACKWARD_KINDS, KINDS, LOOKING, Argument
+
+KINDS = ("forward", "pre", "grad", "param-grad", "full-backward")
+BACKWARD_KINDS = ("grad", "param-grad", "full-backward")
+
+Argument = int | float | str
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError("not a number") from None
+    if math.isnan(value):
+        raise ValueError("not a number")
+    return value
+
+
+def _size(text: str) -> float:
+    value = _number(text)
+    if not 0 <= value < math.inf:
+        raise ValueError("not a number from 0 up")
+    return value
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text)):
+        raise ValueError("not a whole number from 1")
+    return int(text)
+
+
+def _safetensors(text: str) -> str:
+    if not text.lower().endswith(".safetensors"):
+        raise ValueError("not a file that ends in .safetensors")
+    return text
+
+
+def _function(text: str) -> str:
+    where, _, name = text.rpartition(":")
+    if not (where and name):
+        raise ValueError("not of the form path/to/file.py:function")
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What an action takes.
+
+    Attributes:
+        example: how it is written.
+        reads: one reader an argument; raises ValueError with what the text is, `not a number`.
+    """
+
+    example: str
+    reads: tuple[Callable[[str], Argument], ...] = ()
+
+
+ACTIONS = {
+    "zero": Action("zero"),
+    "scale": Action("scale=2", (_number,)),
+    "add": Action("add=10", (_number,)),
+    "clamp": Action("clamp=-1,1", (_number, _number)),
+    "noise": Action("noise=0.1", (_size,)),
+    "mean": Action("mean"),
+    "keep": Action("keep=5", (_count,)),
+    "shuffle": Action("shuffle"),
+    "print": Action("print"),
+    "save": Action("save=FILE.safetensors", (_safetensors,)),
+    "nan-to-num": Action("nan-to-num"),
+    "raise-on-nan": Action("raise-on-nan"),
+    "call": Action("call=path/to/hooks.py:fn", (_function,)),
+}
+LOOKING = frozenset({"print", "save", "raise-on-nan"})  # these change nothing
+
+
+Range = tuple[int, int]  # first and last, both included
+_RANGE = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9}))?\Z", re.ASCII)
+
+
+def parse_range(part: str) -> Range:
+    """Return the first and the last channel of `7` or `10..20`.
+
+    Raises:
+        ValueError: says what is wrong with it; its second argument is what may have been meant, or empty.
+    """
+    found = _RANGE.match(part)
+    if not found:
+        raise ValueError("is not a channel such as 3 or 0..15", "")
+    first, last = int(found[1]), int(found[2] or found[1])
+    if first > last:
+        raise ValueError("counts backwards", f"{last}..{first}")
+    return first, last
+
+
+def channels_of(text: str) -> tuple[Range, ...]:
+    """Return the ranges of `3,7,10..20`, in this order.
+
+    Raises:
+        ValueError: as of `parse_range`, of the first part that is wrong, which is the third argument.
+    """
+    ranges = []
+    for part in text.split(","):
+        try:
+            ranges.append(parse_range(part.strip()))
+        except ValueError as error:
+            raise ValueError(*error.args, part) from None
+    return tuple(ranges)
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ def of_training(setting: str) -> Complete:
 
 def hooks(ctx: typer.Context, incomplete: str) -> list[str]:
     """Complete the kind and the action of a hook, and the layer behind its @."""
-    from modelscope_cli.hooks.vocabulary import ACTIONS, KINDS
+    from modelscope_cli.hooks.spec import ACTIONS, KINDS
 
     if "@" in incomplete:
         action, at, pattern = incomplete.partition("@")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from modelscope_cli.hooks.vocabulary import ACTIONS, KINDS
+from modelscope_cli.hooks.spec import ACTIONS, KINDS
 from modelscope_cli.records.bounds import LAST_SEED
 from modelscope_cli.shell import completion
 from modelscope_cli.shell.numbers import whole

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from modelscope_cli.analysis.statistics.moments import Moments, Wanted
 from modelscope_cli.analysis.statistics.reduce import reduce_tensor
-from modelscope_cli.hooks.channels import ChannelFinder
-from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.hooks.layers import ChannelFinder, tensors_in
 from modelscope_cli.hooks.session import Call, Observer
 from modelscope_cli.records.watch import (
     LayerSeries,

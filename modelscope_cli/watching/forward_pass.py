@@ -7,7 +7,7 @@ from types import FrameType
 
 from torch import nn
 
-from modelscope_cli.hooks.channels import ChannelFinder
+from modelscope_cli.hooks.layers import ChannelFinder
 from modelscope_cli.watching.model_registry import CallKey, WatchedModel
 from modelscope_cli.watching.steps import is_running
 

@@ -15,8 +15,8 @@ from torch import nn
 from modelscope_cli.analysis.comparison.activations import Side, diff_activations
 from modelscope_cli.analysis.comparison.call_alignment import Pairing
 from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.hooks.forward_passes import Output, OutputStream
 from modelscope_cli.hooks.session import Call, ForwardError, HookSession, Intervention
-from modelscope_cli.hooks.stream import Output, OutputStream
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.records.run import ModelInfo, WeightsInfo

@@ -18,7 +18,7 @@ from modelscope_cli.analysis.pruning.drift import measure_pruning, pruned_state
 from modelscope_cli.analysis.pruning.masks import find_prunable, make_masks
 from modelscope_cli.analysis.pruning.request import PruneRequest
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.hooks.masks import WeightMasks
+from modelscope_cli.hooks.forward_passes import WeightMasks
 from modelscope_cli.hooks.session import ForwardError, HookSession
 from modelscope_cli.inputs.batch import Batch
 

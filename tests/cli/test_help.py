@@ -78,7 +78,7 @@ def test_a_topic_tells_every_option_that_pages_fold(run):
 
 
 def test_every_action_and_kind_of_a_hook_is_explained(run):
-    from modelscope_cli.hooks.vocabulary import ACTIONS, KINDS
+    from modelscope_cli.hooks.spec import ACTIONS, KINDS
 
     page = run("help hooks").out
     assert [word for word in (*ACTIONS, *KINDS) if word != "forward" and word not in page] == []

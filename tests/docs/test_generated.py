@@ -7,7 +7,7 @@ import tomllib
 import pytest
 
 import modelscope_cli as ms
-from modelscope_cli.hooks.vocabulary import ACTIONS, KINDS
+from modelscope_cli.hooks.spec import ACTIONS, KINDS
 from tools.docs import DOCS, ROOT
 from tools.docs.commands import commands, reference
 from tools.docs.generated import generated

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.hooks.spec import HookSpec, parse_hook
-from modelscope_cli.hooks.vocabulary import ACTIONS, KINDS
+from modelscope_cli.hooks.spec import ACTIONS, KINDS, HookSpec, parse_hook
 
 MEANINGS = {
     "zero@layer3": HookSpec("forward", "zero", (), (), None, "layer3"),

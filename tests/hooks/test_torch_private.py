@@ -25,7 +25,7 @@ DOORS = {
         *("_python_dispatch", "_schema", "_base"),
         *("_dynamo", "_FrameAction", "_FrameExecStrategy"),  # frames that torch.compile leaves alone
     },
-    "hooks/channels.py": {
+    "hooks/layers.py": {
         *("_ConvNd", "_NormBase", "_MaxPoolNd", "_AvgPoolNd", "_AdaptiveAvgPoolNd", "_AdaptiveMaxPoolNd"),
     },
     "training/model.py": {"_ConvNd"},

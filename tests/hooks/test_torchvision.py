@@ -9,8 +9,7 @@ import torch
 from kinds import KINDS
 from torch import nn
 
-from modelscope_cli.hooks.channels import ChannelFinder
-from modelscope_cli.hooks.layers import list_layers, tensors_in
+from modelscope_cli.hooks.layers import ChannelFinder, list_layers, tensors_in
 from modelscope_cli.hooks.session import Call, HookSession, Observer
 from modelscope_cli.inputs.python_inputs import open_inputs
 from modelscope_cli.inputs.request import InputRequest

@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from modelscope_cli.analysis.ablation.replacement import is_replaceable
-from modelscope_cli.hooks.channels import ChannelFinder
+from modelscope_cli.hooks.layers import ChannelFinder
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, Observer
 from modelscope_cli.hooks.torch_private import leaves_of

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.hooks.channel_ranges import Range, channels_of
+from modelscope_cli.hooks.spec import Range, channels_of
 from modelscope_cli.records.naming import some
 
 

@@ -13,8 +13,7 @@ from modelscope_cli.analysis.places.arrange import by_cells, by_shape
 from modelscope_cli.analysis.places.cells import Cells
 from modelscope_cli.analysis.places.tracker import Tracker
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.hooks.channels import ChannelFinder
-from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.hooks.layers import ChannelFinder, tensors_in
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
 from modelscope_cli.records.featuremaps import FeatureMap

@@ -17,8 +17,7 @@ from modelscope_cli.analysis.blocks.in_order import Over
 from modelscope_cli.analysis.statistics.correlation import Comoments
 from modelscope_cli.analysis.statistics.moments import Wanted
 from modelscope_cli.analysis.statistics.reduce import reduce_tensor
-from modelscope_cli.hooks.channels import ChannelFinder
-from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.hooks.layers import ChannelFinder, tensors_in
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
 from modelscope_cli.inputs.batch import Batch

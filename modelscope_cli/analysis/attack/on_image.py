@@ -17,7 +17,7 @@ from modelscope_cli.analysis.outputs.answer import Answer
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.said import Scoring
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.hooks.differentiable import opened
+from modelscope_cli.hooks.forward_passes import opened
 from modelscope_cli.hooks.session import Intervention
 from modelscope_cli.inputs.batch import Inputs, ModelSide
 from modelscope_cli.inputs.forward_signature import needed_beside_an_image

@@ -11,11 +11,11 @@ from torch import Tensor
 from modelscope_cli.analysis.comparison.call_alignment import Pairing
 from modelscope_cli.analysis.comparison.distance import merge, sum_up, to_distance, traits
 from modelscope_cli.errors import CannotRunError
+from modelscope_cli.hooks.forward_passes import Output, OutputStream
 from modelscope_cli.hooks.layers import list_layers
 from modelscope_cli.hooks.patterns import Layer
 from modelscope_cli.hooks.selection import names_among
 from modelscope_cli.hooks.session import ForwardError, HookSession, Intervention
-from modelscope_cli.hooks.stream import Output, OutputStream
 from modelscope_cli.inputs.batch import Batch, ModelSide
 from modelscope_cli.inputs.forward_signature import training_args
 from modelscope_cli.models.load import LoadedModel

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from modelscope_cli.hooks.stream import Output
+from modelscope_cli.hooks.forward_passes import Output
 
 Pair = tuple[Output | None, Output | None]
 

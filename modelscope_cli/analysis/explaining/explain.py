@@ -28,7 +28,7 @@ from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.resolve import resolve_aim
 from modelscope_cli.analysis.subject import Subject, as_patterns
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.hooks.differentiable import opened
+from modelscope_cli.hooks.forward_passes import opened
 from modelscope_cli.hooks.layers import map_tensors, tensors_in
 from modelscope_cli.hooks.session import ForwardError
 from modelscope_cli.inputs.batch import Batch, ModelSide

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.analysis.explaining.followed import Cut
-from modelscope_cli.hooks.differentiable import Run
+from modelscope_cli.hooks.forward_passes import Run
 
 if TYPE_CHECKING:
     from modelscope_cli.analysis.explaining.layer import Layer

@@ -7,8 +7,7 @@ from torch import Tensor, nn
 
 from modelscope_cli.analysis.pruning.masks import Prunable
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.hooks.channels import ChannelFinder
-from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.hooks.layers import ChannelFinder, tensors_in
 from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.models.fit import listed

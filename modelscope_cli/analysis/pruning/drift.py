@@ -13,8 +13,8 @@ from modelscope_cli.analysis.outputs.vectors import similarity
 from modelscope_cli.analysis.predictions.guesses import predictions_of, undecided
 from modelscope_cli.analysis.pruning.masks import Prunable, make_masks
 from modelscope_cli.analysis.pruning.request import PruneRequest
+from modelscope_cli.hooks.forward_passes import Masks, WeightMasks, masked_weight
 from modelscope_cli.hooks.layers import cloned
-from modelscope_cli.hooks.masks import Masks, WeightMasks, masked_weight
 from modelscope_cli.hooks.session import HookSession, Intervention
 from modelscope_cli.hooks.snapshot import RandomState
 from modelscope_cli.inputs.batch import Batch

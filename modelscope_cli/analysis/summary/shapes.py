@@ -11,8 +11,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from modelscope_cli.hooks.layers import list_layers, tensors_in
 from modelscope_cli.hooks.patterns import Layer
+from modelscope_cli.hooks.selection import TensorUse, storages_in
 from modelscope_cli.hooks.session import Call, ForwardError, HookSession, Observer
-from modelscope_cli.hooks.tensor_use import TensorUse, storages_in
 from modelscope_cli.records.run import Arguments, Shape
 from modelscope_cli.records.summary import INSIDE, USED, Flow, LayerShape, SummaryTotals
 

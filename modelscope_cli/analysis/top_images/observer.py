@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from modelscope_cli.analysis.places.receptive import Field, ReceptiveFields
 from modelscope_cli.analysis.top_images.ranking import Ranking, key_of
-from modelscope_cli.hooks.channels import ChannelFinder
-from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.hooks.layers import ChannelFinder, tensors_in
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, Observer
 from modelscope_cli.inputs.batch import Batch, shapes_of

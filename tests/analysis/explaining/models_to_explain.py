@@ -11,7 +11,7 @@ from modelscope_cli.analysis.explaining.methods import METHODS
 from modelscope_cli.analysis.explaining.scored import Scored
 from modelscope_cli.analysis.explaining.target import ClassTarget
 from modelscope_cli.analysis.outputs.read import OutputReader
-from modelscope_cli.hooks.differentiable import opened
+from modelscope_cli.hooks.forward_passes import opened
 
 
 @contextmanager

@@ -1,23 +1,180 @@
-"""What the hooks of all kinds share: which calls they mean, what they do to a tensor, what they know."""
+"""What a hook did: counted on the device, read when all is over."""
 
+import inspect
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.errors import UsageError
+from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.actions import LeftAloneError, Place, change, part_of
-from modelscope_cli.hooks.channels import ChannelFinder
-from modelscope_cli.hooks.inspect_tensor import describe, refuse_nan
-from modelscope_cli.hooks.layers import map_tensors, tensors_in
+from modelscope_cli.hooks.inplace_aliases import SharedGradients, SharedValues
+from modelscope_cli.hooks.layers import ChannelFinder, map_tensors, tensors_in
 from modelscope_cli.hooks.session import Call, Intervention
-from modelscope_cli.hooks.sharing import SharedGradients, SharedValues
 from modelscope_cli.hooks.spec import HookSpec
-from modelscope_cli.hooks.tally import Tally
-from modelscope_cli.hooks.usercall import Moved, call_function
+from modelscope_cli.hooks.torch_private import version_of
+from modelscope_cli.records.naming import dtype_name, with_article
+
+
+def differs(before: Tensor, after: Tensor) -> Tensor:
+    """Return which values differ; NaN equals NaN."""
+    is_new = before != after
+    if before.is_floating_point() or before.is_complex():
+        is_new &= ~(before.isnan() & after.isnan())
+    return is_new
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts for one hook.
+
+    Attributes:
+        fired_at: the calls it fired at, as `(layer name, call index)`.
+        left_alone: why a tensor was passed on as it was.
+        moved: what else changed because the user's function worked in place, each once, in order.
+        saved: copies by label, still on their device.
+    """
+
+    fired: int = 0
+    numel: int = 0
+    fired_at: set[tuple[str, int]] = field(default_factory=set)
+    left_alone: str | None = None
+    moved: dict[str, None] = field(default_factory=dict)
+    saved: dict[str, Tensor] = field(default_factory=dict)
+    _changed: dict[torch.device, Tensor] = field(default_factory=dict)
+    _largest: dict[torch.device, Tensor] = field(default_factory=dict)
+
+    def fire(self, *at: tuple[str, int]) -> None:
+        """Count one firing, at a call; a parameter's gradient belongs to every layer around it that is meant."""
+        self.fired += 1
+        self.fired_at.update(at)
+
+    @torch.no_grad()
+    def compare(self, before: Tensor, after: Tensor) -> None:
+        """Count what became of a tensor; NaN that stays NaN did not change."""
+        self.numel += before.numel()
+        if before is after or not before.numel() or before.layout is not torch.strided:
+            return
+        is_new = differs(before, after)
+        wide = torch.promote_types(before.dtype, torch.float32)
+        gap = (after.to(wide) - before.to(wide)).abs().nan_to_num(0.0, posinf=0.0)
+        device = before.device
+        largest, n_changed = gap.amax().double(), torch.count_nonzero(is_new)
+        if device in self._changed:
+            largest = torch.maximum(largest, self._largest[device])
+            n_changed = n_changed + self._changed[device]
+        self._largest[device], self._changed[device] = largest, n_changed
+
+    @property
+    def max_abs_difference(self) -> float | None:
+        """Largest |after - before| over values finite before and after; None where nothing was compared."""
+        if not self.numel:
+            return None
+        return max((float(largest) for largest in self._largest.values()), default=0.0)
+
+    @property
+    def changed_fraction(self) -> float | None:
+        return sum(int(n) for n in self._changed.values()) / self.numel if self.numel else None
+
+
+# Called with a tensor that the function wrote to, and the version it had before.
+Moved = Callable[[Tensor, int], None]
+
+
+def call_function(
+    spec: HookSpec,
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    given: Any,
+    where: str,
+    tally: Tally,
+    moved: Moved,
+) -> Any:
+    """Return what the function makes of `given`: its answer, or `given` itself where it answers None.
+
+    Args:
+        arguments: what PyTorch calls a hook of this kind with; `given` is one of them.
+        where: the call in words, for messages.
+        moved: is told of every tensor among the arguments whose values the function changed.
+
+    Raises:
+        CannotRunError: its answer is not made like `given` (exit 4). What the function raises comes out as it is.
+    """
+    before = [
+        (tensor, version_of(tensor), tensor.detach().clone()) for _, tensor in tensors_in(list(arguments))
+    ]
+    answer = function(*arguments)
+    for tensor, version, values in before:
+        if bool(differs(values, tensor.detach()).any()):
+            moved(tensor, version)
+    if answer is None:
+        result = given
+    elif spec.kind in ("pre", "full-backward") and not isinstance(answer, tuple):
+        result = (answer,)
+    else:
+        result = answer
+    if _form(result) != _form(given):
+        raise CannotRunError(
+            f"--hook '{spec}': at {where} {_source(function)} returned {_words(answer)}, not {_words(given)}",
+            "return None to keep it, or a new one of the same shape and dtype",
+        )
+    values_of = {id(tensor): values for tensor, _, values in before}
+    for (_, old), (_, new) in zip(tensors_in(given), tensors_in(result), strict=True):
+        tally.compare(values_of[id(old)], new.detach())
+    return result
+
+
+def _form(value: Any) -> Any:
+    return [(path, tuple(tensor.shape), tensor.dtype, tensor.device) for path, tensor in tensors_in(value)]
+
+
+def _words(value: Any) -> str:
+    """Describe a value: its type, and the tensors in it."""
+    shapes = [
+        f"{'x'.join(map(str, t.shape)) or 'scalar'} {dtype_name(t.dtype)}" for _, t in tensors_in(value)
+    ]
+    if isinstance(value, Tensor):
+        return f"a tensor of {shapes[0]}"
+    return with_article(type(value).__name__) + (f" of {', '.join(shapes)}" if shapes else "")
+
+
+def _source(function: Callable[..., Any]) -> str:
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else "its function"
+
+
+def describe(tensor: Tensor) -> str:
+    """Return one line: shape, dtype and the distribution of the finite values."""
+    shape = "x".join(map(str, tensor.shape)) or "scalar"
+    dtype = dtype_name(tensor.dtype)
+    if tensor.is_complex():
+        return f"{shape} {dtype}"
+    values = tensor.detach().double()
+    finite = values[values.isfinite()]
+    n_nan, n_inf = int(values.isnan().sum()), int(values.isinf().sum())
+    non_finite = [f"{n} {word}" for n, word in ((n_nan, "NaN"), (n_inf, "infinite")) if n]
+    if not finite.numel():
+        return ", ".join([f"{shape} {dtype}", "no finite value", *non_finite])
+    figures = f"mean {finite.mean():.4g}, std {finite.std(correction=0):.4g}"
+    return ", ".join(
+        [f"{shape} {dtype}", figures, f"{finite.amin():.4g} .. {finite.amax():.4g}", *non_finite]
+    )
+
+
+def refuse_nan(spec: HookSpec, tensor: Tensor, where: str) -> None:
+    """Refuse a tensor with NaN in it.
+
+    Raises:
+        CannotRunError: names the call and counts them (exit 4).
+    """
+    n_nan = int(tensor.isnan().sum())
+    if n_nan:
+        message = f"--hook '{spec}': {n_nan:,} of {tensor.numel():,} values are NaN: {where}"
+        cure = str(spec).replace("raise-on-nan", "nan-to-num", 1)
+        raise CannotRunError(message, f"--hook '{cure}'   continues with zeros in their place")
 
 
 class Pass(Intervention):

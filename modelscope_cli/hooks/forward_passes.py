@@ -1,0 +1,203 @@
+"""A model as a function of images that can be differentiated by them, or by anything on the way."""
+
+import itertools
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
+from modelscope_cli.hooks.snapshot import RandomState
+from modelscope_cli.hooks.torch_private import without_checkpointing
+from modelscope_cli.records.run import Arguments
+
+Run = Callable[[Tensor], Any]
+"""From images `(N, C, H, W)` to the model's output."""
+
+
+@contextmanager
+def opened(
+    model: nn.Module,
+    arrange: Callable[[Tensor], Arguments],
+    interventions: Sequence[Intervention] = (),
+    observers: Sequence[Observer] = (),
+) -> Iterator[Run]:
+    """Give the model as a function of images, in eval mode, whatever the caller has switched off; it is left as it
+    was found.
+
+    No parameter asks for a gradient while this is open, so that a graph begins where something else does.
+
+    Args:
+        arrange: makes the arguments of one forward of images.
+        interventions: change every pass alike, and count the first.
+    """
+    with (
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        without_checkpointing(),
+        HookSession(model, observers, with_gradients=True, interventions=interventions) as session,
+    ):
+        for parameter in model.parameters():
+            parameter.requires_grad_(False)
+        is_again = itertools.chain([False], itertools.repeat(True))
+
+        def run(images: Tensor) -> Any:
+            repeats = next(is_again)
+            for intervention in interventions:
+                intervention.begin(is_again=repeats)
+            return session.run(arrange(images))
+
+        yield run
+
+
+Masks = Mapping[nn.Parameter, Tensor]
+
+
+class WeightMasks(Intervention):
+    """Runs the model with `mask * weight` in the place of every masked parameter.
+
+    The hooks are those of the model itself, around its whole forward: a weight that a layer above reads by
+    itself, such as the `out_proj` of an attention, is masked like any other, and so is a weight that two layers
+    share. The parameters are never written to; others stand in for them, under the same names, and only while
+    the forward runs.
+
+    Attributes:
+        masks: what the next forward runs with: for each parameter ones and zeros of its shape, on its device.
+    """
+
+    def __init__(self, masks: Masks | None = None) -> None:
+        self.masks: Masks = masks or {}
+        self._replaced: list[tuple[nn.Module, str, nn.Parameter]] = []
+
+    def attach(self, name: str, module: nn.Module) -> Iterable[RemovableHandle]:
+        if name:
+            return ()
+        return (
+            module.register_forward_pre_hook(lambda model, _: self._put_in(model)),
+            module.register_forward_hook(lambda *_: self._take_out(), always_call=True),
+        )
+
+    def detach(self) -> None:
+        self._take_out()  # Ctrl-C is no Exception: no hook is called for it
+
+    def _put_in(self, model: nn.Module) -> None:
+        self._take_out()
+        masked = {weight: masked_weight(weight, mask) for weight, mask in self.masks.items()}
+        for module in model.modules():
+            for name, parameter in list(module.named_parameters(recurse=False, remove_duplicate=False)):
+                if parameter in masked:
+                    self._replaced.append((module, name, parameter))
+                    setattr(module, name, masked[parameter])
+
+    def _take_out(self) -> None:
+        for module, name, parameter in self._replaced:
+            setattr(module, name, parameter)
+        self._replaced.clear()
+
+
+def masked_weight(weight: Tensor, mask: Tensor) -> nn.Parameter:
+    """Return what stands in for a weight: the product that `torch.nn.utils.prune` makes."""
+    with torch.no_grad():
+        product = mask.to(weight.dtype) * weight
+    return nn.Parameter(product, requires_grad=weight.requires_grad)
+
+
+# After Ctrl-C a layer may still be busy for a while. Its thread runs out by itself, with no hook left on it.
+_PATIENCE_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One tensor of one call's output. The model has not gone on: `tensor` still has the value it was given."""
+
+    call: Call
+    path: str
+    tensor: Tensor
+
+    @property
+    def key(self) -> tuple[str, int, str]:
+        """The same in another model: layer name, call, path."""
+        return self.call.name, self.call.index, self.path
+
+    def copied(self) -> "Output":
+        """Return one that outlives the pass."""
+        return Output(self.call, self.path, self.tensor.detach().clone())
+
+
+class _AbandonedError(Exception):
+    """Raised inside the forward when nobody wants the rest."""
+
+
+class OutputStream(Observer):
+    """The observer that hands over one output at a time, and waits until the next is asked for.
+
+    Args:
+        model: whose devices' random numbers it draws.
+        seed: of the random numbers of the passes. They are this stream's own: while it waits, others may draw.
+        blocks: names of those handed over although other layers ran inside; None for all.
+    """
+
+    def __init__(self, model: nn.Module, *, seed: int, blocks: Set[str] | None) -> None:
+        self._model = model
+        self._seed = seed
+        self._blocks = blocks
+        self._random: RandomState | None = None
+        self._handed: SimpleQueue[Output | BaseException | None] = SimpleQueue()
+        self._may_go_on: SimpleQueue[bool] = SimpleQueue()
+
+    def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
+        if not is_innermost and self._blocks is not None and call.name not in self._blocks:
+            return
+        for path, tensor in tensors_in(output):
+            self._random = RandomState(self._model)
+            self._handed.put(Output(call, path, tensor))
+            if not self._may_go_on.get():
+                raise _AbandonedError
+            self._random.restore()
+
+    def follow(self, run: Callable[[], object]) -> Generator[Output]:
+        """Yield the outputs of a pass of the session this observes; `run` makes it.
+
+        Only one side runs at any time: the pass, or whoever holds the output. Closing the generator ends the pass.
+
+        Raises:
+            Whatever the pass raises.
+        """
+        self._handed, self._may_go_on = (
+            SimpleQueue(),
+            SimpleQueue(),
+        )  # what an earlier pass left means nothing
+        thread = threading.Thread(target=self._work, args=(run,), name="modelscope forward", daemon=True)
+        thread.start()
+        try:
+            while (handed := self._handed.get()) is not None:
+                if isinstance(handed, BaseException):
+                    raise handed
+                yield handed
+                del handed  # or an activation would live until the next one is there
+                self._may_go_on.put(True)
+        finally:
+            self._may_go_on.put(False)
+            thread.join(_PATIENCE_S)
+
+    def _work(self, run: Callable[[], object]) -> None:
+        end: BaseException | None = None
+        try:
+            if self._random is None:
+                torch.manual_seed(self._seed)
+            else:
+                self._random.restore()
+            run()
+            self._random = RandomState(self._model)
+        except _AbandonedError:
+            pass
+        except BaseException as error:  # raised where the outputs are awaited
+            end = error
+        self._handed.put(end)
