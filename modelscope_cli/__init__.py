@@ -21,7 +21,7 @@ _HOMES = {
     "grads": "analysis.gradients.grads",
     "hook": "analysis.hook",
     "list_models": "models.catalogue",
-    "list_rules": "rules.listing",
+    "list_rules": "rules.registry",
     "load": "analysis.load",
     "lrfind": "training.lrfind",
     "make_report": "report.page.make_report",
@@ -96,7 +96,7 @@ if TYPE_CHECKING:
     from modelscope_cli.records.schema import schema
     from modelscope_cli.report.page.make_report import make_report
     from modelscope_cli.report.reading import read
-    from modelscope_cli.rules.listing import list_rules
+    from modelscope_cli.rules.registry import list_rules
     from modelscope_cli.training.lrfind import lrfind
     from modelscope_cli.training.train import train
     from modelscope_cli.watching.watch import watch

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import modelscope_cli as ms
 from modelscope_cli.errors import UsageError
 from modelscope_cli.report.views import table_of
-from modelscope_cli.rules import thresholds
+from modelscope_cli.rules.rule import read_threshold
 
 if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
@@ -90,4 +90,4 @@ _BUDGETS = {
 
 
 def _limit(name: str, budget: int | str) -> float:
-    return float(thresholds.read(budget, _BUDGETS[name][0], f"{name}="))
+    return float(read_threshold(budget, _BUDGETS[name][0], f"{name}="))

@@ -4,27 +4,18 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from modelscope_cli.errors import UsageError, nearest
-from modelscope_cli.rules import (
-    activations,
-    behaviour,
-    budgets,
-    dataset,
-    files,
-    gradients,
-    structure,
-    weights,
-)
+from modelscope_cli.records.check import RuleList
+from modelscope_cli.records.run import invocation, versions
+from modelscope_cli.rules import activations, behaviour, dataset, gradients, structure, training, weights
 from modelscope_cli.rules.rule import ListedRule, Rule
 
 AnyRule = TypeVar("AnyRule", bound=ListedRule)
 
 RULES: tuple[Rule, ...] = (
-    *files.RULES,
     *weights.RULES,
     *activations.RULES,
     *gradients.RULES,
     *structure.RULES,
-    *budgets.RULES,
     *behaviour.RULES,
 )
 EVERY_RULE: tuple[Rule, ...] = (*RULES, *dataset.RULES)
@@ -94,3 +85,20 @@ def _unknown(typed: str, rules: Sequence[ListedRule], where: str) -> UsageError:
     return UsageError(
         f"unknown rule '{typed}' {where}".rstrip() + (f": {near}" if near else ""), "modelscope rules"
     )
+
+
+EVERY = tuple(sorted((*EVERY_RULE, *training.RULES), key=lambda rule: rule.code))
+"""The rules of models, of data sets and of trainings, by code."""
+
+
+def list_rules(*which: str) -> RuleList:
+    """Return the rules with their thresholds, where those come from, and what to do.
+
+    Args:
+        which: codes, names or beginnings of codes: `"MS705"`, `"dead-channels"`, `"MS7"`; none for every rule.
+
+    Raises:
+        UsageError: one of them means nothing; names the nearest (exit 2 on the command line).
+    """
+    chosen = match_rules(which, EVERY) if which else EVERY
+    return RuleList(versions(), invocation().argv, tuple(rule.info(rule.threshold) for rule in chosen))

@@ -1,13 +1,96 @@
-"""What a rule is."""
+"""Thresholds as people write them: 0.5, 25M, 500MB, 1,1000."""
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from modelscope_cli.records.check import RuleInfo, RuleText
+from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.records.check import (
+    FAILED,
+    NOT_JUDGED,
+    PASSED,
+    SEVERITIES,
+    CheckRecord,
+    Finding,
+    RuleInfo,
+    RuleText,
+    is_as_severe,
+)
 from modelscope_cli.records.evidence import Evidence
+from modelscope_cli.records.run import InputInfo
 from modelscope_cli.rules.reasons import WHY, how_to_silence
+
+_COUNTS = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
+_BYTES = {
+    **{"": 1.0, "B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12},
+    **{"KIB": 2.0**10, "MIB": 2.0**20, "GIB": 2.0**30, "TIB": 2.0**40},
+}
+_EXAMPLES = {"number": "0.5", "count": "25M", "bytes": "500MB", "shape": "1,1000"}
+
+
+def read_threshold(typed: object, kind: str, option: str, most: float = math.inf) -> float | str:
+    """Turn what was typed, on the command line or in `pyproject.toml`, into a threshold.
+
+    Args:
+        kind: `number`, `count`, `bytes` or `shape`, as in `Rule`.
+        option: what stands before it, for the error: `--set MS202=`.
+        most: the largest threshold that can be exceeded or reached.
+
+    Raises:
+        UsageError: not of that kind, or larger than `most` (exit 2).
+    """
+    text = ",".join(map(str, typed)) if isinstance(typed, list) else str(typed).strip()
+    value = _shape(text) if kind == "shape" else _number(text, kind)
+    if value is None or isinstance(typed, bool):
+        words = {
+            "number": "a number",
+            "count": "a count",
+            "bytes": "an amount of memory",
+            "shape": "a shape",
+        }[kind]
+        raise UsageError(f"'{option}{text}' is not {words}", f"{option}{_EXAMPLES[kind]}")
+    if isinstance(value, float) and value > most:
+        message = f"'{option}{text}' is above {most:g}, the largest value that this rule measures"
+        raise UsageError(message, f"{option}{_EXAMPLES[kind]}")
+    return value
+
+
+def _shape(text: str) -> str | None:
+    parts = [part.strip() for part in text.replace("x", ",").split(",")]
+    return ",".join(str(int(part)) for part in parts) if all(map(_is_size, parts)) else None
+
+
+def _is_size(part: str) -> bool:
+    return part.isdecimal() and len(part) <= 18
+
+
+def _number(text: str, kind: str) -> float | None:
+    match = re.fullmatch(r"([+-]?[\d.]+(?:e[+-]?\d+)?)\s*([a-z]*)", text, re.IGNORECASE)
+    units = {"number": {"": 1.0}, "count": _COUNTS, "bytes": _BYTES}[kind]
+    if match is None or match[2].upper() not in units:
+        return None
+    try:
+        value = float(match[1]) * units[match[2].upper()]
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value >= 0 else None
+
+
+def write_threshold(value: float | str | None, kind: str) -> str:
+    """Return a threshold as people read it."""
+    if value is None:
+        return "none"
+    if isinstance(value, str):
+        return value
+    if kind == "number" or value < 1000:
+        return f"{value:g}" + (" B" if kind == "bytes" else "")
+    for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= size:
+            return f"{value / size:.4g} {unit}" + ("B" if kind == "bytes" else "")
+    raise AssertionError("unreachable")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +148,97 @@ class Rule(ListedRule):
     wants: frozenset[str] = frozenset()
     yields_to: tuple[str, ...] = ()
     excuse: Callable[[Evidence, Any], str | None] = always
+
+
+Threshold = float | str | None
+
+
+def needs_of(rules: Iterable[Rule], thresholds: Mapping[str, Threshold]) -> frozenset[str]:
+    """Return the fields of `Evidence` that have to be gathered; a budget nobody has set needs nothing."""
+    live = [rule for rule in rules if thresholds.get(rule.code, rule.threshold) is not None]
+    return frozenset().union(*(rule.needs | rule.wants for rule in live))
+
+
+def judge(
+    rules: Sequence[Rule], thresholds: Mapping[str, Threshold], evidence: Evidence
+) -> tuple[tuple[Finding, ...], tuple[RuleInfo, ...]]:
+    """Return the findings, errors first, and the rules with what became of each."""
+    findings: list[Finding] = []
+    infos: list[RuleInfo] = []
+    for rule in rules:
+        threshold = thresholds.get(rule.code, rule.threshold)
+        info = rule.info(threshold)
+        reason = _why_not(rule, threshold, evidence)
+        if reason is not None:
+            infos.append(replace(info, judged=False, reason=reason))
+            continue
+        infos.append(info)
+        explained = {
+            finding.layer
+            for finding in findings
+            if finding.code in rule.yields_to and is_as_severe(finding.severity, rule.severity)
+        }
+        findings += [
+            Finding(
+                code=rule.code,
+                rule=rule.name,
+                severity=seen.severity or rule.severity,
+                layer=seen.layer,
+                value=seen.value if seen.value is not None and math.isfinite(seen.value) else None,
+                threshold=None if seen.is_rest else threshold,
+                message=seen.message,
+                hint=rule.hint,
+            )
+            for seen in rule.judge(evidence, threshold)
+            if _layer(seen.layer) not in explained
+        ]
+    findings.sort(key=lambda finding: -SEVERITIES.index(finding.severity))
+    return tuple(findings), tuple(infos)
+
+
+def _layer(place: str | None) -> str | None:
+    """Return the layer of a call: `relu` of `relu#1`."""
+    return place.partition("#")[0] if place else None
+
+
+def _why_not(rule: Rule, threshold: Threshold, evidence: Evidence) -> str | None:
+    if threshold is None:
+        return "no budget is set"
+    for field in sorted(rule.needs):
+        if field in evidence.missing:
+            return evidence.missing[field]
+    return rule.excuse(evidence, threshold)
+
+
+def verdict_of(
+    findings: Iterable[Finding], rules: Iterable[RuleInfo], fail_on: str, given: InputInfo | None
+) -> str:
+    """Return the verdict; a check that judged nothing, or read less than half of its images, does not pass.
+
+    Args:
+        given: what was judged, or what the model ran on.
+    """
+    if any(is_as_severe(finding.severity, fail_on) for finding in findings if not finding.known):
+        return FAILED
+    is_blind = given is not None and 2 * given.n_broken > given.n_files
+    return PASSED if any(rule.judged for rule in rules) and not is_blind else NOT_JUDGED
+
+
+def unjudged_error(record: CheckRecord) -> CannotRunError | None:
+    """Return the error of a check that judged nothing, which the record goes with; None of any other."""
+    if record.verdict != NOT_JUDGED:
+        return None
+    given = record.run.input
+    if given is not None and 2 * given.n_broken > given.n_files:
+        message = (
+            f"{given.n_broken:,} of {given.n_files:,} images could not be read, so the model was not judged"
+        )
+        error = CannotRunError(message, f"ls -l {shlex.quote(given.broken[0].names[0])}")
+    else:
+        n = len(record.rules)
+        reasons = "; ".join(dict.fromkeys(rule.reason for rule in record.rules if rule.reason))
+        message = f"none of the {n} rules was judged" if n > 1 else f"{record.rules[0].code} was not judged"
+        first = "MS1   judges the weights" if record.dataset is None else "MS801   names the images"
+        error = CannotRunError(f"{message}: {reasons}", f"--select {first}")
+    error.record = record
+    return error

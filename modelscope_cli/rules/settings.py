@@ -12,9 +12,8 @@ from typing import Any
 
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.records.check import ERROR, SEVERITIES
-from modelscope_cli.rules import thresholds as written
 from modelscope_cli.rules.registry import EVERY_RULE, RULES, choose_rules, find_rule
-from modelscope_cli.rules.rule import Rule
+from modelscope_cli.rules.rule import Rule, read_threshold
 
 BUDGETS = ("max-params", "max-macs", "max-memory", "expect-output")
 _SUBJECT = ("model", "checkpoint", "images")
@@ -78,11 +77,11 @@ def read_settings(
     typed = dict(settings.thresholds)
     for name, value in set_.items() if isinstance(set_, Mapping) else map(_pair, set_ or ()):
         rule = find_rule(name, "--set")
-        typed[rule.code] = written.read(value, rule.kind, f"--set {name}=", rule.most)
+        typed[rule.code] = read_threshold(value, rule.kind, f"--set {name}=", rule.most)
     for name, budget in (budgets or {}).items():
         if budget is not None:
             rule = find_rule(name, f"--{name}")
-            typed[rule.code] = written.read(budget, rule.kind, f"--{name} ")
+            typed[rule.code] = read_threshold(budget, rule.kind, f"--{name} ")
             settings = replace(settings, select=_with(rule.code, settings.select))
     settings = replace(settings, thresholds=typed)
     if fail_on is not None:
@@ -177,7 +176,7 @@ def _from_table(table: dict[str, Any], path: Path) -> Settings:
         raise UsageError(f"'thresholds' in {where} is not a table", "write [tool.modelscope.thresholds]")
     for name, value in (*given.items(), *((key, table[key]) for key in BUDGETS if key in table)):
         rule = find_rule(name, where)
-        typed[rule.code] = written.read(value, rule.kind, f"{name} = ", rule.most)
+        typed[rule.code] = read_threshold(value, rule.kind, f"{name} = ", rule.most)
         if name in BUDGETS:
             select = _with(rule.code, select)
     baseline = _name(table, "baseline", where, "a file name", "known.json")

@@ -33,7 +33,7 @@ def columns(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def rules(incomplete: str) -> list[str]:
     """Complete the last of several codes or names of rules."""
-    from modelscope_cli.rules.listing import EVERY
+    from modelscope_cli.rules.registry import EVERY
 
     return _last_of(incomplete, [word for rule in EVERY for word in (rule.code, rule.name)])
 

@@ -9,9 +9,8 @@ from rich.console import Console
 from modelscope_cli.commands.rules.table import rules_sheet
 from modelscope_cli.report.table import render_table
 from modelscope_cli.rules import training
-from modelscope_cli.rules.listing import list_rules
 from modelscope_cli.rules.reasons import WHY
-from modelscope_cli.rules.registry import EVERY_RULE
+from modelscope_cli.rules.registry import EVERY_RULE, list_rules
 
 CODES = sorted(rule.code for rule in (*EVERY_RULE, *training.RULES))
 

@@ -17,8 +17,8 @@ from modelscope_cli.models.request import ModelRequest
 from modelscope_cli.records.check import Finding
 from modelscope_cli.records.evidence import Evidence
 from modelscope_cli.records.run import InputInfo
-from modelscope_cli.rules.judge import judge, needs_of
 from modelscope_cli.rules.registry import RULES
+from modelscope_cli.rules.rule import judge, needs_of
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.check import FAILED
-from modelscope_cli.rules.judge import judge, needs_of, verdict_of
 from modelscope_cli.rules.registry import RULES, choose_rules
-from modelscope_cli.rules.thresholds import read, write
+from modelscope_cli.rules.rule import judge, needs_of, read_threshold, verdict_of, write_threshold
 
 
 @pytest.mark.parametrize(
@@ -22,19 +21,19 @@ from modelscope_cli.rules.thresholds import read, write
     ],
 )
 def test_what_can_be_written(typed, kind, value):
-    assert read(typed, kind, "--set X=") == value
+    assert read_threshold(typed, kind, "--set X=") == value
 
 
 @pytest.mark.parametrize("kind", ["number", "count", "bytes", "shape"])
 @pytest.mark.parametrize("typed", ["", "x", "-1", "nan", "inf", "1..2", "1,,2", "5Q", True])
 def test_what_cannot(typed, kind):
     with pytest.raises(UsageError, match="--set X="):
-        read(typed, kind, "--set X=")
+        read_threshold(typed, kind, "--set X=")
 
 
 @given(st.floats(0, 1e15), st.sampled_from(["number", "count", "bytes"]))
 def test_what_is_shown_can_be_typed_again(value, kind):
-    assert read(write(value, kind), kind, "") == pytest.approx(value, rel=1e-3)
+    assert read_threshold(write_threshold(value, kind), kind, "") == pytest.approx(value, rel=1e-3)
 
 
 def test_only_what_is_needed_is_gathered(healthy, examine):

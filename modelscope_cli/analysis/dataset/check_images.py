@@ -14,7 +14,7 @@ from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import InputInfo, ModelInfo, Run, WeightsInfo, invocation
 from modelscope_cli.rules.baseline import compare, updated
 from modelscope_cli.rules.dataset import RULES
-from modelscope_cli.rules.judge import judge, unjudged_error, verdict_of
+from modelscope_cli.rules.rule import judge, unjudged_error, verdict_of
 from modelscope_cli.rules.settings import read_settings
 
 Folders = str | PathLike[str] | Sequence[str | PathLike[str]]

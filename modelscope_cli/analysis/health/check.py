@@ -26,8 +26,8 @@ from modelscope_cli.records.safety import KNOWN, Safety
 from modelscope_cli.report.page.results import save_result
 from modelscope_cli.report.safety_sheet import tell_allowed
 from modelscope_cli.rules.baseline import check_model, compare, updated
-from modelscope_cli.rules.judge import judge, needs_of, unjudged_error, verdict_of
 from modelscope_cli.rules.registry import RULES
+from modelscope_cli.rules.rule import judge, needs_of, unjudged_error, verdict_of
 from modelscope_cli.rules.settings import read_settings
 
 if TYPE_CHECKING:
